@@ -1,0 +1,133 @@
+"""Lists of strings, bytes and decimals ⇄ MDS ``json`` cells, in Arrow's C++ kernels.
+
+MDS has no encoding for a list of variable-length values but ``json``. Strings are written as JSON
+strings, decimals as strings of digits, bytes as strings of hexadecimal digits; a null element is
+``null``, and a null list is ``[]`` with its null flag in the null column.
+"""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+from .ragged import binary_from_offsets, byte_offsets, concat_rows, value_bytes
+
+__all__ = ["json_to_lists", "lists_to_json"]
+
+_HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
+# Two ASCII digits for each byte value, and back.
+_BYTE_TO_HEX = np.stack([_HEX[np.arange(256) >> 4], _HEX[np.arange(256) & 15]], axis=1)
+_DIGIT_TO_VALUE = np.zeros(256, np.uint8)
+_DIGIT_TO_VALUE[_HEX] = np.arange(16)
+
+_ESCAPES = [("\\", "\\\\"), ('"', '\\"')] + [
+    (chr(code), f"\\u{code:04x}") for code in range(0x20)
+]
+
+
+def lists_to_json(array: pa.Array) -> pa.LargeBinaryArray:
+    """Return each list of ``array`` as UTF-8 JSON."""
+    elements = _elements_as_json(array.flatten())
+    if pa.types.is_fixed_size_list(array.type):
+        lists = array.cast(pa.list_(array.type.value_type))
+    else:
+        lists = array
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    offsets = np.zeros(len(array) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    quoted = pa.LargeListArray.from_arrays(pa.array(offsets), elements)
+    joined = pc.binary_join(quoted, pa.scalar(",", pa.large_string())).cast(pa.large_binary())
+    count = len(array)
+    return concat_rows(
+        [
+            _constant(b"[", count),
+            joined,
+            _constant(b"]", count),
+        ]
+    )
+
+
+def json_to_lists(cells: pa.LargeBinaryArray, type_: pa.DataType) -> pa.Array:
+    """Return the lists that :func:`lists_to_json` wrote, as an array of the list type ``type_``.
+
+    Args:
+        cells: One JSON text per row.
+        type_: The list type wanted; its values are strings, bytes or decimals.
+    """
+    if len(cells) == 0:
+        return pa.array([], type_)
+    count = len(cells)
+    lines = concat_rows([_constant(b'{"v":', count), cells, _constant(b"}\n", count)])
+    text = value_bytes(lines)
+    longest = int(np.diff(byte_offsets(lines)).max())
+    table = pyarrow.json.read_json(
+        io.BytesIO(text.data),
+        read_options=pyarrow.json.ReadOptions(block_size=max(1 << 20, 2 * longest)),
+        parse_options=pyarrow.json.ParseOptions(
+            explicit_schema=pa.schema([("v", pa.list_(pa.string()))])
+        ),
+    )
+    lists = table.column("v").combine_chunks()
+    if isinstance(lists, pa.ChunkedArray):  # pyarrow < 15 for several chunks
+        lists = pa.concat_arrays(lists.chunks)
+    values = _elements_from_text(lists.values, type_.value_type)
+    result = pa.ListArray.from_arrays(lists.offsets, values)
+    return result.cast(type_) if result.type != type_ else result
+
+
+def _elements_as_json(elements: pa.Array) -> pa.Array:
+    type_ = elements.type
+    if pa.types.is_decimal(type_):
+        text = elements.cast(pa.large_string())
+    elif pa.types.is_string(type_) or pa.types.is_large_string(type_):
+        text = _escape(elements.cast(pa.large_string()))
+    else:
+        text = _to_hex(elements)
+    quote = pa.scalar('"', pa.large_string())
+    empty = pa.scalar("", pa.large_string())
+    quoted = pc.binary_join_element_wise(quote, text, quote, empty)
+    return pc.fill_null(quoted, "null") if quoted.null_count else quoted
+
+
+def _escape(text: pa.Array) -> pa.Array:
+    # One scan first: hardly any column needs the 34 replacements.
+    if not pc.any(pc.match_substring_regex(text, '[\\x00-\\x1f"\\\\]')).as_py():
+        return text
+    for plain, escaped in _ESCAPES:
+        text = pc.replace_substring(text, plain, escaped)
+    return text
+
+
+def _to_hex(elements: pa.Array) -> pa.Array:
+    binary = elements.cast(pa.large_binary())
+    nulls = binary.is_null().to_numpy(zero_copy_only=False) if binary.null_count else None
+    filled = pc.fill_null(binary, b"") if nulls is not None else binary
+    offsets = byte_offsets(filled)
+    digits = _BYTE_TO_HEX[value_bytes(filled)].reshape(-1)
+    text = binary_from_offsets((offsets - offsets[0]) * 2, digits).cast(pa.large_string())
+    if nulls is None:
+        return text
+    return pc.if_else(pa.array(nulls), pa.scalar(None, pa.large_string()), text)
+
+
+def _elements_from_text(text: pa.Array, type_: pa.DataType) -> pa.Array:
+    if pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_decimal(type_):
+        return text.cast(type_)
+    nulls = text.is_null().to_numpy(zero_copy_only=False) if text.null_count else None
+    filled = (pc.fill_null(text, "") if nulls is not None else text).cast(pa.large_binary())
+    offsets = byte_offsets(filled)
+    digits = _DIGIT_TO_VALUE[value_bytes(filled)].reshape(-1, 2)
+    data = (digits[:, 0] << 4) | digits[:, 1]
+    binary = binary_from_offsets((offsets - offsets[0]) // 2, data).cast(type_)
+    if nulls is None:
+        return binary
+    return pc.if_else(pa.array(nulls), pa.scalar(None, type_), binary)
+
+
+def _constant(value: bytes, count: int) -> pa.LargeBinaryArray:
+    data = np.frombuffer(value * count, np.uint8)
+    return binary_from_offsets(np.arange(count + 1, dtype=np.int64) * len(value), data)

@@ -1,0 +1,279 @@
+"""Arrow columns → the columns of an MDS shard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ._json import lists_to_json
+from .ragged import binary_from_offsets, binary_rows, byte_offsets, concat_rows, value_bytes
+
+__all__ = ["StoredColumn", "encode_column", "fixed_dtype", "is_storable", "marks_nulls_itself"]
+
+# MDS numbers the value types of a dynamic ndarray (streaming/base/format/mds/encodings.py, NDArray).
+NDARRAY_CODES = {
+    "uint8": 8,
+    "int8": 9,
+    "uint16": 16,
+    "int16": 17,
+    "float16": 18,
+    "uint32": 32,
+    "int32": 33,
+    "float32": 34,
+    "uint64": 64,
+    "int64": 65,
+    "float64": 66,
+}
+
+
+@dataclass(frozen=True)
+class StoredColumn:
+    """One column as it goes into a shard.
+
+    Attributes:
+        name: Column name in the shard.
+        encoding: MDS encoding, e.g. ``"int32"``, ``"ndarray:float32:3"``, ``"str"``.
+        values: Fixed width: an array of shape ``(rows,)`` or ``(rows, k)``. Variable width: the
+            encoded bytes of each row.
+    """
+
+    name: str
+    encoding: str
+    values: npt.NDArray[Any] | pa.LargeBinaryArray
+
+    @property
+    def size(self) -> int | None:
+        """Bytes per value, None for variable width."""
+        if isinstance(self.values, np.ndarray):
+            return self.values.dtype.itemsize * int(np.prod(self.values.shape[1:], dtype=np.int64))
+        return None
+
+
+def fixed_dtype(type_: pa.DataType) -> np.dtype[Any] | None:
+    """Return the NumPy type that values of a fixed-width Arrow type are stored as, or None."""
+    if pa.types.is_boolean(type_):
+        return np.dtype(np.uint8)
+    if pa.types.is_date32(type_):
+        return np.dtype(np.int32)
+    if pa.types.is_timestamp(type_) or pa.types.is_duration(type_):
+        return np.dtype(np.int64)
+    if pa.types.is_integer(type_) or pa.types.is_floating(type_):
+        return np.dtype(type_.to_pandas_dtype())
+    return None
+
+
+def is_list(type_: pa.DataType) -> bool:
+    """Return whether ``type_`` is a list type of any layout."""
+    return bool(
+        pa.types.is_list(type_)
+        or pa.types.is_large_list(type_)
+        or pa.types.is_fixed_size_list(type_)
+    )
+
+
+def is_text(type_: pa.DataType) -> bool:
+    """Return whether ``type_`` is a string type of either offset width."""
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
+
+
+def is_bytes(type_: pa.DataType) -> bool:
+    """Return whether ``type_`` is a binary type of any layout."""
+    return bool(
+        pa.types.is_binary(type_)
+        or pa.types.is_large_binary(type_)
+        or pa.types.is_fixed_size_binary(type_)
+    )
+
+
+def is_storable(type_: pa.DataType) -> bool:
+    """Return whether a column of this Arrow type can be written (no struct, map, nested list, null)."""
+    if is_list(type_):
+        return not is_list(type_.value_type) and is_storable(type_.value_type)
+    return (
+        fixed_dtype(type_) is not None
+        or is_text(type_)
+        or is_bytes(type_)
+        or bool(pa.types.is_decimal(type_))
+    )
+
+
+def marks_nulls_itself(type_: pa.DataType) -> bool:
+    """Return whether a null of this type is stored as NaN or NaT, so that no null column is needed."""
+    return bool(
+        pa.types.is_floating(type_) or pa.types.is_timestamp(type_) or pa.types.is_duration(type_)
+    )
+
+
+def encode_column(
+    name: str,
+    array: pa.Array,
+    null_column: str | None = None,
+    element_null_column: str | None = None,
+) -> list[StoredColumn]:
+    """Return what a shard stores for one column.
+
+    Args:
+        name: The column's name.
+        array: All of the shard's values, of a type that :func:`is_storable`.
+        null_column: Store a uint8 null column under this name.
+        element_null_column: For lists: store one null flag per element under this name.
+
+    Returns:
+        The column itself and its null columns, if asked for.
+
+    Raises:
+        TypeError: The type cannot be stored.
+    """
+    type_ = array.type
+    if not is_storable(type_):
+        raise TypeError(
+            f"Column {name!r} of type {type_} cannot be stored in MDS. "
+            "Cast it, flatten it or drop it before converting."
+        )
+    columns = []
+    if is_list(type_):
+        columns.append(_encode_list(name, array))
+        if element_null_column is not None:
+            flags = pa.ListArray.from_arrays(*_list_offsets_and(array, _null_flags(array.flatten())))
+            columns.append(_encode_list(element_null_column, flags))
+    elif fixed_dtype(type_) is not None:
+        columns.append(StoredColumn(name, _fixed_encoding(type_), fixed_values(array)))
+    else:
+        columns.append(StoredColumn(name, _variable_encoding(type_), _variable_values(array)))
+    if null_column is not None:
+        columns.append(StoredColumn(null_column, "uint8", _null_flags(array)))
+    return columns
+
+
+def _null_flags(array: pa.Array) -> npt.NDArray[np.uint8]:
+    return np.asarray(array.is_null().cast(pa.uint8()).to_numpy(zero_copy_only=False))
+
+
+def _fixed_encoding(type_: pa.DataType) -> str:
+    dtype = fixed_dtype(type_)
+    assert dtype is not None
+    return dtype.name
+
+
+def _variable_encoding(type_: pa.DataType) -> str:
+    if is_text(type_):
+        return "str"
+    return "bytes" if is_bytes(type_) else "str_decimal"
+
+
+def fixed_values(array: pa.Array) -> npt.NDArray[Any]:
+    """Return a fixed-width column as stored: shape ``(rows,)``, nulls as NaN, NaT or 0."""
+    type_ = array.type
+    dtype = fixed_dtype(type_)
+    assert dtype is not None
+    if pa.types.is_boolean(type_):
+        array = array.cast(pa.uint8())
+    elif dtype.kind != "f" and not pa.types.is_integer(type_):
+        array = array.cast(pa.from_numpy_dtype(dtype))
+    if array.null_count:
+        if dtype.kind == "f":
+            filler: Any = np.array(np.nan, dtype)[()]
+        else:
+            filler = np.iinfo(np.int64).min if marks_nulls_itself(type_) else 0
+        array = _fill(array, filler)
+    return np.asarray(array.to_numpy(zero_copy_only=False))
+
+
+def _fill(array: pa.Array, filler: Any) -> pa.Array:
+    if pa.types.is_float16(array.type):  # Arrow has no fill_null for half floats
+        values = np.frombuffer(array.buffers()[1], np.float16)[array.offset :][: len(array)].copy()
+        values[array.is_null().to_numpy(zero_copy_only=False)] = filler
+        return pa.array(values)
+    return pc.fill_null(array, pa.scalar(filler, array.type))
+
+
+def _variable_values(array: pa.Array) -> pa.LargeBinaryArray:
+    filler = b""
+    if pa.types.is_decimal(array.type):
+        array, filler = array.cast(pa.large_string()), b"NaN"  # stock readers call Decimal() on it
+    if pa.types.is_fixed_size_binary(array.type):
+        array = array.cast(pa.binary())
+    binary = array.cast(pa.large_binary())
+    return pc.fill_null(binary, filler) if binary.null_count else binary
+
+
+def _list_offsets_and(array: pa.Array, values: Any) -> tuple[pa.Array, pa.Array]:
+    lengths = list_lengths(array)
+    offsets = np.zeros(len(array) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return pa.array(offsets.astype(np.int32)), pa.array(values)
+
+
+def list_lengths(array: pa.Array) -> npt.NDArray[np.int64]:
+    """Return the number of elements of each list, 0 for a null list."""
+    if pa.types.is_fixed_size_list(array.type):
+        lengths = np.full(len(array), array.type.list_size, np.int64)
+        if array.null_count:
+            lengths[array.is_null().to_numpy(zero_copy_only=False)] = 0
+        return lengths
+    filled = pc.fill_null(pc.list_value_length(array), 0)
+    return np.asarray(filled.to_numpy(zero_copy_only=False)).astype(np.int64)
+
+
+def _encode_list(name: str, array: pa.Array) -> StoredColumn:
+    element = fixed_dtype(array.type.value_type)
+    if element is None:
+        return StoredColumn(name, "json", lists_to_json(array))
+    lengths = list_lengths(array)
+    flat = fixed_values(array.flatten())
+    width = int(lengths[0]) if len(lengths) else 0
+    if width and bool((lengths == width).all()):
+        # All of one length: the shard's rows stay fixed-width records.
+        return StoredColumn(name, f"ndarray:{element.name}:{width}", flat.reshape(-1, width))
+    header = _ndarray_headers(lengths)
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths * element.itemsize, out=offsets[1:])
+    values = binary_from_offsets(offsets, np.ascontiguousarray(flat).view(np.uint8))
+    return StoredColumn(name, f"ndarray:{element.name}", concat_rows([header, values]))
+
+
+def _ndarray_headers(lengths: npt.NDArray[np.int64]) -> pa.LargeBinaryArray:
+    """Return the [ndim and shape type: 1 byte][shape] header of each 1-D array."""
+    longest = int(lengths.max(initial=0))
+    code = next(c for c in range(4) if longest < 1 << (8 << c) or c == 3)
+    shape_bytes = 1 << code
+    header = np.empty((len(lengths), 1 + shape_bytes), np.uint8)
+    header[:, 0] = (1 << 2) | code  # one axis, sizes of 2**code bytes
+    header[:, 1:] = lengths.astype(f"<u{shape_bytes}").view(np.uint8).reshape(-1, shape_bytes)
+    return binary_rows(header)
+
+
+def row_sizes(array: pa.Array) -> npt.NDArray[np.int64]:
+    """Return an upper bound of the bytes each row of one column takes in a shard, shape ``(rows,)``."""
+    type_ = array.type
+    dtype = fixed_dtype(type_)
+    if dtype is not None:
+        return np.full(len(array), dtype.itemsize, np.int64)
+    if is_list(type_):
+        lengths = list_lengths(array)
+        element = fixed_dtype(type_.value_type)
+        if element is not None:
+            return lengths * element.itemsize + 13  # size word, header of at most 9 bytes
+        encoded = lists_to_json(array)
+    else:
+        encoded = _variable_values(array)
+    return np.diff(byte_offsets(encoded)) + 4
+
+
+def encoded_bytes(column: StoredColumn) -> pa.LargeBinaryArray:
+    """Return the bytes of each row of a column, whatever its width."""
+    if isinstance(column.values, np.ndarray):
+        return binary_rows(column.values)
+    return column.values
+
+
+def total_bytes(column: StoredColumn) -> int:
+    """Return the bytes of all values of a column."""
+    if isinstance(column.values, np.ndarray):
+        return int(column.values.nbytes)
+    return len(value_bytes(column.values))

@@ -1,0 +1,26 @@
+"""What can be wrong with a dataset on disk."""
+
+from __future__ import annotations
+
+__all__ = ["DatasetError", "DatasetNotFoundError", "ShardCorruptedError"]
+
+
+class DatasetError(RuntimeError):
+    """A dataset on disk cannot be used; the message names the file and what to do."""
+
+
+class DatasetNotFoundError(DatasetError, FileNotFoundError):
+    """There is no (complete) MDS dataset where one was asked for."""
+
+
+class ShardCorruptedError(DatasetError):
+    """A shard file is truncated or altered, or does not match its index entry."""
+
+    @classmethod
+    def because(cls, path: str, asked: str, found: str) -> ShardCorruptedError:
+        """Build the error for ``path`` from what was expected and what is there."""
+        return cls(
+            f"Shard {path} is damaged: expected {asked}, found {found}. "
+            "Delete the cache directory and convert the DataFrame again "
+            "(or fetch the shard again from its source)."
+        )

@@ -1,0 +1,122 @@
+"""The bytes of one shard file: ``[rows: u32][offsets: (rows + 1) × u32][config JSON][samples]``.
+
+A sample is ``[u32 size of each variable column][columns in name order]``; the layout is that of
+``streaming/base/format/mds/writer.py``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from .encode import StoredColumn, encoded_bytes
+from .ragged import binary_rows, byte_offsets, concat_rows, value_bytes
+
+__all__ = ["MAX_SHARD_BYTES", "ShardLayout", "assemble_shard", "record_dtype"]
+
+# Offsets are unsigned 32-bit; half of that leaves room for the header and for a last large row.
+MAX_SHARD_BYTES = 1 << 31
+
+
+@dataclass(frozen=True)
+class ShardLayout:
+    """Column names, encodings and widths of one shard, in stored (name) order."""
+
+    names: tuple[str, ...]
+    encodings: tuple[str, ...]
+    sizes: tuple[int | None, ...]
+
+    @classmethod
+    def of(cls, columns: list[StoredColumn]) -> ShardLayout:
+        """Return the layout of columns that are already in name order."""
+        return cls(
+            tuple(c.name for c in columns),
+            tuple(c.encoding for c in columns),
+            tuple(c.size for c in columns),
+        )
+
+    def config(
+        self, compression: str | None, hashes: tuple[str, ...], size_limit: int | None
+    ) -> dict[str, Any]:
+        """Return the settings that stand in the shard's header and in its index entry."""
+        return {
+            "version": 2,
+            "format": "mds",
+            "compression": compression,
+            "hashes": list(hashes),
+            "size_limit": size_limit,
+            "column_names": list(self.names),
+            "column_encodings": list(self.encodings),
+            "column_sizes": list(self.sizes),
+        }
+
+
+def record_dtype(
+    names: tuple[str, ...], columns: list[tuple[np.dtype[Any], tuple[int, ...]]]
+) -> np.dtype[Any]:
+    """Return the packed record type of a shard whose columns are all of fixed width."""
+    return np.dtype(
+        [(name, dtype, shape) for name, (dtype, shape) in zip(names, columns, strict=True)]
+    )
+
+
+def assemble_shard(columns: list[StoredColumn], config: dict[str, Any]) -> list[Any]:
+    """Return the parts (buffers) that make up a shard file.
+
+    Args:
+        columns: At least one column, in name order, all with the same number of rows.
+        config: From :meth:`ShardLayout.config`.
+
+    Raises:
+        OverflowError: The shard would be larger than the 4 GiB that MDS offsets can address.
+    """
+    rows = len(columns[0].values)
+    header = json.dumps(config, sort_keys=True).encode("utf-8")
+    first = 4 + 4 * (rows + 1) + len(header)
+    if all(column.size is not None for column in columns):
+        samples, sizes = _fixed_samples(columns, rows)
+    else:
+        samples, sizes = _variable_samples(columns, rows)
+    offsets = np.empty(rows + 1, np.int64)
+    offsets[0] = first
+    np.cumsum(sizes, out=offsets[1:])
+    offsets[1:] += first
+    if offsets[-1] >= 1 << 32:
+        raise OverflowError(
+            f"A shard of {rows} rows would take {int(offsets[-1])} bytes, MDS allows 4 GiB. "
+            "Lower parquet_row_group_size_bytes so that shards hold fewer rows."
+        )
+    return [np.uint32(rows).tobytes(), offsets.astype(np.uint32), header, samples]
+
+
+def _fixed_samples(
+    columns: list[StoredColumn], rows: int
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    arrays = [(c.name, c.values) for c in columns if isinstance(c.values, np.ndarray)]
+    dtype = record_dtype(
+        tuple(name for name, _ in arrays), [(v.dtype, v.shape[1:]) for _, v in arrays]
+    )
+    records = np.empty(rows, dtype)
+    for name, values in arrays:
+        records[name] = values
+    return records, np.full(rows, dtype.itemsize, np.int64)
+
+
+def _variable_samples(
+    columns: list[StoredColumn], rows: int
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    parts: list[pa.LargeBinaryArray] = []
+    lengths = []
+    encoded = [(column, encoded_bytes(column)) for column in columns]
+    for column, array in encoded:
+        if column.size is None:
+            lengths.append(np.diff(byte_offsets(array)).astype(np.uint32))
+    parts.append(binary_rows(np.stack(lengths, axis=1)))
+    parts.extend(array for _, array in encoded)
+    samples = concat_rows(parts)
+    return value_bytes(samples), np.diff(byte_offsets(samples))

@@ -1,0 +1,98 @@
+"""Vector operations on values of differing length laid out in one buffer."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = [
+    "binary_from_offsets",
+    "binary_rows",
+    "byte_offsets",
+    "concat_rows",
+    "gather_ragged",
+    "unaligned_view",
+    "value_bytes",
+]
+
+Int64 = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+
+def unaligned_view(raw: Bytes, dtype: str) -> npt.NDArray[Any]:
+    """Return an array whose item ``i`` is the ``dtype`` value that starts at byte ``i`` of ``raw``.
+
+    The items overlap and are unaligned; indexing it with byte positions gathers values from
+    anywhere in the buffer without copying the buffer.
+    """
+    item = np.dtype(dtype)
+    count = max(len(raw) - item.itemsize + 1, 0)
+    return np.ndarray((count,), item, raw, 0, (1,))
+
+
+def gather_ragged(raw: Bytes, starts: Int64, lengths: Int64) -> pa.LargeBinaryArray:
+    """Return the byte strings ``raw[starts[i] : starts[i] + lengths[i]]``, copied in one C++ call.
+
+    Args:
+        raw: The buffer, uint8 of shape ``(size,)``.
+        starts: Byte positions, ascending without overlap (as rows in a shard are), shape ``(n,)``.
+        lengths: Byte lengths, shape ``(n,)``.
+    """
+    count = len(starts)
+    if count == 0:
+        return pa.array([], pa.large_binary())
+    # Seen as one binary array, the buffer is value, gap, value, gap, …; keep every second one.
+    bounds = np.empty(2 * count, np.int64)
+    bounds[0::2] = starts
+    bounds[1::2] = starts + lengths
+    alternating = pa.Array.from_buffers(
+        pa.large_binary(), 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(raw)]
+    )
+    return alternating.take(pa.array(np.arange(0, 2 * count - 1, 2)))
+
+
+def binary_rows(values: npt.NDArray[Any]) -> pa.LargeBinaryArray:
+    """Return the bytes of each row of ``values`` (first axis = rows, C-contiguous) as one string."""
+    rows = np.ascontiguousarray(values)
+    count = len(rows)
+    width = rows.dtype.itemsize * int(np.prod(rows.shape[1:], dtype=np.int64))
+    offsets = np.arange(count + 1, dtype=np.int64) * width
+    return binary_from_offsets(offsets, rows.reshape(-1).view(np.uint8) if count else rows)
+
+
+def binary_from_offsets(offsets: Int64, data: npt.NDArray[Any]) -> pa.LargeBinaryArray:
+    """Return the byte strings ``data[offsets[i] : offsets[i + 1]]`` without copying."""
+    return pa.Array.from_buffers(
+        pa.large_binary(),
+        len(offsets) - 1,
+        [None, pa.py_buffer(np.ascontiguousarray(offsets)), pa.py_buffer(data)],
+    )
+
+
+def concat_rows(parts: list[pa.LargeBinaryArray]) -> pa.LargeBinaryArray:
+    """Return the row-wise concatenation of byte-string columns of equal length."""
+    if len(parts) == 1:
+        return parts[0]
+    joined = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))
+    return cast("pa.LargeBinaryArray", joined)
+
+
+def byte_offsets(array: pa.LargeBinaryArray) -> Int64:
+    """Return the ``n + 1`` byte offsets of a large_binary array into its data buffer."""
+    if len(array) == 0:
+        return np.zeros(1, np.int64)
+    offsets = np.frombuffer(array.buffers()[1], np.int64)
+    return offsets[array.offset : array.offset + len(array) + 1]
+
+
+def value_bytes(array: pa.LargeBinaryArray) -> Bytes:
+    """Return the concatenated bytes of all values, uint8 of shape ``(total,)``, not copied."""
+    offsets = byte_offsets(array)
+    data = array.buffers()[2] if len(array) else None
+    if data is None:
+        return np.empty(0, np.uint8)
+    return np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]

@@ -1,0 +1,157 @@
+"""The logical schema of a dataset and the sidecar file that keeps it.
+
+MDS knows encodings, not types: a date, a signed byte with nulls or a decimal(10, 2) cannot be told
+from its encoding alone. The sidecar ``petastorm_bridge_schema.json`` stands beside ``index.json``
+and says what each column means; stock readers never look at it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+__all__ = ["SIDECAR_NAME", "ColumnStats", "DatasetSchema", "Field", "companion_names"]
+
+SIDECAR_NAME = "petastorm_bridge_schema.json"
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Field:
+    """One logical column.
+
+    Attributes:
+        name: The column's name, also its name in the shards.
+        type: Arrow type of its values.
+        encoding: MDS encoding for a column whose type is only known from ``index.json``
+            (a dataset without a sidecar); None where the sidecar's type decides.
+        null_column: Name of the stored uint8 column that is 1 where the value is null, or None.
+        element_null_column: The same for the elements of a list column, or None.
+    """
+
+    name: str
+    type: pa.DataType
+    encoding: str | None = None
+    null_column: str | None = None
+    element_null_column: str | None = None
+
+
+@dataclass(frozen=True)
+class ColumnStats:
+    """What one column holds over a whole dataset.
+
+    Attributes:
+        nulls: Number of null rows.
+        element_nulls: Number of null elements inside non-null lists.
+    """
+
+    nulls: int = 0
+    element_nulls: int = 0
+
+
+@dataclass(frozen=True)
+class DatasetSchema:
+    """All logical columns of a dataset in table order, and what was said at writing time.
+
+    Attributes:
+        fields: The columns.
+        stats: Per column, over all shards; None where nobody counted (no sidecar).
+        num_rows: Rows in the dataset, or None when there is no sidecar.
+        extra: Whatever the writer wanted to keep (JSON-able).
+    """
+
+    fields: tuple[Field, ...]
+    stats: Mapping[str, ColumnStats] | None = None
+    num_rows: int | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Field:
+        for candidate in self.fields:
+            if candidate.name == name:
+                return candidate
+        raise KeyError(name)
+
+    @property
+    def names(self) -> list[str]:
+        """Column names in table order."""
+        return [f.name for f in self.fields]
+
+    def to_json(self) -> str:
+        """Return the sidecar's text."""
+        arrow = pa.schema([pa.field(f.name, f.type) for f in self.fields])
+        stats = self.stats or {}
+        return json.dumps(
+            {
+                "petastorm_bridge": _FORMAT,
+                "num_rows": self.num_rows,
+                "arrow_schema": base64.b64encode(arrow.serialize().to_pybytes()).decode("ascii"),
+                "columns": [
+                    {
+                        "name": f.name,
+                        "type": str(f.type),  # for people; `arrow_schema` is what is read back
+                        "null_column": f.null_column,
+                        "element_null_column": f.element_null_column,
+                        "nulls": stats.get(f.name, ColumnStats()).nulls,
+                        "element_nulls": stats.get(f.name, ColumnStats()).element_nulls,
+                    }
+                    for f in self.fields
+                ],
+                "extra": dict(self.extra),
+            },
+            indent=1,
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> DatasetSchema:
+        """Read a sidecar.
+
+        Raises:
+            ValueError: It was written by a newer, incompatible release, or is not a sidecar.
+        """
+        obj = json.loads(text)
+        if not isinstance(obj, dict) or obj.get("petastorm_bridge") != _FORMAT:
+            raise ValueError(
+                f"{SIDECAR_NAME} has format {obj.get('petastorm_bridge') if isinstance(obj, dict) else obj!r}, "
+                f"this release reads format {_FORMAT}; update petastorm-bridge."
+            )
+        buffer = pa.py_buffer(base64.b64decode(obj["arrow_schema"]))
+        arrow = pa.ipc.read_schema(buffer)
+        fields = tuple(
+            Field(
+                name=column["name"],
+                type=arrow.field(i).type,
+                null_column=column["null_column"],
+                element_null_column=column["element_null_column"],
+            )
+            for i, column in enumerate(obj["columns"])
+        )
+        stats = {
+            column["name"]: ColumnStats(column["nulls"], column["element_nulls"])
+            for column in obj["columns"]
+        }
+        return cls(fields, stats, obj["num_rows"], obj["extra"])
+
+
+def companion_names(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Return, per column, the names its two null columns would have.
+
+    MDS has no nulls. A column that holds some gets a stored uint8 column beside it, 1 where the
+    value is null, so that stock readers see it too. Underscores are added until a name is free.
+    """
+    taken = set(names)
+    result = {}
+    for name in sorted(taken):
+        pair = []
+        for suffix in ("__is_null", "__element_is_null"):
+            candidate = name + suffix
+            while candidate in taken:
+                candidate += "_"
+            taken.add(candidate)
+            pair.append(candidate)
+        result[name] = (pair[0], pair[1])
+    return result

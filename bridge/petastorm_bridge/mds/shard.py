@@ -1,0 +1,306 @@
+"""One shard file, read as columns."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from . import codecs
+from .errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
+from .layout import ShardLayout, record_dtype
+from .ragged import binary_rows, gather_ragged, unaligned_view
+
+__all__ = ["Rows", "Shard", "ShardEntry", "fixed_encoding"]
+
+Rows = slice | npt.NDArray[np.int64]
+"""Which rows of a shard: a slice of step 1 or an array of row numbers."""
+
+_SCALAR_ENCODINGS = {
+    "int": "int64",
+    **{
+        name: name
+        for kind in ("int", "uint")
+        for name in (f"{kind}8", f"{kind}16", f"{kind}32", f"{kind}64")
+    },
+    **{name: name for name in ("float16", "float32", "float64")},
+}
+
+
+def fixed_encoding(encoding: str) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
+    """Return dtype and shape of one value of a fixed-width MDS encoding, None for variable width."""
+    if encoding in _SCALAR_ENCODINGS:
+        return np.dtype(_SCALAR_ENCODINGS[encoding]), ()
+    family, _, config = encoding.partition(":")
+    dtype, _, shape = config.partition(":")
+    if family == "ndarray" and dtype and shape:
+        return np.dtype(dtype), tuple(int(size) for size in shape.split(","))
+    return None
+
+
+@dataclass(frozen=True)
+class ShardEntry:
+    """What ``index.json`` says of one shard.
+
+    Attributes:
+        layout: Column names, encodings and widths.
+        samples: Number of rows.
+        raw: ``{"basename", "bytes", "hashes"}`` of the uncompressed file.
+        zip: The same of the compressed file, or None.
+        compression: MDS compression name, or None.
+    """
+
+    layout: ShardLayout
+    samples: int
+    raw: dict[str, Any]
+    zip: dict[str, Any] | None
+    compression: str | None
+
+    @classmethod
+    def from_json(cls, obj: dict[str, Any], index_path: str) -> ShardEntry:
+        """Read one element of the index's ``shards``.
+
+        Raises:
+            DatasetError: Another version or format than MDS 2.
+        """
+        if obj.get("version") != 2 or obj.get("format") != "mds":
+            raise DatasetError(
+                f"{index_path} describes a shard of format {obj.get('format')!r} version "
+                f"{obj.get('version')!r}; only MDS version 2 can be read."
+            )
+        layout = ShardLayout(
+            tuple(obj["column_names"]),
+            tuple(obj["column_encodings"]),
+            tuple(obj["column_sizes"]),
+        )
+        return cls(
+            layout, int(obj["samples"]), obj["raw_data"], obj["zip_data"], obj["compression"]
+        )
+
+    @property
+    def basenames(self) -> tuple[str, ...]:
+        """File names under which the shard may be found, the uncompressed one first."""
+        names = (str(self.raw["basename"]),)
+        return names if self.zip is None else (*names, str(self.zip["basename"]))
+
+
+class _Verified:
+    """Files whose hash this process has checked, by path, size and modification time."""
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[str, int, int]] = set()
+        self._lock = threading.Lock()
+
+    def check(self, path: str, info: dict[str, Any], data: Any, status: os.stat_result) -> None:
+        key = (path, status.st_size, status.st_mtime_ns)
+        with self._lock:
+            if key in self._seen:
+                return
+        known = {name: value for name, value in info["hashes"].items() if codecs.is_hash(name)}
+        for name, expected in list(known.items())[:1]:
+            found = codecs.digest(name, data)
+            if found != expected:
+                raise ShardCorruptedError.because(path, f"{name} {expected}", found)
+        with self._lock:
+            self._seen.add(key)
+
+
+_verified = _Verified()
+
+
+class Shard:
+    """Read access to the columns of one shard.
+
+    The file is mapped (or, if compressed, expanded in memory), checked against its index entry's
+    size, hash, row count and column list, and released when the object and all arrays taken from it
+    are gone.
+
+    Args:
+        directory: Local directory that holds the shard file.
+        entry: The shard's index entry.
+
+    Raises:
+        DatasetNotFoundError: Neither the raw nor the compressed file is there.
+        ShardCorruptedError: The file does not match its entry.
+    """
+
+    def __init__(self, directory: str, entry: ShardEntry) -> None:
+        self.entry = entry
+        self.path, self._raw = _load(directory, entry)
+        self.num_rows = entry.samples
+        layout = entry.layout
+        self._index = {name: i for i, name in enumerate(layout.names)}
+        self._fixed = [fixed_encoding(encoding) for encoding in layout.encodings]
+        self._first = self._check_header()
+        self.records: npt.NDArray[Any] | None = None
+        if all(kind is not None for kind in self._fixed) and layout.names:
+            self.records = self._map_records()
+        self._segments: list[npt.NDArray[np.int64]] = []
+
+    def _check_header(self) -> int:
+        rows = self.num_rows
+        offsets_end = 4 + 4 * (rows + 1)
+        if len(self._raw) < offsets_end:
+            raise self._damaged(f"{offsets_end} bytes of header", f"{len(self._raw)} bytes")
+        found = int(self._raw[:4].view("<u4")[0])
+        if found != rows:
+            raise self._damaged(f"{rows} rows", f"{found} rows in its header")
+        self._offsets = self._raw[4:offsets_end].view("<u4")
+        first, last = int(self._offsets[0]), int(self._offsets[-1])
+        if first < offsets_end or first > last or last != len(self._raw):
+            raise self._damaged(
+                f"samples from byte {offsets_end} to {len(self._raw)}", f"{first} to {last}"
+            )
+        try:
+            config = json.loads(self._raw[offsets_end:first].tobytes())
+            names, encodings = config["column_names"], config["column_encodings"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._damaged("a JSON header", f"{error}") from error
+        layout = self.entry.layout
+        if tuple(names) != layout.names or tuple(encodings) != layout.encodings:
+            raise self._damaged(
+                f"columns {list(zip(layout.names, layout.encodings, strict=True))}",
+                f"{list(zip(names, encodings, strict=False))}",
+            )
+        return first
+
+    def _damaged(self, asked: str, found: str) -> ShardCorruptedError:
+        return ShardCorruptedError.because(self.path, asked, found)
+
+    def _map_records(self) -> npt.NDArray[Any]:
+        columns = [kind for kind in self._fixed if kind is not None]
+        dtype = record_dtype(self.entry.layout.names, columns)
+        size = len(self._raw) - self._first
+        if size != dtype.itemsize * self.num_rows:
+            raise self._damaged(f"{self.num_rows} records of {dtype.itemsize} bytes", f"{size}")
+        return np.frombuffer(self._raw, dtype, self.num_rows, self._first)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._index
+
+    def encoding(self, name: str) -> str:
+        """Return a stored column's MDS encoding."""
+        return self.entry.layout.encodings[self._index[name]]
+
+    def fixed(self, name: str, rows: Rows) -> npt.NDArray[Any]:
+        """Return a fixed-width column: shape ``(rows,)`` or ``(rows, *value shape)``.
+
+        With a slice and a shard of fixed-width records, a read-only strided view of the file;
+        otherwise a copy.
+        """
+        kind = self._fixed[self._index[name]]
+        if kind is None:
+            raise TypeError(f"Column {name!r} of {self.path} is {self.encoding(name)!r}, not fixed.")
+        if self.records is not None:
+            return self.records[name][rows]
+        dtype, shape = kind
+        starts, _ = self._column_bytes(self._index[name])
+        values = unaligned_view(self._raw, f"V{dtype.itemsize * int(np.prod(shape, dtype=int))}")
+        return values[starts[rows]].view(dtype).reshape(-1, *shape)
+
+    def variable(self, name: str, rows: Rows) -> pa.LargeBinaryArray:
+        """Return the encoded bytes of a column, one string per row."""
+        position = self._index[name]
+        if self.records is not None:
+            return binary_rows(self.records[name][rows])
+        starts, lengths = self._column_bytes(position)
+        if isinstance(rows, slice):
+            return gather_ragged(self._raw, starts[rows], lengths[rows])
+        # Gathering needs ascending positions: gather each wanted row once, then reorder.
+        unique, inverse = np.unique(rows, return_inverse=True)
+        gathered = gather_ragged(self._raw, starts[unique], lengths[unique])
+        return gathered.take(pa.array(inverse))
+
+    def _column_bytes(self, position: int) -> tuple[npt.NDArray[np.int64], Any]:
+        """Return start and length in bytes of every value of one column."""
+        before = sum(kind is None for kind in self._fixed[:position])
+        last = max((i for i in range(position) if self._fixed[i] is None), default=-1)
+        begin = self._segment(before) + self._fixed_width(last + 1, position)
+        size = self.entry.layout.sizes[position]
+        if size is not None:
+            return begin, np.full(self.num_rows, size, np.int64)
+        return begin, self._sizes(before)
+
+    def _fixed_width(self, first: int, last: int) -> int:
+        return sum(self.entry.layout.sizes[i] or 0 for i in range(first, last))
+
+    def _sizes(self, word: int) -> npt.NDArray[np.int64]:
+        """Return the size words of the ``word``-th variable column."""
+        words = self._offsets[:-1].astype(np.int64) + 4 * word
+        return unaligned_view(self._raw, "<u4")[words].astype(np.int64)
+
+    def _segment(self, count: int) -> npt.NDArray[np.int64]:
+        """Return the position in each row just behind its ``count``-th variable column."""
+        variable = [i for i, kind in enumerate(self._fixed) if kind is None]
+        if not self._segments:
+            self._check_row_sizes()
+            self._segments.append(self._offsets[:-1].astype(np.int64) + 4 * len(variable))
+        for k in range(len(self._segments) - 1, count):
+            first = variable[k - 1] + 1 if k else 0
+            width = self._fixed_width(first, variable[k])
+            self._segments.append(self._segments[k] + width + self._sizes(k))
+        return self._segments[count]
+
+    def _check_row_sizes(self) -> None:
+        """Check that each row's column sizes add up to the row: no value can lie outside it."""
+        lengths = np.diff(self._offsets.astype(np.int64))
+        count = sum(kind is None for kind in self._fixed)
+        least = 4 * count + self._fixed_width(0, len(self._fixed))
+        if (lengths < least).any():
+            raise self._damaged(f"rows of at least {least} bytes", f"{int(lengths.min())} bytes")
+        total = np.full(self.num_rows, least, np.int64)
+        for word in range(count):
+            total += self._sizes(word)
+        if (total != lengths).any():
+            row = int(np.flatnonzero(total != lengths)[0])
+            raise self._damaged(f"{lengths[row]} bytes in row {row}", f"{total[row]} bytes")
+
+
+def _load(directory: str, entry: ShardEntry) -> tuple[str, npt.NDArray[np.uint8]]:
+    for info in (entry.raw, entry.zip):
+        if info is None:
+            continue
+        path = os.path.join(directory, info["basename"])
+        try:
+            data, status = _map_file(path)
+        except FileNotFoundError:
+            continue
+        if len(data) != info["bytes"]:
+            raise ShardCorruptedError.because(path, f"{info['bytes']} bytes", f"{len(data)} bytes")
+        _verified.check(path, info, data, status)
+        if info is entry.raw:
+            return path, data
+        return path, _expand(path, entry, data)
+    raise DatasetNotFoundError(
+        f"Shard {os.path.join(directory, entry.basenames[0])} is missing. "
+        "If the cache directory was deleted, convert the DataFrame again."
+    )
+
+
+def _map_file(path: str) -> tuple[npt.NDArray[np.uint8], os.stat_result]:
+    with open(path, "rb") as file:
+        status = os.fstat(file.fileno())
+        if status.st_size == 0:
+            return np.empty(0, np.uint8), status
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return np.frombuffer(mapped, np.uint8), status
+
+
+def _expand(path: str, entry: ShardEntry, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    codec = codecs.parse_compression(entry.compression)
+    assert codec is not None
+    expected = int(entry.raw["bytes"])
+    try:
+        raw = codec.decompress(data.data, expected)
+    except (OSError, ValueError) as error:
+        raise ShardCorruptedError.because(path, f"{codec.name} data", str(error)) from error
+    if len(raw) != expected:
+        raise ShardCorruptedError.because(path, f"{expected} bytes", f"{len(raw)} bytes")
+    return np.frombuffer(raw, np.uint8)

@@ -1,0 +1,244 @@
+"""Arrow record batches → MDS shard files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from . import codecs
+from .encode import (
+    encode_column,
+    fixed_dtype,
+    is_list,
+    is_storable,
+    marks_nulls_itself,
+    row_sizes,
+)
+from .layout import MAX_SHARD_BYTES, ShardLayout, assemble_shard
+from .schema import companion_names
+
+__all__ = ["DEFAULT_SIZE_LIMIT", "ShardWriter", "write_shard"]
+
+DEFAULT_SIZE_LIMIT = 32 << 20
+
+
+class ShardWriter:
+    """Writes a stream of record batches as shard files of bounded size.
+
+    Shards are cut in row order, so the concatenation of the shards is the stream. Nothing here
+    makes a dataset: :func:`petastorm_bridge.mds.dataset.commit_dataset` does, from the entries that
+    :meth:`finish` returns.
+
+    Args:
+        schema: Arrow schema of the batches; every type must be storable.
+        directory: Where the files go; must exist.
+        prefix: Files are called ``<prefix>.<number>.mds``, plus the compression's extension.
+        size_limit: Upper bound of a shard's bytes before compression (a single larger row still
+            makes a shard of its own).
+        min_rows: A shard is not cut below this many rows, as Parquet writers only look at a row
+            group's size every hundred rows; keeps a tiny ``size_limit`` from making a file per row.
+        compression: MDS compression name, or None.
+        hashes: MDS hash names to record for every file.
+
+    Raises:
+        TypeError: A column's type cannot be stored.
+        ValueError: Unknown compression or hash.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        directory: str,
+        *,
+        prefix: str = "shard",
+        size_limit: int = DEFAULT_SIZE_LIMIT,
+        min_rows: int = 100,
+        compression: str | None = None,
+        hashes: Sequence[str] | None = None,
+    ) -> None:
+        for field in schema:
+            if not is_storable(field.type):
+                raise TypeError(f"Column {field.name!r} of type {field.type} cannot be stored.")
+        self._schema = schema
+        self._directory = directory
+        self._prefix = prefix
+        self._size_limit = max(1, min(int(size_limit), MAX_SHARD_BYTES))
+        self._min_rows = min_rows
+        self._compression = compression
+        codecs.parse_compression(compression)
+        self._hashes = tuple([codecs.default_hash()] if hashes is None else hashes)
+        for name in self._hashes:
+            if not codecs.is_hash(name):
+                codecs.digest(name, b"")  # raises, saying which hashes there are
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_rows = 0
+        self._pending_bytes = 0
+        self._infos: list[dict[str, Any]] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add the rows of ``batch``, writing every shard that becomes full.
+
+        Raises:
+            OSError: A file cannot be written.
+        """
+        if batch.schema.names != self._schema.names:
+            raise ValueError(
+                f"Batch has columns {batch.schema.names}, the writer expects {self._schema.names}."
+            )
+        if batch.num_rows == 0 or batch.num_columns == 0:
+            return
+        sizes = np.full(batch.num_rows, 4, np.int64)
+        for column in batch.columns:
+            sizes += row_sizes(column)
+        ends = np.cumsum(sizes)
+        start = 0
+        while start < batch.num_rows:
+            used = int(ends[start - 1]) if start else 0
+            room = self._size_limit - self._pending_bytes + used
+            fitting = int(np.searchsorted(ends, room, side="right")) - start
+            wanted = max(fitting, self._min_rows - self._pending_rows, int(not self._pending_rows))
+            take = min(max(wanted, 0), batch.num_rows - start)
+            if take:
+                self._pending.append(batch.slice(start, take))
+                self._pending_rows += take
+                self._pending_bytes += int(ends[start + take - 1]) - used
+                start += take
+            if start < batch.num_rows:
+                self._flush()
+
+    def finish(self) -> list[dict[str, Any]]:
+        """Write the last shard and return one JSON-able ``{"index": …, "stats": …}`` per shard."""
+        if self._pending_rows:
+            self._flush()
+        return self._infos
+
+    def abort(self) -> None:
+        """Delete every file written so far."""
+        for info in self._infos:
+            for part in ("raw_data", "zip_data"):
+                entry = info["index"][part]
+                if entry is not None:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.remove(os.path.join(self._directory, entry["basename"]))
+        self._infos = []
+        self._pending = []
+        self._pending_rows = self._pending_bytes = 0
+
+    def _flush(self) -> None:
+        table = pa.Table.from_batches(self._pending).combine_chunks()
+        self._pending = []
+        self._pending_rows = self._pending_bytes = 0
+        basename = f"{self._prefix}.{len(self._infos):05}.mds"
+        info = write_shard(
+            table,
+            os.path.join(self._directory, basename),
+            compression=self._compression,
+            hashes=self._hashes,
+            size_limit=self._size_limit,
+        )
+        self._infos.append(info)
+
+
+def write_shard(
+    table: pa.Table,
+    path: str,
+    *,
+    compression: str | None,
+    hashes: Sequence[str],
+    size_limit: int | None,
+    null_columns: Mapping[str, tuple[bool, bool]] | None = None,
+) -> dict[str, Any]:
+    """Write one table as one shard file and return its index entry and statistics.
+
+    Args:
+        table: At least one row and one column.
+        path: File to write, ending in ``.mds``; a compressed shard adds its extension.
+        compression: MDS compression name, or None.
+        hashes: MDS hash names.
+        size_limit: Recorded in the entry only.
+        null_columns: Per column, whether to store null flags for its rows and for its elements.
+            None stores them for the columns that hold nulls.
+
+    Raises:
+        OSError: The file cannot be written; nothing is left under its final name.
+    """
+    companions = companion_names(table.schema.names)
+    stored = []
+    stats: dict[str, dict[str, int]] = {}
+    for name, chunked in zip(table.schema.names, table.columns, strict=True):
+        array = chunked.chunk(0) if chunked.num_chunks == 1 else pa.concat_arrays(chunked.chunks)
+        nulls, element_nulls = count_nulls(array)
+        stats[name] = {"nulls": nulls, "element_nulls": element_nulls}
+        if null_columns is None:
+            wanted = flags_needed(array.type, nulls, element_nulls)
+        else:
+            wanted = null_columns.get(name, (False, False))
+        null_name, element_name = companions[name]
+        stored += encode_column(
+            name, array, null_name if wanted[0] else None, element_name if wanted[1] else None
+        )
+    stored.sort(key=lambda column: column.name)
+    layout = ShardLayout.of(stored)
+    config = layout.config(compression, tuple(hashes), size_limit)
+    parts = assemble_shard(stored, config)
+    raw_data, zip_data = _write_files(path, parts, compression, hashes)
+    entry = {**config, "samples": table.num_rows, "raw_data": raw_data, "zip_data": zip_data}
+    return {"index": entry, "stats": stats}
+
+
+def count_nulls(array: pa.Array) -> tuple[int, int]:
+    """Return the number of null rows and of null elements in non-null lists."""
+    elements = array.flatten().null_count if is_list(array.type) else 0
+    return array.null_count, elements
+
+
+def flags_needed(type_: pa.DataType, nulls: int, element_nulls: int) -> tuple[bool, bool]:
+    """Return whether rows and elements of a column with so many nulls need null flags."""
+    if not is_list(type_):
+        return bool(nulls) and not marks_nulls_itself(type_), False
+    element = type_.value_type
+    # JSON cells say null for an element themselves, floats and timestamps say NaN and NaT.
+    in_place = marks_nulls_itself(element) or fixed_dtype(element) is None
+    return bool(nulls), bool(element_nulls) and not in_place
+
+
+def _write_files(
+    path: str, parts: list[Any], compression: str | None, hashes: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    codec = codecs.parse_compression(compression)
+    raw = b"".join(_buffer(part) for part in parts)
+    if codec is None:
+        return _replace(path, [raw], hashes), None
+    raw_info = _file_info(os.path.basename(path), [raw], hashes)
+    return raw_info, _replace(f"{path}.{codec.extension}", [codec.compress(raw)], hashes)
+
+
+def _buffer(part: Any) -> Any:
+    if isinstance(part, np.ndarray):
+        return np.ascontiguousarray(part).reshape(-1).view(np.uint8).data
+    return part
+
+
+def _replace(path: str, parts: list[Any], hashes: Sequence[str]) -> dict[str, Any]:
+    temporary = f"{path}.tmp"
+    try:
+        with open(temporary, "wb") as out:
+            for part in parts:
+                out.write(_buffer(part))
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.remove(temporary)
+        raise
+    return _file_info(os.path.basename(path), parts, hashes)
+
+
+def _file_info(basename: str, parts: list[Any], hashes: Sequence[str]) -> dict[str, Any]:
+    size = sum(len(_buffer(part)) for part in parts)
+    digests = {name: codecs.digest(name, _buffer(parts[0])) for name in hashes}
+    return {"basename": basename, "bytes": size, "hashes": digests}
