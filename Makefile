@@ -1,0 +1,51 @@
+# Everything here works on a machine with Python 3.11, make and a package index. See CONTRIBUTING.md.
+PYTHON ?= python3
+# Test processes; each may start a Spark session and TensorFlow (about 3 GB together).
+WORKERS ?= 2
+# Further arguments for pytest, for instance: make test ARGS='tests/test_examples.py -x'
+ARGS ?=
+
+ENVIRONMENT := $(PYTHON) tools/environment.py
+DEV := $(ENVIRONMENT) run dev --
+DEMO := $(ENVIRONMENT) run demo --
+MAKEFLAGS += --no-print-directory
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-demo demo test test-modern lint fmt bench docs clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+setup: ## create or update .venv, the development environment
+	@$(ENVIRONMENT) setup dev
+
+setup-demo: ## create or update .venv-demo, today's versions
+	@$(ENVIRONMENT) setup demo
+
+demo: setup-demo ## train on real data through the bridge
+	@$(DEMO) python examples/demo.py
+
+test: setup ## lint, types and the whole test suite
+	@$(MAKE) lint
+	@$(DEV) python -m pytest -q -n $(WORKERS) --dist loadfile $(ARGS)
+
+test-modern: setup-demo ## the test suite on today's versions (what needs Petastorm is skipped)
+	@$(DEMO) python -m pytest -q -n $(WORKERS) --dist loadfile $(ARGS)
+
+lint: setup ## style and types
+	@$(DEV) python -m ruff check --quiet .
+	@$(DEV) python -m ruff format --quiet --check . || { echo 'Run: make fmt'; exit 1; }
+	@$(DEV) python -m mypy --no-error-summary
+
+fmt: setup ## format, and fix what can be fixed
+	@$(DEV) python -m ruff check --quiet --fix . || true
+	@$(DEV) python -m ruff format .
+
+bench: setup ## the benchmark table and its plot
+	@$(DEV) python benchmarks/run.py $(ARGS)
+
+docs: setup ## generated pages of the migration guide
+	@$(DEV) python tools/build_docs.py
+
+clean: ## remove the environments and every cache
+	@rm -rf .bootstrap .venv .venv-demo .mypy_cache .pytest_cache .ruff_cache .hypothesis

