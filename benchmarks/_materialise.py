@@ -1,0 +1,69 @@
+"""The race in writing a DataFrame to disk, from the process that holds the Spark session."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from benchmarks._data import MDS_COLUMNS, converter, installed_packages, numeric_table
+from benchmarks._measure import Contestant, IncompleteEpochError, Measurement, race
+from benchmarks._settings import Settings
+
+
+def materialise(session: SparkSession, settings: Settings) -> list[Measurement]:
+    """Measures how fast the numeric table is written, generated rows included.
+
+    All write uncompressed. What is written is deleted between the runs, so none is reused.
+    """
+    # Not the tables that `build` converted: a converter would find those in its cache.
+    table = numeric_table(session, settings.rows, settings.partitions).where("id >= 0")
+    contestants = [_converter(package, table, settings) for package in installed_packages()]
+    with tempfile.TemporaryDirectory() as directory:
+        contestants.append(_dataframe_to_mds(table, settings, directory))
+        return race("materialise", "rows/s", contestants, settings.slow_rounds)
+
+
+def _converter(package: str, table: DataFrame, settings: Settings) -> Contestant:
+    made: list[Any] = []
+
+    def run() -> int:
+        made.append(converter(package, table))
+        return len(made[-1])
+
+    def after() -> None:
+        while made:
+            made.pop().delete()
+
+    formats = {"petastorm": "petastorm (Parquet)", "bridge": "bridge (MDS)"}
+    return _contestant(formats[package], settings, run, after)
+
+
+def _dataframe_to_mds(table: DataFrame, settings: Settings, directory: str) -> Contestant:
+    from streaming.base.converters import dataframe_to_mds
+
+    out = os.path.join(directory, "mds")
+
+    def run() -> int:
+        dataframe_to_mds(
+            table, mds_kwargs={"out": out, "columns": MDS_COLUMNS, "compression": None}
+        )
+        with open(os.path.join(out, "index.json"), encoding="utf-8") as file:
+            return sum(shard["samples"] for shard in json.load(file)["shards"])
+
+    def after() -> None:
+        shutil.rmtree(out, ignore_errors=True)
+
+    return _contestant("native dataframe_to_mds", settings, run, after)
+
+
+def _contestant(name: str, settings: Settings, run: Any, after: Any) -> Contestant:
+    def check() -> None:
+        if (written := run()) != settings.rows:
+            raise IncompleteEpochError(f"{name}: {written} rows where {settings.rows} were due")
+
+    return Contestant(name, settings.rows, run, check, after)

@@ -1,0 +1,170 @@
+"""Tables on the terminal, JSON for machines and a plot for readers."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import groupby
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks._measure import Measurement
+from benchmarks._settings import Settings
+from benchmarks._targets import Verdict
+
+TITLES = {
+    "torch-sequential": "torch, no shuffling queue",
+    "torch-shuffled": "torch, shuffling_queue_capacity set",
+    "torch-scalars": "torch, no shuffling queue, 13 scalar columns (no array)",
+    "tensorflow": "make_tf_dataset",
+    "images": "JPEG bytes, PIL transform",
+    "memory": "peak memory above imports",
+    "materialise": "materialising from Spark",
+}
+_PACKAGES = (
+    "petastorm",
+    "mosaicml-streaming",
+    "pyspark",
+    "torch",
+    "tensorflow",
+    "tensorflow-cpu",
+    "numpy",
+    "pandas",
+    "pyarrow",
+)
+
+
+def environment() -> dict[str, Any]:
+    """Where the figures come from: processor count, Python and the versions that matter."""
+    versions = {}
+    for package in _PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "cores": os.cpu_count(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "versions": versions,
+    }
+
+
+def print_race(console: Console, measurements: Sequence[Measurement]) -> None:
+    """One table for one race, the best median first."""
+    group, unit = measurements[0].group, measurements[0].unit
+    best_first = sorted(measurements, key=lambda one: one.median, reverse=unit != "MiB")
+    best = best_first[0].median
+    table = Table(title=f"{TITLES[group]} ({unit})", title_justify="left")
+    table.add_column("", no_wrap=True)
+    for heading in ("rows", "runs", "median", "min", "max", "best is", "repeated"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in best_first:
+        low, high = sorted((one.median, best))
+        table.add_row(
+            one.name + ("*" if one.note else ""),
+            f"{one.rows:,}",
+            str(len(one.samples)),
+            *[_figure(value) for value in (one.median, min(one.samples), max(one.samples))],
+            "" if one is best_first[0] or not low else f"× {_figure(high / low)}",
+            str(one.repeated or ""),
+        )
+    notes = [f"* {note}" for note in sorted({one.note for one in measurements} - {""})]
+    if any(one.repeated for one in measurements):
+        notes.append("repeated: epochs that were short of rows, thrown away and done again")
+    table.caption = "\n".join(notes) or None
+    table.caption_justify = "left"
+    console.print(table)
+    console.print()
+
+
+def print_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
+    """The targets, with what was reached."""
+    table = Table(title="Targets (ratios of medians)", title_justify="left")
+    for heading in ("race", "bridge", "against"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("at least", justify="right", no_wrap=True)
+    table.add_column("reached", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    words = {True: "[green]met[/]", False: "[bold red]not met[/]", None: "not measured"}
+    for verdict in verdicts:
+        target = verdict.target
+        reached = "" if verdict.ratio is None else f"× {_figure(verdict.ratio)}"
+        wanted = f"× {_figure(target.factor)}"
+        table.add_row(target.group, target.ours, target.theirs, wanted, reached, words[verdict.met])
+    console.print(table)
+
+
+def write_json(
+    path: str,
+    settings: Settings,
+    measurements: Sequence[Measurement],
+    verdicts: Sequence[Verdict],
+) -> None:
+    """Everything that was measured, every single sample included."""
+    report = {
+        "environment": environment(),
+        "settings": asdict(settings),
+        "measurements": [one.as_json() for one in measurements],
+        "targets": [one.as_json() for one in verdicts],
+    }
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(report, file, indent=1)
+        file.write("\n")
+
+
+def write_plot(path: str, measurements: Sequence[Measurement]) -> None:
+    """One panel of horizontal bars per race, logarithmic where figures lie far apart."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    races = [list(race) for _, race in groupby(measurements, key=lambda one: one.group)]
+    heights = [1.2 + 0.32 * len(race) for race in races]
+    figure, axes = plt.subplots(
+        len(races),
+        1,
+        figsize=(9, sum(heights)),
+        gridspec_kw={"height_ratios": heights},
+        squeeze=False,
+        layout="constrained",
+    )
+    for axis, race in zip(axes[:, 0], races, strict=True):
+        _draw_race(axis, race)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+
+
+def _draw_race(axis: Any, race: Sequence[Measurement]) -> None:
+    # barh draws upwards, a table reads downwards
+    bars = list(reversed(race))
+    medians = [one.median for one in bars]
+    spread = [
+        [one.median - min(one.samples) for one in bars],
+        [max(one.samples) - one.median for one in bars],
+    ]
+    colours = ["tab:blue" if one.name.startswith("bridge") else "lightgray" for one in bars]
+    axis.barh([one.name for one in bars], medians, xerr=spread, color=colours, ecolor="gray")
+    if max(medians) > 20 * max(min(medians), 1e-9):
+        axis.set_xscale("log")
+        axis.set_xlim(left=min(medians) / 3)
+    axis.set_title(f"{TITLES[race[0].group]} ({race[0].unit})", loc="left", fontsize=10)
+    axis.bar_label(axis.containers[-1], [f" {_figure(one)}" for one in medians], fontsize=8)
+    axis.margins(x=0.15)
+    axis.tick_params(labelsize=8)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def _figure(value: float) -> str:
+    """Three significant digits, thousands separated."""
+    if value >= 1000:
+        digits = len(str(round(value))) - 3
+        return f"{round(value, -digits):,.0f}"
+    return f"{value:.3g}"

@@ -1,0 +1,75 @@
+"""How much is measured: the full run behind published figures, and a quick one for tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SEED = 20
+
+GROUPS = (
+    "torch-sequential",
+    "torch-shuffled",
+    "torch-scalars",
+    "tensorflow",
+    "images",
+    "memory",
+    "materialise",
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Sizes and repetitions of one run.
+
+    Attributes:
+        rows: rows of the numeric table (13 columns, 116 bytes each).
+        native_rows: rows for StreamingDataLoader, which is too slow for the whole table.
+        partitions: Spark partitions of the numeric table, hence files or shards.
+        batch_size: rows per batch everywhere but where a table says otherwise.
+        small_batch: the second, small batch size for ``make_tf_dataset``.
+        shuffling_queue_capacity: rows, for the shuffled races.
+        images: JPEG rows of the image table.
+        image_partitions: Spark partitions of the image table.
+        image_batch: images per batch.
+        rounds: measured epochs of each contestant, after one unmeasured.
+        slow_rounds: the same for what takes many seconds (materialising, memory).
+        memory_growth: how many times larger the second table of the memory race is.
+        memory_loaders: which loaders the memory race covers (keys of ``_memory.LOADERS``).
+    """
+
+    rows: int = 200_000
+    native_rows: int = 50_000
+    partitions: int = 8
+    batch_size: int = 1024
+    small_batch: int = 32
+    shuffling_queue_capacity: int = 10_000
+    images: int = 1_000
+    image_partitions: int = 16
+    image_batch: int = 32
+    rounds: int = 7
+    slow_rounds: int = 3
+    memory_growth: int = 4
+    memory_loaders: tuple[str, ...] = (
+        "DataLoader",
+        "DataLoader, shuffled",
+        "BatchedDataLoader",
+        "BatchedDataLoader, shuffled",
+        "make_tf_dataset",
+    )
+
+
+FULL = Settings()
+QUICK = Settings(
+    rows=3_000,
+    native_rows=1_000,
+    partitions=3,
+    batch_size=256,
+    shuffling_queue_capacity=500,
+    images=24,
+    image_partitions=2,
+    image_batch=8,
+    rounds=2,
+    slow_rounds=1,
+    memory_growth=2,
+    memory_loaders=("DataLoader",),
+)

@@ -1,0 +1,108 @@
+"""The ratios that the bridge promises, and whether a run met them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks._loaders import count_workers
+from benchmarks._measure import Measurement
+from benchmarks._memory import measurement_name
+from benchmarks._races import IMAGE_WORKERS
+from benchmarks._settings import Settings
+
+
+@dataclass(frozen=True)
+class Target:
+    """``ours`` is at least ``factor`` times as good as ``theirs`` in one race.
+
+    Attributes:
+        better: whether a higher or a lower figure is the better one.
+    """
+
+    group: str
+    ours: str
+    theirs: str
+    factor: float
+    better: str = "higher"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A target and the ratio of medians that was reached; None where either was not measured."""
+
+    target: Target
+    ratio: float | None
+
+    @property
+    def met(self) -> bool | None:
+        return None if self.ratio is None else self.ratio >= self.target.factor
+
+    def as_json(self) -> dict[str, Any]:
+        target = self.target
+        return {
+            "group": target.group,
+            "ours": target.ours,
+            "theirs": target.theirs,
+            "at_least": target.factor,
+            "ratio": self.ratio,
+            "met": self.met,
+        }
+
+
+def targets(settings: Settings) -> list[Target]:
+    """Every target, in the order of the races."""
+    default, batched = "bridge DataLoader", "petastorm BatchedDataLoader"
+    large, small = settings.batch_size, settings.small_batch
+    return [
+        Target("torch-sequential", default, "petastorm DataLoader", 100),
+        Target("torch-sequential", default, batched, 10),
+        Target("torch-sequential", default, "native StreamingDataLoader, 0 workers", 1000),
+        Target("torch-shuffled", default, "petastorm DataLoader", 50),
+        Target("torch-shuffled", default, batched, 3),
+        Target("tensorflow", f"bridge, batch {large}", f"petastorm, batch {large}", 25),
+        Target("tensorflow", f"bridge, batch {small}", f"petastorm, batch {small}", 3),
+        *[
+            Target("images", f"bridge, {workers}", f"petastorm, {workers}", 1)
+            for workers in map(count_workers, IMAGE_WORKERS)
+        ],
+        # Two cores: what one worker leaves idle is less than a whole core, because the consumer
+        # collates batches meanwhile.
+        Target("images", "bridge, 2 workers", "bridge, 1 worker", 1.3),
+        *_memory_targets(settings),
+        Target("materialise", "bridge (MDS)", "petastorm (Parquet)", 1),
+        Target("materialise", "bridge (MDS)", "native dataframe_to_mds", 10),
+    ]
+
+
+def _memory_targets(settings: Settings) -> Iterable[Target]:
+    for loader in settings.memory_loaders:
+        for table in ("numeric", "larger"):
+            ours, theirs = (
+                measurement_name(package, loader, table) for package in ("bridge", "petastorm")
+            )
+            yield Target("memory", ours, theirs, 1, better="lower")
+        # Flat: far less than in proportion to the rows, of which the larger table has
+        # `memory_growth` times as many.
+        smaller, larger = (
+            measurement_name("bridge", loader, table) for table in ("numeric", "larger")
+        )
+        yield Target("memory", larger, smaller, 0.8, better="lower")
+
+
+def judge(measurements: Sequence[Measurement], settings: Settings) -> list[Verdict]:
+    """Compares medians with the targets of the races that were run."""
+    medians = {(one.group, one.name): one.median for one in measurements}
+    groups = {one.group for one in measurements}
+    verdicts = []
+    for target in targets(settings):
+        if target.group not in groups:
+            continue
+        ours = medians.get((target.group, target.ours))
+        theirs = medians.get((target.group, target.theirs))
+        ratio = None
+        if ours and theirs:
+            ratio = ours / theirs if target.better == "higher" else theirs / ours
+        verdicts.append(Verdict(target, ratio))
+    return verdicts

@@ -1,0 +1,112 @@
+"""Races the bridge against Petastorm and native streaming: ``python -m benchmarks.run``."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from benchmarks import _data, _report
+from benchmarks._materialise import materialise
+from benchmarks._measure import Measurement
+from benchmarks._memory import memory
+from benchmarks._settings import FULL, GROUPS, QUICK, Settings
+from benchmarks._targets import judge
+
+_MIN_WIDTH = 132
+
+
+def main() -> None:
+    """Entry point."""
+    typer.run(run)
+
+
+def run(
+    *,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Tiny tables: shows that it runs, not how fast.")
+    ] = False,
+    only: Annotated[
+        str, typer.Option(metavar="RACE,…", help=f"Some of: {', '.join(GROUPS)}.")
+    ] = "",
+    json_path: Annotated[
+        Path | None, typer.Option("--json", help="Write every sample here.")
+    ] = None,
+    plot_path: Annotated[Path | None, typer.Option("--plot", help="Draw the races here.")] = None,
+    directory: Annotated[
+        Path | None, typer.Option(help="Where the data go; deleted afterwards.")
+    ] = None,
+) -> None:
+    """Measure the bridge, Petastorm and native streaming side by side, and judge the targets."""
+    groups = [name.strip() for name in only.split(",")] if only else list(GROUPS)
+    if unknown := sorted(set(groups) - set(GROUPS)):
+        raise typer.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(GROUPS)}.")
+    settings = QUICK if quick else FULL
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+    console = Console(width=max(_MIN_WIDTH, Console().width))
+    measurements: list[Measurement] = []
+    with tempfile.TemporaryDirectory(prefix="benchmarks-", dir=directory) as work:
+        for race in _races(work, settings, groups, console):
+            _report.print_race(console, race)
+            measurements += race
+    verdicts = judge(measurements, settings)
+    _report.print_verdicts(console, verdicts)
+    if json_path:
+        _report.write_json(str(json_path), settings, measurements, verdicts)
+    if plot_path:
+        _report.write_plot(str(plot_path), measurements)
+
+
+def _races(
+    work: str, settings: Settings, groups: list[str], console: Console
+) -> Iterator[list[Measurement]]:
+    """Builds the tables, then runs the races in the order of `GROUPS`."""
+    with console.status("Starting Spark"):
+        session = _data.spark_session(work)
+    try:
+        with console.status("Materialising the tables"):
+            data = _data.build(session, settings)
+            data.save(work)
+        for group in GROUPS:
+            if group in groups:
+                with console.status(f"Measuring: {_report.TITLES[group]}"):
+                    race = _race(group, work, data, session)
+                yield race
+    finally:
+        session.stop()
+
+
+def _race(group: str, work: str, data: _data.Data, session: SparkSession) -> list[Measurement]:
+    if group == "materialise":
+        return materialise(session, data.settings)
+    if group == "memory":
+        return memory(data, work)
+    return _race_in_child(group, work)
+
+
+def _race_in_child(group: str, work: str) -> list[Measurement]:
+    """One race in a fresh process, so that none is slowed by what another left behind."""
+    result = os.path.join(work, f"{group}.json")
+    command = [sys.executable, "-m", "benchmarks._child", group, work, result]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    # Petastorm sometimes aborts at exit: what counts is that the result was written.
+    if not os.path.exists(result):
+        raise RuntimeError(f"The race {group} failed:\n{process.stderr}")
+    with open(result, encoding="utf-8") as file:
+        return [Measurement.from_json(record) for record in json.load(file)]
+
+
+if __name__ == "__main__":
+    main()
