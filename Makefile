@@ -42,7 +42,7 @@ fmt: setup ## format, and fix what can be fixed
 	@$(DEV) python -m ruff format .
 
 bench: setup ## the benchmark table and its plot
-	@$(DEV) python benchmarks/run.py $(ARGS)
+	@$(DEV) python -m benchmarks.run $(ARGS)
 
 docs: setup ## generated pages of the migration guide
 	@$(DEV) python tools/build_docs.py

@@ -89,9 +89,9 @@ def fingerprint(environment: Environment, embedded_java: bool) -> str:
     ]
     for source in sources:
         digest.update(source.read_bytes())
-    # Settings of tools follow the metadata; a changed lint rule is no reason to install again.
+    # The settings of linters follow the metadata; a changed lint rule is no reason to install again.
     digest.update(
-        (ROOT / "pyproject.toml").read_text(encoding="utf-8").split("\n[tool.")[0].encode()
+        (ROOT / "pyproject.toml").read_text(encoding="utf-8").split("\n[tool.ruff]")[0].encode()
     )
     digest.update(str(ROOT).encode())
     return digest.hexdigest()

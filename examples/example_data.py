@@ -1,0 +1,68 @@
+"""Real input for the examples: data that scikit-learn ships, as Spark DataFrames."""
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+
+from PIL import Image, ImageOps
+from pyspark.sql import DataFrame, SparkSession
+from sklearn.datasets import load_digits, load_sample_images
+
+CROP = 64  # pixels, both ways
+STRIDE = 33  # pixels between neighbouring crops
+
+
+def local_spark(name: str) -> SparkSession:
+    """A Spark session on this machine; a notebook has one already, called `spark`."""
+    # The workers must run the same Python as the driver.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .appName(name)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "4")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def digits(spark: SparkSession) -> DataFrame:
+    """1,797 handwritten digits: `id` int, `features` array<float> (64 grey values in 0..1), `label` int."""
+    data = load_digits()
+    features = (data.data / 16.0).tolist()
+    rows = [
+        (i, row, int(label))
+        for i, (row, label) in enumerate(zip(features, data.target, strict=True))
+    ]
+    return spark.createDataFrame(rows, "id int, features array<float>, label int").repartition(4)
+
+
+def photographs(spark: SparkSession) -> DataFrame:
+    """JPEG-encoded crops of two photographs: `column` int, `image` binary, `label` int (which photograph).
+
+    `column` counts the crops from left to right; crops are mirrored as well, so every place is there twice.
+    """
+    rows = [
+        (column, jpeg, label)
+        for label, photograph in enumerate(load_sample_images().images)
+        for column, jpeg in _crops(Image.fromarray(photograph))
+    ]
+    return spark.createDataFrame(rows, "column int, image binary, label int").repartition(4)
+
+
+def _crops(photograph: Image.Image) -> Iterator[tuple[int, bytes]]:
+    width, height = photograph.size
+    for column, left in enumerate(range(0, width - CROP + 1, STRIDE)):
+        for top in range(0, height - CROP + 1, STRIDE):
+            crop = photograph.crop((left, top, left + CROP, top + CROP))
+            yield column, _jpeg(crop)
+            yield column, _jpeg(ImageOps.mirror(crop))
+
+
+def _jpeg(image: Image.Image) -> bytes:
+    encoded = io.BytesIO()
+    image.save(encoded, format="JPEG", quality=90)
+    return encoded.getvalue()
