@@ -1,0 +1,77 @@
+"""A thousand loaders in a row, half of them left early, leave nothing behind."""
+
+import gc
+import os
+import threading
+
+import psutil
+import pytest
+
+from petastorm_bridge import pytorch
+from petastorm_bridge.reader import make_batch_reader
+
+pytestmark = pytest.mark.slow
+
+LOADERS = 1_000
+# What imports, thread stacks and the allocator take is taken by then.
+SETTLED = 200
+# A dataset of about 1.4 MB: if every loader kept only its first shard, the last 800 would keep
+# some 140 MB.
+ROWS, SHARDS = 20_000, 8
+MEMORY_BOUND = 24 << 20
+
+
+# Other programs on the machine come and go in /dev/shm; a leak would be one entry per loader.
+FOREIGN_ENTRIES = LOADERS // 10
+
+
+def test_loaders_leave_nothing_behind(shard_directory):
+    url = f"file://{shard_directory(ROWS, SHARDS)}"
+    before = settled = _resources()
+    for number in range(LOADERS):
+        _use_loader(url, number)
+        if number == SETTLED:
+            settled = _resources()
+    after = _resources()
+    assert after["threads"] == before["threads"]
+    assert after["descriptors"] <= settled["descriptors"]
+    assert len(after["shared_memory"] - before["shared_memory"]) < FOREIGN_ENTRIES
+    assert after["children"] == before["children"]
+    assert after["memory"] < settled["memory"] + MEMORY_BOUND
+
+
+def _use_loader(url, number):
+    """Every second loader is left after its first batch; all kinds take turns."""
+    make_loader = (pytorch.DataLoader, pytorch.BatchedDataLoader)[number // 2 % 2]
+    capacity = (0, 5_000)[number // 4 % 2]
+    epochs = None if number % 2 else 1
+    reader = make_batch_reader(url, num_epochs=epochs, workers_count=4)
+    with make_loader(reader, batch_size=1_024, shuffling_queue_capacity=capacity) as batches:
+        rows = 0
+        for batch in batches:
+            rows += len(batch["id"])
+            if number % 2:
+                assert not _mapped_shared_memory() - MAPPED_BEFORE
+                break
+    assert rows == (1_024 if number % 2 else ROWS)
+
+
+def _mapped_shared_memory():
+    """What of /dev/shm this process holds in memory."""
+    with open("/proc/self/maps", encoding="utf-8") as file:
+        return {line.split(maxsplit=5)[-1] for line in file if "/dev/shm" in line}
+
+
+MAPPED_BEFORE = _mapped_shared_memory()
+
+
+def _resources():
+    gc.collect()
+    process = psutil.Process()
+    return {
+        "threads": {thread.ident for thread in threading.enumerate()},
+        "descriptors": process.num_fds(),
+        "shared_memory": set(os.listdir("/dev/shm")),
+        "children": {child.pid for child in process.children(recursive=True)},
+        "memory": process.memory_info().rss,
+    }
