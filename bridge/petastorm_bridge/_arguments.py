@@ -1,0 +1,198 @@
+"""Checks of a reader's arguments: what Petastorm refuses is refused with the same exception type."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ._options import OPTIONS
+from ._pool import Pool, inline_pool, thread_pool
+from ._source import Source
+from ._work import Job
+from .errors import IgnoredArgumentWarning
+from .predicates import PredicateBase
+
+__all__ = ["ReaderOptions", "parse_filters"]
+
+
+class _CountError(ValueError, IndexError):
+    """A worker count below one; Petastorm stumbles over it with an IndexError."""
+
+
+@dataclass(frozen=True)
+class ReaderOptions:
+    """The checked arguments that decide what a reader yields."""
+
+    schema_fields: Any
+    reader_pool_type: str
+    workers_count: int
+    results_queue_size: int
+    seed: Any
+    shuffle_rows: bool
+    shuffle_row_groups: bool
+    shuffle_row_drop_partitions: int
+    predicate: Any
+    num_epochs: int | None
+    cur_shard: int | None
+    shard_count: int | None
+    transform_spec: Any
+    filters: Any
+
+    @classmethod
+    def from_arguments(cls, given: Mapping[str, Any]) -> ReaderOptions:
+        """Check the arguments of ``make_batch_reader``.
+
+        Raises:
+            ValueError, TypeError, AttributeError, IndexError, RuntimeError: As Petastorm does.
+        """
+        _check_cache(given)
+        _check_pool(given)
+        _check_fields(given["schema_fields"])
+        _check_epochs(given["num_epochs"])
+        _check_functions(given)
+        if given["shard_seed"]:
+            warnings.warn(
+                "shard_seed was deprecated and will be removed in future versions. "
+                "Use seed to apply randomization effects on sharding row groups.",
+                stacklevel=4,
+            )
+        _warn_ignored(given)
+        cur_shard, shard_count = _shard(given["cur_shard"], given["shard_count"])
+        values = {name: given[name] for name in cls.__dataclass_fields__}
+        values.update(cur_shard=cur_shard, shard_count=shard_count)
+        return cls(**values)
+
+    def make_pool(self, job: Job) -> Pool:
+        """Return the workers of a reader."""
+        if self.reader_pool_type == "dummy":
+            return inline_pool()
+        if self.reader_pool_type == "process":
+            from ._processes import process_pool
+
+            return process_pool(self.workers_count, self.results_queue_size)
+        return thread_pool(self.workers_count, self.results_queue_size)
+
+
+def _check_cache(given: Mapping[str, Any]) -> None:
+    cache_type = given["cache_type"]
+    if cache_type not in (None, "null", "local-disk"):
+        raise ValueError(f"Unknown cache_type: {cache_type}")
+    if cache_type != "local-disk":
+        return
+    limit, row = given["cache_size_limit"], given["cache_row_size_estimate"]
+    shards = (given["cache_extra_settings"] or {}).get("shards", 6)
+    if limit / shards < 5 * row:  # a missing size is a TypeError, as in petastorm/local_disk_cache
+        raise ValueError(
+            "Condition 'size_limit_bytes / shards < 5 * expected_row_size_bytes' needs to hold, "
+            "otherwise, newly added cached values might end up being immediately evicted."
+        )
+    if given["predicate"] is not None:
+        raise RuntimeError(
+            "Local cache is not supported together with predicates, unless the dataset is "
+            "partitioned by the column the predicate operates on."
+        )
+    if given["shuffle_row_drop_partitions"] != 1:
+        raise RuntimeError(
+            "Local cache is not supported together with shuffle_row_drop_partitions > 1"
+        )
+
+
+def _check_pool(given: Mapping[str, Any]) -> None:
+    pool, workers = given["reader_pool_type"], given["workers_count"]
+    if pool not in ("thread", "process", "dummy"):
+        raise ValueError(f"Unknown reader_pool_type: {pool}")
+    if pool == "dummy":
+        return
+    if not isinstance(workers, (int, np.integer)):
+        raise TypeError(
+            f"workers_count is {workers!r}: '{type(workers).__name__}' object cannot be interpreted "
+            "as an integer."
+        )
+    if workers < 1:
+        raise _CountError(f"workers_count is {workers}; at least one worker is needed.")
+
+
+def _check_fields(fields: Any) -> None:
+    if fields is not None and not isinstance(fields, Iterable):
+        raise ValueError(
+            "Fields must be either None, an iterable collection of Unischema fields "
+            "or an NGram object."
+        )
+
+
+def _check_epochs(num_epochs: Any) -> None:
+    if num_epochs is not None and (not isinstance(num_epochs, int) or num_epochs < 1):
+        raise ValueError("iterations must be positive integer or None")
+
+
+def _check_functions(given: Mapping[str, Any]) -> None:
+    predicate, transform = given["predicate"], given["transform_spec"]
+    if predicate is not None and not isinstance(predicate, PredicateBase):
+        raise ValueError("predicate parameter is expected to be derived from PredicateBase")
+    if given["rowgroup_selector"] is not None:
+        raise ValueError(
+            "rowgroup_selector parameter is expected to be derived from RowGroupSelectorBase; "
+            "the bridge has no row group indexes, use predicate or filters."
+        )
+    if transform is not None and not hasattr(transform, "removed_fields"):
+        raise AttributeError(
+            f"transform_spec is a {type(transform).__name__}, which has no attribute "
+            "'removed_fields'; wrap the function: TransformSpec(func)."
+        )
+
+
+def _shard(cur_shard: Any, shard_count: Any) -> tuple[int | None, int | None]:
+    if cur_shard is None and shard_count is None:
+        return None, None
+    integers = (int, np.integer)
+    if not shard_count or not isinstance(cur_shard, integers) or not isinstance(shard_count, integers):
+        raise ValueError(
+            "partition and num_partitions must be ints and both specified to use partitioning: "
+            f"cur_shard is {cur_shard!r}, shard_count is {shard_count!r}"
+        )
+    return int(cur_shard), int(shard_count)
+
+
+def _warn_ignored(given: Mapping[str, Any]) -> None:
+    from .reader import make_batch_reader
+
+    defaults = inspect.signature(make_batch_reader).parameters
+    for option in OPTIONS:
+        if option.api != "make_batch_reader" or not option.warns:
+            continue
+        value = given[option.name]
+        if value is None or value == defaults[option.name].default:
+            continue
+        warnings.warn(
+            f"{option.name}={value!r} is ignored. {option.meaning} "
+            f"See migration_guide/options.md#make_batch_reader-{option.name}",
+            IgnoredArgumentWarning,
+            stacklevel=4,
+        )
+
+
+def parse_filters(filters: Any, source: Source) -> tuple[Any, tuple[str, ...]]:
+    """Return Parquet-style filters as an Arrow expression, and the fields they name.
+
+    Raises:
+        ValueError: They are malformed or name an unknown field.
+    """
+    if not filters:
+        return None, ()
+    from pyarrow import parquet
+
+    expression = parquet.filters_to_expression(filters)
+    groups = filters if isinstance(filters[0], (list, set)) else [filters]
+    names = {condition[0] for group in groups for condition in group}
+    unknown = names - set(source.schema.fields)
+    if unknown:
+        raise ValueError(
+            f"filters name {', '.join(sorted(unknown))}, the table has "
+            f"{', '.join(source.schema.fields)}."
+        )
+    return expression, tuple(name for name in source.schema.fields if name in names)

@@ -1,0 +1,152 @@
+"""Columns of a row group, and how Petastorm shows them as NumPy and pandas values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ._types import find_type, presented_type
+
+__all__ = ["Block", "Column", "NullFacts", "harmonise", "present", "to_frame", "to_numpy"]
+
+Column = Any
+"""A NumPy array of shape ``(rows, …)`` in Petastorm's form, or an Arrow array still to be shown."""
+
+
+@dataclass(frozen=True)
+class NullFacts:
+    """Whether a column of the dataset holds nulls anywhere, in rows and in list elements."""
+
+    rows: bool = False
+    elements: bool = False
+
+    def __bool__(self) -> bool:
+        return self.rows or self.elements
+
+
+@dataclass(frozen=True)
+class Block:
+    """The rows of one row group (or a part of one), column by column.
+
+    Attributes:
+        columns: In schema order.
+        num_rows: Rows in every column.
+        ends_epoch: Whether no more rows of this epoch follow.
+    """
+
+    columns: Mapping[str, Column]
+    num_rows: int
+    ends_epoch: bool = False
+
+
+def present(array: pa.Array) -> pa.Array:
+    """Return a stored Arrow array as the type Petastorm's reader shows (naive ns timestamps …)."""
+    target = presented_type(array.type)
+    if target == array.type:
+        return array
+    try:
+        return array.cast(target)
+    except pa.ArrowInvalid as error:
+        raise ValueError(
+            f"A timestamp does not fit into nanoseconds ({error}). pandas and TensorFlow take the "
+            "years 1678 to 2261; clip or drop such rows before converting."
+        ) from error
+
+
+def to_numpy(name: str, column: Column) -> Any:
+    """Return one column as ``petastorm/arrow_reader_worker.py`` hands it to loaders.
+
+    Strings are ``<U``, lists a matrix of shape ``(rows, length)``, dates objects, everything else
+    what pandas makes of it; a pandas extension array where pandas has no NumPy form.
+
+    Raises:
+        RuntimeError: Lists of differing length.
+        AttributeError: Some but not all lists are null.
+    """
+    if isinstance(column, np.ndarray):
+        return column
+    if pa.types.is_list(column.type):
+        return _stack_lists(name, column)
+    values = column.to_pandas().values
+    if pa.types.is_string(column.type):
+        return np.asarray(values, object).astype(np.str_)
+    return values
+
+
+def _stack_lists(name: str, column: pa.Array) -> npt.NDArray[Any]:
+    rows = len(column)
+    if column.null_count:
+        if column.null_count == rows:
+            return np.full((rows, 1), None, object)
+        raise AttributeError(
+            f"Column {name!r} holds {column.null_count} null lists among {rows} rows; a batch "
+            "needs a list in every row. Fill them before converting or in a TransformSpec."
+        )
+    lengths = np.diff(column.offsets.to_numpy())
+    if rows and (lengths != lengths[0]).any():
+        shown = ", ".join(str(length) for length in lengths[:100])
+        raise RuntimeError(
+            f"Length of all values in column '{name}' are expected to be the same length. "
+            f"Got the following set of lengths: '{shown}'"
+        )
+    flat = column.flatten()
+    return np.asarray(flat.to_pandas().values).reshape(rows, int(lengths[0]) if rows else 0)
+
+
+def harmonise(values: Any, type_: pa.DataType, nulls: NullFacts) -> Any:
+    """Return ``values`` with the dtype its column has all over a dataset that holds nulls.
+
+    Petastorm decides per row group; here a null anywhere decides for all (integers become float64,
+    booleans objects), so that no dtype flips from batch to batch.
+    """
+    if not nulls or not isinstance(values, np.ndarray):
+        return values
+    row = find_type(type_)
+    wanted = None if row is None else row.nulls_as
+    if wanted is None or values.dtype == np.dtype(wanted) or values.dtype.kind == "O":
+        return values
+    is_list = pa.types.is_list(type_) or pa.types.is_large_list(type_)
+    if is_list and not nulls.elements:
+        return values
+    return values.astype(wanted)
+
+
+def to_frame(
+    columns: Mapping[str, Column],
+    types: Mapping[str, pa.DataType],
+    nulls: Mapping[str, NullFacts],
+) -> Any:
+    """Return columns as the DataFrame that Petastorm passes to a transform or predicate.
+
+    The pandas dtypes are those of ``pyarrow.Table.to_pandas``; strings are objects under every
+    pandas release.
+    """
+    import pandas as pd
+
+    table = pa.table({name: _as_arrow(column) for name, column in columns.items()})
+    frame = table.to_pandas()
+    for name in columns:
+        type_ = types[name]
+        series = frame[name]
+        if pa.types.is_string(table.schema.field(name).type) and series.dtype != object:
+            text = series.astype(object)
+            frame[name] = text.where(text.notna(), None)
+        elif nulls[name].rows and not pa.types.is_nested(type_):
+            values = harmonise(series.to_numpy(), type_, nulls[name])
+            frame[name] = pd.Series(values, index=frame.index)
+    return frame
+
+
+def _as_arrow(column: Column) -> pa.Array:
+    if not isinstance(column, np.ndarray):
+        return column
+    if column.ndim == 1:
+        return pa.array(np.ascontiguousarray(column))
+    rows, width = column.shape[0], int(np.prod(column.shape[1:], dtype=int))
+    offsets = pa.array(np.arange(rows + 1, dtype=np.int32) * np.int32(width))
+    return pa.ListArray.from_arrays(offsets, pa.array(np.ascontiguousarray(column).reshape(-1)))

@@ -1,0 +1,129 @@
+"""The options table: every argument of Petastorm's API and what became of it here.
+
+Read by the argument checks (which warn of ignored arguments), by the tests (each row is exercised)
+and by the guide's options page.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = ["OPTIONS", "Fate", "Option", "find_option"]
+
+
+class Fate(Enum):
+    """What happens to an argument of the old API."""
+
+    HONOURED = "honoured"
+    EMULATED = "emulated"
+    IGNORED = "ignored with a warning"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class Option:
+    """One argument.
+
+    Attributes:
+        api: Function or method that takes it.
+        name: Keyword.
+        fate: What happens to it.
+        meaning: What it does here, in one or two sentences.
+        warns: Whether any value but the default gives an ``IgnoredArgumentWarning``.
+    """
+
+    api: str
+    name: str
+    fate: Fate
+    meaning: str
+    warns: bool = False
+
+
+def _rows(api: str, *rows: tuple[str, Fate, str]) -> list[Option]:
+    return [Option(api, name, fate, text, fate is Fate.IGNORED) for name, fate, text in rows]
+
+
+_H, _E, _I, _R = Fate.HONOURED, Fate.EMULATED, Fate.IGNORED, Fate.REFUSED
+
+OPTIONS: tuple[Option, ...] = (
+    *_rows(
+        "make_spark_converter",
+        ("df", _H, "A DataFrame (Spark classic or Connect), or the path of a Parquet or MDS "
+         "directory."),
+        ("parquet_row_group_size_bytes", _E, "Upper bound of a shard's size before compression; "
+         "at least 100 rows go into one shard. `0`, `-1` and `None` mean the default, 32 MiB."),
+        ("compression_codec", _E, "Compression of the shards: `snappy` → `snappy`, `gzip` and "
+         "`deflate` → `gz`, `bzip2` → `bz2`, `lz4` → `zstd:1` (MDS has no LZ4)."),
+        ("dtype", _H, "`'float32'`, `'float64'` or `None`, for floating-point columns, arrays of "
+         "them and vectors."),
+    ),
+    *_rows(
+        "make_torch_dataloader",
+        ("batch_size", _H, "Rows per batch. What is no positive integer gives one batch with all "
+         "rows, as in Petastorm, unless the epochs are endless: then a `ValueError`."),
+        ("num_epochs", _H, "Passes over the data, endless for `None`."),
+        ("workers_count", _H, "Threads (or processes) that read ahead and run the transform; 4 "
+         "for `None`."),
+        ("shuffling_queue_capacity", _H, "Rows in the shuffle buffer, which always takes whole row "
+         "groups, as Petastorm's does. Governed by `seed`; emptied at the end of every epoch."),
+        ("data_loader_fn", _H, "A class or function called with `reader`, `batch_size` and "
+         "`shuffling_queue_capacity`."),
+    ),
+    *_rows(
+        "make_tf_dataset",
+        ("batch_size", _H, "Rows per batch; 32 for `None` and `0`."),
+        ("prefetch", _H, "Batches `tf.data` keeps ready; auto-tuned for `None`."),
+        ("num_epochs", _H, "Passes over the data, endless for `None`."),
+        ("workers_count", _H, "As for `make_torch_dataloader`."),
+        ("shuffling_queue_capacity", _H, "Rows in the shuffle buffer; a row moves forward by less "
+         "than the capacity, as with `tf.data.Dataset.shuffle`. Governed by `seed`."),
+    ),
+    *_rows(
+        "make_batch_reader",
+        ("dataset_url_or_urls", _H, "An MDS or Parquet directory, or a list of files of one."),
+        ("schema_fields", _H, "Regular expressions that match whole column names; the order is the "
+         "table's."),
+        ("reader_pool_type", _H, "`'thread'`, `'process'` or `'dummy'`."),
+        ("workers_count", _H, "Threads or processes; 10 by default, 4 through a converter."),
+        ("results_queue_size", _H, "At most so many row groups are read ahead (and never more than "
+         "twice the workers)."),
+        ("seed", _H, "Reproduces every order, whatever the number of workers; `0` is a seed too."),
+        ("shuffle_rows", _H, "Shuffles the rows within each row group."),
+        ("shuffle_row_groups", _H, "Shuffles the order of the row groups, anew in every epoch."),
+        ("shuffle_row_drop_partitions", _H, "Visits each row group in so many parts."),
+        ("predicate", _H, "Keeps rows; all of `petastorm.predicates` work on row groups."),
+        ("rowgroup_selector", _R, "Needs the indexes of `petastorm.etl`; use `predicate` or "
+         "`filters`."),
+        ("num_epochs", _H, "Passes over the data, endless for `None`."),
+        ("cur_shard", _H, "Which shard to read."),
+        ("shard_count", _H, "Shards differ by at most one row; any count up to the rows works."),
+        ("shard_seed", _E, "Deprecated in Petastorm too, whose warning is given; no row changes its "
+         "shard by it, as there."),
+        ("cache_type", _I, "`'local-disk'` is checked as in Petastorm and then ignored: shards are "
+         "local files already."),
+        ("cache_location", _I, "See `cache_type`."),
+        ("cache_size_limit", _I, "See `cache_type`."),
+        ("cache_row_size_estimate", _I, "See `cache_type`."),
+        ("cache_extra_settings", _I, "See `cache_type`."),
+        ("hdfs_driver", _I, "There is one HDFS driver, Arrow's."),
+        ("transform_spec", _H, "The transform, called once per row group and epoch."),
+        ("filters", _H, "Applied to rows; Petastorm fails here."),
+        ("storage_options", _H, "Passed to the remote file system."),
+        ("zmq_copy_buffers", _I, "Process pools use pipes."),
+        ("filesystem", _I, "The url decides."),
+        ("convert_early_to_numpy", _I, "Numbers are NumPy arrays from the start."),
+    ),
+)  # fmt: skip
+
+
+def find_option(api: str, name: str) -> Option:
+    """Return the row of one argument.
+
+    Raises:
+        KeyError: There is none.
+    """
+    for option in OPTIONS:
+        if (option.api, option.name) == (api, name):
+            return option
+    raise KeyError((api, name))

@@ -1,0 +1,195 @@
+"""Which rows a reader visits, and in which order: sharding, epochs, shuffling of row groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import NoDataAvailableError
+
+__all__ = ["Piece", "Randomness", "Visit", "epochs", "shard_pieces", "split_pieces"]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows ``start`` to ``stop`` of one row group."""
+
+    group: int
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One piece to be read now.
+
+    Attributes:
+        piece: What to read; None for an epoch without rows.
+        order: Positions within the piece in the order wanted, or None for the stored order.
+        ends_epoch: Whether it is the last visit of its epoch.
+    """
+
+    piece: Piece | None
+    order: npt.NDArray[np.int64] | None
+    ends_epoch: bool
+
+
+def shard_pieces(
+    row_counts: Sequence[int], cur_shard: int | None, shard_count: int | None
+) -> list[Piece]:
+    """Return the pieces of one shard; all rows when ``shard_count`` is None.
+
+    Petastorm gives shard ``i`` the row groups ``i``, ``i + shard_count``, … and so shards of unequal
+    size. Here every shard starts from the same row groups and those with too many rows pass the
+    tail of their last ones to those with too few, until sizes differ by at most one row; where
+    Petastorm's shards are equal already, they are Petastorm's.
+
+    Raises:
+        NoDataAvailableError: More shards than rows.
+    """
+    whole = [Piece(i, 0, count) for i, count in enumerate(row_counts) if count]
+    if shard_count is None:
+        return whole
+    total = sum(row_counts)
+    if shard_count > total:
+        raise NoDataAvailableError(
+            f"Asked for {shard_count} shards of a dataset of {total} rows: at least "
+            f"{shard_count - total} shards would be empty. Lower shard_count or add rows."
+        )
+    if cur_shard is None or not 0 <= cur_shard < shard_count:
+        return []
+    owned: list[list[Piece]] = [[] for _ in range(shard_count)]
+    for piece in whole:
+        owned[piece.group % shard_count].append(piece)
+    sizes = [sum(map(len, pieces)) for pieces in owned]
+    # The longest get the odd rows, so that as few rows as possible move.
+    ranked = sorted(range(shard_count), key=lambda shard: (-sizes[shard], shard))
+    base, odd = divmod(total, shard_count)
+    target = dict.fromkeys(range(shard_count), base)
+    for shard in ranked[:odd]:
+        target[shard] += 1
+    surplus: list[Piece] = []
+    for shard in range(shard_count):
+        surplus += _take_tail(owned[shard], sizes[shard] - target[shard])
+    surplus.sort(key=lambda piece: (piece.group, piece.start))
+    for shard in range(shard_count):
+        owned[shard] += _take_head(surplus, target[shard] - sizes[shard])
+    return sorted(owned[cur_shard], key=lambda piece: (piece.group, piece.start))
+
+
+def _take_tail(pieces: list[Piece], count: int) -> list[Piece]:
+    """Remove ``count`` rows from the end of ``pieces`` and return them."""
+    taken = []
+    while count > 0:
+        last = pieces.pop()
+        moved = min(count, len(last))
+        if moved < len(last):
+            pieces.append(Piece(last.group, last.start, last.stop - moved))
+        taken.append(Piece(last.group, last.stop - moved, last.stop))
+        count -= moved
+    return taken
+
+
+def _take_head(pieces: list[Piece], count: int) -> list[Piece]:
+    """Remove ``count`` rows from the start of ``pieces`` and return them."""
+    taken = []
+    while count > 0:
+        first = pieces.pop(0)
+        moved = min(count, len(first))
+        if moved < len(first):
+            pieces.insert(0, Piece(first.group, first.start + moved, first.stop))
+        taken.append(Piece(first.group, first.start, first.start + moved))
+        count -= moved
+    return taken
+
+
+def split_pieces(pieces: Sequence[Piece], parts: int) -> list[Piece]:
+    """Return each piece cut into ``parts`` runs of rows (``shuffle_row_drop_partitions``)."""
+    result = []
+    for piece in pieces:
+        count = min(len(piece), parts)
+        if count < 1:
+            continue
+        # Row r belongs to run floor(r / (rows / count)), as in petastorm/arrow_reader_worker.py.
+        runs = np.floor(np.arange(len(piece)) / (len(piece) / count)).astype(np.int64)
+        bounds = np.searchsorted(runs, np.arange(count + 1)) + piece.start
+        result += [
+            Piece(piece.group, int(a), int(b))
+            for a, b in zip(bounds[:-1], bounds[1:], strict=True)
+            if b > a
+        ]
+    return result
+
+
+class Randomness:
+    """The sources of a reader's random orders.
+
+    With a seed, generators of its own (so results do not depend on the number of workers); without
+    one NumPy's global state, as in Petastorm, so that ``numpy.random.seed`` governs it.
+
+    Args:
+        seed: As for ``numpy.random.default_rng``; None for the global state.
+
+    Raises:
+        TypeError, ValueError: From NumPy, for a seed that is no non-negative integer.
+    """
+
+    def __init__(self, seed: Any) -> None:
+        # Petastorm's ventilator and its workers each start a generator from the same seed.
+        self._pieces = None if seed is None else np.random.default_rng(seed)
+        self._rows = None if seed is None else np.random.default_rng(seed)
+        self._children = None if seed is None else np.random.default_rng([seed, 1])
+
+    def pieces(self, count: int) -> npt.NDArray[np.int64]:
+        """Return the order of ``count`` row groups."""
+        return _permutation(self._pieces, count)
+
+    def rows(self, count: int) -> npt.NDArray[np.int64]:
+        """Return the order of ``count`` rows within a row group."""
+        return _permutation(self._rows, count)
+
+    def child(self) -> np.random.Generator:
+        """Return a generator for something that draws at its own pace (a shuffle buffer)."""
+        if self._children is None:
+            entropy = np.random.randint(0, 2**31 - 1, 4)  # noqa: NPY002 – as in _permutation
+            return np.random.default_rng(entropy)
+        return np.random.default_rng(self._children.integers(0, 2**63 - 1))
+
+
+def _permutation(generator: np.random.Generator | None, count: int) -> npt.NDArray[np.int64]:
+    if generator is None:
+        return np.random.permutation(count)  # noqa: NPY002 – the state Petastorm's users seed
+    return generator.permutation(count)
+
+
+def epochs(
+    pieces: Sequence[Piece],
+    num_epochs: int | None,
+    *,
+    shuffle_pieces: bool,
+    shuffle_rows: bool,
+    randomness: Randomness,
+) -> Iterator[Visit]:
+    """Yield all visits of one pass, epoch after epoch; endless when ``num_epochs`` is None.
+
+    With a seed, the first epoch has the order of Petastorm with one worker
+    (``workers_pool/ventilator.py``); every later epoch is shuffled anew.
+    """
+    order = list(pieces)
+    epoch = 0
+    while num_epochs is None or epoch < num_epochs:
+        if shuffle_pieces:
+            order = [order[i] for i in randomness.pieces(len(order))]
+        for i, piece in enumerate(order):
+            rows = randomness.rows(len(piece)) if shuffle_rows else None
+            yield Visit(piece, rows, i == len(order) - 1)
+        if not order:
+            return
+        epoch += 1

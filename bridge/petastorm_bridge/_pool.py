@@ -1,0 +1,121 @@
+"""Running a job over visits: in order, a bounded number ahead, in this thread or in workers.
+
+Results come back in the order of the visits whatever the number of workers. Nothing runs before the
+first result is asked for, and never more than a window of visits ahead of the consumer; stopping
+cancels what has not begun and waits for what has.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Protocol
+
+from ._columns import Block
+from ._plan import Visit
+from ._work import Job
+
+__all__ = ["BlockStream", "Pool", "inline_pool", "thread_pool"]
+
+
+class Pool(Protocol):
+    """How blocks are made from visits."""
+
+    def blocks(self, job: Job, visits: Iterator[Visit]) -> Iterator[Block]:
+        """Yield the block of every visit, in order."""
+
+    def close(self) -> None:
+        """Stop and wait; a second call does nothing."""
+
+
+class _Inline:
+    def blocks(self, job: Job, visits: Iterator[Visit]) -> Iterator[Block]:
+        return map(job.run, visits)
+
+    def close(self) -> None:
+        pass
+
+
+class _Executor:
+    """Keeps up to ``window`` visits in work on an executor made when first needed."""
+
+    def __init__(self, make: Callable[[Job], Executor], window: int) -> None:
+        self._make = make
+        self._window = window
+        self._executor: Executor | None = None
+        self._closed = False
+
+    def blocks(self, job: Job, visits: Iterator[Visit]) -> Iterator[Block]:
+        pending: deque[Future[Block] | Visit] = deque()
+        try:
+            for visit in itertools.islice(visits, self._window):
+                pending.append(self._submit(job, visit))
+            while pending:
+                first = pending.popleft()
+                block = job.run(first) if isinstance(first, Visit) else first.result()
+                for visit in itertools.islice(visits, 1):
+                    pending.append(self._submit(job, visit))
+                yield block
+        finally:
+            for waiting in pending:
+                if isinstance(waiting, Future):
+                    waiting.cancel()
+
+    def _submit(self, job: Job, visit: Visit) -> Future[Block] | Visit:
+        if job.is_cheap(visit) or self._closed:
+            return visit
+        if self._executor is None:
+            self._executor = self._make(job)
+        return self._executor.submit(job.run, visit)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._executor is not None:
+            self._executor.shutdown(wait=True, cancel_futures=True)
+            self._executor = None
+
+
+def inline_pool() -> Pool:
+    """Return the pool that does everything in the consumer's thread (``reader_pool_type='dummy'``)."""
+    return _Inline()
+
+
+def thread_pool(workers: int, queue_size: int) -> Pool:
+    """Return a pool of threads.
+
+    Args:
+        workers: Number of threads.
+        queue_size: At most so many row groups are read ahead.
+    """
+    window = max(workers, min(2 * workers, queue_size))
+    return _Executor(lambda _: ThreadPoolExecutor(workers, "petastorm-bridge"), window)
+
+
+class BlockStream:
+    """One pass over a reader's blocks, with the end of the pass remembered.
+
+    Attributes:
+        finished: Whether the last block was taken.
+    """
+
+    def __init__(self, job: Job, visits: Iterator[Visit], pool: Pool) -> None:
+        self._blocks = pool.blocks(job, visits)
+        self._error: BaseException | None = None
+        self.finished = False
+
+    def __iter__(self) -> Iterator[Block]:
+        return self
+
+    def __next__(self) -> Block:
+        if self._error is not None:
+            raise self._error  # a generator that failed would pretend to be at its end
+        try:
+            return next(self._blocks)
+        except StopIteration:
+            self.finished = True
+            raise
+        except BaseException as error:
+            self._error = error
+            raise

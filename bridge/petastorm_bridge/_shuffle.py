@@ -1,0 +1,168 @@
+"""Shuffle buffers over blocks: rows wait in slots of packed records and leave in random order.
+
+Both buffers empty themselves at the end of every epoch, so that each epoch yields each row exactly
+once; Petastorm's let rows of one epoch slip into the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ._batches import different_shapes
+from ._columns import Block
+
+__all__ = ["shuffle_pool", "shuffle_window"]
+
+# Rows gathered at once: large enough for vector speed, small enough to stay in cache.
+_CHUNK = 16384
+
+Records = npt.NDArray[Any]
+
+
+def shuffle_pool(
+    blocks: Iterable[Block], capacity: int, rng: np.random.Generator
+) -> Iterator[Block]:
+    """Shuffle as Petastorm's torch loaders do (``reader_impl/shuffling_buffer.py``).
+
+    Whole blocks go in whenever fewer than ``capacity`` rows wait; then rows leave, each drawn
+    uniformly from all that wait, until fewer than ``capacity`` are left.
+    """
+    slots = _Slots()
+    live: npt.NDArray[np.int64] = np.empty(0, np.int64)
+    for block in blocks:
+        if block.num_rows:
+            live = np.concatenate([live, slots.insert(_pack(block, slots))])
+        leaving = len(live) if block.ends_epoch else max(len(live) - capacity + 1, 0)
+        gone, live = _draw(live, leaving, rng)
+        yield from _emit(slots, gone, block.ends_epoch)
+        slots.release(gone)
+    yield from _emit(slots, rng.permutation(live), True)
+
+
+def shuffle_window(
+    blocks: Iterable[Block], capacity: int, rng: np.random.Generator
+) -> Iterator[Block]:
+    """Shuffle as ``tf.data.Dataset.shuffle`` does.
+
+    ``capacity`` rows wait; each further row takes the place of a random waiting one, which leaves.
+    """
+    slots = _Slots()
+    waiting: npt.NDArray[np.int64] = np.empty(0, np.int64)
+    for block in blocks:
+        if block.num_rows:
+            packed = _pack(block, slots)
+            room = max(capacity - len(waiting), 0)
+            waiting = np.concatenate([waiting, slots.insert(packed[:room])])
+            for start in range(room, len(packed), _CHUNK):
+                arriving = packed[start : start + _CHUNK]
+                chosen = waiting[rng.integers(0, capacity, len(arriving))]
+                yield _unpack(slots.replace(chosen, arriving), False)
+        if block.ends_epoch:
+            yield from _emit(slots, rng.permutation(waiting), True)
+            slots.release(waiting)
+            waiting = np.empty(0, np.int64)
+    yield from _emit(slots, rng.permutation(waiting), True)
+
+
+def _draw(
+    live: npt.NDArray[np.int64], count: int, rng: np.random.Generator
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return ``count`` random entries of ``live`` in random order, and the others."""
+    if count == 0:
+        return live[:0], live
+    if 4 * count >= len(live):
+        mixed = rng.permutation(live)
+        return mixed[:count], mixed[count:]
+    # A small share: draw positions, then close the gaps with entries from the end.
+    positions = rng.choice(len(live), count, replace=False)
+    gone = live[positions]
+    end = len(live) - count
+    stays = np.ones(count, bool)
+    stays[positions[positions >= end] - end] = False
+    live[positions[positions < end]] = live[end:][stays]
+    return gone, live[:end]
+
+
+def _emit(slots: _Slots, ids: npt.NDArray[np.int64], ends_epoch: bool) -> Iterator[Block]:
+    for start in range(0, len(ids), _CHUNK):
+        chunk = ids[start : start + _CHUNK]
+        yield _unpack(slots.records.take(chunk), ends_epoch and start + _CHUNK >= len(ids))
+
+
+def _unpack(records: Records, ends_epoch: bool) -> Block:
+    names = records.dtype.names or ()
+    return Block({name: records[name] for name in names}, len(records), ends_epoch)
+
+
+def _pack(block: Block, slots: _Slots) -> Records:
+    columns = {name: np.asarray(column) for name, column in block.columns.items()}
+    dtype = slots.accept(columns)
+    packed = np.empty(block.num_rows, dtype)
+    for name, column in columns.items():
+        packed[name] = column
+    return packed
+
+
+class _Slots:
+    """A growing array of records with free places."""
+
+    def __init__(self) -> None:
+        self.records: Records = np.empty(0, np.dtype([]))
+        self._free: npt.NDArray[np.int64] = np.empty(0, np.int64)
+
+    def accept(self, columns: dict[str, npt.NDArray[Any]]) -> np.dtype[Any]:
+        """Return the record type that holds ``columns`` and what waits already."""
+        old = self.records.dtype
+        if old.names is None or not len(old.names):
+            dtype = np.dtype([(n, c.dtype, c.shape[1:]) for n, c in columns.items()])
+            self.records = np.empty(0, dtype)
+            return dtype
+        parts = []
+        for name, column in columns.items():
+            base, shape = old[name].base, old[name].shape
+            if shape != column.shape[1:]:
+                raise different_shapes(name, [self.records[name], column])
+            same = base == column.dtype
+            parts.append((name, base if same else np.result_type(base, column.dtype), shape))
+        dtype = np.dtype(parts)
+        if dtype != old:
+            self.records = self.records.astype(dtype)
+        return dtype
+
+    def insert(self, packed: Records) -> npt.NDArray[np.int64]:
+        """Store records and return their places."""
+        count = len(packed)
+        missing = count - len(self._free)
+        if missing > 0:
+            size = len(self.records)
+            grown = np.empty(max(size + missing, 2 * size if size < 1 << 20 else 0), packed.dtype)
+            grown[:size] = self.records
+            self._free = np.concatenate([self._free, np.arange(size, len(grown))])
+            self.records = grown
+        places, self._free = self._free[:count], self._free[count:]
+        self.records[places] = packed
+        return places
+
+    def release(self, places: npt.NDArray[np.int64]) -> None:
+        """Make places free again."""
+        self._free = np.concatenate([places, self._free])
+
+    def replace(self, places: npt.NDArray[np.int64], arriving: Records) -> Records:
+        """Store ``arriving[i]`` at ``places[i]``, one after the other, and return what was there.
+
+        A place named twice gives back the first newcomer to the second.
+        """
+        order = np.argsort(places, kind="stable")
+        ordered = places[order]
+        again = np.zeros(len(places), bool)
+        again[1:] = ordered[1:] == ordered[:-1]
+        leaving = self.records.take(places)
+        leaving[order[again]] = arriving[order[:-1][again[1:]]]
+        last = np.ones(len(places), bool)
+        last[:-1] = ~again[1:]
+        self.records[ordered[last]] = arriving[order[last]]
+        return leaving

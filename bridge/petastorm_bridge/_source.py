@@ -1,0 +1,156 @@
+"""Where rows come from: row groups of an MDS dataset or of Parquet files, behind one face."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from ._columns import Column, NullFacts, present
+from ._types import find_type, unsupported_text
+from .mds.dataset import MdsDataset
+from .mds.decode import column_array, column_view
+from .mds.schema import ColumnStats, Field
+from .mds.shard import Rows, Shard
+from .unischema import Unischema, UnischemaField
+
+__all__ = ["MdsSource", "RowGroup", "Source", "build_schema"]
+
+
+class RowGroup(Protocol):
+    """One opened row group."""
+
+    def load(self, name: str, rows: Rows) -> Column:
+        """Return a column of the rows, in the form :mod:`._columns` describes."""
+
+
+class Source(Protocol):
+    """A table that can be read row group by row group.
+
+    Attributes:
+        schema: The fields Petastorm would show, named ``inferred_schema``.
+        types: Arrow type of each field as presented.
+        nulls: What is known of nulls in each field over the whole table.
+        row_counts: Rows of each row group.
+        description: For messages: the paths read.
+    """
+
+    schema: Unischema
+    types: Mapping[str, pa.DataType]
+    nulls: Mapping[str, NullFacts]
+    row_counts: Sequence[int]
+    description: str
+
+    def open(self, position: int) -> RowGroup:
+        """Open one row group; may read or expand a file, and may raise for a damaged one."""
+
+    def is_cheap(self, position: int) -> bool:
+        """Return whether opening and reading the group costs no more than mapping a file."""
+
+
+def build_schema(
+    fields: Sequence[tuple[str, pa.DataType, bool]], ignored: Sequence[tuple[str, str]] = ()
+) -> tuple[Unischema, dict[str, pa.DataType]]:
+    """Return the schema of a table's columns, warning of each unsupported one.
+
+    Args:
+        fields: Name, Arrow type and nullability, in table order.
+        ignored: Names and type texts of columns that were left out when the data was written.
+    """
+    kept = []
+    types = {}
+    for name, type_text in ignored:
+        warnings.warn(unsupported_text(name, type_text), stacklevel=2)
+    for name, type_, nullable in fields:
+        row = find_type(type_)
+        if row is None:
+            warnings.warn(unsupported_text(name, repr(type_)), stacklevel=2)
+            continue
+        is_list = pa.types.is_list(type_) or pa.types.is_large_list(type_)
+        kept.append(UnischemaField(name, row.numpy, (None,) if is_list else (), None, nullable))
+        types[name] = type_
+    return Unischema("inferred_schema", kept), types
+
+
+class _MdsGroup:
+    def __init__(self, shard: Shard, fields: Mapping[str, Field]) -> None:
+        self._shard = shard
+        self._fields = fields
+
+    def load(self, name: str, rows: Rows) -> Column:
+        field = self._fields[name]
+        # Timestamps and dates change their form on the way to pandas; numbers do not.
+        if not _has_own_form(field.type):
+            view = column_view(self._shard, field, rows)
+            if view is not None:
+                return view
+        return present(column_array(self._shard, field, rows))
+
+
+def _has_own_form(type_: pa.DataType) -> bool:
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return _has_own_form(type_.value_type)
+    return bool(pa.types.is_temporal(type_))
+
+
+class MdsSource:
+    """The shards of a local MDS dataset; one shard is one row group.
+
+    Args:
+        dataset: The opened dataset.
+        basenames: Read only the shards with these file names, in this order; None reads all.
+    """
+
+    def __init__(self, dataset: MdsDataset, basenames: Sequence[str] | None = None) -> None:
+        self._dataset = dataset
+        self._positions = self._select(basenames)
+        schema = dataset.schema
+        stats = schema.stats
+        self._fields = {field.name: field for field in schema.fields}
+        fields = []
+        for field in schema.fields:
+            nullable = stats is None or bool(stats.get(field.name, ColumnStats()).nulls)
+            fields.append((field.name, field.type, nullable))
+        ignored = [(str(n), str(t)) for n, t in schema.extra.get("ignored", ())]
+        self.schema, self.types = build_schema(fields, ignored)
+        self.nulls = {
+            name: _facts(stats.get(name) if stats is not None else None) for name in self.types
+        }
+        self.row_counts = [dataset.shards[i].samples for i in self._positions]
+        self.description = dataset.directory
+
+    def _select(self, basenames: Sequence[str] | None) -> list[int]:
+        if basenames is None:
+            return list(range(len(self._dataset.shards)))
+        by_name = {
+            name: i for i, shard in enumerate(self._dataset.shards) for name in shard.basenames
+        }
+        missing = [name for name in basenames if name not in by_name]
+        if missing:
+            raise FileNotFoundError(
+                f"{missing[0]} is not a shard of {self._dataset.directory}; its index lists "
+                f"{len(self._dataset.shards)} others."
+            )
+        return [by_name[name] for name in basenames]
+
+    def open(self, position: int) -> RowGroup:
+        return _MdsGroup(self._dataset.open_shard(self._positions[position]), self._fields)
+
+    def is_cheap(self, position: int) -> bool:
+        return self._dataset.shards[self._positions[position]].zip is None
+
+
+def _facts(stats: ColumnStats | None) -> NullFacts:
+    if stats is None:
+        return NullFacts()
+    return NullFacts(bool(stats.nulls), bool(stats.element_nulls))
+
+
+def require_schema(schema: Unischema, asked: Any, description: str) -> None:
+    """Raise Petastorm's error when no field is left to read."""
+    if not schema.fields:
+        raise RuntimeError(
+            f"No fields matching the criteria '{asked}' were found in the dataset {description}."
+        )

@@ -1,0 +1,45 @@
+"""Exceptions and warnings of the bridge.
+
+``NoDataAvailableError`` keeps the name and place of ``petastorm/errors.py``.
+"""
+
+from __future__ import annotations
+
+from .mds.errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
+
+__all__ = [
+    "BridgeWarning",
+    "DatasetError",
+    "DatasetNotFoundError",
+    "IgnoredArgumentWarning",
+    "NoDataAvailableError",
+    "NullValueWarning",
+    "ShardCorruptedError",
+    "missing_extra",
+]
+
+
+class NoDataAvailableError(Exception):
+    """Sharding was asked for with more shards than there are rows."""
+
+
+class BridgeWarning(UserWarning):
+    """Base of the warnings the bridge gives where Petastorm gives none."""
+
+
+class IgnoredArgumentWarning(BridgeWarning):
+    """An argument of the old API has no effect here; the options page says why."""
+
+
+class NullValueWarning(BridgeWarning):
+    """Nulls reach TensorFlow as ordinary values (0, INT_MIN, False, ``b'None'``).
+
+    To make this an error, add ``warnings.simplefilter("error", NullValueWarning)``.
+    """
+
+
+def missing_extra(package: str, extra: str) -> ImportError:
+    """Return the error for a package that an optional extra of the bridge installs."""
+    return ImportError(
+        f"{package} is not installed. Install it with: pip install 'petastorm-bridge[{extra}]'"
+    )

@@ -1,0 +1,293 @@
+"""Readers of row groups (``petastorm/reader.py``): ``make_batch_reader`` and what it returns."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from . import _arguments as arguments
+from ._columns import Block, NullFacts, harmonise, to_numpy
+from ._open import open_source
+from ._plan import Randomness, epochs, shard_pieces, split_pieces
+from ._pool import BlockStream, Pool
+from ._source import Source
+from ._work import Job
+from .transform import transform_schema
+from .unischema import Unischema
+
+__all__ = ["Reader", "make_batch_reader"]
+
+_STOPPED = (
+    "Trying to read a sample after a reader created by make_reader/make_batch_reader has stopped. "
+    "This may happen if the make_reader/make_batch_reader context manager has exited but you try to "
+    "fetch a sample from it anyway"
+)
+_RESET_TOO_EARLY = (
+    "Currently do not support resetting a reader while in the middle of iteration. "
+    "You can call reset only after all samples were consumed."
+)
+
+
+def make_batch_reader(
+    dataset_url_or_urls: str | list[str],
+    schema_fields: Any = None,
+    reader_pool_type: str = "thread",
+    workers_count: int = 10,
+    results_queue_size: int = 50,
+    seed: int | None = None,
+    shuffle_rows: bool = False,
+    shuffle_row_groups: bool = True,
+    shuffle_row_drop_partitions: int = 1,
+    predicate: Any = None,
+    rowgroup_selector: Any = None,
+    num_epochs: int | None = 1,
+    cur_shard: int | None = None,
+    shard_count: int | None = None,
+    shard_seed: int | None = None,
+    cache_type: str | None = "null",
+    cache_location: str | None = None,
+    cache_size_limit: int | None = None,
+    cache_row_size_estimate: int | None = None,
+    cache_extra_settings: Mapping[str, Any] | None = None,
+    hdfs_driver: str = "libhdfs3",
+    transform_spec: Any = None,
+    filters: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    zmq_copy_buffers: bool = True,
+    filesystem: Any = None,
+    convert_early_to_numpy: bool = False,
+) -> Reader:
+    """Open an MDS dataset or a Parquet store and return a reader of its row groups.
+
+    The signature is that of ``petastorm.make_batch_reader``; what became of each argument stands on
+    the guide's options page.
+
+    Args:
+        dataset_url_or_urls: A directory (MDS or Parquet) or a list of files of one dataset.
+        schema_fields: Regular expressions; only columns whose whole name matches one are read.
+        reader_pool_type: ``'thread'``, ``'process'`` or ``'dummy'`` (the consumer's own thread).
+        workers_count: Threads or processes.
+        results_queue_size: At most so many row groups are read ahead.
+        seed: Makes every order reproducible, whatever the number of workers.
+        shuffle_rows: Shuffle the rows within each row group.
+        shuffle_row_groups: Shuffle the order of row groups, anew in every epoch.
+        shuffle_row_drop_partitions: Visit each row group in so many parts.
+        predicate: Keeps the rows for which it is true.
+        rowgroup_selector: Refused: it needs Petastorm's own indexes.
+        num_epochs: Passes over the data; None for endless.
+        cur_shard: Which shard to read.
+        shard_count: Number of shards, whose sizes differ by at most one row.
+        shard_seed: Deprecated; has no effect on which rows a shard holds.
+        cache_type: ``'null'`` or ``'local-disk'`` (no effect: shards are local files).
+        cache_location: See ``cache_type``.
+        cache_size_limit: See ``cache_type``.
+        cache_row_size_estimate: See ``cache_type``.
+        cache_extra_settings: See ``cache_type``.
+        hdfs_driver: No effect.
+        transform_spec: A :class:`~petastorm_bridge.TransformSpec`.
+        filters: Parquet-style filters, applied to rows.
+        storage_options: Options for remote file systems.
+        zmq_copy_buffers: No effect.
+        filesystem: No effect for local data.
+        convert_early_to_numpy: No effect.
+
+    Raises:
+        FileNotFoundError, OSError: Nothing to read there.
+        ValueError, TypeError: A wrong argument, as in Petastorm.
+        NoDataAvailableError: More shards than rows.
+        RuntimeError: No column is left to read.
+    """
+    options = arguments.ReaderOptions.from_arguments(locals())
+    source = open_source(dataset_url_or_urls, storage_options=storage_options)
+    return Reader(source, options)
+
+
+class Reader:
+    """Iterates over row groups as namedtuples of NumPy arrays with one entry per row.
+
+    Attributes:
+        schema: Fields of the rows, after the transform.
+        num_epochs: As asked for.
+        batched_output: Always True, as of Petastorm's batch readers.
+        ngram: Always None.
+        last_row_consumed: Whether the current pass is over.
+        stopped: Whether :meth:`stop` was called.
+    """
+
+    is_batched_reader = True
+    batched_output = True
+    ngram = None
+
+    def __init__(self, source: Source, options: arguments.ReaderOptions) -> None:
+        self._source = source
+        self._options = options
+        self.num_epochs = options.num_epochs
+        self.stopped = False
+        self.last_row_consumed = False
+        stored = self._selected_schema(source.schema)
+        self.schema = (
+            stored
+            if options.transform_spec is None
+            else transform_schema(stored, options.transform_spec)
+        )
+        filters, filter_fields = arguments.parse_filters(options.filters, source)
+        self._job = Job(
+            source, stored, self.schema, options.transform_spec, options.predicate,
+            filters, filter_fields,
+        )  # fmt: skip
+        self.randomness = Randomness(options.seed)
+        pieces = shard_pieces(source.row_counts, options.cur_shard, options.shard_count)
+        if not pieces:
+            warnings.warn(
+                "No matching data is available for loading after rowgroup selector were applied "
+                "and the data was sharded.",
+                stacklevel=3,
+            )
+        self._pieces = split_pieces(pieces, options.shuffle_row_drop_partitions)
+        self._pool: Pool = options.make_pool(self._job)
+        self._stream = self._start()
+
+    def _selected_schema(self, schema: Unischema) -> Unischema:
+        asked = self._options.schema_fields
+        selected = schema.create_schema_view(asked) if asked else schema
+        if not selected.fields:
+            raise RuntimeError(
+                f"No fields matching the criteria '{asked or None}' were found in the dataset "
+                f"{self._source.description}."
+            )
+        return selected
+
+    def _start(self) -> BlockStream:
+        options = self._options
+        visits = epochs(
+            self._pieces,
+            options.num_epochs,
+            shuffle_pieces=options.shuffle_row_groups,
+            shuffle_rows=options.shuffle_rows,
+            randomness=self.randomness,
+        )
+        return BlockStream(self._job, visits, self._pool)
+
+    # What the loaders use.
+
+    @property
+    def types(self) -> Mapping[str, pa.DataType]:
+        """Arrow types of the fields read, before the transform."""
+        return self._source.types
+
+    @property
+    def is_transformed(self) -> bool:
+        """Whether a transform stands between the stored columns and the blocks."""
+        return self._options.transform_spec is not None
+
+    @property
+    def is_seeded(self) -> bool:
+        """Whether the reader's orders come from a seed."""
+        return self._options.seed is not None
+
+    def nulls(self, name: str) -> NullFacts:
+        """Return what is known of nulls in a field; nothing for one a transform may have made."""
+        return NullFacts() if self.is_transformed else self._source.nulls[name]
+
+    def next_block(self) -> Block:
+        """Return the next block of the current pass.
+
+        Raises:
+            StopIteration: The pass is over.
+            RuntimeError: The reader was stopped.
+        """
+        if self.stopped:
+            raise RuntimeError(_STOPPED)
+        try:
+            return next(self._stream)
+        except StopIteration:
+            self.last_row_consumed = True
+            raise
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the rest of the pass; ends an endless pass whose filters let no row through."""
+        rows = 0
+        while True:
+            try:
+                block = self.next_block()
+            except StopIteration:
+                return
+            rows += block.num_rows
+            yield block
+            if block.ends_epoch:
+                if rows == 0 and self.num_epochs is None:
+                    self._end_empty()
+                    return
+                rows = 0
+
+    def _end_empty(self) -> None:
+        self.last_row_consumed = True
+        warnings.warn(
+            "A whole epoch gave no row: the predicate, filters or transform let nothing through. "
+            "The endless iteration ends here.",
+            stacklevel=3,
+        )
+
+    def shown(self, name: str, column: Any) -> Any:
+        """Return a column of a block as Petastorm's reader shows it."""
+        values = to_numpy(name, column)
+        if values is column or self.is_transformed:
+            return values
+        return harmonise(values, self._source.types[name], self._source.nulls[name])
+
+    # Petastorm's reader.
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        while True:
+            block = self.next_block()
+            if block.num_rows:
+                break
+        columns = {name: self.shown(name, column) for name, column in block.columns.items()}
+        return self.schema.make_namedtuple(*(columns[name] for name in self.schema.fields))
+
+    def next(self) -> Any:
+        """Return the next row group."""
+        return self.__next__()
+
+    def reset(self) -> None:
+        """Begin a new pass; no effect after :meth:`stop`.
+
+        Raises:
+            NotImplementedError: The current pass is not over.
+        """
+        if not self.last_row_consumed:
+            raise NotImplementedError(_RESET_TOO_EARLY)
+        self.last_row_consumed = False
+        if not self.stopped:
+            self._stream = self._start()
+
+    def stop(self) -> None:
+        """Stop all workers."""
+        self.stopped = True
+        self._pool.close()
+
+    def join(self) -> None:
+        """Wait until all workers have ended."""
+        self._pool.close()
+
+    def cleanup_cache(self) -> None:
+        """Do nothing: there is no cache to clean."""
+
+    @property
+    def diagnostics(self) -> dict[str, int]:
+        """Petastorm's dictionary; the queue is always reported empty."""
+        return {"output_queue_size": 0}
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self.join()
+
