@@ -1,0 +1,112 @@
+"""What every test may use: a Spark session, a converter cache directory, a check for leaks."""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+PARENT_CACHE_DIR_URL_CONF = "petastorm.spark.converter.parentCacheDirUrl"
+SHARED_MEMORY = Path("/dev/shm")
+
+# Spark's workers would otherwise run whatever `python3` is on the PATH.
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# tools/environment.py puts a Java here when the machine has none that Spark accepts.
+EMBEDDED_JAVA = Path(sys.prefix) / "java"
+if EMBEDDED_JAVA.is_dir():
+    os.environ["JAVA_HOME"] = str(EMBEDDED_JAVA)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    """One Spark session per test process; never stop it in a test."""
+    from pyspark.sql import SparkSession
+
+    folder = tmp_path_factory.mktemp("spark")
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("petastorm-bridge tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config(PARENT_CACHE_DIR_URL_CONF, (folder / "cache").as_uri())
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def cache_dir(spark, tmp_path) -> Iterator[Path]:
+    """An empty parent directory for converters, set in Spark's configuration for one test."""
+    directory = tmp_path / "cache"
+    directory.mkdir()
+    before = spark.conf.get(PARENT_CACHE_DIR_URL_CONF, None)
+    spark.conf.set(PARENT_CACHE_DIR_URL_CONF, directory.as_uri())
+    yield directory
+    if before is None:
+        spark.conf.unset(PARENT_CACHE_DIR_URL_CONF)
+    else:
+        spark.conf.set(PARENT_CACHE_DIR_URL_CONF, before)
+
+
+@pytest.fixture
+def no_leaks() -> Callable[..., AbstractContextManager[None]]:
+    """`with no_leaks():` fails if its body leaves a thread, an open file, a child or shared memory.
+
+    Run the body once before measuring if it imports an engine or opens one of its thread pools.
+    """
+    return _no_leaks
+
+
+@contextmanager
+def _no_leaks(patience: float = 10.0) -> Iterator[None]:
+    before = _resources()
+    yield
+    deadline = time.monotonic() + patience
+    # Threads and processes that were told to end may need a moment.
+    while (left := _left_over(before)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not left, f"left behind: {left}"
+
+
+def _resources() -> dict[str, set[object]]:
+    process = psutil.Process()
+    descriptors = {}
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            descriptors[number] = os.readlink(f"/proc/self/fd/{number}")
+        except OSError:  # the one that listed the directory
+            continue
+    return {
+        "threads": set(threading.enumerate()),
+        "files": set(descriptors.items()),
+        "children": {child.pid for child in process.children(recursive=True)},
+        "shared memory": {entry.name for entry in SHARED_MEMORY.iterdir() if _is_ours(entry)},
+    }
+
+
+def _is_ours(entry: Path) -> bool:
+    try:
+        return entry.stat().st_uid == os.getuid()
+    except OSError:  # removed meanwhile
+        return False
+
+
+def _left_over(before: dict[str, set[object]]) -> dict[str, set[object]]:
+    now = _resources()
+    new = {kind: now[kind] - before[kind] for kind in now}
+    return {kind: things for kind, things in new.items() if things}

@@ -1,0 +1,45 @@
+"""The leak check notices each kind of leak, and lets clean code pass."""
+
+import subprocess
+import sys
+import threading
+from multiprocessing import shared_memory
+
+import pytest
+
+FAILS = pytest.raises(AssertionError, match="left behind")
+
+
+def test_clean_code_passes(no_leaks, tmp_path):
+    with no_leaks():
+        thread = threading.Thread(target=lambda: None)
+        thread.start()
+        (tmp_path / "file").write_text("closed again")
+
+
+def test_a_thread_is_noticed(no_leaks):
+    release = threading.Event()
+    thread = threading.Thread(target=release.wait)
+    with FAILS, no_leaks(patience=0.1):
+        thread.start()
+    release.set()
+    thread.join()
+
+
+def test_an_open_file_is_noticed(no_leaks, tmp_path):
+    with FAILS, no_leaks(patience=0.1):
+        file = (tmp_path / "file").open("w")
+    file.close()
+
+
+def test_a_child_process_is_noticed(no_leaks):
+    with FAILS, no_leaks(patience=0.1):
+        child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    child.communicate(b"\n")
+
+
+def test_shared_memory_is_noticed(no_leaks):
+    with FAILS, no_leaks(patience=0.1):
+        block = shared_memory.SharedMemory(create=True, size=16)
+    block.close()
+    block.unlink()
