@@ -1,0 +1,77 @@
+"""The command line, ``petastorm-bridge``.
+
+Heavy imports belong into the commands: ``petastorm-bridge --help`` answers on the base install.
+"""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+from typing import Annotated
+
+import typer
+
+from . import __version__
+
+__all__ = ["app", "main"]
+
+# What a bug report should name, in this order.
+_DISTRIBUTIONS = (
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "pyspark",
+    "mosaicml-streaming",
+    "torch",
+    "tensorflow",
+    "tensorflow-cpu",
+    "petastorm",
+    "libcst",
+)
+
+app = typer.Typer(
+    name="petastorm-bridge",
+    help="Keep Petastorm's Spark converter code running on MDS shards, and move on from it.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+
+def main() -> None:
+    """Runs the command line; the entry point of ``petastorm-bridge``."""
+    app()
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"petastorm-bridge {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    del version  # handled by its callback before any command runs
+
+
+@app.command()
+def versions() -> None:
+    """Print the versions of everything the bridge works with, for a bug report."""
+    typer.echo(f"{'petastorm-bridge':<20} {__version__}")
+    typer.echo(f"{'python':<20} {platform.python_version()} ({platform.platform()})")
+    for name in _DISTRIBUTIONS:
+        try:
+            found = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found = "not installed"
+        typer.echo(f"{name:<20} {found}")
+
+
+if __name__ == "__main__":
+    main()
