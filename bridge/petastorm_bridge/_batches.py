@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ._columns import Block
 
-__all__ = ["concatenate", "cut"]
+__all__ = ["concatenate", "cut", "cut_groups"]
 
 Batch = dict[str, Any]
 
@@ -77,3 +77,50 @@ def different_shapes(name: str, columns: Sequence[npt.NDArray[Any]]) -> RuntimeE
         f"{list(other.shape[1:])} in column {name!r}. Pad or cut the values to one shape before "
         "converting or in a TransformSpec."
     )
+
+
+def cut_groups(
+    blocks: Iterable[Block], size: int, most_rows: int, most_bytes: int
+) -> Iterator[Batch]:
+    """Yield groups of equal batches: arrays of shape ``(batches, size, …)``.
+
+    The batches are those of :func:`cut`; a group never waits for rows of a later block.
+
+    Args:
+        blocks: Columns are arrays whose first axis is the rows.
+        size: Rows per batch.
+        most_rows: Rows in a group, unless a single batch has more.
+        most_bytes: Bytes in a group, unless a single batch has more.
+    """
+    carried: list[Batch] = []
+    rows = 0
+    for block in blocks:
+        total = block.num_rows
+        columns = list(block.columns.items())
+        start = 0
+        if rows:
+            start = min(size - rows, total)
+            carried.append({name: column[:start] for name, column in columns})
+            rows += start
+            if rows == size:
+                yield {name: column[np.newaxis] for name, column in concatenate(carried).items()}
+                carried, rows = [], 0
+        width = sum(_row_bytes(column) for _, column in columns) or 1
+        step = max(1, min(most_rows, most_bytes // width) // size) * size
+        whole = start + (total - start) // size * size
+        for begin in range(start, whole, step):
+            end = min(begin + step, whole)
+            yield {n: _grouped(column[begin:end], size) for n, column in columns}
+        if whole < total and start <= whole:
+            carried.append({name: column[whole:].copy() for name, column in columns})
+            rows += total - whole
+    if rows:
+        yield {name: column[np.newaxis] for name, column in concatenate(carried).items()}
+
+
+def _grouped(column: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    return np.ascontiguousarray(column).reshape(-1, size, *column.shape[1:])
+
+
+def _row_bytes(column: npt.NDArray[Any]) -> int:
+    return column.dtype.itemsize * int(np.prod(column.shape[1:], dtype=np.int64))

@@ -8,6 +8,7 @@ cancels what has not begun and waits for what has.
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -32,7 +33,9 @@ class Pool(Protocol):
 
 class _Inline:
     def blocks(self, job: Job, visits: Iterator[Visit]) -> Iterator[Block]:
-        return map(job.run, visits)
+        # A generator, not map(): a StopIteration from a user's function must not end the pass.
+        for visit in visits:
+            yield job.run(visit)
 
     def close(self) -> None:
         pass
@@ -94,16 +97,20 @@ def thread_pool(workers: int, queue_size: int) -> Pool:
 
 
 class BlockStream:
-    """One pass over a reader's blocks, with the end of the pass remembered.
+    """One pass over a reader's blocks. An endless pass in which no row comes through is ended.
 
-    Attributes:
-        finished: Whether the last block was taken.
+    Args:
+        job: What to do.
+        visits: The pass.
+        pool: Who does it.
+        endless: Whether ``visits`` never ends.
     """
 
-    def __init__(self, job: Job, visits: Iterator[Visit], pool: Pool) -> None:
+    def __init__(self, job: Job, visits: Iterator[Visit], pool: Pool, *, endless: bool) -> None:
         self._blocks = pool.blocks(job, visits)
+        self._endless = endless
+        self._epoch_rows = 0
         self._error: BaseException | None = None
-        self.finished = False
 
     def __iter__(self) -> Iterator[Block]:
         return self
@@ -112,10 +119,18 @@ class BlockStream:
         if self._error is not None:
             raise self._error  # a generator that failed would pretend to be at its end
         try:
-            return next(self._blocks)
-        except StopIteration:
-            self.finished = True
-            raise
+            block = next(self._blocks)
         except BaseException as error:
             self._error = error
             raise
+        self._epoch_rows += block.num_rows
+        if block.ends_epoch:
+            if self._endless and self._epoch_rows == 0:
+                self._error = StopIteration()
+                warnings.warn(
+                    "A whole epoch gave no row: the predicate, filters or transform let nothing "
+                    "through. The endless iteration ends here.",
+                    stacklevel=2,
+                )
+            self._epoch_rows = 0
+        return block

@@ -107,6 +107,16 @@ def _pack(block: Block, slots: _Slots) -> Records:
     return packed
 
 
+def _scatter(target: Records, places: npt.NDArray[np.int64], source: Records) -> None:
+    """Do ``target[places] = source``."""
+    if target.dtype.hasobject:
+        target[places] = source
+        return
+    # Assigning records goes field by field; as opaque bytes it is one copy each.
+    opaque = np.dtype(("V", target.dtype.itemsize))
+    np.put(target.view(opaque), places, source.view(opaque))
+
+
 class _Slots:
     """A growing array of records with free places."""
 
@@ -140,11 +150,11 @@ class _Slots:
         if missing > 0:
             size = len(self.records)
             grown = np.empty(max(size + missing, 2 * size if size < 1 << 20 else 0), packed.dtype)
-            grown[:size] = self.records
+            _scatter(grown, np.arange(size), self.records)
             self._free = np.concatenate([self._free, np.arange(size, len(grown))])
             self.records = grown
         places, self._free = self._free[:count], self._free[count:]
-        self.records[places] = packed
+        _scatter(self.records, places, packed)
         return places
 
     def release(self, places: npt.NDArray[np.int64]) -> None:
@@ -161,8 +171,8 @@ class _Slots:
         again = np.zeros(len(places), bool)
         again[1:] = ordered[1:] == ordered[:-1]
         leaving = self.records.take(places)
-        leaving[order[again]] = arriving[order[:-1][again[1:]]]
+        _scatter(leaving, order[again], arriving.take(order[:-1][again[1:]]))
         last = np.ones(len(places), bool)
         last[:-1] = ~again[1:]
-        self.records[ordered[last]] = arriving[order[last]]
+        _scatter(self.records, ordered[last], arriving.take(order[last]))
         return leaving

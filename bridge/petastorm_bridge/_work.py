@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ._columns import Block, Column, harmonise, to_frame, to_numpy
+from ._columns import Block, Column, to_frame, to_numpy
 from ._plan import Piece, Visit
 from ._source import RowGroup, Source
 from .mds.shard import Rows
@@ -68,17 +68,10 @@ class Job:
             if count == 0 and (self.predicate is not None or self.filters is not None):
                 return Block({}, 0, visit.ends_epoch)
             columns, count = self._transformed(columns)
-        else:
-            columns = {name: self._harmonised(name, c) for name, c in columns.items()}
         return Block(columns, count, visit.ends_epoch)
 
     def _load(self, group: RowGroup, names: list[str], rows: Rows) -> dict[str, Column]:
         return {name: group.load(name, rows) for name in names}
-
-    def _harmonised(self, name: str, column: Column) -> Column:
-        nulls = self.source.nulls[name]
-        # Arrow columns are decided when a loader shows them: TensorFlow keeps integers exact.
-        return harmonise(column, self.source.types[name], nulls)
 
     def _filtered(self, group: RowGroup, rows: Rows) -> Rows:
         if self.filters is not None:

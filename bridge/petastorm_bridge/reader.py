@@ -169,7 +169,9 @@ class Reader:
             shuffle_rows=options.shuffle_rows,
             randomness=self.randomness,
         )
-        return BlockStream(self._job, visits, self._pool)
+        return BlockStream(
+            self._job, visits, self._pool, endless=options.num_epochs is None
+        )
 
     # What the loaders use.
 
@@ -208,33 +210,33 @@ class Reader:
             raise
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the rest of the pass; ends an endless pass whose filters let no row through."""
-        rows = 0
+        """Yield the rest of the pass."""
         while True:
             try:
                 block = self.next_block()
             except StopIteration:
                 return
-            rows += block.num_rows
             yield block
-            if block.ends_epoch:
-                if rows == 0 and self.num_epochs is None:
-                    self._end_empty()
-                    return
-                rows = 0
 
-    def _end_empty(self) -> None:
-        self.last_row_consumed = True
-        warnings.warn(
-            "A whole epoch gave no row: the predicate, filters or transform let nothing through. "
-            "The endless iteration ends here.",
-            stacklevel=3,
-        )
+    def fresh_pass(self) -> Iterator[Block]:
+        """Yield all blocks of a pass of its own, beside any other that is under way.
+
+        Raises:
+            RuntimeError: The reader was stopped.
+        """
+        stream = self._start()
+        while True:
+            if self.stopped:
+                raise RuntimeError(_STOPPED)
+            try:
+                yield next(stream)
+            except StopIteration:
+                return
 
     def shown(self, name: str, column: Any) -> Any:
         """Return a column of a block as Petastorm's reader shows it."""
         values = to_numpy(name, column)
-        if values is column or self.is_transformed:
+        if self.is_transformed:
             return values
         return harmonise(values, self._source.types[name], self._source.nulls[name])
 

@@ -1,0 +1,115 @@
+"""``tf.data`` over readers (``petastorm/tf_utils.py``)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ._batches import cut_groups
+from ._columns import Block
+from ._shuffle import shuffle_window
+from ._tf_columns import TfColumns
+from .errors import missing_extra
+from .reader import Reader
+
+try:
+    import tensorflow.compat.v1 as tf
+except ImportError as error:
+    raise missing_extra("tensorflow", "tensorflow") from error
+
+__all__ = ["make_batched_dataset", "make_petastorm_dataset"]
+
+# tf.data calls into Python once per group of batches; so many bytes make that cost vanish.
+_GROUP_BYTES = 8 << 20
+_GROUP_ROWS = 1 << 16
+
+_AGAIN = (
+    "Running multiple iterations over make_petastorm_dataset is not recommend for performance "
+    "issue. Use Reader's num_epochs contructor arguments to set number of iterations,"
+    "or use tf.data.Dataset's cache() function to cache data of first iteration before"
+    "calling 'repeat' method of Datset class."
+)
+
+
+def make_petastorm_dataset(reader: Reader) -> Any:
+    """Return a ``tf.data.Dataset`` with one element per row group.
+
+    Elements are namedtuples of tensors with one entry per row. Iterating again starts a new pass.
+
+    Args:
+        reader: From :func:`petastorm_bridge.make_batch_reader`.
+
+    Raises:
+        ValueError: A field has no TensorFlow type, or its name is no identifier.
+    """
+    columns = TfColumns(reader)
+    return _from_generator(reader, columns, _row_groups, leading=1)
+
+
+def make_batched_dataset(
+    reader: Reader, batch_size: Any, shuffling_queue_capacity: Any, prefetch: Any
+) -> Any:
+    """Return the dataset of a converter's ``make_tf_dataset``: namedtuples of batches.
+
+    The result equals Petastorm's chain of ``from_tensor_slices``, ``shuffle``, ``batch`` and
+    ``prefetch``; batches are cut in NumPy and reach TensorFlow many at a time.
+
+    Args:
+        reader: From :func:`petastorm_bridge.make_batch_reader`.
+        batch_size: Rows per batch; 32 for None or 0.
+        shuffling_queue_capacity: Rows in the shuffle buffer; None or 0 for no shuffling.
+        prefetch: Batches kept ready; None for auto-tuning.
+
+    Raises:
+        tf.errors.InvalidArgumentError, TypeError: TensorFlow's own, for unusable numbers.
+        ValueError: As :func:`make_petastorm_dataset`.
+    """
+    size = batch_size or 32
+    probe = tf.data.Dataset.range(1).batch(size)  # TensorFlow says what is wrong with a number
+    if shuffling_queue_capacity:
+        probe.shuffle(shuffling_queue_capacity)
+    columns = TfColumns(reader)
+    size = int(size)
+
+    def groups(blocks: Iterator[Block]) -> Iterator[Any]:
+        if shuffling_queue_capacity:
+            blocks = shuffle_window(blocks, int(shuffling_queue_capacity), _generator(reader))
+        for group in cut_groups(blocks, size, _GROUP_ROWS, _GROUP_BYTES):
+            yield columns.tuple_class(*(group[name] for name in columns.names))
+
+    dataset = _from_generator(reader, columns, groups, leading=2)
+    dataset = dataset.flat_map(tf.data.Dataset.from_tensor_slices)
+    return dataset.prefetch(tf.data.experimental.AUTOTUNE if prefetch is None else prefetch)
+
+
+def _row_groups(blocks: Iterator[Block]) -> Iterator[Any]:
+    for block in blocks:
+        if block.num_rows:
+            yield tuple(np.ascontiguousarray(column) for column in block.columns.values())
+
+
+def _from_generator(reader: Reader, columns: TfColumns, arrange: Any, leading: int) -> Any:
+    passes = iter((False,))
+
+    def generate() -> Iterator[Any]:
+        if next(passes, True):
+            warnings.warn(_AGAIN, category=UserWarning, stacklevel=2)
+        for element in arrange(map(columns.convert, reader.fresh_pass())):
+            yield columns.tuple_class(*element)
+
+    return tf.data.Dataset.from_generator(
+        generate, output_signature=columns.signature((None,) * leading)
+    )
+
+
+def _generator(reader: Reader) -> np.random.Generator:
+    if reader.is_seeded:
+        return reader.randomness.child()
+    graph_seed, op_seed = tf.random.get_seed(None)
+    if graph_seed is None and op_seed is None:
+        return reader.randomness.child()
+    # tf.random.set_seed governs shuffling without a seed, as it does in Petastorm.
+    return np.random.default_rng([abs(int(graph_seed or 0)), abs(int(op_seed or 0))])
