@@ -1,0 +1,224 @@
+"""The known differences: where the bridge deliberately does not do what Petastorm does.
+
+The only list of them. The guide's page is generated from it, the parity suite accepts no other
+difference, and a test fails when an entry is exercised by no test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["DIFFERENCES", "Difference", "find_difference"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One deliberate difference.
+
+    Attributes:
+        name: Identifier and anchor, e.g. ``"no-lost-rows"``.
+        area: Heading it stands under in the guide.
+        petastorm: What Petastorm 0.13.1 does.
+        bridge: What happens here.
+        reason: Why.
+    """
+
+    name: str
+    area: str
+    petastorm: str
+    bridge: str
+    reason: str
+
+
+def _area(area: str, *rows: tuple[str, str, str, str]) -> tuple[Difference, ...]:
+    return tuple(Difference(row[0], area, row[1], row[2], row[3]) for row in rows)
+
+
+DIFFERENCES: tuple[Difference, ...] = (
+    *_area(
+        "Rows and epochs",
+        ("no-lost-rows",
+         "A race at the end of the ventilator ends epochs early: up to a quarter of the epochs over "
+         "a two-row table come back empty.",
+         "Every epoch is complete.", "Lost rows are never wanted."),
+        ("reiteration-starts-clean",
+         "Iterating a `DataLoader` again prepends the partial last batch of the pass before.",
+         "A new pass starts with its own first row.", "The repeated rows are an oversight."),
+        ("tf-reiteration-restarts",
+         "A `tf.data.Dataset` iterated again after a break gives nothing, two iterators at once "
+         "fail with `StopIteration`.",
+         "Every iterator is a complete pass of its own.", "Never a silent loss."),
+        ("stop-iteration-is-an-error",
+         "A `StopIteration` raised by a transform silently ends the epoch.",
+         "It is raised as a `RuntimeError`.", "Never a silent loss."),
+        ("endless-empty-ends",
+         "`num_epochs=None` with a predicate that matches nothing hangs.",
+         "The iteration ends with a warning after the first epoch without a row.",
+         "A hang helps nobody."),
+        ("endless-whole-batch-refused",
+         "A batch size that no batch can reach (`None`, `0`, `2.5`) with endless epochs collects "
+         "rows until memory is full.",
+         "`ValueError` at the first batch.", "The loader could never yield anything."),
+        ("batched-size-checked",
+         "`BatchedDataLoader` hangs on a batch size of 0 or less.", "`ValueError`.",
+         "A hang helps nobody."),
+        ("inmem-empty",
+         "`InMemBatchedDataLoader` over no rows raises a `TypeError`.", "It yields no batch.",
+         "The other loaders do the same."),
+    ),
+    *_area(
+        "Order and shuffling",
+        ("partition-order",
+         "Files are read in the order of Spark's `inputFiles()`, which is arbitrary, and with many "
+         "row groups and several workers not even in that order.",
+         "Rows come in the DataFrame's partition order, whatever the number of workers.",
+         "An order that cannot be predicted cannot be relied on."),
+        ("seed-zero", "`seed=0` means no seed.", "`0` is a seed like any other.",
+         "A seed makes everything reproducible."),
+        ("seed-governs-all",
+         "The shuffle buffers ignore `seed`; with several workers a seed does not always reproduce "
+         "the order.",
+         "A seed reproduces every order, whatever the number of workers.",
+         "A seed makes everything reproducible."),
+        ("epochs-shuffled-anew",
+         "Row groups are shuffled once per pass: all epochs of `num_epochs=N` have one order.",
+         "Every epoch has an order of its own; the first is Petastorm's.",
+         "Epochs in the same order train worse."),
+        ("row-permutations-differ",
+         "With `shuffle_rows` and a seed, row groups of different workers get the same permutation.",
+         "Every row group gets its own, those of Petastorm with one worker.",
+         "Repeated permutations are not random."),
+        ("shuffle-buffer-per-epoch",
+         "Rows of one epoch slip into the next through the shuffle buffer.",
+         "The buffer empties at the end of every epoch.", "Every row exactly once per epoch."),
+        ("shuffle-capacity-one",
+         "`shuffling_queue_capacity=1` raises `ValueError: high <= 0` in `DataLoader`.",
+         "It shuffles within row groups, as 2 does.", "Nothing is wrong with the argument."),
+        ("shuffle-buffer-memory",
+         "Any torch shuffle buffer allocates 800 MB.", "It allocates what its rows need.",
+         "The margin is not used."),
+        ("predicate-keeps-rows-whole",
+         "`shuffle_rows` together with a predicate permutes the predicate's columns and the others "
+         "differently, mixing up rows.",
+         "A row stays a row.", "Mixed-up rows are wrong rows."),
+    ),
+    *_area(
+        "Sharding",
+        ("equal-shards",
+         "Shards are whole row groups, so their sizes differ.",
+         "Sizes differ by at most one row; where Petastorm's shards are equal, they are the same.",
+         "Unequal shards make distributed training hang or drop rows."),
+        ("more-shards-than-row-groups",
+         "`NoDataAvailableError` when there are more shards than row groups.",
+         "Any number of shards up to the number of rows works; beyond, the same error.",
+         "Row groups are a detail of storage."),
+        ("numpy-shards",
+         "`cur_shard=numpy.int64(0)` raises a `ValueError`.", "NumPy integers are integers.",
+         "Nothing is wrong with the argument."),
+        ("horovod-warning-formats",
+         "Under Horovod without shards the warning itself fails to format.",
+         "The warning is given.", "It was meant to be."),
+    ),
+    *_area(
+        "Types and nulls",
+        ("one-dtype-per-column",
+         "A column's dtype flips from batch to batch with where its nulls are.",
+         "It is decided once per dataset: what Petastorm gives for a single row group that holds "
+         "a null.",
+         "Models expect one dtype."),
+        ("tf-null-warning",
+         "TensorFlow silently receives nulls as 0, the smallest integer, `False` or `b'None'`.",
+         "The same values, with one `NullValueWarning` naming the column; "
+         "`warnings.simplefilter('error', NullValueWarning)` makes it an error.",
+         "Never silently."),
+        ("tf-long-nulls-exact",
+         "A null in a row group rounds its other 64-bit integers above 2^53 on their way to "
+         "TensorFlow.",
+         "They stay exact.", "Only the nulls have no value."),
+        ("uint64-in-torch",
+         "`DataLoader` raises `TypeError: an integer is required` for unsigned 64-bit values of a "
+         "transform.",
+         "A `uint64` tensor, as `BatchedDataLoader` gives.", "torch has the type now."),
+        ("tf-dtype-objects",
+         "A transform's field with `numpy.dtype('float32')`, `'float32'`, `float`, `float16` or "
+         "`uint64` is refused by `make_tf_dataset`.",
+         "Whatever names a NumPy type that TensorFlow has is accepted.",
+         "`make_torch_dataloader` accepts them too."),
+        ("timestamp-range",
+         "Timestamps outside the years 1678 to 2261 wrap around silently.",
+         "A `ValueError` names the problem.", "Never wrong values."),
+    ),
+    *_area(
+        "Names and paths",
+        ("torch-column-names",
+         "Columns whose names are no identifiers, are keywords, start with an underscore or are "
+         "`self` convert but fail in iteration.",
+         "Torch batches are dictionaries: every name works. TensorFlow's namedtuples still need "
+         "identifiers; `self` works.",
+         "Nothing is wrong with the names."),
+        ("table-order",
+         "The order of columns in a transform's DataFrame and under `schema_fields` depends on the "
+         "hash seed.",
+         "It is the table's.", "An order that cannot be predicted cannot be relied on."),
+        ("paths-with-spaces",
+         "A cache directory with a space or `%` in its path cannot be read back.",
+         "It works.", "Nothing is wrong with the path."),
+    ),
+    *_area(
+        "Predicates and filters",
+        ("predicates-work",
+         "Through a converter only `in_lambda` works; `in_set`, `in_negate`, `in_reduce` with "
+         "`all` or `any`, `in_pseudorandom_split` and functions that return arrays fail.",
+         "All of them work on row groups.", "They are part of the API."),
+        ("predicate-keeps-dtypes",
+         "Integers of a partly matching row group become `float64`.", "They stay integers.",
+         "A dtype must not depend on which rows match."),
+        ("predicate-with-transform",
+         "A predicate with a transform that only removes fields, or has multi-dimensional fields, "
+         "fails.",
+         "It works.", "They are part of the API."),
+        ("filters-work", "`filters` always fails with an `AttributeError`.",
+         "They are applied to rows.", "They are part of the API."),
+    ),
+    *_area(
+        "Reader options",
+        ("local-disk-cache-ignored",
+         "`cache_type='local-disk'` keeps transformed row groups on disk and leaves the directory "
+         "behind.",
+         "It is checked and ignored with a warning; the transform runs in every epoch.",
+         "Shards are local files already, and a cached random augmentation is none."),
+        ("ignored-arguments-warn",
+         "`hdfs_driver`, `zmq_copy_buffers`, `convert_early_to_numpy` and the cache settings steer "
+         "parts that the bridge does not have.",
+         "Values other than the default give an `IgnoredArgumentWarning`.",
+         "Every old argument has a stated fate."),
+        ("filesystem-ignored",
+         "Passing a pyarrow `filesystem` raises a `ValueError` about `validate_schema`.",
+         "It is ignored with a warning.", "The url says where the data is."),
+    ),
+    *_area(
+        "Converter and cache",
+        ("reuse-includes-names",
+         "A conversion is reused for any plan with the same result, ignoring column names: two "
+         "selects with names exchanged come back with columns exchanged.",
+         "Names and types are part of the key.", "Never wrong values."),
+        ("reuse-sees-new-source",
+         "Overwriting the source files and reading them anew serves the old rows.",
+         "What the source files look like now is part of the key.", "Never stale rows."),
+        ("path-data-is-never-deleted",
+         "`delete()` on a converter made from a path deletes the user's table.",
+         "It warns and leaves it.", "The bridge deletes only what it made."),
+    ),
+)  # fmt: skip
+
+
+def find_difference(name: str) -> Difference:
+    """Return one entry.
+
+    Raises:
+        KeyError: There is none of that name.
+    """
+    for difference in DIFFERENCES:
+        if difference.name == name:
+            return difference
+    raise KeyError(name)
