@@ -1,0 +1,294 @@
+"""URLs of datasets and the filesystems behind them, as ``petastorm.fs_utils`` offers them.
+
+Petastorm builds on ``pyarrow.localfs`` and ``pyarrow.filesystem``, which current Arrow releases no
+longer have. Here ``file:`` and ``dbfs:`` URLs are plain operating-system paths, everything else goes
+through ``fsspec`` (as in Petastorm) or, for HDFS, through :mod:`pyarrow.fs`.
+
+A path inside a ``file:`` URL is taken **literally**, as Hadoop does: ``file:///a b/50%25`` is the
+directory called ``50%25`` in the directory ``a b``. Spark reports files percent-encoded, so a path
+that does not exist as written but does exist decoded is read decoded.
+"""
+
+from __future__ import annotations
+
+import glob
+import logging
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import ParseResult, unquote, urlparse, urlunparse
+
+__all__ = [
+    "FilesystemResolver",
+    "LocalFileSystem",
+    "get_dataset_path",
+    "get_filesystem_and_path_or_paths",
+    "normalize_dir_url",
+]
+
+logger = logging.getLogger(__name__)
+
+_LOCAL_SCHEMES = ("file", "dbfs")
+
+
+class LocalFileSystem:
+    """The operating system's files behind the few methods callers of Petastorm's object use."""
+
+    protocol = "file"
+
+    def exists(self, path: str) -> bool:
+        """Return whether there is a file or directory at ``path``."""
+        return os.path.exists(path)
+
+    def isfile(self, path: str) -> bool:
+        """Return whether ``path`` is a file."""
+        return os.path.isfile(path)
+
+    def isdir(self, path: str) -> bool:
+        """Return whether ``path`` is a directory."""
+        return os.path.isdir(path)
+
+    def ls(self, path: str) -> list[str]:
+        """Return the full paths of the entries of a directory, sorted."""
+        return sorted(os.path.join(path, name) for name in os.listdir(path))
+
+    def glob(self, pattern: str) -> list[str]:
+        """Return the paths that match a shell pattern, sorted."""
+        return sorted(glob.glob(pattern))
+
+    def find(self, path: str) -> list[str]:
+        """Return the paths of all files below ``path``, sorted."""
+        found = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
+        return sorted(found)
+
+    def size(self, path: str) -> int:
+        """Return a file's size in bytes."""
+        return os.path.getsize(path)
+
+    def mkdir(self, path: str) -> None:
+        """Create a directory with its parents; an existing one is fine."""
+        os.makedirs(path, exist_ok=True)
+
+    def open(self, path: str, mode: str = "rb") -> Any:
+        """Open a file."""
+        return open(path, mode)
+
+    def delete(self, path: str, recursive: bool = False) -> None:
+        """Remove a file or, with ``recursive``, a directory."""
+        if recursive and os.path.isdir(path):
+            shutil.rmtree(path)
+        else:
+            os.remove(path)
+
+    rm = delete
+
+
+def local_path(url: str) -> str | None:
+    """Return the path behind a ``file:`` or ``dbfs:`` URL, or None for any other scheme.
+
+    ``dbfs:/x`` is the mounted path ``/dbfs/x``, ``dbfs:/Volumes/x`` the Unity Catalog volume
+    ``/Volumes/x``.
+
+    Raises:
+        ValueError: The URL names a host, or its path is relative.
+    """
+    scheme, separator, rest = url.partition(":")
+    scheme = scheme.lower()
+    if not separator or scheme not in _LOCAL_SCHEMES:
+        return None
+    if rest.startswith("//"):
+        host, slash, tail = rest[2:].partition("/")
+        if host not in ("", "localhost") or (host and scheme == "dbfs"):
+            raise ValueError(
+                f"The url {url!r} names a host, {host!r}. A local path needs one or three slashes "
+                f"after the scheme: did you mean '{scheme}:///{host}{slash}{tail}'?"
+            )
+        rest = slash + tail
+    if not rest.startswith("/"):
+        raise ValueError(
+            f"The url {url!r} holds no absolute path. Write '{scheme}:///path/to/directory'."
+        )
+    if scheme == "dbfs" and not rest.startswith("/Volumes/"):
+        rest = "/dbfs" + rest
+    return rest
+
+
+def existing_local_path(url: str) -> str | None:
+    """Return :func:`local_path` of ``url``, percent-decoded where only the decoded path exists."""
+    path = local_path(url)
+    if path is not None and "%" in path and not os.path.exists(path):
+        decoded = unquote(path)
+        if os.path.exists(decoded):
+            return decoded
+    return path
+
+
+def get_dataset_path(parsed_url: ParseResult) -> str:
+    """Return the path that the filesystem of a parsed URL understands.
+
+    Args:
+        parsed_url: What :func:`urllib.parse.urlparse` made of the URL.
+    """
+    scheme = parsed_url.scheme.lower()
+    if scheme in _LOCAL_SCHEMES:
+        path = existing_local_path(urlunparse(parsed_url))
+        assert path is not None
+        return path
+    if scheme == "hdfs":
+        return parsed_url.path
+    return str(_fsspec(scheme).core.strip_protocol(urlunparse(parsed_url)))
+
+
+def _fsspec(scheme: str) -> Any:
+    try:
+        import fsspec
+        import fsspec.core
+        import fsspec.utils
+    except ImportError as error:
+        raise ImportError(
+            f"Reading {scheme}:// urls needs fsspec and the package of that store "
+            "(s3fs, gcsfs, adlfs, …): pip install fsspec."
+        ) from error
+    return fsspec
+
+
+class FilesystemResolver:
+    """Finds the filesystem of a dataset URL.
+
+    Args:
+        dataset_url: URL with a scheme, or what ``urlparse`` made of it.
+        hadoop_configuration: Accepted for Petastorm's sake; Arrow's HDFS client reads
+            ``HADOOP_CONF_DIR`` itself.
+        connector: Likewise without effect.
+        hdfs_driver: Likewise; there is one driver, libhdfs.
+        user: HDFS user name, None for the login user.
+        storage_options: Keyword arguments for the ``fsspec`` filesystem.
+
+    Raises:
+        ValueError: No scheme, an unknown one, or no bucket in an object store URL.
+        ImportError: The store's package is missing.
+    """
+
+    def __init__(  # noqa: PLR0917 - Petastorm's signature
+        self,
+        dataset_url: str | ParseResult,
+        hadoop_configuration: Any = None,
+        connector: Any = None,
+        hdfs_driver: str = "libhdfs3",
+        user: str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        del hadoop_configuration, connector, hdfs_driver
+        self._parsed_dataset_url = (
+            urlparse(dataset_url) if isinstance(dataset_url, str) else dataset_url
+        )
+        self._filesystem_factory = _factory(self._parsed_dataset_url, user, storage_options or {})
+        self._filesystem = self._filesystem_factory()
+
+    def parsed_dataset_url(self) -> ParseResult:
+        """Return the parsed URL."""
+        return self._parsed_dataset_url
+
+    def get_dataset_path(self) -> str:
+        """Return the path inside :meth:`filesystem`."""
+        return get_dataset_path(self._parsed_dataset_url)
+
+    def filesystem(self) -> Any:
+        """Return the filesystem: has at least ``exists``, ``open``, ``ls``, ``find``, ``delete``."""
+        return self._filesystem
+
+    def filesystem_factory(self) -> Callable[[], Any]:
+        """Return a function without arguments that makes the filesystem anew elsewhere."""
+        return self._filesystem_factory
+
+    def __getstate__(self) -> Any:
+        raise RuntimeError(
+            "Pickling FilesystemResolver is not supported as it may hold open connections; "
+            "send the url, or filesystem_factory(), instead."
+        )
+
+
+def _factory(
+    parsed: ParseResult, user: str | None, options: Mapping[str, Any]
+) -> Callable[[], Any]:
+    scheme = parsed.scheme.lower()
+    url = urlunparse(parsed)
+    if not scheme:
+        raise ValueError(
+            f"ERROR! A scheme-less dataset url ({url}) is no longer supported. "
+            'Please prepend "file://" for local filesystem.'
+        )
+    if scheme in _LOCAL_SCHEMES:
+        local_path(url)  # raises for a host or a relative path
+        return LocalFileSystem
+    if scheme == "hdfs":
+        return lambda: _hdfs(parsed, user)
+    if not parsed.netloc:
+        raise ValueError(f"URLs must be of the form {scheme}://bucket/path")
+    fsspec = _fsspec(scheme)
+    cls = fsspec.get_filesystem_class(scheme)
+    arguments = dict(cls._get_kwargs_from_urls(url))
+    fsspec.utils.update_storage_options(arguments, dict(options))
+    return lambda: cls(**arguments)
+
+
+def _hdfs(parsed: ParseResult, user: str | None) -> Any:
+    from pyarrow import fs
+
+    _fsspec("hdfs")
+    from fsspec.implementations.arrow import ArrowFSWrapper
+
+    host = parsed.hostname or "default"
+    return ArrowFSWrapper(fs.HadoopFileSystem(host, parsed.port or 0, user=user))
+
+
+def get_filesystem_and_path_or_paths(
+    url_or_urls: str | list[str],
+    hdfs_driver: str = "libhdfs3",
+    storage_options: Mapping[str, Any] | None = None,
+    filesystem: Any = None,
+) -> tuple[Any, Any]:
+    """Return the filesystem of a URL or list of URLs, and the path or list of paths inside it.
+
+    Args:
+        url_or_urls: One URL, or several of one scheme and host.
+        hdfs_driver: Without effect, see :class:`FilesystemResolver`.
+        storage_options: Keyword arguments for the ``fsspec`` filesystem.
+        filesystem: Use this one instead of looking for it.
+
+    Raises:
+        ValueError: The URLs differ in scheme or host; see also :class:`FilesystemResolver`.
+    """
+    urls = url_or_urls if isinstance(url_or_urls, list) else [url_or_urls]
+    parsed_urls = [urlparse(url) for url in urls]
+    first = parsed_urls[0]
+    if any(p.scheme != first.scheme or p.netloc != first.netloc for p in parsed_urls):
+        raise ValueError("The dataset url list must contain url with the same scheme and netloc.")
+    found = (
+        filesystem
+        or FilesystemResolver(
+            first, hdfs_driver=hdfs_driver, storage_options=storage_options
+        ).filesystem()
+    )
+    paths = [get_dataset_path(parsed) for parsed in parsed_urls]
+    return found, paths if isinstance(url_or_urls, list) else paths[0]
+
+
+def normalize_dir_url(dataset_url: Any) -> str:
+    """Return a directory's URL without trailing slashes and surrounding blanks.
+
+    Raises:
+        ValueError: Not a string, or empty.
+    """
+    if not isinstance(dataset_url, str):
+        raise ValueError("directory url must be a string")  # noqa: TRY004 - Petastorm's type
+    url = dataset_url.strip()
+    if not url:
+        raise ValueError(
+            "directory url is empty. Write 'file:///path/to/directory' or 'dbfs:/path/to/directory'."
+        )
+    stripped = url.rstrip("/")
+    url = url if not stripped or stripped.endswith(":") else stripped
+    logger.debug("directory url: %s", url)
+    return url

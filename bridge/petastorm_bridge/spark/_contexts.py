@@ -1,0 +1,110 @@
+"""The context managers that open a reader and hand out a dataset or loader on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["TFDatasetContextManager", "TorchDatasetContextManager"]
+
+
+class _ReaderContext:
+    """Opens a reader; closes it on exit, and when making the loader fails."""
+
+    parquet_file_url_list: list[str]
+    petastorm_reader_kwargs: dict[str, Any]
+    reader: Any
+
+    def _open(self, use: Callable[[Any], Any]) -> Any:
+        # Called there, because that is where tests patch make_batch_reader.
+        from .spark_dataset_converter import _open_reader
+
+        self.reader = _open_reader(self.parquet_file_url_list, self.petastorm_reader_kwargs)
+        try:
+            return use(self.reader)
+        except BaseException:
+            self._close()
+            raise
+
+    def _close(self) -> None:
+        self.reader.stop()
+        self.reader.join()
+
+    def __exit__(self, exc_type: object, exc_value: object, exc_traceback: object) -> None:
+        self._close()
+
+
+class TFDatasetContextManager(_ReaderContext):
+    """Opens a reader and gives a ``tf.data.Dataset`` on it until the context is left.
+
+    Args:
+        parquet_file_url_list: URLs of the files to read (MDS shards or Parquet files).
+        batch_size: Rows per batch; None or 0 means 32.
+        prefetch: Batches to prepare ahead; None lets TensorFlow decide.
+        petastorm_reader_kwargs: For :func:`petastorm_bridge.make_batch_reader`.
+        shuffling_queue_capacity: Rows to shuffle among; None or 0 for none.
+    """
+
+    def __init__(
+        self,
+        parquet_file_url_list: list[str],
+        batch_size: int | None,
+        prefetch: int | None,
+        petastorm_reader_kwargs: dict[str, Any],
+        shuffling_queue_capacity: int | None,
+    ) -> None:
+        self.parquet_file_url_list = parquet_file_url_list
+        self.batch_size = batch_size
+        self.prefetch = prefetch
+        self.petastorm_reader_kwargs = petastorm_reader_kwargs
+        self.shuffling_queue_capacity = shuffling_queue_capacity
+
+    def __enter__(self) -> Any:
+        from petastorm_bridge.tf_utils import make_batched_dataset
+
+        return self._open(
+            lambda reader: make_batched_dataset(
+                reader,
+                batch_size=self.batch_size or 32,
+                shuffling_queue_capacity=self.shuffling_queue_capacity,
+                prefetch=self.prefetch,
+            )
+        )
+
+
+class TorchDatasetContextManager(_ReaderContext):
+    """Opens a reader and gives a loader of torch tensors on it until the context is left.
+
+    Args:
+        parquet_file_url_list: URLs of the files to read (MDS shards or Parquet files).
+        batch_size: Rows per batch.
+        petastorm_reader_kwargs: For :func:`petastorm_bridge.make_batch_reader`.
+        shuffling_queue_capacity: Rows to shuffle among; 0 for none.
+        data_loader_fn: Makes the loader; None means :class:`petastorm_bridge.pytorch.DataLoader`.
+    """
+
+    def __init__(
+        self,
+        parquet_file_url_list: list[str],
+        batch_size: int,
+        petastorm_reader_kwargs: dict[str, Any],
+        shuffling_queue_capacity: int,
+        data_loader_fn: Callable[..., Any] | None,
+    ) -> None:
+        self.parquet_file_url_list = parquet_file_url_list
+        self.batch_size = batch_size
+        self.petastorm_reader_kwargs = petastorm_reader_kwargs
+        self.shuffling_queue_capacity = shuffling_queue_capacity
+        self.data_loader_fn = data_loader_fn
+
+    def __enter__(self) -> Any:
+        from petastorm_bridge.pytorch import DataLoader
+
+        self.loader = self._open(
+            lambda reader: (self.data_loader_fn or DataLoader)(
+                reader=reader,
+                batch_size=self.batch_size,
+                shuffling_queue_capacity=self.shuffling_queue_capacity,
+            )
+        )
+        return self.loader

@@ -1,0 +1,151 @@
+"""What a finished directory holds: files, rows, sizes; MDS or Parquet, without Spark."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from petastorm_bridge.fs_utils import (
+    FilesystemResolver,
+    LocalFileSystem,
+    existing_local_path,
+    get_filesystem_and_path_or_paths,
+)
+from petastorm_bridge.mds.dataset import INDEX_NAME, MdsDataset, open_dataset
+from petastorm_bridge.mds.shard import ShardEntry
+
+from ._errors import analysis_error, missing_dataset
+
+__all__ = ["DatasetFiles", "describe_converted", "describe_path"]
+
+
+@dataclass(frozen=True)
+class DatasetFiles:
+    """The files of a dataset.
+
+    Attributes:
+        urls: In row order; the URL of ``index.json`` for a dataset without shards.
+        num_rows: Rows in all of them.
+        sizes: Bytes of each file that a Spark task wrote (its shards together), or of each Parquet
+            file; empty where it is unknown.
+    """
+
+    urls: list[str]
+    num_rows: int
+    sizes: list[int]
+
+
+def describe_converted(directory_url: str) -> DatasetFiles:
+    """Return the files of a directory that a conversion made.
+
+    Raises:
+        DatasetError: It is not complete.
+    """
+    directory = existing_local_path(directory_url)
+    assert directory is not None
+    dataset = open_dataset(directory)
+    per_task: dict[str, int] = {}
+    for shard in dataset.shards:
+        # Shards of one partition are "shard.<partition>.a<attempt>.<number>.mds".
+        name = shard.basenames[0]
+        task = re.sub(r"\.\d+\.mds.*$", "", name)
+        per_task[task] = per_task.get(task, 0) + _bytes(shard)
+    return DatasetFiles(
+        _shard_urls(directory_url, directory, dataset), dataset.num_rows, list(per_task.values())
+    )
+
+
+def _bytes(shard: ShardEntry) -> int:
+    return int((shard.zip or shard.raw)["bytes"])
+
+
+def describe_path(url: str) -> DatasetFiles:
+    """Return the files of a Parquet file or directory, or of an MDS directory, at a user's path.
+
+    Args:
+        url: URL, or path without scheme; may hold shell wildcards, as Spark's reader allows.
+
+    Raises:
+        FileNotFoundError: Nothing is there (also Spark's ``AnalysisException``).
+        ValueError: It is neither Parquet nor MDS (also Spark's ``AnalysisException``).
+    """
+    if not url.strip():
+        raise missing_dataset("The path of the dataset is an empty string. Give a directory's url.")
+    has_scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", url) is not None
+    full_url = url if has_scheme else "file://" + os.path.abspath(url)
+    filesystem = FilesystemResolver(full_url).filesystem()
+    _, path = get_filesystem_and_path_or_paths(full_url, filesystem=filesystem)
+    if isinstance(filesystem, LocalFileSystem) and filesystem.exists(
+        os.path.join(path, INDEX_NAME)
+    ):
+        dataset = open_dataset(path)
+        return DatasetFiles(_shard_urls("file://" + path, path, dataset), dataset.num_rows, [])
+    files = _data_files(filesystem, path, url)
+    rows = sum(_parquet_rows(filesystem, file) for file in files)
+    sizes = [filesystem.size(file) for file in files] if _is_local(filesystem) else []
+    prefix = "file://" if _is_local(filesystem) else full_url.partition(":")[0] + "://"
+    return DatasetFiles([prefix + file for file in files], rows, sizes)
+
+
+def _is_local(filesystem: Any) -> bool:
+    return isinstance(filesystem, LocalFileSystem)
+
+
+def _shard_urls(directory_url: str, directory: str, dataset: MdsDataset) -> list[str]:
+    base = "file://" + directory if directory_url.startswith("dbfs:") else directory_url.rstrip("/")
+    names = [_present_name(directory, shard) for shard in dataset.shards]
+    return [f"{base}/{name}" for name in names or [INDEX_NAME]]
+
+
+def _present_name(directory: str, shard: ShardEntry) -> str:
+    """Return the name of a shard's file as it was written; expanded copies are second choice."""
+    written = shard.basenames[-1]
+    if os.path.exists(os.path.join(directory, written)):
+        return written
+    return shard.basenames[0]
+
+
+def _data_files(filesystem: Any, path: str, url: str) -> list[str]:
+    """Return the data files at ``path``: Spark's rules, sorted by name."""
+    roots = [path]
+    if not filesystem.exists(path):
+        roots = sorted(filesystem.glob(path)) if set(path) & set("*?[") else []
+    if not roots:
+        raise missing_dataset(
+            f"[PATH_NOT_FOUND] Path does not exist: {url}. Give the url of a Parquet file, a Parquet "
+            "directory or an MDS directory, such as 'file:///dbfs/data/train'."
+        )
+    files: list[str] = []
+    for root in roots:
+        if filesystem.isfile(root):
+            files.append(root)
+        else:
+            found = (file for file in sorted(filesystem.find(root)) if not _is_hidden(root, file))
+            files.extend(found)
+    if not files:
+        raise analysis_error(
+            f"[UNABLE_TO_INFER_SCHEMA] Nothing to read at {url}: it holds neither Parquet files nor "
+            f"an MDS index ({INDEX_NAME})."
+        )
+    return files
+
+
+def _is_hidden(root: str, file: str) -> bool:
+    """Return whether Spark skips a file: some part of its path starts with ``_`` or ``.``."""
+    parts = file[len(root) :].strip("/").split("/")
+    return any(p.startswith(".") or (p.startswith("_") and "=" not in p) for p in parts)
+
+
+def _parquet_rows(filesystem: Any, path: str) -> int:
+    try:
+        with filesystem.open(path, "rb") as file:
+            return int(pq.read_metadata(file).num_rows)
+    except pa.ArrowInvalid as error:
+        raise analysis_error(
+            f"{path} is not a Parquet file ({error}), and there is no MDS index beside it."
+        ) from error

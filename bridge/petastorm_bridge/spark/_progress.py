@@ -1,0 +1,81 @@
+"""A progress display for long conversions; nothing at all for short ones and in batch jobs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["showing_progress"]
+
+_DELAY_SECONDS = 2.0
+_PERIOD_SECONDS = 1.0
+
+
+@contextlib.contextmanager
+def showing_progress(directory: str, *, delay: float = _DELAY_SECONDS) -> Iterator[None]:
+    """Show shards and bytes written to ``directory`` while the block runs.
+
+    Only the directory is looked at, so this works for every kind of Spark session. Terminals and
+    notebooks get the display, from ``delay`` seconds on; other outputs get nothing.
+    """
+    stop = threading.Event()
+    thread = threading.Thread(
+        target=_show, args=(directory, stop, delay), name="petastorm-bridge-progress", daemon=True
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _show(directory: str, stop: threading.Event, delay: float) -> None:
+    if stop.wait(delay):
+        return
+    bar = _progress_bar()
+    if bar is None:
+        return
+    with bar:
+        while True:
+            stopping = stop.wait(_PERIOD_SECONDS)
+            shards, size = _written(directory)
+            bar.update(size - bar.n)
+            bar.set_postfix(shards=shards, refresh=True)
+            if stopping:
+                return
+
+
+def _progress_bar() -> Any:
+    """Return a tqdm bar, None where it would show nothing."""
+    with warnings.catch_warnings():
+        # tqdm warns about a missing ipywidgets and then shows text, which is good enough.
+        warnings.simplefilter("ignore")
+        from tqdm.auto import tqdm
+
+        bar: Any = tqdm(
+            desc="Converting to MDS",
+            unit="B",
+            unit_scale=True,
+            unit_divisor=1024,
+            disable=None,  # off where the output is no terminal; notebooks count as on
+            leave=False,
+        )
+    return None if bar.disable else bar
+
+
+def _written(directory: str) -> tuple[int, int]:
+    shards = size = 0
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if ".mds" in entry.name:
+                    shards += 1
+                    size += entry.stat().st_size
+    except OSError:  # not mounted here, or a file vanished: the display is only a courtesy
+        pass
+    return shards, size

@@ -1,0 +1,82 @@
+"""The Spark session, without a hard dependency on pyspark and without its JVM-only corners."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from petastorm_bridge.errors import missing_extra
+
+__all__ = [
+    "application_id",
+    "conf_value",
+    "is_local_mode",
+    "refuse_on_executor",
+    "require_pyspark",
+    "session_of",
+    "spark_session",
+]
+
+
+def require_pyspark() -> Any:
+    """Return the ``pyspark`` module.
+
+    Raises:
+        ImportError: It is not installed; names the extra.
+    """
+    try:
+        import pyspark
+    except ImportError as error:
+        raise missing_extra("pyspark", "spark") from error
+    return pyspark
+
+
+def refuse_on_executor() -> None:
+    """Raise if this code runs inside a Spark task.
+
+    Raises:
+        RuntimeError: Petastorm's type and text.
+    """
+    if "pyspark" not in sys.modules:
+        return
+    from pyspark.taskcontext import TaskContext
+
+    if TaskContext.get() is not None:
+        raise RuntimeError("_get_spark_session should not be invoked from executor side.")
+
+
+def spark_session() -> Any:
+    """Return the active Spark session, creating one if there is none; driver side only.
+
+    Raises:
+        RuntimeError: Called inside a Spark task.
+        ImportError: No pyspark.
+    """
+    require_pyspark()
+    refuse_on_executor()
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.getOrCreate()
+
+
+def session_of(df: Any) -> Any:
+    """Return the session a DataFrame belongs to, classic or Spark Connect."""
+    session = getattr(df, "sparkSession", None)
+    return spark_session() if session is None else session
+
+
+def conf_value(session: Any, key: str) -> str | None:
+    """Return a session configuration value, None if it is unset."""
+    value = session.conf.get(key, None)
+    return None if value is None else str(value)
+
+
+def is_local_mode(session: Any) -> bool:
+    """Return whether Spark runs inside the driver's process (``local``, ``local[4]``)."""
+    master = conf_value(session, "spark.master") or ""
+    return master.strip().lower().startswith("local")
+
+
+def application_id(session: Any) -> str:
+    """Return the Spark application's id, for people who look at leftover directories."""
+    return conf_value(session, "spark.app.id") or "unknown"

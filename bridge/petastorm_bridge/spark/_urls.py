@@ -1,0 +1,69 @@
+"""The rules for URLs of cache directories and datasets."""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import urlparse
+
+from petastorm_bridge.fs_utils import local_path
+
+__all__ = ["check_scheme", "is_shared", "is_volume", "mounted_url", "normalize_dbfs_url", "sub_url"]
+
+_SHARED_ROOTS = ("/dbfs/", "/Volumes/")
+
+
+def check_scheme(url: str) -> None:
+    """Check that a directory's URL has a scheme.
+
+    Raises:
+        ValueError: It has none (Petastorm's text).
+    """
+    if not urlparse(url).scheme:
+        raise ValueError(
+            f"ERROR! A scheme-less directory url ({url}) is no longer supported. "
+            'Please prepend "file://" for local filesystem.'
+        )
+
+
+def sub_url(url: str, name: str) -> str:
+    """Return the URL of an entry of a directory: ``file:/a`` and ``n`` give ``file:///a/n``.
+
+    The path is never decoded, so spaces, ``%``, ``#`` and ``?`` stay what they are.
+    """
+    scheme, _, rest = url.partition(":")
+    scheme = scheme.lower()
+    if scheme == "file" and not rest.startswith("//"):
+        rest = "//" + rest
+    return f"{scheme}:{rest.rstrip('/')}/{name}"
+
+
+def mounted_url(url: str) -> str:
+    """Return the ``file:`` URL of a ``dbfs:`` one, any other as it is."""
+    path = local_path(url) if url.lower().startswith("dbfs:") else None
+    return url if path is None else f"file:{path}"
+
+
+def is_shared(path: str) -> bool:
+    """Return whether a local path is one that every machine of a Databricks cluster sees."""
+    return path.startswith(_SHARED_ROOTS)
+
+
+def is_volume(url: str) -> bool:
+    """Return whether a URL or path lies in a Unity Catalog volume, which Petastorm does not know."""
+    path = url if url.startswith("/") else local_path(url)
+    return path is not None and os.path.normpath(path).startswith("/Volumes/")
+
+
+def normalize_dbfs_url(url: str, err_msg: str) -> str:
+    """Return a DBFS URL as the URL of its mounted path, as Petastorm does.
+
+    Raises:
+        ValueError: Neither a DBFS URL nor below ``file:/dbfs/``; the text is ``err_msg``.
+    """
+    if url.startswith(("file:/dbfs/", "file:///dbfs/")):
+        return url
+    if url.startswith("dbfs:///"):
+        return "file:/dbfs/" + url.removeprefix("dbfs:///")
+    if url.startswith("dbfs:/") and not url.startswith("dbfs://"):
+        return "file:/dbfs/" + url.removeprefix("dbfs:/")
+    raise ValueError(err_msg)

@@ -1,0 +1,331 @@
+"""``make_spark_converter`` and what it returns, with Petastorm's names and signatures.
+
+This module is the face; the work is done by its private neighbours. Names that begin with an
+underscore here exist because programs and tests import or patch them in Petastorm's module.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, Any
+
+from petastorm_bridge.fs_utils import (
+    LocalFileSystem,
+    existing_local_path,
+    get_filesystem_and_path_or_paths,
+    normalize_dir_url,
+)
+from petastorm_bridge.reader import make_batch_reader
+
+from . import _availability, _cache, _codecs, _dataset, _deletion, _horovod, _session, _urls
+from ._codecs import DEFAULT_ROW_GROUP_SIZE_BYTES
+from ._columns import check_dtype
+from ._contexts import TFDatasetContextManager, TorchDatasetContextManager
+from ._errors import ArgumentTypeError
+from ._materialize import Options, materialize, new_directory_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = [
+    "DEFAULT_ROW_GROUP_SIZE_BYTES",
+    "SparkDatasetConverter",
+    "TFDatasetContextManager",
+    "TorchDatasetContextManager",
+    "make_spark_converter",
+    "register_delete_dir_handler",
+]
+
+logger = logging.getLogger(__name__)
+
+_FILE_AVAILABILITY_WAIT_TIMEOUT_SECS = 30
+
+_DEFAULT_WORKERS = 4
+
+_delete_dir_handler: Callable[[str], object] = _deletion.default_delete_handler
+
+_cache_df_meta_list: list[_cache.CacheEntry] = []
+_conversions = _cache.ConversionCache(_cache_df_meta_list)
+
+
+def register_delete_dir_handler(handler: Callable[[str], object] | None) -> None:
+    """Set the function that deletes a cache directory, given its URL.
+
+    It serves ``converter.delete()`` and the deletion at exit, for directories that the bridge made.
+
+    Args:
+        handler: The function; None restores the default, which removes the directory's files.
+    """
+    global _delete_dir_handler  # noqa: PLW0603 - the name that Petastorm's users patch
+    _delete_dir_handler = _deletion.default_delete_handler if handler is None else handler
+
+
+class SparkDatasetConverter:
+    """A DataFrame written as MDS shards, from which TensorFlow datasets and torch loaders are made.
+
+    Pickles to little more than its list of files, and works wherever those files are mounted: in
+    Spark tasks, in spawned processes, after the Spark session has ended.
+
+    Attributes:
+        cache_dir_url: URL of the directory with the data.
+        file_urls: URLs of its files in row order.
+        dataset_size: Number of rows; also ``len(converter)``.
+    """
+
+    PARENT_CACHE_DIR_URL_CONF = "petastorm.spark.converter.parentCacheDirUrl"
+
+    # Set on converters made from a path: their data is the user's own.
+    _made_from_path = False
+
+    def __init__(self, cache_dir_url: str, file_urls: list[str], dataset_size: int) -> None:
+        self.cache_dir_url = cache_dir_url
+        self.file_urls = file_urls
+        self.dataset_size = dataset_size
+
+    def __len__(self) -> int:
+        return self.dataset_size
+
+    def make_tf_dataset(
+        self,
+        batch_size: int | None = None,
+        prefetch: int | None = None,
+        num_epochs: int | None = None,
+        workers_count: int | None = None,
+        shuffling_queue_capacity: int | None = None,
+        **petastorm_reader_kwargs: Any,
+    ) -> TFDatasetContextManager:
+        """Return a context manager that gives a ``tf.data.Dataset`` of namedtuples of batches.
+
+        Args:
+            batch_size: Rows per batch; None means 32. The last batch may be smaller.
+            prefetch: Batches to prepare ahead; None lets TensorFlow decide.
+            num_epochs: Passes over the data; None never ends.
+            workers_count: Threads that read; None means 4.
+            shuffling_queue_capacity: Rows from which each next one is drawn; None or 0 for no
+                shuffling of rows.
+            **petastorm_reader_kwargs: For :func:`petastorm_bridge.make_batch_reader`. Checked when
+                the context is entered, as in Petastorm.
+        """
+        return TFDatasetContextManager(
+            self.file_urls,
+            batch_size=batch_size,
+            prefetch=prefetch,
+            petastorm_reader_kwargs=_reader_kwargs(
+                petastorm_reader_kwargs, num_epochs, workers_count
+            ),
+            shuffling_queue_capacity=shuffling_queue_capacity,
+        )
+
+    def make_torch_dataloader(
+        self,
+        batch_size: int = 32,
+        num_epochs: int | None = None,
+        workers_count: int | None = None,
+        shuffling_queue_capacity: int = 0,
+        data_loader_fn: Callable[..., Any] | None = None,
+        **petastorm_reader_kwargs: Any,
+    ) -> TorchDatasetContextManager:
+        """Return a context manager that gives an iterable of dicts of torch tensors.
+
+        Args:
+            batch_size: Rows per batch. The last batch may be smaller.
+            num_epochs: Passes over the data; None never ends.
+            workers_count: Threads that read; None means 4.
+            shuffling_queue_capacity: Rows from which each next one is drawn; 0 for no shuffling of
+                rows.
+            data_loader_fn: Called with ``reader=``, ``batch_size=`` and
+                ``shuffling_queue_capacity=``; None means :class:`petastorm_bridge.pytorch.DataLoader`.
+            **petastorm_reader_kwargs: For :func:`petastorm_bridge.make_batch_reader`. Checked when
+                the context is entered, as in Petastorm.
+        """
+        return TorchDatasetContextManager(
+            self.file_urls,
+            batch_size=batch_size,
+            petastorm_reader_kwargs=_reader_kwargs(
+                petastorm_reader_kwargs, num_epochs, workers_count
+            ),
+            shuffling_queue_capacity=shuffling_queue_capacity,
+            data_loader_fn=data_loader_fn,
+        )
+
+    def delete(self) -> None:
+        """Delete the data at :attr:`cache_dir_url`, if the bridge wrote it; twice is fine.
+
+        Other converters of the same DataFrame share the data and lose it, too. A directory that the
+        bridge did not make is left alone, with a warning (Petastorm deletes the user's table).
+        """
+        directory = existing_local_path(self.cache_dir_url)
+        is_foreign = directory is not None and not _deletion.is_ours(directory)
+        if self._made_from_path or is_foreign:
+            logger.warning(
+                "delete() leaves %s alone: petastorm-bridge did not write it. Delete it yourself "
+                "if you no longer need it.",
+                self.cache_dir_url,
+            )
+            return
+        _conversions.forget(self.cache_dir_url)
+        _deletion.note_deleted(self.cache_dir_url)
+        _delete_dir_handler(self.cache_dir_url)
+
+
+def _reader_kwargs(
+    given: Mapping[str, Any], num_epochs: int | None, workers_count: int | None
+) -> dict[str, Any]:
+    workers = _DEFAULT_WORKERS if workers_count is None else workers_count
+    kwargs = {**given, "num_epochs": num_epochs, "workers_count": workers}
+    _check_rank_and_size_consistent_with_horovod(kwargs)
+    return kwargs
+
+
+def make_spark_converter(
+    df: Any,
+    parquet_row_group_size_bytes: Any = DEFAULT_ROW_GROUP_SIZE_BYTES,
+    compression_codec: str | None = None,
+    dtype: str | None = "float32",
+) -> SparkDatasetConverter:
+    """Write a Spark DataFrame as MDS shards and return a converter on them.
+
+    The shards go to a new directory below the one that the Spark conf
+    ``petastorm.spark.converter.parentCacheDirUrl`` names. An equal DataFrame with equal options is
+    written once per process. The directory is deleted when Python exits, at best effort, or by
+    :meth:`SparkDatasetConverter.delete`.
+
+    Args:
+        df: A DataFrame (classic Spark or Spark Connect); or the path or URL of a Parquet file or
+            directory or of an MDS directory, which is then read where it is, without Spark, and
+            never deleted; the other arguments have no effect on it.
+        parquet_row_group_size_bytes: Bytes per MDS shard, which takes the place of a row group.
+        compression_codec: ``'uncompressed'``, ``'bzip2'``, ``'gzip'``, ``'lz4'``, ``'snappy'``,
+            ``'deflate'`` or None; see the options page for the MDS compression each one means.
+        dtype: Floating-point columns and arrays are written with this precision, ``'float32'`` or
+            ``'float64'``; None leaves them. Integers stay as they are.
+
+    Raises:
+        ValueError: The conf is missing or no usable URL, or ``dtype`` is unknown.
+        RuntimeError: ``compression_codec`` is unknown; or called inside a Spark task.
+        AnalysisException: Spark cannot plan or write the DataFrame, or the path does not exist.
+        MaterializationError: Writing failed; nothing was left behind.
+    """
+    if isinstance(df, str):
+        return _converter_of_path(df)
+    if not hasattr(df, "mapInArrow"):
+        raise ArgumentTypeError(
+            f"make_spark_converter needs a Spark DataFrame or a path, not {type(df).__name__}: "
+            "'_jdf' or 'mapInArrow' is missing. Turn a pandas DataFrame or an RDD into a Spark "
+            "DataFrame with spark.createDataFrame(…)."
+        )
+    _session.refuse_on_executor()
+    session = _session.session_of(df)
+    parent_url = _get_parent_cache_dir_url(session)
+    check_dtype(dtype)
+    options = Options(
+        parent_url=parent_url,
+        size_limit=_codecs.shard_size(parquet_row_group_size_bytes),
+        compression=_codecs.mds_compression(compression_codec),
+        dtype=dtype,
+    )
+
+    def write() -> str:
+        url = _make_sub_dir_url(parent_url, new_directory_name(session))
+        materialize(df, options, url)
+        _deletion.delete_at_exit(url, lambda: _delete_dir_handler)
+        return url
+
+    cache_dir_url = _conversions.get_or_create(_cache.identity_of(df, options), write)
+    files = _dataset.describe_converted(cache_dir_url)
+    _availability.warn_if_small(files.sizes, files.urls[0])
+    return SparkDatasetConverter(cache_dir_url, files.urls, files.num_rows)
+
+
+def _converter_of_path(path: str) -> SparkDatasetConverter:
+    _session.refuse_on_executor()
+    if "DATABRICKS_RUNTIME_VERSION" in os.environ and not _urls.is_volume(path):
+        path = _normalize_databricks_dbfs_url(
+            path,
+            "On databricks runtime, if `df` argument is a string, it must be a dbfs "
+            "fuse path like 'file:/dbfs/xxx' or a dbfs path like 'dbfs:/xxx'.",
+        )
+    files = _dataset.describe_path(path)
+    _availability.warn_if_small(files.sizes, files.urls[0])
+    converter = SparkDatasetConverter(path, files.urls, files.num_rows)
+    converter._made_from_path = True  # noqa: SLF001 - our own class
+    return converter
+
+
+# Petastorm's private names.
+
+
+def _get_spark_session() -> Any:
+    """Return the active Spark session; raises inside a Spark task."""
+    return _session.spark_session()
+
+
+def _get_parent_cache_dir_url(session: Any = None) -> str:
+    session = _get_spark_session() if session is None else session
+    key = SparkDatasetConverter.PARENT_CACHE_DIR_URL_CONF
+    conf_url = _session.conf_value(session, key)
+    if conf_url is None:
+        raise ValueError(
+            f"Please set the spark config {key}. For example: "
+            f"spark.conf.set({key!r}, 'file:///dbfs/tmp/petastorm_cache')"
+        )
+    url = _urls.mounted_url(normalize_dir_url(conf_url))
+    _check_parent_cache_dir_url(url)
+    logger.info("Read %s %s", key, url)
+    return url
+
+
+def _check_parent_cache_dir_url(dir_url: str) -> None:
+    """Check that a URL can be a parent cache directory; warn of one that workers may not see."""
+    _check_url(dir_url)
+    filesystem, path = get_filesystem_and_path_or_paths(dir_url)
+    on_cluster = "DATABRICKS_RUNTIME_VERSION" in os.environ and not _is_spark_local_mode()
+    if on_cluster and isinstance(filesystem, LocalFileSystem) and not _urls.is_shared(path):
+        logger.warning(
+            "Usually, when running on databricks spark cluster, you should specify a dbfs fuse path "
+            "for %s, like: 'file:/dbfs/path/to/cache_dir', otherwise, you should mount NFS to this "
+            "directory '%s' on all nodes of the cluster, e.g. using EFS.",
+            SparkDatasetConverter.PARENT_CACHE_DIR_URL_CONF,
+            dir_url,
+        )
+
+
+def _is_spark_local_mode() -> bool:
+    return _session.is_local_mode(_get_spark_session())
+
+
+def _check_url(dir_url: str) -> None:
+    _urls.check_scheme(dir_url)
+
+
+def _make_sub_dir_url(dir_url: str, name: str) -> str:
+    return _urls.sub_url(dir_url, name)
+
+
+def _normalize_databricks_dbfs_url(url: str, err_msg: str) -> str:
+    return _urls.normalize_dbfs_url(url, err_msg)
+
+
+def _get_horovod_rank_and_size() -> tuple[int | None, int | None]:
+    return _horovod.rank_and_size()
+
+
+def _check_rank_and_size_consistent_with_horovod(
+    petastorm_reader_kwargs: Mapping[str, Any],
+) -> bool:
+    return _horovod.consistent_with_environment(petastorm_reader_kwargs)
+
+
+def _open_reader(url_list: list[str], reader_kwargs: Mapping[str, Any]) -> Any:
+    """Return a reader once the files are there; for the context managers."""
+    _wait_file_available(url_list)
+    return make_batch_reader(url_list, **reader_kwargs)
+
+
+def _wait_file_available(url_list: list[str]) -> None:
+    _availability.wait_for_files(url_list, _FILE_AVAILABILITY_WAIT_TIMEOUT_SECS)
+
+
+def _check_dataset_file_median_size(url_list: list[str]) -> None:
+    _availability.warn_if_small(_availability.local_sizes(url_list), url_list[0])
