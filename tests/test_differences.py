@@ -29,7 +29,7 @@ def expected_names():
     """Names that the live comparison accepts; an entry that is never met fails there."""
     sys.path.insert(0, str(TESTS / "parity"))
     try:
-        import expected_differences  # noqa: PLC0415 – found through the line above
+        import expected_differences
     finally:
         sys.path.remove(str(TESTS / "parity"))
     return {entry.name for entry in expected_differences.EXPECTED}

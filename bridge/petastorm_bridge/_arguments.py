@@ -13,7 +13,6 @@ import numpy as np
 from ._options import OPTIONS
 from ._pool import Pool, inline_pool, thread_pool
 from ._source import Source
-from ._work import Job
 from .errors import IgnoredArgumentWarning
 from .predicates import PredicateBase
 
@@ -67,7 +66,7 @@ class ReaderOptions:
         values.update(cur_shard=cur_shard, shard_count=shard_count)
         return cls(**values)
 
-    def make_pool(self, job: Job) -> Pool:
+    def make_pool(self) -> Pool:
         """Return the workers of a reader."""
         if self.reader_pool_type == "dummy":
             return inline_pool()
@@ -150,7 +149,11 @@ def _shard(cur_shard: Any, shard_count: Any) -> tuple[int | None, int | None]:
     if cur_shard is None and shard_count is None:
         return None, None
     integers = (int, np.integer)
-    if not shard_count or not isinstance(cur_shard, integers) or not isinstance(shard_count, integers):
+    if (
+        not shard_count
+        or not isinstance(cur_shard, integers)
+        or not isinstance(shard_count, integers)
+    ):
         raise ValueError(
             "partition and num_partitions must be ints and both specified to use partitioning: "
             f"cur_shard is {cur_shard!r}, shard_count is {shard_count!r}"

@@ -68,7 +68,7 @@ def to_numpy(name: str, column: Column) -> Any:
         RuntimeError: Lists of differing length.
         AttributeError: Some but not all lists are null.
     """
-    if isinstance(column, np.ndarray):
+    if not isinstance(column, pa.Array):  # shown already, as an array or as categories
         return column
     if pa.types.is_list(column.type):
         return _stack_lists(name, column)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -121,9 +122,7 @@ def split_pieces(pieces: Sequence[Piece], parts: int) -> list[Piece]:
         runs = np.floor(np.arange(len(piece)) / (len(piece) / count)).astype(np.int64)
         bounds = np.searchsorted(runs, np.arange(count + 1)) + piece.start
         result += [
-            Piece(piece.group, int(a), int(b))
-            for a, b in zip(bounds[:-1], bounds[1:], strict=True)
-            if b > a
+            Piece(piece.group, int(a), int(b)) for a, b in itertools.pairwise(bounds) if b > a
         ]
     return result
 

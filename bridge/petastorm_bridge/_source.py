@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -37,11 +37,16 @@ class Source(Protocol):
         description: For messages: the paths read.
     """
 
-    schema: Unischema
-    types: Mapping[str, pa.DataType]
-    nulls: Mapping[str, NullFacts]
-    row_counts: Sequence[int]
-    description: str
+    @property
+    def schema(self) -> Unischema: ...
+    @property
+    def types(self) -> Mapping[str, pa.DataType]: ...
+    @property
+    def nulls(self) -> Mapping[str, NullFacts]: ...
+    @property
+    def row_counts(self) -> Sequence[int]: ...
+    @property
+    def description(self) -> str: ...
 
     def open(self, position: int) -> RowGroup:
         """Open one row group; may read or expand a file, and may raise for a damaged one."""
@@ -136,9 +141,11 @@ class MdsSource:
         return [by_name[name] for name in basenames]
 
     def open(self, position: int) -> RowGroup:
+        """Open a shard; see :class:`petastorm_bridge.mds.shard.Shard` for what may be raised."""
         return _MdsGroup(self._dataset.open_shard(self._positions[position]), self._fields)
 
     def is_cheap(self, position: int) -> bool:
+        """Return whether the shard only has to be mapped (and not expanded)."""
         return self._dataset.shards[self._positions[position]].zip is None
 
 
@@ -146,11 +153,3 @@ def _facts(stats: ColumnStats | None) -> NullFacts:
     if stats is None:
         return NullFacts()
     return NullFacts(bool(stats.nulls), bool(stats.element_nulls))
-
-
-def require_schema(schema: Unischema, asked: Any, description: str) -> None:
-    """Raise Petastorm's error when no field is left to read."""
-    if not schema.fields:
-        raise RuntimeError(
-            f"No fields matching the criteria '{asked}' were found in the dataset {description}."
-        )

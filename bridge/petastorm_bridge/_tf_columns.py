@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import warnings
 from collections.abc import Callable
 from decimal import Decimal
@@ -39,9 +39,7 @@ def tf_dtype(numpy_dtype: Any) -> Any:
         promoted = {np.uint16: np.int32, np.uint32: np.int64}.get(scalar, scalar)
         return tf.as_dtype(promoted)
     except TypeError as error:
-        raise ValueError(
-            f"Unknown mapping of numpy {numpy_dtype} to tensorflow dtype"
-        ) from error
+        raise ValueError(f"Unknown mapping of numpy {numpy_dtype} to tensorflow dtype") from error
 
 
 class TfColumns:
@@ -113,10 +111,14 @@ class TfColumns:
         kind = values.dtype.kind
         if kind == "M":
             return _nanoseconds(values)
-        if kind == "O" and values.size and isinstance(values.flat[0], datetime.date):
+        if kind == "O" and values.size and isinstance(values.flat[0], dt.date):
             return _dates(name, values)
         if kind in "SU":
-            return np.char.encode(values, "utf-8").astype(object) if kind == "U" else values.astype(object)
+            return (
+                np.char.encode(values, "utf-8").astype(object)
+                if kind == "U"
+                else values.astype(object)
+            )
         if target is object:
             return values.astype(object)
         if kind == "f" and np.dtype(target).kind in "iu":
@@ -153,7 +155,7 @@ def _whole_numbers(_name: str, column: pa.Array, target: Any) -> npt.NDArray[Any
 
 def _days(_name: str, column: pa.Array, _target: Any) -> npt.NDArray[Any]:
     days = column.cast(pa.int32()).to_numpy(zero_copy_only=False)
-    return days.astype(np.int64) * _NS_PER_DAY
+    return np.asarray(days.astype(np.int64) * _NS_PER_DAY)
 
 
 def null_filler(dtype: np.dtype[Any]) -> int:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ._columns import Block, Column, to_frame, to_numpy
-from ._plan import Piece, Visit
+from ._plan import Visit
 from ._source import RowGroup, Source
 from .mds.shard import Rows
 from .transform import TransformSpec
@@ -166,7 +166,9 @@ def _stack(series: Any, field: Any) -> npt.NDArray[Any]:
     values = series.tolist()
     for value in values:
         if not isinstance(value, np.ndarray):
-            raise ValueError(f"field {field.name} must be numpy array type.")
+            raise ValueError(  # noqa: TRY004 – the type Petastorm raises
+                f"field {field.name} must be numpy array type."
+            )
         if None in shape:
             raise ValueError(
                 f"All dimensions of a shape: {field.shape} in: {field.name} field must be constant."
@@ -198,6 +200,5 @@ def _select(rows: Rows, kept: npt.NDArray[Any]) -> Rows:
     if len(kept) == _count(rows):
         return rows
     if isinstance(rows, slice):
-        return kept.astype(np.int64) + rows.start
-    return rows[kept]
-
+        return np.asarray(kept, np.int64) + np.int64(rows.start)
+    return np.asarray(rows[kept])

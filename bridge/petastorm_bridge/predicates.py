@@ -69,7 +69,9 @@ class in_intersection(PredicateBase):  # noqa: N801
     def do_include(self, values: Any) -> Any:
         column = values[self._predicate_field]
         if len(column) and not np.iterable(column.iloc[0]):
-            raise ValueError("Predicate field should have iterable type")
+            raise ValueError(
+                "Predicate field should have iterable type"
+            )
         exploded = column.reset_index(drop=True).explode()
         found = exploded.isin(self._inclusion_values).groupby(level=0).any()
         return found.to_numpy()
@@ -94,7 +96,7 @@ class in_lambda(PredicateBase):  # noqa: N801
         state_arg: Any = None,
     ) -> None:
         if not isinstance(predicate_fields, list):
-            raise ValueError("Predicate fields should be a list")
+            raise ValueError("Predicate fields should be a list")  # noqa: TRY004 – as Petastorm
         self._predicate_fields = predicate_fields
         self._predicate_func = predicate_func
         self._state_arg = state_arg
@@ -113,8 +115,7 @@ class in_negate(PredicateBase):  # noqa: N801
     """Keep the rows that ``predicate`` drops."""
 
     def __init__(self, predicate: PredicateBase) -> None:
-        if not isinstance(predicate, PredicateBase):
-            raise ValueError("Predicate is nor derived from PredicateBase")
+        _require_predicates([predicate])
         self._predicate = predicate
 
     def get_fields(self) -> set[str]:

@@ -6,7 +6,7 @@ import collections.abc
 import decimal
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ try:
     from torch.utils.data import default_collate
 except ImportError as error:
     raise missing_extra("torch", "streaming") from error
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = [
     "BatchedDataLoader",
@@ -65,8 +68,7 @@ def torch_column(name: str, values: Any) -> Any:
         return values
     if values.dtype.kind in "SUO":
         raise TypeError(
-            "Pytorch does not support arrays of string or object classes. "
-            f"Found in field {name}."
+            f"Pytorch does not support arrays of string or object classes. Found in field {name}."
         )
     if values.dtype == np.uint16:
         return values.astype(np.int32)
@@ -145,7 +147,10 @@ class LoaderBase:
             yield from self._iter_impl()
         except Exception as error:
             self._error = error
-            logger.error("Iteration on Petastorm DataLoader raise error: %r", error)
+            # The caller gets the error itself; the log line is Petastorm's.
+            logger.error(  # noqa: TRY400
+                "Iteration on Petastorm DataLoader raise error: %r", error
+            )
             raise
         finally:
             self._in_iter = False
@@ -327,7 +332,7 @@ class InMemBatchedDataLoader:
         shuffle: Whether to shuffle.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 – the signature of Petastorm
         self,
         reader: Reader,
         batch_size: Any = 1,
@@ -370,7 +375,7 @@ class InMemBatchedDataLoader:
                 chosen = order[start : start + size]
                 yield {name: values[chosen] for name, values in self._columns.items()}
 
-    def __enter__(self) -> InMemBatchedDataLoader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -17,6 +17,9 @@ from ._source import Source
 from ._work import Job
 from .transform import transform_schema
 from .unischema import Unischema
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["Reader", "make_batch_reader"]
 
@@ -31,7 +34,7 @@ _RESET_TOO_EARLY = (
 )
 
 
-def make_batch_reader(
+def make_batch_reader(  # noqa: PLR0917 – the signature of Petastorm
     dataset_url_or_urls: str | list[str],
     schema_fields: Any = None,
     reader_pool_type: str = "thread",
@@ -147,7 +150,7 @@ class Reader:
                 stacklevel=3,
             )
         self._pieces = split_pieces(pieces, options.shuffle_row_drop_partitions)
-        self._pool: Pool = options.make_pool(self._job)
+        self._pool: Pool = options.make_pool()
         self._stream = self._start()
 
     def _selected_schema(self, schema: Unischema) -> Unischema:
@@ -169,9 +172,7 @@ class Reader:
             shuffle_rows=options.shuffle_rows,
             randomness=self.randomness,
         )
-        return BlockStream(
-            self._job, visits, self._pool, endless=options.num_epochs is None
-        )
+        return BlockStream(self._job, visits, self._pool, endless=options.num_epochs is None)
 
     # What the loaders use.
 
@@ -286,10 +287,9 @@ class Reader:
         """Petastorm's dictionary; the queue is always reported empty."""
         return {"output_queue_size": 0}
 
-    def __enter__(self) -> Reader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
         self.join()
-
