@@ -18,7 +18,7 @@ from ._columns import Block
 __all__ = ["shuffle_pool", "shuffle_window"]
 
 # Rows gathered at once: large enough for vector speed, small enough to stay in cache.
-_CHUNK = 16384
+_CHUNK = 4096
 
 Records = npt.NDArray[Any]
 
@@ -34,8 +34,8 @@ def shuffle_pool(
     slots = _Slots()
     live: npt.NDArray[np.int64] = np.empty(0, np.int64)
     for block in blocks:
-        if block.num_rows:
-            live = np.concatenate([live, slots.insert(_pack(block, slots))])
+        slots.reserve(block)
+        live = np.concatenate([live, *map(slots.insert, _packed(block, slots))])
         leaving = len(live) if block.ends_epoch else max(len(live) - capacity + 1, 0)
         gone, live = _draw(live, leaving, rng)
         yield from _emit(slots, gone, block.ends_epoch)
@@ -53,12 +53,11 @@ def shuffle_window(
     slots = _Slots()
     waiting: npt.NDArray[np.int64] = np.empty(0, np.int64)
     for block in blocks:
-        if block.num_rows:
-            packed = _pack(block, slots)
+        for packed in _packed(block, slots):
             room = max(capacity - len(waiting), 0)
             waiting = np.concatenate([waiting, slots.insert(packed[:room])])
-            for start in range(room, len(packed), _CHUNK):
-                arriving = packed[start : start + _CHUNK]
+            arriving = packed[room:]
+            if len(arriving):
                 chosen = waiting[rng.integers(0, capacity, len(arriving))]
                 yield _unpack(slots.replace(chosen, arriving), False)
         if block.ends_epoch:
@@ -98,13 +97,18 @@ def _unpack(records: Records, ends_epoch: bool) -> Block:
     return Block({name: records[name] for name in names}, len(records), ends_epoch)
 
 
-def _pack(block: Block, slots: _Slots) -> Records:
+def _packed(block: Block, slots: _Slots) -> Iterator[Records]:
+    """Yield a block's rows as records, few enough at a time to stay in the processor's cache."""
+    if not block.num_rows:
+        return
     columns = {name: np.asarray(column) for name, column in block.columns.items()}
     dtype = slots.accept(columns)
-    packed = np.empty(block.num_rows, dtype)
-    for name, column in columns.items():
-        packed[name] = column
-    return packed
+    for start in range(0, block.num_rows, _CHUNK):
+        stop = min(start + _CHUNK, block.num_rows)
+        packed = np.empty(stop - start, dtype)
+        for name, column in columns.items():
+            packed[name] = column[start:stop]
+        yield packed
 
 
 def _scatter(target: Records, places: npt.NDArray[np.int64], source: Records) -> None:
@@ -123,6 +127,7 @@ class _Slots:
     def __init__(self) -> None:
         self.records: Records = np.empty(0, np.dtype([]))
         self._free: npt.NDArray[np.int64] = np.empty(0, np.int64)
+        self._coming = 0
 
     def accept(self, columns: dict[str, npt.NDArray[Any]]) -> np.dtype[Any]:
         """Return the record type that holds ``columns`` and what waits already."""
@@ -143,13 +148,18 @@ class _Slots:
             self.records = self.records.astype(dtype)
         return dtype
 
+    def reserve(self, block: Block) -> None:
+        """Note how many rows are coming, so that room is made once."""
+        self._coming = block.num_rows
+
     def insert(self, packed: Records) -> npt.NDArray[np.int64]:
         """Store records and return their places."""
         count = len(packed)
-        missing = count - len(self._free)
+        missing = max(count, self._coming) - len(self._free)
+        self._coming = 0
         if missing > 0:
             size = len(self.records)
-            grown = np.empty(max(size + missing, 2 * size if size < 1 << 20 else 0), packed.dtype)
+            grown = np.empty(max(size + missing, size + size // 4), packed.dtype)
             _scatter(grown, np.arange(size), self.records)
             self._free = np.concatenate([self._free, np.arange(size, len(grown))])
             self.records = grown
