@@ -153,11 +153,21 @@ def _expression(name: str, spark_type: Any, dtype: str | None) -> tuple[str, pa.
         target = f"ARRAY<{sql}>" if is_array else sql
         return f"CAST({quoted} AS {target})", _list_of(arrow) if is_array else arrow
     if kind == "YearMonthIntervalType":
-        # Arrow's year-month intervals have no counterpart in pyarrow.
-        months = "CAST(12 * extract(YEAR FROM {0}) + extract(MONTH FROM {0}) AS INT)".format
-        sql = f"transform({quoted}, v -> {months('v')})" if is_array else months(quoted)
+        interval = stored.elementType if is_array else stored
+        months = _months(interval, "v" if is_array else quoted)
+        sql = f"transform({quoted}, v -> {months})" if is_array else months
         return sql, arrow_type(stored)
     return quoted, arrow_type(stored)
+
+
+def _months(interval: Any, operand: str) -> str:
+    """Return SQL for an interval as a number of months, which pyarrow has no type for."""
+    parts = []
+    if interval.startField == interval.YEAR:
+        parts.append(f"12 * extract(YEAR FROM {operand})")
+    if interval.endField == interval.MONTH:
+        parts.append(f"extract(MONTH FROM {operand})")
+    return f"CAST({' + '.join(parts)} AS INT)"
 
 
 def _quote(name: str) -> str:

@@ -31,10 +31,10 @@ def sub_url(url: str, name: str) -> str:
     The path is never decoded, so spaces, ``%``, ``#`` and ``?`` stay what they are.
     """
     scheme, _, rest = url.partition(":")
-    scheme = scheme.lower()
+    scheme, rest = scheme.lower(), rest.rstrip("/")
     if scheme == "file" and not rest.startswith("//"):
         rest = "//" + rest
-    return f"{scheme}:{rest.rstrip('/')}/{name}"
+    return f"{scheme}:{rest}/{name}"
 
 
 def mounted_url(url: str) -> str:
