@@ -42,7 +42,7 @@ def _write(directory, rows, shards):
     infos = []
     batch = None
     for number, ids in enumerate(np.array_split(np.arange(rows), shards)):
-        batch = pa.record_batch(
+        batch = pa.RecordBatch.from_pydict(
             {
                 "id": pa.array(ids, pa.int64()),
                 "x": pa.FixedSizeListArray.from_arrays(

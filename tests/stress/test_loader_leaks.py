@@ -27,9 +27,10 @@ FOREIGN_ENTRIES = LOADERS // 10
 
 def test_loaders_leave_nothing_behind(shard_directory):
     url = f"file://{shard_directory(ROWS, SHARDS)}"
+    mapped = _mapped_shared_memory()
     before = settled = _resources()
     for number in range(LOADERS):
-        _use_loader(url, number)
+        _use_loader(url, number, mapped)
         if number == SETTLED:
             settled = _resources()
     after = _resources()
@@ -40,7 +41,7 @@ def test_loaders_leave_nothing_behind(shard_directory):
     assert after["memory"] < settled["memory"] + MEMORY_BOUND
 
 
-def _use_loader(url, number):
+def _use_loader(url, number, mapped):
     """Every second loader is left after its first batch; all kinds take turns."""
     make_loader = (pytorch.DataLoader, pytorch.BatchedDataLoader)[number // 2 % 2]
     capacity = (0, 5_000)[number // 4 % 2]
@@ -51,7 +52,7 @@ def _use_loader(url, number):
         for batch in batches:
             rows += len(batch["id"])
             if number % 2:
-                assert not _mapped_shared_memory() - MAPPED_BEFORE
+                assert _mapped_shared_memory() == mapped
                 break
     assert rows == (1_024 if number % 2 else ROWS)
 
@@ -60,9 +61,6 @@ def _mapped_shared_memory():
     """What of /dev/shm this process holds in memory."""
     with open("/proc/self/maps", encoding="utf-8") as file:
         return {line.split(maxsplit=5)[-1] for line in file if "/dev/shm" in line}
-
-
-MAPPED_BEFORE = _mapped_shared_memory()
 
 
 def _resources():
