@@ -69,7 +69,7 @@ def test_importing_loads_no_engine(wheel, module):
         f"print([name for name in {ENGINES} if name in sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
+        [sys.executable, "-B", "-W", "error", "-c", code],
         check=True,
         capture_output=True,
         text=True,
