@@ -46,7 +46,7 @@ PLAIN = [
     (
         "TIMESTAMP_NTZ'2020-02-29 12:00:00'",
         pa.timestamp("us"),
-        dt.datetime(2020, 2, 29, 12),  # noqa: DTZ001 - the type without a zone
+        dt.datetime(2020, 2, 29, 12),
     ),
     ("INTERVAL '1 00:00:00.000001' DAY TO SECOND", pa.int64(), 86_400_000_001),
     ("INTERVAL -'1-2' YEAR TO MONTH", pa.int32(), -14),

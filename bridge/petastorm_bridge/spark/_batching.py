@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ _CONF = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _MAX_ROWS = 256
 
 _lock = threading.Lock()
-_users: dict[int, tuple[int, str | None]] = {}
+_users: dict[int, tuple[int, Callable[[], None]]] = {}
 
 
 @contextlib.contextmanager
@@ -40,34 +40,31 @@ def small_arrow_batches(session: Any, schema: pa.Schema) -> Iterator[None]:
     if all(fixed_dtype(field.type) is not None for field in schema):
         yield
         return
+    key = id(session)
     with _lock:
-        count, before = _users.get(id(session), (0, None))
-        if not count:
-            before = _limit(session)
-        _users[id(session)] = (count + 1, before)
+        count, restore = _users[key] if key in _users else (0, _lower(session))
+        _users[key] = (count + 1, restore)
     try:
         yield
     finally:
         with _lock:
-            count, before = _users.pop(id(session))
+            count, restore = _users.pop(key)
             if count > 1:
-                _users[id(session)] = (count - 1, before)
-            elif before is not None:
-                _set(session, before)
+                _users[key] = (count - 1, restore)
+            else:
+                restore()
 
 
-def _limit(session: Any) -> str | None:
-    """Lower the setting; return what it was, None if it was low enough or cannot be changed."""
-    before = _session.conf_value(session, _CONF)
-    if before is None or 0 < int(before) <= _MAX_ROWS:
-        return None
-    return before if _set(session, str(_MAX_ROWS)) else None
-
-
-def _set(session: Any, value: str) -> bool:
+def _lower(session: Any) -> Callable[[], None]:
+    """Lower the setting if it is too high; return what puts it back."""
     try:
-        session.conf.set(_CONF, value)
+        before = _session.conf_value(session, _CONF)  # None if nobody has set it
+        if 0 < int(session.conf.get(_CONF)) <= _MAX_ROWS:
+            return lambda: None
+        session.conf.set(_CONF, str(_MAX_ROWS))
     except Exception as error:  # noqa: BLE001 - whatever the platform raises, it works without
         logger.debug("Spark keeps its own %s: %s", _CONF, error)
-        return False
-    return True
+        return lambda: None
+    if before is None:
+        return lambda: session.conf.unset(_CONF)
+    return lambda: session.conf.set(_CONF, before)

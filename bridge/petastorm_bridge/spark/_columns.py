@@ -69,10 +69,13 @@ def check_dtype(dtype: Any) -> None:
     """Check the ``dtype`` argument.
 
     Raises:
-        ValueError: Neither ``'float32'``, ``'float64'`` nor None (Petastorm's text, gap included).
+        ValueError: Neither ``'float32'``, ``'float64'`` nor None (Petastorm's text, gap included);
+            also Spark's ``IllegalArgumentException``, Petastorm's type if there are vectors.
     """
     if dtype is not None and dtype not in ("float32", "float64"):
-        raise ValueError(f"dtype {dtype} is not supported.             Use 'float32' or float64")
+        raise illegal_argument(
+            f"dtype {dtype} is not supported.             Use 'float32' or float64"
+        )
 
 
 def plan_columns(df: Any, dtype: str | None, *, case_sensitive: bool = False) -> ColumnPlan:

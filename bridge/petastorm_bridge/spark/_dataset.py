@@ -19,7 +19,7 @@ from petastorm_bridge.fs_utils import (
 from petastorm_bridge.mds.dataset import INDEX_NAME, MdsDataset, open_dataset
 from petastorm_bridge.mds.shard import ShardEntry
 
-from ._errors import analysis_error, missing_dataset
+from ._errors import analysis_error, illegal_argument, missing_dataset
 
 __all__ = ["DatasetFiles", "describe_converted", "describe_path"]
 
@@ -71,11 +71,14 @@ def describe_path(url: str) -> DatasetFiles:
         url: URL, or path without scheme; may hold shell wildcards, as Spark's reader allows.
 
     Raises:
+        ValueError: The path is empty (also Spark's ``IllegalArgumentException``).
         FileNotFoundError: Nothing is there (also Spark's ``AnalysisException``).
         ValueError: It is neither Parquet nor MDS (also Spark's ``AnalysisException``).
     """
     if not url.strip():
-        raise missing_dataset("The path of the dataset is an empty string. Give a directory's url.")
+        raise illegal_argument(
+            "The path of the dataset is an empty string. Give a directory's url."
+        )
     has_scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", url) is not None
     full_url = url if has_scheme else "file://" + os.path.abspath(url)
     filesystem = FilesystemResolver(full_url).filesystem()
