@@ -137,8 +137,10 @@ def to_frame(
             text = series.astype(object)
             frame[name] = text.where(text.notna(), None)
         elif nulls[name].rows and not pa.types.is_nested(type_):
-            values = harmonise(series.to_numpy(), type_, nulls[name])
-            frame[name] = pd.Series(values, index=frame.index)
+            found = series.to_numpy()
+            values = harmonise(found, type_, nulls[name])
+            if values is not found:  # else the series may know more than its array: a time zone
+                frame[name] = pd.Series(values, index=frame.index)
     return frame
 
 

@@ -1,0 +1,238 @@
+"""Parquet files as a source of row groups, in the form ``petastorm.make_batch_reader`` shows them."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import fs, parquet
+
+from ._columns import Column, NullFacts, present
+from ._parquet_files import File, Partition, find_files
+from ._parquet_schema import ColumnsDifferError, common_schema, is_list, null_facts
+from ._source import RowGroup, build_schema
+from .mds.errors import DatasetError, DatasetNotFoundError
+from .mds.shard import Rows
+
+__all__ = ["ParquetSource"]
+
+_FOOTER_THREADS = 16
+# Pages carry checksums, which Spark writes and Arrow compares from release 15 on.
+_CHECKSUMS: dict[str, Any] = (
+    {"page_checksum_verification": True}
+    if "page_checksum_verification" in inspect.signature(parquet.ParquetFile).parameters
+    else {}
+)
+
+_Result = TypeVar("_Result")
+
+
+class DamagedFileError(DatasetError, pa.ArrowInvalid):  # type: ignore[misc] # pyarrow is untyped
+    """A file is no Parquet file, or a damaged one; Petastorm raises ``ArrowInvalid``."""
+
+
+class ParquetSource:
+    """The row groups of Parquet files, in the order of the files.
+
+    Columns and their order are those of the first file, behind the columns that ``key=value``
+    directories hold. Numbers of different width in different files take the widest type.
+
+    Args:
+        paths: One file or directory, or the files of one table.
+        listed: Whether the caller named the files one by one; their directories then say nothing of
+            partitions (as in Petastorm), unless ``root`` is given.
+        filesystem: Where the paths are; the local one by default.
+        root: Directory of the table that the listed files belong to.
+
+    Raises:
+        OSError: A path is no file.
+        DatasetError: No Parquet files, damaged ones, or ones with different columns.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        listed: bool,
+        *,
+        filesystem: fs.FileSystem | None = None,
+        root: str | None = None,
+    ) -> None:
+        self._filesystem = fs.LocalFileSystem() if filesystem is None else filesystem
+        self._is_local = filesystem is None
+        self.description = str(list(paths) if listed else paths[0])
+        self._files = find_files(self._filesystem, paths, root=root)
+        self._partitions = _partitions(self._files)
+        footers = self._read_footers()
+        schemas = [footer.schema.to_arrow_schema() for footer in footers]
+        stored = common_schema([file.path for file in self._files], schemas)
+        self._targets = {f.name: f.type for f in stored if f.name not in self._partitions}
+        fields = [(name, part.type, False) for name, part in self._partitions.items()]
+        fields += [(f.name, f.type, f.nullable) for f in stored if f.name in self._targets]
+        self.types: Mapping[str, pa.DataType]
+        self.schema, self.types = build_schema(fields)
+        names = [name for name in self.types if name in self._targets]
+        self.nulls: Mapping[str, NullFacts] = {
+            **dict.fromkeys(self._partitions, NullFacts()),
+            **null_facts(stored, names, list(zip(footers, schemas, strict=True))),
+        }
+        self._groups = [(i, g) for i, f in enumerate(footers) for g in range(f.num_row_groups)]
+        self.row_counts: Sequence[int] = [footers[i].row_group(g).num_rows for i, g in self._groups]
+        # Parsing a footer takes time with its row groups, of which each would need one parse.
+        self._footers = {i: f for i, f in enumerate(footers) if f.num_row_groups > 1}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_footers": {}}  # large, and quickly read again
+
+    def open(self, position: int) -> RowGroup:
+        """Open one row group.
+
+        Raises:
+            DatasetNotFoundError: The file is gone.
+            DatasetError: The file was replaced since the source was opened, or is damaged.
+        """
+        index, group = self._groups[position]
+        file = self._files[index]
+        self._check_unchanged(file)
+        reader = self._open_file(file, self._footers.get(index))
+        if index not in self._footers and reader.num_row_groups > 1:
+            self._footers[index] = reader.metadata
+        parts = {name: part.column(index, 1) for name, part in self._partitions.items()}
+        return _ParquetGroup(file.path, reader, group, parts, self._targets)
+
+    def is_cheap(self, position: int) -> bool:  # noqa: ARG002 - every row group is decoded
+        """Return False: reading Parquet means decoding it."""
+        return False
+
+    def _read_footers(self) -> list[Any]:
+        if len(self._files) == 1:
+            return [self._open_file(self._files[0], None).metadata]
+        with ThreadPoolExecutor(min(_FOOTER_THREADS, len(self._files))) as pool:
+            return list(pool.map(lambda file: self._open_file(file, None).metadata, self._files))
+
+    def _open_file(self, file: File, footer: Any) -> parquet.ParquetFile:
+        source = file.path if self._is_local else self._filesystem.open_input_file(file.path)
+        return _naming(
+            file.path,
+            lambda: parquet.ParquetFile(
+                source,
+                metadata=footer,
+                pre_buffer=not self._is_local,
+                **_CHECKSUMS,
+            ),
+        )
+
+    def _check_unchanged(self, file: File) -> None:
+        if not self._is_local:
+            return
+        try:
+            status = os.stat(file.path)
+        except FileNotFoundError as error:
+            raise _gone(file.path) from error
+        if (status.st_size, status.st_mtime_ns) != (file.size, file.mtime):
+            raise DatasetError(
+                f"{file.path} was written again after it was opened for reading. Open a new reader."
+            )
+
+
+class _ParquetGroup:
+    """One row group; what was decoded is kept as long as the object."""
+
+    def __init__(
+        self,
+        path: str,
+        reader: parquet.ParquetFile,
+        group: int,
+        partitions: dict[str, pa.DictionaryArray],
+        targets: dict[str, pa.DataType],
+    ) -> None:
+        self._path = path
+        self._reader = reader
+        self._group = group
+        self._partitions = partitions
+        self._targets = targets
+        self._decoded: dict[str, Column] = {}
+
+    def load(self, name: str, rows: Rows) -> Column:
+        """Return a column of the rows; plain numbers without nulls as NumPy arrays."""
+        if name in self._partitions:
+            count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+            return self._partitions[name].take(pa.array(np.zeros(count, np.int64)))
+        if name not in self._decoded:
+            self._decoded[name] = self._decode(name)
+        column = self._decoded[name]
+        if isinstance(column, np.ndarray):
+            return column[rows]
+        if isinstance(rows, slice):
+            return column.slice(rows.start, rows.stop - rows.start)
+        return column.take(pa.array(rows))
+
+    def _decode(self, name: str) -> Column:
+        table = _naming(
+            self._path,
+            lambda: self._reader.read_row_group(self._group, columns=[name], use_threads=False),
+        )
+        chunks = table.column(name)
+        array = chunks.chunk(0) if chunks.num_chunks == 1 else chunks.combine_chunks()
+        target = self._targets[name]
+        if array.type != target:
+            try:
+                array = array.cast(target)
+            except pa.ArrowInvalid as error:
+                raise ColumnsDifferError(
+                    f"Column {name!r} of {self._path} is {array.type}, in the table {target}, and "
+                    f"cannot be converted: {error}"
+                ) from error
+        return _shown(array)
+
+
+def _shown(array: pa.Array) -> Column:
+    type_ = array.type
+    if pa.types.is_floating(type_) or (
+        not array.null_count and (pa.types.is_integer(type_) or pa.types.is_boolean(type_))
+    ):
+        return array.to_numpy(zero_copy_only=False)
+    # Timestamps keep the unit and zone of the file; pandas shows them as Petastorm does.
+    element = type_.value_type if is_list(type_) else type_
+    if pa.types.is_timestamp(element) and not pa.types.is_large_list(type_):
+        return array
+    return present(array)
+
+
+def _naming(path: str, read: Callable[[], _Result]) -> _Result:
+    """Return what ``read`` does; errors name the file."""
+    try:
+        return read()
+    except FileNotFoundError as error:
+        raise _gone(path) from error
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the operating system's, which name the file
+        raise DamagedFileError(
+            f"{path} cannot be read as Parquet. It is damaged, still being written, or another kind "
+            f"of file: {error}"
+        ) from error
+
+
+def _gone(path: str) -> DatasetNotFoundError:
+    return DatasetNotFoundError(f"{path} is missing: it was deleted after the reader was opened.")
+
+
+def _partitions(files: Sequence[File]) -> dict[str, Partition]:
+    names = [name for name, _ in files[0].keys]
+    for file in files:
+        if [name for name, _ in file.keys] != names:
+            raise ColumnsDifferError(
+                f"{files[0].path} and {file.path} lie in different partitions: {files[0].keys} and "
+                f"{file.keys}. All files of a table need the same partition columns."
+            )
+    if len(set(names)) < len(names):
+        raise ColumnsDifferError(f"A partition column occurs twice: {files[0].path}")
+    return {
+        name: Partition(name, [file.keys[level][1] for file in files])
+        for level, name in enumerate(names)
+    }

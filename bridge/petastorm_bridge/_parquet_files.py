@@ -1,0 +1,193 @@
+"""Which files make up a Parquet table, and what their directories say of partitions.
+
+The rules are those of the ``ParquetManifest`` that Petastorm's reader rests on (pyarrow up to 14):
+hidden files are skipped, a directory holds either files or ``key=value`` directories, files are
+read in the order of their paths.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import fs
+
+from .mds.errors import DatasetError, DatasetNotFoundError
+
+__all__ = ["File", "Partition", "RootedUrls", "find_files"]
+
+
+class LayoutError(DatasetError, ValueError, IndexError):
+    """A directory is no Parquet table; Petastorm raises either ValueError or IndexError."""
+
+
+class NoFilesError(DatasetNotFoundError, IndexError):
+    """A directory holds no Parquet file; Petastorm stumbles over it with an IndexError."""
+
+
+class RootedUrls(list[str]):
+    """File URLs of one table whose directory is known, so that partitions can be told from it.
+
+    Args:
+        urls: The files.
+        root: URL of the table's directory; ``key=value`` directories below it are partitions.
+    """
+
+    def __init__(self, urls: Iterable[str] = (), root: str = "") -> None:
+        super().__init__(urls)
+        self.root = root
+
+    def __reduce__(self) -> Any:
+        return RootedUrls, (list(self), self.root)
+
+
+@dataclass(frozen=True)
+class File:
+    """One Parquet file.
+
+    Attributes:
+        path: As its file system understands it.
+        keys: ``(name, value)`` of the partition directories above it, outermost first.
+        size: Bytes.
+        mtime: Modification time in nanoseconds, or None where the store has none.
+    """
+
+    path: str
+    keys: tuple[tuple[str, str], ...]
+    size: int
+    mtime: int | None
+
+
+class Partition:
+    """A column that is stored in directory names.
+
+    Args:
+        name: Column name.
+        values: Value of each file, as text.
+
+    Attributes:
+        name: Column name.
+        type: int64 where all values are integers, else string, as in Petastorm.
+    """
+
+    def __init__(self, name: str, values: Sequence[str]) -> None:
+        self.name = name
+        distinct = list(dict.fromkeys(values))
+        self._codes = [distinct.index(value) for value in values]
+        self._dictionary = _dictionary(distinct)
+        self.type = self._dictionary.type
+
+    def column(self, file: int, rows: int) -> pa.DictionaryArray:
+        """Return the column of ``rows`` rows of one file; pandas makes a category of it."""
+        codes = pa.array(np.full(rows, self._codes[file], np.int32))
+        return pa.DictionaryArray.from_arrays(codes, self._dictionary)
+
+
+def _dictionary(values: list[str]) -> pa.Array:
+    try:
+        return pa.array([int(value) for value in values], pa.int64())
+    except (ValueError, OverflowError):
+        return pa.array(values, pa.string())
+
+
+def find_files(
+    filesystem: fs.FileSystem, paths: Sequence[str], *, root: str | None = None
+) -> list[File]:
+    """Return the files of a table.
+
+    Args:
+        filesystem: Where they are.
+        paths: One directory, or files, which keep their order.
+        root: The table's directory, when ``paths`` are files below it: adds partition keys.
+
+    Raises:
+        OSError: A path that is no file (Petastorm's text).
+        NoFilesError: The directory holds no Parquet file.
+        LayoutError: The directory is no Parquet table.
+    """
+    infos = filesystem.get_file_info(list(paths))
+    if len(infos) == 1 and infos[0].type == fs.FileType.Directory:
+        return _walk(filesystem, paths[0])
+    files = []
+    for path, info in zip(paths, infos, strict=True):
+        if info.type != fs.FileType.File:
+            found = "a directory" if info.type == fs.FileType.Directory else "nothing"
+            raise OSError(
+                f"Passed non-file path: {path}. There is {found}; give the url of one Parquet "
+                "directory or a list of files."
+            )
+        files.append(_file(info, path, () if root is None else _keys_below(root, path)))
+    return files
+
+
+def _file(info: Any, path: str, keys: tuple[tuple[str, str], ...]) -> File:
+    return File(path, keys, info.size, info.mtime_ns)
+
+
+def _keys_below(root: str, path: str) -> tuple[tuple[str, str], ...]:
+    folder = posixpath.dirname(path)
+    root = root.rstrip("/")
+    if not folder.startswith(f"{root}/"):
+        return ()
+    segments = folder[len(root) + 1 :].split("/")
+    if not all("=" in segment for segment in segments):
+        return ()
+    return tuple(_key(segment) for segment in segments)
+
+
+def _key(segment: str) -> tuple[str, str]:
+    name, _, value = segment.partition("=")
+    return name, value
+
+
+def _walk(filesystem: fs.FileSystem, directory: str) -> list[File]:
+    entries: dict[str, list[Any]] = {}
+    base = directory.rstrip("/")
+    for info in filesystem.get_file_info(fs.FileSelector(directory, recursive=True)):
+        entries.setdefault(posixpath.dirname(info.path), []).append(info)
+    normal = filesystem.normalize_path(base)
+    files: list[File] = []
+    _visit(entries, normal, (), files)
+    if not files:
+        raise NoFilesError(
+            f"No Parquet file in {directory}: list index out of range. Files whose names begin "
+            "with '_' or '.' do not count."
+        )
+    files.sort(key=lambda file: file.path)
+    return files
+
+
+def _visit(
+    entries: dict[str, list[Any]],
+    folder: str,
+    keys: tuple[tuple[str, str], ...],
+    files: list[File],
+) -> None:
+    inside = entries.get(folder, [])
+    data = [e for e in inside if e.type == fs.FileType.File and not _is_hidden(e.base_name)]
+    folders = [e for e in inside if e.type == fs.FileType.Directory and not _is_private(e)]
+    if data and folders:
+        raise LayoutError(
+            f"Found files in an intermediate directory: {folder} holds {data[0].base_name} beside "
+            f"the directory {folders[0].base_name}. Point at one of them."
+        )
+    files += [_file(info, info.path, keys) for info in data]
+    for info in sorted(folders, key=lambda e: str(e.path)):
+        if "=" not in info.base_name:
+            raise LayoutError(
+                f"Directory name did not appear to be a partition: {info.base_name} in {folder}. "
+                "Only 'key=value' directories may lie below a Parquet directory."
+            )
+        _visit(entries, info.path, (*keys, _key(info.base_name)), files)
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(("_", ".")) or name.endswith((".crc", "_$folder$", "_metadata"))
+
+
+def _is_private(info: Any) -> bool:
+    return info.base_name.startswith(("_", ".")) and "=" not in info.base_name
