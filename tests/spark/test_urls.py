@@ -80,9 +80,10 @@ def test_sub_url_adds_a_name_and_decodes_nothing(url, expected):
 
 
 def test_urls_of_databricks_are_mounted_paths():
-    assert _urls.mounted_url("dbfs:/tmp/x") == "file:/dbfs/tmp/x"
-    assert _urls.mounted_url("dbfs:/Volumes/x") == "file:/Volumes/x"
-    assert _urls.mounted_url("file:///tmp/x") == "file:///tmp/x"
+    assert _urls.canonical_url("dbfs:/tmp/x") == "file:///dbfs/tmp/x"
+    assert _urls.canonical_url("dbfs:/Volumes/x") == "file:///Volumes/x"
+    assert _urls.canonical_url("file:/tmp/x") == "file:///tmp/x"
+    assert _urls.canonical_url("s3://bucket/x") == "s3://bucket/x"
     assert _urls.is_volume("/Volumes/x")
     assert _urls.is_volume("dbfs:/Volumes/x")
     assert not _urls.is_volume("/Volumes/../x")

@@ -7,7 +7,14 @@ from urllib.parse import urlparse
 
 from petastorm_bridge.fs_utils import local_path
 
-__all__ = ["check_scheme", "is_shared", "is_volume", "mounted_url", "normalize_dbfs_url", "sub_url"]
+__all__ = [
+    "canonical_url",
+    "check_scheme",
+    "is_shared",
+    "is_volume",
+    "normalize_dbfs_url",
+    "sub_url",
+]
 
 _SHARED_ROOTS = ("/dbfs/", "/Volumes/")
 
@@ -37,10 +44,14 @@ def sub_url(url: str, name: str) -> str:
     return f"{scheme}:{rest}/{name}"
 
 
-def mounted_url(url: str) -> str:
-    """Return the ``file:`` URL of a ``dbfs:`` one, any other as it is."""
-    path = local_path(url) if url.lower().startswith("dbfs:") else None
-    return url if path is None else f"file:{path}"
+def canonical_url(url: str) -> str:
+    """Return the one way to write the URL of a local directory, any other URL as it is.
+
+    ``file:/a``, ``FILE:///a`` and ``file://localhost/a`` are ``file:///a``; ``dbfs:/a`` is where it
+    is mounted, ``file:///dbfs/a``.
+    """
+    path = local_path(url)
+    return url if path is None else f"file://{path}"
 
 
 def is_shared(path: str) -> bool:

@@ -270,7 +270,7 @@ def _get_parent_cache_dir_url(session: Any = None) -> str:
             f"Please set the spark config {key}. For example: "
             f"spark.conf.set({key!r}, 'file:///dbfs/tmp/petastorm_cache')"
         )
-    url = _urls.mounted_url(normalize_dir_url(conf_url))
+    url = _urls.canonical_url(normalize_dir_url(conf_url))
     _check_parent_cache_dir_url(url)
     logger.info("Read %s %s", key, url)
     return url
