@@ -1,6 +1,6 @@
 """Parquet files as a source: layout of directories, types, nulls, changed and damaged files."""
 
-import datetime
+import datetime as dt
 import gc
 import os
 import pickle
@@ -195,7 +195,9 @@ class TestLayoutErrors:
     def test_no_parquet_file(self, tmp_path, content):
         write(tmp_path / "a.parquet", {"id": [1]})
         (tmp_path / "notes.txt").write_bytes(content)
-        with pytest.raises(pa.ArrowInvalid, match="notes.txt cannot be read as Parquet") as caught:
+        with pytest.raises(
+            pa.ArrowInvalid, match=r"notes\.txt cannot be read as Parquet"
+        ) as caught:
             read(tmp_path.as_uri())
         assert isinstance(caught.value, DatasetError)
 
@@ -225,7 +227,7 @@ class TestChangedFiles:
         content[4:400] = b"\xff" * 396
         path.write_bytes(content)
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-        with pytest.raises(DatasetError, match="a.parquet cannot be read as Parquet"):
+        with pytest.raises(DatasetError, match=r"a\.parquet cannot be read as Parquet"):
             source.open(0).load("id", slice(0, 1000))
 
 
@@ -236,9 +238,7 @@ class TestDifferentSchemas:
         return source_of(tmp_path)
 
     def test_order_and_further_columns_do_not_matter(self, tmp_path):
-        source = self.both(
-            tmp_path, {"id": [1], "x": [0.5]}, {"z": [True], "x": [1.5], "id": [2]}
-        )
+        source = self.both(tmp_path, {"id": [1], "x": [0.5]}, {"z": [True], "x": [1.5], "id": [2]})
         assert list(source.schema.fields) == ["id", "x"]
         assert column(source, "id", 1).tolist() == [2]
 
@@ -301,7 +301,7 @@ class TestColumns:
         assert group.load("l", np.array([2, 0])).to_pylist() == [[5, 6], [1, 2]]
 
     def test_timestamps_keep_unit_and_zone(self, tmp_path):
-        moment = datetime.datetime(2020, 1, 2, 3, 4, 5, 678901)
+        moment = dt.datetime(2020, 1, 2, 3, 4, 5, 678901)
         table = {
             "spark": pa.array([moment], pa.timestamp("us")),
             "zone": pa.array([moment.replace(microsecond=0)], pa.timestamp("ms", "Europe/Rome")),

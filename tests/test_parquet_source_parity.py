@@ -1,6 +1,6 @@
 """Parquet directories and file lists: the same batches as from the original, live."""
 
-import datetime
+import datetime as dt
 import decimal
 import warnings
 
@@ -16,8 +16,8 @@ import petastorm_bridge
 
 petastorm = pytest.importorskip("petastorm", reason="compares with Petastorm itself")
 
-MOMENT = datetime.datetime(2020, 1, 2, 3, 4, 5, 678901)
-DAY = datetime.date(1969, 12, 31)
+MOMENT = dt.datetime(2020, 1, 2, 3, 4, 5, 678901)
+DAY = dt.date(1969, 12, 31)
 CENT = decimal.Decimal("-1.25")
 
 
@@ -43,7 +43,7 @@ def read(package, url, **options):
             fields = [
                 (f.name, f.numpy_dtype, f.shape, f.nullable) for f in reader.schema.fields.values()
             ]
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - compared with the other's
             return error
     texts = {str(w.message) for w in caught if "Ignoring" in str(w.message)}
     return groups, fields, texts
@@ -156,7 +156,7 @@ TYPES = {
     "struct list": pa.array([[{"a": 1}]] * 3),
     "map": pa.array([[("a", 1)]] * 3, pa.map_(pa.string(), pa.int64())),
     "nothing": pa.nulls(3),
-    "time": pa.array([datetime.time(1, 2)] * 3),
+    "time": pa.array([dt.time(1, 2)] * 3),
     "fixed list": pa.array([[1, 2]] * 3, pa.list_(pa.int32(), 2)),
 }
 

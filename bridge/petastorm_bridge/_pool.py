@@ -18,7 +18,7 @@ from ._columns import Block
 from ._plan import Visit
 from ._work import Job
 
-__all__ = ["BlockStream", "Pool", "inline_pool", "thread_pool"]
+__all__ = ["BlockStream", "ExecutorPool", "Pool", "inline_pool", "thread_pool"]
 
 
 class Pool(Protocol):
@@ -41,8 +41,13 @@ class _Inline:
         pass
 
 
-class _Executor:
-    """Keeps up to ``window`` visits in work on an executor made when first needed."""
+class ExecutorPool:
+    """Keeps up to ``window`` visits in work on an executor made when first needed.
+
+    Args:
+        make: Makes the executor for a job.
+        window: At most so many visits are in work or wait to be taken.
+    """
 
     def __init__(self, make: Callable[[Job], Executor], window: int) -> None:
         self._make = make
@@ -93,7 +98,7 @@ def thread_pool(workers: int, queue_size: int) -> Pool:
         queue_size: At most so many row groups are read ahead.
     """
     window = max(workers, min(2 * workers, queue_size))
-    return _Executor(lambda _: ThreadPoolExecutor(workers, "petastorm-bridge"), window)
+    return ExecutorPool(lambda _: ThreadPoolExecutor(workers, "petastorm-bridge"), window)
 
 
 class BlockStream:
