@@ -10,11 +10,20 @@ from __future__ import annotations
 import io
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from .ragged import binary_from_offsets, byte_offsets, concat_rows, value_bytes
+from .ragged import (
+    binary_from_offsets,
+    byte_offsets,
+    concat_rows,
+    filled_binary,
+    fixed_width_binary,
+    list_lengths,
+    value_bytes,
+)
 
 __all__ = ["json_to_lists", "lists_to_json"]
 
@@ -24,19 +33,13 @@ _BYTE_TO_HEX = np.stack([_HEX[np.arange(256) >> 4], _HEX[np.arange(256) & 15]], 
 _DIGIT_TO_VALUE = np.zeros(256, np.uint8)
 _DIGIT_TO_VALUE[_HEX] = np.arange(16)
 
-_ESCAPES = [("\\", "\\\\"), ('"', '\\"')] + [
-    (chr(code), f"\\u{code:04x}") for code in range(0x20)
-]
+_ESCAPES = [("\\", "\\\\"), ('"', '\\"')] + [(chr(code), f"\\u{code:04x}") for code in range(0x20)]
 
 
 def lists_to_json(array: pa.Array) -> pa.LargeBinaryArray:
     """Return each list of ``array`` as UTF-8 JSON."""
     elements = _elements_as_json(array.flatten())
-    if pa.types.is_fixed_size_list(array.type):
-        lists = array.cast(pa.list_(array.type.value_type))
-    else:
-        lists = array
-    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    lengths = list_lengths(array)
     offsets = np.zeros(len(array) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     quoted = pa.LargeListArray.from_arrays(pa.array(offsets), elements)
@@ -51,15 +54,20 @@ def lists_to_json(array: pa.Array) -> pa.LargeBinaryArray:
     )
 
 
-def json_to_lists(cells: pa.LargeBinaryArray, type_: pa.DataType) -> pa.Array:
-    """Return the lists that :func:`lists_to_json` wrote, as an array of the list type ``type_``.
+def json_to_lists(
+    cells: pa.LargeBinaryArray, element: pa.DataType
+) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """Return what :func:`lists_to_json` wrote: all elements one after the other, and each row's count.
 
     Args:
         cells: One JSON text per row.
-        type_: The list type wanted; its values are strings, bytes or decimals.
+        element: Type of the elements: strings, bytes or decimals.
+
+    Raises:
+        ValueError: A cell is not the JSON of a list of strings.
     """
     if len(cells) == 0:
-        return pa.array([], type_)
+        return pa.array([], element), np.empty(0, np.int64)
     count = len(cells)
     lines = concat_rows([_constant(b'{"v":', count), cells, _constant(b"}\n", count)])
     text = value_bytes(lines)
@@ -68,15 +76,17 @@ def json_to_lists(cells: pa.LargeBinaryArray, type_: pa.DataType) -> pa.Array:
         io.BytesIO(text.data),
         read_options=pyarrow.json.ReadOptions(block_size=max(1 << 20, 2 * longest)),
         parse_options=pyarrow.json.ParseOptions(
-            explicit_schema=pa.schema([("v", pa.list_(pa.string()))])
+            explicit_schema=pa.schema([("v", pa.list_(pa.string()))]),
+            unexpected_field_behavior="error",
         ),
     )
     lists = table.column("v").combine_chunks()
     if isinstance(lists, pa.ChunkedArray):  # pyarrow < 15 for several chunks
         lists = pa.concat_arrays(lists.chunks)
-    values = _elements_from_text(lists.values, type_.value_type)
-    result = pa.ListArray.from_arrays(lists.offsets, values)
-    return result.cast(type_) if result.type != type_ else result
+    if len(lists) != count or lists.null_count:
+        raise ValueError(f"{len(lists)} JSON lists in {count} rows")
+    counts = np.diff(lists.offsets.to_numpy()).astype(np.int64)
+    return _elements_from_text(lists.flatten(), element), counts
 
 
 def _elements_as_json(elements: pa.Array) -> pa.Array:
@@ -103,15 +113,13 @@ def _escape(text: pa.Array) -> pa.Array:
 
 
 def _to_hex(elements: pa.Array) -> pa.Array:
-    binary = elements.cast(pa.large_binary())
-    nulls = binary.is_null().to_numpy(zero_copy_only=False) if binary.null_count else None
-    filled = pc.fill_null(binary, b"") if nulls is not None else binary
+    filled = filled_binary(elements)
     offsets = byte_offsets(filled)
     digits = _BYTE_TO_HEX[value_bytes(filled)].reshape(-1)
     text = binary_from_offsets((offsets - offsets[0]) * 2, digits).cast(pa.large_string())
-    if nulls is None:
+    if not elements.null_count:
         return text
-    return pc.if_else(pa.array(nulls), pa.scalar(None, pa.large_string()), text)
+    return pc.if_else(elements.is_null(), pa.scalar(None, pa.large_string()), text)
 
 
 def _elements_from_text(text: pa.Array, type_: pa.DataType) -> pa.Array:
@@ -122,10 +130,12 @@ def _elements_from_text(text: pa.Array, type_: pa.DataType) -> pa.Array:
     offsets = byte_offsets(filled)
     digits = _DIGIT_TO_VALUE[value_bytes(filled)].reshape(-1, 2)
     data = (digits[:, 0] << 4) | digits[:, 1]
-    binary = binary_from_offsets((offsets - offsets[0]) // 2, data).cast(type_)
+    binary = binary_from_offsets((offsets - offsets[0]) // 2, data)
+    if pa.types.is_fixed_size_binary(type_):
+        return fixed_width_binary(binary, type_, nulls)
     if nulls is None:
-        return binary
-    return pc.if_else(pa.array(nulls), pa.scalar(None, type_), binary)
+        return binary.cast(type_)
+    return pc.if_else(pa.array(nulls), pa.scalar(None, type_), binary.cast(type_))
 
 
 def _constant(value: bytes, count: int) -> pa.LargeBinaryArray:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import bz2
 import hashlib
+import re
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,13 +19,17 @@ import pyarrow as pa
 
 __all__ = ["Compression", "default_hash", "digest", "is_hash", "parse_compression"]
 
-# MDS name -> (Arrow codec, lowest level, highest level, streaming's default level).
-_ARROW_CODECS: dict[str, tuple[str, int, int, int | None]] = {
-    "br": ("brotli", 0, 11, 11),
-    "gz": ("gzip", 0, 9, 9),
-    "snappy": ("snappy", 0, 0, None),
-    "zstd": ("zstd", 1, 22, 3),
+# MDS name -> (lowest level, highest level, streaming's default level).
+_LEVELS: dict[str, tuple[int, int, int | None]] = {
+    "br": (0, 11, 11),
+    "bz2": (1, 9, 9),
+    "gz": (0, 9, 9),
+    "snappy": (0, 0, None),
+    "zstd": (1, 22, 3),
 }
+_ARROW_NAMES = {"br": "brotli", "gz": "gzip", "snappy": "snappy", "zstd": "zstd"}
+# `streaming` looks names up in a table, so "zstd:" or "zstd:07" would not open there.
+_NAME = re.compile(r"([a-z0-9]+)(?::(0|[1-9][0-9]?))?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -41,10 +47,9 @@ class Compression:
     level: int | None
 
     def _codec(self) -> Any:
-        arrow_name, low, _, _ = _ARROW_CODECS[self.extension]
         # Arrow's gzip starts at level 1; level 0 only differs in size, never in content.
-        level = None if self.level is None else max(self.level, low, int(arrow_name == "gzip"))
-        return pa.Codec(arrow_name, compression_level=level)
+        level = max(self.level or 0, 1) if self.extension == "gz" else self.level
+        return pa.Codec(_ARROW_NAMES[self.extension], compression_level=level)
 
     def compress(self, data: bytes | memoryview) -> bytes:
         """Return ``data`` compressed."""
@@ -56,11 +61,41 @@ class Compression:
         """Return the ``raw_size`` bytes that ``data`` was compressed from.
 
         Raises:
-            OSError: ``data`` is damaged.
+            OSError, ValueError: ``data`` is damaged, or does not hold ``raw_size`` bytes.
         """
+        # One byte more than wanted shows data that is too long, without expanding all of it.
         if self.extension == "bz2":
-            return bz2.decompress(data)
-        return bytes(self._codec().decompress(data, decompressed_size=raw_size, asbytes=True))
+            raw = bz2.BZ2Decompressor().decompress(data, raw_size + 1)
+        elif self.extension == "gz":
+            raw = _gunzip(data, raw_size + 1)
+        elif self.extension == "br":
+            raw = pa.CompressedInputStream(pa.BufferReader(data), "brotli").read(raw_size + 1)
+        else:
+            # Arrow's zstd checks the size itself; its snappy leaves the rest uninitialised.
+            if self.extension == "snappy" and (found := _snappy_size(data)) != raw_size:
+                raise ValueError(f"{found} bytes instead of {raw_size}")
+            raw = self._codec().decompress(data, decompressed_size=raw_size, asbytes=True)
+        if len(raw) != raw_size:
+            more = "at least " if len(raw) > raw_size else ""
+            raise ValueError(f"{more}{len(raw)} bytes instead of {raw_size}")
+        return bytes(raw)
+
+
+def _gunzip(data: bytes | memoryview, most: int) -> bytes:
+    try:
+        return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(data, most)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+
+
+def _snappy_size(data: bytes | memoryview) -> int:
+    """Return the uncompressed size at the start of raw snappy data, a little-endian varint."""
+    size = 0
+    for position, byte in enumerate(bytes(data[:5])):
+        size |= (byte & 0x7F) << (7 * position)
+        if byte < 0x80:
+            return size
+    raise ValueError("no snappy data")
 
 
 def parse_compression(name: str | None) -> Compression | None:
@@ -71,24 +106,14 @@ def parse_compression(name: str | None) -> Compression | None:
     """
     if name is None:
         return None
-    family, _, level_text = name.partition(":")
-    if family == "bz2":
-        low, high, default = 1, 9, 9
-    elif family in _ARROW_CODECS:
-        _, low, high, default_level = _ARROW_CODECS[family]
-        default = default_level if default_level is not None else 0
-    else:
+    match = _NAME.fullmatch(name)
+    if match is None or match[1] not in _LEVELS:
         raise _unknown_compression(name)
-    if family == "snappy":
-        if level_text:
-            raise _unknown_compression(name)
-        return Compression(name, family, None)
-    level = default
-    if level_text:
-        if not level_text.isdigit() or not low <= int(level_text) <= high:
-            raise _unknown_compression(name)
-        level = int(level_text)
-    return Compression(name, family, level)
+    low, high, default = _LEVELS[match[1]]
+    level = default if match[2] is None else int(match[2])
+    if level is not None and (default is None or not low <= level <= high):
+        raise _unknown_compression(name)
+    return Compression(name, match[1], level)
 
 
 def _unknown_compression(name: str) -> ValueError:

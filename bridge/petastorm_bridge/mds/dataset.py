@@ -11,13 +11,25 @@ from typing import Any
 
 import pyarrow as pa
 
-from .decode import column_array, logical_type
+from ._files import write_whole
+from .decode import column_array
+from .encode import is_encoding_of
+from .entry import ShardEntry
 from .errors import DatasetError, DatasetNotFoundError
+from .infer import inferred_schema
+from .layout import ShardLayout
 from .schema import SIDECAR_NAME, ColumnStats, DatasetSchema, Field, companion_names
-from .shard import Shard, ShardEntry
+from .shard import Shard
 from .writer import flags_needed, write_shard
 
-__all__ = ["INDEX_NAME", "MdsDataset", "commit_dataset", "open_dataset", "read_table"]
+__all__ = [
+    "INDEX_NAME",
+    "MdsDataset",
+    "commit_dataset",
+    "open_dataset",
+    "read_index",
+    "read_table",
+]
 
 INDEX_NAME = "index.json"
 
@@ -81,9 +93,9 @@ def commit_dataset(
     null_columns = _union_of_flags(schema, infos)
     lacking = [i for i, info in enumerate(infos) if _lacks_flags(schema, info, null_columns)]
     final = [dict(info) for info in infos]
+    superseded = [final[i] for i in lacking]
     if lacking:
-        rewrite = _Rewrite(directory, schema, null_columns)
-        rewritten = map_shards(rewrite, [final[i] for i in lacking])
+        rewritten = map_shards(_Rewrite(directory, schema, null_columns), superseded)
         for i, info in zip(lacking, rewritten, strict=True):
             final[i] = info
     companions = companion_names(schema.names)
@@ -100,9 +112,13 @@ def commit_dataset(
     described = DatasetSchema(
         fields, _sum_stats(schema, final), rows if num_rows is None else num_rows, extra or {}
     )
-    _write_text(os.path.join(directory, SIDECAR_NAME), described.to_json())
+    write_whole(os.path.join(directory, SIDECAR_NAME), [described.to_json().encode()])
     index = {"version": 2, "shards": [info["index"] for info in final]}
-    _write_text(os.path.join(directory, INDEX_NAME), json.dumps(index, sort_keys=True))
+    write_whole(os.path.join(directory, INDEX_NAME), [json.dumps(index, sort_keys=True).encode()])
+    for info in superseded:
+        for name in ShardEntry.from_json(info["index"], directory).basenames:
+            with contextlib.suppress(OSError):
+                os.remove(os.path.join(directory, name))
     return described
 
 
@@ -115,7 +131,7 @@ class _Rewrite:
         self.null_columns = null_columns
 
     def __call__(self, info: dict[str, Any]) -> dict[str, Any]:
-        """Return the new info; the old file is deleted."""
+        """Return the new info. The old file stays: where tasks are retried, this may run twice."""
         entry = ShardEntry.from_json(info["index"], self.directory)
         companions = companion_names(self.schema.names)
         fields = [
@@ -133,10 +149,8 @@ class _Rewrite:
             size_limit=info["index"]["size_limit"],
             null_columns=self.null_columns,
         )
-        for name in entry.basenames:
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(os.path.join(self.directory, name))
-        return written
+        # What was null in a column of floats is NaN by now, so the first count is the right one.
+        return {"index": written["index"], "stats": info["stats"]}
 
 
 def _flags_of(schema: pa.Schema, info: Mapping[str, Any], name: str) -> tuple[bool, bool]:
@@ -156,9 +170,7 @@ def _lacks_flags(schema: pa.Schema, info: Mapping[str, Any], wanted: NullColumns
     return any(_flags_of(schema, info, name) != wanted[name] for name in schema.names)
 
 
-def _sum_stats(
-    schema: pa.Schema, infos: Sequence[Mapping[str, Any]]
-) -> dict[str, ColumnStats]:
+def _sum_stats(schema: pa.Schema, infos: Sequence[Mapping[str, Any]]) -> dict[str, ColumnStats]:
     return {
         name: ColumnStats(
             sum(info["stats"][name]["nulls"] for info in infos),
@@ -168,70 +180,89 @@ def _sum_stats(
     }
 
 
-def _write_text(path: str, text: str) -> None:
-    temporary = f"{path}.tmp"
-    try:
-        with open(temporary, "w", encoding="utf-8") as out:
-            out.write(text)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.remove(temporary)
-        raise
-
-
-def open_dataset(directory: str) -> MdsDataset:
-    """Open a local MDS directory, with or without the bridge's sidecar.
+def read_index(directory: str) -> tuple[ShardEntry, ...]:
+    """Return the shards that the index of a local directory lists; opens no other file.
 
     Raises:
         DatasetNotFoundError: There is no ``index.json``.
-        DatasetError: The index or the sidecar cannot be read, or columns differ between shards.
+        DatasetError: It cannot be used.
     """
     path = os.path.join(directory, INDEX_NAME)
     try:
         with open(path, encoding="utf-8") as file:
             index = json.load(file)
-        if not isinstance(index, dict) or index.get("version") != 2:
-            raise ValueError("not an MDS version 2 index")
-        shards = tuple(ShardEntry.from_json(obj, path) for obj in index["shards"])
+        if index["version"] != 2:
+            raise ValueError(f"version {index['version']}")  # noqa: TRY301 - one message below
+        return tuple(ShardEntry.from_json(obj, path) for obj in index["shards"])
     except FileNotFoundError as error:
         raise DatasetNotFoundError(
             f"No MDS dataset at {directory}: {INDEX_NAME} is missing. It was deleted, never "
             "finished, or is not visible here yet."
         ) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DatasetError(
             f"{path} is not a usable MDS index ({error}). Convert the DataFrame again."
         ) from error
-    return MdsDataset(directory, _read_schema(directory, shards), shards)
 
 
-def _read_schema(directory: str, shards: tuple[ShardEntry, ...]) -> DatasetSchema:
+def open_dataset(directory: str, fetch: Callable[[ShardEntry], object] | None = None) -> MdsDataset:
+    """Open a local MDS directory, with or without the bridge's sidecar.
+
+    Args:
+        directory: Holds the index.
+        fetch: Brings a shard's file into the directory, where files come from elsewhere on demand.
+            Only called when a column's type can be told from its values alone: no sidecar, and an
+            ``ndarray`` column of varying shape or type.
+
+    Raises:
+        DatasetNotFoundError: There is no ``index.json``.
+        DatasetError: The index or the sidecar cannot be read, or they and the shards do not match.
+    """
+    shards = read_index(directory)
     sidecar = os.path.join(directory, SIDECAR_NAME)
     try:
         with open(sidecar, encoding="utf-8") as file:
-            return DatasetSchema.from_json(file.read())
+            schema = DatasetSchema.from_json(file.read())
     except FileNotFoundError:
-        return _inferred_schema(directory, shards)
-    except (ValueError, KeyError, TypeError) as error:
+        return MdsDataset(directory, inferred_schema(directory, shards, fetch), shards)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise DatasetError(f"{sidecar} cannot be used: {error}") from error
+    _check_schema(sidecar, schema, shards)
+    return MdsDataset(directory, schema, shards)
 
 
-def _inferred_schema(directory: str, shards: tuple[ShardEntry, ...]) -> DatasetSchema:
-    if not shards:
-        return DatasetSchema(())
-    first = shards[0].layout
-    types = {n: logical_type(e) for n, e in zip(first.names, first.encodings, strict=True)}
-    for shard in shards[1:]:
-        layout = shard.layout
-        other = {n: logical_type(e) for n, e in zip(layout.names, layout.encodings, strict=True)}
-        if other != types:
-            raise DatasetError(
-                f"The shards of {directory} differ in their columns: {types} in "
-                f"{shards[0].basenames[0]}, {other} in {shard.basenames[0]}."
-            )
-    encodings = dict(zip(first.names, first.encodings, strict=True))
-    return DatasetSchema(tuple(Field(n, t, encodings[n]) for n, t in types.items()))
+def _check_schema(sidecar: str, schema: DatasetSchema, shards: tuple[ShardEntry, ...]) -> None:
+    """Check that a sidecar describes the shards beside it: it may be another dataset's."""
+    rows = sum(shard.samples for shard in shards)
+    if shards and schema.num_rows != rows:
+        raise _other_sidecar(sidecar, f"{schema.num_rows} rows there, {rows} in the index")
+    checked: set[ShardLayout] = set()
+    for shard in shards:
+        if shard.layout not in checked:
+            checked.add(shard.layout)
+            encodings = dict(zip(shard.layout.names, shard.layout.encodings, strict=True))
+            for name, type_ in _stored_types(schema):
+                if not is_encoding_of(type_, encodings.pop(name, "")):
+                    found = dict(zip(shard.layout.names, shard.layout.encodings, strict=True))
+                    raise _other_sidecar(
+                        sidecar,
+                        f"column {name!r} is {type_} there, {found.get(name, 'missing')} in "
+                        f"{shard.basenames[0]}",
+                    )
+
+
+def _stored_types(schema: DatasetSchema) -> list[tuple[str, pa.DataType]]:
+    flags = [(f.null_column, pa.uint8()) for f in schema.fields]
+    flags += [(f.element_null_column, pa.list_(pa.uint8())) for f in schema.fields]
+    columns = [(f.name, f.type) for f in schema.fields]
+    return columns + [(name, type_) for name, type_ in flags if name is not None]
+
+
+def _other_sidecar(sidecar: str, found: str) -> DatasetError:
+    return DatasetError(
+        f"{sidecar} does not describe the shards beside it: {found}. If the directory was written "
+        "again by another program, delete that file; otherwise convert the DataFrame again."
+    )
 
 
 def read_table(dataset: MdsDataset) -> pa.Table:

@@ -9,43 +9,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ._json import json_to_lists
-from .encode import NDARRAY_CODES, fixed_dtype, is_list, marks_nulls_itself
-from .errors import DatasetError
-from .ragged import byte_offsets, gather_ragged, unaligned_view, value_bytes
+from ._ndarray import numbers, value_shape
+from .encode import fixed_dtype, is_list, is_text, marks_nulls_itself
+from .entry import fixed_encoding
+from .errors import DatasetError, ShardCorruptedError
+from .ragged import fixed_width_binary
 from .schema import Field
-from .shard import Rows, Shard, fixed_encoding
+from .shard import Rows, Shard
 
-__all__ = ["column_array", "column_view", "has_nulls", "logical_type"]
-
-_CODE_TO_DTYPE = {code: name for name, code in NDARRAY_CODES.items()}
-
-# What a column is when nothing but its encoding is known.
-_VARIABLE_TYPES = {
-    "str": pa.string(),
-    "str_int": pa.int64(),
-    "str_float": pa.float64(),
-    "str_decimal": pa.string(),
-}
+__all__ = ["column_array", "column_view", "has_nulls"]
 
 
-def logical_type(encoding: str) -> pa.DataType:
-    """Return the Arrow type of a column known only by its MDS encoding.
-
-    Encodings without a column type of their own (images, JSON, pickles …) are their raw bytes;
-    nothing is ever unpickled.
-    """
-    family, _, config = encoding.partition(":")
-    if family == "ndarray":
-        dtype = config.partition(":")[0]
-        return pa.list_(pa.from_numpy_dtype(np.dtype(dtype))) if dtype else pa.list_(pa.float64())
-    fixed = fixed_encoding(encoding)
-    if fixed is not None:
-        return pa.from_numpy_dtype(fixed[0])
-    return _VARIABLE_TYPES.get(family, pa.binary())
-
-
-def has_nulls(shard: Shard, field: Field) -> bool:
-    """Return whether this shard stores null flags for the column or its elements."""
+def has_nulls(field: Field) -> bool:
+    """Return whether the dataset stores null flags for the column or its elements."""
     return field.null_column is not None or field.element_null_column is not None
 
 
@@ -53,18 +29,30 @@ def column_view(shard: Shard, field: Field, rows: Rows) -> npt.NDArray[Any] | No
     """Return a column as NumPy values if that needs no conversion, else None.
 
     Numbers, booleans, dates (int32 days), timestamps and durations (datetime64, timedelta64) of
-    shape ``(rows,)``, lists of numbers of one length ``(rows, length)``; columns with null flags
+    shape ``(rows,)``, arrays of numbers of one shape ``(rows, *shape)``; columns with null flags
     are not simple. Views of the file where the shard is made of fixed-width records.
+
+    Raises:
+        DatasetError: Arrays of several axes that differ in shape among ``rows``.
+        ShardCorruptedError: The column's bytes are not what its encoding says.
     """
-    if has_nulls(shard, field) or field.name not in shard:
-        return None
-    kind = fixed_encoding(shard.encoding(field.name))
-    if kind is None:
+    if has_nulls(field) or field.name not in shard:
         return None
     type_ = field.type.value_type if is_list(field.type) else field.type
-    if fixed_dtype(type_) is None or is_list(field.type) != bool(kind[1]):
+    if fixed_dtype(type_) is None:
         return None
-    return _as_logical(shard.fixed(field.name, rows), type_)
+    kind = fixed_encoding(shard.encoding(field.name))
+    if kind is not None:
+        return _as_logical(shard.fixed(field.name, rows), type_)
+    if field.shape is None or not is_list(field.type):
+        return None
+    try:
+        flat, counts, shapes = numbers(shard, field, rows)
+    except (ValueError, IndexError, KeyError) as error:
+        raise _unreadable(shard, field, error) from error
+    if len(shapes) > 1 and max(map(len, shapes)) == 1:
+        return None  # lists of differing length, which Arrow has
+    return flat.reshape(len(counts), *value_shape(shard, field, shapes))
 
 
 def _as_logical(values: npt.NDArray[Any], type_: pa.DataType) -> npt.NDArray[Any]:
@@ -80,24 +68,41 @@ def _as_logical(values: npt.NDArray[Any], type_: pa.DataType) -> npt.NDArray[Any
 def column_array(shard: Shard, field: Field, rows: Rows) -> pa.Array:
     """Return a column as an Arrow array of the field's type, nulls included.
 
+    Arrays of several axes become lists of their elements in row-major order.
+
     Args:
         shard: The shard.
         field: The column.
         rows: Which rows, in the order wanted.
+
+    Raises:
+        DatasetError: The shard has no such column, or numbers too large for the field's type.
+        ShardCorruptedError: The column's bytes are not what its encoding says.
     """
     if field.name not in shard:
         raise DatasetError(f"Shard {shard.path} has no column {field.name!r}.")
-    nulls = None
-    if field.null_column is not None and field.null_column in shard:
-        nulls = shard.fixed(field.null_column, rows).astype(np.bool_)
-    if is_list(field.type):
-        return _list_array(shard, field, rows, nulls)
-    dtype = fixed_dtype(field.type)
-    encoding = shard.encoding(field.name)
-    if dtype is not None and fixed_encoding(encoding) is not None:
-        return _fixed_array(shard.fixed(field.name, rows), field.type, nulls)
-    cells = shard.variable(field.name, rows)
-    return _text_array(cells, field.type, nulls)
+    try:
+        nulls = None
+        if field.null_column is not None and field.null_column in shard:
+            flags = shard.fixed(field.null_column, rows).astype(np.bool_)
+            nulls = flags if flags.any() else None
+        if is_list(field.type):
+            return _list_array(shard, field, rows, nulls)
+        if fixed_encoding(shard.encoding(field.name)) is not None:
+            return _fixed_array(shard.fixed(field.name, rows), field.type, nulls)
+        return _text_array(shard.variable(field.name, rows), field.type, nulls)
+    except (ValueError, IndexError, KeyError) as error:  # pyarrow's errors are ValueErrors
+        raise _unreadable(shard, field, error) from error
+
+
+def _unreadable(shard: Shard, field: Field, error: Exception) -> DatasetError:
+    if field.encoding in ("str_int", "str_float"):
+        return DatasetError(
+            f"Column {field.name!r} of {shard.path} has values that do not fit into {field.type} "
+            f"({error}). Store it as {field.type} or as str."
+        )
+    asked = f"a column {field.name!r} of type {field.type}"
+    return ShardCorruptedError.because(shard.path, asked, f"{error}")
 
 
 def _fixed_array(
@@ -118,98 +123,66 @@ def _fixed_array(
 def _text_array(
     cells: pa.LargeBinaryArray, type_: pa.DataType, nulls: npt.NDArray[np.bool_] | None
 ) -> pa.Array:
-    if nulls is not None and nulls.any():
-        validity = pa.py_buffer(np.packbits(~nulls, bitorder="little"))
+    if pa.types.is_fixed_size_binary(type_):
+        return fixed_width_binary(cells, type_, nulls)
+    if nulls is not None:
         _, offsets, data = cells.buffers()
         cells = pa.Array.from_buffers(
-            cells.type, len(cells), [validity, offsets, data], offset=cells.offset
+            cells.type, len(cells), [_validity(nulls), offsets, data], offset=cells.offset
         )
-    if pa.types.is_large_binary(type_):
-        return cells
-    if pa.types.is_binary(type_):
+    if pa.types.is_large_binary(type_) or pa.types.is_binary(type_):
         return cells.cast(type_)
     text = cells.cast(pa.large_string())
-    return text if pa.types.is_large_string(type_) else text.cast(type_)
+    return text if is_text(type_) and text.type == type_ else text.cast(type_)
+
+
+def _validity(nulls: npt.NDArray[np.bool_]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(~nulls, bitorder="little"))
 
 
 def _list_array(
     shard: Shard, field: Field, rows: Rows, nulls: npt.NDArray[np.bool_] | None
 ) -> pa.Array:
-    encoding = shard.encoding(field.name)
-    if encoding == "json":
-        lists = json_to_lists(shard.variable(field.name, rows), field.type)
-        values, lengths = lists.flatten(), np.diff(lists.offsets.to_numpy())
+    type_ = field.type
+    if shard.encoding(field.name) == "json":
+        values, counts = json_to_lists(shard.variable(field.name, rows), type_.value_type)
     else:
-        flat, lengths = _numbers(shard, field.name, encoding, rows)
+        flat, counts, _ = numbers(shard, field, rows)
         flags = None
         if field.element_null_column is not None and field.element_null_column in shard:
-            name = field.element_null_column
-            flags = _numbers(shard, name, shard.encoding(name), rows)[0].astype(np.bool_)
-        values = _fixed_array(flat, field.type.value_type, flags)
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    if pa.types.is_large_list(field.type):
-        bounds = pa.array(offsets)
-        kind = pa.LargeListArray
-    else:
-        bounds = pa.array(offsets.astype(np.int32))
-        kind = pa.ListArray
-    array = kind.from_arrays(bounds, values)
-    if nulls is not None and nulls.any():
-        validity = pa.py_buffer(np.packbits(~nulls, bitorder="little"))
-        array = pa.Array.from_buffers(
-            array.type, len(array), [validity, bounds.buffers()[1]], children=[values]
-        )
-    return array if array.type == field.type else array.cast(field.type)
+            companion = Field(field.element_null_column, pa.list_(pa.uint8()))
+            found, flag_counts, _ = numbers(shard, companion, rows)
+            if (flag_counts != counts).any():
+                raise ValueError(f"null flags in {companion.name!r} for other elements")
+            flags = found.astype(np.bool_)
+        values = _fixed_array(flat, type_.value_type, flags)
+    if nulls is not None and counts[nulls].any():
+        raise ValueError("elements in null lists")
+    if pa.types.is_fixed_size_list(type_):
+        return _fixed_size_lists(type_, values, counts, nulls)
+    offsets = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    if not pa.types.is_large_list(type_):
+        offsets = offsets.astype(np.int32)
+    buffers = [None if nulls is None else _validity(nulls), pa.py_buffer(offsets)]
+    return pa.Array.from_buffers(type_, len(counts), buffers, children=[values])
 
 
-def _numbers(
-    shard: Shard, name: str, encoding: str, rows: Rows
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """Return the concatenated elements of an ndarray column and each row's element count."""
-    if fixed_encoding(encoding) is not None:
-        values = shard.fixed(name, rows)
-        width = int(np.prod(values.shape[1:], dtype=int))
-        return np.ascontiguousarray(values).reshape(-1), np.full(len(values), width, np.int64)
-    cells = shard.variable(name, rows)
-    raw, offsets = value_bytes(cells), byte_offsets(cells)
-    starts = (offsets - offsets[0])[:-1].copy()
-    lengths = np.diff(offsets)
-    dtype = encoding.partition(":")[2]
-    if not dtype:
-        codes = np.unique(raw[starts])
-        if len(codes) > 1:
-            raise DatasetError(
-                f"Column {name!r} of {shard.path} mixes value types {codes.tolist()}; "
-                "write it with a fixed one, e.g. 'ndarray:float32'."
-            )
-        dtype = _CODE_TO_DTYPE[int(codes[0])] if len(codes) else "float64"
-        starts, lengths = starts + 1, lengths - 1
-    heads = raw[starts]
-    header = 1 + (heads >> 2).astype(np.int64) * (np.int64(1) << (heads & 3).astype(np.int64))
-    values = value_bytes(gather_ragged(raw, starts + header, lengths - header))
-    item = np.dtype(dtype)
-    counts = (lengths - header) // item.itemsize
-    return np.frombuffer(values.tobytes() if len(values) % item.itemsize else values, item), counts
-
-
-def shapes_of(shard: Shard, name: str, rows: Rows) -> npt.NDArray[np.int64] | None:
-    """Return the shape of each value of a dynamic ndarray column, ``(rows, axes)``.
-
-    None when the values differ in their number of axes.
-    """
-    cells = shard.variable(name, rows)
-    raw, offsets = value_bytes(cells), byte_offsets(cells)
-    if len(cells) == 0:
-        return np.empty((0, 1), np.int64)
-    starts = (offsets - offsets[0])[:-1]
-    if not shard.encoding(name).partition(":")[2]:
-        starts = starts + 1
-    heads = np.unique(raw[starts])
-    if len(heads) != 1:
-        return None
-    axes, width = int(heads[0]) >> 2, 1 << (int(heads[0]) & 3)
-    view = unaligned_view(raw, f"<u{width}")
-    return np.stack([view[starts + 1 + axis * width] for axis in range(axes)], axis=1).astype(
-        np.int64
-    )
+def _fixed_size_lists(
+    type_: pa.DataType,
+    values: pa.Array,
+    counts: npt.NDArray[np.int64],
+    nulls: npt.NDArray[np.bool_] | None,
+) -> pa.Array:
+    """Return lists of one length; null ones take up elements here, but not in a shard."""
+    width, rows = type_.list_size, len(counts)
+    valid = np.ones(rows, np.bool_) if nulls is None else ~nulls
+    if (counts != np.where(valid, width, 0)).any():
+        raise ValueError(f"lists that are not of length {width}")
+    if nulls is None:
+        return pa.Array.from_buffers(type_, rows, [None], children=[values])
+    places = np.zeros((rows, width), np.int64)
+    places[valid] = np.arange(len(values)).reshape(int(valid.sum()), width)
+    missing = np.repeat(nulls, width)
+    spread = values.take(pa.array(places.reshape(-1), mask=missing))
+    return pa.Array.from_buffers(type_, rows, [_validity(nulls)], children=[spread])

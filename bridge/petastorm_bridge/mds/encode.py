@@ -11,9 +11,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ._json import lists_to_json
-from .ragged import binary_from_offsets, binary_rows, byte_offsets, concat_rows, value_bytes
+from .ragged import (
+    binary_from_offsets,
+    binary_rows,
+    byte_offsets,
+    concat_rows,
+    filled_binary,
+    list_lengths,
+    value_bytes,
+)
 
-__all__ = ["StoredColumn", "encode_column", "fixed_dtype", "is_storable", "marks_nulls_itself"]
+__all__ = [
+    "StoredColumn",
+    "encode_column",
+    "fixed_dtype",
+    "is_encoding_of",
+    "is_storable",
+    "marks_nulls_itself",
+    "not_storable",
+]
 
 # MDS numbers the value types of a dynamic ndarray (streaming/base/format/mds/encodings.py, NDArray).
 NDARRAY_CODES = {
@@ -102,6 +118,14 @@ def is_storable(type_: pa.DataType) -> bool:
     )
 
 
+def not_storable(name: str, type_: pa.DataType) -> TypeError:
+    """Return the error for a column that cannot be written."""
+    return TypeError(
+        f"Column {name!r} of type {type_} cannot be stored in MDS. "
+        "Cast it, flatten it or drop it before converting."
+    )
+
+
 def marks_nulls_itself(type_: pa.DataType) -> bool:
     """Return whether a null of this type is stored as NaN or NaT, so that no null column is needed."""
     return bool(
@@ -131,15 +155,14 @@ def encode_column(
     """
     type_ = array.type
     if not is_storable(type_):
-        raise TypeError(
-            f"Column {name!r} of type {type_} cannot be stored in MDS. "
-            "Cast it, flatten it or drop it before converting."
-        )
+        raise not_storable(name, type_)
     columns = []
     if is_list(type_):
         columns.append(_encode_list(name, array))
         if element_null_column is not None:
-            flags = pa.ListArray.from_arrays(*_list_offsets_and(array, _null_flags(array.flatten())))
+            flags = pa.ListArray.from_arrays(
+                *_list_offsets_and(array, _null_flags(array.flatten()))
+            )
             columns.append(_encode_list(element_null_column, flags))
     elif fixed_dtype(type_) is not None:
         columns.append(StoredColumn(name, _fixed_encoding(type_), fixed_values(array)))
@@ -193,13 +216,10 @@ def _fill(array: pa.Array, filler: Any) -> pa.Array:
 
 
 def _variable_values(array: pa.Array) -> pa.LargeBinaryArray:
-    filler = b""
     if pa.types.is_decimal(array.type):
-        array, filler = array.cast(pa.large_string()), b"NaN"  # stock readers call Decimal() on it
-    if pa.types.is_fixed_size_binary(array.type):
-        array = array.cast(pa.binary())
-    binary = array.cast(pa.large_binary())
-    return pc.fill_null(binary, filler) if binary.null_count else binary
+        # Stock readers call Decimal() on it.
+        return filled_binary(array.cast(pa.large_string()), b"NaN")
+    return filled_binary(array)
 
 
 def _list_offsets_and(array: pa.Array, values: Any) -> tuple[pa.Array, pa.Array]:
@@ -207,17 +227,6 @@ def _list_offsets_and(array: pa.Array, values: Any) -> tuple[pa.Array, pa.Array]
     offsets = np.zeros(len(array) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return pa.array(offsets.astype(np.int32)), pa.array(values)
-
-
-def list_lengths(array: pa.Array) -> npt.NDArray[np.int64]:
-    """Return the number of elements of each list, 0 for a null list."""
-    if pa.types.is_fixed_size_list(array.type):
-        lengths = np.full(len(array), array.type.list_size, np.int64)
-        if array.null_count:
-            lengths[array.is_null().to_numpy(zero_copy_only=False)] = 0
-        return lengths
-    filled = pc.fill_null(pc.list_value_length(array), 0)
-    return np.asarray(filled.to_numpy(zero_copy_only=False)).astype(np.int64)
 
 
 def _encode_list(name: str, array: pa.Array) -> StoredColumn:
@@ -246,6 +255,17 @@ def _ndarray_headers(lengths: npt.NDArray[np.int64]) -> pa.LargeBinaryArray:
     header[:, 0] = (1 << 2) | code  # one axis, sizes of 2**code bytes
     header[:, 1:] = lengths.astype(f"<u{shape_bytes}").view(np.uint8).reshape(-1, shape_bytes)
     return binary_rows(header)
+
+
+def is_encoding_of(type_: pa.DataType, encoding: str) -> bool:
+    """Return whether :func:`encode_column` may store a column of this type so."""
+    if is_list(type_):
+        element = fixed_dtype(type_.value_type)
+        if element is None:
+            return encoding == "json"
+        return encoding.split(":")[:2] == ["ndarray", element.name]
+    dtype = fixed_dtype(type_)
+    return encoding == (_variable_encoding(type_) if dtype is None else dtype.name)
 
 
 def row_sizes(array: pa.Array) -> npt.NDArray[np.int64]:

@@ -56,13 +56,12 @@ class ShardLayout:
         }
 
 
-def record_dtype(
-    names: tuple[str, ...], columns: list[tuple[np.dtype[Any], tuple[int, ...]]]
-) -> np.dtype[Any]:
-    """Return the packed record type of a shard whose columns are all of fixed width."""
-    return np.dtype(
-        [(name, dtype, shape) for name, (dtype, shape) in zip(names, columns, strict=True)]
-    )
+def record_dtype(columns: list[tuple[np.dtype[Any], tuple[int, ...]]]) -> np.dtype[Any]:
+    """Return the packed record type of a shard whose columns are all of fixed width.
+
+    Its fields are called by their position, because NumPy does not take every column name.
+    """
+    return np.dtype([(f"{i}", dtype, shape) for i, (dtype, shape) in enumerate(columns)])
 
 
 def assemble_shard(columns: list[StoredColumn], config: dict[str, Any]) -> list[Any]:
@@ -81,7 +80,7 @@ def assemble_shard(columns: list[StoredColumn], config: dict[str, Any]) -> list[
     if all(column.size is not None for column in columns):
         samples, sizes = _fixed_samples(columns, rows)
     else:
-        samples, sizes = _variable_samples(columns, rows)
+        samples, sizes = _variable_samples(columns)
     offsets = np.empty(rows + 1, np.int64)
     offsets[0] = first
     np.cumsum(sizes, out=offsets[1:])
@@ -97,18 +96,16 @@ def assemble_shard(columns: list[StoredColumn], config: dict[str, Any]) -> list[
 def _fixed_samples(
     columns: list[StoredColumn], rows: int
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    arrays = [(c.name, c.values) for c in columns if isinstance(c.values, np.ndarray)]
-    dtype = record_dtype(
-        tuple(name for name, _ in arrays), [(v.dtype, v.shape[1:]) for _, v in arrays]
-    )
+    arrays = [c.values for c in columns if isinstance(c.values, np.ndarray)]
+    dtype = record_dtype([(values.dtype, values.shape[1:]) for values in arrays])
     records = np.empty(rows, dtype)
-    for name, values in arrays:
-        records[name] = values
+    for i, values in enumerate(arrays):
+        records[f"{i}"] = values
     return records, np.full(rows, dtype.itemsize, np.int64)
 
 
 def _variable_samples(
-    columns: list[StoredColumn], rows: int
+    columns: list[StoredColumn],
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
     parts: list[pa.LargeBinaryArray] = []
     lengths = []

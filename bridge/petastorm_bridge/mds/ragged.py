@@ -14,7 +14,10 @@ __all__ = [
     "binary_rows",
     "byte_offsets",
     "concat_rows",
+    "filled_binary",
+    "fixed_width_binary",
     "gather_ragged",
+    "list_lengths",
     "unaligned_view",
     "value_bytes",
 ]
@@ -73,6 +76,41 @@ def binary_from_offsets(offsets: Int64, data: npt.NDArray[Any]) -> pa.LargeBinar
     )
 
 
+def fixed_width_binary(
+    values: pa.LargeBinaryArray, type_: pa.DataType, nulls: npt.NDArray[np.bool_] | None
+) -> pa.FixedSizeBinaryArray:
+    """Return byte strings as a ``fixed_size_binary`` array; null ones are empty in ``values``.
+
+    Raises:
+        ValueError: The values are not of the type's width.
+    """
+    width, count = type_.byte_width, len(values)
+    valid = np.ones(count, np.bool_) if nulls is None else ~nulls
+    if (np.diff(byte_offsets(values)) != np.where(valid, width, 0)).any():
+        raise ValueError(f"values that are not {width} bytes long")
+    data = np.zeros((count, width), np.uint8)
+    data[valid] = value_bytes(values).reshape(int(valid.sum()), width)
+    bits = None if nulls is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(type_, count, [bits, pa.py_buffer(data)])
+
+
+def filled_binary(array: pa.Array, filler: bytes = b"") -> pa.LargeBinaryArray:
+    """Return an array of bytes or strings of any layout, ``filler`` in place of nulls."""
+    if pa.types.is_fixed_size_binary(array.type):
+        # By hand, because Arrow 14 crashes when it casts a slice of these.
+        width, count = array.type.byte_width, len(array)
+        data = array.buffers()[1]
+        if array.null_count == count or not width or data is None:
+            return pa.array([filler if array.null_count else b""] * count, pa.large_binary())
+        raw = np.frombuffer(data, np.uint8)[array.offset * width :][: count * width]
+        plain = binary_from_offsets(np.arange(count + 1, dtype=np.int64) * width, raw)
+        if not array.null_count:
+            return plain
+        return pc.if_else(array.is_null(), pa.scalar(filler, pa.large_binary()), plain)
+    binary = array.cast(pa.large_binary())
+    return pc.fill_null(binary, filler) if binary.null_count else binary
+
+
 def concat_rows(parts: list[pa.LargeBinaryArray]) -> pa.LargeBinaryArray:
     """Return the row-wise concatenation of byte-string columns of equal length."""
     if len(parts) == 1:
@@ -87,6 +125,17 @@ def byte_offsets(array: pa.LargeBinaryArray) -> Int64:
         return np.zeros(1, np.int64)
     offsets = np.frombuffer(array.buffers()[1], np.int64)
     return offsets[array.offset : array.offset + len(array) + 1]
+
+
+def list_lengths(array: pa.Array) -> npt.NDArray[np.int64]:
+    """Return the number of elements of each list, 0 for a null list."""
+    if pa.types.is_fixed_size_list(array.type):
+        lengths = np.full(len(array), array.type.list_size, np.int64)
+        if array.null_count:
+            lengths[array.is_null().to_numpy(zero_copy_only=False)] = 0
+        return lengths
+    filled = pc.fill_null(pc.list_value_length(array), 0)
+    return np.asarray(filled.to_numpy(zero_copy_only=False)).astype(np.int64)
 
 
 def value_bytes(array: pa.LargeBinaryArray) -> Bytes:

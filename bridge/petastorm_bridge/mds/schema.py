@@ -32,6 +32,9 @@ class Field:
             (a dataset without a sidecar); None where the sidecar's type decides.
         null_column: Name of the stored uint8 column that is 1 where the value is null, or None.
         element_null_column: The same for the elements of a list column, or None.
+        shape: Shape of the arrays of an ``ndarray`` column that is only known from ``index.json``,
+            None for an axis whose size varies; None for every other column. The type of such a
+            column is a list of all elements of an array.
     """
 
     name: str
@@ -39,6 +42,7 @@ class Field:
     encoding: str | None = None
     null_column: str | None = None
     element_null_column: str | None = None
+    shape: tuple[int | None, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ import json
 import mmap
 import os
 import threading
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,81 +13,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from . import codecs
-from .errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
-from .layout import ShardLayout, record_dtype
+from .entry import ShardEntry, fixed_encoding
+from .errors import DatasetNotFoundError, ShardCorruptedError
+from .layout import record_dtype
 from .ragged import binary_rows, gather_ragged, unaligned_view
 
 __all__ = ["Rows", "Shard", "ShardEntry", "fixed_encoding"]
 
 Rows = slice | npt.NDArray[np.int64]
-"""Which rows of a shard: a slice of step 1 or an array of row numbers."""
-
-_SCALAR_ENCODINGS = {
-    "int": "int64",
-    **{
-        name: name
-        for kind in ("int", "uint")
-        for name in (f"{kind}8", f"{kind}16", f"{kind}32", f"{kind}64")
-    },
-    **{name: name for name in ("float16", "float32", "float64")},
-}
-
-
-def fixed_encoding(encoding: str) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
-    """Return dtype and shape of one value of a fixed-width MDS encoding, None for variable width."""
-    if encoding in _SCALAR_ENCODINGS:
-        return np.dtype(_SCALAR_ENCODINGS[encoding]), ()
-    family, _, config = encoding.partition(":")
-    dtype, _, shape = config.partition(":")
-    if family == "ndarray" and dtype and shape:
-        return np.dtype(dtype), tuple(int(size) for size in shape.split(","))
-    return None
-
-
-@dataclass(frozen=True)
-class ShardEntry:
-    """What ``index.json`` says of one shard.
-
-    Attributes:
-        layout: Column names, encodings and widths.
-        samples: Number of rows.
-        raw: ``{"basename", "bytes", "hashes"}`` of the uncompressed file.
-        zip: The same of the compressed file, or None.
-        compression: MDS compression name, or None.
-    """
-
-    layout: ShardLayout
-    samples: int
-    raw: dict[str, Any]
-    zip: dict[str, Any] | None
-    compression: str | None
-
-    @classmethod
-    def from_json(cls, obj: dict[str, Any], index_path: str) -> ShardEntry:
-        """Read one element of the index's ``shards``.
-
-        Raises:
-            DatasetError: Another version or format than MDS 2.
-        """
-        if obj.get("version") != 2 or obj.get("format") != "mds":
-            raise DatasetError(
-                f"{index_path} describes a shard of format {obj.get('format')!r} version "
-                f"{obj.get('version')!r}; only MDS version 2 can be read."
-            )
-        layout = ShardLayout(
-            tuple(obj["column_names"]),
-            tuple(obj["column_encodings"]),
-            tuple(obj["column_sizes"]),
-        )
-        return cls(
-            layout, int(obj["samples"]), obj["raw_data"], obj["zip_data"], obj["compression"]
-        )
-
-    @property
-    def basenames(self) -> tuple[str, ...]:
-        """File names under which the shard may be found, the uncompressed one first."""
-        names = (str(self.raw["basename"]),)
-        return names if self.zip is None else (*names, str(self.zip["basename"]))
+"""Which rows of a shard: a slice or an array of row numbers from 0, in the order wanted."""
 
 
 class _Verified:
@@ -160,11 +93,11 @@ class Shard:
             )
         try:
             config = json.loads(self._raw[offsets_end:first].tobytes())
-            names, encodings = config["column_names"], config["column_encodings"]
+            names, encodings = tuple(config["column_names"]), tuple(config["column_encodings"])
         except (ValueError, KeyError, TypeError) as error:
             raise self._damaged("a JSON header", f"{error}") from error
         layout = self.entry.layout
-        if tuple(names) != layout.names or tuple(encodings) != layout.encodings:
+        if names != layout.names or encodings != layout.encodings:
             raise self._damaged(
                 f"columns {list(zip(layout.names, layout.encodings, strict=True))}",
                 f"{list(zip(names, encodings, strict=False))}",
@@ -176,7 +109,7 @@ class Shard:
 
     def _map_records(self) -> npt.NDArray[Any]:
         columns = [kind for kind in self._fixed if kind is not None]
-        dtype = record_dtype(self.entry.layout.names, columns)
+        dtype = record_dtype(columns)
         size = len(self._raw) - self._first
         if size != dtype.itemsize * self.num_rows:
             raise self._damaged(f"{self.num_rows} records of {dtype.itemsize} bytes", f"{size}")
@@ -195,26 +128,30 @@ class Shard:
         With a slice and a shard of fixed-width records, a read-only strided view of the file;
         otherwise a copy.
         """
-        kind = self._fixed[self._index[name]]
+        position = self._index[name]
+        kind = self._fixed[position]
         if kind is None:
-            raise TypeError(f"Column {name!r} of {self.path} is {self.encoding(name)!r}, not fixed.")
+            raise TypeError(
+                f"Column {name!r} of {self.path} is {self.encoding(name)!r}, not fixed."
+            )
         if self.records is not None:
-            return self.records[name][rows]
+            return self.records[f"{position}"][rows]
         dtype, shape = kind
-        starts, _ = self._column_bytes(self._index[name])
+        starts, _ = self._column_bytes(position)
         values = unaligned_view(self._raw, f"V{dtype.itemsize * int(np.prod(shape, dtype=int))}")
-        return values[starts[rows]].view(dtype).reshape(-1, *shape)
+        return np.asarray(values[starts[rows]].view(dtype).reshape(-1, *shape))
 
     def variable(self, name: str, rows: Rows) -> pa.LargeBinaryArray:
         """Return the encoded bytes of a column, one string per row."""
         position = self._index[name]
         if self.records is not None:
-            return binary_rows(self.records[name][rows])
+            return binary_rows(self.records[f"{position}"][rows])
         starts, lengths = self._column_bytes(position)
-        if isinstance(rows, slice):
+        if isinstance(rows, slice) and rows.step in (None, 1):
             return gather_ragged(self._raw, starts[rows], lengths[rows])
         # Gathering needs ascending positions: gather each wanted row once, then reorder.
-        unique, inverse = np.unique(rows, return_inverse=True)
+        wanted = np.arange(self.num_rows)[rows]
+        unique, inverse = np.unique(wanted, return_inverse=True)
         gathered = gather_ragged(self._raw, starts[unique], lengths[unique])
         return gathered.take(pa.array(inverse))
 
@@ -234,7 +171,7 @@ class Shard:
     def _sizes(self, word: int) -> npt.NDArray[np.int64]:
         """Return the size words of the ``word``-th variable column."""
         words = self._offsets[:-1].astype(np.int64) + 4 * word
-        return unaligned_view(self._raw, "<u4")[words].astype(np.int64)
+        return np.asarray(unaligned_view(self._raw, "<u4")[words], np.int64)
 
     def _segment(self, count: int) -> npt.NDArray[np.int64]:
         """Return the position in each row just behind its ``count``-th variable column."""

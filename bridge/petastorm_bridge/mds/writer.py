@@ -11,12 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from . import codecs
+from ._files import write_whole
 from .encode import (
     encode_column,
     fixed_dtype,
     is_list,
     is_storable,
     marks_nulls_itself,
+    not_storable,
     row_sizes,
 )
 from .layout import MAX_SHARD_BYTES, ShardLayout, assemble_shard
@@ -42,12 +44,13 @@ class ShardWriter:
             makes a shard of its own).
         min_rows: A shard is not cut below this many rows, as Parquet writers only look at a row
             group's size every hundred rows; keeps a tiny ``size_limit`` from making a file per row.
+            Gives way to the 2 GiB that a shard may have.
         compression: MDS compression name, or None.
         hashes: MDS hash names to record for every file.
 
     Raises:
         TypeError: A column's type cannot be stored.
-        ValueError: Unknown compression or hash.
+        ValueError: Unknown compression or hash, or two columns of one name.
     """
 
     def __init__(
@@ -63,7 +66,9 @@ class ShardWriter:
     ) -> None:
         for field in schema:
             if not is_storable(field.type):
-                raise TypeError(f"Column {field.name!r} of type {field.type} cannot be stored.")
+                raise not_storable(field.name, field.type)
+        if len(set(schema.names)) != len(schema.names):
+            raise ValueError(f"Column names must differ, found {schema.names}. Rename them first.")
         self._schema = schema
         self._directory = directory
         self._prefix = prefix
@@ -84,11 +89,19 @@ class ShardWriter:
         """Add the rows of ``batch``, writing every shard that becomes full.
 
         Raises:
-            OSError: A file cannot be written.
+            ValueError, TypeError: Other columns or types than the schema's.
+            OSError: A file cannot be written. The rows are lost: call :meth:`abort`.
         """
         if batch.schema.names != self._schema.names:
             raise ValueError(
                 f"Batch has columns {batch.schema.names}, the writer expects {self._schema.names}."
+            )
+        if batch.schema.types != self._schema.types:
+            pairs = zip(batch.schema, self._schema, strict=True)
+            found, wanted = next((a, b) for a, b in pairs if a.type != b.type)
+            raise TypeError(
+                f"Column {found.name!r} of the batch is {found.type}, the writer expects "
+                f"{wanted.type}. Cast it first."
             )
         if batch.num_rows == 0 or batch.num_columns == 0:
             return
@@ -99,9 +112,13 @@ class ShardWriter:
         start = 0
         while start < batch.num_rows:
             used = int(ends[start - 1]) if start else 0
-            room = self._size_limit - self._pending_bytes + used
-            fitting = int(np.searchsorted(ends, room, side="right")) - start
-            wanted = max(fitting, self._min_rows - self._pending_rows, int(not self._pending_rows))
+            taken = self._pending_bytes - used
+            fitting, possible = (
+                int(np.searchsorted(ends, limit - taken, side="right")) - start
+                for limit in (self._size_limit, MAX_SHARD_BYTES)
+            )
+            least = min(self._min_rows - self._pending_rows, possible)
+            wanted = max(fitting, least, int(not self._pending_rows))
             take = min(max(wanted, 0), batch.num_rows - start)
             if take:
                 self._pending.append(batch.slice(start, take))
@@ -213,9 +230,9 @@ def _write_files(
     codec = codecs.parse_compression(compression)
     raw = b"".join(_buffer(part) for part in parts)
     if codec is None:
-        return _replace(path, [raw], hashes), None
-    raw_info = _file_info(os.path.basename(path), [raw], hashes)
-    return raw_info, _replace(f"{path}.{codec.extension}", [codec.compress(raw)], hashes)
+        return _write(path, raw, hashes), None
+    zipped = _write(f"{path}.{codec.extension}", codec.compress(raw), hashes)
+    return _file_info(path, raw, hashes), zipped
 
 
 def _buffer(part: Any) -> Any:
@@ -224,21 +241,11 @@ def _buffer(part: Any) -> Any:
     return part
 
 
-def _replace(path: str, parts: list[Any], hashes: Sequence[str]) -> dict[str, Any]:
-    temporary = f"{path}.tmp"
-    try:
-        with open(temporary, "wb") as out:
-            for part in parts:
-                out.write(_buffer(part))
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.remove(temporary)
-        raise
-    return _file_info(os.path.basename(path), parts, hashes)
+def _write(path: str, data: bytes, hashes: Sequence[str]) -> dict[str, Any]:
+    write_whole(path, [data])
+    return _file_info(path, data, hashes)
 
 
-def _file_info(basename: str, parts: list[Any], hashes: Sequence[str]) -> dict[str, Any]:
-    size = sum(len(_buffer(part)) for part in parts)
-    digests = {name: codecs.digest(name, _buffer(parts[0])) for name in hashes}
-    return {"basename": basename, "bytes": size, "hashes": digests}
+def _file_info(path: str, data: bytes, hashes: Sequence[str]) -> dict[str, Any]:
+    digests = {name: codecs.digest(name, data) for name in hashes}
+    return {"basename": os.path.basename(path), "bytes": len(data), "hashes": digests}
