@@ -69,10 +69,14 @@ def _join(name: str, columns: list[Any]) -> Any:
     return np.concatenate(columns)
 
 
-def different_shapes(name: str, columns: Sequence[npt.NDArray[Any]]) -> RuntimeError:
+class BatchShapeError(RuntimeError, ValueError):
+    """Values of different shape in one batch: torch's type of error, and what TensorFlow expects."""
+
+
+def different_shapes(name: str, columns: Sequence[npt.NDArray[Any]]) -> BatchShapeError:
     """Return the error for values of different shape in one batch (torch's own words first)."""
     first, other = columns[0], next(c for c in columns if c.shape[1:] != columns[0].shape[1:])
-    return RuntimeError(
+    return BatchShapeError(
         f"stack expects each tensor to be equal size, but got {list(first.shape[1:])} and "
         f"{list(other.shape[1:])} in column {name!r}. Pad or cut the values to one shape before "
         "converting or in a TransformSpec."
@@ -119,7 +123,7 @@ def cut_groups(
 
 
 def _grouped(column: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
-    return np.ascontiguousarray(column).reshape(-1, size, *column.shape[1:])
+    return np.ascontiguousarray(column).reshape(len(column) // size, size, *column.shape[1:])
 
 
 def _row_bytes(column: npt.NDArray[Any]) -> int:

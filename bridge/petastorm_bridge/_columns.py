@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ._types import find_type, presented_type
 
@@ -83,6 +84,13 @@ def _stack_lists(name: str, column: pa.Array) -> npt.NDArray[Any]:
     if column.null_count:
         if column.null_count == rows:
             return np.full((rows, 1), None, object)
+        lengths = pc.list_value_length(column).drop_null()
+        if len(pc.unique(lengths)) == 1 and lengths[0].as_py() == 1:
+            # NumPy stacks None beside lists of one element, and so does Petastorm.
+            values = np.full((rows, 1), None, object)
+            valid = column.is_valid().to_numpy(zero_copy_only=False)
+            values[valid, 0] = np.asarray(column.flatten().to_pandas().values, object)
+            return values
         raise AttributeError(
             f"Column {name!r} holds {column.null_count} null lists among {rows} rows; a batch "
             "needs a list in every row. Fill them before converting or in a TransformSpec."

@@ -145,8 +145,17 @@ DIFFERENCES: tuple[Difference, ...] = (
          "Whatever names a NumPy type that TensorFlow has is accepted.",
          "`make_torch_dataloader` accepts them too."),
         ("timestamp-range",
-         "Timestamps outside the years 1678 to 2261 wrap around silently.",
-         "A `ValueError` names the problem.", "Never wrong values."),
+         "Timestamps before 1900 fail while Spark writes them; others outside the years 1678 to "
+         "2261 wrap around silently.",
+         "They convert; where a loader or transform needs nanoseconds, a `ValueError` names the "
+         "problem.",
+         "Never wrong values."),
+        ("trailing-nuls",
+         "Strings lose NUL characters at their end.", "They keep them.", "Never wrong values."),
+        ("tf-array-of-dates",
+         "Arrays of dates fail in `make_tf_dataset`.",
+         "They are nanoseconds, like dates and arrays of timestamps.",
+         "Nothing is wrong with the type."),
     ),
     *_area(
         "Names and paths",
@@ -205,6 +214,11 @@ DIFFERENCES: tuple[Difference, ...] = (
         ("reuse-sees-new-source",
          "Overwriting the source files and reading them anew serves the old rows.",
          "What the source files look like now is part of the key.", "Never stale rows."),
+        ("conversion-errors",
+         "A failing conversion raises Spark's `Py4JJavaError` and may leave files.",
+         "`MaterializationError`, a `RuntimeError`, says in a sentence what failed; nothing is left. "
+         "Spark's `AnalysisException` is passed on.",
+         "The same error on Spark classic and Connect."),
         ("path-data-is-never-deleted",
          "`delete()` on a converter made from a path deletes the user's table.",
          "It warns and leaves it.", "The bridge deletes only what it made."),

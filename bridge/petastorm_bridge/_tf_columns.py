@@ -111,7 +111,7 @@ class TfColumns:
         kind = values.dtype.kind
         if kind == "M":
             return _nanoseconds(values)
-        if kind == "O" and values.size and isinstance(values.flat[0], dt.date):
+        if kind == "O" and any(isinstance(value, dt.date) for value in values.flat[:2]):
             return _dates(name, values)
         if kind in "SU":
             return (
@@ -136,7 +136,7 @@ def _special_case(column: pa.Array) -> Callable[[str, pa.Array, Any], npt.NDArra
         return _text
     if pa.types.is_integer(type_) or pa.types.is_boolean(type_):
         return _whole_numbers
-    if pa.types.is_date32(type_) and not column.null_count:
+    if pa.types.is_date32(type_):
         return _days
     return None
 
@@ -147,13 +147,14 @@ def _text(_name: str, column: pa.Array, _target: Any) -> npt.NDArray[Any]:
 
 
 def _whole_numbers(_name: str, column: pa.Array, target: Any) -> npt.NDArray[Any]:
-    filler = null_filler(np.dtype(target))
-    return np.asarray(
-        pc.fill_null(column, filler).to_numpy(zero_copy_only=False).astype(target, copy=False)
-    )
+    filler = pa.scalar(null_filler(np.dtype(target))).cast(column.type)
+    filled = pc.fill_null(column, filler).to_numpy(zero_copy_only=False)
+    return np.asarray(filled.astype(target, copy=False))
 
 
-def _days(_name: str, column: pa.Array, _target: Any) -> npt.NDArray[Any]:
+def _days(name: str, column: pa.Array, _target: Any) -> npt.NDArray[Any]:
+    if column.null_count:
+        raise _null_date(name, first=not column[0].is_valid)
     days = column.cast(pa.int32()).to_numpy(zero_copy_only=False)
     return np.asarray(days.astype(np.int64) * _NS_PER_DAY)
 
@@ -176,10 +177,21 @@ def _nanoseconds(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def _dates(name: str, values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    if any(value is None for value in values.flat):
+        raise _null_date(name, first=values.ndim > 1 or values.flat[0] is None)
     try:
         return values.astype("datetime64[D]").astype(np.int64) * _NS_PER_DAY
     except (TypeError, ValueError) as error:
         raise ValueError(f"Column {name!r} mixes dates with other objects: {error}") from error
+
+
+def _null_date(name: str, *, first: bool) -> Exception:
+    """Return the error for a null date; TensorFlow makes of its type what it makes in Petastorm."""
+    kind = ValueError if first else AttributeError
+    return kind(
+        f"Column {name!r} holds null dates, which have no value in TensorFlow. Fill or drop them "
+        "before converting."
+    )
 
 
 def _marks_nulls(type_: pa.DataType) -> bool:
