@@ -138,10 +138,13 @@ def to_frame(
 
     table = pa.table({name: _as_arrow(column) for name, column in columns.items()})
     frame = table.to_pandas()
-    for name in columns:
+    for name, column in columns.items():
         type_ = types[name]
         series = frame[name]
-        if pa.types.is_string(table.schema.field(name).type) and series.dtype != object:
+        if isinstance(column, np.ndarray) and column.ndim > 2:
+            cells = list(np.ascontiguousarray(column))  # Arrow knows one axis only
+            frame[name] = pd.Series(cells, index=frame.index, dtype=object)
+        elif pa.types.is_string(table.schema.field(name).type) and series.dtype != object:
             text = series.astype(object)
             frame[name] = text.where(text.notna(), None)
         elif nulls[name].rows and not pa.types.is_nested(type_):

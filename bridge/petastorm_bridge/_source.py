@@ -56,13 +56,16 @@ class Source(Protocol):
 
 
 def build_schema(
-    fields: Sequence[tuple[str, pa.DataType, bool]], ignored: Sequence[tuple[str, str]] = ()
+    fields: Sequence[tuple[str, pa.DataType, bool]],
+    ignored: Sequence[tuple[str, str]] = (),
+    shapes: Mapping[str, tuple[int | None, ...]] | None = None,
 ) -> tuple[Unischema, dict[str, pa.DataType]]:
     """Return the schema of a table's columns, warning of each unsupported one.
 
     Args:
         fields: Name, Arrow type and nullability, in table order.
         ignored: Names and type texts of columns that were left out when the data was written.
+        shapes: Shapes of values of several axes.
     """
     kept = []
     types = {}
@@ -74,7 +77,8 @@ def build_schema(
             warnings.warn(unsupported_text(name, repr(type_)), stacklevel=2)
             continue
         is_list = pa.types.is_list(type_) or pa.types.is_large_list(type_)
-        kept.append(UnischemaField(name, row.numpy, (None,) if is_list else (), None, nullable))
+        shape = (shapes or {}).get(name, (None,) if is_list else ())
+        kept.append(UnischemaField(name, row.numpy, shape, None, nullable))
         types[name] = type_
     return Unischema("inferred_schema", kept), types
 
@@ -119,7 +123,9 @@ class MdsSource:
             nullable = stats is None or bool(stats.get(field.name, ColumnStats()).nulls)
             fields.append((field.name, field.type, nullable))
         ignored = [(str(n), str(t)) for n, t in schema.extra.get("ignored", ())]
-        self.schema, self.types = build_schema(fields, ignored)
+        # Petastorm has no arrays of several axes in batches; those of foreign datasets keep theirs.
+        shapes = {f.name: f.shape for f in schema.fields if f.shape and len(f.shape) > 1}
+        self.schema, self.types = build_schema(fields, ignored, shapes)
         self.nulls = {
             name: _facts(stats.get(name) if stats is not None else None) for name in self.types
         }
