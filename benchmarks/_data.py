@@ -6,6 +6,7 @@ unpickle a `Data`: converters pickle small, and no JVM thread is near a measurem
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import io
 import os
@@ -18,6 +19,8 @@ import numpy as np
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from benchmarks._settings import SEED, Settings
+
+MODULES = {"petastorm": "petastorm", "bridge": "petastorm_bridge"}
 
 _PICKLE = "data.pkl"
 _LONGS, _INTS, _DOUBLES, _FLOATS = 4, 3, 4, 8
@@ -72,8 +75,7 @@ class Data:
 
 def installed_packages() -> tuple[str, ...]:
     """Which converters can be measured here: Petastorm needs old versions of its libraries."""
-    modules = {"petastorm": "petastorm", "bridge": "petastorm_bridge"}
-    return tuple(name for name, module in modules.items() if importlib.util.find_spec(module))
+    return tuple(name for name, module in MODULES.items() if importlib.util.find_spec(module))
 
 
 def spark_session(directory: str) -> SparkSession:
@@ -124,11 +126,8 @@ def build(session: SparkSession, settings: Settings) -> Data:
 
 def converter(package: str, table: DataFrame) -> Any:
     """``make_spark_converter(table, dtype=None)`` of one package."""
-    if package == "bridge":
-        from petastorm_bridge.spark import make_spark_converter
-    else:
-        from petastorm.spark import make_spark_converter
-    return make_spark_converter(table, dtype=None)
+    spark_module = importlib.import_module(f"{MODULES[package]}.spark")
+    return spark_module.make_spark_converter(table, dtype=None)
 
 
 def mds_directory(table: DataFrame) -> str:

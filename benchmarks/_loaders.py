@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from benchmarks._data import MODULES
 from benchmarks._measure import Contestant, loader_contestant
 from benchmarks._settings import Settings
-
-_MODULES = {"petastorm": "petastorm", "bridge": "petastorm_bridge"}
 
 
 def torch_contestant(
@@ -87,9 +86,9 @@ def count_workers(workers: int) -> str:
 
 def torch_module(package: str) -> Any:
     """``petastorm.pytorch`` or its counterpart."""
-    return importlib.import_module(f"{_MODULES[package]}.pytorch")
+    return importlib.import_module(f"{MODULES[package]}.pytorch")
 
 
 def transform_module(package: str) -> Any:
     """``petastorm.transform`` or its counterpart."""
-    return importlib.import_module(f"{_MODULES[package]}.transform")
+    return importlib.import_module(f"{MODULES[package]}.transform")

@@ -111,11 +111,16 @@ def loader_contestant(
 
 
 def race(
-    group: str, unit: str, contestants: Sequence[Contestant], rounds: int
+    group: str,
+    unit: str,
+    contestants: Sequence[Contestant],
+    rounds: int,
+    *,
+    warm_ups: int = 1,
 ) -> list[Measurement]:
     """Measures rows per second of all contestants, in turns.
 
-    Each first delivers one checked, unmeasured epoch. Then they take turns (A B C A B C …), so
+    Each first delivers ``warm_ups`` checked, unmeasured epochs. Then they take turns (A B C A B C …), so
     that whatever else the machine does hits all alike.
 
     Raises:
@@ -124,8 +129,9 @@ def race(
     """
     samples: dict[str, list[float]] = {contestant.name: [] for contestant in contestants}
     repeated = dict.fromkeys(samples, 0)
-    for contestant in contestants:
-        repeated[contestant.name] += _warm_up(contestant)
+    for _ in range(warm_ups):
+        for contestant in contestants:
+            repeated[contestant.name] += _warm_up(contestant)
     for _ in range(rounds):
         for contestant in contestants:
             seconds, repeats = timed_run(contestant)

@@ -13,6 +13,7 @@ from petastorm_bridge.reader import make_batch_reader
 pytestmark = pytest.mark.slow
 
 LOADERS = 1_000
+TF_DATASETS = 60
 # What imports, thread stacks and the allocator take is taken by then.
 SETTLED = 200
 # A dataset of about 1.4 MB: if every loader kept only its first shard, the last 800 would keep
@@ -39,6 +40,31 @@ def test_loaders_leave_nothing_behind(shard_directory):
     assert len(after["shared_memory"] - before["shared_memory"]) < FOREIGN_ENTRIES
     assert after["children"] == before["children"]
     assert after["memory"] < settled["memory"] + MEMORY_BOUND
+
+
+@pytest.mark.tf
+def test_tensorflow_datasets_leave_nothing_behind(shard_directory):
+    url = f"file://{shard_directory(ROWS, SHARDS)}"
+    _use_dataset(url, 0)  # TensorFlow starts its own threads
+    before = _resources()
+    for number in range(TF_DATASETS):
+        _use_dataset(url, number)
+    after = _resources()
+    for kind in ("threads", "descriptors", "children"):
+        assert after[kind] == before[kind]
+
+
+def _use_dataset(url, number):
+    """Every second dataset is left after its first element."""
+    from petastorm_bridge.tf_utils import make_petastorm_dataset
+
+    with make_batch_reader(url, num_epochs=None if number % 2 else 1) as reader:
+        rows = 0
+        for block in make_petastorm_dataset(reader):
+            rows += len(block.id)
+            if number % 2:
+                break
+    assert rows == (ROWS // SHARDS if number % 2 else ROWS)
 
 
 def _use_loader(url, number, mapped):
