@@ -17,6 +17,7 @@ from petastorm_bridge._differences import DIFFERENCES
 from petastorm_bridge._options import OPTIONS
 from petastorm_bridge._types import TYPES
 from petastorm_bridge.mds.encode import encode_column
+from petastorm_codemods._docs import rules_page
 
 GUIDE = Path(__file__).resolve().parent.parent / "migration_guide"
 
@@ -119,6 +120,7 @@ def _cell(text: str) -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "differences.md": differences_page,
     "options.md": options_page,
+    "rules.md": lambda: rules_page(_NOTE.format(source="codemods/petastorm_codemods/rules")),
     "types.md": types_page,
 }
 

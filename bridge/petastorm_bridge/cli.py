@@ -11,6 +11,8 @@ from typing import Annotated
 
 import typer
 
+from petastorm_codemods._cli import codemod
+
 from . import __version__
 
 __all__ = ["app", "main"]
@@ -71,6 +73,9 @@ def versions() -> None:
         except metadata.PackageNotFoundError:
             found = "not installed"
         typer.echo(f"{name:<20} {found}")
+
+
+app.command()(codemod)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,188 @@
+"""What rules ask about a source: nodes by type, their positions, and what names mean."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import libcst as cst
+from libcst.metadata import (
+    ByteSpanPositionProvider,
+    CodeSpan,
+    MetadataWrapper,
+    QualifiedName,
+    QualifiedNameSource,
+    Scope,
+    ScopeProvider,
+)
+
+from ._model import Destination, Edit, Finding, Safety
+from ._sources import Source
+
+Node = TypeVar("Node", bound=cst.CSTNode)
+
+
+class Analysis:
+    """One source under analysis.
+
+    Attributes:
+        source: The source.
+        module: Its parsed text.
+        destination: Where call sites are taken.
+    """
+
+    def __init__(self, source: Source, destination: Destination) -> None:
+        self.source = source
+        self.module = source.module
+        self.destination = destination
+        self._wrapper = MetadataWrapper(source.module, unsafe_skip_copy=True)
+        self._index = _Index(source.module)
+
+    def nodes(self, kind: type[Node]) -> Sequence[Node]:
+        """Return all nodes of exactly this type, in the order of the text."""
+        return self._index.by_type[kind]  # type: ignore[return-value]
+
+    def parent(self, node: cst.CSTNode) -> cst.CSTNode:
+        """Return the node above; the module's is the module itself."""
+        return self._index.parents.get(node, self.module)
+
+    def enclosing(self, node: cst.CSTNode, *kinds: type[Node]) -> Node | None:
+        """Return the nearest node of some types at or above a node."""
+        current: cst.CSTNode = node
+        while not isinstance(current, kinds):
+            if current is self.module:
+                return None
+            current = self.parent(current)
+        return current
+
+    def span(self, node: cst.CSTNode) -> tuple[int, int]:
+        """Return start and end of a node in characters of the text, without outer whitespace."""
+        span = self._positions[node]
+        start, end = span.start, span.start + span.length
+        return (
+            (start, end)
+            if self._characters is None
+            else (
+                self._characters[start],
+                self._characters[end],
+            )
+        )
+
+    def start(self, node: cst.CSTNode) -> int:
+        """Return where a node starts."""
+        return self.span(node)[0]
+
+    def replace(self, node: cst.CSTNode, text: str) -> Edit:
+        """Return the edit that puts text in the place of a node."""
+        return Edit(*self.span(node), text)
+
+    def code(self, node: cst.CSTNode) -> str:
+        """Return the original text of a node."""
+        start, end = self.span(node)
+        return self.source.text[start:end]
+
+    def line_start(self, offset: int) -> int:
+        """Return where the line of a character starts."""
+        text = self.source.text
+        return max(text.rfind("\n", 0, offset), text.rfind("\r", 0, offset)) + 1
+
+    def indent(self, offset: int) -> str:
+        """Return the whitespace that the line of a character begins with."""
+        start = self.line_start(offset)
+        line = self.source.text[start:offset]
+        return line[: len(line) - len(line.lstrip())]
+
+    def meanings(self, node: cst.CSTNode) -> frozenset[QualifiedName]:
+        """Return everything that a name or attribute which is read may mean."""
+        scope = self._scopes.get(node)
+        return frozenset(scope.get_qualified_names_for(node)) if scope else frozenset()
+
+    def imported(self, node: cst.CSTNode) -> str | None:
+        """Return the dotted path that a name or attribute is imported from.
+
+        None if it is not imported, and if it may also mean something else.
+        """
+        names = self.meanings(node)
+        if len(names) != 1:
+            return None
+        (name,) = names
+        return name.name if name.source is QualifiedNameSource.IMPORT else None
+
+    def dotted(self, node: cst.CSTNode) -> tuple[str, cst.CSTNode] | None:
+        """Return the path of a name with the attributes taken from it, and the whole expression.
+
+        ``sp.SparkDatasetConverter.PARENT`` is asked for by its first name; None as for `imported`.
+        """
+        path = self.imported(node)
+        if path is None:
+            return None
+        while True:
+            above = self.parent(node)
+            if not isinstance(above, cst.Attribute) or above.value is not node:
+                return path, node
+            path, node = f"{path}.{above.attr.value}", above
+
+    def reads(self, name: str) -> Iterator[cst.Name]:
+        """Yield the places where a plain name is read."""
+        for node in self.nodes(cst.Name):
+            if node.value == name and node in self._scopes:
+                yield node
+
+    @functools.cached_property
+    def _positions(self) -> Mapping[cst.CSTNode, CodeSpan]:
+        return self._wrapper.resolve(ByteSpanPositionProvider)
+
+    @functools.cached_property
+    def _scopes(self) -> Mapping[cst.CSTNode, Scope | None]:
+        return self._wrapper.resolve(ScopeProvider)
+
+    @functools.cached_property
+    def _characters(self) -> Sequence[int] | None:
+        """The character that each byte of the parsed text belongs to; None if they are the same."""
+        text = self.source.masked
+        if text.isascii():
+            return None
+        sizes = (len(character.encode()) for character in text)
+        at = list(itertools.chain.from_iterable([index] * size for index, size in enumerate(sizes)))
+        return [*at, len(text)]
+
+
+class _Index:
+    """Nodes by type and parents, by walking fields: far quicker than LibCST's visitors."""
+
+    def __init__(self, module: cst.Module) -> None:
+        self.by_type: dict[type[cst.CSTNode], list[cst.CSTNode]] = defaultdict(list)
+        self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
+        stack: list[cst.CSTNode] = [module]
+        while stack:
+            node = stack.pop()
+            self.by_type[type(node)].append(node)
+            children = list(_children(node))
+            for child in children:
+                self.parents[child] = node
+            stack.extend(reversed(children))
+
+
+@functools.cache
+def _fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
+    return tuple(each.name for each in dataclasses.fields(kind))
+
+
+def _children(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    for name in _fields(type(node)):
+        value = getattr(node, name)
+        if isinstance(value, cst.CSTNode):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            for each in value:
+                if isinstance(each, cst.CSTNode):
+                    yield each
+
+
+def manual(code: str, offset: int, message: str) -> Finding:
+    """Return a finding that a human has to deal with."""
+    return Finding(code, offset, message, Safety.MANUAL)

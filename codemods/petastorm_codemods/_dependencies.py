@@ -1,0 +1,103 @@
+"""Requirements on Petastorm in files that list dependencies, and in ``pip`` lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ._model import Destination, Edit
+
+CODE = "PM010"
+
+# A requirement as in PEP 508, or conda's `petastorm=0.11`; not part of a longer name, path or URL.
+_REQUIREMENT = re.compile(
+    r"(?<![\w./@#-])petastorm(?P<extras>\s*\[[^\]\n]*\])?"
+    r"(?P<versions>\s*\(?(?:===|==|~=|!=|<=|>=|=|<|>)\s*[\w.*+!]+"
+    r"(?:\s*,\s*(?:==|~=|!=|<=|>=|<|>)\s*[\w.*+!]+)*\)?)?(?![\w.\[-])(?!\s*/)"
+)
+_INSTALL = re.compile(r"\b(?:pip[\d.]*|uv|conda|mamba|poetry|pdm)\b.*\b(?:install|add)\b")
+# petastorm's extras: https://github.com/uber/petastorm/blob/v0.13.1/setup.py
+_EXTRAS = {"tf": "tensorflow", "tf_gpu": "tensorflow", "torch": "streaming"}
+_BASE = "petastorm-bridge"
+
+
+def install_edits(text: str, start: int, end: int, destination: Destination) -> Iterator[Edit]:
+    """Yield the edits of the lines between two positions that install Petastorm."""
+    for line, at in _logical_lines(text, start, end):
+        yield from _command_edits(line, at, destination)
+
+
+def file_edits(name: str, text: str, destination: Destination) -> Iterator[Edit]:
+    """Yield the edits of a file that lists dependencies, which its base name tells the format of."""
+    lowered = name.lower()
+    for line, at in _logical_lines(text, 0, len(text)):
+        body = line.split("#")[0] if not lowered.endswith(".py") else line
+        if "dockerfile" in lowered:
+            yield from _command_edits(body, at, destination)
+        elif lowered.endswith((".toml", ".py", ".cfg")):
+            yield from _quoted(lowered, body, at, destination)
+        else:
+            yield from _edits(body, at, destination)
+
+
+def has_requirement(name: str, text: str) -> bool:
+    """Say whether a file requires Petastorm itself."""
+    return any(True for _ in file_edits(name, text, Destination.BRIDGE))
+
+
+_STRING = re.compile(r"(?P<quote>['\"])(?P<body>petastorm(?:(?!(?P=quote)).)*)(?P=quote)")
+# What stands before a string that is a value of its own and no requirement.
+_VALUE = re.compile(r"\s*[\w.\"-]+\s*=\s*\Z|.*\bname\s*=\s*\Z")
+_TOML_KEY = re.compile(r"(?P<key>petastorm)\s*=\s*(?P<value>['\"][^'\"]*['\"])")
+
+
+def _quoted(name: str, line: str, at: int, destination: Destination) -> Iterator[Edit]:
+    """Requirements stand in quotes in TOML and Python, and on lines of their own in setup.cfg."""
+    if name.endswith(".cfg"):
+        stripped = line.lstrip()
+        if stripped.startswith("petastorm") and line != stripped:
+            yield from _edits(line, at, destination)
+        return
+    for match in _STRING.finditer(line):
+        whole = _REQUIREMENT.match(match["body"])
+        # A marker may follow; anything else is not a requirement.
+        rest = match["body"][whole.end() :].lstrip() if whole else "-"
+        if _VALUE.match(line[: match.start()]):
+            continue
+        if whole and (not rest or rest.startswith(";")):
+            begin = at + match.start("body")
+            yield Edit(begin, begin + whole.end(), _replacement(whole, destination))
+    if name.endswith(".toml"):
+        key = _TOML_KEY.match(line.lstrip())
+        if key:  # Poetry: petastorm = "^0.12"
+            begin = at + len(line) - len(line.lstrip())
+            yield Edit(begin, begin + key.end(), f'{_BASE} = "*"')
+
+
+def _command_edits(line: str, at: int, destination: Destination) -> Iterator[Edit]:
+    """Yield the edits of the arguments of commands that install packages."""
+    for command in re.finditer(r"(?:[^&|;'\"]|'[^']*'|\"[^\"]*\"|['\"])+", line):
+        install = _INSTALL.search(command.group())
+        if install:
+            rest = command.start() + install.end()
+            yield from _edits(line[rest : command.end()], at + rest, destination)
+
+
+def _edits(line: str, at: int, destination: Destination) -> Iterator[Edit]:
+    for match in _REQUIREMENT.finditer(line):
+        text = _replacement(match, destination)
+        yield Edit(at + match.start(), at + match.end(), text)
+
+
+def _replacement(match: re.Match[str], destination: Destination) -> str:
+    asked = re.findall(r"[\w-]+", match["extras"] or "")
+    extras = {_EXTRAS[extra] for extra in asked if extra in _EXTRAS}
+    if destination is Destination.STREAMING:
+        extras.add("streaming")
+    return f"{_BASE}[{','.join(sorted(extras))}]" if extras else _BASE
+
+
+def _logical_lines(text: str, start: int, end: int) -> Iterator[tuple[str, int]]:
+    """Yield lines with the lines that a backslash continues them with, and where they start."""
+    for match in re.finditer(r"(?:[^\\\r\n]|\\(?:\r\n|[\s\S]))+", text[start:end]):
+        yield match.group(), start + match.start()

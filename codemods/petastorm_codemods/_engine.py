@@ -1,0 +1,204 @@
+"""One file: read, let the rules look at it, decide, rewrite, verify."""
+
+from __future__ import annotations
+
+import bisect
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+
+from ._analysis import Analysis
+from ._edits import overlaps
+from ._model import (
+    Destination,
+    Edit,
+    Failed,
+    Finding,
+    NeedsHuman,
+    Outcome,
+    Safety,
+    Site,
+    State,
+    Success,
+    Unchanged,
+)
+from ._registry import Rule, all_rules, selected
+from ._sources import Source, read_source
+from ._verify import parses, undefined_names
+
+MARK = "petastorm-bridge:"
+_IGNORE = re.compile(
+    r"#\s*(?:petastorm-bridge:\s*ignore(?:\[(?P<own>[\w, ]*)\])?|noqa:\s*(?P<noqa>PM\d[\w, ]*))",
+    re.IGNORECASE,
+)
+# Findings of the engine itself.
+UNPARSABLE = "PM000"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run is asked to do.
+
+    Attributes:
+        destination: Where call sites are taken.
+        select: Codes or prefixes of codes; empty for all.
+        ignore: Codes or prefixes of codes.
+        unsafe: Whether behaviour-changing rewrites are made.
+    """
+
+    destination: Destination = Destination.STREAMING
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    unsafe: bool = False
+
+
+@dataclass(frozen=True)
+class _Plan:
+    edits: tuple[Edit, ...]
+    sites: tuple[Site, ...]
+
+
+def process(path: str, data: bytes, settings: Settings) -> Outcome:
+    """Return what becomes of a file with Python in it; nothing is written, nothing raised."""
+    try:
+        source = read_source(path, data)
+        plan = _plan(source, settings)
+        if not plan.edits:
+            if any(site.state is not State.REWRITTEN for site in plan.sites):
+                return NeedsHuman(path, data, data, plan.sites)
+            return Unchanged(path)
+        after = source.render(plan.edits)
+        problem = _problem(source, after, settings)
+    except Exception as error:  # noqa: BLE001 – one bad file never stops a run
+        return Failed(path, str(error) or type(error).__name__)
+    if problem:
+        return Failed(path, f"left alone, because the rewrite {problem}", plan.sites)
+    if all(site.state is State.REWRITTEN for site in plan.sites):
+        return Success(path, data, after, plan.sites)
+    return NeedsHuman(path, data, after, plan.sites)
+
+
+def _problem(source: Source, after: bytes, settings: Settings) -> str:
+    """Return what is wrong with a rewrite; empty if nothing is."""
+    try:
+        result = read_source(source.path, after)
+    except ValueError as error:
+        return f"does not parse: {error}"
+    if any(cell.problem for cell in result.cells) > any(cell.problem for cell in source.cells):
+        return "has a cell that does not parse"
+    if parses(source.masked) and not parses(result.masked):
+        return "is not accepted by this Python"
+    before_names, after_names = undefined_names(source.masked), undefined_names(result.masked)
+    if before_names is not None and after_names is not None and after_names - before_names:
+        names = ", ".join(sorted(after_names - before_names))
+        return f"uses names that nothing defines: {names}"
+    again = _plan(result, settings)
+    if again.edits:
+        return "would be rewritten again by a second run"
+    return ""
+
+
+def _plan(source: Source, settings: Settings) -> _Plan:
+    """Decide what to do about everything that the rules find."""
+    analysis = Analysis(source, settings.destination)
+    findings = [
+        finding
+        for rule in selected(settings.destination, settings.select, settings.ignore)
+        for finding in rule.check(analysis)
+        if not _is_ignored(source.text, finding)
+    ]
+    edits: list[Edit] = []
+    sites: list[Site] = list(_unparsable(source))
+    left: list[Finding] = []
+    for finding in sorted(findings, key=lambda each: (each.offset, each.code)):
+        state = _state(finding, edits, unsafe=settings.unsafe)
+        if state is State.REWRITTEN:
+            edits += finding.edits
+        elif finding.marker:
+            left.append(finding)
+        cell, line, column = source.locate(finding.offset)
+        sites.append(Site(finding.code, line, column, cell, finding.message, finding.safety, state))
+    edits += _markers(analysis, left)
+    return _Plan(tuple(edits), tuple(sites))
+
+
+def _state(finding: Finding, edits: Sequence[Edit], *, unsafe: bool) -> State:
+    if finding.safety is Safety.MANUAL or not finding.edits:
+        return State.MANUAL
+    if finding.safety is Safety.BEHAVIOUR and not unsafe:
+        return State.NEEDS_UNSAFE
+    return State.MANUAL if overlaps([*edits, *finding.edits]) else State.REWRITTEN
+
+
+def _unparsable(source: Source) -> Iterator[Site]:
+    for cell in source.cells:
+        if cell.problem and "petastorm" in cell.text.lower():
+            number, line, column = source.locate(cell.start)
+            message = f"cell left alone, it does not parse: {cell.problem}"
+            yield Site(UNPARSABLE, line, column, number, message, Safety.MANUAL, State.MANUAL)
+
+
+def _is_ignored(text: str, finding: Finding) -> bool:
+    start = text.rfind("\n", 0, finding.offset) + 1
+    end = text.find("\n", finding.offset)
+    match = _IGNORE.search(text[start : len(text) if end < 0 else end])
+    if match is None:
+        return False
+    codes = match["own"] or match["noqa"]
+    return codes is None or finding.code in re.findall(r"PM\d+", codes.upper())
+
+
+def _markers(analysis: Analysis, findings: Iterable[Finding]) -> Iterator[Edit]:
+    """Yield a comment above the statement of each finding, unless it is there already."""
+    links = {rule.code: rule.link for rule in all_rules()}
+    starts = sorted(_statement_starts(analysis))
+    written: set[tuple[int, str]] = set()
+    for finding in findings:
+        at = bisect.bisect_right(starts, finding.offset) - 1
+        if at < 0:
+            continue
+        place = analysis.line_start(starts[at])
+        if (place, finding.code) in written or _is_marked(analysis, place, finding.code):
+            continue
+        written.add((place, finding.code))
+        comment = f"# {MARK} {finding.code} {finding.message} ({links[finding.code]})"
+        indent = analysis.indent(starts[at])
+        yield Edit(place, place, f"{indent}{comment}{analysis.source.newline}")
+
+
+def _statement_starts(analysis: Analysis) -> Iterator[int]:
+    """Yield where statements start that have a line of their own."""
+    for kind in (
+        cst.SimpleStatementLine,
+        cst.With,
+        cst.For,
+        cst.While,
+        cst.If,
+        cst.Try,
+        cst.FunctionDef,
+        cst.ClassDef,
+    ):
+        for node in analysis.nodes(kind):
+            decorators = getattr(node, "decorators", ())
+            start = analysis.start(decorators[0] if decorators else node)
+            if not analysis.source.text[analysis.line_start(start) : start].strip():
+                yield start
+
+
+def _is_marked(analysis: Analysis, place: int, code: str) -> bool:
+    lines = analysis.source.text[:place].splitlines()
+    while lines and lines[-1].lstrip().startswith("#"):
+        if f"{MARK} {code} " in lines.pop():
+            return True
+    return False
+
+
+def rules_for(settings: Settings) -> tuple[Rule, ...]:
+    """Return the rules of a run.
+
+    Raises:
+        ValueError: A selection matches no rule.
+    """
+    return tuple(selected(settings.destination, settings.select, settings.ignore))

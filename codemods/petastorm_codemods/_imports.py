@@ -1,0 +1,93 @@
+"""The imports of a source that concern Petastorm."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+from libcst.helpers import get_full_name_for_node
+
+from ._analysis import Analysis
+from ._offered import is_petastorm
+
+ImportStatement = cst.Import | cst.ImportFrom
+
+
+@dataclass(frozen=True)
+class Imported:
+    """One name of one import statement.
+
+    Attributes:
+        path: Dotted path of what is imported, for instance ``petastorm.spark``.
+        local: The name it is bound to, for instance ``petastorm`` for ``import petastorm.spark``.
+        alias: The node; None for ``import *``.
+        statement: The statement.
+    """
+
+    path: str
+    local: str
+    alias: cst.ImportAlias | None
+    statement: ImportStatement
+
+
+def imports(analysis: Analysis) -> Iterator[Imported]:
+    """Yield everything that the source imports absolutely, in no particular order."""
+    for plain in analysis.nodes(cst.Import):
+        for alias in plain.names:
+            path = alias.evaluated_name
+            yield Imported(path, alias.evaluated_alias or path.split(".")[0], alias, plain)
+    for statement in analysis.nodes(cst.ImportFrom):
+        module = get_full_name_for_node(statement.module) if statement.module else None
+        if module is None or statement.relative:
+            continue
+        if isinstance(statement.names, cst.ImportStar):
+            yield Imported(f"{module}.*", "*", None, statement)
+            continue
+        for alias in statement.names:
+            name = alias.evaluated_name
+            yield Imported(f"{module}.{name}", alias.evaluated_alias or name, alias, statement)
+
+
+def petastorm_imports(analysis: Analysis) -> list[Imported]:
+    """Return what is imported from Petastorm and has no alternative beside it."""
+    everything = list(imports(analysis))
+    return [
+        each
+        for each in everything
+        if is_petastorm(each.path) and not _has_alternative(analysis, each, everything)
+    ]
+
+
+def _has_alternative(analysis: Analysis, each: Imported, everything: list[Imported]) -> bool:
+    """Say whether a ``try`` or ``if`` binds the same name to something else than Petastorm.
+
+    Whoever wrote that has already decided what to use where Petastorm is missing.
+    """
+    guard = analysis.enclosing(each.statement, cst.Try, cst.If, cst.FunctionDef)
+    if guard is None or isinstance(guard, cst.FunctionDef):
+        return False
+    first, last = analysis.span(guard)
+    locals_of_statement = {other.local for other in everything if other.statement is each.statement}
+    return any(
+        other.local in locals_of_statement
+        and not is_petastorm(other.path)
+        and first <= analysis.start(other.statement) < last
+        for other in everything
+    )
+
+
+def root_name(node: cst.BaseExpression | cst.CSTNode) -> cst.Name | None:
+    """Return the first name of a dotted expression."""
+    while isinstance(node, cst.Attribute):
+        node = node.value
+    return node if isinstance(node, cst.Name) else None
+
+
+_IMPORT = re.compile(rb"^[ \t\"]*(?:from|import)[ \t]+petastorm\b", re.MULTILINE)
+
+
+def imports_petastorm(data: bytes) -> bool:
+    """Say by the look of its lines whether a file imports Petastorm; they may be in an ``.ipynb``."""
+    return _IMPORT.search(data) is not None

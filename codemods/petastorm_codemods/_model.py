@@ -1,0 +1,135 @@
+"""The vocabulary of a run: destinations, safeties, edits, findings and outcomes of files."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+
+class Destination(enum.Enum):
+    """Where call sites are taken."""
+
+    BRIDGE = "bridge"
+    STREAMING = "streaming"
+
+
+class Safety(enum.Enum):
+    """What a rewrite may change, and so who decides about it."""
+
+    SAFE = "safe"
+    BEHAVIOUR = "behaviour-changing"
+    MANUAL = "manual"
+
+
+class State(enum.Enum):
+    """What became of one finding."""
+
+    REWRITTEN = "rewritten"
+    NEEDS_UNSAFE = "needs --unsafe"
+    MANUAL = "needs a human"
+
+
+@dataclass(frozen=True, order=True)
+class Edit:
+    """Replaces ``text[start:end]``, in characters of a source's text, by ``text``."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a rule has to say about one place, before the engine decides what to do with it.
+
+    Attributes:
+        code: Code of the rule.
+        offset: Where, in characters of the source's text.
+        message: What was found and what to do; plain ASCII, because it may become a comment in a
+            file of any encoding.
+        safety: Whether ``edits`` may be applied without being asked for.
+        edits: The rewrite; empty for a manual finding.
+        marker: Whether a comment is left in the code when nothing is rewritten.
+    """
+
+    code: str
+    offset: int
+    message: str
+    safety: Safety
+    edits: tuple[Edit, ...] = ()
+    marker: bool = True
+
+
+@dataclass(frozen=True)
+class Site:
+    """One finding as it is reported.
+
+    Attributes:
+        code: Code of the rule.
+        line: Line in the file, or in the cell of an ``.ipynb``, from 1.
+        column: Column in characters, from 1.
+        cell: Number of the cell in an ``.ipynb``, from 1; None elsewhere.
+        message: What was found, and what to do where nothing was rewritten.
+        safety: The safety of the rewrite.
+        state: What became of it.
+    """
+
+    code: str
+    line: int
+    column: int
+    cell: int | None
+    message: str
+    safety: Safety
+    state: State
+
+    @property
+    def confidence(self) -> str:
+        """How sure the tool is of the result: high, medium or none."""
+        if self.state is not State.REWRITTEN:
+            return "none"
+        return "high" if self.safety is Safety.SAFE else "medium"
+
+
+@dataclass(frozen=True)
+class Unchanged:
+    """Nothing to do in this file."""
+
+    path: str
+    sites: tuple[Site, ...] = ()
+
+
+@dataclass(frozen=True)
+class Success:
+    """Every finding of this file is rewritten in ``after``."""
+
+    path: str
+    before: bytes = field(repr=False)
+    after: bytes = field(repr=False)
+    sites: tuple[Site, ...] = ()
+
+
+@dataclass(frozen=True)
+class NeedsHuman:
+    """Something is left to do by hand; ``after`` may hold rewrites and markers."""
+
+    path: str
+    before: bytes = field(repr=False)
+    after: bytes = field(repr=False)
+    sites: tuple[Site, ...] = ()
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The file is left as it was: it could not be read, parsed, or its rewrite verified."""
+
+    path: str
+    reason: str
+    sites: tuple[Site, ...] = ()
+
+
+Outcome = Unchanged | Success | NeedsHuman | Failed
+
+
+def pending(outcome: Outcome) -> bool:
+    """Say whether writing this outcome would change the file."""
+    return isinstance(outcome, Success | NeedsHuman) and outcome.before != outcome.after

@@ -1,0 +1,107 @@
+"""The one table of Petastorm names that the bridge offers; a test compares it with the bridge."""
+
+from __future__ import annotations
+
+# Modules under their names within the package; the empty name is the package itself.
+OFFERED: dict[str, frozenset[str]] = {
+    "": frozenset({"NoDataAvailableError", "TransformSpec", "make_batch_reader"}),
+    "errors": frozenset({"NoDataAvailableError"}),
+    "fs_utils": frozenset(
+        {
+            "FilesystemResolver",
+            "get_dataset_path",
+            "get_filesystem_and_path_or_paths",
+            "normalize_dir_url",
+        }
+    ),
+    "predicates": frozenset(
+        {
+            "PredicateBase",
+            "in_intersection",
+            "in_lambda",
+            "in_negate",
+            "in_pseudorandom_split",
+            "in_reduce",
+            "in_set",
+        }
+    ),
+    "pytorch": frozenset(
+        {
+            "BatchedDataLoader",
+            "DataLoader",
+            "InMemBatchedDataLoader",
+            "LoaderBase",
+            "decimal_friendly_collate",
+        }
+    ),
+    "reader": frozenset({"Reader", "make_batch_reader"}),
+    "spark": frozenset({"SparkDatasetConverter", "make_spark_converter"}),
+    "spark.spark_dataset_converter": frozenset(
+        {
+            "DEFAULT_ROW_GROUP_SIZE_BYTES",
+            "SparkDatasetConverter",
+            "TFDatasetContextManager",
+            "TorchDatasetContextManager",
+            "make_spark_converter",
+            "register_delete_dir_handler",
+        }
+    ),
+    "tf_utils": frozenset({"make_petastorm_dataset"}),
+    "transform": frozenset({"TransformSpec", "edit_field", "transform_schema"}),
+    "unischema": frozenset({"Unischema", "UnischemaField"}),
+}
+
+OLD = "petastorm"
+NEW = "petastorm_bridge"
+
+# What to do instead, for names that people will ask about.
+_INSTEAD = {
+    "make_reader": "it reads Petastorm's own codecs; convert the dataset to plain columns first",
+    "materialize_dataset": "write the DataFrame with make_spark_converter instead",
+    "dict_to_spark_row": "write plain columns instead of Petastorm's codecs",
+    "codecs": "Petastorm's codecs have no counterpart in MDS; store bytes and decode in a transform",
+    "tf_tensors": "use make_petastorm_dataset",
+    "ngram": "n-grams have no counterpart",
+}
+
+
+def is_module(path: str) -> bool:
+    """Say whether a dotted Petastorm path is a module that the bridge has."""
+    return _inner(path) in OFFERED
+
+
+def is_offered(path: str) -> bool:
+    """Say whether a dotted Petastorm path is a module or name of the bridge, or something in one.
+
+    ``petastorm.spark.SparkDatasetConverter.PARENT_CACHE_DIR_URL_CONF`` is in one.
+    """
+    parts = _inner(path).split(".")
+    if parts == [""]:
+        return True
+    for size in range(len(parts), -1, -1):
+        module = ".".join(parts[:size])
+        if module in OFFERED:
+            return size == len(parts) or parts[size] in OFFERED[module]
+    return False
+
+
+def renamed(path: str) -> str:
+    """Return the bridge's path for a dotted Petastorm path."""
+    return NEW + path[len(OLD) :]
+
+
+def is_petastorm(path: str) -> bool:
+    """Say whether a dotted path is Petastorm or within it."""
+    return path == OLD or path.startswith(f"{OLD}.")
+
+
+def advice(path: str) -> str:
+    """Return what to do about a path that the bridge does not offer."""
+    for part in reversed(path.split(".")):
+        if part in _INSTEAD:
+            return f"{NEW} has no {path[len(OLD) + 1 :]}: {_INSTEAD[part]}"
+    return f"{NEW} has no {path[len(OLD) + 1 :] or 'counterpart of it'}"
+
+
+def _inner(path: str) -> str:
+    return path[len(OLD) + 1 :]

@@ -1,0 +1,140 @@
+"""A run over many files, in parallel processes."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ._decode import decode_python, decode_utf8
+from ._dependencies import CODE, file_edits
+from ._edits import apply_edits
+from ._engine import Settings, process, rules_for
+from ._files import concerns, find_files, is_dependency_file
+from ._imports import imports_petastorm
+from ._model import Failed, NeedsHuman, Outcome, Safety, Site, State, Success, Unchanged
+
+# Fewer files are done before a second process has imported LibCST.
+_WORTH_A_PROCESS = 12
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outcome of a run.
+
+    Attributes:
+        outcomes: One for each file that was looked into, sorted by path.
+        scanned: Number of files that were found.
+    """
+
+    outcomes: tuple[Outcome, ...]
+    scanned: int
+
+
+def run(
+    paths: Iterable[str],
+    settings: Settings,
+    *,
+    exclude: Iterable[str] = (),
+    jobs: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> Result:
+    """Work out what becomes of the files under some paths; nothing is written.
+
+    Args:
+        paths: Files and directories.
+        settings: What to do.
+        exclude: Glob patterns of names or paths to pass over.
+        jobs: Number of processes; more than one needs an importable ``__main__``.
+        progress: Is called with the numbers of files done and to do.
+
+    Raises:
+        FileNotFoundError: A path does not exist.
+        ValueError: A selection matches no rule.
+    """
+    codes = {rule.code for rule in rules_for(settings)}
+    show = progress or (lambda *_: None)
+    scanned = 0
+    sources: list[tuple[str, bytes]] = []
+    dependencies: list[tuple[str, bytes]] = []
+    outcomes: list[Outcome] = []
+    for path in find_files(paths, exclude):
+        scanned += 1
+        try:
+            with open(path, "rb") as file:
+                data = file.read()
+        except OSError as error:
+            outcomes.append(Failed(path, str(error)))
+            continue
+        if not concerns(data, settings.destination):
+            continue
+        (dependencies if is_dependency_file(path) else sources).append((path, data))
+    total = len(sources) + len(dependencies)
+    for outcome in _map(sources, settings, jobs):
+        outcomes.append(outcome)
+        show(len(outcomes), total)
+    before = dict(sources)
+    stays = any(_still_needed(outcome, before) for outcome in outcomes)
+    for path, data in dependencies:
+        if CODE in codes:
+            outcomes.append(process_dependencies(path, data, settings, stays=stays))
+        show(len(outcomes), total)
+    return Result(tuple(sorted(outcomes, key=lambda outcome: outcome.path)), scanned)
+
+
+def _map(files: Sequence[tuple[str, bytes]], settings: Settings, jobs: int) -> Iterator[Outcome]:
+    if jobs < 2 or len(files) < _WORTH_A_PROCESS:
+        for path, data in files:
+            yield process(path, data, settings)
+        return
+    # Largest first, so that no process is left alone with a large file at the end.
+    ordered = sorted(files, key=lambda file: -len(file[1]))
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context) as pool:
+        waiting = {pool.submit(process, path, data, settings): path for path, data in ordered}
+        for future in concurrent.futures.as_completed(waiting):
+            try:
+                yield future.result()
+            except Exception as error:  # noqa: BLE001 – a process died; the others' work counts
+                yield Failed(waiting[future], f"{type(error).__name__}: {error}")
+
+
+def _still_needed(outcome: Outcome, sources: dict[str, bytes]) -> bool:
+    if isinstance(outcome, Success | NeedsHuman):
+        return imports_petastorm(outcome.after)
+    return imports_petastorm(sources.get(outcome.path, b""))
+
+
+def process_dependencies(
+    path: str, data: bytes, settings: Settings, *, stays: bool = False
+) -> Outcome:
+    """Return what becomes of a file that lists dependencies; ``setup.py`` is nothing else here.
+
+    Args:
+        path: Path of the file; its name tells the format.
+        data: Its bytes.
+        settings: What to do.
+        stays: Whether a file of the run still imports Petastorm, so that it is still required.
+    """
+    try:
+        decoded = decode_python(data) if path.endswith(".py") else decode_utf8(data)
+        text = decoded.text
+        edits = list(file_edits(os.path.basename(path), text, settings.destination))
+        if not edits:
+            return Unchanged(path)
+        state = State.MANUAL if stays else State.REWRITTEN
+        sites = []
+        for edit in edits:
+            before = text[: edit.start]
+            line, column = before.count("\n") + 1, edit.start - before.rfind("\n")
+            message = f"{text[edit.start : edit.end]} becomes {edit.text}"
+            if stays:
+                message += " once no file imports petastorm any more; until then require both"
+            sites.append(Site(CODE, line, column, None, message, Safety.SAFE, state))
+        if stays:
+            return NeedsHuman(path, data, data, tuple(sites))
+        return Success(path, data, decoded.encode(apply_edits(text, edits)), tuple(sites))
+    except (SyntaxError, UnicodeError) as error:
+        return Failed(path, f"{type(error).__name__}: {error}")

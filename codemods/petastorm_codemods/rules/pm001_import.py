@@ -1,0 +1,233 @@
+"""Imports of names that the bridge offers come from the bridge.
+
+Only the first part of the module's name changes: aliases, parentheses, comments and the order of
+names stay. After ``import petastorm.spark``, the attribute paths that begin with the module's name
+change with it. An import that stands in a ``try`` or ``if`` beside another source of the same name is
+left alone, because its author has already decided what to use without Petastorm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import libcst as cst
+
+from petastorm_codemods._analysis import Analysis
+from petastorm_codemods._imports import Imported, petastorm_imports, root_name
+from petastorm_codemods._model import Destination, Edit, Finding, Safety
+from petastorm_codemods._offered import NEW, OFFERED, OLD, advice, is_module, is_offered, renamed
+from petastorm_codemods._registry import rule
+
+_MISSING = "PM003"
+# Modules that `import petastorm_bridge` already loads.
+_LOADED = frozenset({"petastorm", "petastorm.errors", "petastorm.transform"})
+
+
+@rule(
+    "PM001",
+    "import",
+    "imports come from petastorm_bridge",
+    safety=Safety.SAFE,
+    destinations=[Destination.BRIDGE],
+    text=__doc__,
+    before="from petastorm.spark import SparkDatasetConverter, make_spark_converter",
+    after="from petastorm_bridge.spark import SparkDatasetConverter, make_spark_converter",
+)
+def check(analysis: Analysis) -> Iterator[Finding]:
+    """Yield one finding for each import statement."""
+    for finding in _findings(analysis):
+        if finding.code == "PM001":
+            yield finding
+
+
+@rule(
+    _MISSING,
+    "not-offered",
+    "the bridge does not offer this name",
+    safety=Safety.MANUAL,
+    destinations=[Destination.BRIDGE],
+    text="""The import of a name that the bridge does not have is left as it is and marked.
+
+    Readers and writers of Petastorm's own codecs (``make_reader``, ``materialize_dataset``,
+    ``petastorm.codecs``) have no counterpart; see the options page for what replaces an argument.""",
+    before="from petastorm import make_reader",
+)
+def check_missing(analysis: Analysis) -> Iterator[Finding]:
+    """Yield one finding for each import that stays."""
+    for finding in _findings(analysis):
+        if finding.code == _MISSING:
+            yield finding
+
+
+def _findings(analysis: Analysis) -> Iterator[Finding]:
+    found = petastorm_imports(analysis)
+    plain = [each for each in found if each.alias and not each.alias.asname and _is_plain(each)]
+    if plain:
+        yield from _plain_imports(analysis, plain)
+    for each in found:
+        if _is_plain(each) and each not in plain:
+            yield _module_alias(analysis, each)
+    statements = {id(each.statement): each.statement for each in found if not _is_plain(each)}
+    for statement in statements.values():
+        if isinstance(statement, cst.ImportFrom):
+            names = [each for each in found if each.statement is statement]
+            yield from _from_import(analysis, statement, names)
+
+
+def _is_plain(each: Imported) -> bool:
+    return isinstance(each.statement, cst.Import)
+
+
+def _safe(analysis: Analysis, node: cst.CSTNode, what: str, edits: Sequence[Edit]) -> Finding:
+    message = f"{what} comes from {NEW}"
+    return Finding("PM001", analysis.start(node), message, Safety.SAFE, tuple(edits))
+
+
+def _missing(analysis: Analysis, node: cst.CSTNode, message: str) -> Finding:
+    return Finding(_MISSING, analysis.start(node), message, Safety.MANUAL)
+
+
+def _rename_root(analysis: Analysis, node: cst.CSTNode) -> Edit:
+    root = root_name(node)
+    assert root is not None
+    return analysis.replace(root, NEW)
+
+
+def _uses(analysis: Analysis, local: str) -> list[tuple[str, cst.CSTNode]]:
+    uses = (analysis.dotted(name) for name in analysis.reads(local))
+    return [use for use in uses if use is not None]
+
+
+# --- import petastorm.spark as name --------------------------------------------------------------
+
+
+def _module_alias(analysis: Analysis, each: Imported) -> Finding:
+    assert each.alias is not None
+    problem = _module_problem(analysis, each)
+    if problem:
+        return _missing(analysis, each.statement, problem)
+    return _safe(analysis, each.statement, each.path, [_rename_root(analysis, each.alias.name)])
+
+
+def _module_problem(analysis: Analysis, each: Imported) -> str:
+    if not is_module(each.path):
+        return advice(each.path)
+    missing = sorted({path for path, _ in _uses(analysis, each.local) if not is_offered(path)})
+    return "; ".join(map(advice, missing))
+
+
+# --- import petastorm.spark ----------------------------------------------------------------------
+
+
+def _plain_imports(analysis: Analysis, plain: Sequence[Imported]) -> Iterator[Finding]:
+    """All of them bind the name ``petastorm``, so they and its uses move together."""
+    moved = [each for each in plain if is_module(each.path)]
+    kept = [each for each in plain if not is_module(each.path)]
+    for each in kept:
+        yield _missing(analysis, each.statement, advice(each.path))
+    if not moved:
+        return
+    uses = [use for use in _uses(analysis, OLD) if is_offered(use[0])]
+    stuck = _stuck(analysis, kept)
+    if stuck is not None:
+        for each in moved:
+            yield _missing(analysis, each.statement, stuck)
+        return
+    edits = [_rename_root(analysis, node) for _, node in uses]
+    wanted = {_module_of(path) for path, _ in uses} - _LOADED
+    known = {parent for each in moved for parent in _parents(each.path)}
+    for number, each in enumerate(moved):
+        assert each.alias is not None
+        own = [_rename_root(analysis, each.alias.name)]
+        if each.path == OLD and wanted - known:
+            names = ", ".join(renamed(path) for path in sorted(wanted - known))
+            own = [analysis.replace(each.alias.name, names)]
+            known |= wanted
+        yield _safe(analysis, each.statement, each.path, own + (edits if number == 0 else []))
+
+
+def _stuck(analysis: Analysis, kept: Sequence[Imported]) -> str | None:
+    """Return why the name ``petastorm`` cannot become another everywhere; None if it can."""
+    for name in analysis.reads(OLD):
+        use = analysis.dotted(name)
+        meanings = {meaning.name for meaning in analysis.meanings(name)}
+        if use is None:
+            if any(OLD in meaning.split(".") for meaning in meanings):
+                return "the name petastorm also means something else in this file"
+        elif not is_offered(use[0]) and not any(
+            use[0].startswith(each.path) for each in kept if each.path != OLD
+        ):
+            return advice(use[0])
+    return None
+
+
+def _module_of(path: str) -> str:
+    while not is_module(path):
+        path = path.rpartition(".")[0]
+    return path
+
+
+def _parents(path: str) -> Iterator[str]:
+    while path:
+        yield path
+        path = path.rpartition(".")[0]
+
+
+# --- from petastorm.spark import … ---------------------------------------------------------------
+
+
+def _from_import(
+    analysis: Analysis, statement: cst.ImportFrom, names: Sequence[Imported]
+) -> Iterator[Finding]:
+    assert statement.module is not None
+    problems = {id(each): _name_problem(analysis, each) for each in names}
+    moved = [each for each in names if not problems[id(each)]]
+    kept = [each for each in names if problems[id(each)]]
+    if kept:
+        message = "; ".join(dict.fromkeys(problems[id(each)] for each in kept))
+        yield _missing(analysis, statement, message)
+    if not moved:
+        return
+    what = ", ".join(each.path for each in moved)
+    edits = [_rename_root(analysis, statement.module)]
+    if kept:
+        edits = [_split(analysis, statement, moved, kept)]
+    yield _safe(analysis, statement, what, edits)
+
+
+def _name_problem(analysis: Analysis, each: Imported) -> str:
+    if each.alias is None:
+        return "import the names one by one instead of *, so that they can be moved"
+    if is_module(each.path):
+        return _module_problem(analysis, each)
+    module, _, name = each.path.rpartition(".")
+    offered = OFFERED.get(module[len(OLD) + 1 :], frozenset()) if is_module(module) else frozenset()
+    return "" if name in offered else advice(each.path)
+
+
+def _split(
+    analysis: Analysis,
+    statement: cst.ImportFrom,
+    moved: Sequence[Imported],
+    kept: Sequence[Imported],
+) -> Edit:
+    """Two statements in the place of one; what stays comes first, below its marker."""
+    line = analysis.parent(statement)
+    alone = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
+    start = analysis.start(statement)
+    between = analysis.source.newline + analysis.indent(start) if alone else "; "
+    texts = [
+        analysis.module.code_for_node(_with_names(statement, [each.alias for each in part]))
+        for part in (kept, moved)
+    ]
+    texts[1] = texts[1].replace(OLD, NEW, 1)
+    return analysis.replace(statement, between.join(texts))
+
+
+def _with_names(
+    statement: cst.ImportFrom, aliases: Sequence[cst.ImportAlias | None]
+) -> cst.ImportFrom:
+    names = [alias for alias in aliases if alias is not None]
+    if statement.lpar is None:
+        names[-1] = names[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+    return statement.with_changes(names=names, semicolon=cst.MaybeSentinel.DEFAULT)

@@ -1,0 +1,65 @@
+"""Golden cases as files: ``cases/*.case`` hold an input and what it becomes, many to a file.
+
+A case begins with ``#### name`` and flags (``to=bridge``, ``path=cell.ipynb``, ``unsafe``, ``human`` for one
+that leaves something to do, ``failed``). The line ``####>`` separates input and output; without it
+the input must not change.
+"""
+
+import dataclasses
+import pathlib
+import re
+
+import pytest
+
+CASES = pathlib.Path(__file__).parent / "cases"
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    name: str
+    path: str
+    destination: str
+    flags: frozenset
+    before: str
+    after: str
+
+    def __str__(self):
+        return self.name
+
+
+def read_cases():
+    found = []
+    for file in sorted(CASES.glob("*.case")):
+        text = file.read_text(encoding="utf-8")
+        for part in re.split(r"^#### ", text, flags=re.MULTILINE)[1:]:
+            header, _, body = part.partition("\n")
+            name, *words = header.split()
+            options = dict(word.split("=") for word in words if "=" in word)
+            before, separator, after = body.partition("####>\n")
+            found.append(
+                Case(
+                    name=f"{file.stem}-{name}",
+                    path=options.get("path", "module.py"),
+                    destination=options.get("to", file.stem.partition("_")[0]),
+                    flags=frozenset(word for word in words if "=" not in word),
+                    before=before,
+                    after=after if separator else before,
+                )
+            )
+    names = [case.name for case in found]
+    assert len(set(names)) == len(names), "two cases have one name"
+    return found
+
+
+def pytest_generate_tests(metafunc):
+    if "case" in metafunc.fixturenames:
+        metafunc.parametrize("case", read_cases(), ids=str)
+    if "text_case" in metafunc.fixturenames:
+        # The newlines of a notebook's cells are not those of its file.
+        cases = [case for case in read_cases() if not case.path.endswith(".ipynb")]
+        metafunc.parametrize("text_case", cases, ids=str)
+
+
+@pytest.fixture
+def all_cases():
+    return read_cases()

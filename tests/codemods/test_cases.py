@@ -1,0 +1,48 @@
+"""Every golden case: its output, that a second run changes nothing, and other newline styles."""
+
+import collections
+
+from petastorm_codemods._engine import Settings, process
+from petastorm_codemods._files import is_dependency_file
+from petastorm_codemods._model import Destination, Failed, NeedsHuman, Success, Unchanged
+from petastorm_codemods._run import process_dependencies
+
+
+def run(case, text):
+    settings = Settings(Destination(case.destination), unsafe="unsafe" in case.flags)
+    work = process_dependencies if is_dependency_file(case.path) else process
+    return work(case.path, text.encode(), settings)
+
+
+def wanted(case):
+    if "failed" in case.flags:
+        return Failed
+    if "human" in case.flags:
+        return NeedsHuman
+    return Unchanged if case.before == case.after else Success
+
+
+def after(outcome, before):
+    return getattr(outcome, "after", before.encode()).decode()
+
+
+def test_case(case):
+    outcome = run(case, case.before)
+    assert after(outcome, case.before) == case.after, getattr(outcome, "reason", "")
+    assert type(outcome) is wanted(case), getattr(outcome, "reason", outcome.sites)
+
+
+def test_second_run_is_a_no_op(case):
+    outcome = run(case, case.after)
+    assert after(outcome, case.after) == case.after
+    assert type(outcome) in {Unchanged, NeedsHuman, wanted(case)}
+
+
+def test_windows_newlines(text_case):
+    before, expected = (text.replace("\n", "\r\n") for text in (text_case.before, text_case.after))
+    assert after(run(text_case, before), before) == expected
+
+
+def test_at_least_as_many_cases_do_not_change(all_cases):
+    counts = collections.Counter(case.before == case.after for case in all_cases)
+    assert counts[True] >= counts[False]

@@ -1,0 +1,190 @@
+"""The command: trees before and after, reports and exit codes."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from petastorm_bridge.cli import app
+
+OLD, NEW = "from petastorm import TransformSpec\n", "from petastorm_bridge import TransformSpec\n"
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: CliRunner().invoke(app, ["codemod", *arguments])
+
+
+@pytest.fixture
+def tree(tmp_path):
+    def make(**files):
+        for name, text in files.items():
+            path = tmp_path / name.replace("__", "/").replace("_dot_", ".")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return tmp_path
+
+    return make
+
+
+def test_plain_run_shows_the_diff_and_writes_nothing(call, tree):
+    root = tree(a_dot_py=OLD, b_dot_py="x = 1\n")
+    answer = call(".", "--to", "bridge")
+    assert answer.exit_code == 1
+    assert f"+{NEW}" in answer.stdout
+    assert "2 files looked at: 1 to rewrite, 0 need a human, 0 failed" in answer.stdout
+    assert (root / "a.py").read_text() == OLD
+
+
+def test_write_then_nothing_to_do(call, tree):
+    root = tree(a_dot_py=OLD, requirements_dot_txt="petastorm==0.12\n")
+    answer = call(".", "--to", "bridge", "--write")
+    assert (answer.exit_code, "wrote" in answer.stdout) == (0, True)
+    assert (root / "a.py").read_text() == NEW
+    assert (root / "requirements.txt").read_text() == "petastorm-bridge\n"
+    again = call(".", "--to", "bridge", "--check")
+    assert again.exit_code == 0
+    assert "0 to rewrite" in again.stdout
+
+
+def test_check_names_files_only(call, tree):
+    tree(a_dot_py=OLD)
+    answer = call(".", "--to", "bridge", "--check")
+    assert answer.exit_code == 1
+    assert "would change" in answer.stdout
+    assert NEW not in answer.stdout
+
+
+def test_diff_can_be_applied(call, tree):
+    root = tree(sub__a_dot_py=OLD + "x = 1", b_dot_py=OLD)
+    answer = call(".", "--to", "bridge", "--diff")
+    assert answer.exit_code == 1
+    command = ["git", "apply", "--unsafe-paths", "--directory", str(root), "-"]
+    subprocess.run(command, input=answer.stdout, text=True, check=True, cwd=root)
+    assert (root / "sub/a.py").read_text() == NEW + "x = 1"
+    assert (root / "b.py").read_text() == NEW
+
+
+def test_failures_and_leftovers_give_2_but_stop_nothing(call, tree):
+    root = tree(a_dot_py="petastorm = = 1\n", b_dot_py="import petastorm.codecs\n", c_dot_py=OLD)
+    answer = call(".", "--to", "bridge", "--write")
+    assert answer.exit_code == 2
+    assert "a.py: failed: line 1" in answer.stdout
+    assert "b.py:1:1: PM003 petastorm_bridge has no codecs" in answer.stdout
+    assert (root / "a.py").read_text() == "petastorm = = 1\n"
+    assert (root / "b.py").read_text().startswith("# petastorm-bridge: PM003 ")
+    assert (root / "c.py").read_text() == NEW
+    assert call("c.py", "--to", "bridge").exit_code == 0
+
+
+def test_requirements_stay_while_petastorm_is_imported(call, tree):
+    root = tree(a_dot_py="import petastorm.codecs\n", requirements_dot_txt="petastorm\n")
+    answer = call(".", "--to", "bridge", "--write")
+    assert answer.exit_code == 2
+    assert "require both" in answer.stdout
+    assert (root / "requirements.txt").read_text() == "petastorm\n"
+
+
+def test_select_and_ignore(call, tree):
+    tree(a_dot_py=OLD, requirements_dot_txt="petastorm\n")
+    assert "1 to rewrite" in call(".", "--to", "bridge", "--select", "PM001,PM002").stdout
+    assert "1 to rewrite" in call(".", "--to", "bridge", "--ignore", "PM01,PM003").stdout
+    answer = call(".", "--to", "bridge", "--select", "XX")
+    assert answer.exit_code == 2
+    assert "no rule has the code 'XX'" in answer.output
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="reads TOML with the standard library")
+def test_configuration(call, tree):
+    table = "[tool.petastorm-bridge.codemod]\n"
+    root = tree(a_dot_py=OLD, b_dot_py=OLD)
+    (root / "pyproject.toml").write_text(table + "to = 'bridge'\nexclude = ['b.py']\n")
+    assert "1 to rewrite" in call(".").stdout
+    (root / "pyproject.toml").write_text(table + "too = 1\n")
+    answer = call(".")
+    assert answer.exit_code == 2
+    assert "cannot use too = 1" in answer.output
+    (root / "pyproject.toml").write_text(table + "select = 'PM001'\n")
+    assert "select is a list of strings" in call(".").output
+
+
+def test_json(call, tree):
+    tree(a_dot_py=OLD + "from petastorm import make_reader\n", b_dot_py="petastorm (\n")
+    answer = call(".", "--to", "bridge", "--report", "json")
+    report = json.loads(answer.stdout)
+    assert report["counts"]["failed"] == 1
+    a, b = report["files"]
+    assert (a["status"], b["status"]) == ("needs a human", "failed")
+    assert [(site["code"], site["line"], site["state"]) for site in a["sites"]] == [
+        ("PM001", 1, "rewritten"),
+        ("PM003", 2, "needs a human"),
+    ]
+
+
+def test_sarif(call, tree):
+    tree(a_dot_py=OLD + "from petastorm import make_reader\n", b_dot_py="petastorm (\n")
+    answer = call(".", "--to", "bridge", "--report", "sarif")
+    (run,) = json.loads(answer.stdout)["runs"]
+    assert [result["level"] for result in run["results"]] == ["note", "warning", "error"]
+    known = {rule["id"] for rule in run["tool"]["driver"]["rules"]}
+    assert {result["ruleId"] for result in run["results"]} <= known
+    region = run["results"][1]["locations"][0]["physicalLocation"]["region"]
+    assert region == {"startLine": 2, "startColumn": 1}
+
+
+def test_markdown(call, tree):
+    tree(a_dot_py=OLD)
+    answer = call("a.py", "--to", "bridge", "--report", "markdown")
+    assert "| a.py | 1 | PM001 | rewritten | high |" in answer.stdout
+
+
+def test_cells_are_named(call, tree):
+    source = '{"cells":[{"cell_type":"code","source":"import petastorm.codecs"}]}'
+    tree(n_dot_ipynb=source)
+    assert "n.ipynb:cell 1:1:1: PM003" in call("n.ipynb", "--to", "bridge").stdout
+    report = json.loads(call("n.ipynb", "--to", "bridge", "--report", "sarif").stdout)
+    (result,) = report["runs"][0]["results"]
+    assert result["message"]["text"].startswith("cell 1, line 1: ")
+
+
+def test_a_path_that_does_not_exist(call):
+    answer = call("nowhere", "--to", "bridge")
+    assert answer.exit_code == 2
+    assert "no such file or directory: nowhere" in answer.output
+
+
+def test_a_file_that_cannot_be_written_fails_alone(call, tree, monkeypatch):
+    root = tree(a__a_dot_py=OLD, b_dot_py=OLD)
+    replace = os.replace
+
+    def refuse(source, target):
+        if target.endswith("a.py"):
+            raise PermissionError("read-only file system")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", refuse)
+    answer = call(".", "--to", "bridge", "--write")
+    assert answer.exit_code == 2
+    assert "cannot be written: read-only file system" in answer.stdout
+    assert (root / "a/a.py").read_text() == OLD
+    assert (root / "b.py").read_text() == NEW
+
+
+def test_processes_in_a_program_of_its_own(tree):
+    root = tree(**{f"m{number}_dot_py": OLD for number in range(20)}, bad_dot_py="petastorm (\n")
+    command = [sys.executable, "-m", "petastorm_bridge.cli", "codemod", ".", "--to", "bridge"]
+    done = subprocess.run(
+        [*command, "--write", "--jobs", "2"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 2, done.stderr
+    assert {path.read_text() for path in root.glob("m*.py")} == {NEW}
+    assert "20 rewritten, 0 need a human, 1 failed" in done.stdout

@@ -1,0 +1,123 @@
+"""Which files a run looks at."""
+
+import os
+
+import pytest
+
+from petastorm_codemods._files import concerns, find_files, is_dependency_file
+from petastorm_codemods._gitignore import for_directory
+from petastorm_codemods._model import Destination
+
+
+def make(root, *names, **texts):
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(texts.get(name, "x"))
+
+
+def found(root, *paths, exclude=()):
+    files = find_files([str(root / path) for path in paths or ("",)], exclude)
+    return [os.path.relpath(file, root) for file in files]
+
+
+def test_python_notebooks_and_dependency_files(tmp_path):
+    make(tmp_path, "a.py", "b.ipynb", "c.txt", "requirements.txt", "sub/setup.cfg", "sub/d.pyc")
+    assert found(tmp_path) == ["a.py", "b.ipynb", "requirements.txt", "sub/setup.cfg"]
+
+
+def test_folders_that_are_not_the_users(tmp_path):
+    make(tmp_path, ".git/a.py", ".venv/b.py", "x/node_modules/c.py", "x/.ipynb_checkpoints/d.ipynb")
+    make(tmp_path, "x/e.py")
+    assert found(tmp_path) == ["x/e.py"]
+
+
+def test_named_files_and_overlapping_paths_come_once(tmp_path):
+    make(tmp_path, "a.py", "b/c.py", ".venv/d.py", "notes")
+    assert found(tmp_path, "b", "", ".venv/d.py", "notes") == [
+        "b/c.py",
+        "a.py",
+        ".venv/d.py",
+        "notes",
+    ]
+
+
+def test_a_path_that_does_not_exist(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        found(tmp_path, "nowhere")
+
+
+def test_exclude(tmp_path):
+    make(tmp_path, "a.py", "b/c.py", "b/d_pb2.py")
+    assert found(tmp_path, exclude=["*_pb2.py", "a.*"]) == ["b/c.py"]
+    assert found(tmp_path, exclude=["b"]) == ["a.py"]
+
+
+def test_links_to_folders_are_not_followed(tmp_path):
+    make(tmp_path, "a/b.py")
+    (tmp_path / "a" / "again").symlink_to(tmp_path / "a")
+    assert found(tmp_path) == ["a/b.py"]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "ignored"),
+    [
+        ("*.py", {"a.py", "b/a.py", "b/c/a.py"}),
+        ("/a.py", {"a.py"}),
+        ("a.py\n!/b/a.py", {"a.py", "b/c/a.py"}),
+        ("b/", {"b/a.py", "b/c/a.py"}),
+        ("b/*.py", {"b/a.py"}),
+        ("**/c", {"b/c/a.py"}),
+        ("b/**/a.py", {"b/a.py", "b/c/a.py"}),
+        ("b/**", {"b/a.py", "b/c/a.py"}),
+        ("[!x].py", {"a.py", "b/a.py", "b/c/a.py"}),
+        ("?.py\n# a comment\n\n!a.py", set()),
+        ("a.py/", set()),
+        ("[", set()),
+    ],
+)
+def test_gitignore(tmp_path, patterns, ignored):
+    (tmp_path / ".git").mkdir()
+    names = ("a.py", "b/a.py", "b/c/a.py")
+    make(tmp_path, *names)
+    (tmp_path / ".gitignore").write_text(patterns)
+    assert set(names) - set(found(tmp_path)) == ignored
+
+
+def test_gitignore_above_and_below(tmp_path):
+    make(tmp_path, ".git/x", "a/b/one.py", "a/b/two.py", "a/b/three.py")
+    (tmp_path / ".gitignore").write_text("one.py\ntwo.py\n")
+    (tmp_path / "a" / "b" / ".gitignore").write_text("!two.py\nthree.py\n")
+    assert found(tmp_path, "a") == ["a/b/two.py"]
+    assert for_directory(str(tmp_path / "a")).match(str(tmp_path / "a/one.py"), is_directory=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("requirements.txt", True),
+        ("requirements-gpu.txt", True),
+        ("requirements/dev.txt", True),
+        ("constraints.txt", True),
+        ("requirements.in", True),
+        ("pyproject.toml", True),
+        ("setup.py", True),
+        ("environment.yml", True),
+        ("conda-env.yaml", True),
+        ("Dockerfile", True),
+        ("gpu.Dockerfile", True),
+        ("Dockerfile.gpu", True),
+        ("notes.txt", False),
+        ("setup_data.py", False),
+        ("docker-compose.yml", False),
+    ],
+)
+def test_dependency_files(name, known):
+    assert is_dependency_file(os.path.join("somewhere", name)) is known
+
+
+def test_words():
+    assert concerns(b"import Petastorm", Destination.BRIDGE)
+    assert not concerns(b"c.make_torch_dataloader()", Destination.BRIDGE)
+    assert concerns(b"c.make_torch_dataloader()", Destination.STREAMING)
+    assert not concerns(b"make_torch", Destination.STREAMING)
