@@ -155,9 +155,11 @@ def test_a_second_pass_starts_with_its_own_first_row(numbered, loader):
 @pytest.mark.difference("endless-empty-ends")
 def test_an_endless_pass_without_rows_ends(url):
     nothing = in_lambda(["id"], lambda ids: ids < 0)
-    with make_batch_reader(url, num_epochs=None, predicate=nothing) as reader:
-        with pytest.warns(UserWarning, match="whole epoch gave no row"):
-            assert list(DataLoader(reader, batch_size=4)) == []
+    with (
+        make_batch_reader(url, num_epochs=None, predicate=nothing) as reader,
+        pytest.warns(UserWarning, match="whole epoch gave no row"),
+    ):
+        assert list(DataLoader(reader, batch_size=4)) == []
 
 
 @pytest.mark.difference("endless-whole-batch-refused")
@@ -166,9 +168,11 @@ def test_a_batch_of_everything(url, size):
     with make_batch_reader(url, num_epochs=2) as reader:
         (batch,) = DataLoader(reader, batch_size=size)
         assert len(batch["id"]) == 2 * TOTAL
-    with make_batch_reader(url, num_epochs=None) as reader:
-        with pytest.raises(ValueError, match="never fills"):
-            next(iter(DataLoader(reader, batch_size=size)))
+    with (
+        make_batch_reader(url, num_epochs=None) as reader,
+        pytest.raises(ValueError, match="never fills"),
+    ):
+        next(iter(DataLoader(reader, batch_size=size)))
 
 
 @pytest.mark.difference("batched-size-checked")

@@ -131,6 +131,8 @@ def test_errors_of_a_transform_keep_tensorflows_types(numbered, transform, error
     def fail(_):
         raise transform("boom")
 
-    with make_batch_reader(numbered(3), transform_spec=TransformSpec(fail)) as reader:
-        with pytest.raises(getattr(tf.errors, error), match="boom"):
-            ids(dataset(reader))
+    with (
+        make_batch_reader(numbered(3), transform_spec=TransformSpec(fail)) as reader,
+        pytest.raises(getattr(tf.errors, error), match="boom"),
+    ):
+        ids(dataset(reader))
