@@ -44,11 +44,11 @@ def sessions(spark, tmp_path_factory):
 
 @pytest.fixture
 def compare(sessions):
-    """Run a program on both packages and judge what they gave; see `parity_harness.judge`."""
+    """Run a scenario on both packages and judge what they gave; see `parity_harness.judge`."""
     from parity_harness.judge import judge
 
-    def run(name, program, *, order=True, seconds=30):
-        original, bridge = (session.run(program, seconds) for session in sessions)
-        judge(name, original, bridge, order=order)
+    def run(scenario):
+        original, bridge = (session.run(scenario.program, scenario.seconds) for session in sessions)
+        judge(scenario.name, original, bridge, order=scenario.order)
 
     return run

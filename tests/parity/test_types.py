@@ -5,6 +5,7 @@ from parity_harness import columns
 from parity_harness.judge import judge
 from parity_harness.outcome import Items, Outcome
 from parity_harness.session import LOADERS
+from parity_scenarios import Scenario
 
 pytestmark = [pytest.mark.tf]
 
@@ -99,8 +100,10 @@ def test_column(sessions, load_column, frame, column, dtype, loader):
 @pytest.mark.parametrize("files", [1, 2])
 def test_unsupported_types_are_left_out(compare, files, loader):
     compare(
-        f"unsupported types {files} {loader}",
-        lambda session: session.load(f"unsupported{files}", loader),
+        Scenario(
+            f"unsupported types {files} {loader}",
+            lambda session: session.load(f"unsupported{files}", loader),
+        )
     )
 
 
@@ -108,8 +111,10 @@ def test_unsupported_types_are_left_out(compare, files, loader):
 @pytest.mark.parametrize("kind", columns.UNSUPPORTED)
 def test_only_an_unsupported_column(compare, kind, loader):
     compare(
-        f"only unsupported {kind} {loader}",
-        lambda session: session.load(f"only:{kind}__nonull", loader),
+        Scenario(
+            f"only unsupported {kind} {loader}",
+            lambda session: session.load(f"only:{kind}__nonull", loader),
+        )
     )
 
 
@@ -121,10 +126,10 @@ def test_vectors_that_do_not_convert(compare, kind, variant, dtype):
     def program(session):
         return len(session.convert(session.frame(f"{kind}_{variant}"), dtype=dtype))
 
-    compare(f"vector {kind} {variant} {dtype}", program)
+    compare(Scenario(f"vector {kind} {variant} {dtype}", program))
 
 
 @pytest.mark.parametrize("frame", ["void", "ancient_timestamp", "ancient_date", "far_timestamp_ntz"])
 @pytest.mark.parametrize("loader", ["torch", "tf"])
 def test_odd_columns(compare, frame, loader):
-    compare(f"odd {frame} {loader}", lambda session: session.load(frame, loader))
+    compare(Scenario(f"odd {frame} {loader}", lambda session: session.load(frame, loader)))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType, ModuleType
 from typing import Any
 
-from parity_harness import frames
+from parity_harness import frames, frames_options  # noqa: F401 - registers frames
 from parity_harness.original import sort_files, stop_leaked_readers
 from parity_harness.outcome import BRIDGE, ORIGINAL, Outcome, describe, raised
 
@@ -82,10 +82,12 @@ class Session:
     def manager(self, source: Any, loader: str = "torch", **options: Any) -> Any:
         """Make a loader's context manager; a frame's name stands for its converter.
 
-        Unless told otherwise the loader makes one pass in file order, in batches of four.
+        Unless told otherwise the loader makes one pass in file order, in batches of four; an
+        option of value `...` is left out.
         """
         converter = self.converter(source) if isinstance(source, str) else source
         options = {"batch_size": 4, "num_epochs": 1, "shuffle_row_groups": False, **options}
+        options = {name: value for name, value in options.items() if value is not ...}
         self.stage = "opening"
         if loader == "tf":
             return converter.make_tf_dataset(**options)
