@@ -21,13 +21,15 @@ def open_source(url_or_urls: Any, storage_options: Mapping[str, Any] | None = No
         OSError: There is nothing to read.
     """
     urls = _normalised(url_or_urls)
-    local = [fs_utils.existing_local_path(url) for url in urls]
+    listed = isinstance(url_or_urls, list)
+    local = [_path_here(url) for url in urls]
     if None in local:
         from ._remote import open_remote
 
-        return open_remote(urls, isinstance(url_or_urls, list), storage_options)
+        return open_remote(urls, listed, storage_options)
     paths = [path for path in local if path is not None]
-    return open_paths(paths, listed=isinstance(url_or_urls, list))
+    root = getattr(url_or_urls, "root", None)  # of RootedUrls
+    return open_paths(paths, listed=listed, root=root and fs_utils.existing_local_path(root))
 
 
 def _normalised(url_or_urls: Any) -> list[str]:
@@ -37,16 +39,26 @@ def _normalised(url_or_urls: Any) -> list[str]:
         urls = [str(fs_utils.normalize_dir_url(url)) for url in url_or_urls]
     else:
         urls = [str(fs_utils.normalize_dir_url(url_or_urls))]
-    fs_utils.get_filesystem_and_path_or_paths(urls)  # refuses missing and mixed schemes
+    if not all("://" in url and fs_utils.local_path(url) is None for url in urls):
+        fs_utils.get_filesystem_and_path_or_paths(urls)  # refuses missing and mixed schemes
     return urls
 
 
-def open_paths(paths: Sequence[str], *, listed: bool) -> Source:
+def _path_here(url: str) -> str | None:
+    """Return the local path of a URL; None where it has none, or ``dbfs:`` is not mounted here."""
+    path = fs_utils.existing_local_path(url)
+    if path is not None and url.lower().startswith("dbfs:"):
+        return path if os.path.isdir("/" + path.split("/")[1]) else None
+    return path
+
+
+def open_paths(paths: Sequence[str], *, listed: bool, root: str | None = None) -> Source:
     """Open local files or a local directory.
 
     Args:
         paths: One directory, or files of one dataset.
         listed: Whether the caller named the files one by one.
+        root: Directory of the table that listed Parquet files belong to.
     """
     directory = _mds_directory(paths, listed)
     if directory is not None:
@@ -56,7 +68,7 @@ def open_paths(paths: Sequence[str], *, listed: bool) -> Source:
         return MdsSource(open_dataset(directory), names)
     from ._parquet import ParquetSource
 
-    return ParquetSource(list(paths), listed=listed)
+    return ParquetSource(list(paths), listed=listed, root=root)
 
 
 def _mds_directory(paths: Sequence[str], listed: bool) -> str | None:

@@ -25,6 +25,10 @@ class LayoutError(DatasetError, ValueError, IndexError):
     """A directory is no Parquet table; Petastorm raises either ValueError or IndexError."""
 
 
+class NotAFileError(DatasetNotFoundError):
+    """A path is nothing, or a directory where files are listed; Petastorm raises OSError."""
+
+
 class NoFilesError(DatasetNotFoundError, IndexError):
     """A directory holds no Parquet file; Petastorm stumbles over it with an IndexError."""
 
@@ -105,7 +109,7 @@ def find_files(
         root: The table's directory, when ``paths`` are files below it: adds partition keys.
 
     Raises:
-        OSError: A path that is no file (Petastorm's text).
+        NotAFileError: A path is no file (Petastorm's text).
         NoFilesError: The directory holds no Parquet file.
         LayoutError: The directory is no Parquet table.
     """
@@ -116,7 +120,7 @@ def find_files(
     for path, info in zip(paths, infos, strict=True):
         if info.type != fs.FileType.File:
             found = "a directory" if info.type == fs.FileType.Directory else "nothing"
-            raise OSError(
+            raise NotAFileError(
                 f"Passed non-file path: {path}. There is {found}; give the url of one Parquet "
                 "directory or a list of files."
             )
