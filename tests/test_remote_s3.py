@@ -124,17 +124,16 @@ def test_storage_options_go_to_the_filesystem(dataset, server, monkeypatch, tmp_
     assert [name for name in copies(tmp_path) if "shard." in name] == SHARD_COPIES
 
 
-def test_worker_processes_fetch_what_they_read(dataset, tmp_path, no_leaks):
+def test_worker_processes_fetch_what_they_read(dataset, tmp_path):
     pytest.importorskip("s3fs", reason="fetches the shards here")
 
     def double(frame):
         return frame.assign(id=frame["id"] * 2)
 
-    with no_leaks():
-        found = ids_of(
-            dataset, reader_pool_type="process", workers_count=1,
-            transform_spec=TransformSpec(double), storage_options={"use_listings_cache": False},
-        )  # fmt: skip
+    found = ids_of(
+        dataset, reader_pool_type="process", workers_count=1,
+        transform_spec=TransformSpec(double), storage_options={"use_listings_cache": False},
+    )  # fmt: skip
     assert found == [2 * i for i in ALL]
     assert [name for name in copies(tmp_path) if "shard." in name] == SHARD_COPIES
 

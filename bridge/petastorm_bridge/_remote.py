@@ -29,9 +29,9 @@ from ._remote_errors import RemoteError, explain
 from ._remote_fetch import Fetcher, fetch_file, make_fetcher
 from ._source import MdsSource, RowGroup, Source
 from .mds.dataset import INDEX_NAME, MdsDataset, open_dataset
+from .mds.entry import ShardEntry
 from .mds.errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
 from .mds.schema import SIDECAR_NAME
-from .mds.entry import ShardEntry
 
 __all__ = ["CACHE_VARIABLE", "RemoteMdsSource", "open_remote"]
 
