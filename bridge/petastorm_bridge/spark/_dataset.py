@@ -6,6 +6,7 @@ import os
 import re
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlparse
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -91,8 +92,17 @@ def describe_path(url: str) -> DatasetFiles:
     files = _data_files(filesystem, path, url)
     rows = sum(_parquet_rows(filesystem, file) for file in files)
     sizes = [filesystem.size(file) for file in files] if _is_local(filesystem) else []
-    prefix = "file://" if _is_local(filesystem) else full_url.partition(":")[0] + "://"
-    return DatasetFiles([prefix + file for file in files], rows, sizes)
+    return DatasetFiles([_file_url(filesystem, full_url, file) for file in files], rows, sizes)
+
+
+def _file_url(filesystem: Any, any_url: str, path: str) -> str:
+    """Return the URL of a path that a filesystem reported, in the form of the URLs it is given."""
+    if _is_local(filesystem):
+        return f"file://{path}"
+    parsed = urlparse(any_url)
+    if parsed.scheme == "hdfs":
+        return f"hdfs://{parsed.netloc}{path}"
+    return f"{parsed.scheme}://{path.lstrip('/')}"
 
 
 def _is_local(filesystem: Any) -> bool:

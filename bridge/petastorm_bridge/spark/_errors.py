@@ -57,6 +57,7 @@ def _joined(spark_name: str, base: type[Exception]) -> type[Exception]:
     spark_type: Any = getattr(errors, spark_name)
 
     def init(self: Any, message: str) -> None:
+        base.__init__(self, message)  # OSError sets its args here, not in __new__
         spark_type.__init__(self, message)
 
     def text(self: Any) -> str:

@@ -57,7 +57,10 @@ def _progress_bar() -> Any:
         warnings.simplefilter("ignore")
         from tqdm.auto import tqdm
 
-        bar: Any = tqdm(
+        class Bar(tqdm):  # type: ignore[misc]
+            monitor_interval = 0  # no second thread to watch a bar that a thread updates
+
+        bar: Any = Bar(
             desc="Converting to MDS",
             unit="B",
             unit_scale=True,

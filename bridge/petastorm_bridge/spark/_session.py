@@ -37,7 +37,7 @@ def refuse_on_executor() -> None:
     Raises:
         RuntimeError: Petastorm's type and text.
     """
-    if "pyspark" not in sys.modules:
+    if sys.modules.get("pyspark") is None:
         return
     from pyspark.taskcontext import TaskContext
 
