@@ -147,9 +147,7 @@ def test_arrays(tmp_path, dtype, encoding, shapes):
     columns = {"s": "str", "x": encoding.format(dtype)}
     directory = write(tmp_path, columns, samples, size_limit=20000)
     check_arrays(directory, values, len(shapes) == 1)
-    only_arrays = write(
-        tmp_path / "alone", {"x": columns["x"]}, [{"x": value} for value in values]
-    )
+    only_arrays = write(tmp_path / "alone", {"x": columns["x"]}, [{"x": value} for value in values])
     check_arrays(only_arrays, values, len(shapes) == 1)
 
 
@@ -182,7 +180,9 @@ def check_arrays(directory, values, uniform):
 
 
 def test_the_type_of_dynamic_arrays_comes_from_the_first_one(tmp_path):
-    samples = [{"x": np.array([row], np.int16), "y": np.zeros((2, row + 1), "u1")} for row in (1, 2)]
+    samples = [
+        {"x": np.array([row], np.int16), "y": np.zeros((2, row + 1), "u1")} for row in (1, 2)
+    ]
     directory = write(tmp_path, {"x": "ndarray", "y": "ndarray"}, samples)
     x, y = open_dataset(directory).schema.fields
     assert (x.type, x.shape) == (pa.list_(pa.int16()), (None,))
@@ -291,7 +291,11 @@ def test_images_and_pickles_are_their_bytes(tmp_path):
 def test_compressed_shards(tmp_path, compression, keep_raw):
     samples = [{"x": "ab" * row, "y": row} for row in range(50)]
     directory = write(
-        tmp_path, {"x": "str", "y": "int"}, samples, compression=compression, hashes=["sha1", "xxh64"]
+        tmp_path,
+        {"x": "str", "y": "int"},
+        samples,
+        compression=compression,
+        hashes=["sha1", "xxh64"],
     )
     if not keep_raw:
         for name in os.listdir(directory):

@@ -65,9 +65,9 @@ class Compression:
         """
         # One byte more than wanted shows data that is too long, without expanding all of it.
         if self.extension == "bz2":
-            raw = bz2.BZ2Decompressor().decompress(data, raw_size + 1)
+            raw = _expand(bz2.BZ2Decompressor(), data, raw_size + 1)
         elif self.extension == "gz":
-            raw = _gunzip(data, raw_size + 1)
+            raw = _expand(zlib.decompressobj(zlib.MAX_WBITS | 16), data, raw_size + 1)
         elif self.extension == "br":
             raw = pa.CompressedInputStream(pa.BufferReader(data), "brotli").read(raw_size + 1)
         else:
@@ -81,11 +81,14 @@ class Compression:
         return bytes(raw)
 
 
-def _gunzip(data: bytes | memoryview, most: int) -> bytes:
+def _expand(decompressor: Any, data: bytes | memoryview, most: int) -> bytes:
     try:
-        return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(data, most)
+        raw = bytes(decompressor.decompress(data, most))
     except zlib.error as error:
         raise ValueError(str(error)) from error
+    if len(raw) < most and not decompressor.eof:
+        raise ValueError("the end is missing")
+    return raw
 
 
 def _snappy_size(data: bytes | memoryview) -> int:
