@@ -40,8 +40,8 @@ class ShardWriter:
         schema: Arrow schema of the batches; every type must be storable.
         directory: Where the files go; must exist.
         prefix: Files are called ``<prefix>.<number>.mds``, plus the compression's extension.
-        size_limit: Upper bound of a shard's bytes before compression (a single larger row still
-            makes a shard of its own).
+        size_limit: Upper bound of the bytes of a shard's rows and offsets, before compression and
+            without null flags (a single larger row still makes a shard of its own).
         min_rows: A shard is not cut below this many rows, as Parquet writers only look at a row
             group's size every hundred rows; keeps a tiny ``size_limit`` from making a file per row.
             Gives way to the 2 GiB that a shard may have.

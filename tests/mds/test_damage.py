@@ -1,0 +1,473 @@
+"""Datasets that are not what they should be: one clear error each, never a wrong row."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from samples import ROWS, fixed_table, mixed_table, write
+
+from petastorm_bridge.mds.dataset import open_dataset, read_table
+from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
+
+TABLES = {"fixed": fixed_table, "mixed": mixed_table}
+SIDECAR = "petastorm_bridge_schema.json"
+
+
+@pytest.fixture(params=list(TABLES))
+def table(request):
+    return TABLES[request.param]()
+
+
+def shard_path(directory, number=0):
+    """Path of one shard's file as written."""
+    entry = open_dataset(directory).shards[number]
+    return os.path.join(directory, entry.basenames[-1])
+
+
+def edit_index(directory, edit):
+    """Let ``edit`` change the parsed index."""
+    path = Path(directory, "index.json")
+    index = json.loads(path.read_text("utf-8"))
+    edit(index)
+    path.write_text(json.dumps(index), "utf-8")
+
+
+def edit_sidecar(directory, edit):
+    """Let ``edit`` change the parsed sidecar."""
+    path = Path(directory, SIDECAR)
+    sidecar = json.loads(path.read_text("utf-8"))
+    edit(sidecar)
+    path.write_text(json.dumps(sidecar), "utf-8")
+
+
+def forget_hashes(index):
+    for shard in index["shards"]:
+        for part in ("raw_data", "zip_data"):
+            if shard[part]:
+                shard[part]["hashes"] = {}
+
+
+def read_all(directory):
+    return read_table(open_dataset(directory))
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_truncated(tmp_path, table, compression):
+    """At many positions, also when the index has forgotten hashes or agrees with the size."""
+    directory = write(tmp_path, table, compression=compression)
+    path = shard_path(directory)
+    whole = Path(path).read_bytes()
+    positions = {0, 1, 3, 4, 5, 8, len(whole) - 1, *range(0, len(whole), max(1, len(whole) // 40))}
+    for position in sorted(positions):
+        Path(path).write_bytes(whole[:position])
+        with pytest.raises(ShardCorruptedError) as caught:
+            read_all(directory)
+        text = str(caught.value)
+        assert path in text
+        assert f"expected {len(whole)} bytes, found {position} bytes" in text
+        assert "convert the DataFrame again" in text
+
+    def agree(index):
+        part = "zip_data" if compression else "raw_data"
+        index["shards"][0][part]["bytes"] = position
+
+    edit_index(directory, forget_hashes)
+    for position in sorted(positions):
+        Path(path).write_bytes(whole[:position])
+        edit_index(directory, agree)
+        with pytest.raises(ShardCorruptedError) as caught:
+            read_all(directory)
+        assert path in str(caught.value)
+
+
+@pytest.mark.parametrize("compression", [None, "zstd", "snappy"])
+def test_a_flipped_bit_is_found_by_its_hash(tmp_path, table, compression):
+    directory = write(tmp_path, table, compression=compression)
+    path = shard_path(directory)
+    whole = Path(path).read_bytes()
+    for position in range(0, len(whole), 7):
+        damaged = bytearray(whole)
+        damaged[position] ^= 1 << (position % 8)
+        Path(path).write_bytes(damaged)
+        with pytest.raises(
+            ShardCorruptedError, match=r"expected xxh64 [0-9a-f]+, found "
+        ) as caught:
+            read_all(directory)
+        assert path in str(caught.value)
+
+
+@pytest.mark.parametrize("family", ["zstd", "gz", "snappy", "br", "bz2"])
+def test_compressed_garbage_without_hashes(tmp_path, table, family):
+    directory = write(tmp_path, table, compression=family)
+    path = shard_path(directory)
+    size = os.path.getsize(path)
+    edit_index(directory, forget_hashes)
+    for garbage in (b"\0" * size, b"\xff" * size, os.urandom(size)):
+        Path(path).write_bytes(garbage)
+        with pytest.raises(ShardCorruptedError, match=f"expected {family} data") as caught:
+            read_all(directory)
+        assert path in str(caught.value)
+
+
+def test_other_data_of_the_right_compression(tmp_path, table):
+    """A valid stream, but of another size."""
+    from petastorm_bridge.mds.codecs import parse_compression
+
+    for family in ("zstd", "gz", "snappy", "br", "bz2"):
+        directory = write(tmp_path / family, table, compression=family)
+        path = shard_path(directory)
+        other = parse_compression(family).compress(b"something else")
+        Path(path).write_bytes(other)
+        file = {"bytes": len(other), "hashes": {}}
+        edit_index(directory, lambda index, file=file: index["shards"][0]["zip_data"].update(file))
+        with pytest.raises(ShardCorruptedError, match=f"expected {family} data"):
+            read_all(directory)
+
+
+def test_larger_than_the_index_says(tmp_path, table):
+    directory = write(tmp_path, table)
+    path = shard_path(directory)
+    with open(path, "ab") as file:
+        file.write(b"more")
+    with pytest.raises(ShardCorruptedError, match=r"expected \d+ bytes, found \d+ bytes"):
+        read_all(directory)
+    size = os.path.getsize(path)
+
+    def agree(index):
+        forget_hashes(index)
+        index["shards"][0]["raw_data"]["bytes"] = size
+
+    edit_index(directory, agree)
+    with pytest.raises(ShardCorruptedError, match=rf"expected samples from byte \d+ to {size}"):
+        read_all(directory)
+
+
+@pytest.mark.parametrize("delta", [-1, 1, 1000, -ROWS, 2**40])
+@pytest.mark.parametrize("has_sidecar", [True, False])
+def test_wrong_row_count(tmp_path, table, delta, has_sidecar):
+    directory = write(tmp_path, table)
+    if not has_sidecar:
+        os.remove(os.path.join(directory, SIDECAR))
+
+    def edit(index):
+        index["shards"][1]["samples"] += delta
+
+    edit_index(directory, edit)
+    with pytest.raises(DatasetError) as caught:
+        read_all(directory)
+    assert directory in str(caught.value)
+
+
+def rename(entry):
+    entry["column_names"][0] += "x"
+
+
+def swap(entry):
+    names = entry["column_names"]
+    names[0], names[1] = names[1], names[0]
+
+
+def drop(entry):
+    for key in ("column_names", "column_encodings", "column_sizes"):
+        del entry[key][0]
+
+
+def add(entry):
+    entry["column_names"].append("zzz")
+    entry["column_encodings"].append("int8")
+    entry["column_sizes"].append(1)
+
+
+def retype(entry):
+    entry["column_encodings"][entry["column_names"].index("i")] = "uint32"
+
+
+def resize(entry):
+    entry["column_sizes"][entry["column_names"].index("i")] = 8
+
+
+def unsize(entry):
+    entry["column_sizes"][entry["column_names"].index("i")] = None
+
+
+def shorten(entry):
+    del entry["column_sizes"][-1]
+
+
+def repeat(entry):
+    entry["column_names"][0] = entry["column_names"][1]
+
+
+@pytest.mark.parametrize("edit", [rename, swap, drop, add, retype, resize, unsize, shorten, repeat])
+@pytest.mark.parametrize("has_sidecar", [True, False])
+def test_wrong_columns(tmp_path, table, edit, has_sidecar):
+    directory = write(tmp_path, table)
+    if not has_sidecar:
+        os.remove(os.path.join(directory, SIDECAR))
+    edit_index(directory, lambda index: edit(index["shards"][1]))
+    with pytest.raises(DatasetError) as caught:
+        read_all(directory)
+    assert directory in str(caught.value)
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_missing_shard(tmp_path, table, compression):
+    directory = write(tmp_path, table, compression=compression)
+    path = shard_path(directory, 1)
+    os.remove(path)
+    with pytest.raises(DatasetNotFoundError, match=r"Shard .* is missing.*convert") as caught:
+        read_all(directory)
+    assert path.removesuffix(".zstd") in str(caught.value)
+    assert isinstance(caught.value, FileNotFoundError)
+
+
+def test_empty_file(tmp_path, table):
+    directory = write(tmp_path, table)
+    path = shard_path(directory)
+    Path(path).write_bytes(b"")
+    with pytest.raises(ShardCorruptedError, match="found 0 bytes"):
+        read_all(directory)
+    edit_index(directory, lambda index: index["shards"][0]["raw_data"].update(bytes=0, hashes={}))
+    with pytest.raises(ShardCorruptedError, match="bytes of header, found 0 bytes"):
+        read_all(directory)
+
+
+def test_no_index(tmp_path, table):
+    directory = write(tmp_path, table)
+    os.remove(os.path.join(directory, "index.json"))
+    with pytest.raises(DatasetNotFoundError, match=r"index\.json is missing") as caught:
+        open_dataset(directory)
+    assert directory in str(caught.value)
+    with pytest.raises(DatasetNotFoundError, match=r"index\.json is missing"):
+        open_dataset(directory + "/nowhere")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "null",
+        "[]",
+        "3",
+        '"index"',
+        "{}",
+        '{"version": 3, "shards": []}',
+        '{"version": 2}',
+        '{"version": 2, "shards": 5}',
+        '{"version": 2, "shards": [5]}',
+        '{"version": 2, "shards": [null]}',
+        '{"version": 2, "shards": [{}]}',
+        '{"version": 2, "shards": [{"version": 1, "format": "mds"}]}',
+        '{"version": 2, "shards": [{"version": 2, "format": "jsonl"}]}',
+        '{"version": 2, "shards": [{"version": 2, "format": "mds"}]}',
+        "[" * 100_000,
+        "\xff\xfe",
+    ],
+)
+def test_unusable_index(tmp_path, text):
+    (tmp_path / "index.json").write_text(text, "latin-1")
+    with pytest.raises(DatasetError) as caught:
+        open_dataset(str(tmp_path))
+    assert str(tmp_path / "index.json") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("version", 1),
+        ("format", "csv"),
+        ("samples", "many"),
+        ("samples", -1),
+        ("samples", None),
+        ("raw_data", None),
+        ("raw_data", []),
+        ("raw_data", {"basename": "x"}),
+        ("raw_data", {"basename": 5, "bytes": 1, "hashes": {}}),
+        ("raw_data", {"basename": "x", "bytes": "1", "hashes": {}}),
+        ("raw_data", {"basename": "x", "bytes": 1, "hashes": None}),
+        ("zip_data", {"basename": "x", "bytes": 1, "hashes": {}}),
+        ("column_names", None),
+        ("column_names", 5),
+        ("column_encodings", [None] * 5),
+        ("column_encodings", ["ndarray:complex64:3"] * 5),
+        ("column_encodings", ["ndarray:object"] * 5),
+        ("column_encodings", ["ndarray:int8:0"] * 5),
+        ("column_encodings", ["ndarray:int8:-1"] * 5),
+        ("column_encodings", ["ndarray:int8:x"] * 5),
+        ("column_encodings", ["ndarray:int8:"] * 5),
+        ("column_encodings", ["ndarray:"] * 5),
+        ("column_sizes", None),
+        ("column_sizes", ["a"] * 5),
+    ],
+)
+def test_unusable_entry(tmp_path, key, value):
+    directory = write(tmp_path, fixed_table())
+    edit_index(directory, lambda index: index["shards"][1].update({key: value}))
+    with pytest.raises(DatasetError) as caught:
+        open_dataset(directory)
+    assert os.path.join(directory, "index.json") in str(caught.value)
+
+
+def test_a_header_that_is_not_the_index_entry(tmp_path, table):
+    """Another dataset's shard under the right name and size."""
+    directory = write(tmp_path, table, hashes=())
+    path = shard_path(directory)
+    data = Path(path).read_bytes()
+    for old, new in (
+        (b'"column_names"', b'"column_nameX"'),
+        (b'"int32"', b'"int3X"'),
+        (b"{", b"["),
+    ):
+        assert old in data
+        Path(path).write_bytes(data.replace(old, new, 1))
+        with pytest.raises(ShardCorruptedError, match=r"expected (columns|a JSON header)"):
+            read_all(directory)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda s: s.update(petastorm_bridge=2), "format 2, this release reads format 1; update"),
+        (lambda s: s.update(petastorm_bridge=None), "update petastorm-bridge"),
+        (lambda s: s.pop("arrow_schema"), "cannot be used"),
+        (lambda s: s.update(arrow_schema="AAAA"), "cannot be used"),
+        (lambda s: s.update(arrow_schema="not base64!"), "cannot be used"),
+        (lambda s: s.update(columns=5), "cannot be used"),
+        (lambda s: s.update(columns=[5]), "cannot be used"),
+        (lambda s: s["columns"].append(dict(s["columns"][0])), "cannot be used"),
+        (lambda s: s["columns"][0].pop("nulls"), "cannot be used"),
+        (lambda s: s.update(num_rows=ROWS + 1), "13 rows there, 12 in the index"),
+        (lambda s: s["columns"][0].update(name="other"), "column 'other' .* missing in shard"),
+        (lambda s: s["columns"][0].update(null_column="f"), "column 'f' is uint8 there, float32"),
+        (lambda s: s["columns"].reverse(), "does not describe the shards beside it"),
+    ],
+)
+def test_unusable_sidecar(tmp_path, edit, message):
+    directory = write(tmp_path, fixed_table())
+    edit_sidecar(directory, edit)
+    with pytest.raises(DatasetError, match=message) as caught:
+        open_dataset(directory)
+    assert os.path.join(directory, SIDECAR) in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "5", "null"])
+def test_a_sidecar_that_is_none(tmp_path, text):
+    directory = write(tmp_path, fixed_table())
+    Path(directory, SIDECAR).write_text(text, "utf-8")
+    with pytest.raises(DatasetError) as caught:
+        open_dataset(directory)
+    assert os.path.join(directory, SIDECAR) in str(caught.value)
+
+
+def test_a_sidecar_left_from_another_dataset(tmp_path):
+    """Some program wrote the directory again and did not know the sidecar."""
+    directory = write(tmp_path / "a", fixed_table())
+    other = fixed_table().set_column(0, "i", pa.array(["text"] * ROWS))
+    sidecar = Path(write(tmp_path / "b", other), SIDECAR).read_bytes()
+    Path(directory, SIDECAR).write_bytes(sidecar)
+    with pytest.raises(
+        DatasetError, match=r"'i' is string there, int32 in shard\.00000\.mds.*delete"
+    ):
+        open_dataset(directory)
+    os.remove(os.path.join(directory, SIDECAR))
+    assert read_all(directory).num_rows == ROWS
+
+
+def test_text_that_is_no_text(tmp_path):
+    """Bytes that are no UTF-8, and JSON that is none, in a shard whose sizes are right."""
+    table = pa.table({"s": ["abcd"] * 8, "j": [["ab"]] * 8})
+    directory = write(tmp_path, table, hashes=())
+    path = shard_path(directory)
+    data = Path(path).read_bytes()
+    for name, old, new in (
+        ("s", b"abcd", b"ab\xff\xfe"),
+        ("j", b'["ab"]', b'["ab",'),
+        ("j", b'["ab"]', b"nonull"),
+        ("j", b'["ab"]', b'{"a":}'),
+        ("j", b'["ab"]', b"[null]"[:5] + b"\n"),
+    ):
+        Path(path).write_bytes(data.replace(old, new, 1))
+        dataset = open_dataset(directory)
+        with pytest.raises(
+            ShardCorruptedError, match=f"expected a column '{name}' of type "
+        ) as caught:
+            read_table(dataset)
+        assert path in str(caught.value)
+
+
+WRITE_UNTIL_FULL = """
+import os, signal, sys
+import pyarrow as pa
+from petastorm_bridge.mds.dataset import commit_dataset
+from petastorm_bridge.mds.writer import ShardWriter
+
+directory, limit, compression = sys.argv[1], int(sys.argv[2]), sys.argv[3] or None
+if limit:
+    import resource
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+schema = pa.schema([("x", pa.string())])
+writer = ShardWriter(schema, directory, min_rows=1, size_limit=1, compression=compression)
+rows = int(sys.argv[4])
+width = int(sys.argv[5])
+try:
+    for row in range(rows):
+        writer.write(pa.RecordBatch.from_pydict({"x": [os.urandom(width).hex()]}))
+    commit_dataset(directory, schema, writer.finish(), {"note": "n" * int(sys.argv[6])})
+except OSError as error:
+    print(type(error).__name__, error.errno, error.filename)
+    print(sorted(name for name in os.listdir(directory) if not name.endswith((".mds", ".zstd"))))
+    writer.abort()
+    print(sorted(name for name in os.listdir(directory)))
+else:
+    print("written")
+"""
+
+
+def write_until_full(directory, limit, compression="", rows=20, width=1000, note=0, prefix=()):
+    arguments = [str(directory), str(limit), compression, str(rows), str(width), str(note)]
+    done = subprocess.run(
+        [*prefix, sys.executable, "-c", WRITE_UNTIL_FULL, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("compression", ["", "zstd"])
+def test_a_shard_that_cannot_be_written(tmp_path, compression):
+    """A limit on file sizes stands for a full disk; both are OSErrors of write()."""
+    error, left, after_abort = write_until_full(tmp_path, 1200, compression)
+    assert error.startswith(f"OSError 27 {tmp_path}/shard.00000.mds")
+    assert (left, after_abort) == ("[]", "[]")
+
+
+@pytest.mark.parametrize(
+    ("rows", "note", "name"), [(1, 5000, SIDECAR), (12, 0, "index.json")], ids=["sidecar", "index"]
+)
+def test_a_commit_that_cannot_be_written(tmp_path, rows, note, name):
+    error, left, _ = write_until_full(tmp_path, 3000, rows=rows, note=note, width=10)
+    assert error == f"OSError 27 {tmp_path}/{name}"
+    assert left == ("[]" if name == SIDECAR else f"['{SIDECAR}']")
+    with pytest.raises(DatasetNotFoundError):
+        open_dataset(str(tmp_path))
+
+
+def test_a_disk_that_is_really_full(tmp_path):
+    """On a file system of 64 KiB, where this user may mount one."""
+    mount = ["unshare", "--mount", "--map-root-user"]
+    script = f'mount -t tmpfs -o size=64k tmpfs {tmp_path} && exec "$@"'
+    try:
+        subprocess.run([*mount, "sh", "-c", script, "sh", "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"cannot mount a file system: {error}")
+    lines = write_until_full(tmp_path, 0, prefix=[*mount, "sh", "-c", script, "sh"], width=4000)
+    error, left, after_abort = lines
+    assert error.startswith(f"OSError 28 {tmp_path}/shard.0000")
+    assert (left, after_abort) == ("[]", "[]")

@@ -1,0 +1,241 @@
+"""How shards are cut, named and committed, and what is refused."""
+
+import itertools
+import json
+import os
+import pickle
+import tempfile
+
+import naive
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from petastorm_bridge.mds.dataset import commit_dataset, open_dataset, read_table
+from petastorm_bridge.mds.encode import is_storable, row_sizes
+from petastorm_bridge.mds.writer import ShardWriter
+
+
+def cut_naively(sizes, size_limit, min_rows):
+    """Rows of each shard: a row starts a new one if the last has rows enough and it would not fit."""
+    shards = []
+    used = 0
+    for size in sizes:
+        if shards and (shards[-1] < min_rows or used + size <= size_limit):
+            shards[-1] += 1
+            used += size
+        else:
+            shards.append(1)
+            used = size
+    return shards
+
+
+@settings(max_examples=60)
+@given(
+    lengths=st.lists(st.integers(0, 30), min_size=1, max_size=60),
+    cuts=st.lists(st.integers(0, 60), max_size=5),
+    size_limit=st.integers(1, 400),
+    min_rows=st.integers(0, 8),
+)
+def test_shards_are_cut_by_rows_and_bytes_wherever_batches_end(lengths, cuts, size_limit, min_rows):
+    table = pa.table({"s": ["x" * length for length in lengths], "i": range(len(lengths))})
+    bounds = [0, *sorted(min(cut, len(lengths)) for cut in cuts), len(lengths)]
+    with tempfile.TemporaryDirectory() as directory:
+        writer = ShardWriter(
+            table.schema, directory, prefix="p", size_limit=size_limit, min_rows=min_rows
+        )
+        for start, stop in itertools.pairwise(bounds):
+            for batch in table.slice(start, stop - start).to_batches():
+                writer.write(batch)
+        infos = writer.finish()
+        # An offset and an int64 in every row; a size word and the text.
+        sizes = [4 + 8 + 4 + length for length in lengths]
+        expected = cut_naively(sizes, size_limit, min_rows)
+        assert [info["index"]["samples"] for info in infos] == expected
+        names = [info["index"]["raw_data"]["basename"] for info in infos]
+        assert names == [f"p.{number:05}.mds" for number in range(len(expected))]
+        assert sorted(os.listdir(directory)) == names
+        commit_dataset(directory, table.schema, infos)
+        assert read_table(open_dataset(directory)).equals(table)
+
+
+@pytest.mark.parametrize(
+    ("type_", "values"),
+    [
+        (pa.int16(), [1, None]),
+        (pa.string(), ["", "abc", None]),
+        (pa.binary(3), [b"abc", None]),
+        (pa.decimal128(9, 3), [None, 1]),
+        (pa.list_(pa.float32()), [[], [1.0] * 300, None]),
+        (pa.list_(pa.string()), [[], ["a", None, '"'], None]),
+        (pa.list_(pa.int8(), 2), [[1, 2], None]),
+    ],
+)
+def test_row_sizes_bound_what_a_row_takes(tmp_path, type_, values):
+    """Without null flags, which are known only later."""
+    table = pa.table({"x": pa.array(values, type_)})
+    writer = ShardWriter(table.schema, str(tmp_path))
+    writer.write(table.to_batches()[0])
+    entry = writer.finish()[0]["index"]
+    data = naive.read_shard_file(str(tmp_path), entry)
+    offsets = np.frombuffer(data, "<u4", len(values) + 1, 4)
+    flags = sum(name.endswith("is_null") for name in entry["column_names"])
+    assert (np.diff(offsets.astype(int)) <= row_sizes(table["x"].chunk(0)) + flags).all()
+
+
+def test_few_large_rows_are_not_forced_into_one_shard(tmp_path, monkeypatch):
+    """A minimum of rows gives way to what MDS offsets can address."""
+    monkeypatch.setattr("petastorm_bridge.mds.writer.MAX_SHARD_BYTES", 1000)
+    table = pa.table({"x": ["y" * 300] * 10})
+    writer = ShardWriter(table.schema, str(tmp_path), min_rows=100, size_limit=1 << 40)
+    writer.write(table.to_batches()[0])
+    assert [info["index"]["samples"] for info in writer.finish()] == [3, 3, 3, 1]
+
+
+def test_a_shard_too_large_for_its_offsets_is_an_error(monkeypatch, tmp_path):
+    from petastorm_bridge.mds import layout
+    from petastorm_bridge.mds.encode import StoredColumn
+
+    # A column of 5 GiB that takes no memory.
+    column = StoredColumn(
+        "x", "ndarray:uint8:1073741824", np.broadcast_to(np.uint8(0), (5, 1 << 30))
+    )
+    monkeypatch.setattr(
+        layout, "_fixed_samples", lambda columns, rows: (b"", np.full(rows, 1 << 30, np.int64))
+    )
+    with pytest.raises(OverflowError, match=r"5 rows would take 536\d+ bytes.*4 GiB"):
+        layout.assemble_shard([column], {})
+
+
+def test_abort_removes_everything_written(tmp_path):
+    table = pa.table({"x": range(100)})
+    for compression in (None, "zstd"):
+        writer = ShardWriter(
+            table.schema, str(tmp_path), min_rows=10, size_limit=1, compression=compression
+        )
+        writer.write(table.to_batches()[0])
+        assert len(os.listdir(tmp_path)) == 9  # the tenth waits for more rows
+        writer.abort()
+        assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "type_",
+    [
+        pa.null(),
+        pa.struct([("a", pa.int32())]),
+        pa.map_(pa.string(), pa.int32()),
+        pa.list_(pa.list_(pa.int32())),
+        pa.list_(pa.struct([("a", pa.int32())])),
+        pa.list_(pa.null()),
+        pa.dictionary(pa.int32(), pa.string()),
+        pa.time64("us"),
+        pa.date64(),
+    ],
+)
+def test_types_that_cannot_be_stored(tmp_path, type_):
+    assert not is_storable(type_)
+    schema = pa.schema([("ok", pa.int32()), ("bad", type_)])
+    with pytest.raises(
+        TypeError, match=r"Column 'bad' of type .* cannot be stored in MDS.*Cast it"
+    ):
+        ShardWriter(schema, str(tmp_path))
+    assert os.listdir(tmp_path) == []
+
+
+def test_wrong_settings(tmp_path):
+    schema = pa.schema([("x", pa.int32())])
+    with pytest.raises(ValueError, match=r"Unknown shard compression 'lz4'.*'zstd'"):
+        ShardWriter(schema, str(tmp_path), compression="lz4")
+    with pytest.raises(ValueError, match=r"Unknown hash 'crc'; this machine has .*sha1"):
+        ShardWriter(schema, str(tmp_path), hashes=["sha1", "crc"])
+    twice = pa.schema([("x", pa.int32()), ("x", pa.int64())])
+    with pytest.raises(ValueError, match=r"names must differ, found \['x', 'x'\]"):
+        ShardWriter(twice, str(tmp_path))
+
+
+def test_batches_of_another_schema(tmp_path):
+    writer = ShardWriter(pa.schema([("x", pa.int32()), ("y", pa.string())]), str(tmp_path))
+    with pytest.raises(ValueError, match=r"has columns \['x'\], the writer expects \['x', 'y'\]"):
+        writer.write(pa.RecordBatch.from_pydict({"x": [1]}))
+    with pytest.raises(TypeError, match=r"Column 'x' of the batch is int64.* expects int32"):
+        writer.write(pa.RecordBatch.from_pydict({"x": [1], "y": ["a"]}))
+    assert writer.finish() == []
+
+
+def test_a_directory_that_is_not_there(tmp_path):
+    writer = ShardWriter(pa.schema([("x", pa.int64())]), str(tmp_path / "missing"))
+    writer.write(pa.RecordBatch.from_pydict({"x": [1]}))
+    with pytest.raises(FileNotFoundError, match=r"missing/shard\.00000\.mds"):
+        writer.finish()
+
+
+def test_an_empty_dataset(tmp_path):
+    schema = pa.schema([("x", pa.int64()), ("l", pa.list_(pa.string()))])
+    writer = ShardWriter(schema, str(tmp_path))
+    writer.write(pa.RecordBatch.from_arrays([pa.array([], t) for t in schema.types], schema=schema))
+    commit_dataset(str(tmp_path), schema, writer.finish())
+    dataset = open_dataset(str(tmp_path))
+    assert (dataset.num_rows, dataset.shards) == (0, ())
+    assert read_table(dataset).equals(schema.empty_table())
+
+
+def test_rows_without_columns_are_counted(tmp_path):
+    commit_dataset(str(tmp_path), pa.schema([]), [], num_rows=7)
+    assert open_dataset(str(tmp_path)).num_rows == 7
+
+
+def write_uneven(directory):
+    """Three shards, the middle one with nulls, and a column of floats whose nulls are NaN."""
+    table = pa.table(
+        {"x": [1, 2, None, 4, 5, 6], "f": pa.array([None, 1.0, 2.0, None, None, 3.0], pa.float64())}
+    )
+    writer = ShardWriter(table.schema, str(directory), min_rows=2, size_limit=1)
+    writer.write(table.to_batches()[0])
+    return table, writer.finish()
+
+
+def test_shards_are_rewritten_by_whoever_the_caller_names(tmp_path):
+    """The function travels to other machines, and a task there may run twice."""
+    table, infos = write_uneven(tmp_path)
+    seen = []
+
+    def map_shards(function, todo):
+        todo = list(todo)
+        seen.extend(info["index"]["raw_data"]["basename"] for info in todo)
+        for info in todo:
+            pickle.loads(pickle.dumps(function))(json.loads(json.dumps(info)))
+        return [pickle.loads(pickle.dumps(function))(info) for info in todo]
+
+    before = json.dumps(infos)
+    commit_dataset(str(tmp_path), table.schema, infos, {"note": 1}, map_shards=map_shards)
+    assert seen == ["shard.00000.mds", "shard.00002.mds"]
+    assert json.dumps(infos) == before
+    dataset = open_dataset(str(tmp_path))
+    assert dataset.schema.extra == {"note": 1}
+    assert read_table(dataset)["x"].to_pylist() == table["x"].to_pylist()
+    # Nulls are counted when they are first seen: afterwards they are NaN.
+    assert {n: s.nulls for n, s in dataset.schema.stats.items()} == {"x": 1, "f": 3}
+    assert sorted(os.listdir(tmp_path)) == [
+        "index.json",
+        "petastorm_bridge_schema.json",
+        "shard.00000.flags.mds",
+        "shard.00001.mds",
+        "shard.00002.flags.mds",
+    ]
+
+
+def test_a_failed_rewrite_leaves_nothing_visible_and_can_be_repeated(tmp_path):
+    table, infos = write_uneven(tmp_path)
+
+    def failing(function, todo):
+        yield function(next(iter(todo)))
+        raise ConnectionError("executor lost")
+
+    with pytest.raises(ConnectionError):
+        commit_dataset(str(tmp_path), table.schema, infos, map_shards=failing)
+    assert "index.json" not in os.listdir(tmp_path)
+    commit_dataset(str(tmp_path), table.schema, infos)
+    assert open_dataset(str(tmp_path)).num_rows == 6
