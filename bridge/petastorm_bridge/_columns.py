@@ -73,10 +73,18 @@ def to_numpy(name: str, column: Column) -> Any:
         return column
     if pa.types.is_list(column.type):
         return _stack_lists(name, column)
-    values = column.to_pandas().values
+    values = _pandas_values(column)
     if pa.types.is_string(column.type):
         return np.asarray(values, object).astype(np.str_)
     return values
+
+
+def _pandas_values(column: pa.Array) -> Any:
+    type_ = column.type
+    if pa.types.is_timestamp(type_) and type_.tz is not None:
+        # The moments in UTC, which is what `values` gave before pandas 4.
+        column = column.view(pa.timestamp(type_.unit))
+    return column.to_pandas().values
 
 
 def _stack_lists(name: str, column: pa.Array) -> npt.NDArray[Any]:
@@ -89,7 +97,7 @@ def _stack_lists(name: str, column: pa.Array) -> npt.NDArray[Any]:
             # NumPy stacks None beside lists of one element, and so does Petastorm.
             values = np.full((rows, 1), None, object)
             valid = column.is_valid().to_numpy(zero_copy_only=False)
-            values[valid, 0] = np.asarray(column.flatten().to_pandas().values, object)
+            values[valid, 0] = np.asarray(_pandas_values(column.flatten()), object)
             return values
         raise AttributeError(
             f"Column {name!r} holds {column.null_count} null lists among {rows} rows; a batch "
@@ -103,7 +111,7 @@ def _stack_lists(name: str, column: pa.Array) -> npt.NDArray[Any]:
             f"Got the following set of lengths: '{shown}'"
         )
     flat = column.flatten()
-    return np.asarray(flat.to_pandas().values).reshape(rows, int(lengths[0]) if rows else 0)
+    return np.asarray(_pandas_values(flat)).reshape(rows, int(lengths[0]) if rows else 0)
 
 
 def harmonise(values: Any, type_: pa.DataType, nulls: NullFacts) -> Any:
