@@ -24,6 +24,7 @@ __all__ = ["Fetcher", "fetch_file", "make_fetcher"]
 _ATTEMPTS = 3
 _FIRST_PAUSE_SECONDS = 0.2
 _TIMEOUT_SECONDS = 60.0
+_STREAMING_ONLY = {"alipan", "azure", "azure-dl", "oci"}  # schemes that fsspec does not know
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
@@ -99,7 +100,7 @@ def make_fetcher(url: str, storage_options: Mapping[str, Any] | None) -> Fetcher
                 f"store's extra ({no_streaming}), or fsspec with its package ({no_fsspec})."
             ) from no_fsspec
         except ValueError as error:
-            if isinstance(no_streaming, ImportError):
+            if urlparse(url).scheme in _STREAMING_ONLY:
                 raise missing_extra("mosaicml-streaming", "streaming") from error
             raise
         return _FsspecFetcher(url, {})
