@@ -11,6 +11,11 @@ import pytest
 # Tests are no package; the helpers of this folder are found by its path.
 sys.path.insert(0, str(Path(__file__).parent))
 
+# So do the processes that the original starts.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+)
+
 # The original needs a pyarrow of its time; without it there is nothing to compare with.
 if importlib.util.find_spec("petastorm") is None:
     collect_ignore_glob = ["test_*.py"]

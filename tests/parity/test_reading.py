@@ -1,0 +1,9 @@
+import pytest
+from parity_scenarios.reading import SCENARIOS
+
+pytestmark = [pytest.mark.tf]
+
+
+@pytest.mark.parametrize("scenario", list(SCENARIOS), ids=str)
+def test_reading(compare, scenario):
+    compare(scenario)
