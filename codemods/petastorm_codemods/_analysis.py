@@ -33,7 +33,10 @@ class Analysis:
         source: The source.
         module: Its parsed text.
         destination: Where call sites are taken.
+        import_slot: Where a rule that rewrites an import at the top has left room for more names.
     """
+
+    import_slot: int | None = None
 
     def __init__(self, source: Source, destination: Destination) -> None:
         self.source = source

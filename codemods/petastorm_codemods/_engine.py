@@ -24,6 +24,7 @@ from ._model import (
     Success,
     Unchanged,
 )
+from ._native import import_edits
 from ._registry import Rule, all_rules, selected
 from ._sources import Source, read_source
 from ._verify import parses, undefined_names
@@ -112,16 +113,19 @@ def _plan(source: Source, settings: Settings) -> _Plan:
     edits: list[Edit] = []
     sites: list[Site] = list(_unparsable(source))
     left: list[Finding] = []
+    needed: set[str] = set()
     for finding in sorted(findings, key=lambda each: (each.offset, each.code)):
         state = _state(finding, edits, unsafe=settings.unsafe)
         if state is State.REWRITTEN:
             edits += finding.edits
+            needed.update(finding.needs)
         elif finding.marker:
             left.append(finding)
         cell, line, column = source.locate(finding.offset)
         sites.append(Site(finding.code, line, column, cell, finding.message, finding.safety, state))
-    edits += _markers(analysis, left)
-    return _Plan(tuple(edits), tuple(sites))
+    # Where several insert at one place, lines of their own come before rewrites.
+    lines = [*import_edits(analysis, needed), *_markers(analysis, left)]
+    return _Plan((*lines, *edits), tuple(sites))
 
 
 def _state(finding: Finding, edits: Sequence[Edit], *, unsafe: bool) -> State:

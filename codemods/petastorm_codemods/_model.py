@@ -50,6 +50,7 @@ class Finding:
         safety: Whether ``edits`` may be applied without being asked for.
         edits: The rewrite; empty for a manual finding.
         marker: Whether a comment is left in the code when nothing is rewritten.
+        needs: Names of ``petastorm_bridge.native`` that the rewrite uses.
     """
 
     code: str
@@ -58,6 +59,7 @@ class Finding:
     safety: Safety
     edits: tuple[Edit, ...] = ()
     marker: bool = True
+    needs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

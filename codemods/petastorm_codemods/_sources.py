@@ -87,6 +87,11 @@ class Source:
         number = cell.notebook.number if cell.notebook else None
         return number, before.count("\n") + 1, len(before) - before.rfind("\n")
 
+    def cell_end(self, offset: int) -> int:
+        """Return the end of the cell of a character."""
+        cell = self.cells[self._cell_at(offset)]
+        return cell.start + len(cell.text)
+
     def render(self, edits: Sequence[Edit]) -> bytes:
         """Return the file's bytes after edits.
 

@@ -1,0 +1,56 @@
+"""Edits of the arguments of a call that leave the layout of the others alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+import libcst as cst
+
+from ._analysis import Analysis
+from ._model import Edit
+
+
+def keyword(argument: cst.Arg) -> str | None:
+    """Return the keyword of an argument; None for positional and starred ones."""
+    return argument.keyword.value if argument.keyword else None
+
+
+def is_none(node: cst.CSTNode) -> bool:
+    """Say whether an expression is the literal None."""
+    return isinstance(node, cst.Name) and node.value == "None"
+
+
+def argument_edits(
+    analysis: Analysis,
+    call: cst.Call,
+    names: Mapping[str, str],
+    dropped: Collection[str],
+) -> Iterator[Edit]:
+    """Yield the edits that rename some keywords of a call and drop others."""
+    arguments = call.args
+    keep = [each for each in arguments if keyword(each) not in dropped]
+    for argument in keep:
+        name = keyword(argument)
+        if argument.keyword and name is not None and names.get(name, name) != name:
+            yield analysis.replace(argument.keyword, names[name])
+    yield from drop(analysis, call, [each for each in arguments if keyword(each) in dropped])
+
+
+def drop(analysis: Analysis, call: cst.Call, dropped: Collection[cst.Arg]) -> Iterator[Edit]:
+    """Yield the edits that remove arguments with their commas; neighbours keep their lines."""
+    gone = [any(each is other for other in dropped) for each in call.args]
+    if not any(gone):
+        return
+    spans = [analysis.span(each) for each in call.args]
+    kept = [number for number, away in enumerate(gone) if not away]
+    if not kept:
+        end = spans[-1][1]
+        if isinstance(call.args[-1].comma, cst.Comma):
+            end = analysis.source.text.index(",", end) + 1
+        yield Edit(spans[0][0], end, "")
+        return
+    for number, away in enumerate(gone[: kept[-1]]):
+        if away:
+            yield Edit(spans[number][0], spans[number + 1][0], "")
+    if gone[-1]:
+        yield Edit(spans[kept[-1]][1], spans[-1][1], "")

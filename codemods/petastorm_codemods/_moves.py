@@ -1,0 +1,164 @@
+"""Moving ``from petastorm… import …`` statements for ``--to streaming``: which name goes where."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+
+from ._analysis import Analysis
+from ._imports import Imported, imports, petastorm_imports, root_name
+from ._model import Edit
+from ._native import COUNTERPARTS, MODULE, original
+from ._offered import NEW, OLD, advice, is_offered, is_petastorm
+
+
+@dataclass(frozen=True)
+class Move:
+    """What becomes of one import statement.
+
+    Attributes:
+        statement: The statement.
+        native: Its names with a counterpart.
+        bridged: Its names that only the bridge has.
+        missing: Its names that stay with Petastorm.
+    """
+
+    statement: cst.ImportFrom
+    native: tuple[Imported, ...]
+    bridged: tuple[Imported, ...]
+    missing: tuple[Imported, ...]
+
+    def changes(self) -> bool:
+        """Say whether anything in the statement moves."""
+        from_bridge = root_name(self.statement.module or self.statement).value == NEW  # type: ignore[union-attr]
+        return bool(self.native) or (bool(self.bridged) and not from_bridge)
+
+
+def moves(analysis: Analysis) -> Iterator[Move]:
+    """Yield what becomes of each import of names from Petastorm, or from the bridge."""
+    found = petastorm_imports(analysis)
+    found += [
+        each
+        for each in imports(analysis)
+        if is_petastorm(original(each.path))
+        and each.path.startswith(f"{NEW}.")
+        and not each.path.startswith(MODULE)
+    ]
+    statements = {id(each.statement): each.statement for each in found}
+    for statement in statements.values():
+        if not isinstance(statement, cst.ImportFrom):
+            continue
+        names = [each for each in found if each.statement is statement]
+        native = [each for each in names if original(each.path) in COUNTERPARTS]
+        rest = [each for each in names if original(each.path) not in COUNTERPARTS]
+        bridged = [each for each in rest if each.alias and is_offered(original(each.path))]
+        missing = [each for each in rest if each not in bridged]
+        yield Move(statement, tuple(native), tuple(bridged), tuple(missing))
+
+
+def reason(each: Imported) -> str:
+    """Return why a name has no native counterpart, and what to do."""
+    path = original(each.path)
+    if each.alias is None:
+        return "import the names one by one instead of *, so that they can be moved"
+    if is_offered(path):
+        return f"streaming has no counterpart of {path[len(OLD) + 1 :]}; it runs on {NEW}"
+    return advice(path)
+
+
+def move_edits(analysis: Analysis, move: Move) -> Iterator[Edit]:
+    """Yield the edits of a statement, and of all uses of names that are called otherwise now."""
+    uses = [edit for each in move.native for edit in _use_edits(analysis, each)]
+    yield from uses
+    statement = move.statement
+    groups = [group for group in (move.missing, move.bridged, move.native) if group]
+    assert statement.module is not None
+    if len(groups) > 1:
+        yield analysis.replace(statement, _parted(analysis, move))
+        return
+    if move.bridged:
+        root = root_name(statement.module)
+        assert root is not None
+        yield analysis.replace(root, NEW)
+        return
+    yield analysis.replace(statement.module, MODULE)
+    for each in move.native:
+        assert each.alias is not None
+        yield analysis.replace(each.alias.name, _spelled(analysis, each))
+    last = move.native[-1].alias
+    line = analysis.parent(statement)
+    if last and analysis.import_slot is None and analysis.parent(line) is analysis.module:
+        analysis.import_slot = analysis.span(last)[1]
+
+
+def _spelled(analysis: Analysis, each: Imported) -> str:
+    """Return the new name in the import, with the old one as alias where uses cannot change."""
+    assert each.alias is not None
+    name = COUNTERPARTS[original(each.path)]
+    if each.alias.asname or name == each.local or _is_simple(analysis, each):
+        return name
+    return f"{name} as {each.local}"
+
+
+def _is_simple(analysis: Analysis, each: Imported) -> bool:
+    """Say whether all uses of a name are known and may change with the import."""
+    if analysis.source.path.endswith("__init__.py"):
+        return False  # others import it from here
+    if any(
+        isinstance(node.target, cst.Name) and node.target.value == each.local
+        for node in analysis.nodes(cst.AssignTarget)
+    ):
+        return False  # something else under the same name, for instance where an import fails
+    word = re.compile(rf"\b{re.escape(each.local)}\b")
+    strings = (node for node in analysis.nodes(cst.SimpleString) if word.search(node.value))
+    return not any(analysis.enclosing(node, cst.Annotation) for node in strings)
+
+
+def _use_edits(analysis: Analysis, each: Imported) -> Iterator[Edit]:
+    name = COUNTERPARTS[original(each.path)]
+    assert each.alias is not None
+    rename = not each.alias.asname and name != each.local and _is_simple(analysis, each)
+    for read in analysis.reads(each.local):
+        if analysis.imported(read) != each.path:
+            continue
+        if rename:
+            yield analysis.replace(read, name)
+        above = analysis.parent(read)
+        if isinstance(above, cst.Attribute) and above.attr.value == "PARENT_CACHE_DIR_URL_CONF":
+            yield analysis.replace(above.attr, "CACHE_DIR_CONF")
+
+
+def _parted(analysis: Analysis, move: Move) -> str:
+    """Return several statements in the place of one; what stays comes first, below its marker."""
+    statement = move.statement
+    line = analysis.parent(statement)
+    alone = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
+    indent = analysis.indent(analysis.start(statement))
+    between = analysis.source.newline + indent if alone else "; "
+    module = analysis.code(statement.module) if statement.module else ""
+    bridge = (
+        NEW + module[len(OLD) :]
+        if module.startswith(OLD) and not module.startswith(NEW)
+        else module
+    )
+    parts = [
+        (module, [_as_written(each, each.path.rpartition(".")[2]) for each in move.missing]),
+        (bridge, [_as_written(each, each.path.rpartition(".")[2]) for each in move.bridged]),
+        (MODULE, [_as_written(each, _spelled(analysis, each)) for each in move.native]),
+    ]
+    return between.join(
+        f"from {place} import {', '.join(names)}" for place, names in parts if names
+    )
+
+
+def _as_written(each: Imported, name: str) -> str:
+    aliased = each.alias is not None and each.alias.asname is not None
+    return f"{name} as {each.local}" if aliased else name
+
+
+def as_sequence(move: Move) -> Sequence[Imported]:
+    """Return the names that leave something to a human."""
+    return (*move.bridged, *move.missing)

@@ -1,0 +1,34 @@
+"""``converter.make_tf_dataset`` becomes ``tf_dataset`` over ``StreamingDataset``.
+
+Streaming has no TensorFlow side; ``tf_dataset`` of the support module gives a ``tf.data.Dataset`` of named
+tuples in ``with``, as before. Arguments are treated as for ``make_torch_dataloader``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from petastorm_codemods._analysis import Analysis
+from petastorm_codemods._loaders import loader_findings
+from petastorm_codemods._model import Destination, Finding, Safety
+from petastorm_codemods._registry import rule
+
+_AFTER = """from petastorm_bridge.native import StreamingDataset, tf_dataset
+with tf_dataset(StreamingDataset(local=conv.path, num_epochs=None, shuffle=True, batch_size=64)) as dataset:
+    model.fit(dataset)"""
+
+
+@rule(
+    "PM103",
+    "tf-dataset",
+    "make_tf_dataset becomes tf_dataset(StreamingDataset(...))",
+    safety=Safety.SAFE,
+    destinations=[Destination.STREAMING],
+    text=__doc__,
+    before="with conv.make_tf_dataset(batch_size=64) as dataset:\n    model.fit(dataset)",
+    after=_AFTER,
+)
+def check(analysis: Analysis) -> Iterator[Finding]:
+    """Yield one finding for each call."""
+    needs = ("StreamingDataset", "tf_dataset")
+    yield from loader_findings(analysis, "PM103", "make_tf_dataset", "tf_dataset", needs)
