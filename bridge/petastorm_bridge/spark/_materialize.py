@@ -36,7 +36,7 @@ _MAX_REWRITE_TASKS = 64
 # pattern that is found decides, its last place counts.
 _TELLING_LINES = (
     f"{re.escape(ERROR_MARK)} (.*)$",
-    r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)$",
+    r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)$",
     r"^Caused by: (\S+: .*)$",
     r"Lost task [^\n]* executor [^)\n]*\): (.*)$",
 )
