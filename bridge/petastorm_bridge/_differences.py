@@ -206,6 +206,23 @@ DIFFERENCES: tuple[Difference, ...] = (
          "It is ignored with a warning.", "The url says where the data is."),
     ),
     *_area(
+        "Parquet files and worker processes",
+        ("parquet-one-dtype",
+         "Files of one table whose column types differ give batches of differing dtype; a column "
+         "that a later file lacks is a `TypeError` in the middle of the data.",
+         "The column has the widest of the types everywhere; a missing column or types that cannot "
+         "be joined are a `TypeError`, naming the files, when the reader is opened.",
+         "Models expect one dtype, and errors belong to the start."),
+        ("parquet-more-types",
+         "`uint16`, `uint32`, and large strings, binaries and lists, which current pandas and "
+         "Polars write, are left out with a warning.",
+         "They are read.", "The same data came as plain strings before pandas 3."),
+        ("process-pool-names",
+         "With `reader_pool_type='process'` a function of the program loses the program's imports "
+         "and classes: `NameError`.",
+         "They go along.", "The same function works with threads."),
+    ),
+    *_area(
         "Converter and cache",
         ("reuse-includes-names",
          "A conversion is reused for any plan with the same result, ignoring column names: two "
