@@ -59,7 +59,7 @@ def shuffle_window(
             arriving = packed[room:]
             if len(arriving):
                 chosen = waiting[rng.integers(0, capacity, len(arriving))]
-                yield _unpack(slots.replace(chosen, arriving), False)
+                yield slots.block(slots.replace(chosen, arriving), ends_epoch=False)
         if block.ends_epoch:
             yield from _emit(slots, rng.permutation(waiting), True)
             slots.release(waiting)
@@ -89,25 +89,20 @@ def _draw(
 def _emit(slots: _Slots, ids: npt.NDArray[np.int64], ends_epoch: bool) -> Iterator[Block]:
     for start in range(0, len(ids), _CHUNK):
         chunk = ids[start : start + _CHUNK]
-        yield _unpack(slots.records.take(chunk), ends_epoch and start + _CHUNK >= len(ids))
-
-
-def _unpack(records: Records, ends_epoch: bool) -> Block:
-    names = records.dtype.names or ()
-    return Block({name: records[name] for name in names}, len(records), ends_epoch)
+        last = start + _CHUNK >= len(ids)
+        yield slots.block(slots.records.take(chunk), ends_epoch=ends_epoch and last)
 
 
 def _packed(block: Block, slots: _Slots) -> Iterator[Records]:
     """Yield a block's rows as records, few enough at a time to stay in the processor's cache."""
     if not block.num_rows:
         return
-    columns = {name: np.asarray(column) for name, column in block.columns.items()}
-    dtype = slots.accept(columns)
+    dtype, columns = slots.accept(block)
     for start in range(0, block.num_rows, _CHUNK):
         stop = min(start + _CHUNK, block.num_rows)
         packed = np.empty(stop - start, dtype)
-        for name, column in columns.items():
-            packed[name] = column[start:stop]
+        for field, column in zip(dtype.names or (), columns, strict=True):
+            packed[field] = column[start:stop]
         yield packed
 
 
@@ -122,31 +117,42 @@ def _scatter(target: Records, places: npt.NDArray[np.int64], source: Records) ->
 
 
 class _Slots:
-    """A growing array of records with free places."""
+    """A growing array of records with free places.
+
+    A record's fields are called by their position, because NumPy does not take every column name.
+    """
 
     def __init__(self) -> None:
         self.records: Records = np.empty(0, np.dtype([]))
+        self._names: tuple[str, ...] = ()
         self._free: npt.NDArray[np.int64] = np.empty(0, np.int64)
         self._coming = 0
 
-    def accept(self, columns: dict[str, npt.NDArray[Any]]) -> np.dtype[Any]:
-        """Return the record type that holds ``columns`` and what waits already."""
+    def accept(self, block: Block) -> tuple[np.dtype[Any], list[npt.NDArray[Any]]]:
+        """Return the record type that holds ``block`` and what waits already, and its columns."""
+        first = not self._names
+        if first:
+            self._names = tuple(block.columns)
+        columns = [np.asarray(block.columns[name]) for name in self._names]
         old = self.records.dtype
-        if old.names is None or not len(old.names):
-            dtype = np.dtype([(n, c.dtype, c.shape[1:]) for n, c in columns.items()])
-            self.records = np.empty(0, dtype)
-            return dtype
         parts = []
-        for name, column in columns.items():
-            base, shape = old[name].base, old[name].shape
-            if shape != column.shape[1:]:
-                raise different_shapes(name, [self.records[name], column])
-            same = base == column.dtype
-            parts.append((name, base if same else np.result_type(base, column.dtype), shape))
+        for i, column in enumerate(columns):
+            field, base, shape = f"{i}", column.dtype, column.shape[1:]
+            if not first:
+                if old[field].shape != shape:
+                    raise different_shapes(self._names[i], [self.records[field], column])
+                if old[field].base != base:
+                    base = np.result_type(old[field].base, base)
+            parts.append((field, base, shape))
         dtype = np.dtype(parts)
         if dtype != old:
-            self.records = self.records.astype(dtype)
-        return dtype
+            self.records = self.records.astype(dtype) if len(self.records) else np.empty(0, dtype)
+        return dtype, columns
+
+    def block(self, records: Records, *, ends_epoch: bool) -> Block:
+        """Return records as a block of columns."""
+        columns = {name: records[f"{i}"] for i, name in enumerate(self._names)}
+        return Block(columns, len(records), ends_epoch)
 
     def reserve(self, block: Block) -> None:
         """Note how many rows are coming, so that room is made once."""

@@ -387,6 +387,7 @@ def test_text_that_is_no_text(tmp_path):
     for name, old, new in (
         ("s", b"abcd", b"ab\xff\xfe"),
         ("j", b'["ab"]', b'["ab",'),
+        ("j", b'["ab"]', b'["\xff\xfe"]'),
         ("j", b'["ab"]', b"nonull"),
         ("j", b'["ab"]', b'{"a":}'),
         ("j", b'["ab"]', b"[null]"[:5] + b"\n"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from samples import fixed_table, mixed_table, write
 
-ROUNDS = 250
+ROUNDS = 120
 
 
 def test_altered_shards(tmp_path):

@@ -123,8 +123,10 @@ def _to_hex(elements: pa.Array) -> pa.Array:
 
 
 def _elements_from_text(text: pa.Array, type_: pa.DataType) -> pa.Array:
-    if pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_decimal(type_):
+    if pa.types.is_decimal(type_):
         return text.cast(type_)
+    if pa.types.is_string(type_) or pa.types.is_large_string(type_):
+        return text.cast(pa.binary()).cast(type_)  # there and back, because this checks UTF-8
     nulls = text.is_null().to_numpy(zero_copy_only=False) if text.null_count else None
     filled = (pc.fill_null(text, "") if nulls is not None else text).cast(pa.large_binary())
     offsets = byte_offsets(filled)
