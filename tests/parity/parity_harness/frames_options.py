@@ -199,3 +199,8 @@ def predicates(spark: Any) -> Any:
         "cast(id as int) as i",
         "id % 2 = 0 as b",
     )
+
+
+@builder
+def seven_floats(spark: Any) -> Any:
+    return spark.range(0, 7, 1, 1).selectExpr("cast(id as double) as x", "cast(id as float) as y")

@@ -31,7 +31,7 @@ class Session:
     def __init__(self, package: str, spark: Any, cache_directory: str, readers: Any) -> None:
         self.package = package
         self.spark = spark
-        self.cache_url = f"file://{cache_directory}/{package}"
+        self.cache_url: str | None = f"file://{cache_directory}/{package}"
         self.stage = "converting"
         self._readers = readers
         self._converters: dict[object, Any] = {}
@@ -53,7 +53,10 @@ class Session:
     def convert(self, df: Any, **options: Any) -> Any:
         """Call `make_spark_converter` with a cache directory of this package's own."""
         self.stage = "converting"
-        self.spark.conf.set(CONF, self.cache_url)
+        if self.cache_url is None:
+            self.spark.conf.unset(CONF)
+        else:
+            self.spark.conf.set(CONF, self.cache_url)
         converter = self.module("spark").make_spark_converter(df, **options)
         if self.original:
             sort_files(converter)

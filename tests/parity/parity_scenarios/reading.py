@@ -358,11 +358,6 @@ def _reader_defaults(session: Session) -> object:
         return sum(len(batch.id) for batch in reader)
 
 
-@define("make_reader on such a dataset")
-def _make_reader(session: Session) -> object:
-    return session.module("reader").make_reader(_directory(session))
-
-
 @define("loaders over make_batch_reader")
 def _loader_over_reader(session: Session) -> object:
     make = session.module("reader").make_batch_reader

@@ -1,0 +1,9 @@
+import pytest
+from parity_scenarios.converting import SCENARIOS
+
+pytestmark = [pytest.mark.tf]
+
+
+@pytest.mark.parametrize("scenario", list(SCENARIOS), ids=str)
+def test_converting(compare, scenario):
+    compare(scenario)
