@@ -28,7 +28,7 @@ class Scenario:
     name: str
     program: Program
     order: bool = True
-    seconds: float = 30
+    seconds: float = 120
 
     def __str__(self) -> str:
         return self.name
@@ -43,7 +43,7 @@ class Scenarios:
     def __iter__(self) -> Iterator[Scenario]:
         return iter(self._found.values())
 
-    def add(self, name: str, program: Program, *, order: bool = True, seconds: float = 30) -> None:
+    def add(self, name: str, program: Program, *, order: bool = True, seconds: float = 120) -> None:
         """Add one scenario."""
         if name in self._found:
             raise ValueError(f"two scenarios are called {name!r}")
@@ -56,7 +56,7 @@ class Scenarios:
         loader: str = "torch",
         *,
         order: bool = True,
-        seconds: float = 30,
+        seconds: float = 120,
         **options: object,
     ) -> None:
         """Add a scenario that loads a frame with these options."""
@@ -68,7 +68,7 @@ class Scenarios:
         )
 
     def define(
-        self, name: str, *, order: bool = True, seconds: float = 30
+        self, name: str, *, order: bool = True, seconds: float = 120
     ) -> Callable[[Program], Program]:
         """Add the decorated function."""
 

@@ -38,7 +38,7 @@ for _loader in LOADERS:
             "ten",
             _loader,
             batch_size=_size,
-            seconds=5 if (_loader, _size) in _ENDLESS else 30,
+            seconds=5 if (_loader, _size) in _ENDLESS else 120,
         )
     load(f"straddling row groups {_loader}", "ten2", _loader, batch_size=3, num_epochs=3)
 load("InMem default num_epochs=None reader", "ten", "inmem", num_epochs=None)

@@ -54,12 +54,12 @@ for _pool, _workers in _POOLS:
             lambda session, frame=_frame, pool=_pool, workers=_workers: _ids(
                 session, frame, reader_pool_type=pool, workers_count=workers
             ),
-            seconds=60,
+            seconds=120,
         )
 add(
     "process pool, two workers, no shuffle",
     lambda session: np.sort(_ids(session, reader_pool_type="process", workers_count=2)),
-    seconds=60,
+    seconds=120,
 )
 
 

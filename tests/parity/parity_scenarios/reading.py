@@ -26,7 +26,7 @@ def predicate(
     loader: str = "torch",
     *,
     frame: str = "predicates",
-    seconds: float = 30,
+    seconds: float = 120,
     **options: Any,
 ) -> None:
     """Add a scenario with a predicate; `make` gets the package's `predicates` module."""
