@@ -62,13 +62,19 @@ def torch_column(name: str, values: Any) -> Any:
     """Return a column in a form torch takes: uint16 → int32, uint32 → int64, bool → uint8.
 
     Raises:
-        TypeError: Strings, bytes or objects (text of ``petastorm/pytorch.py``).
+        TypeError: Strings, bytes or objects (text of ``petastorm/pytorch.py``); moments or spans.
     """
     if not isinstance(values, np.ndarray):
         return values
     if values.dtype.kind in "SUO":
         raise TypeError(
             f"Pytorch does not support arrays of string or object classes. Found in field {name}."
+        )
+    if values.dtype.kind in "mM":
+        raise TypeError(
+            f"can't convert np.ndarray of type {values.dtype.type.__module__}."
+            f"{values.dtype.type.__name__} in column {name!r} to a tensor. Convert it to a number "
+            "in a TransformSpec, or leave it out with schema_fields."
         )
     if values.dtype == np.uint16:
         return values.astype(np.int32)
@@ -206,25 +212,16 @@ class DataLoader(LoaderBase):
 
     def _iter_impl(self) -> Iterator[Any]:
         size = whole_size(self.batch_size, self.reader.num_epochs)
-        blocks = map(_scalar_check, self._blocks(self.shuffling_queue_capacity))
+        blocks = map(_as_arrays, self._blocks(self.shuffling_queue_capacity))
         batches = cut(blocks, size)
         if self.collate_fn is decimal_friendly_collate:
             return map(_tensors, batches)
         return (self.collate_fn(_rows(batch)) for batch in batches)
 
 
-def _scalar_check(block: Block) -> Block:
-    """Refuse what torch's row-wise collate refuses; turn categories into lists of values."""
-    columns = dict(block.columns)
-    for name, values in columns.items():
-        if not isinstance(values, np.ndarray):
-            columns[name] = np.asarray(values)
-        elif values.dtype.kind in "mM" and values.ndim == 1:
-            raise TypeError(
-                "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or "
-                f"lists; found {values.dtype.type} in column {name!r}. Convert it to a number in a "
-                "TransformSpec, or leave it out with schema_fields."
-            )
+def _as_arrays(block: Block) -> Block:
+    """Return a block whose categories are arrays of their values."""
+    columns = {name: np.asarray(values) for name, values in block.columns.items()}
     return Block(columns, block.num_rows, block.ends_epoch)
 
 

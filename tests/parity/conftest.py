@@ -37,7 +37,6 @@ def sessions(spark, tmp_path_factory):
     # Imported here, where no clock runs: an interrupted import of TensorFlow cannot be repeated.
     import tensorflow  # noqa: F401, ICN001
     import torch  # noqa: F401
-
     from parity_harness.original import repeatable
     from parity_harness.session import BRIDGE, ORIGINAL, Session
 
