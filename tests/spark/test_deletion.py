@@ -14,6 +14,7 @@ from petastorm_bridge.fs_utils import local_path
 from petastorm_bridge.spark import (
     SparkDatasetConverter,
     _deletion,
+    _store,
     make_spark_converter,
     spark_dataset_converter,
 )
@@ -102,13 +103,14 @@ def test_only_directories_with_their_own_marker_are_deleted(spark, cache_dir, tm
     shutil.copytree(local_path(made.cache_dir_url), copy)
     table = tmp_path / "table"
     table.mkdir()
-    (table / _deletion.MARKER_NAME).write_text("{not json")
-    for directory in (copy, table):
+    (table / _store.MARKER_NAME).write_text("{not json")
+    partitioned = tmp_path / "partitioned"
+    (partitioned / "k=1").mkdir(parents=True)
+    for directory in (copy, table, partitioned):
         SparkDatasetConverter(f"file://{directory}", [], 0).delete()
         _deletion.default_delete_handler(f"file://{directory}")
         assert directory.exists()
-    assert caplog.text.count("did not") == 4
-    _deletion.default_delete_handler("s3://bucket/x")
+    assert caplog.text.count("petastorm-bridge did not write it") == 6
     _deletion.default_delete_handler(f"file://{tmp_path}/nothing")
 
 
@@ -146,9 +148,10 @@ def test_a_directory_that_a_dying_task_still_writes_to_is_removed(tmp_path, monk
         remove(path)
 
     monkeypatch.setattr(shutil, "rmtree", race)
-    _deletion.remove_tree(str(directory))
+    store = _store.store_at(f"file://{directory}")
+    store.remove_all()
     assert not directory.exists()
-    _deletion.remove_tree(str(directory))
+    store.remove_all()
 
 
 def test_a_failing_deletion_at_exit_is_logged_only(caplog, monkeypatch):
@@ -182,8 +185,8 @@ assert len(os.listdir("cache")) == 1
 WITHOUT_SPARK = """
 import os, signal, sys
 from petastorm_bridge.spark import _deletion, spark_dataset_converter as face
-os.makedirs("cache/made")
-_deletion.write_marker(os.path.abspath("cache/made"))
+from petastorm_bridge.spark._store import store_at
+store_at("file://" + os.path.abspath("cache/made")).create()
 _deletion.delete_at_exit("file://" + os.path.abspath("cache/made"), lambda: face._delete_dir_handler)
 """
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as sf
 import petastorm_bridge
 from petastorm_bridge.fs_utils import local_path
 from petastorm_bridge.mds.dataset import open_dataset, read_table
-from petastorm_bridge.spark import _materialize, make_spark_converter
+from petastorm_bridge.spark import _materialize, _store, make_spark_converter
 from petastorm_bridge.spark._errors import MaterializationError
 
 pytestmark = pytest.mark.spark
@@ -198,16 +198,14 @@ def test_a_directory_that_cannot_be_made_is_named(spark, cache_dir):
 
 
 def test_a_directory_the_workers_do_not_see_is_explained(spark, cache_dir, monkeypatch):
-    make = _materialize._make_directory
-    monkeypatch.setattr(_materialize, "_make_directory", lambda directory: None)
+    monkeypatch.setattr(_store._MountedStore, "create", lambda self: None)
     with pytest.raises(MaterializationError, match="every machine of the cluster mounts"):
         make_spark_converter(spark.range(1))
-    monkeypatch.setattr(_materialize, "_make_directory", make)
 
 
 def test_shards_that_do_not_become_visible_are_reported(spark, cache_dir, monkeypatch):
     monkeypatch.setattr(_materialize, "_VISIBLE_WITHIN_SECONDS", 0.3)
-    monkeypatch.setattr(_materialize, "_size", lambda path: None)
+    monkeypatch.setattr(_store._MountedStore, "sizes", lambda self: {})
     with pytest.raises(MaterializationError, match="2 shards written by the executors"):
         make_spark_converter(spark.range(2, numPartitions=2))
     assert list(cache_dir.iterdir()) == []
@@ -371,11 +369,13 @@ def test_workers_import_neither_frameworks_nor_the_session(tmp_path):
             yield pa.RecordBatch.from_pydict({"name": found})
 
         from petastorm_bridge.spark._executor import RESULT_SCHEMA, WriteTask, writing
+        from petastorm_bridge.spark._store import store_at
         import pyarrow as pa
         os.mkdir("out")
         df = spark.range(10, numPartitions=1)
         schema = pa.schema([("id", pa.int64())]).serialize().to_pybytes()
-        task = WriteTask(os.path.abspath("out"), schema, 1000, None)
+        url = "file:" + os.path.abspath("out")
+        task = WriteTask(store_at(url), url, schema, 1000, None)
         written = df.mapInArrow(writing(task), RESULT_SCHEMA)
         # One worker process serves both steps of the only partition one after the other.
         assert written.collect()[0]["num_rows"] == 10

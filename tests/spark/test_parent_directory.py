@@ -7,7 +7,6 @@ import pytest
 
 from petastorm_bridge.fs_utils import local_path
 from petastorm_bridge.spark import make_spark_converter, spark_dataset_converter
-from petastorm_bridge.spark._errors import MaterializationError
 
 pytestmark = pytest.mark.spark
 
@@ -107,10 +106,3 @@ def test_on_a_databricks_cluster_unshared_paths_are_warned_of(
 
 def test_local_mode_is_recognised(spark):
     assert spark_dataset_converter._is_spark_local_mode()
-
-
-def test_other_stores_are_refused_in_a_sentence(spark, cache_dir):
-    pytest.importorskip("fsspec", reason="the memory filesystem comes with fsspec")
-    spark.conf.set(CONF, "memory://bucket/x")
-    with pytest.raises(MaterializationError, match="shards are written as local files"):
-        make_spark_converter(spark.range(1))

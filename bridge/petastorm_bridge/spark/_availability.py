@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from petastorm_bridge.fs_utils import LocalFileSystem, get_filesystem_and_path_or_paths
@@ -16,6 +17,7 @@ __all__ = ["wait_for_files", "warn_if_small"]
 
 _POLL_SECONDS = 0.1
 _URLS_SHOWN = 5
+_REMOTE_THREADS = 32
 _RECOMMENDED_FILE_SIZE_BYTES = 50 * 1024 * 1024
 
 
@@ -53,7 +55,13 @@ def wait_for_files(urls: list[str], timeout: float) -> None:
 
 
 def _missing(filesystem: Any, files: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    return [(url, path) for url, path in files if not filesystem.exists(path)]
+    if isinstance(filesystem, LocalFileSystem):
+        there = [filesystem.exists(path) for _, path in files]
+    else:
+        filesystem.invalidate_cache()
+        with ThreadPoolExecutor(_REMOTE_THREADS) as pool:
+            there = list(pool.map(filesystem.exists, [path for _, path in files]))
+    return [file for file, is_there in zip(files, there, strict=True) if not is_there]
 
 
 def _timeout_text(missing: list[tuple[str, str]]) -> str:

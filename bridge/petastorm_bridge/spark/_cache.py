@@ -14,10 +14,11 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-from petastorm_bridge.fs_utils import existing_local_path, local_path
+from petastorm_bridge.fs_utils import existing_local_path
 from petastorm_bridge.mds.dataset import INDEX_NAME
 
 from ._log import logger
+from ._store import store_at
 
 __all__ = ["CacheEntry", "ConversionCache", "Identity", "identity_of"]
 
@@ -125,8 +126,7 @@ class CacheEntry:
 
     def is_there(self) -> bool:
         """Return whether the directory still holds a complete dataset."""
-        directory = None if self.cache_dir_url is None else local_path(self.cache_dir_url)
-        return directory is not None and os.path.exists(os.path.join(directory, INDEX_NAME))
+        return self.cache_dir_url is not None and store_at(self.cache_dir_url).exists(INDEX_NAME)
 
 
 class ConversionCache:

@@ -14,13 +14,14 @@ import pyarrow.parquet as pq
 from petastorm_bridge.fs_utils import (
     FilesystemResolver,
     LocalFileSystem,
-    existing_local_path,
     get_filesystem_and_path_or_paths,
 )
 from petastorm_bridge.mds.dataset import INDEX_NAME, MdsDataset, open_dataset
 from petastorm_bridge.mds.shard import ShardEntry
 
 from ._errors import analysis_error, illegal_argument, missing_dataset
+from ._store import store_at
+from ._urls import sub_url
 
 __all__ = ["DatasetFiles", "describe_converted", "describe_path"]
 
@@ -47,18 +48,16 @@ def describe_converted(directory_url: str) -> DatasetFiles:
     Raises:
         DatasetError: It is not complete.
     """
-    directory = existing_local_path(directory_url)
-    assert directory is not None
-    dataset = open_dataset(directory)
+    with store_at(directory_url).reading() as directory:
+        dataset = open_dataset(directory)
     per_task: dict[str, int] = {}
     for shard in dataset.shards:
         # Shards of one partition are "shard.<partition>.a<attempt>.<number>.mds".
-        name = shard.basenames[0]
-        task = re.sub(r"\.\d+\.mds.*$", "", name)
+        task = re.sub(r"\.\d+\.mds.*$", "", shard.basenames[0])
         per_task[task] = per_task.get(task, 0) + _bytes(shard)
-    return DatasetFiles(
-        _shard_urls(directory_url, directory, dataset), dataset.num_rows, list(per_task.values())
-    )
+    names = [shard.basenames[-1] for shard in dataset.shards] or [INDEX_NAME]
+    urls = [sub_url(directory_url, name) for name in names]
+    return DatasetFiles(urls, dataset.num_rows, list(per_task.values()))
 
 
 def _bytes(shard: ShardEntry) -> int:
@@ -88,7 +87,7 @@ def describe_path(url: str) -> DatasetFiles:
         os.path.join(path, INDEX_NAME)
     ):
         dataset = open_dataset(path)
-        return DatasetFiles(_shard_urls("file://" + path, path, dataset), dataset.num_rows, [])
+        return DatasetFiles(_shard_urls(path.rstrip("/"), dataset), dataset.num_rows, [])
     files = _data_files(filesystem, path, url)
     rows = sum(_parquet_rows(filesystem, file) for file in files)
     sizes = [filesystem.size(file) for file in files] if _is_local(filesystem) else []
@@ -109,10 +108,9 @@ def _is_local(filesystem: Any) -> bool:
     return isinstance(filesystem, LocalFileSystem)
 
 
-def _shard_urls(directory_url: str, directory: str, dataset: MdsDataset) -> list[str]:
-    base = "file://" + directory if directory_url.startswith("dbfs:") else directory_url.rstrip("/")
-    names = [_present_name(directory, shard) for shard in dataset.shards]
-    return [f"{base}/{name}" for name in names or [INDEX_NAME]]
+def _shard_urls(directory: str, dataset: MdsDataset) -> list[str]:
+    names = [_present_name(directory, shard) for shard in dataset.shards] or [INDEX_NAME]
+    return [f"file://{directory}/{name}" for name in names]
 
 
 def _present_name(directory: str, shard: ShardEntry) -> str:

@@ -9,28 +9,21 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import json
 import os
-import shutil
 import threading
 from collections.abc import Callable
 
-from petastorm_bridge.fs_utils import local_path
-
 from ._log import logger
+from ._store import store_at
 
 __all__ = [
-    "MARKER_NAME",
     "default_delete_handler",
     "delete_at_exit",
-    "is_ours",
+    "is_foreign",
     "note_deleted",
-    "remove_tree",
+    "warn_left_alone",
     "was_deleted",
-    "write_marker",
 ]
-
-MARKER_NAME = "_petastorm_bridge_cache.json"
 
 _lock = threading.Lock()
 _deleted: set[str] = set()
@@ -40,24 +33,19 @@ _registered_pid: int | None = None
 Handler = Callable[[str], object]
 
 
-def write_marker(directory: str) -> None:
-    """Mark ``directory`` as made by a conversion.
-
-    Raises:
-        OSError: It cannot be written.
-    """
-    with open(os.path.join(directory, MARKER_NAME), "w", encoding="utf-8") as file:
-        json.dump({"made_by": "petastorm-bridge", "directory": os.path.basename(directory)}, file)
+def is_foreign(dataset_url: str) -> bool:
+    """Return whether something is there that the bridge did not make."""
+    store = store_at(dataset_url)
+    return not store.is_ours() and store.is_there()
 
 
-def is_ours(directory: str) -> bool:
-    """Return whether ``directory`` carries the marker that was written for it."""
-    try:
-        with open(os.path.join(directory, MARKER_NAME), encoding="utf-8") as file:
-            marker = json.load(file)
-    except (OSError, ValueError):
-        return False
-    return isinstance(marker, dict) and marker.get("directory") == os.path.basename(directory)
+def warn_left_alone(dataset_url: str) -> None:
+    """Say that a directory is not deleted, because it is not the bridge's."""
+    logger.warning(
+        "Not deleting %s: petastorm-bridge did not write it. Delete it yourself if you no longer "
+        "need it.",
+        dataset_url,
+    )
 
 
 def default_delete_handler(dataset_url: str) -> None:
@@ -66,32 +54,11 @@ def default_delete_handler(dataset_url: str) -> None:
     Raises:
         OSError: It cannot be removed.
     """
-    directory = local_path(dataset_url)
-    if directory is None or not os.path.lexists(directory):
-        return
-    if not is_ours(directory):
-        logger.warning("Not deleting %s: petastorm-bridge did not make it.", dataset_url)
-        return
-    remove_tree(directory)
-
-
-def remove_tree(directory: str, attempts: int = 3) -> None:
-    """Remove a directory that a dying task may still be writing to.
-
-    Raises:
-        OSError: It cannot be removed.
-    """
-    for left in reversed(range(attempts)):
-        try:
-            shutil.rmtree(directory)
-        except FileNotFoundError:
-            if not os.path.lexists(directory):
-                return
-        except OSError:
-            if not left:
-                raise
-        else:
-            return
+    store = store_at(dataset_url)
+    if store.is_ours():
+        store.remove_all()
+    elif store.is_there():
+        warn_left_alone(dataset_url)
 
 
 def note_deleted(dataset_url: str) -> None:

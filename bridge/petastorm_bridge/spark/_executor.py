@@ -7,8 +7,8 @@ plain values only.
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
-import os
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -17,6 +17,8 @@ from typing import Any
 import pyarrow as pa
 
 from petastorm_bridge.mds.writer import ShardWriter
+
+from ._store import Store
 
 __all__ = ["ERROR_MARK", "RESULT_SCHEMA", "WriteTask", "rewriting", "writing"]
 
@@ -35,13 +37,15 @@ class WriteTask:
     """What every partition needs to know.
 
     Attributes:
-        directory: Where the shards go; made by the driver, must be visible here.
+        store: Where the shards go; made by the driver, must be visible here.
+        url: Its URL, for messages.
         schema: Serialised Arrow schema of the columns to write; empty to count rows only.
         size_limit: Bytes per shard.
         compression: MDS compression, or None.
     """
 
-    directory: str
+    store: Store
+    url: str
     schema: bytes
     size_limit: int
     compression: str | None
@@ -61,7 +65,9 @@ def writing(task: WriteTask) -> Callable[[Batches], Batches]:
 
 
 def rewriting(
-    rewrite: Callable[[dict[str, Any]], dict[str, Any]], infos: list[dict[str, Any]]
+    store: Store,
+    rewrite: Callable[[dict[str, Any]], dict[str, Any]],
+    infos: list[dict[str, Any]],
 ) -> Callable[[Batches], Batches]:
     """Return the function for ``mapInArrow`` that rewrites shards whose positions it is given."""
 
@@ -69,10 +75,20 @@ def rewriting(
         for batch in batches:
             for position in batch.column(0).to_pylist():
                 with _explained("rewrite a shard"):
-                    info = rewrite(infos[position])
+                    info = _rewrite(store, rewrite, infos[position])
                 yield _result(position, int(info["index"]["samples"]), [info])
 
     return rewrite_partition
+
+
+def _rewrite(store: Store, rewrite: Any, info: dict[str, Any]) -> dict[str, Any]:
+    entry = info["index"]["zip_data"] or info["index"]["raw_data"]
+    with store.writing() as directory:
+        store.fetch([entry["basename"]], directory)
+        here = copy.copy(rewrite)
+        here.directory = directory
+        rewritten: dict[str, Any] = here(info)
+    return rewritten
 
 
 def _write_partition(task: WriteTask, batches: Batches) -> Batches:
@@ -83,8 +99,8 @@ def _write_partition(task: WriteTask, batches: Batches) -> Batches:
     partition, attempt = context.partitionId(), context.taskAttemptId()
     schema = pa.ipc.read_schema(pa.py_buffer(task.schema))
     infos: list[dict[str, Any]] = []
-    with _explained(f"write partition {partition} to {task.directory}"):
-        if not os.path.isdir(task.directory):
+    with _explained(f"write partition {partition} to {task.url}"):
+        if not task.store.is_there():
             raise FileNotFoundError(
                 "the directory that the driver made is not there. The cache directory must be on "
                 "storage that every machine of the cluster mounts (DBFS, a volume, NFS)"
@@ -92,16 +108,22 @@ def _write_partition(task: WriteTask, batches: Batches) -> Batches:
         if len(schema) == 0:
             rows = sum(batch.num_rows for batch in batches)
         else:
-            rows, infos = _write(task, schema, f"shard.{partition:05}.a{attempt}", batches)
+            prefix = f"shard.{partition:05}.a{attempt}"
+            with task.store.writing() as directory:
+                rows, infos = _write(task, schema, directory, prefix, batches)
     yield _result(partition, rows, infos)
 
 
 def _write(
-    task: WriteTask, schema: pa.Schema, prefix: str, batches: Iterable[pa.RecordBatch]
+    task: WriteTask,
+    schema: pa.Schema,
+    directory: str,
+    prefix: str,
+    batches: Iterable[pa.RecordBatch],
 ) -> tuple[int, list[dict[str, Any]]]:
     writer = ShardWriter(
         schema,
-        task.directory,
+        directory,
         prefix=prefix,
         size_limit=task.size_limit,
         compression=task.compression,

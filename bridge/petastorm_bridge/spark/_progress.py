@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import warnings
 from collections.abc import Iterator
 from typing import Any
+
+from ._log import logger
+from ._store import Store
 
 __all__ = ["showing_progress"]
 
@@ -16,15 +18,15 @@ _PERIOD_SECONDS = 1.0
 
 
 @contextlib.contextmanager
-def showing_progress(directory: str, *, delay: float = _DELAY_SECONDS) -> Iterator[None]:
-    """Show shards and bytes written to ``directory`` while the block runs.
+def showing_progress(store: Store, *, delay: float = _DELAY_SECONDS) -> Iterator[None]:
+    """Show shards and bytes written to ``store`` while the block runs.
 
     Only the directory is looked at, so this works for every kind of Spark session. Terminals and
     notebooks get the display, from ``delay`` seconds on; other outputs get nothing.
     """
     stop = threading.Event()
     thread = threading.Thread(
-        target=_show, args=(directory, stop, delay), name="petastorm-bridge-progress", daemon=True
+        target=_show, args=(store, stop, delay), name="petastorm-bridge-progress", daemon=True
     )
     thread.start()
     try:
@@ -34,7 +36,7 @@ def showing_progress(directory: str, *, delay: float = _DELAY_SECONDS) -> Iterat
         thread.join()
 
 
-def _show(directory: str, stop: threading.Event, delay: float) -> None:
+def _show(store: Store, stop: threading.Event, delay: float) -> None:
     if stop.wait(delay):
         return
     bar = _progress_bar()
@@ -43,7 +45,7 @@ def _show(directory: str, stop: threading.Event, delay: float) -> None:
     with bar:
         while True:
             stopping = stop.wait(_PERIOD_SECONDS)
-            shards, size = _written(directory)
+            shards, size = _written(store)
             bar.update(size - bar.n)
             bar.set_postfix(shards=shards, refresh=True)
             if stopping:
@@ -71,14 +73,10 @@ def _progress_bar() -> Any:
     return None if bar.disable else bar
 
 
-def _written(directory: str) -> tuple[int, int]:
-    shards = size = 0
+def _written(store: Store) -> tuple[int, int]:
     try:
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                if ".mds" in entry.name:
-                    shards += 1
-                    size += entry.stat().st_size
-    except OSError:  # not mounted here, or a file vanished: the display is only a courtesy
-        pass
-    return shards, size
+        sizes = [size for name, size in store.sizes().items() if ".mds" in name]
+    except Exception as error:  # noqa: BLE001 - the display is only a courtesy
+        logger.debug("Cannot look at the progress: %s", error)
+        return 0, 0
+    return len(sizes), sum(sizes)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from petastorm_bridge.fs_utils import (
     LocalFileSystem,
-    existing_local_path,
     get_filesystem_and_path_or_paths,
     normalize_dir_url,
 )
@@ -155,14 +154,8 @@ class SparkDatasetConverter:
         Other converters of the same DataFrame share the data and lose it, too. A directory that the
         bridge did not make is left alone, with a warning (Petastorm deletes the user's table).
         """
-        directory = existing_local_path(self.cache_dir_url)
-        is_foreign = directory is not None and not _deletion.is_ours(directory)
-        if self._made_from_path or is_foreign:
-            logger.warning(
-                "delete() leaves %s alone: petastorm-bridge did not write it. Delete it yourself "
-                "if you no longer need it.",
-                self.cache_dir_url,
-            )
+        if self._made_from_path or _deletion.is_foreign(self.cache_dir_url):
+            _deletion.warn_left_alone(self.cache_dir_url)
             return
         _conversions.forget(self.cache_dir_url)
         _deletion.note_deleted(self.cache_dir_url)

@@ -1,0 +1,213 @@
+"""A parent cache directory in a remote store."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import petastorm_bridge
+from petastorm_bridge.mds.dataset import INDEX_NAME
+from petastorm_bridge.mds.schema import SIDECAR_NAME
+from petastorm_bridge.spark import _availability, _dataset, _deletion, _store
+
+BRIDGE = str(Path(petastorm_bridge.__file__).parents[1])
+
+fsspec = pytest.importorskip("fsspec", reason="remote stores are reached through fsspec")
+
+
+@pytest.fixture
+def memory():
+    filesystem = fsspec.filesystem("memory")
+    filesystem.store.clear()
+    filesystem.pseudo_dirs[:] = [""]
+    return filesystem
+
+
+def test_files_are_copied_with_the_index_last(memory, monkeypatch):
+    store = _store.store_at("memory://bucket/cache/one")
+    assert not store.is_there()
+    store.create()
+    assert store.is_there()
+    assert store.is_ours()
+    copied = []
+    put = type(memory).put_file
+    monkeypatch.setattr(
+        type(memory), "put_file", lambda self, a, b: (copied.append(b), put(self, a, b))
+    )
+    with store.writing() as directory:
+        for name in (INDEX_NAME, "a.mds", SIDECAR_NAME, "z.mds"):
+            Path(directory, name).write_text(name)
+        assert not store.exists("a.mds")
+    assert not os.path.exists(directory)
+    assert [name.rpartition("/")[2] for name in copied] == [
+        "a.mds",
+        "z.mds",
+        SIDECAR_NAME,
+        INDEX_NAME,
+    ]
+    assert store.sizes() == {
+        "a.mds": 5,
+        "z.mds": 5,
+        INDEX_NAME: len(INDEX_NAME),
+        SIDECAR_NAME: len(SIDECAR_NAME),
+        _store.MARKER_NAME: memory.size(f"/bucket/cache/one/{_store.MARKER_NAME}"),
+    }
+    store.remove("z.mds")
+    store.remove("z.mds")
+    assert not store.exists("z.mds")
+    store.remove_all()
+    store.remove_all()
+    assert store.sizes() == {}
+
+
+def test_a_failed_writer_copies_nothing(memory):
+    store = _store.store_at("memory://bucket/cache/one")
+    store.create()
+
+    def write():
+        with store.writing() as directory:
+            Path(directory, "a.mds").write_text("x")
+            raise ValueError("boom")
+
+    with pytest.raises(ValueError, match="boom"):
+        write()
+    assert set(store.sizes()) == {_store.MARKER_NAME}
+
+
+def test_only_marked_directories_are_deleted(memory, caplog):
+    memory.pipe_file("/bucket/table/k=1/data.parquet", b"x")
+    _deletion.default_delete_handler("memory://bucket/table")
+    assert memory.exists("/bucket/table/k=1/data.parquet")
+    assert "petastorm-bridge did not write it" in caplog.text
+    _store.store_at("memory://bucket/made").create()
+    _deletion.default_delete_handler("memory://bucket/made")
+    assert not memory.exists("/bucket/made")
+    _deletion.default_delete_handler("memory://bucket/nothing")
+    assert caplog.text.count("did not write it") == 1
+
+
+def test_a_missing_index_is_told(memory):
+    _store.store_at("memory://bucket/made").create()
+    with pytest.raises(FileNotFoundError, match=INDEX_NAME):
+        _dataset.describe_converted("memory://bucket/made")
+
+
+def test_files_are_waited_for(memory):
+    memory.pipe_file("/bucket/a", b"x")
+    _availability.wait_for_files(["memory://bucket/a"], 0)
+    with pytest.raises(RuntimeError, match="appear at urls memory://bucket/b,Please check"):
+        _availability.wait_for_files(["memory://bucket/a", "memory://bucket/b"], 0)
+
+
+# A store that is a folder, found by its entry point like the packages of real stores, so that
+# Spark's workers know it as well. No path of it exists on local disk.
+DISK_STORE = """
+from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.local import LocalFileSystem
+import os
+
+class DiskStore(DirFileSystem):
+    protocol = "disk"
+
+    def __init__(self, **kwargs):
+        super().__init__(path=os.environ["DISK_STORE"], fs=LocalFileSystem(auto_mkdir=True))
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return path.removeprefix("disk://").strip("/")
+"""
+
+SCRIPT = """
+import json, os, sys
+from pyspark.sql import SparkSession, functions as sf
+spark = (
+    SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    .config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
+)
+spark.conf.set("petastorm.spark.converter.parentCacheDirUrl", "disk://bucket/cache")
+from petastorm_bridge.spark import make_spark_converter
+bucket = os.environ["DISK_STORE"] + "/bucket"
+results = {}
+
+df = spark.range(0, 300, 1, 3).selectExpr("id", "IF(id > 250, NULL, id) AS n")
+converter = make_spark_converter(df)
+results["url"] = converter.cache_dir_url.rpartition("/")[0]
+results["urls"] = {url.rpartition("/")[0] == converter.cache_dir_url for url in converter.file_urls}
+results["urls"] = list(results["urls"])
+results["reused"] = make_spark_converter(df).cache_dir_url == converter.cache_dir_url
+folder = f"{bucket}/cache/" + converter.cache_dir_url.rpartition("/")[2]
+results["files"] = sorted(name.partition(".")[0] for name in os.listdir(folder))
+
+def ids(**kwargs):
+    with converter.make_torch_dataloader(num_epochs=1, shuffle_row_groups=False, **kwargs) as loader:
+        return [int(i) for batch in loader for i in batch["id"].tolist()]
+
+results["rows"] = ids() == list(range(300))
+try:
+    make_spark_converter(spark.range(3).select(sf.udf(lambda x: 1 // x, "long")("id")))
+except Exception as error:
+    results["failed"] = type(error).__name__
+results["left"] = len(os.listdir(f"{bucket}/cache"))
+converter.delete()
+results["deleted"] = os.listdir(f"{bucket}/cache")
+again = make_spark_converter(df)
+results["again"] = len(again)
+print("RESULTS", json.dumps(results))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_conversion_into_a_store_and_back(tmp_path):
+    packages = tmp_path / "packages"
+    (packages / "disk_store-1.dist-info").mkdir(parents=True)
+    (packages / "disk_store.py").write_text(DISK_STORE, "utf-8")
+    metadata = packages / "disk_store-1.dist-info"
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: disk-store\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text("[fsspec.specs]\ndisk = disk_store.DiskStore\n")
+    (tmp_path / "store" / "bucket").mkdir(parents=True)
+    finished = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SCRIPT],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([BRIDGE, str(packages)]),
+            "PYSPARK_PYTHON": sys.executable,
+            "DISK_STORE": str(tmp_path / "store"),
+        },
+    )
+    lines = [line for line in finished.stdout.splitlines() if line.startswith("RESULTS")]
+    assert lines, finished.stderr[-3000:]
+    assert json.loads(lines[0].removeprefix("RESULTS")) == {
+        "url": "disk://bucket/cache",
+        "urls": [True],
+        "reused": True,
+        "files": [
+            "_petastorm_bridge_cache",
+            "index",
+            "petastorm_bridge_schema",
+            "shard",
+            "shard",
+            "shard",
+        ],
+        "rows": True,
+        "failed": "MaterializationError",
+        "left": 1,
+        "deleted": [],
+        "again": 300,
+    }
+    # Deleted when the process ended.
+    assert list((tmp_path / "store" / "bucket" / "cache").iterdir()) == []
+
+
+def test_a_store_whose_package_is_missing_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "smbclient", None)
+    with pytest.raises(ImportError, match="smbprotocol"):
+        _store.store_at("smb://host/share")
