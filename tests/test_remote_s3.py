@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -66,6 +67,9 @@ def client(server, monkeypatch, tmp_path):
 def point_to(endpoint, monkeypatch):
     monkeypatch.setenv("S3_ENDPOINT_URL", endpoint)  # streaming's name
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)  # botocore's, and so s3fs'
+    # fsspec keeps file systems by their arguments, which the environment is none of.
+    with contextlib.suppress(ImportError):
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
 
 
 @pytest.fixture
