@@ -62,7 +62,7 @@ def open_paths(paths: Sequence[str], *, listed: bool, root: str | None = None) -
     """
     directory = _mds_directory(paths, listed)
     if directory is not None:
-        names = [os.path.basename(path) for path in paths] if listed else None
+        names = [os.path.relpath(path, directory) for path in paths] if listed else None
         if names is not None and INDEX_NAME in names:  # how an empty dataset names its files
             names = [name for name in names if name != INDEX_NAME]
         return MdsSource(open_dataset(directory), names)
@@ -76,12 +76,14 @@ def _mds_directory(paths: Sequence[str], listed: bool) -> str | None:
         parents = {os.path.dirname(path) for path in paths}
         names = [os.path.basename(path) for path in paths]
         if any(".mds" in name or name == INDEX_NAME for name in names):
-            if len(parents) > 1:
+            # dataframe_to_mds gives every partition a folder, under one merged index.
+            directory = os.path.commonpath(parents)
+            if len(parents) > 1 and not os.path.isfile(os.path.join(directory, INDEX_NAME)):
                 raise ValueError(
                     f"Shards of several datasets are listed together: {', '.join(sorted(parents))}. "
                     "Open one reader for each."
                 )
-            return parents.pop()
+            return directory
         return None
     path = paths[0]
     if os.path.isfile(os.path.join(path, INDEX_NAME)):

@@ -102,6 +102,22 @@ def test_a_directory_that_mosaics_writer_wrote(tmp_path):
     assert ids_of(converter) == list(range(100))
 
 
+# streaming's merge_index leaves the closing of the files it reads to the garbage collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_directory_with_a_folder_for_every_partition(tmp_path):
+    streaming = pytest.importorskip("streaming", reason="needs the streaming extra")
+    from streaming.base.util import merge_index
+
+    for part in range(2):  # as dataframe_to_mds leaves it
+        with streaming.MDSWriter(out=str(tmp_path / str(part)), columns={"id": "int"}) as writer:
+            for number in range(5):
+                writer.write({"id": 5 * part + number})
+    merge_index(str(tmp_path), keep_local=True)
+    converter = make_spark_converter(str(tmp_path))
+    assert converter.file_urls == [f"file://{tmp_path}/{p}/shard.00000.mds" for p in range(2)]
+    assert (len(converter), ids_of(converter)) == (10, list(range(10)))
+
+
 def test_a_missing_path_is_a_missing_file_and_sparks_exception(tmp_path):
     from pyspark.errors import AnalysisException
 
