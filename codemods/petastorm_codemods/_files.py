@@ -106,3 +106,8 @@ def _is_wanted(entry: os.DirEntry[str]) -> bool:
 def concerns(data: bytes, destination: Destination) -> bool:
     """Say whether a file's bytes hold any word that a rule could act on."""
     return _WORDS[destination].search(data) is not None
+
+
+def mentions_petastorm(data: bytes) -> bool:
+    """Say whether a file's bytes hold the word Petastorm."""
+    return _WORDS[Destination.BRIDGE].search(data) is not None

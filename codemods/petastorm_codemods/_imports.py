@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,8 +33,13 @@ class Imported:
     statement: ImportStatement
 
 
-def imports(analysis: Analysis) -> Iterator[Imported]:
-    """Yield everything that the source imports absolutely, in no particular order."""
+@functools.lru_cache(maxsize=2)
+def imports(analysis: Analysis) -> tuple[Imported, ...]:
+    """Return everything that the source imports absolutely, in no particular order."""
+    return tuple(_imports(analysis))
+
+
+def _imports(analysis: Analysis) -> Iterator[Imported]:
     for plain in analysis.nodes(cst.Import):
         for alias in plain.names:
             path = alias.evaluated_name
@@ -50,17 +56,17 @@ def imports(analysis: Analysis) -> Iterator[Imported]:
             yield Imported(f"{module}.{name}", alias.evaluated_alias or name, alias, statement)
 
 
-def petastorm_imports(analysis: Analysis) -> list[Imported]:
+@functools.lru_cache(maxsize=2)
+def petastorm_imports(analysis: Analysis) -> tuple[Imported, ...]:
     """Return what is imported from Petastorm and has no alternative beside it."""
-    everything = list(imports(analysis))
-    return [
+    return tuple(
         each
-        for each in everything
-        if is_petastorm(each.path) and not _has_alternative(analysis, each, everything)
-    ]
+        for each in imports(analysis)
+        if is_petastorm(each.path) and not _has_alternative(analysis, each, imports(analysis))
+    )
 
 
-def _has_alternative(analysis: Analysis, each: Imported, everything: list[Imported]) -> bool:
+def _has_alternative(analysis: Analysis, each: Imported, everything: tuple[Imported, ...]) -> bool:
     """Say whether a ``try`` or ``if`` binds the same name to something else than Petastorm.
 
     Whoever wrote that has already decided what to use where Petastorm is missing.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import libcst as cst
@@ -12,7 +13,7 @@ from ._analysis import Analysis
 from ._imports import Imported, imports, petastorm_imports, root_name
 from ._model import Edit
 from ._native import COUNTERPARTS, MODULE, original
-from ._offered import NEW, OLD, advice, is_offered, is_petastorm
+from ._offered import NEW, OLD, advice, is_offered
 
 
 @dataclass(frozen=True)
@@ -37,15 +38,18 @@ class Move:
         return bool(self.native) or (bool(self.bridged) and not from_bridge)
 
 
-def moves(analysis: Analysis) -> Iterator[Move]:
-    """Yield what becomes of each import of names from Petastorm, or from the bridge."""
-    found = petastorm_imports(analysis)
+@functools.lru_cache(maxsize=2)
+def moves(analysis: Analysis) -> tuple[Move, ...]:
+    """Return what becomes of each import of names from Petastorm, or from the bridge."""
+    return tuple(_moves(analysis))
+
+
+def _moves(analysis: Analysis) -> Iterator[Move]:
+    found = [*petastorm_imports(analysis)]
     found += [
         each
         for each in imports(analysis)
-        if is_petastorm(original(each.path))
-        and each.path.startswith(f"{NEW}.")
-        and not each.path.startswith(MODULE)
+        if each.path.startswith(f"{NEW}.") and not each.path.startswith(MODULE)
     ]
     statements = {id(each.statement): each.statement for each in found}
     for statement in statements.values():
@@ -157,8 +161,3 @@ def _parted(analysis: Analysis, move: Move) -> str:
 def _as_written(each: Imported, name: str) -> str:
     aliased = each.alias is not None and each.alias.asname is not None
     return f"{name} as {each.local}" if aliased else name
-
-
-def as_sequence(move: Move) -> Sequence[Imported]:
-    """Return the names that leave something to a human."""
-    return (*move.bridged, *move.missing)

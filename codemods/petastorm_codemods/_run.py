@@ -12,7 +12,7 @@ from ._decode import decode_python, decode_utf8
 from ._dependencies import CODE, file_edits
 from ._edits import apply_edits
 from ._engine import Settings, process, rules_for
-from ._files import concerns, find_files, is_dependency_file
+from ._files import concerns, find_files, is_dependency_file, mentions_petastorm
 from ._imports import imports_petastorm
 from ._model import Failed, NeedsHuman, Outcome, Safety, Site, State, Success, Unchanged
 
@@ -56,7 +56,7 @@ def run(
     """
     codes = {rule.code for rule in rules_for(settings)}
     show = progress or (lambda *_: None)
-    scanned = 0
+    scanned, related = 0, False
     sources: list[tuple[str, bytes]] = []
     dependencies: list[tuple[str, bytes]] = []
     outcomes: list[Outcome] = []
@@ -70,7 +70,10 @@ def run(
             continue
         if not concerns(data, settings.destination):
             continue
+        related = related or mentions_petastorm(data)
         (dependencies if is_dependency_file(path) else sources).append((path, data))
+    if not related:
+        sources = []  # methods of the same names in a project that has nothing to do with Petastorm
     total = len(sources) + len(dependencies)
     for outcome in _map(sources, settings, jobs):
         outcomes.append(outcome)

@@ -188,3 +188,41 @@ def test_processes_in_a_program_of_its_own(tree):
     assert done.returncode == 2, done.stderr
     assert {path.read_text() for path in root.glob("m*.py")} == {NEW}
     assert "20 rewritten, 0 need a human, 1 failed" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "module"),
+    [
+        ("PetastormToBridge", "petastorm_bridge"),
+        ("PetastormToStreaming", "petastorm_bridge.native"),
+    ],
+)
+def test_libcst_commands(tree, command, module):
+    root = tree(a_dot_py=OLD)
+    name = f"petastorm_codemods.libcst_commands.{command}"
+    done = subprocess.run(
+        [sys.executable, "-m", "libcst.tool", "codemod", "-x", name, "--no-format", "a.py"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert (root / "a.py").read_text() == f"from {module} import TransformSpec\n"
+
+
+def test_methods_of_that_name_without_petastorm_are_not_ours(call, tree):
+    tree(a_dot_py="recorder.make_tf_dataset()\n")
+    answer = call(".", "--check")
+    assert answer.exit_code == 0, answer.stdout
+
+
+def test_loaders_in_files_without_imports(call, tree):
+    root = tree(
+        a_dot_py="from petastorm.spark import make_spark_converter\nc = make_spark_converter(df)\n",
+        b_dot_py="def f(conv):\n    return conv.make_torch_dataloader(batch_size=2)\n",
+    )
+    assert call(".", "--write").exit_code == 0
+    assert "StreamingDataset(local=conv.path, " in (root / "b.py").read_text()
+    assert call(".", "--check").exit_code == 0

@@ -108,7 +108,7 @@ def edit_once(old, new):
 )
 def test_a_bad_rewrite_leaves_the_file_alone(monkeypatch, new, complaint):
     settings = settings_with(monkeypatch, edit_once("x = 1", new))
-    outcome = process("x.py", b"x = 1\n", settings)
+    outcome = process("x.py", b"x = 1  # petastorm\n", settings)
     if complaint == "parse":  # `return` at the top is a matter of compiling, not of syntax
         assert isinstance(outcome, Success)
     else:
