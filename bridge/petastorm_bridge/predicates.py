@@ -69,9 +69,7 @@ class in_intersection(PredicateBase):  # noqa: N801
     def do_include(self, values: Any) -> Any:
         column = values[self._predicate_field]
         if len(column) and not np.iterable(column.iloc[0]):
-            raise ValueError(
-                "Predicate field should have iterable type"
-            )
+            raise ValueError("Predicate field should have iterable type")
         exploded = column.reset_index(drop=True).explode()
         found = exploded.isin(self._inclusion_values).groupby(level=0).any()
         return found.to_numpy()
