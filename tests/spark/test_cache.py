@@ -124,6 +124,20 @@ def test_a_replaced_view_is_another_dataset(spark, cache_dir):
     assert len(make_spark_converter(spark.table("rows_to_convert"))) == 4
 
 
+def test_local_data_and_column_order_make_another_dataset(spark, cache_dir):
+    def local():
+        return spark.createDataFrame([(1, 2)], ["a", "b"])
+
+    df = local()
+    assert url_of(df) == url_of(df)
+    assert url_of(df.select("a", "b")) != url_of(df.select("b", "a"))
+    import pandas as pd
+
+    frame = pd.DataFrame({"a": [1, 2]})
+    one, two = spark.createDataFrame(frame), spark.createDataFrame(frame)
+    assert rows_of(make_spark_converter(one)) == rows_of(make_spark_converter(two))
+
+
 def test_random_columns_are_drawn_once_per_frame(spark, cache_dir):
     df = spark.range(3).select(sf.rand().alias("x"))
     assert url_of(df) == url_of(df)

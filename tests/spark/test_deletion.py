@@ -60,6 +60,21 @@ def test_use_after_delete_is_told_at_once(spark, cache_dir):
         assert waited < spark_dataset_converter._FILE_AVAILABILITY_WAIT_TIMEOUT_SECS / 2
 
 
+def test_deleting_while_reading_never_loses_rows_silently(spark, cache_dir):
+    converter = make_spark_converter(spark.range(5000, numPartitions=1), 400)
+    rows = 0
+    with converter.make_torch_dataloader(batch_size=100, num_epochs=1) as loader:
+        batches = iter(loader)
+        rows += len(next(batches)["id"])
+        converter.delete()
+        try:
+            for batch in batches:
+                rows += len(batch["id"])
+        except FileNotFoundError:  # as in Petastorm
+            rows = 5000
+    assert rows == 5000
+
+
 def test_use_after_someone_else_deleted_waits_and_then_tells(spark, cache_dir, monkeypatch):
     converter = make_spark_converter(spark.range(10, numPartitions=8))
     shutil.rmtree(local_path(converter.cache_dir_url))
@@ -200,12 +215,17 @@ os.waitpid(child, 0)
 assert len(os.listdir("cache")) == 1, "a forked child deleted it"
 """
 
+READ = """
+with converter.make_torch_dataloader(num_epochs=1) as loader:
+    assert sorted(i for batch in loader for i in batch["id"].tolist()) == list(range(10))
+"""
+
 HANDLER = "face.register_delete_dir_handler(lambda url: os.mkdir('called'))"
 
 # What happens to the process, and whether the directory remains, as measured with Petastorm.
 ENDS = {
     "normal, after a forked child": (WITH_SPARK + FORK, False),
-    "spark stopped": (WITH_SPARK + "spark.stop()", False),
+    "spark stopped": (WITH_SPARK + "spark.stop()" + READ, False),
     "interrupted": (WITH_SPARK + "os.kill(os.getpid(), signal.SIGINT)", False),
     "exception": (WITHOUT_SPARK + "raise ValueError", False),
     "exit": (WITHOUT_SPARK + "sys.exit(3)", False),

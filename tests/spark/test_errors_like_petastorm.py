@@ -103,7 +103,7 @@ DIFFERENT = [
     ("row-group-size-checked", {"parquet_row_group_size_bytes": 1024.5}, range_df, TypeError),
     ("row-group-size-checked", {"parquet_row_group_size_bytes": True}, range_df, TypeError),
     (
-        "failed-conversion-error",
+        "conversion-errors",
         {},
         sql("SELECT CAST(raise_error('boom') AS INT) AS x"),
         MaterializationError,
@@ -112,7 +112,7 @@ DIFFERENT = [
 
 
 @pytest.mark.skipif(make_original is None, reason="petastorm is not installed")
-@pytest.mark.difference("row-group-size-checked", "failed-conversion-error")
+@pytest.mark.difference("row-group-size-checked", "conversion-errors")
 @pytest.mark.parametrize(("kwargs", "build", "expected"), [d[1:] for d in DIFFERENT])
 def test_a_clear_error_takes_the_place_of_javas(spark, cache_dir, kwargs, build, expected):
     original = raised(make_original, spark, build, kwargs)

@@ -157,7 +157,7 @@ def test_nothing_is_visible_before_the_last_moment(spark, cache_dir, monkeypatch
     assert (directory_of(converter) / "index.json").exists()
 
 
-@pytest.mark.difference("failed-conversion-error")
+@pytest.mark.difference("conversion-errors")
 def test_a_failing_task_leaves_nothing_and_one_sentence(spark, cache_dir):
     df = spark.range(1000, numPartitions=2).select(
         sf.udf(lambda x: 1 // (x - 900), "long")("id").alias("id")
@@ -172,7 +172,7 @@ def test_a_failing_task_leaves_nothing_and_one_sentence(spark, cache_dir):
     assert list(cache_dir.iterdir()) == []
 
 
-@pytest.mark.difference("failed-conversion-error")
+@pytest.mark.difference("conversion-errors")
 def test_failures_inside_java_are_told_in_a_sentence_too(spark, cache_dir):
     df = spark.range(2).selectExpr("IF(id > 5, 0, raise_error('boom')) AS x")
     with pytest.raises(MaterializationError, match=r"boom.*Nothing was left there\.$"):
@@ -185,7 +185,7 @@ def test_failures_inside_java_are_told_in_a_sentence_too(spark, cache_dir):
     assert list(cache_dir.iterdir()) == []
 
 
-@pytest.mark.difference("failed-conversion-error")
+@pytest.mark.difference("conversion-errors")
 def test_a_directory_that_cannot_be_made_is_named(spark, cache_dir):
     (cache_dir / "file").write_text("")
     key = "petastorm.spark.converter.parentCacheDirUrl"
@@ -335,7 +335,7 @@ def test_attempts_that_fail_leave_no_rows_and_no_files(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.difference("failed-conversion-error")
+@pytest.mark.difference("conversion-errors")
 def test_a_full_disk_is_told_in_a_sentence_and_leaves_nothing(tmp_path):
     finished = run_script(
         """

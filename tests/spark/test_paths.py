@@ -58,12 +58,13 @@ def test_a_single_parquet_file_and_a_pattern(parquet):
     assert (len(every), ids_of(every)) == (6, list(range(6)))
 
 
-def test_partition_directories_are_walked(tmp_path):
+def test_partition_directories_are_walked_and_their_columns_named(tmp_path, caplog):
     for value in "ab":
         (tmp_path / f"k={value}").mkdir()
         pq.write_table(pa.table({"id": [ord(value)]}), tmp_path / f"k={value}" / "f.parquet")
     converter = make_spark_converter(str(tmp_path))
     assert ids_of(converter) == [97, 98]
+    assert f"The partition columns ['k'] of {tmp_path} are not in the batches" in caplog.text
 
 
 def test_dtype_and_codec_have_no_effect_on_a_path(parquet):

@@ -20,6 +20,7 @@ from petastorm_bridge.mds.dataset import INDEX_NAME, MdsDataset, open_dataset
 from petastorm_bridge.mds.shard import ShardEntry
 
 from ._errors import analysis_error, illegal_argument, missing_dataset
+from ._log import logger
 from ._store import store_at
 from ._urls import sub_url
 
@@ -89,6 +90,7 @@ def describe_path(url: str) -> DatasetFiles:
         dataset = open_dataset(path)
         return DatasetFiles(_shard_urls(path.rstrip("/"), dataset), dataset.num_rows, [])
     files = _data_files(filesystem, path, url)
+    _warn_of_partitions(files, path, url)
     rows = sum(_parquet_rows(filesystem, file) for file in files)
     sizes = [filesystem.size(file) for file in files] if _is_local(filesystem) else []
     return DatasetFiles([_file_url(filesystem, full_url, file) for file in files], rows, sizes)
@@ -144,6 +146,19 @@ def _data_files(filesystem: Any, path: str, url: str) -> list[str]:
             f"an MDS index ({INDEX_NAME})."
         )
     return files
+
+
+def _warn_of_partitions(files: list[str], root: str, url: str) -> None:
+    """Say that values in directory names are no columns; Petastorm drops them without a word."""
+    folders = [part for file in files for part in file[len(root) :].split("/")[:-1]]
+    names = list(dict.fromkeys(part.partition("=")[0] for part in folders if "=" in part))
+    if names:
+        logger.warning(
+            "The partition columns %s of %s are not in the batches of a converter, as in Petastorm. "
+            "To have them, read the directory's url with make_batch_reader.",
+            names,
+            url,
+        )
 
 
 def _is_hidden(root: str, file: str) -> bool:
