@@ -59,6 +59,24 @@ class MdsDirectory:
     def __len__(self) -> int:
         return self.rows
 
+    @property
+    def cache_dir_url(self) -> str:
+        """The directory as a URL."""
+        return self.path if "://" in self.path else f"file://{self.path}"
+
+    @property
+    def file_urls(self) -> list[str]:
+        """The URLs of the shards."""
+        with open(os.path.join(self.path, "index.json"), encoding="utf-8") as file:
+            shards = json.load(file)["shards"]
+        names = [(shard["zip_data"] or shard["raw_data"])["basename"] for shard in shards]
+        return [f"{self.cache_dir_url}/{name}" for name in names]
+
+    @property
+    def dataset_size(self) -> int:
+        """The number of rows."""
+        return self.rows
+
     def delete(self) -> None:
         """Delete the directory; nothing happens if it is gone."""
         shutil.rmtree(self.path, ignore_errors=True)

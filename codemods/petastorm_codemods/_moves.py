@@ -32,10 +32,15 @@ class Move:
     bridged: tuple[Imported, ...]
     missing: tuple[Imported, ...]
 
+    @property
+    def from_bridge(self) -> bool:
+        """Whether the statement imports from the bridge already."""
+        root = root_name(self.statement.module) if self.statement.module else None
+        return root is not None and root.value == NEW
+
     def changes(self) -> bool:
         """Say whether anything in the statement moves."""
-        from_bridge = root_name(self.statement.module or self.statement).value == NEW  # type: ignore[union-attr]
-        return bool(self.native) or (bool(self.bridged) and not from_bridge)
+        return bool(self.native) or (bool(self.bridged) and not self.from_bridge)
 
 
 @functools.lru_cache(maxsize=2)

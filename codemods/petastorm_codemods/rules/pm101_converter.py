@@ -79,7 +79,8 @@ def check_missing(analysis: Analysis) -> Iterator[Finding]:
     """Yield one finding for each import statement that leaves something to a human."""
     for move in moves(analysis):
         rest = (*move.missing, *move.bridged)
-        if rest:
+        # What is on the bridge already has been marked, or was put there on purpose.
+        if rest and not move.from_bridge:
             message = "; ".join(dict.fromkeys(map(reason, rest)))
             start = analysis.start(move.statement)
             yield Finding("PM104", start, message, Safety.MANUAL)
