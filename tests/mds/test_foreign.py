@@ -239,6 +239,50 @@ def test_shards_whose_static_shapes_differ(tmp_path):
     assert [source.open(i).load("x", slice(0, 3)).shape for i in (0, 1)] == [(3, 2, 3), (3, 2, 4)]
 
 
+@pytest.mark.parametrize("order", [["a", "b"], ["b", "a"]])
+def test_shards_with_static_and_dynamic_shapes(tmp_path, order):
+    values = {"a": np.ones((2, 3), np.int32), "b": np.ones((4, 1), np.int32)}
+    for name, encoding in (("a", "ndarray:int32:2,3"), ("b", "ndarray:int32")):
+        write(tmp_path / name, {"x": encoding}, [{"x": values[name]}] * 3)
+    merge(tmp_path, order)
+    dataset = open_dataset(str(tmp_path))
+    assert dataset.schema["x"].shape == (None, None)
+    source = MdsSource(dataset)
+    for position, name in enumerate(order):
+        loaded = source.open(position).load("x", slice(0, 3))
+        assert np.array_equal(loaded, np.stack([values[name]] * 3))
+
+
+@pytest.mark.parametrize(
+    "encoding", ["ndarray:int32:6", "ndarray:int64:2,3", "int32", "ndarray:int64"]
+)
+def test_shards_whose_arrays_differ_in_kind_are_refused(tmp_path, encoding):
+    sample = {"ndarray:int32:6": np.ones(6, "i4"), "int32": np.int32(1)}
+    write(tmp_path / "a", {"x": "ndarray:int32:2,3"}, [{"x": np.ones((2, 3), np.int32)}])
+    write(tmp_path / "b", {"x": encoding}, [{"x": sample.get(encoding, np.ones((2, 3), "i8"))}])
+    merge(tmp_path, ["a", "b"])
+    with pytest.raises(DatasetError, match="differ in their columns"):
+        open_dataset(str(tmp_path))
+
+
+def test_a_fetched_shard_tells_the_type_of_dynamic_arrays(tmp_path):
+    """Where shards come from elsewhere, only the one that is needed is asked for."""
+    directory = write(tmp_path, {"x": "ndarray"}, [{"x": np.ones((2, 2), "i2")}] * 90)
+    first = tmp_path / "shard.00000.mds"
+    data = first.read_bytes()
+    first.unlink()
+    asked = []
+
+    def fetch(entry):
+        asked.append(entry.basenames[0])
+        first.write_bytes(data)
+
+    dataset = open_dataset(directory, fetch)
+    assert len(dataset.shards) > 1
+    assert dataset.schema["x"].type == pa.list_(pa.int16())
+    assert asked == ["shard.00000.mds"]
+
+
 def test_shards_whose_columns_differ_are_refused(tmp_path):
     write(tmp_path / "a", {"x": "int32"}, [{"x": np.int32(1)}])
     write(tmp_path / "b", {"x": "str"}, [{"x": "1"}])

@@ -1,5 +1,8 @@
 """Cutting blocks into batches, against taking one row at a time."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -37,6 +40,10 @@ def cut_naively(total, size):
             batches.append([])
         batches[-1].append(row)
     return batches
+
+
+def number_of_rows(batch):
+    return batch["i"].size
 
 
 def check(batch, rows):
@@ -112,13 +119,36 @@ def test_a_group_does_not_wait_for_the_next_block():
     assert [group["i"].shape for group in groups] == [(1, 4), (2, 4)]
 
 
-def test_leftovers_do_not_keep_their_block():
-    blocks = [Block({"i": np.arange(1000)}, 1000), Block({"i": np.arange(5)}, 5)]
-    batches = cut(iter(blocks), 999)
-    next(batches)
-    last = next(batches)["i"]
-    assert last.tolist() == [999, 0, 1, 2, 3, 4]
-    assert last.base is None or last.base.size <= 6
+def test_a_full_batch_does_not_wait_for_the_next_block():
+    asked = []
+
+    def watched():
+        for block in blocks_of([8, 8]):
+            asked.append(block.num_rows)
+            yield block
+
+    batches = cut(watched(), 4)
+    assert [next(batches)["i"].tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert asked == [8]
+
+
+@pytest.mark.parametrize("cutting", [lambda b: cut(b, 999), lambda b: cut_groups(b, 999, 99, 99)])
+def test_leftovers_do_not_keep_their_block(cutting):
+    """One row of a thousand waits for two more blocks; the thousand do not."""
+    kept = []
+
+    def source():
+        rows = np.arange(1000)
+        kept.append(weakref.ref(rows))
+        yield Block({"i": rows}, 1000)
+        del rows
+        yield Block({"i": np.arange(5)}, 5)
+        gc.collect()
+        kept.append(kept[0]() is None)
+        yield Block({"i": np.arange(5)}, 5)
+
+    assert sum(map(number_of_rows, cutting(source()))) == 1010
+    assert kept[1]
 
 
 @pytest.mark.parametrize("cutting", [lambda b: cut(b, 4), lambda b: cut_groups(b, 4, 100, 1000)])
