@@ -111,6 +111,36 @@ def _read_in_child(data):
     return read_ids(pickle.loads(data))
 
 
+# pyspark leaves the pipe to its subprocess to the garbage collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+@pytest.mark.slow
+def test_a_converter_works_in_a_torch_distributor(spark, cache_dir):
+    from pyspark.ml.torch.distributor import TorchDistributor
+
+    converter = make_spark_converter(spark.range(41, numPartitions=2))
+
+    def train(converter):
+        import os
+
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        found = {}
+        for name, kwargs in (
+            ("everything", {}),
+            ("shard", {"cur_shard": rank, "shard_count": size}),
+        ):
+            with converter.make_torch_dataloader(num_epochs=1, **kwargs) as loader:
+                found[name] = sorted(i for batch in loader for i in batch["id"].tolist())
+        return rank, size, found  # of either rank
+
+    distributor = TorchDistributor(num_processes=2, local_mode=True, use_gpu=False)
+    rank, size, found = distributor.run(train, converter)
+    assert (rank in {0, 1}, size) == (True, 2)
+    # Without shard arguments every process reads all rows, whatever the launcher's environment.
+    assert found["everything"] == list(range(41))
+    assert len(found["shard"]) in {20, 21}
+
+
 @pytest.mark.slow
 def test_a_converter_needs_neither_spark_nor_its_own_process(spark, cache_dir, tmp_path):
     converter = make_spark_converter(spark.range(10, numPartitions=1))
