@@ -28,7 +28,7 @@ from ._parquet import ParquetSource
 from ._remote_errors import RemoteError, explain
 from ._remote_fetch import Fetcher, fetch_file, make_fetcher
 from ._source import MdsSource, RowGroup, Source
-from .mds.dataset import INDEX_NAME, MdsDataset, open_dataset
+from .mds.dataset import INDEX_NAME, open_dataset, read_index
 from .mds.entry import ShardEntry
 from .mds.errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
 from .mds.schema import SIDECAR_NAME
@@ -133,8 +133,9 @@ class RemoteMdsSource(MdsSource):
         if is_private:
             # Not in __getstate__: a copy in a worker process must not delete the directory.
             weakref.finalize(self, _remove, directory, os.getpid())
-        dataset = open_dataset(directory)
-        _check_names(dataset, url)
+        self._directory = directory
+        _check_names(read_index(directory), url)
+        dataset = open_dataset(directory, self._ensure)
         super().__init__(dataset, basenames)
         self.description = url
 
@@ -162,7 +163,7 @@ class RemoteMdsSource(MdsSource):
         return self._dataset.shards[self._positions[position]]
 
     def _path(self, entry: ShardEntry) -> str:
-        return os.path.join(self._dataset.directory, _stored(entry)["basename"])
+        return os.path.join(self._directory, _stored(entry)["basename"])
 
     def _is_here(self, entry: ShardEntry) -> bool:
         try:
@@ -184,8 +185,8 @@ def _stored(entry: ShardEntry) -> dict[str, Any]:
     return entry.raw if entry.zip is None else entry.zip
 
 
-def _check_names(dataset: MdsDataset, url: str) -> None:
-    for entry in dataset.shards:
+def _check_names(shards: Sequence[ShardEntry], url: str) -> None:
+    for entry in shards:
         for name in entry.basenames:
             if name.startswith("/") or ".." in name.split("/"):
                 raise DatasetError(f"The index of {url} names a file outside of it: {name!r}.")
@@ -205,7 +206,7 @@ def _fetch_index(url: str, fetcher: Fetcher) -> tuple[str, bool]:
         # Some stores answer "forbidden" where they may not say that there is nothing.
         with contextlib.suppress(DatasetNotFoundError, PermissionError):
             fetch_file(fetcher, f"{url}/{SIDECAR_NAME}", sidecar, None)
-        shards = open_dataset(incoming).shards
+        shards = read_index(incoming)
         if not all(_stored(entry)["hashes"] for entry in shards):
             return incoming, True
         directory = os.path.join(os.path.dirname(incoming), _content_name(index, sidecar))

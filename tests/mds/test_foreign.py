@@ -283,6 +283,25 @@ def test_a_fetched_shard_tells_the_type_of_dynamic_arrays(tmp_path):
     assert asked == ["shard.00000.mds"]
 
 
+def test_dynamic_arrays_of_a_remote_dataset(tmp_path, monkeypatch):
+    fsspec = pytest.importorskip("fsspec")
+    from petastorm_bridge._remote import CACHE_VARIABLE, open_remote
+
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "copies"))
+    samples = [{"x": np.full((2, 2), row, "i2")} for row in range(90)]
+    directory = write(tmp_path / "here", {"x": "ndarray"}, samples, hashes=["sha1"])
+    store = fsspec.filesystem("memory")
+    store.put(directory, "/dynamic-arrays", recursive=True)
+    try:
+        source = open_remote(["memory://dynamic-arrays"], listed=False)
+        assert source.schema.fields["x"].shape == (None, None)
+        last = source.open(len(source.row_counts) - 1).load("x", slice(0, 1))
+        assert last.dtype == np.int16
+        assert last.shape == (1, 2, 2)
+    finally:
+        store.rm("/dynamic-arrays", recursive=True)
+
+
 def test_shards_whose_columns_differ_are_refused(tmp_path):
     write(tmp_path / "a", {"x": "int32"}, [{"x": np.int32(1)}])
     write(tmp_path / "b", {"x": "str"}, [{"x": "1"}])
