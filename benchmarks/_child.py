@@ -1,4 +1,4 @@
-"""Runs one race in a process of its own: ``python -m benchmarks._child RACE DIRECTORY RESULT``."""
+"""Runs races in a process of its own: ``python -m benchmarks._child RESULT DIRECTORY RACE …``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from benchmarks._data import Data
 from benchmarks._races import RACES
 
 
-def main(name: str, directory: str, result: str) -> None:
-    """Writes the race's measurements to the file ``result`` as JSON."""
+def main(result: str, directory: str, *names: str) -> None:
+    """Writes the measurements of the named races to the file ``result`` as JSON."""
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
-    measurements = RACES[name](Data.load(directory))
+    data = Data.load(directory)
+    measurements = [one for name in names for one in RACES[name](data)]
     with open(result, "w", encoding="utf-8") as file:
         json.dump([one.as_json() for one in measurements], file)
 

@@ -34,6 +34,8 @@ class Settings:
         rounds: measured epochs of each contestant, after one unmeasured.
         slow_rounds: the same for what takes many seconds (materialising, memory).
         memory_growth: how many times larger the second table of the memory race is.
+        isolate: every race in a process of its own, so that none is slowed by what another left
+            behind; otherwise the races between loaders share one.
         memory_loaders: which loaders the memory race covers (keys of ``_memory.LOADERS``).
     """
 
@@ -49,6 +51,7 @@ class Settings:
     rounds: int = 7
     slow_rounds: int = 3
     memory_growth: int = 4
+    isolate: bool = True
     memory_loaders: tuple[str, ...] = (
         "DataLoader",
         "DataLoader, shuffled",
@@ -71,5 +74,6 @@ QUICK = Settings(
     rounds=1,
     slow_rounds=1,
     memory_growth=2,
+    isolate=False,
     memory_loaders=("DataLoader",),
 )

@@ -21,6 +21,7 @@ from benchmarks import _data, _report
 from benchmarks._materialise import materialise
 from benchmarks._measure import Measurement
 from benchmarks._memory import memory
+from benchmarks._races import RACES
 from benchmarks._settings import FULL, GROUPS, QUICK, Settings
 from benchmarks._targets import judge
 
@@ -79,31 +80,41 @@ def _races(
         with console.status("Materialising the tables"):
             data = _data.build(session, settings)
             data.save(work)
-        for group in GROUPS:
-            if group in groups:
-                with console.status(f"Measuring: {_report.TITLES[group]}"):
-                    race = _race(group, work, data, session)
-                yield race
+        for names in _processes(groups, settings):
+            with console.status(f"Measuring: {', '.join(names)}"):
+                races = _measure(names, work, data, session)
+            yield from races
     finally:
         session.stop()
 
 
-def _race(group: str, work: str, data: _data.Data, session: SparkSession) -> list[Measurement]:
-    if group == "materialise":
-        return materialise(session, data.settings)
-    if group == "memory":
-        return memory(data, work)
-    return _race_in_child(group, work)
+def _processes(groups: list[str], settings: Settings) -> list[list[str]]:
+    """The races in the order of `GROUPS`, those together that share a process."""
+    between_loaders = [group for group in GROUPS if group in groups and group in RACES]
+    others = [[group] for group in GROUPS if group in groups and group not in RACES]
+    if settings.isolate:
+        return [[group] for group in between_loaders] + others
+    return [between_loaders] * bool(between_loaders) + others
 
 
-def _race_in_child(group: str, work: str) -> list[Measurement]:
-    """One race in a fresh process, so that none is slowed by what another left behind."""
-    result = os.path.join(work, f"{group}.json")
-    command = [sys.executable, "-m", "benchmarks._child", group, work, result]
+def _measure(
+    names: list[str], work: str, data: _data.Data, session: SparkSession
+) -> list[list[Measurement]]:
+    if names == ["materialise"]:
+        return [materialise(session, data.settings)]
+    if names == ["memory"]:
+        return [memory(data, work)]
+    measured = _measure_in_child(names, work)
+    return [[one for one in measured if one.group == name] for name in names]
+
+
+def _measure_in_child(names: list[str], work: str) -> list[Measurement]:
+    result = os.path.join(work, f"{names[0]}.json")
+    command = [sys.executable, "-m", "benchmarks._child", result, work, *names]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     # Petastorm sometimes aborts at exit: what counts is that the result was written.
     if not os.path.exists(result):
-        raise RuntimeError(f"The race {group} failed:\n{process.stderr}")
+        raise RuntimeError(f"Measuring {', '.join(names)} failed:\n{process.stderr}")
     with open(result, encoding="utf-8") as file:
         return [Measurement.from_json(record) for record in json.load(file)]
 

@@ -133,7 +133,6 @@ def quick_run(tmp_path_factory):
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,
         text=True,
-        timeout=540,
         check=False,
     )
     # Petastorm may abort the interpreter at exit, so the files are what counts.
@@ -142,6 +141,7 @@ def quick_run(tmp_path_factory):
     return report, files["--plot"], process.stdout, directory
 
 
+@pytest.mark.timeout(1_500)  # whoever comes first waits for the run
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.tf
@@ -168,11 +168,13 @@ def test_a_quick_run_races_everybody(quick_run):
         for workers in ("1 worker", "2 workers", "4 workers")
     }
     assert len(names["materialise"]) == len(PACKAGES) + 1
-    assert Image.open(plot).size[0] > 500
+    with Image.open(plot) as picture:
+        assert picture.size[0] > 500
     assert "Targets" in output
     assert {path.name for path in directory.iterdir()} == {"figures.json", "plot.png"}
 
 
+@pytest.mark.timeout(1_500)  # whoever comes first waits for the run
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.tf
