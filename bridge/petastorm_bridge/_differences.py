@@ -144,6 +144,10 @@ DIFFERENCES: tuple[Difference, ...] = (
          "`uint64` is refused by `make_tf_dataset`.",
          "Whatever names a NumPy type that TensorFlow has is accepted.",
          "`make_torch_dataloader` accepts them too."),
+        ("first-of-two-errors",
+         "Where a batch has several faults, such as null lists beside lists of another length, the "
+         "error is about the row group that was read first.",
+         "It may be about another of the faults.", "It is an error either way."),
         ("timestamp-range",
          "Timestamps before 1900 fail while Spark writes them; others outside the years 1678 to "
          "2261 wrap around silently.",

@@ -95,10 +95,7 @@ _SCALARS: dict[str, tuple[str, Callable[[int], Any], list[Any]]] = {
     "interval_dt": (
         "interval day to second",
         lambda i: i * _DAY + datetime.timedelta(seconds=1),
-        [
-            datetime.timedelta(microseconds=v)
-            for v in (0, 1, -1, 10**15, -(10**15), 86_400_000_000)
-        ],
+        [datetime.timedelta(microseconds=v) for v in (0, 1, -1, 10**15, -(10**15), 86_400_000_000)],
     ),
 }
 _SCALARS["timestamp_ntz"] = ("timestamp_ntz", *_SCALARS["timestamp"][1:])

@@ -27,7 +27,9 @@ def frame(spark: Any, name: str) -> Any:
     if key not in _MADE:
         kind, _, rest = name.partition(":")
         _MADE[key] = (
-            from_columns(spark, [columns.column(rest)]) if kind == "only" else _BUILDERS[name](spark)
+            from_columns(spark, [columns.column(rest)])
+            if kind == "only"
+            else _BUILDERS[name](spark)
         )
     return _MADE[key]
 
@@ -124,7 +126,9 @@ def floats2(spark: Any) -> Any:
 def _vector_frame(kind: str, variant: str) -> Callable[[Any], Any]:
     def build(spark: Any) -> Any:
         null_row = 2 if variant == "somenull" else -1
-        values = tuple(None if i == null_row else columns.vector(kind, i) for i in range(columns.ROWS))
+        values = tuple(
+            None if i == null_row else columns.vector(kind, i) for i in range(columns.ROWS)
+        )
         return from_columns(spark, [Column("v", kind, values)])
 
     return build

@@ -82,6 +82,11 @@ def r1000f8(spark: Any) -> Any:
 
 
 @builder
+def r2000(spark: Any) -> Any:
+    return spark.range(0, 2000, 1, 2).selectExpr("id", "array_repeat(cast(id as double), 20) as x")
+
+
+@builder
 def r10000f20(spark: Any) -> Any:
     return spark.range(0, 10_000, 1, 20)
 

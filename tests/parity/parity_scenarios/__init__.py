@@ -6,6 +6,8 @@ suffix in brackets where one behaviour needs several scenarios; other names are 
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -77,3 +79,11 @@ class Scenarios:
             return program
 
         return register
+
+
+def all_names() -> Iterator[str]:
+    """The names of all scenarios, of every column of the type matrix among them."""
+    for module in pkgutil.iter_modules(__path__, f"{__name__}."):
+        loaded = importlib.import_module(module.name)
+        for scenario in (*loaded.SCENARIOS, *getattr(loaded, "COLUMNS", ())):
+            yield scenario.name

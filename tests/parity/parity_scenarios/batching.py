@@ -78,9 +78,7 @@ def _loader_arguments(session: Session) -> object:
 def _inmem_options(session: Session) -> object:
     def make(reader: Any, batch_size: int, shuffling_queue_capacity: int) -> Any:
         in_memory = session.module("pytorch").InMemBatchedDataLoader
-        return in_memory(
-            reader, batch_size=3, num_epochs=2, seed=3, rows_capacity=7, shuffle=True
-        )
+        return in_memory(reader, batch_size=3, num_epochs=2, seed=3, rows_capacity=7, shuffle=True)
 
     return session.load("ten", data_loader_fn=make)
 
@@ -264,6 +262,22 @@ def _dataset_info(session: Session) -> object:
             int(dataset.cardinality()),
             dataset.element_spec,
         ]
+
+
+for _row, _options in (
+    ("tuple name", {}),
+    ("tuple name schema_fields", {"schema_fields": ["id"]}),
+):
+    load(_row, "ten", "tf", limit=1, **_options)
+
+
+@define("tuple name transform")
+def _tuple_name(session: Session) -> object:
+    spec = session.transform_spec(lambda rows: rows)
+    return [
+        session.load("ten", "tf", limit=1, transform_spec=spec),
+        session.load("ten", "tf", limit=1, transform_spec=spec, schema_fields=["id"]),
+    ]
 
 
 @define("enter same ctx manager twice")

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 from parity_harness.session import Session
+
 from parity_scenarios import Scenarios
 
 SCENARIOS = Scenarios()
@@ -68,7 +69,6 @@ def _parent_scenario(name: str, url: str, folder: str = "cache") -> None:
 _parent_scenario("parent dir '<dir>/cache6'", "{}")
 _parent_scenario("parent dir 'tmp/x'", "tmp/x")
 _parent_scenario("parent dir ''", "")
-_parent_scenario("parent dir 's3a://bucket/x'", "s3a://bucket/x")
 _parent_scenario("parent dir 'foo://bar/x'", "foo://bar/x")
 _parent_scenario("parent dir 'file:<dir>/cache6a'", "file:{}")
 _parent_scenario("parent dir 'file://<dir>/cache6b'", "file://{}")
@@ -553,4 +553,3 @@ def _dbfs(session: Session) -> object:
 
     with mock.patch.dict(os.environ, {"DATABRICKS_RUNTIME_VERSION": "7.0"}):
         return len(session.convert("file:///home/table"))
-

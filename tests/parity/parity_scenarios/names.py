@@ -7,6 +7,7 @@ from typing import Any
 
 from parity_harness.frames_options import NAMES
 from parity_harness.session import Session
+
 from parity_scenarios import Scenarios
 
 SCENARIOS = Scenarios()
@@ -25,7 +26,9 @@ for _names in (["a", "A"], ["a", "a"]):
     add(
         f"colname {_names!r}",
         lambda session, names=_names: session.load(
-            session.convert(session.spark.range(2).toDF("id").selectExpr(*(f"id as {n}" for n in names)))
+            session.convert(
+                session.spark.range(2).toDF("id").selectExpr(*(f"id as {n}" for n in names))
+            )
         ),
     )
 

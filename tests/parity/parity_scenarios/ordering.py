@@ -16,8 +16,8 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-
 from parity_harness.session import CONF, Session
+
 from parity_scenarios import Scenarios
 
 SCENARIOS = Scenarios()
@@ -50,17 +50,92 @@ for _pool, _workers in _POOLS:
             continue  # the original's order varies
         add(
             f"shuffle_row_groups=False {_frame} pool={_pool} workers={_workers}: "
-            "== file_urls order, 15 runs" + ("" if _pool != "process" else " [process]"),
+            f"== file_urls order, {3 if _pool == 'process' else 15} runs",
             lambda session, frame=_frame, pool=_pool, workers=_workers: _ids(
                 session, frame, reader_pool_type=pool, workers_count=workers
             ),
             seconds=120,
         )
 add(
-    "process pool, two workers, no shuffle",
+    "shuffle_row_groups=False r1000f8 pool=process workers=2: == file_urls order, 3 runs",
+    # The original never keeps the order here.
     lambda session: np.sort(_ids(session, reader_pool_type="process", workers_count=2)),
     seconds=120,
 )
+
+
+def _row_groups(session: Session) -> Any:
+    """A converter of 2,000 rows in two files with ten row groups each."""
+    return session.converter("r2000", parquet_row_group_size_bytes=1024)
+
+
+@define("row groups per dataset")
+def _cuts(session: Session) -> object:
+    make = session.module("reader").make_batch_reader
+    urls = list(_row_groups(session).file_urls)
+    with make(urls, shuffle_row_groups=False, workers_count=1) as reader:
+        return [len(batch.id) for batch in reader]
+
+
+for _pool, _workers in (("thread", 1), ("thread", 10), ("dummy", 1)):
+    add(
+        f"shuffle_row_groups=False r2000rg pool={_pool} workers={_workers}: "
+        "== file_urls order, 15 runs",
+        lambda session, pool=_pool, workers=_workers: _ids(
+            session, _row_groups(session), reader_pool_type=pool, workers_count=workers
+        ),
+    )
+add(
+    "tf default workers r2000rg order",
+    lambda session: _ids(session, _row_groups(session), "tf", workers_count=1),
+)
+add(
+    "2 epochs order repeated r2000rg w=4",
+    lambda session: _ids(
+        session, _row_groups(session), num_epochs=2, workers_count=_workers_of(session)
+    ),
+)
+add(
+    "seed=5 shuffle same order across workers 1,2,4,10 and dummy r2000rg",
+    lambda session: _ids(
+        session,
+        _row_groups(session),
+        shuffle_row_groups=True,
+        seed=5,
+        workers_count=_workers_of(session),
+    ),
+)
+add(
+    "shuffle_rows, seed, r2000rg",
+    lambda session: _ids(
+        session,
+        _row_groups(session),
+        shuffle_row_groups=True,
+        shuffle_rows=True,
+        seed=5,
+        workers_count=_workers_of(session),
+    ),
+)
+for _count, _row in ((2, "shards=2 r2000rg"), (3, "shards=3 r2000rg: disjoint and complete")):
+    add(
+        _row,
+        lambda session, count=_count: _shards_of_row_groups(session, count),
+    )
+
+
+def _shards_of_row_groups(session: Session, count: int) -> object:
+    source = _row_groups(session)
+    shards = [
+        _ids(session, source, cur_shard=i, shard_count=count, workers_count=1) for i in range(count)
+    ]
+    return shards if count == 2 else np.sort(np.concatenate(shards))
+
+
+@define("shard with multiple row groups per file (2 files x10 rg), 3 shards sizes")
+def _shard_sizes(session: Session) -> object:
+    source = _row_groups(session)
+    options = {"shard_count": 3, "workers_count": 1}
+    return [len(_ids(session, source, cur_shard=i, **options)) for i in range(3)]
 
 
 @define("file_urls order == part order")
@@ -102,7 +177,7 @@ def _rows_in_order(session: Session) -> object:
     return [bool((np.diff(group) == 1).all()) for group in ids.reshape(8, 125)]
 
 
-def _workers(session: Session) -> int:
+def _workers_of(session: Session) -> int:
     return 1 if session.original else 4
 
 
@@ -111,7 +186,9 @@ for _seed in (42, 5, 1, 123456789):
         f"seed={_seed} shuffle x4 workers=1",
         lambda session, seed=_seed: [
             _groups(
-                _ids(session, shuffle_row_groups=True, seed=seed, workers_count=_workers(session))
+                _ids(
+                    session, shuffle_row_groups=True, seed=seed, workers_count=_workers_of(session)
+                )
             )
             for _ in range(2)
         ],
@@ -141,7 +218,13 @@ def _seed_pools(session: Session) -> object:
                 )
             )
         )
-        for pool, workers in (("thread", 1), ("thread", 2), ("thread", 4), ("thread", 10), ("dummy", 1))
+        for pool, workers in (
+            ("thread", 1),
+            ("thread", 2),
+            ("thread", 4),
+            ("thread", 10),
+            ("dummy", 1),
+        )
     }
     # The original mostly agrees with itself, not always.
     return 1 if session.original else len(orders)
@@ -165,7 +248,7 @@ def _numpy_seed(session: Session) -> object:
 @define("epochs=3 seed=42 row group order per epoch")
 def _epochs_seed(session: Session) -> object:
     ids = _ids(
-        session, shuffle_row_groups=True, seed=42, num_epochs=3, workers_count=_workers(session)
+        session, shuffle_row_groups=True, seed=42, num_epochs=3, workers_count=_workers_of(session)
     )
     return [_groups(epoch) for epoch in ids.reshape(3, 1000)]
 
@@ -236,7 +319,7 @@ def _rows_epochs(session: Session) -> object:
 @define("shuffle_rows+shuffle_row_groups seed=42 repro w=4 x3")
 def _both_seeded(session: Session) -> object:
     options = {"shuffle_rows": True, "shuffle_row_groups": True, "seed": 42}
-    options["workers_count"] = _workers(session)
+    options["workers_count"] = _workers_of(session)
     return [_ids(session, **options) for _ in range(2)]
 
 
@@ -434,20 +517,29 @@ for _loader in ("torch", "tf"):
         shard_count=9,
     )
     load(f"shards=9 > 8 rows {_loader}", "eight8", _loader, cur_shard=0, shard_count=9)
-    load(
-        "only cur_shard" + (" tf" if _loader == "tf" else ""), "eight8", _loader, cur_shard=0
-    )
+    load("only cur_shard" + (" tf" if _loader == "tf" else ""), "eight8", _loader, cur_shard=0)
 load("shards=2 on 1 row group", "ten", cur_shard=0, shard_count=2)
 load("only shard_count", "eight8", shard_count=2)
 load("cur_shard=2 shard_count=2", "eight8", cur_shard=2, shard_count=2)
 load("cur_shard=-1 shard_count=2", "eight8", cur_shard=-1, shard_count=2)
-load("cur_shard=2 shard_count=2 num_epochs=None", "eight8", cur_shard=2, shard_count=2, num_epochs=None)
+load(
+    "cur_shard=2 shard_count=2 num_epochs=None",
+    "eight8",
+    cur_shard=2,
+    shard_count=2,
+    num_epochs=None,
+)
 load("shard_count=0", "eight8", cur_shard=0, shard_count=0)
 load('cur_shard="0"', "eight8", cur_shard="0", shard_count=2)
 load("cur_shard=np.int64(0)", "eight8", cur_shard=np.int64(0), shard_count=2)
 load("cur_shard=0.0", "eight8", cur_shard=0.0, shard_count=2)
 load("cur_shard=True", "eight8", cur_shard=True, shard_count=2)
-load("empty files row groups count: 4 files, 2 non-empty", "empty_partition", cur_shard=0, shard_count=1)
+load(
+    "empty files row groups count: 4 files, 2 non-empty",
+    "empty_partition",
+    cur_shard=0,
+    shard_count=1,
+)
 
 
 @contextlib.contextmanager
@@ -473,7 +565,9 @@ def _logged(package: str) -> Iterator[list[str]]:
         logger.setLevel(level)
 
 
-def _horovod(session: Session, environment: dict[str, str], shard: tuple[int, int] | None) -> object:
+def _horovod(
+    session: Session, environment: dict[str, str], shard: tuple[int, int] | None
+) -> object:
     options = {} if shard is None else {"cur_shard": shard[0], "shard_count": shard[1]}
     with mock.patch.dict(os.environ, environment), _logged(session.package) as messages:
         rows = session.load("eight8", **options)

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-
 from parity_harness.session import Session
+
 from parity_scenarios import Scenarios
 
 SCENARIOS = Scenarios()
@@ -33,9 +33,7 @@ def predicate(
 
     def run(session: Session) -> object:
         session.stage = "opening"
-        return session.load(
-            frame, loader, predicate=make(session.module("predicates")), **options
-        )
+        return session.load(frame, loader, predicate=make(session.module("predicates")), **options)
 
     add(name, run, seconds=seconds)
 
@@ -46,9 +44,7 @@ def _above(limit: int) -> Callable[[Any], Any]:
 
 for _loader in ("torch", "tf", "batched"):
     _suffix = "" if _loader == "torch" else f" {_loader}"
-    predicate(
-        f"in_lambda id>2{' (Series)' if _loader == 'torch' else _suffix}", _above(2), _loader
-    )
+    predicate(f"in_lambda id>2{' (Series)' if _loader == 'torch' else _suffix}", _above(2), _loader)
 predicate("in_lambda on all-true", _above(-1))
 predicate("in_lambda only predicate column", _above(2), schema_fields=["id"])
 predicate("in_lambda returns scalar bool", lambda m: m.in_lambda(["id"], lambda id_: True))
@@ -81,9 +77,7 @@ predicate(
         lambda parts: np.logical_and(parts[0], parts[1]),
     ),
 )
-predicate(
-    "in_pseudorandom_split", lambda m: m.in_pseudorandom_split([0.5, 0.5], 0, "id")
-)
+predicate("in_pseudorandom_split", lambda m: m.in_pseudorandom_split([0.5, 0.5], 0, "id"))
 predicate("in_intersection", lambda m: m.in_intersection({3, 4}, "a"))
 predicate("predicate not PredicateBase", lambda m: len)
 
@@ -268,7 +262,12 @@ def _positional_tf(session: Session) -> object:
 def _defaults(session: Session) -> object:
     torch = session.converter("ten2").make_torch_dataloader()
     tf = session.converter("ten2").make_tf_dataset()
-    return [torch.petastorm_reader_kwargs, torch.batch_size, tf.petastorm_reader_kwargs, tf.batch_size]
+    return [
+        torch.petastorm_reader_kwargs,
+        torch.batch_size,
+        tf.petastorm_reader_kwargs,
+        tf.batch_size,
+    ]
 
 
 # --- make_batch_reader on its own --------------------------------------------------------------
@@ -279,9 +278,7 @@ def _reader(session: Session, url: Any, **options: Any) -> object:
     session.stage = "opening"
     with make(url, **{"shuffle_row_groups": False, "workers_count": 1, **options}) as reader:
         session.stage = "iterating"
-        return [
-            [type(batch).__name__, batch._asdict()] for batch in reader
-        ]
+        return [[type(batch).__name__, batch._asdict()] for batch in reader]
 
 
 def _directory(session: Session, frame: str = "ten2") -> str:
@@ -323,7 +320,15 @@ def _attributes(session: Session) -> object:
             "last": reader.last_row_consumed,
             "has": [
                 hasattr(reader, name)
-                for name in ("cleanup_cache", "diagnostics", "join", "next", "reset", "schema", "stop")
+                for name in (
+                    "cleanup_cache",
+                    "diagnostics",
+                    "join",
+                    "next",
+                    "reset",
+                    "schema",
+                    "stop",
+                )
             ],
             "schema": list(reader.schema.fields),
         }

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-
 from parity_harness.session import Session
+
 from parity_scenarios import Scenarios
 
 SCENARIOS = Scenarios()
@@ -85,7 +85,11 @@ def _seen(rows: Any) -> dict[str, Any]:
             if inner and inner[0] == "object":
                 inner += [type(v).__qualname__ for v in value.ravel()]
             elements.append([kind, *inner])
-        facts[name] = {"dtype": str(values.dtype), "elements": elements, "text": values.map(str).tolist()}
+        facts[name] = {
+            "dtype": str(values.dtype),
+            "elements": elements,
+            "text": values.map(str).tolist(),
+        }
     return facts
 
 
@@ -252,7 +256,10 @@ transform("removed_fields only, func None", None, "six_four", spec={"removed_fie
 transform("removed_fields unknown", lambda rows: rows, spec={"removed_fields": ["nope"]})
 transform("selected_fields [x,id] func None", None, spec={"selected_fields": ["x", "id"]})
 transform(
-    "selected_fields [x,id] of 4, func None", None, "six_four", spec={"selected_fields": ["x", "id"]}
+    "selected_fields [x,id] of 4, func None",
+    None,
+    "six_four",
+    spec={"selected_fields": ["x", "id"]},
 )
 transform(
     "selected_fields [x,id] of 4, func returns subset",
