@@ -339,6 +339,13 @@ load(
 )
 
 
+@define("shuffle_row_drop_partitions=2 [more than rows, shuffled, seed]")
+def _drop_nothing(session: Session) -> object:
+    """With row groups of one row every second part is empty, and takes its turn all the same."""
+    options = {"shuffle_row_groups": True, "workers_count": 1, "shuffle_row_drop_partitions": 2}
+    return [_ids(session, "eight8", seed=seed, **options) for seed in (1, 2, 3)]
+
+
 @define("shuffle_row_drop_partitions=2 [shuffled, seed]")
 def _drop_shuffled(session: Session) -> object:
     options = {"shuffle_row_groups": True, "seed": 42, "workers_count": 1}
