@@ -11,7 +11,7 @@ DEMO := $(ENVIRONMENT) run demo --
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-demo demo test test-modern lint fmt bench docs clean
+.PHONY: help setup setup-demo demo test parity test-modern lint fmt bench docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -25,9 +25,12 @@ setup-demo: ## create or update .venv-demo, today's versions
 demo: setup-demo ## train on real data through the bridge
 	@$(DEMO) python examples/demo.py
 
-test: setup ## lint, types and the whole test suite
+test: setup ## lint, types and the test suite (all but the live comparison)
 	@$(MAKE) lint
-	@$(DEV) python -m pytest -q -n $(WORKERS) --dist loadfile $(ARGS)
+	@$(DEV) python -m pytest -q -n $(WORKERS) --dist loadfile --ignore tests/parity $(ARGS)
+
+parity: setup ## the live comparison with the real Petastorm, scenario by scenario
+	@$(DEV) python -m pytest -q -n $(WORKERS) --dist loadfile tests/parity $(ARGS)
 
 test-modern: setup-demo ## the test suite on today's versions (what needs Petastorm is skipped)
 	@$(DEMO) python -m pytest -q -n $(WORKERS) --dist loadfile $(ARGS)
