@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -106,7 +106,22 @@ def _is_ours(entry: Path) -> bool:
         return False
 
 
+def _mapped_by_others() -> set[object]:
+    """The names of the shared memory that processes which are not ours have mapped."""
+    process = psutil.Process()
+    ours = {process.pid} | {child.pid for child in process.children(recursive=True)}
+    names: set[object] = set()
+    for other in psutil.process_iter():
+        if other.pid in ours:
+            continue
+        with suppress(psutil.Error):  # not ours to look at, or ended meanwhile
+            names |= {Path(m.path).name for m in other.memory_maps() if "/dev/shm/" in m.path}  # noqa: S108
+    return names
+
+
 def _left_over(before: dict[str, set[object]]) -> dict[str, set[object]]:
     now = _resources()
     new = {kind: now[kind] - before[kind] for kind in now}
+    if new["shared memory"]:  # tests that run at the same time have theirs
+        new["shared memory"] -= _mapped_by_others()
     return {kind: things for kind, things in new.items() if things}

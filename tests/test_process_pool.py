@@ -1,6 +1,7 @@
 """`reader_pool_type='process'`: real processes, in order, and none of them left behind."""
 
 import collections
+import contextlib
 import gc
 import os
 import pathlib
@@ -66,7 +67,13 @@ def open_reader(url, transform=PID, **options):
 
 
 def children():
-    return [child.pid for child in psutil.Process().children(recursive=True)]
+    """The pool's processes; a Spark session of other tests has children of its own."""
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # ended meanwhile
+            if any("petastorm_bridge" in word for word in child.cmdline()):
+                found.append(child.pid)
+    return found
 
 
 def wait_for(condition, patience=20.0):

@@ -7,7 +7,7 @@ import naive
 import numpy as np
 import pyarrow as pa
 import pytest
-from tables import plain, scaled
+from random_tables import plain, scaled
 
 from petastorm_bridge.mds.dataset import commit_dataset, open_dataset, read_table
 from petastorm_bridge.mds.decode import column_view
@@ -108,10 +108,12 @@ def test_the_smallest_timestamp_is_the_null_one(tmp_path):
     assert plain(read_table(write(tmp_path, table))["t"]) == [None, 5]
 
 
-@pytest.mark.parametrize(
-    "type_",
-    [pa.decimal128(38, 0), pa.decimal128(38, 38), pa.decimal128(10, 2), pa.decimal256(76, 9)],
-)
+DECIMALS = [pa.decimal128(38, 0), pa.decimal128(38, 38), pa.decimal128(10, 2), pa.decimal256(76, 9)]
+if hasattr(pa, "decimal32"):  # pyarrow 19
+    DECIMALS += [pa.decimal32(9, 2), pa.decimal64(18, 4)]
+
+
+@pytest.mark.parametrize("type_", DECIMALS)
 def test_decimals(tmp_path, type_):
     largest = 10**type_.precision - 1
     values = [scaled(n, type_.scale) for n in (largest, -largest, 0, 1, -1)] + [None]

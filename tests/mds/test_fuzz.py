@@ -6,7 +6,7 @@ import sys
 import fuzz
 import numpy as np
 import pytest
-from samples import fixed_table, mixed_table, write
+from sample_datasets import fixed_table, mixed_table, write
 
 ROUNDS = 120
 

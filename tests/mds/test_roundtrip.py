@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tables import Bits, batches_of, is_list, plain, tables
+from random_tables import Bits, batches_of, is_list, plain, tables
 
 from petastorm_bridge.mds.dataset import commit_dataset, open_dataset, read_table
 from petastorm_bridge.mds.decode import column_array, column_view
@@ -44,7 +44,7 @@ def write(directory, table, batches=None, **options):
 
 
 def comparable(value):
-    """A value (or row) of the naive reader in the form of :func:`tables.plain`."""
+    """A value (or row) of the naive reader in the form of :func:`random_tables.plain`."""
     if isinstance(value, dict):
         return {name: comparable(item) for name, item in value.items()}
     if isinstance(value, Decimal) and value.is_nan():
@@ -194,7 +194,7 @@ def check_random_access(dataset):
 
 
 def plain_view(view, type_):
-    """The values of a NumPy view in the form of :func:`tables.plain`."""
+    """The values of a NumPy view in the form of :func:`random_tables.plain`."""
     if is_list(type_):
         return [plain_view(row, type_.value_type) for row in view]
     if view.dtype.kind in "mM":
