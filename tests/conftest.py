@@ -115,7 +115,8 @@ def _mapped_by_others() -> set[object]:
         if other.pid in ours:
             continue
         with suppress(psutil.Error):  # not ours to look at, or ended meanwhile
-            names |= {Path(m.path).name for m in other.memory_maps() if "/dev/shm/" in m.path}  # noqa: S108
+            paths = (Path(area.path) for area in other.memory_maps())
+            names |= {path.name for path in paths if path.parent == SHARED_MEMORY}
     return names
 
 
