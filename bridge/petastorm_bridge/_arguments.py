@@ -168,8 +168,9 @@ def _warn_ignored(given: Mapping[str, Any]) -> None:
     for option in OPTIONS:
         if option.api != "make_batch_reader" or not option.warns:
             continue
-        value = given[option.name]
-        if value is None or value == defaults[option.name].default:
+        value, default = given[option.name], defaults[option.name].default
+        # Of one type only: pyarrow 14 crashes when a file system is compared with None.
+        if value is None or (isinstance(value, type(default)) and value == default):
             continue
         warnings.warn(
             f"{option.name}={value!r} is ignored. {option.meaning} "

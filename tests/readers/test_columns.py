@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from pyarrow.fs import LocalFileSystem
 
 from petastorm_bridge import TransformSpec, make_batch_reader
 from petastorm_bridge._options import OPTIONS, Fate
@@ -209,7 +210,7 @@ IGNORED = {
     "cache_extra_settings": {"shards": 2},
     "hdfs_driver": "libhdfs",
     "zmq_copy_buffers": False,
-    "filesystem": object(),
+    "filesystem": LocalFileSystem(),
     "convert_early_to_numpy": True,
 }
 
