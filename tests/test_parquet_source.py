@@ -17,7 +17,6 @@ import pytest
 from petastorm_bridge import TransformSpec, make_batch_reader
 from petastorm_bridge._columns import NullFacts
 from petastorm_bridge._parquet import ParquetSource
-from petastorm_bridge._parquet_files import RootedUrls
 from petastorm_bridge.errors import DatasetError, DatasetNotFoundError
 
 
@@ -143,17 +142,13 @@ class TestPartitions:
         write(tmp_path / f"k={value}/a.parquet", {"id": [1]})
         assert column(source_of(tmp_path), "k").to_pylist() == [value]
 
-    def test_of_listed_files_need_the_root(self, tmp_path):
+    def test_of_listed_files_are_not_read(self, tmp_path):
         urls = [write(tmp_path / f"k={k}/a.parquet", {"id": [k]}).as_uri() for k in (1, 2)]
         assert [r._fields for r in read(urls)] == [("id",), ("id",)]
-        rooted = pickle.loads(pickle.dumps(RootedUrls(urls, tmp_path.as_uri())))
-        assert rooted == urls
-        assert [(r.k.tolist(), r.id.tolist()) for r in read(rooted)] == [([1], [1]), ([2], [2])]
 
     def test_a_directory_named_like_one_is_none_below_its_root(self, tmp_path):
         root = tmp_path / "run=3"
-        url = write(root / "a.parquet", {"id": [1]}).as_uri()
-        assert read(RootedUrls([url], root.as_uri()))[0]._fields == ("id",)
+        write(root / "a.parquet", {"id": [1]})
         assert read(root.as_uri())[0]._fields == ("id",)
 
     @pytest.mark.parametrize("others", [["j=2"], ["k=2/j=3"]])

@@ -28,8 +28,7 @@ def open_source(url_or_urls: Any, storage_options: Mapping[str, Any] | None = No
 
         return open_remote(urls, listed, storage_options)
     paths = [path for path in local if path is not None]
-    root = getattr(url_or_urls, "root", None)  # of RootedUrls
-    return open_paths(paths, listed=listed, root=root and fs_utils.existing_local_path(root))
+    return open_paths(paths, listed=listed)
 
 
 def _normalised(url_or_urls: Any) -> list[str]:
@@ -52,13 +51,12 @@ def _path_here(url: str) -> str | None:
     return path
 
 
-def open_paths(paths: Sequence[str], *, listed: bool, root: str | None = None) -> Source:
+def open_paths(paths: Sequence[str], *, listed: bool) -> Source:
     """Open local files or a local directory.
 
     Args:
         paths: One directory, or files of one dataset.
         listed: Whether the caller named the files one by one.
-        root: Directory of the table that listed Parquet files belong to.
     """
     directory = _mds_directory(paths, listed)
     if directory is not None:
@@ -68,7 +66,7 @@ def open_paths(paths: Sequence[str], *, listed: bool, root: str | None = None) -
         return MdsSource(open_dataset(directory), names)
     from ._parquet import ParquetSource
 
-    return ParquetSource(list(paths), listed=listed, root=root)
+    return ParquetSource(list(paths), listed=listed)
 
 
 def _mds_directory(paths: Sequence[str], listed: bool) -> str | None:

@@ -45,9 +45,8 @@ class ParquetSource:
     Args:
         paths: One file or directory, or the files of one table.
         listed: Whether the caller named the files one by one; their directories then say nothing of
-            partitions (as in Petastorm), unless ``root`` is given.
+            partitions (as in Petastorm).
         filesystem: Where the paths are; the local one by default.
-        root: Directory of the table that the listed files belong to.
 
     Raises:
         OSError: A path is no file.
@@ -60,12 +59,11 @@ class ParquetSource:
         listed: bool,
         *,
         filesystem: fs.FileSystem | None = None,
-        root: str | None = None,
     ) -> None:
         self._filesystem = fs.LocalFileSystem() if filesystem is None else filesystem
         self._is_local = filesystem is None
         self.description = str(list(paths) if listed else paths[0])
-        self._files = find_files(self._filesystem, paths, root=root)
+        self._files = find_files(self._filesystem, paths)
         self._partitions = _partitions(self._files)
         footers = self._read_footers()
         schemas = [footer.schema.to_arrow_schema() for footer in footers]

@@ -8,7 +8,7 @@ read in the order of their paths.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from pyarrow import fs
 
 from .mds.errors import DatasetError, DatasetNotFoundError
 
-__all__ = ["File", "Partition", "RootedUrls", "find_files"]
+__all__ = ["File", "Partition", "find_files"]
 
 
 class LayoutError(DatasetError, ValueError, IndexError):
@@ -31,22 +31,6 @@ class NotAFileError(DatasetNotFoundError):
 
 class NoFilesError(DatasetNotFoundError, IndexError):
     """A directory holds no Parquet file; Petastorm stumbles over it with an IndexError."""
-
-
-class RootedUrls(list[str]):
-    """File URLs of one table whose directory is known, so that partitions can be told from it.
-
-    Args:
-        urls: The files.
-        root: URL of the table's directory; ``key=value`` directories below it are partitions.
-    """
-
-    def __init__(self, urls: Iterable[str] = (), root: str = "") -> None:
-        super().__init__(urls)
-        self.root = root
-
-    def __reduce__(self) -> Any:
-        return RootedUrls, (list(self), self.root)
 
 
 @dataclass(frozen=True)
@@ -98,15 +82,12 @@ def _dictionary(values: list[str]) -> pa.Array:
         return pa.array(values, pa.string())
 
 
-def find_files(
-    filesystem: fs.FileSystem, paths: Sequence[str], *, root: str | None = None
-) -> list[File]:
+def find_files(filesystem: fs.FileSystem, paths: Sequence[str]) -> list[File]:
     """Return the files of a table.
 
     Args:
         filesystem: Where they are.
         paths: One directory, or files, which keep their order.
-        root: The table's directory, when ``paths`` are files below it: adds partition keys.
 
     Raises:
         NotAFileError: A path is no file (Petastorm's text).
@@ -124,23 +105,12 @@ def find_files(
                 f"Passed non-file path: {path}. There is {found}; give the url of one Parquet "
                 "directory or a list of files."
             )
-        files.append(_file(info, path, () if root is None else _keys_below(root, path)))
+        files.append(_file(info, path, ()))
     return files
 
 
 def _file(info: Any, path: str, keys: tuple[tuple[str, str], ...]) -> File:
     return File(path, keys, info.size, info.mtime_ns)
-
-
-def _keys_below(root: str, path: str) -> tuple[tuple[str, str], ...]:
-    folder = posixpath.dirname(path)
-    root = root.rstrip("/")
-    if not folder.startswith(f"{root}/"):
-        return ()
-    segments = folder[len(root) + 1 :].split("/")
-    if not all("=" in segment for segment in segments):
-        return ()
-    return tuple(_key(segment) for segment in segments)
 
 
 def _key(segment: str) -> tuple[str, str]:
