@@ -6,6 +6,7 @@ needs. Importing this package loads neither torch, TensorFlow, pyspark, streamin
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .errors import NoDataAvailableError
@@ -18,12 +19,17 @@ __all__ = ["NoDataAvailableError", "TransformSpec", "__version__", "make_batch_r
 
 __version__ = "0.1.0"
 
+# What `import petastorm` has loaded as a side effect, so that programs reach it by attribute.
+_SUBMODULES = frozenset({"fs_utils", "predicates", "reader", "unischema"})
+
 
 def __getattr__(name: str) -> Any:
     if name == "make_batch_reader":  # needs pyarrow.parquet and pandas: only when asked for
         from .reader import make_batch_reader
 
         return make_batch_reader
+    if name in _SUBMODULES:
+        return import_module(f"{__name__}.{name}")
     if name == "make_reader":
         raise AttributeError(
             "petastorm_bridge does not offer make_reader: it reads datasets written with "

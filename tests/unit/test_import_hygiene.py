@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+import petastorm_bridge
+
 HEAVY = ["torch", "tensorflow", "pyspark", "streaming", "petastorm", "pandas"]
 
 SCRIPT = """
@@ -46,3 +48,15 @@ def test_the_check_notices_an_import():
         check=True,
     )
     assert done.stdout.split() == ["json"]
+
+
+@pytest.mark.parametrize("name", ["fs_utils", "predicates", "reader", "transform", "unischema"])
+def test_a_plain_import_is_enough_for_what_petastorm_loads_along(name):
+    """`import petastorm; petastorm.predicates.in_set(...)` works with the original."""
+    code = f"import petastorm_bridge as p; assert p.{name}.__name__ == 'petastorm_bridge.{name}'"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_other_attributes_are_refused():
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        petastorm_bridge.nothing  # noqa: B018
