@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ class ReaderOptions:
     num_epochs: int | None
     cur_shard: int | None
     shard_count: int | None
+    shard_seed: int | None
     transform_spec: Any
     filters: Any
 
@@ -63,7 +65,12 @@ class ReaderOptions:
         _warn_ignored(given)
         cur_shard, shard_count = _shard(given["cur_shard"], given["shard_count"])
         values = {name: given[name] for name in cls.__dataclass_fields__}
-        values.update(cur_shard=cur_shard, shard_count=shard_count)
+        values.update(
+            cur_shard=cur_shard,
+            shard_count=shard_count,
+            shard_seed=_python_int(given["shard_seed"] or given["seed"]),
+            shuffle_row_drop_partitions=_parts(given["shuffle_row_drop_partitions"]),
+        )
         return cls(**values)
 
     def make_pool(self) -> Pool:
@@ -159,6 +166,18 @@ def _shard(cur_shard: Any, shard_count: Any) -> tuple[int | None, int | None]:
             f"cur_shard is {cur_shard!r}, shard_count is {shard_count!r}"
         )
     return int(cur_shard), int(shard_count)
+
+
+def _python_int(seed: Any) -> Any:
+    """Return NumPy's integers as Python's, which alone ``random.Random`` takes."""
+    return int(seed) if isinstance(seed, np.integer) else seed
+
+
+def _parts(drop_partitions: Any) -> int:
+    try:
+        return max(0, operator.index(drop_partitions))
+    except TypeError as error:
+        raise TypeError(f"shuffle_row_drop_partitions is {drop_partitions!r}: {error}") from None
 
 
 def _warn_ignored(given: Mapping[str, Any]) -> None:

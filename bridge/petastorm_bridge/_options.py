@@ -89,7 +89,8 @@ OPTIONS: tuple[Option, ...] = (
         ("workers_count", _H, "Threads or processes; 10 by default, 4 through a converter."),
         ("results_queue_size", _H, "At most so many row groups are read ahead (and never more than "
          "twice the workers)."),
-        ("seed", _H, "Reproduces every order, whatever the number of workers; `0` is a seed too."),
+        ("seed", _H, "Reproduces every order, whatever the number of workers; `0` is a seed too. "
+         "With shards it also sets the order of their row groups, as in Petastorm."),
         ("shuffle_rows", _H, "Shuffles the rows within each row group."),
         ("shuffle_row_groups", _H, "Shuffles the order of the row groups, anew in every epoch."),
         ("shuffle_row_drop_partitions", _H, "Visits each row group in so many parts."),
@@ -99,8 +100,8 @@ OPTIONS: tuple[Option, ...] = (
         ("num_epochs", _H, "Passes over the data, endless for `None`."),
         ("cur_shard", _H, "Which shard to read."),
         ("shard_count", _H, "Shards differ by at most one row; any count up to the rows works."),
-        ("shard_seed", _E, "Deprecated in Petastorm too, whose warning is given; no row changes its "
-         "shard by it, as there."),
+        ("shard_seed", _H, "Deprecated in Petastorm too, whose warning is given. Orders the row "
+         "groups of a shard, as `seed` does; no row changes its shard by it, as there."),
         ("cache_type", _I, "`'local-disk'` is checked as in Petastorm and then ignored: shards are "
          "local files already."),
         ("cache_location", _I, "See `cache_type`."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ import numpy.typing as npt
 
 from .errors import NoDataAvailableError
 
-__all__ = ["Piece", "Randomness", "Visit", "epochs", "shard_pieces", "split_pieces"]
+__all__ = ["Piece", "Plan", "Randomness", "Visit", "shard_pieces", "split_pieces"]
 
 
 @dataclass(frozen=True)
@@ -43,14 +44,18 @@ class Visit:
 
 
 def shard_pieces(
-    row_counts: Sequence[int], cur_shard: int | None, shard_count: int | None
+    row_counts: Sequence[int],
+    cur_shard: int | None,
+    shard_count: int | None,
+    seed: int | None = None,
 ) -> list[Piece]:
     """Return the pieces of one shard; all rows when ``shard_count`` is None.
 
     Petastorm gives shard ``i`` the row groups ``i``, ``i + shard_count``, … and so shards of unequal
     size. Here every shard starts from the same row groups and those with too many rows pass the
     tail of their last ones to those with too few, until sizes differ by at most one row; where
-    Petastorm's shards are equal already, they are Petastorm's.
+    Petastorm's shards are equal already, they are Petastorm's. A seed sets the order of a shard's
+    row groups, not which they are (``petastorm/reader.py``, ``_partition_row_groups``).
 
     Raises:
         NoDataAvailableError: More shards than rows.
@@ -82,7 +87,11 @@ def shard_pieces(
     surplus.sort(key=lambda piece: (piece.group, piece.start))
     for shard in range(shard_count):
         owned[shard] += _take_head(surplus, target[shard] - sizes[shard])
-    return sorted(owned[cur_shard], key=lambda piece: (piece.group, piece.start))
+    order = list(range(len(row_counts)))
+    if seed is not None:
+        random.Random(seed).shuffle(order)  # noqa: S311 - Petastorm's generator
+    turn = {group: i for i, group in enumerate(order)}
+    return sorted(owned[cur_shard], key=lambda piece: (turn[piece.group], piece.start))
 
 
 def _take_tail(pieces: list[Piece], count: int) -> list[Piece]:
@@ -112,18 +121,19 @@ def _take_head(pieces: list[Piece], count: int) -> list[Piece]:
 
 
 def split_pieces(pieces: Sequence[Piece], parts: int) -> list[Piece]:
-    """Return each piece cut into ``parts`` runs of rows (``shuffle_row_drop_partitions``)."""
+    """Return each piece cut into ``parts`` runs of rows (``shuffle_row_drop_partitions``).
+
+    A piece with fewer rows gives empty runs as well: in Petastorm they take part in the shuffle.
+    """
+    if parts == 1:
+        return list(pieces)
     result = []
     for piece in pieces:
-        count = min(len(piece), parts)
-        if count < 1:
-            continue
         # Row r belongs to run floor(r / (rows / count)), as in petastorm/arrow_reader_worker.py.
-        runs = np.floor(np.arange(len(piece)) / (len(piece) / count)).astype(np.int64)
-        bounds = np.searchsorted(runs, np.arange(count + 1)) + piece.start
-        result += [
-            Piece(piece.group, int(a), int(b)) for a, b in itertools.pairwise(bounds) if b > a
-        ]
+        count = min(len(piece), parts)
+        runs = np.floor(np.arange(len(piece)) / (len(piece) / max(count, 1))).astype(np.int64)
+        bounds = np.searchsorted(runs, np.arange(parts + 1)) + piece.start
+        result += [Piece(piece.group, int(a), int(b)) for a, b in itertools.pairwise(bounds)]
     return result
 
 
@@ -141,6 +151,7 @@ class Randomness:
     """
 
     def __init__(self, seed: Any) -> None:
+        self._seed = seed
         # Petastorm's ventilator and its workers each start a generator from the same seed.
         self._pieces = None if seed is None else np.random.default_rng(seed)
         self._rows = None if seed is None else np.random.default_rng(seed)
@@ -153,6 +164,12 @@ class Randomness:
     def rows(self, count: int) -> npt.NDArray[np.int64]:
         """Return the order of ``count`` rows within a row group."""
         return _permutation(self._rows, count)
+
+    def of_pass(self, number: int) -> Randomness:
+        """Return the sources of a pass that runs beside others; the first pass has these here."""
+        if number == 0 or self._seed is None:
+            return self
+        return Randomness([self._seed, number + 1])
 
     def child(self) -> np.random.Generator:
         """Return a generator for something that draws at its own pace (a shuffle buffer)."""
@@ -168,27 +185,43 @@ def _permutation(generator: np.random.Generator | None, count: int) -> npt.NDArr
     return generator.permutation(count)
 
 
-def epochs(
-    pieces: Sequence[Piece],
-    num_epochs: int | None,
-    *,
-    shuffle_pieces: bool,
-    shuffle_rows: bool,
-    randomness: Randomness,
-) -> Iterator[Visit]:
-    """Yield all visits of one pass, epoch after epoch; endless when ``num_epochs`` is None.
+class Plan:
+    """The order in which pieces are visited, from pass to pass.
 
-    With a seed, the first epoch has the order of Petastorm with one worker
-    (``workers_pool/ventilator.py``); every later epoch is shuffled anew.
+    With a seed, every pass of one epoch has the order that it has in Petastorm with one worker
+    (``workers_pool/ventilator.py``): a new permutation of the order before. Later epochs of a pass
+    are shuffled anew as well.
+
+    Args:
+        pieces: What to visit; empty ones take part in the shuffle only.
+        shuffle_pieces: Whether to shuffle their order.
+        shuffle_rows: Whether to shuffle the rows within each.
+        randomness: Where orders come from.
     """
-    order = list(pieces)
-    epoch = 0
-    while num_epochs is None or epoch < num_epochs:
-        if shuffle_pieces:
-            order = [order[i] for i in randomness.pieces(len(order))]
-        for i, piece in enumerate(order):
-            rows = randomness.rows(len(piece)) if shuffle_rows else None
-            yield Visit(piece, rows, i == len(order) - 1)
-        if not order:
-            return
-        epoch += 1
+
+    def __init__(
+        self,
+        pieces: Sequence[Piece],
+        *,
+        shuffle_pieces: bool,
+        shuffle_rows: bool,
+        randomness: Randomness,
+    ) -> None:
+        self._order = list(pieces)
+        self._shuffle_pieces = shuffle_pieces
+        self._shuffle_rows = shuffle_rows
+        self._randomness = randomness
+
+    def visits(self, num_epochs: int | None) -> Iterator[Visit]:
+        """Yield all visits of one pass, epoch after epoch; endless when ``num_epochs`` is None."""
+        epoch = 0
+        while num_epochs is None or epoch < num_epochs:
+            if self._shuffle_pieces:
+                self._order = [self._order[i] for i in self._randomness.pieces(len(self._order))]
+            filled = [piece for piece in self._order if len(piece)]
+            for i, piece in enumerate(filled):
+                rows = self._randomness.rows(len(piece)) if self._shuffle_rows else None
+                yield Visit(piece, rows, i == len(filled) - 1)
+            if not filled:
+                return
+            epoch += 1

@@ -98,7 +98,7 @@ class TfColumns:
 
     def _convert(self, name: str, column: Any) -> npt.NDArray[Any]:
         target = self._dtypes[name].as_numpy_dtype
-        if not isinstance(column, np.ndarray):
+        if isinstance(column, pa.Array):
             special = _special_case(column)
             if special is not None:
                 if column.null_count:

@@ -85,7 +85,9 @@ def torch_column(name: str, values: Any) -> Any:
 
 def torch_block(reader: Reader, block: Block) -> Block:
     """Return a block with every column in a form torch takes."""
-    columns = {}
+    columns: dict[str, Any] = {}
+    if not block.num_rows:  # no type matters, as in Petastorm, which drops what is empty
+        return Block(columns, 0, block.ends_epoch)
     for name, column in block.columns.items():
         if not isinstance(column, np.ndarray) and _is_text(column):
             torch_column(name, np.empty(0, object))  # raises, without building the strings first

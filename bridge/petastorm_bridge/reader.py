@@ -11,7 +11,7 @@ import pyarrow as pa
 from . import _arguments as arguments
 from ._columns import Block, NullFacts, harmonise, to_numpy
 from ._open import open_source
-from ._plan import Randomness, epochs, shard_pieces, split_pieces
+from ._plan import Plan, Randomness, shard_pieces, split_pieces
 from ._pool import BlockStream, Pool
 from ._source import Source
 from ._work import Job
@@ -83,7 +83,7 @@ def make_batch_reader(  # noqa: PLR0917 – the signature of Petastorm
         num_epochs: Passes over the data; None for endless.
         cur_shard: Which shard to read.
         shard_count: Number of shards, whose sizes differ by at most one row.
-        shard_seed: Deprecated; has no effect on which rows a shard holds.
+        shard_seed: Deprecated; orders the row groups of a shard in place of ``seed``.
         cache_type: ``'null'`` or ``'local-disk'`` (no effect: shards are local files).
         cache_location: See ``cache_type``.
         cache_size_limit: See ``cache_type``.
@@ -142,7 +142,9 @@ class Reader:
             filters, filter_fields,
         )  # fmt: skip
         self.randomness = Randomness(options.seed)
-        pieces = shard_pieces(source.row_counts, options.cur_shard, options.shard_count)
+        pieces = shard_pieces(
+            source.row_counts, options.cur_shard, options.shard_count, options.shard_seed
+        )
         if not pieces:
             warnings.warn(
                 "No matching data is available for loading after rowgroup selector were applied "
@@ -150,8 +152,10 @@ class Reader:
                 stacklevel=3,
             )
         self._pieces = split_pieces(pieces, options.shuffle_row_drop_partitions)
+        self._fresh_passes = 0
+        self._plan = self._make_plan(self.randomness)
         self._pool: Pool = options.make_pool()
-        self._stream = self._start()
+        self._stream = self._start(self._plan)
 
     def _selected_schema(self, schema: Unischema) -> Unischema:
         asked = self._options.schema_fields
@@ -163,16 +167,17 @@ class Reader:
             )
         return selected
 
-    def _start(self) -> BlockStream:
-        options = self._options
-        visits = epochs(
+    def _make_plan(self, randomness: Randomness) -> Plan:
+        return Plan(
             self._pieces,
-            options.num_epochs,
-            shuffle_pieces=options.shuffle_row_groups,
-            shuffle_rows=options.shuffle_rows,
-            randomness=self.randomness,
+            shuffle_pieces=self._options.shuffle_row_groups,
+            shuffle_rows=self._options.shuffle_rows,
+            randomness=randomness,
         )
-        return BlockStream(self._job, visits, self._pool, endless=options.num_epochs is None)
+
+    def _start(self, plan: Plan) -> BlockStream:
+        epochs = self._options.num_epochs
+        return BlockStream(self._job, plan.visits(epochs), self._pool, endless=epochs is None)
 
     # What the loaders use.
 
@@ -225,7 +230,9 @@ class Reader:
         Raises:
             RuntimeError: The reader was stopped.
         """
-        stream = self._start()
+        # Passes may run side by side or be left early, which must not change the next one's order.
+        stream = self._start(self._make_plan(self.randomness.of_pass(self._fresh_passes)))
+        self._fresh_passes += 1
         while True:
             if self.stopped:
                 raise RuntimeError(_STOPPED)
@@ -268,7 +275,7 @@ class Reader:
             raise NotImplementedError(_RESET_TOO_EARLY)
         self.last_row_consumed = False
         if not self.stopped:
-            self._stream = self._start()
+            self._stream = self._start(self._plan)
 
     def stop(self) -> None:
         """Stop all workers."""

@@ -12,6 +12,7 @@ from ._batches import cut_groups
 from ._columns import Block
 from ._shuffle import shuffle_window
 from ._tf_columns import TfColumns
+from ._tf_iteration import BatchDataset, Groups
 from .errors import missing_extra
 from .reader import Reader
 
@@ -22,9 +23,11 @@ except ImportError as error:
 
 __all__ = ["make_batched_dataset", "make_petastorm_dataset"]
 
-# tf.data calls into Python once per group of batches; so many bytes make that cost vanish.
-_GROUP_BYTES = 8 << 20
+# tf.data calls into Python once per group of batches; so many bytes make that cost vanish. Batches
+# of a group share its memory, so that one that is kept keeps them all.
+_GROUP_BYTES = 4 << 20
 _GROUP_ROWS = 1 << 16
+_GROUP_BATCHES = 128
 
 _AGAIN = (
     "Running multiple iterations over make_petastorm_dataset is not recommend for performance "
@@ -46,7 +49,9 @@ def make_petastorm_dataset(reader: Reader) -> Any:
         ValueError: A field has no TensorFlow type, or its name is no identifier.
     """
     columns = TfColumns(reader)
-    return _from_generator(reader, columns, _row_groups, leading=1)
+    return tf.data.Dataset.from_generator(
+        _passes(reader, columns, _row_groups), output_signature=columns.signature((None,))
+    )
 
 
 def make_batched_dataset(
@@ -77,12 +82,17 @@ def make_batched_dataset(
     def groups(blocks: Iterator[Block]) -> Iterator[Any]:
         if shuffling_queue_capacity:
             blocks = shuffle_window(blocks, int(shuffling_queue_capacity), _generator(reader))
-        for group in cut_groups(blocks, size, _GROUP_ROWS, _GROUP_BYTES):
+        most_rows = min(_GROUP_ROWS, _GROUP_BATCHES * size)
+        for group in cut_groups(blocks, size, most_rows, _GROUP_BYTES):
             yield columns.tuple_class(*(group[name] for name in columns.names))
 
-    dataset = _from_generator(reader, columns, groups, leading=2)
-    dataset = dataset.flat_map(tf.data.Dataset.from_tensor_slices)
-    return dataset.prefetch(tf.data.experimental.AUTOTUNE if prefetch is None else prefetch)
+    def to_dataset(start_pass: Groups) -> Any:
+        signature = columns.signature((None, None))
+        dataset = tf.data.Dataset.from_generator(start_pass, output_signature=signature)
+        dataset = dataset.flat_map(tf.data.Dataset.from_tensor_slices)
+        return dataset.prefetch(tf.data.experimental.AUTOTUNE if prefetch is None else prefetch)
+
+    return BatchDataset(_passes(reader, columns, groups), to_dataset)
 
 
 def _row_groups(blocks: Iterator[Block]) -> Iterator[Any]:
@@ -91,18 +101,16 @@ def _row_groups(blocks: Iterator[Block]) -> Iterator[Any]:
             yield tuple(np.ascontiguousarray(column) for column in block.columns.values())
 
 
-def _from_generator(reader: Reader, columns: TfColumns, arrange: Any, leading: int) -> Any:
+def _passes(reader: Reader, columns: TfColumns, arrange: Any) -> Groups:
     passes = iter((False,))
 
-    def generate() -> Iterator[Any]:
+    def start_pass() -> Iterator[Any]:
         if next(passes, True):
             warnings.warn(_AGAIN, category=UserWarning, stacklevel=2)
         for element in arrange(map(columns.convert, reader.fresh_pass())):
             yield columns.tuple_class(*element)
 
-    return tf.data.Dataset.from_generator(
-        generate, output_signature=columns.signature((None,) * leading)
-    )
+    return start_pass
 
 
 def _generator(reader: Reader) -> np.random.Generator:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import itertools
+import random
 import time
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from petastorm_bridge._plan import Piece, Randomness, epochs, shard_pieces, split_pieces
+from petastorm_bridge._plan import Piece, Plan, Randomness, shard_pieces, split_pieces
 from petastorm_bridge.errors import NoDataAvailableError
 
 COUNTS = st.lists(st.integers(0, 40), max_size=12)
@@ -81,26 +82,41 @@ def test_runs_are_those_of_petastorm(count, parts):
         expected = [np.flatnonzero(runs == part).tolist() for part in range(parts)]
     found = split_pieces([Piece(3, 0, count)], parts)
     assert all(piece.group == 3 for piece in found)
-    assert [rows for rows in expected if rows] == [list(range(p.start, p.stop)) for p in found]
+    assert (expected or [[]] * parts) == [list(range(p.start, p.stop)) for p in found]
 
 
 def test_runs_start_where_their_piece_does():
-    pieces = [Piece(0, 10, 14), Piece(1, 0, 1), Piece(2, 5, 5)]
-    assert split_pieces(pieces, 2) == [Piece(0, 10, 12), Piece(0, 12, 14), Piece(1, 0, 1)]
-    assert split_pieces(pieces, 1) == [Piece(0, 10, 14), Piece(1, 0, 1)]
+    pieces = [Piece(0, 10, 14), Piece(1, 0, 1)]
+    halves = [Piece(0, 10, 12), Piece(0, 12, 14), Piece(1, 0, 1), Piece(1, 1, 1)]
+    assert split_pieces(pieces, 2) == halves
+    assert split_pieces(pieces, 1) == pieces
+    assert split_pieces(pieces, 0) == []
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_a_seed_orders_the_row_groups_of_a_shard(seed):
+    """petastorm/reader.py, _partition_row_groups."""
+    order = list(range(12))
+    random.Random(seed).shuffle(order)
+    for shard in range(3):
+        found = shard_pieces([5] * 12, shard, 3, seed)
+        assert [piece.group for piece in found] == [i for i in order if i % 3 == shard]
+    # Rows that moved between shards keep their row group's place.
+    assert shard_pieces([5, 4, 2], 0, 2, seed=3) == [Piece(2, 0, 1), Piece(0, 0, 5)]
+    assert shard_pieces([5] * 12, None, None, seed) == [Piece(i, 0, 5) for i in range(12)]
 
 
 PIECES = [Piece(0, 0, 3), Piece(1, 0, 2), Piece(2, 1, 6), Piece(3, 0, 1)]
 
 
 def visits(num_epochs, *, pieces=PIECES, shuffle_pieces=False, shuffle_rows=False, seed=None):
-    return epochs(
+    plan = Plan(
         pieces,
-        num_epochs,
         shuffle_pieces=shuffle_pieces,
         shuffle_rows=shuffle_rows,
         randomness=Randomness(seed),
     )
+    return plan.visits(num_epochs)
 
 
 def visited_rows(visit):
@@ -148,6 +164,34 @@ def test_without_a_seed_numpys_global_state_decides():
         found = visits(4, shuffle_pieces=True, shuffle_rows=True)
         orders.append([row for visit in found for row in visited_rows(visit)])
     assert orders[0] == orders[1] != orders[2]
+
+
+def test_every_pass_continues_where_the_one_before_ended():
+    """petastorm/workers_pool/ventilator.py, reset: the next permutation of the last order."""
+    options = {"shuffle_pieces": True, "shuffle_rows": False, "randomness": Randomness(5)}
+    plan = Plan(PIECES, **options)
+    generator, order = np.random.default_rng(5), list(range(4))
+    for _ in range(3):
+        order = [order[i] for i in generator.permutation(4)]
+        assert [visit.piece.group for visit in plan.visits(1)] == order
+
+
+def test_empty_pieces_are_shuffled_but_not_visited():
+    pieces = [Piece(0, 0, 1), Piece(0, 1, 1), Piece(1, 0, 1), Piece(1, 1, 1)]
+    for seed in range(8):
+        order = np.random.default_rng(seed).permutation(4)
+        found = list(visits(1, pieces=pieces, shuffle_pieces=True, seed=seed))
+        assert [visit.piece for visit in found] == [pieces[i] for i in order if i % 2 == 0]
+        assert [visit.ends_epoch for visit in found] == [False, True]
+
+
+def test_passes_side_by_side_have_orders_of_their_own():
+    randomness = Randomness(5)
+    assert randomness.of_pass(0) is randomness
+    first, second = (list(randomness.of_pass(i).pieces(50)) for i in (1, 2))
+    assert first != second
+    assert first == list(Randomness(5).of_pass(1).pieces(50))
+    assert Randomness(None).of_pass(3).pieces(5).shape == (5,)
 
 
 def test_children_differ_from_each_other_and_repeat():
