@@ -7,6 +7,7 @@ import operator
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -180,14 +181,20 @@ def _parts(drop_partitions: Any) -> int:
         raise TypeError(f"shuffle_row_drop_partitions is {drop_partitions!r}: {error}") from None
 
 
-def _warn_ignored(given: Mapping[str, Any]) -> None:
+@cache
+def _defaults() -> dict[str, Any]:
     from .reader import make_batch_reader
 
-    defaults = inspect.signature(make_batch_reader).parameters
+    parameters = inspect.signature(make_batch_reader).parameters
+    return {name: parameter.default for name, parameter in parameters.items()}
+
+
+def _warn_ignored(given: Mapping[str, Any]) -> None:
+    defaults = _defaults()
     for option in OPTIONS:
         if option.api != "make_batch_reader" or not option.warns:
             continue
-        value, default = given[option.name], defaults[option.name].default
+        value, default = given[option.name], defaults[option.name]
         # Of one type only: pyarrow 14 crashes when a file system is compared with None.
         if value is None or (isinstance(value, type(default)) and value == default):
             continue

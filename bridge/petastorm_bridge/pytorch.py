@@ -228,13 +228,11 @@ def _as_arrays(block: Block) -> Block:
 
 
 def _tensors(batch: Batch) -> dict[str, Any]:
-    return {name: _tensor(values) for name, values in batch.items()}
-
-
-def _tensor(values: Any) -> Any:
-    if values.dtype.kind in "SUO":  # categories of strings, which collate leaves as a list
-        return values.tolist()
-    return torch.as_tensor(values)
+    # Categories of strings are left as a list, as by torch's collate.
+    return {
+        name: values.tolist() if values.dtype.kind in "SUO" else torch.from_numpy(values)
+        for name, values in batch.items()
+    }
 
 
 def _rows(batch: Batch) -> list[dict[str, Any]]:
@@ -279,7 +277,7 @@ class BatchedDataLoader(LoaderBase):
 
 
 def _plain_tensors(batch: Batch) -> dict[str, Any]:
-    return {name: torch.as_tensor(values) for name, values in batch.items()}
+    return {name: torch.from_numpy(values) for name, values in batch.items()}
 
 
 def _batch_integer(batch_size: Any) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ _SCALAR_ENCODINGS = {
 }
 
 
+@lru_cache(maxsize=512)  # asked for every column of every shard
 def fixed_encoding(encoding: str) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
     """Return dtype and shape of one value of a fixed-width MDS encoding, None for variable width.
 
@@ -113,7 +116,7 @@ def _layout(obj: dict[str, Any]) -> ShardLayout:
     sizes = []
     for _, encoding in zip(layout.names, layout.encodings, strict=True):
         kind = fixed_encoding(encoding)
-        sizes.append(None if kind is None else kind[0].itemsize * int(np.prod(kind[1], dtype=int)))
+        sizes.append(None if kind is None else kind[0].itemsize * math.prod(kind[1]))
     if tuple(sizes) != layout.sizes:
         raise ValueError(f"column sizes {list(layout.sizes)} instead of {sizes}")
     return layout
