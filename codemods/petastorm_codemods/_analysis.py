@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import libcst as cst
 from libcst.metadata import (
+    BaseAssignment,
     ByteSpanPositionProvider,
     CodeSpan,
     MetadataWrapper,
@@ -20,7 +21,8 @@ from libcst.metadata import (
     ScopeProvider,
 )
 
-from ._model import Destination, Edit, Finding, Safety
+from ._model import Destination, Edit, Finding, Safety, Target
+from ._project import Project
 from ._sources import Source
 
 Node = TypeVar("Node", bound=cst.CSTNode)
@@ -33,15 +35,27 @@ class Analysis:
         source: The source.
         module: Its parsed text.
         destination: Where call sites are taken.
-        import_slot: Where a rule that rewrites an import at the top has left room for more names.
+        project: What is known of the other files.
+        target: What rewritten code imports, and which dataset it reads with.
+        slots: Where rewritten imports have left room for more names, by the function that they
+            stand in; None for the top of the module.
+        top_slot: Whether that one is a statement of the module itself.
     """
 
-    import_slot: int | None = None
-
-    def __init__(self, source: Source, destination: Destination) -> None:
+    def __init__(
+        self,
+        source: Source,
+        destination: Destination,
+        project: Project | None = None,
+        target: Target | None = None,
+    ) -> None:
         self.source = source
         self.module = source.module
         self.destination = destination
+        self.project = project or Project()
+        self.target = target or Target()
+        self.slots: dict[cst.CSTNode | None, int] = {}
+        self.top_slot = False
         self._wrapper = MetadataWrapper(source.module, unsafe_skip_copy=True)
         self._index = _Index(source.module)
 
@@ -114,6 +128,31 @@ class Analysis:
             return None
         (name,) = names
         return name.name if name.source is QualifiedNameSource.IMPORT else None
+
+    def assignments(self, node: cst.Name) -> tuple[BaseAssignment, ...]:
+        """Return everything that binds a name which is read, in the order of the text."""
+        scope = self._scopes.get(node)
+        if scope is None:
+            return ()
+        found = [each for each in scope[node.value] if getattr(each, "node", None) is not None]
+        return tuple(sorted(found, key=lambda each: self.start(each.node)))  # type: ignore[attr-defined]
+
+    def within(self, node: cst.CSTNode, *kinds: type[Node]) -> Iterator[Node]:
+        """Yield the nodes of some types at or below a node."""
+        first, last = self.span(node)
+        for kind in kinds:
+            for each in self.nodes(kind):
+                if first <= self.start(each) and self.span(each)[1] <= last:
+                    yield each
+
+    def is_read(self, node: cst.CSTNode) -> bool:
+        """Say whether an expression is evaluated, not assigned to or deleted."""
+        above = self.parent(node)
+        while isinstance(above, cst.Element | cst.StarredElement | cst.Tuple | cst.List):
+            above = self.parent(above)
+        if isinstance(above, cst.AnnAssign):
+            return above.target is not node
+        return not isinstance(above, cst.AssignTarget | cst.Del)
 
     def dotted(self, node: cst.CSTNode) -> tuple[str, cst.CSTNode] | None:
         """Return the path of a name with the attributes taken from it, and the whole expression.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import libcst as cst
 
@@ -22,9 +22,11 @@ from ._model import (
     Site,
     State,
     Success,
+    Target,
     Unchanged,
 )
 from ._native import import_edits
+from ._project import Project
 from ._registry import Rule, all_rules, selected
 from ._sources import Source, read_source
 from ._verify import parses, undefined_names
@@ -37,7 +39,7 @@ _IGNORE = re.compile(
 _LEFT = {
     Destination.BRIDGE: re.compile(r"petastorm(?![_-]bridge)", re.IGNORECASE),
     Destination.STREAMING: re.compile(
-        r"petastorm(?![_-]bridge)|petastorm_bridge(?!\.native\b)"
+        r"petastorm(?![_-]bridge)|petastorm_bridge(?!\.native(?:_fast)?\b)"
         r"|make_torch_dataloader|make_tf_dataset",
         re.IGNORECASE,
     ),
@@ -55,12 +57,16 @@ class Settings:
         select: Codes or prefixes of codes; empty for all.
         ignore: Codes or prefixes of codes.
         unsafe: Whether behaviour-changing rewrites are made.
+        target: What code that is rewritten for streaming imports.
+        project: What is known of the other files.
     """
 
     destination: Destination = Destination.STREAMING
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     unsafe: bool = False
+    target: Target = field(default_factory=Target)
+    project: Project = field(default_factory=Project)
 
 
 @dataclass(frozen=True)
@@ -111,7 +117,7 @@ def _problem(source: Source, after: bytes, settings: Settings) -> str:
 
 def _plan(source: Source, settings: Settings) -> _Plan:
     """Decide what to do about everything that the rules find."""
-    analysis = Analysis(source, settings.destination)
+    analysis = Analysis(source, settings.destination, settings.project, settings.target)
     findings = [
         finding
         for rule in selected(settings.destination, settings.select, settings.ignore)
@@ -121,12 +127,12 @@ def _plan(source: Source, settings: Settings) -> _Plan:
     edits: list[Edit] = []
     sites: list[Site] = list(_unparsable(source))
     left: list[Finding] = []
-    needed: set[str] = set()
+    needed: list[tuple[int, str]] = []
     for finding in sorted(findings, key=lambda each: (each.offset, each.code)):
         state = _state(finding, edits, unsafe=settings.unsafe)
         if state is State.REWRITTEN:
             edits += finding.edits
-            needed.update(finding.needs)
+            needed += [(finding.offset, name) for name in finding.needs]
         elif finding.marker:
             left.append(finding)
         cell, line, column = source.locate(finding.offset)

@@ -108,6 +108,12 @@ def concerns(data: bytes, destination: Destination) -> bool:
     return _WORDS[destination].search(data) is not None
 
 
-def mentions_petastorm(data: bytes) -> bool:
-    """Say whether a file's bytes hold the word Petastorm."""
-    return _WORDS[Destination.BRIDGE].search(data) is not None
+def repository_of(path: str) -> str | None:
+    """Return the top of the Git repository that a file is in; None outside of one."""
+    directory = os.path.dirname(os.path.abspath(path))
+    while not os.path.exists(os.path.join(directory, ".git")):
+        above = os.path.dirname(directory)
+        if above == directory:
+            return None
+        directory = above
+    return directory

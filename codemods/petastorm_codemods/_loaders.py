@@ -1,162 +1,178 @@
-"""Calls of the two methods that open a loader, rewritten where they stand."""
+"""Calls of the two methods that open loaders, rewritten where they stand."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import libcst as cst
 
-from ._analysis import Analysis
-from ._calls import argument_edits, is_none, keyword
-from ._imports import petastorm_imports
+from ._analysis import Analysis, manual
+from ._arguments import ALL, DROPPED, argument_problem, dataset_arguments, named
+from ._flow import Flow
+from ._imports import imports, petastorm_imports
+from ._kinds import Kind
 from ._model import Edit, Finding, Safety
 from ._moves import moves
-from ._native import MAKERS, clashes, original
-
-_KEPT = {
-    "batch_size": "batch_size",
-    "cur_shard": "cur_shard",
-    "num_epochs": "num_epochs",
-    "seed": "shuffle_seed",
-    "shard_count": "shard_count",
-    "shard_seed": "shuffle_seed",
-    "shuffle_row_groups": "shuffle",
-    "transform_spec": "transform_spec",
-}
-# They say how Petastorm works, not what it gives.
-_DROPPED = frozenset(
-    {
-        "cache_extra_settings",
-        "cache_location",
-        "cache_row_size_estimate",
-        "cache_size_limit",
-        "cache_type",
-        "convert_early_to_numpy",
-        "data_loader_fn",
-        "filesystem",
-        "hdfs_driver",
-        "min_after_retrieve",
-        "prefetch",
-        "reader_pool_type",
-        "results_queue_size",
-        "shuffle_row_drop_partitions",
-        "shuffle_rows",
-        "shuffling_queue_capacity",
-        "storage_options",
-        "workers_count",
-        "zmq_copy_buffers",
-    }
-)
-_LOADERS = re.compile(r"petastorm\.pytorch\.(?:Batched)?DataLoader")
+from ._native import MAKERS, clashes, is_support
+from ._offered import NEW, is_petastorm
 
 
-def loader_findings(
-    analysis: Analysis, code: str, method: str, opening: str, needs: tuple[str, ...]
-) -> Iterator[Finding]:
-    """Yield a finding for each use of a method of converters.
+@dataclass(frozen=True)
+class Method:
+    """One of the two methods and what stands in its place.
 
-    Args:
-        analysis: The source.
+    Attributes:
         code: Code of the rule.
-        method: Name of the method.
-        opening: What is called with the dataset, for instance ``StreamingDataLoader``.
-        needs: Names to import.
+        name: The method.
+        opening: What is called with the dataset.
+        bound: What takes the place of the method where it is passed on instead of called.
+        positions: The method's arguments, in order.
     """
-    if any(node.name.value == method for node in analysis.nodes(cst.FunctionDef)):
-        return  # the file's own method of that name
-    called = {id(call.func) for call in analysis.nodes(cst.Call)}
-    for node in analysis.nodes(cst.Attribute):
-        if node.attr.value == method and id(node) not in called and _is_read(analysis, node):
-            message = f"{method} is used without being called; write a function that opens a loader"
-            yield Finding(code, analysis.start(node), message, Safety.MANUAL)
-    for call in analysis.nodes(cst.Call):
-        if isinstance(call.func, cst.Attribute) and call.func.attr.value == method:
-            start = analysis.span(call.func)[1] - len(method)
-            problem = _problem(analysis, call, needs)
-            if problem:
-                yield Finding(code, start, problem, Safety.MANUAL)
-                continue
-            edits = tuple(_edits(analysis, call, opening))
-            lost = sorted({keyword(each) or "" for each in call.args} & _DROPPED)
-            message = f"{method} becomes {opening}(StreamingDataset(...))"
-            if lost:
-                message += f" without {', '.join(lost)}"
-            extra = ("from_petastorm",) if any(each.star for each in call.args) else ()
-            yield Finding(code, start, message, Safety.SAFE, edits, needs=(*needs, *extra))
+
+    code: str
+    name: str
+    opening: str
+    bound: str
+    positions: tuple[str, ...]
 
 
-def _is_read(analysis: Analysis, node: cst.Attribute) -> bool:
-    above = analysis.parent(node)
-    return not isinstance(above, cst.AssignTarget | cst.Del)
+def loader_findings(analysis: Analysis, method: Method) -> Iterator[Finding]:
+    """Yield a finding for each use of a method that may be a converter's."""
+    attributes = [each for each in analysis.nodes(cst.Attribute) if each.attr.value == method.name]
+    if not attributes:
+        return
+    flow = Flow(analysis)
+    calls = {id(call.func): call for call in analysis.nodes(cst.Call)}
+    for attribute in attributes:
+        above = analysis.parent(attribute)
+        if not analysis.is_read(attribute) or isinstance(above, cst.Attribute):
+            continue  # a stub of tests, or what such a stub has recorded
+        call = calls.get(id(attribute))
+        kind = flow.kind(attribute.value)
+        verdict = _verdict(analysis, method, kind, call)
+        if verdict is None:
+            continue
+        start = analysis.span(attribute)[1] - len(method.name)
+        problem = verdict or _problem(analysis, method, call)
+        if problem:
+            yield manual(method.code, start, problem)
+        elif call is None:
+            yield _passed_on(analysis, method, attribute, start)
+        else:
+            yield _called(analysis, method, call, start)
 
 
-def _problem(analysis: Analysis, call: cst.Call, needs: tuple[str, ...]) -> str:
-    clash = clashes(analysis, needs)
-    if clash:
-        return f"{', '.join(clash)} means something else in this file; rename it first"
-    makers = [each for each in petastorm_imports(analysis) if each.path in MAKERS]
-    movable = {id(each.alias) for move in moves(analysis) for each in move.native}
-    if any(id(each.alias) not in movable for each in makers) or _guarded(analysis):
-        return "make_spark_converter may come from elsewhere; decide on one source first"
-    for argument in call.args:
-        name = keyword(argument)
-        if name is None and argument.star != "**":
-            return "give the arguments by name, so that they can be translated"
-        if name == "data_loader_fn" and not _is_usual_loader(analysis, argument.value):
-            return "data_loader_fn: wrap the loader, or give StreamingDataLoader a collate_fn"
-        if name is not None and name not in _KEPT and name not in _DROPPED:
-            return f"streaming has no counterpart of {name}; select or filter in the DataFrame"
+def _verdict(analysis: Analysis, method: Method, kind: Kind, call: cst.Call | None) -> str | None:
+    """Return why a use is left to a human; empty if it is certainly or most likely a converter's.
+
+    None if it is not, or if nothing but the name of the method says so.
+    """
+    if kind is Kind.CONVERTER:
+        return ""
+    here = _uses_converters(analysis)
+    if kind is Kind.FOREIGN or not (here or analysis.project.converters):
+        return None
+    if kind is Kind.DOUBTFUL:
+        message = (
+            f"this may be another object than a converter; annotate it if {method.name} is its"
+        )
+        return message if here else None
+    own = method.name in analysis.project.defines or any(
+        node.name.value == method.name for node in analysis.nodes(cst.FunctionDef)
+    )
+    strange = call is not None and not all(
+        each.star == "**" or (each.keyword is not None and each.keyword.value in ALL)
+        for each in call.args
+    )
+    if own or strange:
+        message = f"{method.name} may be another class's; annotate the converter to have it moved"
+        return message if here else None
     return ""
 
 
-def _guarded(analysis: Analysis) -> bool:
-    from ._imports import imports
-
-    moved = {id(each.alias) for each in petastorm_imports(analysis)}
-    return any(each.path in MAKERS and id(each.alias) not in moved for each in imports(analysis))
-
-
-def _is_usual_loader(analysis: Analysis, node: cst.BaseExpression) -> bool:
-    path = original(analysis.imported(node) or "")
-    return is_none(node) or _LOADERS.fullmatch(path) is not None
+def _uses_converters(analysis: Analysis) -> bool:
+    """Say whether the source imports anything of Petastorm's, the bridge's or the support module."""
+    return any(
+        is_petastorm(each.path) or each.path.startswith(NEW) or is_support(each.path, analysis)
+        for each in imports(analysis)
+    )
 
 
-def _edits(analysis: Analysis, call: cst.Call, opening: str) -> Iterator[Edit]:
+def _problem(analysis: Analysis, method: Method, call: cst.Call | None) -> str:
+    clash = clashes(analysis, _needs(analysis, method))
+    if clash:
+        return f"{', '.join(clash)} means something else in this file; rename it first"
+    found = petastorm_imports(analysis)
+    makers = [each for each in found if each.path in MAKERS]
+    movable = {id(each.alias) for move in moves(analysis) for each in move.native}
+    guarded = {id(each.alias) for each in imports(analysis) if each.path in MAKERS}
+    if any(id(each.alias) not in movable for each in makers) or guarded - {
+        id(each.alias) for each in makers
+    }:
+        return "make_spark_converter may come from elsewhere; decide on one source first"
+    return argument_problem(analysis, call, method.positions) if call else ""
+
+
+def _needs(analysis: Analysis, method: Method) -> tuple[str, ...]:
+    return (method.opening, analysis.target.dataset)
+
+
+def _passed_on(analysis: Analysis, method: Method, attribute: cst.Attribute, start: int) -> Finding:
+    """``partial(conv.make_torch_dataloader, …)`` becomes ``partial(open_torch, conv, …)``."""
+    argument = analysis.parent(attribute)
+    call = analysis.parent(argument)
+    if (
+        not isinstance(call, cst.Call)
+        or analysis.imported(call.func) != "functools.partial"
+        or argument is not call.args[0]
+    ):
+        message = f"{method.name} is passed on; pass a function that opens a loader instead"
+        return manual(method.code, start, message)
+    edits = [
+        Edit(analysis.start(attribute), analysis.start(attribute), f"{method.bound}, "),
+        Edit(_receiver_end(analysis, attribute), analysis.span(attribute)[1], ""),
+    ]
+    message = f"partial({method.name}) becomes partial({method.bound}, converter)"
+    return Finding(method.code, start, message, Safety.SAFE, tuple(edits), needs=(method.bound,))
+
+
+def _called(analysis: Analysis, method: Method, call: cst.Call, start: int) -> Finding:
+    assert isinstance(call.func, cst.Attribute)
+    given = named(call, method.positions)
+    lost = sorted({name or "" for name, _ in given} & DROPPED)
+    message = f"{method.name} becomes {method.opening}({analysis.target.dataset}(...))"
+    if lost:
+        message += f" without {', '.join(lost)}"
+    extra = ("from_petastorm",) if any(each.star for each in call.args) else ()
+    needs = (*_needs(analysis, method), *extra)
+    edits = tuple(_edits(analysis, method, call))
+    return Finding(method.code, start, message, Safety.SAFE, edits, needs=needs)
+
+
+def _edits(analysis: Analysis, method: Method, call: cst.Call) -> Iterator[Edit]:
     assert isinstance(call.func, cst.Attribute)
     start, end = analysis.span(call)
     receiver_end = _receiver_end(analysis, call.func)
     text = analysis.source.text
     parenthesis = text.index("(", analysis.span(call.func)[1]) + 1
-    yield Edit(start, start, f"{opening}(StreamingDataset(local=")
+    yield Edit(start, start, f"{method.opening}({analysis.target.dataset}(local=")
     if any(each.star == "**" for each in call.args):
         yield Edit(receiver_end, parenthesis, ".path, **from_petastorm(")
+        for name, argument in named(call, method.positions):
+            if argument.keyword is None and not argument.star:
+                at = analysis.start(argument)
+                yield Edit(at, at, f"{name}=")
         yield Edit(end, end, "))")
         return
-    dropped = {*_DROPPED, *_nones(call)}
-    kept = [each for each in call.args if keyword(each) not in dropped]
-    given = {keyword(each) for each in kept}
-    first = [".path"]
-    first += [] if "num_epochs" in given else ["num_epochs=None"]
-    first += [] if "shuffle_row_groups" in given else ["shuffle=True"]
-    if not kept:
-        yield Edit(receiver_end, end, f"{', '.join(first)}))")
+    first, edits = dataset_arguments(analysis, call, method.positions)
+    if edits is None:
+        yield Edit(receiver_end, end, f"{', '.join(['.path', *first])}))")
         return
     comma = "," if text[parenthesis] in "\r\n" else ", "
-    yield Edit(receiver_end, parenthesis, ", ".join(first) + comma)
-    yield from argument_edits(analysis, call, _KEPT, dropped)
+    yield Edit(receiver_end, parenthesis, ", ".join([".path", *first]) + comma)
+    yield from edits
     yield Edit(end, end, ")")
-
-
-def _nones(call: cst.Call) -> Iterator[str]:
-    """Yield the arguments whose None means the default, and all but one of two seeds."""
-    for argument in call.args:
-        name = keyword(argument)
-        if name in {"batch_size", "seed", "shard_seed"} and is_none(argument.value):
-            yield name
-    seeds = [keyword(each) for each in call.args if keyword(each) in {"seed", "shard_seed"}]
-    if len(seeds) == 2:
-        yield "shard_seed"
 
 
 def _receiver_end(analysis: Analysis, node: cst.Attribute) -> int:

@@ -29,6 +29,24 @@ class State(enum.Enum):
     MANUAL = "needs a human"
 
 
+@dataclass(frozen=True)
+class Target:
+    """What code that is rewritten for streaming imports.
+
+    Attributes:
+        module: The support module.
+        fast: Whether its dataset reads whole batches.
+    """
+
+    module: str = "petastorm_bridge.native"
+    fast: bool = False
+
+    @property
+    def dataset(self) -> str:
+        """Name of the dataset class."""
+        return "ColumnarStreamingDataset" if self.fast else "StreamingDataset"
+
+
 @dataclass(frozen=True, order=True)
 class Edit:
     """Replaces ``text[start:end]``, in characters of a source's text, by ``text``."""
@@ -50,7 +68,7 @@ class Finding:
         safety: Whether ``edits`` may be applied without being asked for.
         edits: The rewrite; empty for a manual finding.
         marker: Whether a comment is left in the code when nothing is rewritten.
-        needs: Names of ``petastorm_bridge.native`` that the rewrite uses.
+        needs: Names of the support module that the rewrite uses.
     """
 
     code: str

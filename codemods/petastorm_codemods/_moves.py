@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
@@ -12,8 +12,10 @@ import libcst as cst
 from ._analysis import Analysis
 from ._imports import Imported, imports, petastorm_imports, root_name
 from ._model import Edit
-from ._native import COUNTERPARTS, MODULE, original
+from ._modules import key_edits, native_edits, native_uses
+from ._native import COUNTERPARTS, is_support, leave_slot, original
 from ._offered import NEW, OLD, advice, is_offered
+from ._project import METHODS
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,11 @@ class Move:
         root = root_name(self.statement.module) if self.statement.module else None
         return root is not None and root.value == NEW
 
+    def needs(self, analysis: Analysis) -> tuple[str, ...]:
+        """Return the native names that uses of its modules need."""
+        uses = (use for each in self.bridged for use in native_uses(analysis, each.local))
+        return tuple(dict.fromkeys(name for name, _ in uses))
+
     def changes(self) -> bool:
         """Say whether anything in the statement moves."""
         return bool(self.native) or (bool(self.bridged) and not self.from_bridge)
@@ -54,18 +61,33 @@ def _moves(analysis: Analysis) -> Iterator[Move]:
     found += [
         each
         for each in imports(analysis)
-        if each.path.startswith(f"{NEW}.") and not each.path.startswith(MODULE)
+        if each.path.startswith(f"{NEW}.") and not is_support(each.path, analysis)
     ]
+    readers_only = _reads_only(analysis, found)
     statements = {id(each.statement): each.statement for each in found}
     for statement in statements.values():
         if not isinstance(statement, cst.ImportFrom):
             continue
         names = [each for each in found if each.statement is statement]
-        native = [each for each in names if original(each.path) in COUNTERPARTS]
-        rest = [each for each in names if original(each.path) not in COUNTERPARTS]
+        native = [each for each in names if _is_native(each, readers_only=readers_only)]
+        rest = [each for each in names if each not in native]
         bridged = [each for each in rest if each.alias and is_offered(original(each.path))]
         missing = [each for each in rest if each not in bridged]
         yield Move(statement, tuple(native), tuple(bridged), tuple(missing))
+
+
+def _is_native(each: Imported, *, readers_only: bool) -> bool:
+    name = COUNTERPARTS.get(original(each.path))
+    return name is not None and not (readers_only and name == "TransformSpec")
+
+
+def _reads_only(analysis: Analysis, found: Sequence[Imported]) -> bool:
+    """Say whether a source uses readers and no converters, so that transforms are for readers."""
+    paths = {original(each.path) for each in found}
+    converters = any(COUNTERPARTS.get(path, "TransformSpec") != "TransformSpec" for path in paths)
+    readers = any(path.endswith("make_batch_reader") for path in paths)
+    loaders = any(node.attr.value in METHODS for node in analysis.nodes(cst.Attribute))
+    return readers and not converters and not loaders
 
 
 def reason(each: Imported) -> str:
@@ -74,14 +96,16 @@ def reason(each: Imported) -> str:
     if each.alias is None:
         return "import the names one by one instead of *, so that they can be moved"
     if is_offered(path):
-        return f"streaming has no counterpart of {path[len(OLD) + 1 :]}; it runs on {NEW}"
+        return f"{path[len(OLD) + 1 :]} has no counterpart in streaming and runs on {NEW}"
     return advice(path)
 
 
 def move_edits(analysis: Analysis, move: Move) -> Iterator[Edit]:
     """Yield the edits of a statement, and of all uses of names that are called otherwise now."""
-    uses = [edit for each in move.native for edit in _use_edits(analysis, each)]
-    yield from uses
+    for each in move.native:
+        yield from _use_edits(analysis, each)
+    for each in move.bridged:
+        yield from native_edits(analysis, list(native_uses(analysis, each.local)))
     statement = move.statement
     groups = [group for group in (move.missing, move.bridged, move.native) if group]
     assert statement.module is not None
@@ -93,14 +117,13 @@ def move_edits(analysis: Analysis, move: Move) -> Iterator[Edit]:
         assert root is not None
         yield analysis.replace(root, NEW)
         return
-    yield analysis.replace(statement.module, MODULE)
+    yield analysis.replace(statement.module, analysis.target.module)
     for each in move.native:
         assert each.alias is not None
         yield analysis.replace(each.alias.name, _spelled(analysis, each))
     last = move.native[-1].alias
-    line = analysis.parent(statement)
-    if last and analysis.import_slot is None and analysis.parent(line) is analysis.module:
-        analysis.import_slot = analysis.span(last)[1]
+    if last:
+        leave_slot(analysis, statement, analysis.span(last)[1])
 
 
 def _spelled(analysis: Analysis, each: Imported) -> str:
@@ -135,9 +158,7 @@ def _use_edits(analysis: Analysis, each: Imported) -> Iterator[Edit]:
             continue
         if rename:
             yield analysis.replace(read, name)
-        above = analysis.parent(read)
-        if isinstance(above, cst.Attribute) and above.attr.value == "PARENT_CACHE_DIR_URL_CONF":
-            yield analysis.replace(above.attr, "CACHE_DIR_CONF")
+        yield from key_edits(analysis, read)
 
 
 def _parted(analysis: Analysis, move: Move) -> str:
@@ -156,7 +177,10 @@ def _parted(analysis: Analysis, move: Move) -> str:
     parts = [
         (module, [_as_written(each, each.path.rpartition(".")[2]) for each in move.missing]),
         (bridge, [_as_written(each, each.path.rpartition(".")[2]) for each in move.bridged]),
-        (MODULE, [_as_written(each, _spelled(analysis, each)) for each in move.native]),
+        (
+            analysis.target.module,
+            [_as_written(each, _spelled(analysis, each)) for each in move.native],
+        ),
     ]
     return between.join(
         f"from {place} import {', '.join(names)}" for place, names in parts if names

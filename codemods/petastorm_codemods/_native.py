@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
@@ -12,6 +12,7 @@ from ._model import Edit
 from ._offered import NEW, OLD
 
 MODULE = f"{NEW}.native"
+FAST_MODULE = f"{NEW}.native_fast"
 
 # Petastorm's names that have a counterpart, wherever they are imported from.
 COUNTERPARTS = {
@@ -23,6 +24,29 @@ COUNTERPARTS = {
     "petastorm.spark.spark_dataset_converter.make_spark_converter": "dataframe_to_mds",
 }
 MAKERS = frozenset(old for old, new in COUNTERPARTS.items() if new == "dataframe_to_mds")
+_CLASSES = frozenset(old for old, new in COUNTERPARTS.items() if new == "MdsDirectory")
+
+
+def is_maker(path: str | None, analysis: Analysis) -> bool:
+    """Say whether a dotted path is of what returns converters, before a rewrite or after it."""
+    found = path or ""
+    return original(found) in MAKERS or (
+        is_support(found, analysis) and found.endswith(".dataframe_to_mds")
+    )
+
+
+def is_class(path: str | None, analysis: Analysis) -> bool:
+    """Say whether a dotted path is of the class of converters, before a rewrite or after it."""
+    found = path or ""
+    return original(found) in _CLASSES or (
+        is_support(found, analysis) and found.endswith(".MdsDirectory")
+    )
+
+
+def is_support(path: str, analysis: Analysis) -> bool:
+    """Say whether a dotted path is, or is in, a support module."""
+    modules = (MODULE, FAST_MODULE, analysis.target.module)
+    return any(path == module or path.startswith(f"{module}.") for module in modules)
 
 
 def original(path: str) -> str:
@@ -36,7 +60,7 @@ def clashes(analysis: Analysis, names: tuple[str, ...]) -> list[str]:
     found = {
         local
         for local, path in bound.items()
-        if path != f"{MODULE}.{local}" and COUNTERPARTS.get(original(path)) != local
+        if path != f"{analysis.target.module}.{local}" and COUNTERPARTS.get(original(path)) != local
     }
     found |= {node.name.value for node in analysis.nodes(cst.FunctionDef)} & {*names}
     found |= {node.name.value for node in analysis.nodes(cst.ClassDef)} & {*names}
@@ -46,27 +70,65 @@ def clashes(analysis: Analysis, names: tuple[str, ...]) -> list[str]:
     return sorted(found)
 
 
-def import_edits(analysis: Analysis, needed: set[str]) -> Iterator[Edit]:
-    """Yield the edit that imports names which the source does not import at its top yet."""
+def import_edits(analysis: Analysis, needed: Iterable[tuple[int, str]]) -> Iterator[Edit]:
+    """Yield the edits that import names, each needed at some offset, which are not imported yet.
+
+    They join an import that is rewritten: at the top if there is one, else in the function that
+    holds both, which keeps imports lazy that were; or they get a line of their own at the top.
+    """
+    module = analysis.target.module
     known = {
         each.local
         for each in imports(analysis)
-        if each.path == f"{MODULE}.{each.local}" and _is_top(analysis, each.statement)
+        if each.path == f"{module}.{each.local}" and _is_top(analysis, each.statement)
     }
-    names = ", ".join(sorted(needed - known))
-    if not names:
-        return
-    if analysis.import_slot is not None:
-        yield Edit(analysis.import_slot, analysis.import_slot, f", {names}")
-        return
-    line = f"from {MODULE} import {names}"
-    newline = analysis.source.newline
-    place = _place(analysis)
-    text = analysis.source.text
-    if place > 0 and text[place - 1] not in "\r\n":
-        yield Edit(place, place, f"{newline}{line}")
-    else:
-        yield Edit(place, place, f"{line}{newline}")
+    wanted: dict[cst.CSTNode | None, set[str]] = {}
+    for offset, name in needed:
+        if name not in known:
+            wanted.setdefault(_slot_of(analysis, offset), set()).add(name)
+    for where, names in wanted.items():
+        text = ", ".join(sorted(names))
+        if where in analysis.slots:
+            yield Edit(analysis.slots[where], analysis.slots[where], f", {text}")
+            continue
+        line = f"from {module} import {text}"
+        newline = analysis.source.newline
+        place = _place(analysis)
+        if place > 0 and analysis.source.text[place - 1] not in "\r\n":
+            yield Edit(place, place, f"{newline}{line}")
+        else:
+            yield Edit(place, place, f"{line}{newline}")
+
+
+def _slot_of(analysis: Analysis, offset: int) -> cst.CSTNode | None:
+    if None in analysis.slots:
+        return None
+    spans = [(analysis.span(node), node) for node in analysis.slots if node is not None]
+    around = [(span[0], node) for span, node in spans if span[0] <= offset < span[1]]
+    return max(around, key=lambda pair: pair[0])[1] if around else None
+
+
+def leave_slot(analysis: Analysis, statement: cst.CSTNode, offset: int) -> None:
+    """Remember where a rewritten import has room for more names; the first one at the top counts.
+
+    The body of a ``try`` at the top is the top as well, where nothing better is found: whoever
+    guards the import of Petastorm guards that of its successor.
+    """
+    line = analysis.parent(statement)
+    block = analysis.parent(line)
+    owner = analysis.parent(block)
+    if block is analysis.module:
+        if not analysis.top_slot:
+            analysis.slots[None] = offset
+        analysis.top_slot = True
+    elif isinstance(owner, cst.FunctionDef):
+        analysis.slots.setdefault(owner, offset)
+    elif (
+        isinstance(owner, cst.Try)
+        and owner.body is block
+        and analysis.parent(owner) is analysis.module
+    ):
+        analysis.slots.setdefault(None, offset)
 
 
 def _is_top(analysis: Analysis, statement: cst.CSTNode) -> bool:

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ._decode import decode_python, decode_utf8
 from ._dependencies import CODE, file_edits
 from ._edits import apply_edits
 from ._engine import Settings, process, rules_for
-from ._files import concerns, find_files, is_dependency_file, mentions_petastorm
+from ._files import concerns, find_files, is_dependency_file, repository_of
 from ._imports import imports_petastorm
-from ._model import Failed, NeedsHuman, Outcome, Safety, Site, State, Success, Unchanged
+from ._model import (
+    Destination,
+    Failed,
+    NeedsHuman,
+    Outcome,
+    Safety,
+    Site,
+    State,
+    Success,
+    Unchanged,
+)
+from ._project import Project, defined_methods, makes_converters, module_names
 
 # Fewer files are done before a second process has imported LibCST.
 _WORTH_A_PROCESS = 12
@@ -56,24 +68,10 @@ def run(
     """
     codes = {rule.code for rule in rules_for(settings)}
     show = progress or (lambda *_: None)
-    scanned, related = 0, False
-    sources: list[tuple[str, bytes]] = []
-    dependencies: list[tuple[str, bytes]] = []
-    outcomes: list[Outcome] = []
-    for path in find_files(paths, exclude):
-        scanned += 1
-        try:
-            with open(path, "rb") as file:
-                data = file.read()
-        except OSError as error:
-            outcomes.append(Failed(path, str(error)))
-            continue
-        if not concerns(data, settings.destination):
-            continue
-        related = related or mentions_petastorm(data)
-        (dependencies if is_dependency_file(path) else sources).append((path, data))
-    if not related:
-        sources = []  # methods of the same names in a project that has nothing to do with Petastorm
+    found = _read(paths, exclude, settings.destination)
+    sources, dependencies = found.sources, found.dependencies
+    settings = dataclasses.replace(settings, project=_project(found))
+    outcomes: list[Outcome] = [*found.failed]
     total = len(sources) + len(dependencies)
     for outcome in _map(sources, settings, jobs):
         outcomes.append(outcome)
@@ -84,7 +82,49 @@ def run(
         if CODE in codes:
             outcomes.append(process_dependencies(path, data, settings, stays=stays))
         show(len(outcomes), total)
-    return Result(tuple(sorted(outcomes, key=lambda outcome: outcome.path)), scanned)
+    return Result(tuple(sorted(outcomes, key=lambda outcome: outcome.path)), len(found.paths))
+
+
+@dataclass
+class _Found:
+    """The files of a run, read: those to look into, and what the others tell about them."""
+
+    paths: list[str] = field(default_factory=list)
+    sources: list[tuple[str, bytes]] = field(default_factory=list)
+    dependencies: list[tuple[str, bytes]] = field(default_factory=list)
+    failed: list[Failed] = field(default_factory=list)
+
+
+def _read(paths: Iterable[str], exclude: Iterable[str], destination: Destination) -> _Found:
+    found = _Found()
+    for path in find_files(paths, exclude):
+        found.paths.append(path)
+        try:
+            with open(path, "rb") as file:
+                data = file.read()
+        except OSError as error:
+            found.failed.append(Failed(path, str(error)))
+            continue
+        if concerns(data, destination):
+            kind = found.dependencies if is_dependency_file(path) else found.sources
+            kind.append((path, data))
+    return found
+
+
+def _project(found: _Found) -> Project:
+    """Gather what the files of a run, or else of the repository around them, say of converters."""
+    texts = [data for _, data in found.sources]
+    converters = any(map(makes_converters, texts))
+    defines = frozenset().union(*map(defined_methods, texts))
+    if not converters and any(not imports_petastorm(data) for data in texts):
+        roots = {repository_of(path) for path, _ in found.sources} - {None}
+        converters = any(
+            concerns(data, Destination.BRIDGE) and makes_converters(data)
+            for root in roots
+            if root is not None
+            for _, data in _read([root], (), Destination.BRIDGE).sources
+        )
+    return Project(converters, defines, module_names(found.paths))
 
 
 def _map(files: Sequence[tuple[str, bytes]], settings: Settings, jobs: int) -> Iterator[Outcome]:

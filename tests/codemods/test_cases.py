@@ -4,12 +4,29 @@ import collections
 
 from petastorm_codemods._engine import Settings, process
 from petastorm_codemods._files import is_dependency_file
-from petastorm_codemods._model import Destination, Failed, NeedsHuman, Success, Unchanged
+from petastorm_codemods._model import (
+    Destination,
+    Failed,
+    NeedsHuman,
+    Success,
+    Target,
+    Unchanged,
+)
+from petastorm_codemods._project import METHODS, Project
 from petastorm_codemods._run import process_dependencies
 
 
 def run(case, text):
-    settings = Settings(Destination(case.destination), unsafe="unsafe" in case.flags)
+    # Other files of a run make converters, unless a case stands alone.
+    defines = {name for name in METHODS if f"defines-{name}" in case.flags}
+    project = Project("alone" not in case.flags, frozenset(defines), frozenset({"ours"}))
+    target = Target("petastorm_bridge.native_fast", fast=True) if "fast" in case.flags else Target()
+    settings = Settings(
+        Destination(case.destination),
+        unsafe="unsafe" in case.flags,
+        target=target,
+        project=project,
+    )
     work = process_dependencies if is_dependency_file(case.path) else process
     return work(case.path, text.encode(), settings)
 

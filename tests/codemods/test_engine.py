@@ -19,6 +19,7 @@ from petastorm_codemods._model import (
     Success,
     Unchanged,
 )
+from petastorm_codemods._project import Project
 from petastorm_codemods._verify import undefined_names
 
 BRIDGE = Settings(Destination.BRIDGE)
@@ -230,5 +231,6 @@ def test_rules_are_documented_and_examples_do_what_they_say():
         if not rule.after or rule.code == "PM010":
             continue
         for destination in rule.destinations:
-            outcome = process("x.py", rule.before.encode(), Settings(destination))
+            settings = Settings(destination, project=Project(converters=True))
+            outcome = process("x.py", rule.before.encode(), settings)
             assert getattr(outcome, "after", b"").decode() == rule.after, rule.code

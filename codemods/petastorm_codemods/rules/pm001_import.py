@@ -13,14 +13,20 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from petastorm_codemods._analysis import Analysis
-from petastorm_codemods._imports import Imported, petastorm_imports, root_name
+from petastorm_codemods._imports import Imported, petastorm_imports
 from petastorm_codemods._model import Destination, Edit, Finding, Safety
-from petastorm_codemods._offered import NEW, OFFERED, OLD, advice, is_module, is_offered, renamed
+from petastorm_codemods._modules import (
+    import_roots,
+    is_plain,
+    module_problem,
+    module_uses,
+    rename_root,
+    stuck_reason,
+)
+from petastorm_codemods._offered import NEW, OFFERED, OLD, advice, is_module, is_offered
 from petastorm_codemods._registry import rule
 
 _MISSING = "PM003"
-# Modules that `import petastorm_bridge` already loads.
-_LOADED = frozenset({"petastorm", "petastorm.errors", "petastorm.transform"})
 
 
 @rule(
@@ -61,21 +67,17 @@ def check_missing(analysis: Analysis) -> Iterator[Finding]:
 
 def _findings(analysis: Analysis) -> Iterator[Finding]:
     found = petastorm_imports(analysis)
-    plain = [each for each in found if each.alias and not each.alias.asname and _is_plain(each)]
+    plain = [each for each in found if each.alias and not each.alias.asname and is_plain(each)]
     if plain:
         yield from _plain_imports(analysis, plain)
     for each in found:
-        if _is_plain(each) and each not in plain:
+        if is_plain(each) and each not in plain:
             yield _module_alias(analysis, each)
-    statements = {id(each.statement): each.statement for each in found if not _is_plain(each)}
+    statements = {id(each.statement): each.statement for each in found if not is_plain(each)}
     for statement in statements.values():
         if isinstance(statement, cst.ImportFrom):
             names = [each for each in found if each.statement is statement]
             yield from _from_import(analysis, statement, names)
-
-
-def _is_plain(each: Imported) -> bool:
-    return isinstance(each.statement, cst.Import)
 
 
 def _safe(analysis: Analysis, node: cst.CSTNode, what: str, edits: Sequence[Edit]) -> Finding:
@@ -87,33 +89,15 @@ def _missing(analysis: Analysis, node: cst.CSTNode, message: str) -> Finding:
     return Finding(_MISSING, analysis.start(node), message, Safety.MANUAL)
 
 
-def _rename_root(analysis: Analysis, node: cst.CSTNode) -> Edit:
-    root = root_name(node)
-    assert root is not None
-    return analysis.replace(root, NEW)
-
-
-def _uses(analysis: Analysis, local: str) -> list[tuple[str, cst.CSTNode]]:
-    uses = (analysis.dotted(name) for name in analysis.reads(local))
-    return [use for use in uses if use is not None]
-
-
 # --- import petastorm.spark as name --------------------------------------------------------------
 
 
 def _module_alias(analysis: Analysis, each: Imported) -> Finding:
     assert each.alias is not None
-    problem = _module_problem(analysis, each)
+    problem = module_problem(analysis, each)
     if problem:
         return _missing(analysis, each.statement, problem)
-    return _safe(analysis, each.statement, each.path, [_rename_root(analysis, each.alias.name)])
-
-
-def _module_problem(analysis: Analysis, each: Imported) -> str:
-    if not is_module(each.path):
-        return advice(each.path)
-    missing = sorted({path for path, _ in _uses(analysis, each.local) if not is_offered(path)})
-    return "; ".join(map(advice, missing))
+    return _safe(analysis, each.statement, each.path, [rename_root(analysis, each.alias.name)])
 
 
 # --- import petastorm.spark ----------------------------------------------------------------------
@@ -127,50 +111,16 @@ def _plain_imports(analysis: Analysis, plain: Sequence[Imported]) -> Iterator[Fi
         yield _missing(analysis, each.statement, advice(each.path))
     if not moved:
         return
-    uses = [use for use in _uses(analysis, OLD) if is_offered(use[0])]
-    stuck = _stuck(analysis, kept)
+    stuck = stuck_reason(analysis, kept)
     if stuck is not None:
         for each in moved:
             yield _missing(analysis, each.statement, stuck)
         return
-    edits = [_rename_root(analysis, node) for _, node in uses]
-    wanted = {_module_of(path) for path, _ in uses} - _LOADED
-    known = {parent for each in moved for parent in _parents(each.path)}
-    for number, each in enumerate(moved):
-        assert each.alias is not None
-        own = [_rename_root(analysis, each.alias.name)]
-        if each.path == OLD and wanted - known:
-            names = ", ".join(renamed(path) for path in sorted(wanted - known))
-            own = [analysis.replace(each.alias.name, names)]
-            known |= wanted
-        yield _safe(analysis, each.statement, each.path, own + (edits if number == 0 else []))
-
-
-def _stuck(analysis: Analysis, kept: Sequence[Imported]) -> str | None:
-    """Return why the name ``petastorm`` cannot become another everywhere; None if it can."""
-    for name in analysis.reads(OLD):
-        use = analysis.dotted(name)
-        meanings = {meaning.name for meaning in analysis.meanings(name)}
-        if use is None:
-            if any(OLD in meaning.split(".") for meaning in meanings):
-                return "the name petastorm also means something else in this file"
-        elif not is_offered(use[0]) and not any(
-            use[0].startswith(each.path) for each in kept if each.path != OLD
-        ):
-            return advice(use[0])
-    return None
-
-
-def _module_of(path: str) -> str:
-    while not is_module(path):
-        path = path.rpartition(".")[0]
-    return path
-
-
-def _parents(path: str) -> Iterator[str]:
-    while path:
-        yield path
-        path = path.rpartition(".")[0]
+    uses = [use for use in module_uses(analysis, OLD) if is_offered(use[0])]
+    edits = [rename_root(analysis, node) for _, node in uses]
+    imports = import_roots(analysis, moved, [path for path, _ in uses])
+    for number, (each, own) in enumerate(zip(moved, imports, strict=True)):
+        yield _safe(analysis, each.statement, each.path, [own, *(edits if number == 0 else [])])
 
 
 # --- from petastorm.spark import … ---------------------------------------------------------------
@@ -189,7 +139,7 @@ def _from_import(
     if not moved:
         return
     what = ", ".join(each.path for each in moved)
-    edits = [_rename_root(analysis, statement.module)]
+    edits = [rename_root(analysis, statement.module)]
     if kept:
         edits = [_split(analysis, statement, moved, kept)]
     yield _safe(analysis, statement, what, edits)
@@ -199,7 +149,7 @@ def _name_problem(analysis: Analysis, each: Imported) -> str:
     if each.alias is None:
         return "import the names one by one instead of *, so that they can be moved"
     if is_module(each.path):
-        return _module_problem(analysis, each)
+        return module_problem(analysis, each)
     module, _, name = each.path.rpartition(".")
     offered = OFFERED.get(module[len(OLD) + 1 :], frozenset()) if is_module(module) else frozenset()
     return "" if name in offered else advice(each.path)

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from petastorm_codemods._analysis import Analysis
+from petastorm_codemods._analysis import Analysis, manual
 from petastorm_codemods._calls import argument_edits, drop
-from petastorm_codemods._imports import petastorm_imports
 from petastorm_codemods._model import Destination, Edit, Finding, Safety
-from petastorm_codemods._moves import move_edits, moves, reason
+from petastorm_codemods._modules import module_findings
+from petastorm_codemods._moves import Move, move_edits, moves, reason
 from petastorm_codemods._native import COUNTERPARTS, MAKERS, clashes, original
 from petastorm_codemods._registry import rule
 
@@ -42,19 +42,8 @@ conv = dataframe_to_mds(df)"""
 )
 def check(analysis: Analysis) -> Iterator[Finding]:
     """Yield one finding for each import statement with its uses, and one for each call."""
-    for move in moves(analysis):
-        if not move.changes():
-            continue
-        names = tuple(COUNTERPARTS[original(each.path)] for each in move.native)
-        what = ", ".join(each.path for each in (*move.native, *move.bridged))
-        clash = clashes(analysis, names)
-        start = analysis.start(move.statement)
-        if clash:
-            message = f"{', '.join(clash)} means something else in this file; rename it first"
-            yield Finding("PM101", start, message, Safety.MANUAL)
-            continue
-        message = f"{what} comes from petastorm_bridge"
-        yield Finding("PM101", start, message, Safety.SAFE, tuple(move_edits(analysis, move)))
+    found = [*(_moved(analysis, move) for move in moves(analysis)), *module_findings(analysis)]
+    yield from (each for each in found if each is not None and each.code == "PM101")
     for call in analysis.nodes(cst.Call):
         if original(analysis.imported(call.func) or "") in MAKERS and _is_movable(analysis, call):
             edits = tuple(_call_edits(analysis, call))
@@ -63,33 +52,63 @@ def check(analysis: Analysis) -> Iterator[Finding]:
                 yield Finding("PM101", analysis.start(call), message, Safety.SAFE, edits)
 
 
+def _moved(analysis: Analysis, move: Move) -> Finding | None:
+    """Return the finding of a ``from … import`` statement; its code says what is in it."""
+    if not move.changes():
+        return None
+    needs = move.needs(analysis)
+    names = tuple(COUNTERPARTS[original(each.path)] for each in move.native) + needs
+    start = analysis.start(move.statement)
+    clash = clashes(analysis, names)
+    if clash:
+        message = f"{', '.join(clash)} means something else in this file; rename it first"
+        return manual("PM101", start, message)
+    what = ", ".join(each.path for each in move.native)
+    notes = [f"{what} comes from {analysis.target.module}"] if what else []
+    notes += map(reason, move.bridged)
+    edits = tuple(move_edits(analysis, move))
+    code = "PM101" if names else "PM105"
+    return Finding(code, start, "; ".join(notes), Safety.SAFE, edits, needs=needs)
+
+
 @rule(
     "PM104",
     "no-counterpart",
-    "streaming has no counterpart of this name",
+    "neither streaming nor the bridge has a counterpart of this name",
     safety=Safety.MANUAL,
     destinations=[Destination.STREAMING],
-    text="""Readers, loaders on readers and predicates have no counterpart in streaming.
+    text="""The import of a name that neither streaming nor the bridge has is left as it is and marked.
 
-    They run on the bridge, and their import is moved there; a name that the bridge does not have either
-    is left as it is. Imports of the package itself are left too: import the names instead.""",
-    before="from petastorm.pytorch import DataLoader",
+    Readers and writers of Petastorm's own codecs (``make_reader``, ``materialize_dataset``,
+    ``petastorm.codecs``) serve a file format of its own; see the options page for what replaces an
+    argument.""",
+    before="from petastorm import make_reader",
 )
 def check_missing(analysis: Analysis) -> Iterator[Finding]:
     """Yield one finding for each import statement that leaves something to a human."""
     for move in moves(analysis):
-        rest = (*move.missing, *move.bridged)
         # What is on the bridge already has been marked, or was put there on purpose.
-        if rest and not move.from_bridge:
-            message = "; ".join(dict.fromkeys(map(reason, rest)))
-            start = analysis.start(move.statement)
-            yield Finding("PM104", start, message, Safety.MANUAL)
-    plain = [each for each in petastorm_imports(analysis) if isinstance(each.statement, cst.Import)]
-    for each in plain:
-        message = (
-            f"import the names from {each.path} instead of the module, so that they can be moved"
-        )
-        yield Finding("PM104", analysis.start(each.statement), message, Safety.MANUAL)
+        if move.missing and not move.from_bridge:
+            message = "; ".join(dict.fromkeys(map(reason, move.missing)))
+            yield manual("PM104", analysis.start(move.statement), message)
+    yield from (each for each in module_findings(analysis) if each.code == "PM104")
+
+
+@rule(
+    "PM105",
+    "reader",
+    "readers and their loaders come from petastorm_bridge",
+    safety=Safety.SAFE,
+    destinations=[Destination.STREAMING],
+    text="""Readers of Parquet and the loaders on them have no counterpart in streaming, which reads
+    MDS only. They run on the bridge, with the same batches; so do modules that are used as a whole.""",
+    before="from petastorm import make_batch_reader",
+    after="from petastorm_bridge import make_batch_reader",
+)
+def check_reader(analysis: Analysis) -> Iterator[Finding]:
+    """Yield one finding for each import statement that moves to the bridge as it is."""
+    found = [*(_moved(analysis, move) for move in moves(analysis)), *module_findings(analysis)]
+    yield from (each for each in found if each is not None and each.code == "PM105")
 
 
 def _is_movable(analysis: Analysis, call: cst.Call) -> bool:

@@ -12,13 +12,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from petastorm_codemods._analysis import Analysis
-from petastorm_codemods._loaders import loader_findings
+from petastorm_codemods._loaders import Method, loader_findings
 from petastorm_codemods._model import Destination, Finding, Safety
 from petastorm_codemods._registry import rule
 
 _AFTER = """from petastorm_bridge.native import StreamingDataLoader, StreamingDataset
 with StreamingDataLoader(StreamingDataset(local=conv.path, shuffle=True, batch_size=64, num_epochs=1)) as loader:
     train(loader)"""
+
+_METHOD = Method(
+    "PM102",
+    "make_torch_dataloader",
+    "StreamingDataLoader",
+    "open_torch",
+    ("batch_size", "num_epochs", "workers_count", "shuffling_queue_capacity", "data_loader_fn"),
+)
 
 
 @rule(
@@ -32,8 +40,5 @@ with StreamingDataLoader(StreamingDataset(local=conv.path, shuffle=True, batch_s
     after=_AFTER,
 )
 def check(analysis: Analysis) -> Iterator[Finding]:
-    """Yield one finding for each call."""
-    needs = ("StreamingDataLoader", "StreamingDataset")
-    yield from loader_findings(
-        analysis, "PM102", "make_torch_dataloader", "StreamingDataLoader", needs
-    )
+    """Yield one finding for each use."""
+    yield from loader_findings(analysis, _METHOD)

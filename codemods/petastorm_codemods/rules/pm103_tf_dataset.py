@@ -9,13 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from petastorm_codemods._analysis import Analysis
-from petastorm_codemods._loaders import loader_findings
+from petastorm_codemods._loaders import Method, loader_findings
 from petastorm_codemods._model import Destination, Finding, Safety
 from petastorm_codemods._registry import rule
 
 _AFTER = """from petastorm_bridge.native import StreamingDataset, tf_dataset
 with tf_dataset(StreamingDataset(local=conv.path, num_epochs=None, shuffle=True, batch_size=64)) as dataset:
     model.fit(dataset)"""
+
+_METHOD = Method(
+    "PM103",
+    "make_tf_dataset",
+    "tf_dataset",
+    "open_tf",
+    ("batch_size", "prefetch", "num_epochs", "workers_count", "shuffling_queue_capacity"),
+)
 
 
 @rule(
@@ -29,6 +37,5 @@ with tf_dataset(StreamingDataset(local=conv.path, num_epochs=None, shuffle=True,
     after=_AFTER,
 )
 def check(analysis: Analysis) -> Iterator[Finding]:
-    """Yield one finding for each call."""
-    needs = ("StreamingDataset", "tf_dataset")
-    yield from loader_findings(analysis, "PM103", "make_tf_dataset", "tf_dataset", needs)
+    """Yield one finding for each use."""
+    yield from loader_findings(analysis, _METHOD)

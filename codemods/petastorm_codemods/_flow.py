@@ -1,0 +1,142 @@
+"""What an expression may hold: one of Petastorm's converters, something else, or who knows.
+
+The methods that open loaders have names that other classes use as well. Whether a call is
+Petastorm's is settled by where the object comes from: imports, assignments, annotations, the
+returns of functions, and what functions of the file are called with.
+"""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+from libcst.helpers import get_full_name_for_node
+from libcst.metadata import Assignment
+
+from ._kinds import Kind, combine
+from ._native import MAKERS, is_class, is_maker, original
+from ._origins import Origins
+
+_COPIES = frozenset({"copy.copy", "copy.deepcopy"})
+# Functions and methods that hand on what they are called with, or on.
+_PASSING = frozenset({"enumerate", "iter", "list", "next", "reversed", "sorted", "tuple", "zip"})
+_MEMBERS = frozenset({"get", "items", "pop", "setdefault", "values"})
+_LOADING = re.compile(r"ray\.get|(?:joblib|(?:cloud)?pickle|dill|torch)\.loads?")
+_DEEPEST = 24
+
+
+class Flow(Origins):
+    """Follows the expressions of one source back to where their objects come from."""
+
+    def kind(self, node: cst.CSTNode) -> Kind:
+        """Return what is known about the object that an expression gives."""
+        return self._kind(node) or Kind.UNKNOWN
+
+    def _kind(self, node: cst.CSTNode) -> Kind | None:
+        if id(node) in self._active or len(self._active) > _DEEPEST:
+            return None
+        self._active.add(id(node))
+        try:
+            return self._of(node)
+        finally:
+            self._active.discard(id(node))
+
+    def _of(self, node: cst.CSTNode) -> Kind | None:  # noqa: PLR0911 - one line for each syntax
+        if isinstance(node, cst.Name):
+            return None if node.value == "None" else self._of_name(node)
+        if isinstance(node, cst.Attribute):
+            return self._of_attribute(node)
+        if isinstance(node, cst.Call):
+            return self._of_call(node)
+        if isinstance(node, cst.IfExp):
+            return combine([self._kind(node.body), self._kind(node.orelse)])
+        if isinstance(node, cst.BooleanOperation):
+            return combine([self._kind(node.left), self._kind(node.right)])
+        if isinstance(node, cst.Await):
+            return self._kind(node.expression)
+        if isinstance(node, cst.NamedExpr | cst.Subscript | cst.Element | cst.StarredElement):
+            return self._kind(node.value)
+        if isinstance(node, cst.Tuple | cst.List | cst.Set):
+            return combine(map(self._kind, node.elements))
+        if isinstance(node, cst.Dict):
+            return combine(self._kind(element.value) for element in node.elements)
+        if isinstance(node, cst.ListComp | cst.GeneratorExp | cst.SetComp):
+            return self._kind(node.elt)
+        if isinstance(node, cst.DictComp):
+            return self._kind(node.value)
+        if isinstance(node, cst.BaseString | cst.BaseNumber | cst.Lambda | cst.Comparison):
+            return Kind.FOREIGN
+        return Kind.UNKNOWN
+
+    # --- calls ------------------------------------------------------------------------------------
+
+    def _of_call(self, node: cst.Call) -> Kind | None:  # noqa: PLR0911 - one for each callee
+        path = self._analysis.imported(node.func)
+        if path is not None:
+            return self._of_imported_call(node, path)
+        meanings = {original(meaning.name) for meaning in self._analysis.meanings(node.func)}
+        if meanings & MAKERS:
+            return Kind.DOUBTFUL  # and something else
+        classes = self._classes(node.func)
+        if classes:
+            return combine(map(self._of_class, classes))
+        functions = self._called(node)
+        if functions:
+            return combine(self._kind(each) for f in functions for each in self._returns(f))
+        name = get_full_name_for_node(node.func) or ""
+        if isinstance(node.func, cst.Name) and name in _PASSING:
+            return combine(self._kind(each.value) for each in node.args[:2])
+        if isinstance(node.func, cst.Name) and name == "super":
+            owner = self._analysis.enclosing(node, cst.ClassDef)
+            return self._of_class(owner) if owner else Kind.UNKNOWN
+        if isinstance(node.func, cst.Attribute) and node.func.attr.value in _MEMBERS:
+            return self._kind(node.func.value)
+        return Kind.UNKNOWN
+
+    def _of_imported_call(self, node: cst.Call, path: str) -> Kind | None:
+        if is_maker(path, self._analysis) or is_class(path, self._analysis):
+            return Kind.CONVERTER
+        if path in _COPIES:
+            return combine(self._kind(each.value) for each in node.args[:1])
+        name = path.rpartition(".")[2]
+        if _LOADING.fullmatch(path) or (self._is_own_name(node.func) and not _is_class_name(name)):
+            return Kind.UNKNOWN
+        return Kind.FOREIGN if _is_class_name(name) else Kind.DOUBTFUL
+
+    def _classes(self, node: cst.CSTNode) -> list[cst.ClassDef]:
+        if not isinstance(node, cst.Name):
+            return []
+        found = self._analysis.assignments(node)
+        return [
+            each.node
+            for each in found
+            if isinstance(each, Assignment) and isinstance(each.node, cst.ClassDef)
+        ]
+
+    def _called(self, node: cst.Call) -> list[cst.FunctionDef]:
+        """Return the functions of the file that a call may run."""
+        if isinstance(node.func, cst.Name):
+            found = self._analysis.assignments(node.func)
+            return [
+                each.node
+                for each in found
+                if isinstance(each, Assignment) and isinstance(each.node, cst.FunctionDef)
+            ]
+        if isinstance(node.func, cst.Attribute):
+            return self._functions.get(node.func.attr.value, [])
+        return []
+
+    def _returns(self, function: cst.FunctionDef) -> list[cst.BaseExpression]:
+        inside = self._analysis.within
+        found: list[cst.Return | cst.Yield] = [*inside(function.body, cst.Return)]
+        found += inside(function.body, cst.Yield)
+        values = [
+            each.value
+            for each in found
+            if self._analysis.enclosing(each, cst.FunctionDef, cst.Lambda) is function
+        ]
+        return [each for each in values if isinstance(each, cst.BaseExpression)]
+
+
+def _is_class_name(name: str) -> bool:
+    return name[:1].isupper()

@@ -1,0 +1,276 @@
+"""Where the objects of names, parameters and attributes come from."""
+
+from __future__ import annotations
+
+import abc
+import functools
+import re
+from collections.abc import Iterator, Sequence
+
+import libcst as cst
+from libcst.helpers import get_full_name_for_node
+from libcst.metadata import Assignment, BaseAssignment, ImportAssignment, QualifiedNameSource
+
+from ._analysis import Analysis
+from ._imports import root_name
+from ._kinds import Kind, combine
+from ._native import is_class
+
+_VAGUE = re.compile(r"\b(?:Any|object|T|Generic|Protocol)\b")
+
+
+class Origins(abc.ABC):
+    """Follows the names of one source; expressions are followed by the class that extends it."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        self._analysis = analysis
+        self._active: set[int] = set()
+        self._functions: dict[str, list[cst.FunctionDef]] = {}
+        for function in analysis.nodes(cst.FunctionDef):
+            self._functions.setdefault(function.name.value, []).append(function)
+
+    @abc.abstractmethod
+    def _kind(self, node: cst.CSTNode) -> Kind | None:
+        """Return what is known about an expression; None for the literal None."""
+
+    @abc.abstractmethod
+    def _called(self, node: cst.Call) -> list[cst.FunctionDef]:
+        """Return the functions of the file that a call may run."""
+
+    @abc.abstractmethod
+    def _returns(self, function: cst.FunctionDef) -> list[cst.BaseExpression]:
+        """Return what a function returns or yields."""
+
+    # --- names ------------------------------------------------------------------------------------
+
+    def _of_name(self, node: cst.Name) -> Kind | None:
+        assignments = self._analysis.assignments(node)
+        last = self._last(node, assignments)
+        kinds = [self._of_assignment(each) for each in ([last] if last else assignments)]
+        return combine(kinds) if kinds else Kind.UNKNOWN
+
+    def _last(self, node: cst.Name, found: Sequence[BaseAssignment]) -> BaseAssignment | None:
+        """Return the assignment that certainly was the last before a use; None if that is open."""
+        if len(found) < 2 or not all(isinstance(each, Assignment) for each in found):
+            return None
+        analysis, here = self._analysis, self._analysis.start(node)
+        scope = analysis.enclosing(node, cst.FunctionDef, cst.Lambda, cst.ClassDef)
+        before = []
+        for each in found:
+            assert isinstance(each, Assignment)
+            if (
+                analysis.enclosing(each.node, cst.FunctionDef, cst.Lambda, cst.ClassDef)
+                is not scope
+            ):
+                return None
+            if isinstance(each.node, cst.Param):
+                before.append((0, each))
+            elif analysis.start(each.node) < here:
+                before.append((analysis.start(each.node), each))
+        if not before:
+            return None
+        last = max(before, key=lambda pair: pair[0])[1]
+        block = analysis.enclosing(last.node, cst.IndentedBlock, cst.Module)
+        above: cst.CSTNode = node
+        while above is not block:
+            if above is analysis.module:
+                return None
+            above = analysis.parent(above)
+        return last
+
+    def _of_assignment(self, assignment: BaseAssignment) -> Kind | None:
+        if isinstance(assignment, ImportAssignment):
+            return Kind.UNKNOWN if self._is_own(assignment) else Kind.FOREIGN
+        if not isinstance(assignment, Assignment):
+            return Kind.UNKNOWN
+        node = assignment.node
+        if isinstance(node, cst.Param):
+            return self._of_parameter(node)
+        if isinstance(node, cst.FunctionDef | cst.ClassDef):
+            return Kind.FOREIGN
+        return self._of_target(node)
+
+    def _of_target(self, node: cst.CSTNode) -> Kind | None:  # noqa: PLR0911
+        """What is bound to a name, wherever in a target it stands."""
+        above = self._analysis.parent(node)
+        if isinstance(above, cst.Element | cst.StarredElement):
+            return self._of_unpacked(above)
+        if isinstance(above, cst.AssignTarget):
+            statement = self._analysis.parent(above)
+            return self._kind(statement.value) if isinstance(statement, cst.Assign) else None
+        if isinstance(above, cst.AnnAssign):
+            said = self._of_annotation(above.annotation)
+            return said or (self._kind(above.value) if above.value else None)
+        if isinstance(above, cst.NamedExpr):
+            return self._kind(above.value)
+        if isinstance(above, cst.For | cst.CompFor):
+            return self._kind(above.iter)
+        if isinstance(above, cst.AsName):
+            item = self._analysis.parent(above)
+            return self._kind(item.item) if isinstance(item, cst.WithItem) else Kind.FOREIGN
+        return Kind.UNKNOWN
+
+    def _of_unpacked(self, element: cst.CSTNode) -> Kind | None:
+        """One of several targets: the same place on the right, where there are places."""
+        targets = self._analysis.parent(element)
+        above = self._analysis.parent(targets)
+        if not isinstance(targets, cst.Tuple | cst.List):
+            return Kind.UNKNOWN
+        place = next(n for n, each in enumerate(targets.elements) if each is element)
+        if isinstance(above, cst.For | cst.CompFor):
+            return self._of_place(above.iter, place)
+        if isinstance(above, cst.AssignTarget):
+            statement = self._analysis.parent(above)
+            if isinstance(statement, cst.Assign):
+                return self._of_place(statement.value, place)
+        return Kind.UNKNOWN
+
+    def _of_place(self, value: cst.CSTNode, place: int) -> Kind | None:
+        if isinstance(value, cst.Tuple | cst.List) and place < len(value.elements):
+            chosen = value.elements[place]
+            if not any(isinstance(each, cst.StarredElement) for each in value.elements):
+                return self._kind(chosen.value)
+        if isinstance(value, cst.Call):
+            name = get_full_name_for_node(value.func)
+            if name == "zip" and place < len(value.args):
+                return self._kind(value.args[place].value)
+            returns = [each for f in self._called(value) for each in self._returns(f)]
+            if returns:
+                return combine(self._of_place(each, place) for each in returns)
+        return self._kind(value)
+
+    # --- parameters and annotations ---------------------------------------------------------------
+
+    def _of_parameter(self, parameter: cst.Param) -> Kind | None:
+        said = self._of_annotation(parameter.annotation) if parameter.annotation else None
+        if said:
+            return said
+        function = self._analysis.enclosing(parameter, cst.FunctionDef, cst.Lambda)
+        if not isinstance(function, cst.FunctionDef):
+            return Kind.UNKNOWN
+        names = [each.name.value for each in function.params.params]
+        owner = self._owner(function)
+        name = parameter.name.value
+        if owner and names[:1] == [name] and not _is_static(function):
+            return self._of_class(owner)
+        default = self._kind(parameter.default) if parameter.default else None
+        place = names.index(name) - (owner is not None) if name in names else None
+        given = [self._kind(each) for each in self._given(function, owner, name, place)]
+        return combine([default, *given]) if given else default or Kind.UNKNOWN
+
+    def _given(
+        self, function: cst.FunctionDef, owner: cst.ClassDef | None, name: str, place: int | None
+    ) -> Iterator[cst.CSTNode]:
+        """Yield what calls within the file give for a parameter of a function."""
+        called = function.name.value
+        if owner and called == "__init__":
+            called = owner.name.value
+        for call in self._calls.get(called, ()):
+            positional = [each for each in call.args if not each.keyword]
+            for argument in call.args:
+                if argument.keyword and argument.keyword.value == name:
+                    yield argument.value
+            if any(each.star for each in positional):
+                continue
+            if place is not None and place < len(positional):
+                yield positional[place].value
+
+    @functools.cached_property
+    def _calls(self) -> dict[str, list[cst.Call]]:
+        found: dict[str, list[cst.Call]] = {}
+        for call in self._analysis.nodes(cst.Call):
+            name = (get_full_name_for_node(call.func) or "").rpartition(".")[2]
+            found.setdefault(name, []).append(call)
+        return found
+
+    def _of_annotation(self, annotation: cst.Annotation) -> Kind | None:
+        node = annotation.annotation
+        text = self._analysis.code(node)
+        for name in self._analysis.within(node, cst.Name):
+            if is_class(self._analysis.imported(name), self._analysis):
+                return Kind.CONVERTER
+        if re.search(r"\b(?:SparkDatasetConverter|MdsDirectory)\b", text):
+            quoted = isinstance(node, cst.SimpleString) or "." in text or "'" in text or '"' in text
+            return Kind.CONVERTER if quoted else None
+        if _VAGUE.search(text) or isinstance(node, cst.SimpleString):
+            return None
+        return Kind.FOREIGN if self._is_library_class(node) else None
+
+    def _is_library_class(self, node: cst.CSTNode) -> bool:
+        """Say whether an annotation is a class of this file, of a library, or built in."""
+        if not isinstance(node, cst.Name | cst.Attribute):
+            return False
+        meanings = self._analysis.meanings(node)
+        return bool(meanings) and all(
+            meaning.source is not QualifiedNameSource.IMPORT or not self._is_own_name(node)
+            for meaning in meanings
+        )
+
+    def _is_own_name(self, node: cst.CSTNode) -> bool:
+        """Say whether a name is imported from the project's own modules."""
+        root = root_name(node)
+        found = self._analysis.assignments(root) if root else ()
+        return any(isinstance(each, ImportAssignment) and self._is_own(each) for each in found)
+
+    def _is_own(self, assignment: ImportAssignment) -> bool:
+        statement = assignment.node
+        if isinstance(statement, cst.ImportFrom):
+            module = get_full_name_for_node(statement.module) if statement.module else ""
+            return bool(statement.relative) or self._analysis.project.owns(module or "")
+        names = statement.names if isinstance(statement, cst.Import) else ()
+        return any(self._analysis.project.owns(alias.evaluated_name) for alias in names)
+
+    # --- attributes -------------------------------------------------------------------------------
+
+    def _of_attribute(self, node: cst.Attribute) -> Kind | None:
+        if self._analysis.imported(node) is not None:
+            return Kind.UNKNOWN if self._is_own_name(node) else Kind.FOREIGN
+        owner = self._self_class(node.value)
+        found = self._fields(node.attr.value, owner)
+        kinds = [kind for kind in found if kind is not None]
+        if kinds:
+            return combine(kinds)
+        if owner:
+            return Kind.UNKNOWN  # set by a base class, or from outside
+        if node.attr.value in {"value", "values"}:
+            return self._kind(node.value)
+        return Kind.UNKNOWN
+
+    def _fields(self, name: str, owner: cst.ClassDef | None) -> Iterator[Kind | None]:
+        """Yield what is assigned to an attribute of this name, in a class or in the whole file."""
+        analysis = self._analysis
+        for attribute in analysis.nodes(cst.Attribute):
+            if attribute.attr.value != name or analysis.is_read(attribute):
+                continue
+            if owner is None or analysis.enclosing(attribute, cst.ClassDef) is owner:
+                yield self._of_target(attribute)
+        targets: list[cst.AnnAssign | cst.AssignTarget] = [*analysis.nodes(cst.AnnAssign)]
+        for target in (*targets, *analysis.nodes(cst.AssignTarget)):
+            inside = analysis.enclosing(target, cst.ClassDef, cst.FunctionDef)
+            if not isinstance(inside, cst.ClassDef) or (owner is not None and inside is not owner):
+                continue
+            if isinstance(target.target, cst.Name) and target.target.value == name:
+                yield self._of_target(target.target)
+
+    def _self_class(self, node: cst.CSTNode) -> cst.ClassDef | None:
+        """Return the class whose instance a name is by convention: ``self`` or ``cls``."""
+        if isinstance(node, cst.Name) and node.value in {"self", "cls"}:
+            return self._analysis.enclosing(node, cst.ClassDef)
+        return None
+
+    def _of_class(self, owner: cst.ClassDef) -> Kind:
+        bases = [self._analysis.imported(base.value) for base in owner.bases]
+        found = any(is_class(base, self._analysis) for base in bases)
+        return Kind.CONVERTER if found else Kind.FOREIGN
+
+    def _owner(self, function: cst.FunctionDef) -> cst.ClassDef | None:
+        above = self._analysis.enclosing(
+            self._analysis.parent(function), cst.ClassDef, cst.FunctionDef
+        )
+        return above if isinstance(above, cst.ClassDef) else None
+
+
+def _is_static(function: cst.FunctionDef) -> bool:
+    return any(
+        get_full_name_for_node(each.decorator) == "staticmethod" for each in function.decorators
+    )
