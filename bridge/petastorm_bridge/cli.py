@@ -14,6 +14,7 @@ import typer
 from petastorm_codemods._cli import codemod
 
 from . import __version__
+from .parity._cli import app as parity
 
 __all__ = ["app", "main"]
 
@@ -76,6 +77,7 @@ def versions() -> None:
 
 
 app.command()(codemod)
+app.add_typer(parity)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,51 @@
+"""Prove that two loaders give the same batches: record what they give, compare, report.
+
+Importing this package loads neither pyarrow nor any engine; its functions do.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._compare import compare
+    from ._pytest import assert_same_batches
+    from ._recording import CannotCompareError
+    from ._result import Finding, Promise, Result, State
+    from ._rules import Rules, Tolerance
+    from .recorder import RecordingError, record
+
+__all__ = [
+    "CannotCompareError",
+    "Finding",
+    "Promise",
+    "RecordingError",
+    "Result",
+    "Rules",
+    "State",
+    "Tolerance",
+    "assert_same_batches",
+    "compare",
+    "record",
+]
+
+_HOMES = {
+    "CannotCompareError": "_recording",
+    "Finding": "_result",
+    "Promise": "_result",
+    "RecordingError": "recorder",
+    "Result": "_result",
+    "Rules": "_rules",
+    "State": "_result",
+    "Tolerance": "_rules",
+    "assert_same_batches": "_pytest",
+    "compare": "_compare",
+    "record": "recorder",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

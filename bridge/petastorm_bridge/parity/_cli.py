@@ -1,0 +1,218 @@
+"""The commands ``petastorm-bridge parity record``, ``compare`` and ``run``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+if TYPE_CHECKING:
+    from ._result import Report
+    from ._rules import Rules
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="parity",
+    help="Prove that two loaders give the same batches: record, compare, report.",
+    no_args_is_help=True,
+)
+
+_Order = Annotated[str, typer.Option(help="exact, or shuffled: rows may come in any order.")]
+_Batches = Annotated[str, typer.Option(help="exact, or any: batches may be cut anywhere.")]
+_Shards = Annotated[str, typer.Option(help="exact, or union: rows may be on any rank.")]
+_Nan = Annotated[str, typer.Option(help="exact, or any: NaNs of different bits are the same.")]
+_Tolerance = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tolerance",
+        help="DTYPE=RTOL or DTYPE=RTOL,ATOL, for instance float32=1e-6; float stands for all "
+        "floating-point dtypes. Everything else is compared bit for bit.",
+    ),
+]
+_Allow = Annotated[
+    list[str] | None,
+    typer.Option(help="A known difference by name, or streaming-padding. May be repeated."),
+]
+_Ignore = Annotated[list[str] | None, typer.Option(help="A column that is not compared.")]
+_Key = Annotated[
+    list[str] | None,
+    typer.Option(help="A column that tells which row is which, for rows in any order."),
+]
+_Json = Annotated[Path | None, typer.Option("--json", help="Write a JSON report there.")]
+_Junit = Annotated[Path | None, typer.Option("--junit", help="Write JUnit XML there.")]
+_Markdown = Annotated[Path | None, typer.Option("--markdown", help="Write Markdown there.")]
+_Html = Annotated[Path | None, typer.Option("--html", help="Write an HTML page there.")]
+
+
+@app.command()
+def record(  # noqa: PLR0917 - typer calls it with keywords
+    function: Annotated[str, typer.Argument(help="module:function that returns the loader.")],
+    out: Annotated[Path, typer.Option(help="Directory of the recording.")],
+    epochs: Annotated[int, typer.Option(help="Passes over the loader.")] = 1,
+    limit: Annotated[
+        int | None, typer.Option(help="Stop after this many rows; needed for endless loaders.")
+    ] = None,
+    rows: Annotated[bool, typer.Option("--rows", help="The loader gives single rows.")] = False,
+    rank: Annotated[int | None, typer.Option(help="This process's rank. [RANK]")] = None,
+    world_size: Annotated[int | None, typer.Option(help="Number of ranks. [WORLD_SIZE]")] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an earlier recording.")
+    ] = False,
+) -> None:
+    """Record what a loader gives: keys, dtypes, shapes, batch cuts and values.
+
+    Where this package cannot be installed, copy its file petastorm_bridge/parity/recorder.py and run
+    `python recorder.py module:function --out golden/`: it needs Python 3.8, NumPy and pyarrow.
+    """
+    from . import recorder
+
+    arguments = [function, "--out", str(out), "--epochs", str(epochs)]
+    for name, value in (("--limit", limit), ("--rank", rank), ("--world-size", world_size)):
+        arguments += [name, str(value)] if value is not None else []
+    arguments += ["--rows"] * rows + ["--overwrite"] * overwrite
+    raise typer.Exit(recorder.main(arguments))
+
+
+@app.command()
+def compare(  # noqa: PLR0917 - typer calls it with keywords
+    a: Annotated[str, typer.Argument(help="How it should be: a recording, or module:function.")],
+    b: Annotated[str, typer.Argument(help="What is judged: a recording, or module:function.")],
+    order: _Order = "exact",
+    batches: _Batches = "exact",
+    shards: _Shards = "exact",
+    nan: _Nan = "exact",
+    tolerance: _Tolerance = None,
+    allow: _Allow = None,
+    ignore: _Ignore = None,
+    key: _Key = None,
+    limit: Annotated[int | None, typer.Option(help="Record at most so many rows.")] = None,
+    json: _Json = None,
+    junit: _Junit = None,
+    markdown: _Markdown = None,
+    html: _Html = None,
+) -> None:
+    """Compare two recordings, or a recording and a live loader, promise by promise.
+
+    Exit code 0: the same; 1: different; 2: could not be compared.
+    """
+    from . import recorder
+    from ._compare import compare as run
+    from ._result import Report
+
+    with _errors():
+        rules = _rules(
+            order=order,
+            batches=batches,
+            shards=shards,
+            nan=nan,
+            tolerance=tolerance,
+            allow=allow,
+            ignore=ignore,
+            key=key,
+        )
+        sides = [
+            s if os.path.isdir(s) or ":" not in s else recorder.find_function(s) for s in (a, b)
+        ]
+        labels = _labels(a, b)
+        with _progress() as progress:
+            result = run(
+                sides[0],
+                sides[1],
+                rules,
+                labels=labels,
+                profile=html is not None,
+                progress=progress,
+                limit=limit,
+            )
+        report = Report(f"Comparison of {a} and {b}", (result,))
+        _finish(report, {"json": json, "junit": junit, "markdown": markdown, "html": html})
+
+
+def _labels(a: str, b: str) -> tuple[str, str]:
+    names = [os.path.basename(os.path.normpath(s)) if os.path.isdir(s) else s for s in (a, b)]
+    return (a, b) if names[0] == names[1] else (names[0], names[1])
+
+
+def _rules(*, tolerance: list[str] | None, **options: Any) -> Rules:
+    from ._rules import Rules
+
+    given = {
+        n: tuple(v or ()) if n in {"allow", "ignore", "key"} else v for n, v in options.items()
+    }
+    return Rules(tolerances=dict(map(_parse_tolerance, tolerance or ())), **given)
+
+
+def _parse_tolerance(text: str) -> tuple[str, Any]:
+    from ._recording import CannotCompareError
+    from ._rules import Tolerance
+
+    dtype, _, numbers = text.partition("=")
+    try:
+        found = [float(number) for number in numbers.split(",")]
+        return dtype, Tolerance(*found)
+    except (ValueError, TypeError):
+        raise CannotCompareError(
+            f"the tolerance {text!r} is not of the form DTYPE=RTOL or DTYPE=RTOL,ATOL"
+        ) from None
+
+
+@contextlib.contextmanager
+def _errors() -> Iterator[None]:
+    """Turn what keeps sides from being compared into exit code 2."""
+    from ._recording import CannotCompareError
+    from .recorder import RecordingError
+
+    try:
+        yield
+    except (CannotCompareError, RecordingError) as error:
+        errors = Console(stderr=True, highlight=False)
+        errors.print(f"petastorm-bridge parity: {error}", style="red", markup=False)
+        raise typer.Exit(2) from error
+    except typer.Exit:
+        raise
+    except Exception as error:  # a loader's own error: the user must see where it comes from
+        Console(stderr=True).print_exception(show_locals=False)
+        raise typer.Exit(2) from error
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Any]:
+    """Show a bar on a terminal; give the function that moves it."""
+    columns = (
+        TextColumn("{task.description:<16}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("rows"),
+        TimeElapsedColumn(),
+    )
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True) as bars:
+        tasks: dict[str, Any] = {}
+
+        def move(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done, total=total)
+
+        yield move
+
+
+def _finish(report: Report, places: dict[str, Path | None]) -> None:
+    """Print the report, write the files that were asked for, and leave with the exit code."""
+    from ._report import WRITERS, print_report
+
+    console = Console(highlight=False, soft_wrap=True)
+    print_report(report, console)
+    for kind, place in places.items():
+        if place is not None:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(WRITERS[kind](report), encoding="utf-8")
+            console.print(f"\n{kind} report: {place}", style="dim", markup=False)
+    raise typer.Exit(report.exit_code)

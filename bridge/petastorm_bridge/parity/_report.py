@@ -1,0 +1,210 @@
+"""Reports of comparisons: terminal, JSON, JUnit XML and Markdown (`_html` has the page to look at)."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+from collections.abc import Callable
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from petastorm_bridge import __version__
+
+from ._html import html_page
+from ._result import ColumnResult, Finding, PromiseResult, Report, Result, State
+
+__all__ = ["WRITERS", "json_text", "junit_text", "markdown_text", "print_report"]
+
+_STYLES = {
+    State.SAME: ("same", "green"),
+    State.DIFFERENT: ("DIFFERENT", "bold red"),
+    State.ALLOWED: ("allowed", "yellow"),
+    State.UNCHECKED: ("not compared", "dim"),
+}
+_MARKS = {
+    State.SAME: "✅ same",
+    State.DIFFERENT: "❌ different",
+    State.ALLOWED: "⚠️ allowed",
+    State.UNCHECKED: "not compared",
+}
+
+
+def print_report(report: Report, console: Console) -> None:
+    """Print a report for people at a terminal."""
+    console.print(Text(report.title, style="bold"))
+    for name, text in report.facts:
+        console.print(Text.assemble((f"  {name}: ", "dim"), text))
+    for result in report.results:
+        console.print()
+        console.print(_terminal(result))
+    for problem in report.problems:
+        console.print(Text(f"\ncould not be compared: {problem}", style="red"))
+
+
+def _terminal(result: Result) -> Group:
+    parts: list[RenderableType] = [_verdict(result), _promise_table(result)]
+    failure = result.first_failure
+    if failure is not None:
+        parts.append(_first_failure(result, failure))
+    differing = [c for c in result.columns if c.state is State.DIFFERENT]
+    if differing:
+        parts.append(_column_table(differing))
+    parts += [Text(f"note: {note}", style="yellow") for note in result.notes]
+    return Group(*parts)
+
+
+def _verdict(result: Result) -> Text:
+    names = f"{result.a.label} and {result.b.label}"
+    if result.same:
+        return Text(f"SAME  {names} give the same batches", style="bold green")
+    return Text(f"DIFFERENT  {names} do not give the same batches", style="bold red")
+
+
+def _promise_table(result: Result) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    for promise in result.promises:
+        word, style = _STYLES[promise.state]
+        table.add_row(f"  {promise.promise.value}", Text(word, style), Text(promise.summary))
+    return table
+
+
+def _first_failure(result: Result, finding: Finding) -> Text:
+    text = Text("first difference  ", style="bold")
+    text.append(f"[{finding.promise.value}] ", style="red").append(finding.message, style="default")
+    for side, value in ((result.a, finding.a), (result.b, finding.b)):
+        if value is not None:
+            text.append(f"\n  {side.label}: ", style="dim").append(value, style="default")
+    return text
+
+
+def _column_table(columns: list[ColumnResult]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("  column")
+    for heading in ("differing rows", "share", "at most"):
+        table.add_column(heading, justify="right")
+    for column in columns[:20]:
+        at_most = "" if column.greatest is None else f"{column.greatest:.6g}"
+        share = f"{column.differing / max(1, column.compared):.2%}"
+        table.add_row(Text(f"  {column.name}"), f"{column.differing:,}", share, at_most)
+    return table
+
+
+def json_text(report: Report) -> str:
+    """Return a report as JSON; its keys are those of the classes in `_result`."""
+    return json.dumps(as_data(report), indent=2, ensure_ascii=False) + "\n"
+
+
+def as_data(report: Report) -> dict[str, Any]:
+    """Return a report as plain data."""
+    found: dict[str, Any] = _plain(report)
+    found["version"] = __version__
+    found["exit_code"] = report.exit_code
+    for result, data in zip(report.results, found["results"], strict=True):
+        data["same"] = result.same
+        failure = result.first_failure
+        data["first_failure"] = None if failure is None else _plain(failure)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, enum.Enum):
+        return value.value
+    if dataclasses.is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+
+
+def junit_text(report: Report) -> str:
+    """Return a report as JUnit XML: a suite for each comparison, a case for each promise."""
+    suites = ET.Element("testsuites", name="petastorm-bridge parity")
+    for result in report.results:
+        name = f"{result.a.label} and {result.b.label}"
+        suite = ET.SubElement(suites, "testsuite", name=name, tests=str(len(result.promises)))
+        for promise in result.promises:
+            case = ET.SubElement(
+                suite, "testcase", classname=f"parity.{name}", name=promise.promise.value
+            )
+            _add_outcome(case, promise)
+        _count(suite)
+    for problem in report.problems:
+        suite = ET.SubElement(suites, "testsuite", name="parity", tests="1")
+        case = ET.SubElement(suite, "testcase", classname="parity", name="could not be compared")
+        ET.SubElement(case, "error", message=_clean(problem))
+        _count(suite)
+    ET.indent(suites)
+    return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _add_outcome(case: ET.Element, promise: PromiseResult) -> None:
+    if promise.state is State.DIFFERENT:
+        lines = [_finding_text(finding) for finding in promise.findings]
+        failure = ET.SubElement(case, "failure", message=_clean(lines[0]))
+        failure.text = _clean("\n".join(lines))
+    elif promise.state is State.UNCHECKED:
+        ET.SubElement(case, "skipped", message=_clean(promise.summary))
+    else:
+        ET.SubElement(case, "system-out").text = _clean(promise.summary)
+
+
+def _count(suite: ET.Element) -> None:
+    for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(attribute, str(len(suite.findall(f"testcase/{tag}"))))
+
+
+def _clean(text: str) -> str:
+    """Remove what XML cannot hold."""
+    return "".join(
+        c if c in "\t\n\r" or " " <= c < "\ud800" or c >= "\ue000" else "?" for c in text
+    )
+
+
+def _finding_text(finding: Finding) -> str:
+    values = [v for v in (finding.a, finding.b) if v is not None]
+    allowed = f" (allowed: {finding.allowed})" if finding.allowed else ""
+    return finding.message + (f": {' | '.join(values)}" if values else "") + allowed
+
+
+def markdown_text(report: Report) -> str:
+    """Return a report for a pull request."""
+    marks = {0: "✅", 1: "❌", 2: "⚠️"}
+    lines = [f"## {marks[report.exit_code]} {_cell(report.title)}", ""]
+    lines += [f"- {name}: {_cell(text)}" for name, text in report.facts]
+    for result in report.results:
+        lines += ["", *_markdown_result(result)]
+    lines += ["", *(f"⚠️ **could not be compared**: {_cell(p)}" for p in report.problems)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _markdown_result(result: Result) -> list[str]:
+    word = "give the same batches" if result.same else "do **not** give the same batches"
+    lines = [f"### `{result.a.label}` and `{result.b.label}` {word}", ""]
+    lines += ["| promise | | |", "|---|---|---|"]
+    for promise in result.promises:
+        row = [promise.promise.value, _MARKS[promise.state], _cell(promise.summary)]
+        lines.append(f"| {' | '.join(row)} |")
+    failure = result.first_failure
+    if failure is not None:
+        lines += ["", f"**First difference** ({failure.promise.value}): {_cell(failure.message)}"]
+        values = [(result.a.label, failure.a), (result.b.label, failure.b)]
+        lines += [""] + [f"- {label}: `{v.replace('`', '')}`" for label, v in values if v]
+    return lines + [f"\n> {_cell(note)}" for note in result.notes]
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
+
+
+# Option of the command line → what writes the file.
+WRITERS: dict[str, Callable[[Report], str]] = {
+    "json": json_text,
+    "junit": junit_text,
+    "markdown": markdown_text,
+    "html": html_page,
+}

@@ -1,0 +1,202 @@
+"""What a comparison found, as plain data; the reports are views of it."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = [
+    "ColumnResult",
+    "Finding",
+    "Profile",
+    "Promise",
+    "PromiseResult",
+    "Report",
+    "Result",
+    "Side",
+    "State",
+]
+
+
+class Promise(str, enum.Enum):
+    """What is compared, in this order."""
+
+    SCHEMA = "schema"
+    COUNT = "count"
+    MULTISET = "multiset"
+    ORDER = "order"
+    BATCHES = "batches"
+    VALUES = "values"
+
+
+MEANING = {
+    Promise.SCHEMA: "the same columns in the same order, with the same dtypes and shapes",
+    Promise.COUNT: "as many rows, and as many rows and steps on every rank",
+    Promise.MULTISET: "every row of one side is there on the other, as often, on the same rank",
+    Promise.ORDER: "the rows come in the same order",
+    Promise.BATCHES: "the rows are cut into the same batches",
+    Promise.VALUES: "every value is the same",
+}
+
+
+class State(str, enum.Enum):
+    """How a promise or a column fared."""
+
+    SAME = "same"
+    DIFFERENT = "different"
+    ALLOWED = "allowed"  # different, in a way that was allowed
+    UNCHECKED = "unchecked"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One difference.
+
+    Attributes:
+        promise: What is broken.
+        message: A sentence.
+        column: The column, if one is to blame.
+        row: The row's index on the first side, or on the second if only that has it.
+        a: What the first side has there, as text.
+        b: What the second side has there.
+        allowed: Name of the difference that allows it.
+    """
+
+    promise: Promise
+    message: str
+    column: str | None = None
+    row: int | None = None
+    a: str | None = None
+    b: str | None = None
+    allowed: str | None = None
+
+
+@dataclass(frozen=True)
+class PromiseResult:
+    """How one promise fared: a summary with counts and shares, and the first findings."""
+
+    promise: Promise
+    state: State
+    summary: str
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One side of a column: its type, its missing values, its range and its histogram."""
+
+    dtype: str
+    shape: str
+    nulls: int = 0
+    nans: int = 0
+    least: str = ""
+    greatest: str = ""
+    bins: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ColumnResult:
+    """How one column fared.
+
+    Attributes:
+        name: The column.
+        state: Whether it differs.
+        a: Its first side; None if it is not there.
+        b: Its second side.
+        compared: Number of compared rows.
+        differing: Number of rows whose values differ.
+        greatest: Greatest absolute difference.
+        measures: What the histogram counts: ``values``, ``lengths`` or nothing.
+    """
+
+    name: str
+    state: State
+    a: Profile | None
+    b: Profile | None
+    compared: int = 0
+    differing: int = 0
+    greatest: float | None = None
+    measures: str = ""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One recording: its label, where it is, what it comes from, and its counts."""
+
+    label: str
+    path: str
+    source: str
+    rows: int
+    batches: int
+    ranks: tuple[tuple[int, int], ...]  # rows and steps of each rank
+    versions: dict[str, str] = field(default_factory=dict)
+    seconds: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Result:
+    """A comparison.
+
+    Attributes:
+        a: The first side, which is how it should be.
+        b: The second side.
+        promises: In the fixed order.
+        columns: In the first side's order.
+        notes: What a reader should know besides: what was relaxed, padding, other containers.
+        rules: What was asked for, as text.
+    """
+
+    a: Side
+    b: Side
+    promises: tuple[PromiseResult, ...]
+    columns: tuple[ColumnResult, ...]
+    notes: tuple[str, ...] = ()
+    rules: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def same(self) -> bool:
+        """Whether no promise is broken."""
+        return all(result.state is not State.DIFFERENT for result in self.promises)
+
+    @property
+    def first_failure(self) -> Finding | None:
+        """The first finding of the first broken promise."""
+        for result in self.promises:
+            if result.state is State.DIFFERENT:
+                return next(f for f in result.findings if f.allowed is None)
+        return None
+
+    @property
+    def exit_code(self) -> int:
+        """0 if they are the same, 1 if they differ."""
+        return 0 if self.same else 1
+
+    def promise(self, promise: Promise) -> PromiseResult:
+        """Return how one promise fared."""
+        return next(result for result in self.promises if result.promise is promise)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Comparisons that belong together, as reports show them.
+
+    Attributes:
+        title: What was compared.
+        results: The comparisons.
+        facts: Further lines: the data, the options, how often something was run.
+        problems: What could not be compared, and why.
+    """
+
+    title: str
+    results: tuple[Result, ...]
+    facts: tuple[tuple[str, str], ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0 if all are the same, 1 if any differ, 2 if something could not be compared."""
+        if self.problems or not self.results:
+            return 2
+        return max(result.exit_code for result in self.results)

@@ -1,0 +1,930 @@
+"""Record what a loader gives: keys, dtypes, shapes, batch cuts and every value, bit for bit.
+
+This one file works alone. Copy it beside an old installation (Python 3.8 or newer, NumPy, pyarrow)
+and run ``python recorder.py module:function --out golden/``, or call `record`. Nothing is visible
+under the name of the recording until it is complete.
+
+A recording is a directory:
+
+- ``manifest.json``, written last: columns, counts, digests, versions;
+- ``batches.arrow``: the number of rows of each batch, in order;
+- ``chunks.arrow``: in which order to read the record batches, and the shapes of their columns;
+- ``values-N.arrow``: the values, one Arrow IPC file for each combination of columns and dtypes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import decimal
+import hashlib
+import importlib
+import json
+import os
+import platform
+import shutil
+import sys
+import time
+import traceback
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    Array = np.ndarray[Any, Any]
+
+FORMAT = 1
+CHUNK_ROWS = 16384
+CHUNK_BYTES = 32 << 20
+ROW_BLOCK = 1024  # rows stacked at a time when a loader gives single rows
+MAX_LAYOUTS = 256
+SHAPE_SUFFIX = "\0shape"
+PRIMITIVES = frozenset(
+    [
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+    ]
+)
+# What a report should name, where installed.
+STACK = (
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "petastorm",
+    "petastorm-bridge",
+    "mosaicml-streaming",
+    "torch",
+    "tensorflow",
+    "tensorflow-cpu",
+    "pyspark",
+)
+MISSING = np.uint64(0xA5A5F00D5EEDB105)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+class RecordingError(Exception):
+    """The loader's output, or the place for the recording, cannot be used; says why."""
+
+
+# --------------------------------------------------------------------- one column of one batch
+
+
+class Column(NamedTuple):
+    """One column of consecutive rows.
+
+    kind: 'number' (values: an array [rows, *shape]), 'text', 'bytes', 'object' (values: a flat
+        object array of rows × shape cells) or 'ragged' (values: a list of arrays or None; shape
+        holds their number of dimensions).
+    form: What the loader gave: 'torch', 'tensorflow', 'numpy', 'list' or 'rows'.
+    """
+
+    kind: str
+    dtype: str
+    shape: tuple[int, ...]
+    values: Any
+    rows: int
+    form: str
+
+
+def as_array(value: Any) -> Any:
+    """Return a tensor, array or scalar as an ndarray; None if it is none of these."""
+    library = type(value).__module__.partition(".")[0]
+    if isinstance(value, (np.ndarray, np.generic)):
+        return np.asarray(value)
+    if library == "torch" and hasattr(value, "detach"):
+        value = value.detach().cpu()
+        if str(value.dtype) == "torch.bfloat16":
+            bits = value.contiguous().view(sys.modules["torch"].int16).numpy()
+            return bits.view(np.dtype([("bfloat16", "<u2")]))
+        return value.numpy()
+    if hasattr(value, "numpy"):
+        return np.asarray(value.numpy())
+    if hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
+        return np.asarray(value)
+    return None
+
+
+def form_of(value: Any) -> str:
+    """Name the library that an array or tensor comes from."""
+    library = type(value).__module__.partition(".")[0]
+    return library if library in ("torch", "tensorflow") else "numpy"
+
+
+def dtype_name(dtype: Any) -> str:
+    """Name a dtype as NumPy does; fields of two bytes that stand for a bfloat16 by that name."""
+    if dtype.names == ("bfloat16",):
+        return "bfloat16"
+    return dtype.newbyteorder("=").name if dtype.names is None else str(dtype)
+
+
+def array_column(array: Any, form: str) -> Column:
+    """Describe an array whose first dimension counts rows; the values are copied."""
+    rows, shape = array.shape[0], array.shape[1:]
+    if array.dtype.kind in "OUS":
+        cells = np.ascontiguousarray(array).reshape(-1).astype(object)
+        if not shape and any(isinstance(cell, np.ndarray) for cell in cells):
+            return cells_column(cells, (), form)
+        return cells_column(cells, shape, form)
+    native = array.dtype if array.dtype.isnative else array.dtype.newbyteorder("=")
+    values = np.array(array, dtype=native, order="C", copy=True)
+    return Column("number", dtype_name(array.dtype), shape, values, rows, form)
+
+
+def cells_column(cells: Any, shape: tuple[int, ...], form: str) -> Column:
+    """Describe cells of any Python type: strings, bytes, arrays of several shapes, objects."""
+    types = set(map(type, cells))
+    types.discard(type(None))
+    rows = len(cells) // max(1, int(np.prod(shape))) if shape else len(cells)
+    if types and all(issubclass(t, str) for t in types):
+        try:
+            pa.array(cells, pa.large_string())
+        except (UnicodeEncodeError, pa.ArrowInvalid):  # half of a surrogate pair
+            return Column("object", "str", shape, cells, rows, form)
+        return Column("text", "str", shape, cells, rows, form)
+    if types and all(issubclass(t, bytes) for t in types):
+        return Column("bytes", "bytes", shape, cells, rows, form)
+    if types and all(hasattr(t, "__array__") or hasattr(t, "detach") for t in types) and not shape:
+        arrays = [None if cell is None else as_array(cell) for cell in cells]
+        given = [a for a in arrays if a is not None]
+        dtypes, ndims = {a.dtype for a in given}, {a.ndim for a in given}
+        if len(dtypes) == 1 and len(ndims) == 1 and given[0].dtype.kind in "biufcmM":
+            arrays = [None if a is None else np.array(a, order="C") for a in arrays]
+            return Column("ragged", given[0].dtype.name, (given[0].ndim,), arrays, rows, form)
+    return Column("object", class_names(types), shape, cells, rows, form)
+
+
+def class_names(types: Iterable[type]) -> str:
+    """Name a set of classes, for instance 'Decimal' or 'date|str'."""
+    names = {"str" if t is np.str_ else "bytes" if t is np.bytes_ else t.__name__ for t in types}
+    return "|".join(sorted(names)) or "null"
+
+
+# ------------------------------------------------------------------------- one item of a loader
+
+
+def is_record(value: Any) -> bool:
+    """Say whether a value holds columns: a mapping or a tuple, named or not."""
+    return hasattr(value, "keys") or isinstance(value, tuple)
+
+
+def leaves(item: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (key, value) for each column of an item; nested keys are joined by dots."""
+    if hasattr(item, "keys"):
+        pairs = [(str(key), item[key]) for key in item.keys()]  # noqa: SIM118 - mappings of any sort
+    elif hasattr(item, "_fields"):
+        pairs = list(zip(item._fields, item))
+    elif isinstance(item, tuple):
+        pairs = [(str(index), value) for index, value in enumerate(item)]
+    else:
+        pairs = [("0", item)]
+    for key, value in pairs:
+        if is_record(value):
+            yield from leaves(value, prefix + key + ".")
+        else:
+            yield prefix + key, value
+
+
+def container_name(item: Any) -> str:
+    """Name what an item is: 'dict', 'tuple', 'namedtuple view' or 'array'."""
+    if hasattr(item, "_fields"):
+        return "namedtuple " + type(item).__name__
+    return "dict" if hasattr(item, "keys") else "tuple" if isinstance(item, tuple) else "array"
+
+
+def looks_like_rows(item: Any) -> bool:
+    """Say whether an item is a single row: some value is a scalar, or lengths differ."""
+    lengths = set()
+    for _, value in leaves(item):
+        if isinstance(value, list):
+            lengths.add(len(value))
+            continue
+        array = as_array(value)
+        if array is None or array.ndim == 0:
+            return True
+        lengths.add(array.shape[0])
+    return len(lengths) > 1
+
+
+def batch_columns(item: Any) -> dict[str, Column]:
+    """Return {key: Column} for a batch.
+
+    Raises:
+        RecordingError: A value is no column, or the columns' lengths differ.
+    """
+    columns = {
+        name: column for key, value in leaves(item) for name, column in value_columns(key, value)
+    }
+    lengths = {name: column.rows for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise RecordingError(
+            "the columns of a batch have different lengths: %s. If the loader gives one row at a "
+            "time, say so (--rows, or rows=True)." % lengths
+        )
+    return columns
+
+
+def value_columns(key: str, value: Any) -> Iterator[tuple[str, Column]]:
+    """Yield (key, Column) for one value; a list of equally long columns has several."""
+    array = None if isinstance(value, list) else as_array(value)
+    if array is not None and array.ndim > 0:
+        yield key, array_column(array, form_of(value))
+        return
+    if not isinstance(value, list):
+        raise RecordingError(
+            "the value of %r is a %s, which has no rows. If the loader gives one row at a time, "
+            "say so (--rows, or rows=True)." % (key, type(value).__name__)
+        )
+    nested = value and all(is_column(part) for part in value)
+    if nested and len({len(part) for part in value}) == 1 and len(value[0]) != len(value):
+        # What torch's default_collate makes of lists: the columns of their positions.
+        for index, part in enumerate(value):
+            yield from value_columns("%s.%d" % (key, index), part)
+        return
+    yield key, stack(value, "list")
+
+
+def is_column(value: Any) -> bool:
+    """Say whether a value of a list is itself a column rather than a cell."""
+    if isinstance(value, (list, tuple)):
+        return True
+    array = None if isinstance(value, (str, bytes)) or value is None else as_array(value)
+    return array is not None and array.ndim > 0
+
+
+def stack(values: Any, form: str) -> Column:
+    """Make a column of a list of cells, as one array if they have one dtype and shape."""
+    types = set(map(type, values))
+    if types in ({int}, {float}, {bool}):
+        array = np.array(values)
+        if array.dtype != object:  # an integer of more than 64 bits
+            return array_column(array, form)
+    if not types & {str, bytes, type(None)} and not types & {list, tuple, dict}:
+        arrays = [as_array(value) for value in values]
+        if arrays and all(array is not None for array in arrays):
+            first = arrays[0]
+            if all(a.dtype == first.dtype and a.shape == first.shape for a in arrays):
+                return array_column(np.stack(arrays), form)
+            values = arrays
+    cells = np.empty(len(values), dtype=object)
+    for index, value in enumerate(values):
+        cells[index] = value
+    return cells_column(cells, (), form)
+
+
+def row_columns(rows: Any) -> dict[str, Column]:
+    """Return {key: Column} for a block of single rows with the same keys."""
+    found: dict[str, list[Any]] = {}
+    for row in rows:
+        for key, value in leaves(row):
+            found.setdefault(key, []).append(value)
+    for key, values in found.items():
+        if len(values) != len(rows):
+            raise RecordingError("some rows lack %r" % key)
+    return {key: stack(values, "rows") for key, values in found.items()}
+
+
+# ----------------------------------------------------------------------------- Arrow and hashes
+
+
+def encode_cell(value: Any) -> list[Any]:  # noqa: PLR0911 - a table of types
+    """Write a cell of any supported type as JSON that tells type and exact value.
+
+    Raises:
+        RecordingError: Its type is not supported.
+    """
+    if isinstance(value, (bool, int, str)) and not isinstance(value, np.generic):
+        return [type(value).__name__, str(value) if isinstance(value, int) else ascii(value)]
+    if isinstance(value, float) and not isinstance(value, np.generic):
+        return ["float", repr(value), np.float64(value).tobytes().hex()]
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return [type(value).__name__, bytes(value).hex()]
+    if isinstance(value, decimal.Decimal) or hasattr(value, "isoformat"):
+        return [type(value).__name__, str(value)]
+    if type(value).__name__ in ("timedelta", "UUID"):
+        return [type(value).__name__, str(value)]
+    if isinstance(value, (list, tuple)):
+        return [type(value).__name__, [None if v is None else encode_cell(v) for v in value]]
+    if hasattr(value, "keys"):
+        return [
+            "dict",
+            [[str(k), None if value[k] is None else encode_cell(value[k])] for k in value.keys()],  # noqa: SIM118
+        ]
+    array = as_array(value)
+    if array is None:
+        raise RecordingError(
+            "a value of type %s cannot be recorded; turn it into an array, a string or bytes first"
+            % type(value).__name__
+        )
+    if array.dtype.kind == "O":
+        return ["object", list(array.shape), [encode_cell(v) for v in array.ravel()]]
+    return [dtype_name(array.dtype), list(array.shape), np.ascontiguousarray(array).tobytes().hex()]
+
+
+def flat_arrow(column: Column) -> Any:
+    """Return the cells of a column as a flat Arrow array."""
+    if column.kind == "text":
+        return pa.array(column.values, pa.large_string())
+    if column.kind == "bytes":
+        return pa.array(column.values, pa.large_binary())
+    if column.kind == "object":
+        cells = [None if v is None else json.dumps(encode_cell(v)).encode() for v in column.values]
+        return pa.array(cells, pa.large_binary())
+    return number_arrow(column.values.reshape(-1))
+
+
+def number_arrow(flat: Any) -> Any:
+    """Return a one-dimensional array of numbers as Arrow, of the same bits."""
+    name = flat.dtype.name
+    if name in PRIMITIVES:
+        return pa.array(flat)
+    if name == "bool":
+        return pa.array(flat.view(np.uint8))
+    if flat.dtype.kind in "mM":
+        return pa.array(flat.view(np.int64))
+    width = flat.dtype.itemsize
+    buffer = pa.py_buffer(np.ascontiguousarray(flat).tobytes())
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(flat), [None, buffer])
+
+
+def arrow_arrays(name: str, column: Column) -> dict[str, Any]:
+    """Return {field name: Arrow array of one value per row} for a column."""
+    if column.kind != "ragged":
+        flat = flat_arrow(column)
+        if not column.shape:
+            return {name: flat}
+        size = int(np.prod(column.shape))
+        offsets = pa.array(np.arange(column.rows + 1, dtype=np.int64) * size)
+        return {name: pa.LargeListArray.from_arrays(offsets, flat)}
+    given = [array for array in column.values if array is not None]
+    missing = np.array([array is None for array in column.values])
+    sizes = np.array([0 if array is None else array.size for array in column.values], np.int64)
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    offsets = pa.array(ends, pa.int64(), mask=np.append(missing, False))
+    flat = number_arrow(np.concatenate([array.reshape(-1) for array in given]))
+    ndim = column.shape[0]
+    shapes = [(0,) * ndim if array is None else array.shape for array in column.values]
+    flat_shapes = np.array(shapes, np.int64).reshape(-1)
+    ndims = pa.array(np.arange(column.rows + 1, dtype=np.int64) * ndim)
+    return {
+        name: pa.LargeListArray.from_arrays(offsets, flat),
+        name + SHAPE_SUFFIX: pa.LargeListArray.from_arrays(ndims, pa.array(flat_shapes)),
+    }
+
+
+def mix(words: Array) -> Array:
+    """Scramble 64-bit words in place (the finaliser of splitmix64)."""
+    words ^= words >> np.uint64(30)
+    words *= np.uint64(0xBF58476D1CE4E5B9)
+    words ^= words >> np.uint64(27)
+    words *= np.uint64(0x94D049BB133111EB)
+    words ^= words >> np.uint64(31)
+    return words
+
+
+def hash_fixed(values: Any) -> Array:
+    """Hash each row of an array [n, ...] of fixed-width elements; uint64 [n]."""
+    rows = values.shape[0]
+    width = values.dtype.itemsize * int(np.prod(values.shape[1:]))
+    if rows == 0 or width == 0:
+        return np.zeros(rows, np.uint64)
+    raw = np.ascontiguousarray(values).reshape(rows, -1).view(np.uint8).reshape(rows, width)
+    length = -(-width // 8)
+    keys = np.arange(1, length + 1, dtype=np.uint64) * GOLDEN
+    hashes = np.empty(rows, np.uint64)
+    step = max(1, (1 << 18) // length)
+    for start in range(0, rows, step):
+        part = raw[start : start + step]
+        if width % 8:
+            padded = np.zeros((len(part), length * 8), np.uint8)
+            padded[:, :width] = part
+            part = padded
+        words = part.view(np.uint64) + keys
+        hashes[start : start + step] = mix(words).sum(axis=1, dtype=np.uint64)
+    return hashes
+
+
+def hash_bytes(cells: Any) -> Array:
+    """Hash each cell of a list of bytes-like objects or None; uint64 [n]."""
+    found = [
+        int(MISSING)
+        if cell is None
+        else int.from_bytes(hashlib.blake2b(cell, digest_size=8).digest(), "little")
+        for cell in cells
+    ]
+    return np.array(found, np.uint64)
+
+
+def hash_flat(array: Any) -> Array:
+    """Hash each cell of a flat Arrow array of strings or bytes; uint64 [n]."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    words = array.cast(pa.large_binary()).dictionary_encode()
+    hashes = np.append(hash_bytes(words.dictionary.to_pylist()), MISSING)
+    places = words.indices.fill_null(len(words.dictionary)).to_numpy(zero_copy_only=False)
+    return np.asarray(hashes[places])
+
+
+def hash_column(column: Column) -> Array:
+    """Hash each row of a column; uint64 [n]. The columns' names are mixed in by `hash_rows`."""
+    if column.kind == "number":
+        return hash_fixed(column.values)
+    if column.kind == "ragged":
+        return hash_ragged(column.values)
+    return hash_fixed(hash_flat(flat_arrow(column)).reshape((column.rows, *column.shape)))
+
+
+def hash_ragged(arrays: Iterable[Any]) -> Array:
+    """Hash each array of a list of arrays or None by shape and bytes; uint64 [n]."""
+    return hash_bytes(
+        None if a is None else b"%r" % (a.shape,) + np.ascontiguousarray(a).tobytes()
+        for a in arrays
+    )
+
+
+def hash_rows(columns: Any) -> Array:
+    """Combine {name: hashes} of the columns of some rows; the columns' order does not matter."""
+    total = None
+    for name, hashes in columns.items():
+        salt = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        mixed = mix(hashes + np.frombuffer(salt, np.uint64))
+        total = mixed if total is None else total + mixed
+    return np.zeros(0, np.uint64) if total is None else mix(total)
+
+
+class Digests:
+    """Digests of rows: one that depends on their order and one that does not."""
+
+    def __init__(self) -> None:
+        self.rows, self._ordered, self._unordered = (
+            0,
+            np.zeros(1, np.uint64),
+            np.zeros(1, np.uint64),
+        )
+
+    def add(self, hashes: Array) -> None:
+        """Take the hashes of the next rows."""
+        places = np.arange(self.rows + 1, self.rows + len(hashes) + 1, dtype=np.uint64) * GOLDEN
+        self._ordered += mix(hashes + places).sum(dtype=np.uint64)
+        self._unordered += mix(hashes.copy()).sum(dtype=np.uint64)
+        self.rows += len(hashes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return both as hexadecimal numbers."""
+        return {
+            "ordered": "%016x" % int(self._ordered[0]),
+            "unordered": "%016x" % int(self._unordered[0]),
+        }
+
+
+# ------------------------------------------------------------------------------ what is gathered
+
+
+class Facts:
+    """What the manifest says of one column: its dtypes and shapes, and the range of its values."""
+
+    def __init__(self) -> None:
+        self.dtypes: list[str] = []
+        self.kinds: list[str] = []
+        self.forms: list[str] = []
+        self.shape: list[Any] | None = None
+        self.least: Any = None
+        self.greatest: Any = None
+        self.nulls = self.nans = 0
+
+    def add(self, column: Column) -> None:
+        """Take the column of some rows."""
+        for seen, new in (
+            (self.dtypes, column.dtype),
+            (self.kinds, column.kind),
+            (self.forms, column.form),
+        ):
+            if new not in seen:
+                seen.append(new)
+        shape: list[Any] = (
+            list(column.shape) if column.kind != "ragged" else [None] * column.shape[0]
+        )
+        if self.shape is None:
+            self.shape = shape
+        elif len(shape) == len(self.shape):
+            self.shape = [a if a == b else None for a, b in zip(self.shape, shape)]
+        elif column.dtype != "null":
+            self.shape = ["varies"]
+        self._measure(column)
+
+    def _measure(self, column: Column) -> None:
+        if column.kind != "number":
+            self.nulls += sum(1 for value in column.values if value is None)
+            sizes = [
+                v.size if column.kind == "ragged" else len(v)
+                for v in column.values
+                if v is not None and (column.kind == "ragged" or hasattr(v, "__len__"))
+            ]
+            self._range(np.array(sizes, np.int64))
+            return
+        values = column.values
+        if values.dtype.kind == "f":
+            finite = np.isfinite(values)
+            if not finite.all():
+                self.nans += int(np.isnan(values).sum())
+                values = values[finite]
+        elif values.dtype.kind in "mM":
+            self.nulls += int(np.isnat(values).sum())
+            values = values[~np.isnat(values)].view(np.int64)
+        if values.dtype.kind in "biuf":
+            self._range(values)
+
+    def _range(self, values: Any) -> None:
+        if values.size:
+            least, greatest = values.min().item(), values.max().item()
+            self.least = least if self.least is None else min(self.least, least)
+            self.greatest = greatest if self.greatest is None else max(self.greatest, greatest)
+
+    def to_json(self, name: str) -> dict[str, Any]:
+        """Return the column's entry of the manifest."""
+        return {
+            "name": name,
+            "dtypes": self.dtypes,
+            "shape": self.shape,
+            "kinds": self.kinds,
+            "forms": self.forms,
+            "nulls": self.nulls,
+            "nans": self.nans,
+            "min": self.least,
+            "max": self.greatest,
+        }
+
+
+class Writer:
+    """Write a recording batch by batch into a directory that is put in place at the end.
+
+    Args:
+        out: The recording's directory.
+        overwrite: Replace a recording that is there.
+
+    Raises:
+        RecordingError: The directory exists and is not to be, or may not be, replaced.
+    """
+
+    def __init__(self, out: str | os.PathLike[str], overwrite: bool = False) -> None:
+        self.out = os.path.abspath(str(out))
+        if os.path.exists(self.out) and not (overwrite and is_replaceable(self.out)):
+            raise RecordingError(
+                "%s exists already; %s"
+                % (self.out, "remove it" if overwrite else "choose another place or overwrite it")
+            )
+        self.folder = "%s.incomplete-%d" % (self.out, os.getpid())
+        shutil.rmtree(self.folder, ignore_errors=True)
+        os.makedirs(self.folder)
+        self.rows = self.batches = 0
+        self.epochs: list[dict[str, int]] = []
+        self.facts: dict[str, Facts] = {}
+        self.keys: list[list[str]] = []
+        self.containers: list[str] = []
+        self._epoch_start = (0, 0)
+        self._layouts: dict[Any, int] = {}
+        self._files: list[tuple[Any, Any]] = []
+        self._counts: list[int] = []
+        self._pending: list[dict[str, Column]] = []
+        self._pending_key: Any = None
+        self._pending_rows = self._pending_bytes = 0
+        self._chunks: list[tuple[int, int, int, str]] = []
+        self._sizes: list[int] = []
+        self._digests = Digests()
+
+    def add(self, columns: dict[str, Column], container: str) -> None:
+        """Take the columns of one batch, {name: Column}, and the name of what held them."""
+        if container not in self.containers:
+            self.containers.append(container)
+        names = list(columns)
+        if names not in self.keys:
+            self.keys.append(names)
+        rows = next(iter(columns.values())).rows if columns else 0
+        # Columns whose shape changes from batch to batch must not be put together.
+        key = tuple((n, c.kind, c.dtype, c.shape, c.form) for n, c in columns.items())
+        if key != self._pending_key:
+            self._flush()
+        self._pending_key = key
+        self._pending.append(columns)
+        self._sizes.append(rows)
+        self.rows += rows
+        self.batches += 1
+        self._pending_rows += rows
+        self._pending_bytes += sum(getattr(c.values, "nbytes", 64 * rows) for c in columns.values())
+        if self._pending_rows >= CHUNK_ROWS or self._pending_bytes >= CHUNK_BYTES:
+            self._flush()
+
+    def end_epoch(self) -> None:
+        """Note that a pass over the loader has ended."""
+        rows, batches = self._epoch_start
+        self.epochs.append({"rows": self.rows - rows, "batches": self.batches - batches})
+        self._epoch_start = (self.rows, self.batches)
+
+    def _flush(self) -> None:
+        pending, self._pending = self._pending, []
+        rows, self._pending_rows, self._pending_bytes = self._pending_rows, 0, 0
+        if not rows:
+            for columns in pending[:1]:  # an empty batch still has columns
+                for name, column in columns.items():
+                    self.facts.setdefault(name, Facts()).add(column)
+            return
+        columns = {name: join([b[name] for b in pending]) for name in pending[0]}
+        fields, hashes = {}, {}
+        for name, column in columns.items():
+            fields.update(arrow_arrays(name, column))
+            self.facts.setdefault(name, Facts()).add(column)
+            hashes[name] = hash_column(column)
+        layout = self._layout(columns, fields)
+        batch = pa.record_batch(list(fields.values()), schema=self._files[layout][0])
+        self._files[layout][1].write_batch(batch)
+        shapes = json.dumps([list(c.shape) for c in columns.values()])
+        self._chunks.append((layout, self._counts[layout], rows, shapes))
+        self._counts[layout] += 1
+        self._digests.add(hash_rows(hashes))
+
+    def _layout(self, columns: Any, fields: dict[str, Any]) -> int:
+        description = tuple((n, c.kind, c.dtype, c.form) for n, c in columns.items())
+        key = (description, tuple(str(array.type) for array in fields.values()))
+        if key not in self._layouts:
+            if len(self._layouts) == MAX_LAYOUTS:
+                raise RecordingError("columns or dtypes change all the time; recording given up")
+            index = self._layouts[key] = len(self._layouts)
+            schema = pa.schema([pa.field(n, array.type) for n, array in fields.items()])
+            path = os.path.join(self.folder, "values-%d.arrow" % index)
+            self._files.append((schema, pa.RecordBatchFileWriter(path, schema)))
+            self._counts.append(0)
+        return self._layouts[key]
+
+    def finish(self, facts: dict[str, Any]) -> dict[str, Any]:
+        """Put the recording in place, with further facts in its manifest; returns the manifest."""
+        self._flush()
+        for _, file in self._files:
+            file.close()
+        write_table(self.folder, "batches.arrow", {"rows": pa.array(self._sizes, pa.int64())})
+        chunks = list(zip(*self._chunks)) or [(), (), (), ()]
+        names = ("layout", "index", "rows", "shapes")
+        types = (pa.int32(), pa.int32(), pa.int64(), pa.string())
+        arrays = {name: pa.array(values, kind) for name, values, kind in zip(names, chunks, types)}
+        write_table(self.folder, "chunks.arrow", arrays)
+        manifest = {
+            "format": FORMAT,
+            "rows": self.rows,
+            "batches": self.batches,
+            "epochs": self.epochs,
+            "containers": self.containers,
+            "keys": self.keys,
+            "columns": [f.to_json(name) for name, f in self.facts.items()],
+            "digests": self._digests.to_json(),
+            "layouts": [
+                [dict(zip(("name", "kind", "dtype", "form"), column)) for column in key[0]]
+                for key in self._layouts
+            ],
+        }
+        manifest.update(facts)
+        with open(os.path.join(self.folder, "manifest.json"), "w", encoding="utf-8") as file:
+            json.dump(manifest, file, indent=1)
+        if os.path.exists(self.out):
+            shutil.rmtree(self.out)
+        os.rename(self.folder, self.out)
+        return manifest
+
+    def abort(self) -> None:
+        """Remove what was written."""
+        for _, file in self._files:
+            file.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def join(columns: Sequence[Column]) -> Column:
+    """Put the same column of several batches together."""
+    first = columns[0]
+    if len(columns) == 1:
+        return first
+    if first.kind == "ragged":
+        values = [array for column in columns for array in column.values]
+    else:
+        values = np.concatenate([column.values for column in columns])
+    return first._replace(values=values, rows=sum(column.rows for column in columns))
+
+
+def is_replaceable(folder: str) -> bool:
+    """Say whether a directory is a recording, or empty."""
+    names = os.listdir(folder) if os.path.isdir(folder) else ["a file"]
+    return not names or "manifest.json" in names
+
+
+def write_table(folder: str, name: str, columns: Any) -> None:
+    """Write {name: Arrow array} as an Arrow IPC file."""
+    table = pa.table(columns)
+    with pa.RecordBatchFileWriter(os.path.join(folder, name), table.schema) as file:
+        file.write_table(table)
+
+
+# -------------------------------------------------------------------------------- the whole run
+
+
+def record(
+    loader: Any,
+    out: str | os.PathLike[str],
+    *,
+    epochs: int = 1,
+    limit: int | None = None,
+    rows: bool | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    overwrite: bool = False,
+    progress: Callable[[int], object] | None = None,
+) -> dict[str, Any]:
+    """Record what a loader gives and return the manifest.
+
+    Args:
+        loader: Any iterable of dicts, namedtuples, tuples or arrays; a context manager around one
+            (it is entered and left); or a function that returns either.
+        out: Directory of the recording; with ranks, of the recordings of all ranks.
+        epochs: How many times to iterate over the loader.
+        limit: Stop after the batch that reaches this number of rows; needed for endless loaders.
+        rows: Whether an item is one row rather than a batch; by default the first item tells.
+        rank: This process's rank; by default the environment's ``RANK`` if ``WORLD_SIZE`` > 1.
+        world_size: How many ranks record.
+        overwrite: Replace an earlier recording.
+        progress: Is called with the number of rows so far, now and then.
+
+    Raises:
+        RecordingError: The output cannot be recorded, or the directory exists.
+    """
+    if rank is None and int(os.environ.get("WORLD_SIZE") or 1) > 1:
+        rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    facts: dict[str, Any] = {"rank": rank, "world_size": world_size if rank is not None else None}
+    if rank is not None:
+        if world_size is None or not 0 <= rank < world_size:
+            raise RecordingError("rank %s of %s makes no sense" % (rank, world_size))
+        out = os.path.join(str(out), "rank-%05d-of-%05d" % (rank, world_size))
+    writer = Writer(out, overwrite)
+    started = time.time()
+    try:
+        owned = callable(loader) and not hasattr(loader, "__iter__")
+        if owned and not hasattr(loader, "__enter__"):
+            loader = loader()
+        facts["limited"] = False
+        # A loader that was made here is also closed here.
+        if hasattr(loader, "__enter__") and (owned or not hasattr(loader, "__iter__")):
+            with loader as entered:
+                _run(writer, entered, facts, epochs=epochs, limit=limit, rows=rows, say=progress)
+        else:
+            _run(writer, loader, facts, epochs=epochs, limit=limit, rows=rows, say=progress)
+        facts["seconds"] = round(time.time() - started, 3)
+        facts["versions"] = versions()
+        return writer.finish(facts)
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def _run(
+    writer: Writer,
+    loader: Any,
+    facts: dict[str, Any],
+    *,
+    epochs: int,
+    limit: int | None,
+    rows: bool | None,
+    say: Callable[[int], object] | None,
+) -> None:
+    if not hasattr(loader, "__iter__"):
+        raise RecordingError("a %s cannot be iterated over" % type(loader).__name__)
+    facts["source"], facts["padded"] = source_of(loader)
+    block: list[Any] = []
+    container = ""
+    for _ in range(epochs):
+        for item in loader:
+            if rows is None:
+                rows = looks_like_rows(item)
+            container = container_name(item)
+            if rows:
+                block.append(item)
+                if len(block) == ROW_BLOCK:
+                    writer.add(row_columns(block), container)
+                    block = []
+            else:
+                writer.add(batch_columns(item), container)
+            if say:
+                say(writer.rows)
+            if limit and writer.rows + len(block) >= limit:
+                facts["limited"] = True
+                break
+        if block:
+            writer.add(row_columns(block), container)
+            block = []
+        writer.end_epoch()
+        if facts["limited"]:
+            break
+    facts["batched"] = not rows
+
+
+def source_of(loader: Any) -> tuple[str, bool]:
+    """Return the qualified class of a loader, and whether StreamingDataset feeds it."""
+    names, seen = [], loader
+    for _ in range(8):
+        if seen is None:
+            break
+        names += [(c.__module__, c.__name__) for c in type(seen).__mro__]
+        seen = getattr(seen, "dataset", None)
+    padded = any(n == "StreamingDataset" and m.startswith("streaming") for m, n in names)
+    return "%s.%s" % (type(loader).__module__, type(loader).__qualname__), padded
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of what is installed beside it."""
+    found = {"python": platform.python_version()}
+    for name in STACK:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def find_function(name: str) -> Any:
+    """Import the function named ``module:function``; the working directory is searched first.
+
+    Raises:
+        RecordingError: The name has another form, or there is no such function.
+    """
+    module, _, function = name.partition(":")
+    if not function:
+        raise RecordingError("%r is not of the form module:function" % name)
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name and not (module + ".").startswith(error.name + "."):
+            raise
+        raise RecordingError("no module %r in %s or on the path" % (module, os.getcwd())) from error
+    for part in function.split("."):
+        if not hasattr(found, part):
+            raise RecordingError("%s has no %r" % (module, function))
+        found = getattr(found, part)
+    return found
+
+
+def describe(manifest: dict[str, Any]) -> str:
+    """Return a line about a recording."""
+    columns = ", ".join(
+        "%s %s%s" % (c["name"], "|".join(c["dtypes"]), c["shape"] or "")
+        for c in manifest["columns"]
+    )
+    return "%d rows in %d batches, %d columns: %s" % (
+        manifest["rows"],
+        manifest["batches"],
+        len(manifest["columns"]),
+        columns,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Record from the command line; returns the exit code, 0 or 2."""
+    parser = argparse.ArgumentParser(description="Record what a loader gives.")
+    parser.add_argument("function", help="module:function that returns the loader")
+    parser.add_argument("--out", required=True, help="directory of the recording")
+    parser.add_argument("--epochs", type=int, default=1, help="passes over the loader [1]")
+    parser.add_argument("--limit", type=int, help="stop after this many rows")
+    parser.add_argument("--rows", action="store_true", help="the loader gives single rows")
+    parser.add_argument("--rank", type=int, help="this process's rank [RANK]")
+    parser.add_argument("--world-size", type=int, help="number of ranks [WORLD_SIZE]")
+    parser.add_argument("--overwrite", action="store_true", help="replace an earlier recording")
+    given = parser.parse_args(arguments)
+    try:
+        manifest = record(
+            find_function(given.function),
+            given.out,
+            epochs=given.epochs,
+            limit=given.limit,
+            rows=given.rows or None,
+            rank=given.rank,
+            world_size=given.world_size,
+            overwrite=given.overwrite,
+        )
+    except RecordingError as error:
+        print("recorder: %s" % error, file=sys.stderr)
+        return 2
+    except Exception:  # noqa: BLE001 - the loader's own error is what the user must see
+        traceback.print_exc()
+        print("recorder: the loader failed; nothing was written", file=sys.stderr)
+        return 2
+    print("%s: %s" % (given.out, describe(manifest)), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
