@@ -143,9 +143,8 @@ def _labels(a: str, b: str) -> tuple[str, str]:
 def _rules(*, tolerance: list[str] | None, **options: Any) -> Rules:
     from ._rules import Rules
 
-    given = {
-        n: tuple(v or ()) if n in {"allow", "ignore", "key"} else v for n, v in options.items()
-    }
+    lists = {"allow", "ignore", "key"}
+    given: dict[str, Any] = {n: tuple(v or ()) if n in lists else v for n, v in options.items()}
     return Rules(tolerances=dict(map(_parse_tolerance, tolerance or ())), **given)
 
 
