@@ -1,0 +1,236 @@
+"""``StreamingDataset`` that yields whole batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+from filelock import FileLock
+from streaming import StreamingDataset
+from streaming.base.dataset import _ShardState
+from streaming.base.format.mds import MDSReader
+
+from petastorm_bridge.mds.errors import DatasetError
+
+from ._index import ShardIndex
+from ._leftovers import start_up
+from ._prefetch import Pass, prefetch
+from ._resample import whole_repeats
+from ._shard import MappedShard, ShardPool
+from ._shards import is_local, open_shard, touch
+from ._stock import with_names
+from ._stream import STREAM_NAME
+from ._values import Format, Ragged
+from ._window import Taste, Window, gather
+
+__all__ = ["ColumnarStreamingDataset"]
+
+Int64 = npt.NDArray[np.int64]
+
+# Samples are gathered for several batches at once: a shard's share of the work is then spread over
+# more of them. Both bounds keep a window in the processor's cache.
+_WINDOW_ROWS = 16_384
+_WINDOW_BYTES = 4 << 20
+
+
+class ColumnarStreamingDataset(StreamingDataset):
+    """Yields the batches that a ``StreamingDataLoader`` would make of ``StreamingDataset``'s samples.
+
+    The same samples in the same order, cut into the same batches, for the same arguments, processes
+    and workers: which samples they are is computed by ``StreamingDataset`` itself. They are read a
+    column at a time instead of one by one. Use it with
+    ``StreamingDataLoader(dataset, batch_size=None)``, whose ``state_dict`` and ``load_state_dict``
+    work in the middle of an epoch, or iterate it by itself.
+
+    A batch is a dictionary with the keys of a sample. Numbers and arrays of numbers are arrays with
+    one row a sample, of the type that torch's default collation gives; strings and bytes are lists.
+    Arrays that each say their own shape become one array too, with ``ragged='error'``. Everything
+    else (JSON, pickles, images, decimals) is a list of values in format ``'numpy'`` and what
+    ``default_collate`` makes of that list in format ``'torch'``.
+
+    ``len()`` is the number of batches of one rank, ``size`` the number of samples of the dataset, and
+    an index gives one sample, as with ``StreamingDataset``.
+
+    Args:
+        batch_size: Samples in a batch.
+        columns: Names of the columns to read; None for all.
+        format: ``'numpy'`` for arrays, ``'torch'`` for tensors.
+        ragged: ``'error'`` if the arrays of a column agree in shape, ``'list'`` for lists of arrays.
+        drop_last: Leave out a worker's last batch if it is short (a loader with
+            ``batch_size=None`` cannot be asked to).
+        **arguments: Every argument of ``StreamingDataset``.
+
+    Raises:
+        ValueError, TypeError: A wrong argument.
+        RuntimeError: A stream without samples.
+        DatasetError: Not MDS shards, or shards without one of ``columns``.
+    """
+
+    def __init__(
+        self,
+        *,
+        batch_size: int,
+        columns: Sequence[str] | None = None,
+        format: Format = "numpy",  # noqa: A002 - the usual name
+        ragged: Ragged = "error",
+        drop_last: bool = False,
+        **arguments: Any,
+    ) -> None:
+        self._taste = Taste.checked(columns, format, ragged)
+        self.drop_last = drop_last
+        if type(batch_size) is not int or batch_size < 1:
+            raise ValueError(f"batch_size is {batch_size!r}; it must be a positive integer.")
+        if not arguments.get("streams"):
+            arguments.setdefault("stream_name", STREAM_NAME)
+            # Streaming writes into the dictionary that it is given.
+            arguments["stream_config"] = dict(arguments.get("stream_config") or {})
+        initialise = with_names(StreamingDataset.__init__, Spanner=ShardIndex)
+        with start_up(arguments):
+            initialise(self, batch_size=batch_size, **arguments)
+        _check_shards(self.shards, columns)
+        self._size = batch_size
+        self._index = cast("ShardIndex", self.spanner)
+        self._pool: ShardPool | None = None
+        self._pass: Pass | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what travels to a worker process: not what belongs to this one."""
+        own = ("_pool", "_pass", "_iterator", "_executor", "_event", "_cache_filelock")
+        state = {name: value for name, value in self.__dict__.items() if name not in own}
+        return {**state, "_pool": None, "_pass": None}
+
+    def __len__(self) -> int:
+        """Return the number of batches of one rank (approximate with several workers)."""
+        samples = int(self.length)
+        return samples // self._size if self.drop_last else -(-samples // self._size)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield the batches of the next epoch, or of the rest of the one that is resumed."""
+        if self._pass is not None:
+            self._pass.end()
+        self._unique_worker_world = self._unique_rank_world.detect_workers()
+        self._parallel_worker_world = self._parallel_rank_world.detect_workers()
+        epoch, sample_in_epoch = self._resume_incr_epoch()
+        sample_ids = self._get_work(epoch, sample_in_epoch)
+        if (sample_ids < 0).any():  # what was added to give every worker the same number
+            sample_ids = sample_ids[sample_ids >= 0]
+        self._pass = state = Pass(sample_ids)
+        if self.cache_limit or not self._is_complete():
+            state.start(lambda state: prefetch(self, state))
+        try:
+            yield from self._batches(state)
+        finally:
+            state.end()
+
+    def take(self, sample_ids: Sequence[int] | Int64) -> dict[str, Any]:
+        """Return any samples as one batch.
+
+        Args:
+            sample_ids: Numbers from 0, at least one, in the order wanted.
+
+        Raises:
+            IndexError: There is no such sample.
+        """
+        wanted = np.asarray(sample_ids, np.int64)
+        if not len(wanted) or wanted.min() < 0 or wanted.max() >= self.num_samples:
+            raise IndexError(
+                f"Samples are {wanted}; they must be from 0 to {self.num_samples - 1}."
+            )
+        return self._gather(wanted).batch(0, len(wanted), self._taste)
+
+    def prepare_shard(self, shard_id: int, blocking: bool = True) -> None:
+        """Fetch a shard, as ``StreamingDataset.prepare_shard``.
+
+        If that fails, others may try it too; they would wait for ever otherwise.
+        """
+        try:
+            super().prepare_shard(shard_id, blocking)
+        except BaseException:
+            self._cache_filelock.release(force=True)
+            with FileLock(self._cache_filelock_path):
+                if self._shard_states[shard_id] == _ShardState.PREPARING:
+                    self._shard_states[shard_id] = _ShardState.REMOTE
+            raise
+
+    def resample_streams(self, epoch: int, stream_id: int | None = None) -> tuple[Int64, Int64]:
+        """Return the samples of an epoch, as ``StreamingDataset.resample_streams``."""
+        streams = range(self.num_streams) if stream_id is None else [stream_id]
+        found = whole_repeats(self, streams)
+        if found is None:
+            found = super().resample_streams(epoch, stream_id)
+        return found
+
+    def _is_complete(self) -> bool:
+        """Return whether every shard is in the cache and needs no expanding."""
+        states = self._shard_states.numpy()
+        return bool((states == _ShardState.LOCAL).all()) and not any(
+            shard.compression for shard in self.shards
+        )
+
+    def _batches(self, state: Pass) -> Iterator[dict[str, Any]]:
+        size, total = self._size, len(state.sample_ids)
+        if self.drop_last:
+            total -= total % size
+        start = 0
+        while start < total and not state.is_over():
+            stop = self._window_end(state, start, total)
+            window = self._gather(state.sample_ids[start:stop])
+            for low in range(0, stop - start, size):
+                high = min(low + size, stop - start)
+                yield window.batch(low, high, self._taste)
+                state.yielded = start + high
+                if state.is_over():
+                    return
+            start = stop
+            state.check()
+
+    def _window_end(self, state: Pass, start: int, total: int) -> int:
+        """Return up to where samples are gathered at once: whole batches that are in the cache."""
+        size = self._size
+        most = max(1, min(_WINDOW_ROWS, _WINDOW_BYTES // self._sample_bytes) // size) * size
+        stop = min(start + most, total)
+        if stop - start > size:
+            shard_ids = self._index.shards_of(state.sample_ids[start:stop])
+            missing = ~is_local(self, shard_ids)
+            if missing.any():
+                whole = int(missing.argmax()) // size * size
+                stop = start + max(whole, size)
+        return stop
+
+    @property
+    def _sample_bytes(self) -> int:
+        first: Any = self.shards[0]
+        return int(max(1, first.raw_data.bytes // max(1, first.samples)))
+
+    def _gather(self, sample_ids: Int64) -> Window:
+        if self._pool is None:
+            self._pool = ShardPool(self._open)
+        if self.cache_limit:
+            # Files that are deleted take up disk for as long as they are mapped.
+            held = np.array(self._pool.shard_ids, np.int64)
+            self._pool.release(held[~is_local(self, held)].tolist())
+        window, shard_ids = gather(sample_ids, self._index, self._pool)
+        touch(self, shard_ids)
+        return window
+
+    def _open(self, shard_id: int) -> MappedShard:
+        return open_shard(self, shard_id, self._pass)
+
+
+def _check_shards(shards: Sequence[Any], columns: Sequence[str] | None) -> None:
+    checked: set[int] = set()
+    for shard in shards:
+        if not isinstance(shard, MDSReader):
+            raise DatasetError(
+                f"{shard.dirname} holds shards of another format than MDS ({type(shard).__name__}); "
+                "read them with streaming.StreamingDataset."
+            )
+        names = shard.column_names
+        if columns is not None and id(names) not in checked:
+            checked.add(id(names))
+            if missing := sorted(set(columns) - set(names)):
+                raise DatasetError(
+                    f"There are no columns {missing} in {shard.dirname}; it has {list(names)}."
+                )

@@ -1,0 +1,66 @@
+"""Which shard a sample is in, for whole arrays of samples."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["ShardIndex", "group_by_shard"]
+
+Int64 = npt.NDArray[np.int64]
+
+
+class ShardIndex:
+    """Maps sample numbers to shards.
+
+    It stands where ``StreamingDataset`` has its ``Spanner``, whose memory grows with the samples (8
+    bytes for each while it is built, then one array object for every 1,024); here it is a table of
+    the shards.
+
+    Args:
+        shard_sizes: Samples of each shard.
+    """
+
+    def __init__(self, shard_sizes: Int64) -> None:
+        self.shard_sizes = shard_sizes
+        self.shard_bounds = np.zeros(len(shard_sizes) + 1, np.int64)
+        np.cumsum(shard_sizes, out=self.shard_bounds[1:])
+        self.num_samples = int(self.shard_bounds[-1])
+        self._bounds = self.shard_bounds.tolist()
+
+    def __getitem__(self, index: int) -> tuple[int, int]:
+        """Return the shard of one sample and its number there.
+
+        Raises:
+            IndexError: There is no such sample.
+        """
+        if not 0 <= index < self.num_samples:
+            raise IndexError(f"Invalid sample index `{index}`: 0 <= {index} < {self.num_samples}")
+        shard = bisect_right(self._bounds, index) - 1
+        return shard, int(index) - self._bounds[shard]
+
+    def shards_of(self, sample_ids: Int64) -> Int64:
+        """Return the shard of each sample."""
+        return np.searchsorted(self.shard_bounds, sample_ids, "right") - 1
+
+    def is_within_shard(self, first: int, last: int) -> bool:
+        """Return whether two samples are in one shard."""
+        return bisect_right(self._bounds, first) == bisect_right(self._bounds, last)
+
+
+def group_by_shard(shard_ids: Int64, num_shards: int) -> tuple[Int64, list[int], list[int]]:
+    """Return how to bring samples of one shard together.
+
+    Returns:
+        The order that does it (stable), the shards that occur, ascending, and where the samples of
+        each begin in that order, with the end of the last.
+    """
+    # NumPy sorts 16-bit integers by radix, many times faster than wider ones.
+    keys = shard_ids.astype(np.uint16) if num_shards <= 1 << 16 else shard_ids
+    order = np.argsort(keys, kind="stable")
+    ordered = shard_ids[order]
+    begins = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    bounds = [0, *begins.tolist(), len(ordered)]
+    return order, ordered[bounds[:-1]].tolist(), bounds

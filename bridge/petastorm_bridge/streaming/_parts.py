@@ -1,0 +1,183 @@
+"""Samples gathered from shards of one layout, from which the columns of batches are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from petastorm_bridge.mds.errors import ShardCorruptedError
+from petastorm_bridge.mds.ragged import byte_offsets, unaligned_view
+
+from ._layout import SampleLayout
+
+__all__ = ["Cells", "Part", "RaggedPart", "RecordPart"]
+
+Int64 = npt.NDArray[np.int64]
+
+Cells: TypeAlias = "npt.NDArray[Any] | pa.LargeBinaryArray"
+"""Stored values: an array ``(rows, *shape)`` of its own if of fixed width, otherwise strings."""
+
+
+class RecordPart:
+    """Samples that are records of fixed width.
+
+    Args:
+        layout: Their columns.
+        records: The records.
+        order: Positions in ``records`` in the order wanted; None for the order they have.
+    """
+
+    def __init__(
+        self, layout: SampleLayout, records: npt.NDArray[Any], order: Int64 | None = None
+    ) -> None:
+        self.layout = layout
+        self._records = records
+        self._order = order
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def cells(self, positions: Sequence[int], start: int, stop: int) -> list[Cells]:
+        """Return the values of some columns in rows ``start`` to ``stop``."""
+        if self._order is None:
+            records = self._records[start:stop]
+        else:
+            # Whole records first, as opaque bytes: one pass over memory instead of one a column.
+            opaque = self._records.view(np.dtype(("V", self._records.dtype.itemsize)))
+            chosen = opaque.take(self._order[start:stop], mode="clip")
+            records = chosen.view(self._records.dtype)
+        return [records[f"{position}"].copy() for position in positions]
+
+    @classmethod
+    def gather(
+        cls,
+        layout: SampleLayout,
+        sources: Sequence[tuple[Any, Int64]],
+        order: Int64,
+    ) -> RecordPart:
+        """Return chosen rows of some shards.
+
+        Args:
+            layout: Their columns.
+            sources: Shards and row numbers in them.
+            order: Positions in all these rows, one after the other, in the order wanted.
+        """
+        assert layout.record is not None
+        opaque = np.dtype(("V", layout.record.itemsize))
+        gathered = np.empty(len(order), opaque)
+        start = 0
+        for shard, rows in sources:
+            stop = start + len(rows)
+            # The rows are within the shard, so that no clipping takes place; it saves a copy.
+            shard.records.view(opaque).take(rows, out=gathered[start:stop], mode="clip")
+            start = stop
+        return cls(layout, gathered.view(layout.record), order)
+
+
+class RaggedPart:
+    """Samples of which some columns are of variable width.
+
+    Args:
+        layout: Their columns.
+        samples: The samples as byte strings.
+        order: Positions in ``samples`` in the order wanted; None for the order they have.
+        path: A file they came from, for messages.
+
+    Raises:
+        ShardCorruptedError: The sizes of a sample's columns do not add up to the sample.
+    """
+
+    def __init__(
+        self,
+        layout: SampleLayout,
+        samples: pa.LargeBinaryArray,
+        order: Int64 | None,
+        path: str,
+    ) -> None:
+        self.layout = layout
+        self._order = order
+        self._length = len(samples)
+        self._buffer = samples.buffers()[2]
+        self._raw = np.frombuffer(self._buffer, np.uint8)
+        offsets = byte_offsets(samples)
+        self._starts, self._sizes = self._columns(offsets[:-1], offsets[1:], path)
+        self._strings: dict[int, pa.LargeBinaryArray] = {}
+
+    def __len__(self) -> int:
+        return self._length
+
+    def _columns(self, starts: Int64, stops: Int64, path: str) -> tuple[list[Int64], list[Any]]:
+        """Return where each column's values start and their sizes."""
+        columns = self.layout.columns
+        variable = sum(column.width is None for column in columns)
+        words = unaligned_view(self._raw, "<u4")
+        position = starts + 4 * variable
+        begins, sizes, seen = [], [], 0
+        for column in columns:
+            begins.append(position)
+            if column.width is None:
+                size = words[starts + 4 * seen].astype(np.int64)
+                seen += 1
+            else:
+                size = column.width
+            sizes.append(size)
+            position = position + size
+        if (position != stops).any():
+            row = int(np.flatnonzero(position != stops)[0])
+            raise ShardCorruptedError.because(
+                path,
+                f"{int(stops[row] - starts[row])} bytes of columns in a sample",
+                f"{int(position[row] - starts[row])} bytes",
+            )
+        return begins, sizes
+
+    def cells(self, positions: Sequence[int], start: int, stop: int) -> list[Cells]:
+        """Return the values of some columns in rows ``start`` to ``stop``."""
+        rows = np.arange(start, stop) if self._order is None else self._order[start:stop]
+        doubled = pa.array(2 * rows)
+        return [
+            self._fixed(position, rows)
+            if self.layout.columns[position].width is not None
+            else self._alternating(position).take(doubled)
+            for position in positions
+        ]
+
+    def _fixed(self, position: int, rows: Int64) -> npt.NDArray[Any]:
+        column = self.layout.columns[position]
+        view = unaligned_view(self._raw, f"V{column.width}")
+        values = view[self._starts[position][rows]].view(column.dtype)
+        return np.asarray(values.reshape(-1, *column.shape))
+
+    def _alternating(self, position: int) -> pa.LargeBinaryArray:
+        """Return the buffer as value, gap, value, gap, …: every second string is a value."""
+        found = self._strings.get(position)
+        if found is None:
+            bounds = np.empty(2 * self._length, np.int64)
+            bounds[0::2] = self._starts[position]
+            bounds[1::2] = bounds[0::2] + self._sizes[position]
+            found = pa.Array.from_buffers(
+                pa.large_binary(),
+                2 * self._length - 1,
+                [None, pa.py_buffer(bounds), self._buffer],
+            )
+            self._strings[position] = found
+        return found
+
+    @classmethod
+    def gather(
+        cls,
+        layout: SampleLayout,
+        sources: Sequence[tuple[Any, Int64]],
+        order: Int64,
+    ) -> RaggedPart:
+        """Return chosen rows of some shards; arguments as of :meth:`RecordPart.gather`."""
+        strings = [shard.strings.take(pa.array(rows)) for shard, rows in sources]
+        gathered = strings[0] if len(strings) == 1 else pa.concat_arrays(strings)
+        return cls(layout, gathered, order, sources[0][0].path)
+
+
+Part: TypeAlias = "RecordPart | RaggedPart"

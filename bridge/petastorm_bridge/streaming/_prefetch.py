@@ -1,0 +1,110 @@
+"""One pass over a worker's samples, and the thread that fetches shards ahead of it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from streaming.base.constant import TICK
+from streaming.base.dataset import _ShardState
+
+__all__ = ["Pass", "prefetch"]
+
+Int64 = npt.NDArray[np.int64]
+
+
+class Pass:
+    """The state of one pass.
+
+    Attributes:
+        sample_ids: The worker's samples, in order.
+        yielded: How many of them the user has taken.
+        error: What ended the thread, if anything did.
+
+    Args:
+        sample_ids: The worker's samples.
+    """
+
+    def __init__(self, sample_ids: Int64) -> None:
+        self.sample_ids = sample_ids
+        self.yielded = 0
+        self.error: BaseException | None = None
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._process = os.getpid()
+
+    def is_over(self) -> bool:
+        """Whether it was ended, by itself, by a further pass or by the program's end."""
+        return self._ended.is_set() or not threading.main_thread().is_alive()
+
+    def start(self, work: Callable[[Pass], None]) -> None:
+        """Do something beside the pass."""
+
+        def run() -> None:
+            try:
+                work(self)
+            except BaseException as error:  # noqa: BLE001 - goes to the consumer
+                self.error = error
+
+        self._thread = threading.Thread(target=run, name="prefetch of shards", daemon=False)
+        self._thread.start()
+
+    def end(self) -> None:
+        """End the pass and its thread; nothing happens in a process forked from the pass's own."""
+        if self._process != os.getpid():
+            return
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def check(self) -> None:
+        """Raise what ended the thread."""
+        if self.error is not None:
+            raise self.error
+
+    def wait(self) -> None:
+        """Wait a little, or until the pass is over."""
+        self._ended.wait(TICK)
+
+
+def prefetch(dataset: Any, state: Pass) -> None:
+    """Bring shards to the local cache, at most ``predownload`` samples ahead.
+
+    What ``StreamingDataset._prepare_thread`` does sample by sample, shard by shard.
+    """
+    total, step = len(state.sample_ids), dataset.batch_size
+    limited = bool(dataset.cache_limit)
+    seen = np.zeros(dataset.num_shards, np.bool_)
+    packed = np.array([shard.compression is not None for shard in dataset.shards], np.bool_)
+    position = 0
+    while position < total and not state.is_over():
+        allowed = min(total, state.yielded + dataset.predownload + 1)
+        if position >= allowed:
+            state.wait()
+            continue
+        stop = min(position + step, allowed)
+        shard_ids = _in_order(dataset.spanner.shards_of(state.sample_ids[position:stop]))
+        position = stop
+        if limited:
+            # It may be evicted at any time: what is here gets a new date, the rest is fetched.
+            here = dataset._shard_states.numpy()[shard_ids] == _ShardState.LOCAL  # noqa: SLF001
+            dataset._shard_access_times.numpy()[shard_ids[here]] = time.time_ns()  # noqa: SLF001
+            shard_ids = shard_ids[~here | packed[shard_ids]]
+        else:
+            shard_ids = shard_ids[~seen[shard_ids]]
+            seen[shard_ids] = True
+        for shard_id in shard_ids.tolist():
+            if state.is_over():
+                return
+            dataset.prepare_shard(shard_id, blocking=False)
+
+
+def _in_order(values: Int64) -> Int64:
+    """Return the distinct values in the order in which they come first."""
+    _, first = np.unique(values, return_index=True)
+    return values[np.sort(first)]

@@ -1,0 +1,226 @@
+"""A ``Stream`` whose shards are mapped into memory: for per-sample ``StreamingDataset`` as well."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from streaming.base.format import FileInfo, reader_from_json
+from streaming.base.format.mds import MDSReader
+from streaming.base.format.mds.encodings import mds_decode
+from streaming.base.stream import Stream, streams_registry
+
+from ._layout import Column, Kind, SampleLayout
+from ._shard import MappedShard
+from ._stock import with_names
+
+__all__ = ["STREAM_NAME", "MappedStream", "is_same", "shard_path"]
+
+STREAM_NAME = "petastorm_bridge"
+
+_SWEEP = 64
+
+Decode = Callable[[memoryview, int, int], Any]
+
+
+class MappedStream(Stream):
+    """Streaming's ``Stream``, with readers that map a shard instead of opening it for each sample.
+
+    Takes the arguments of ``streaming.Stream`` and gives the same samples. Registered with streaming
+    under the name ``petastorm_bridge``: any program can use it by
+    ``StreamingDataset(..., stream_name="petastorm_bridge")`` without an import.
+
+    Files of a wrong size in the cache of a remote dataset (a download that was killed) are deleted
+    and fetched again.
+    """
+
+    def get_shards(self, world: Any, allow_unsafe_types: bool) -> list[Any]:
+        """Return the readers of all shards, as ``Stream.get_shards``."""
+        readers = _Readers()
+        get: Any = with_names(Stream.get_shards, reader_from_json=readers.make)
+        shards: list[Any] = get(self, world, allow_unsafe_types)
+        return shards
+
+    def set_up_local(self, shards: list[Any], cache_usage_per_shard: Any) -> None:
+        """Bring the local directory into a consistent state, as ``Stream.set_up_local``."""
+        if self.remote is not None and not is_same(self.remote, self.local):
+            directory = os.path.join(self.local, self.split)
+            for shard in shards:
+                for info in (info for pair in shard.file_pairs for info in pair if info):
+                    path = os.path.join(directory, info.basename)
+                    with contextlib.suppress(FileNotFoundError):
+                        if os.stat(path).st_size != info.bytes:
+                            os.remove(path)
+        super().set_up_local(shards, cache_usage_per_shard)
+
+
+def is_same(remote: str, local: str) -> bool:
+    """Return whether a remote directory is the local one."""
+    return os.path.realpath(remote.removeprefix("file://")) == os.path.realpath(local)
+
+
+def shard_path(reader: Any) -> str:
+    """Return where a shard's uncompressed file is or will be."""
+    return str(os.path.join(reader.dirname, reader.split, reader.raw_data.basename))
+
+
+class _Readers:
+    """Makes the readers of one stream, which share what is equal in all shards."""
+
+    def __init__(self) -> None:
+        self._mapped: list[MappedReader] = []
+        self._columns: dict[str, tuple[Any, Any, Any]] = {}
+
+    def make(self, dirname: str, split: str | None, entry: dict[str, Any]) -> Any:
+        """Return the reader of one entry of the index (``streaming.base.format``)."""
+        if entry["format"] != "mds" or entry["version"] != 2:
+            return reader_from_json(dirname, split, entry)
+        columns = (entry["column_names"], entry["column_encodings"], entry["column_sizes"])
+        names, encodings, sizes = self._columns.setdefault(json.dumps(columns), columns)
+        raw, zipped = entry["raw_data"], entry["zip_data"]
+        return MappedReader(
+            dirname=dirname,
+            split=split,
+            column_names=names,
+            column_encodings=encodings,
+            column_sizes=sizes,
+            compression=entry["compression"],
+            hashes=entry["hashes"],
+            raw_data=FileInfo(**raw) if raw else None,
+            samples=entry["samples"],
+            size_limit=entry["size_limit"],
+            zip_data=FileInfo(**zipped) if zipped else None,
+            mapped=self._mapped,
+        )
+
+
+class MappedReader(MDSReader):
+    """Reads samples of a mapped shard.
+
+    Args:
+        mapped: The readers of the stream whose shards are mapped.
+        **arguments: As of ``MDSReader``.
+    """
+
+    def __init__(self, mapped: list[MappedReader], **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._siblings = mapped
+        self._decode: Callable[[int], dict[str, Any]] | None = None
+        self._is_used = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_decode": None, "_siblings": []}
+
+    def get_item(self, idx: int) -> dict[str, Any]:
+        """Return one sample.
+
+        Raises:
+            FileNotFoundError: The shard is not in the cache.
+            ShardCorruptedError: It is not what the index says.
+        """
+        decode = self._decode
+        if decode is None:
+            decode = self._map()
+        self._is_used = True
+        return decode(idx)
+
+    def evict(self) -> int:
+        """Delete the shard's files; returns their bytes."""
+        self._decode = None
+        size: int = super().evict()
+        return size
+
+    def _map(self) -> Callable[[int], dict[str, Any]]:
+        layout = SampleLayout.of(self)
+        shard = MappedShard(shard_path(self), self.raw_data.bytes, self.samples, layout)
+        records = shard.records
+        decode = _ragged(shard) if records is None else _records(layout, records)
+        self._decode = decode
+        self._siblings.append(self)
+        if len(self._siblings) % _SWEEP == 0:
+            self._sweep()
+        return decode
+
+    def _sweep(self) -> None:
+        """Let go of the shards that were not read from since the last time."""
+        kept = []
+        for reader in self._siblings:
+            if reader._is_used or reader is self:  # noqa: SLF001 - of this class
+                reader._is_used = False  # noqa: SLF001
+                kept.append(reader)
+            else:
+                reader._decode = None  # noqa: SLF001
+        self._siblings[:] = kept
+
+
+def _records(layout: SampleLayout, records: Any) -> Callable[[int], dict[str, Any]]:
+    """Return what makes a sample of a record of fixed width."""
+    names = [column.name for column in layout.columns]
+    positions = range(len(names))
+    special = [
+        (column.name, int if column.encoding == "int" else _opaque(column.encoding))
+        for column in layout.columns
+        if column.encoding == "int" or column.kind is not Kind.NUMBER
+    ]
+
+    def decode(idx: int) -> dict[str, Any]:
+        record = records[idx]
+        sample = {name: record[i] for name, i in zip(names, positions)}  # noqa: B905 - faster
+        for name, make in special:
+            sample[name] = make(sample[name])
+        return sample
+
+    return decode
+
+
+def _opaque(encoding: str) -> Callable[[Any], Any]:
+    return lambda value: mds_decode(encoding, value.tobytes())
+
+
+def _ragged(shard: MappedShard) -> Callable[[int], dict[str, Any]]:
+    """Return what makes a sample of which some columns are of variable width."""
+    columns = [(c.name, c.width, _decoder(c)) for c in shard.layout.columns]
+    variable = sum(width is None for _, width, _ in columns)
+    sizes_of = struct.Struct(f"<{variable}I").unpack_from
+    item = shard.offsets.item
+    view = memoryview(shard.buffer)
+
+    def decode(idx: int) -> dict[str, Any]:
+        start = item(idx)
+        sizes = iter(sizes_of(view, start))
+        start += 4 * variable
+        sample = {}
+        for name, width, make in columns:
+            size = next(sizes) if width is None else width
+            sample[name] = make(view, start, size)
+            start += size
+        return sample
+
+    return decode
+
+
+def _decoder(column: Column) -> Decode:
+    """Return what makes a value, given the file and the value's place."""
+    if column.encoding == "str":
+        return lambda view, start, size: str(view[start : start + size], "utf-8")
+    if column.encoding == "bytes":
+        return lambda view, start, size: bytes(view[start : start + size])
+    if column.encoding == "int":
+        return lambda view, start, _: int.from_bytes(view[start : start + 8], "little", signed=True)
+    if column.kind is not Kind.NUMBER:
+        encoding = column.encoding
+        return lambda view, start, size: mds_decode(encoding, bytes(view[start : start + size]))
+    dtype, shape = column.dtype, column.shape
+    if not shape:
+        return lambda view, start, _: np.frombuffer(view, dtype, 1, start)[0]
+    count = int(np.prod(shape))
+    return lambda view, start, _: np.frombuffer(view, dtype, count, start).reshape(shape)
+
+
+# For programs that import this package without its entry points being installed.
+streams_registry.register(STREAM_NAME, func=MappedStream)

@@ -1,0 +1,184 @@
+"""Stored values → the values of a batch, as NumPy arrays or as torch's default collation has them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import torch
+from streaming.base.format.mds.encodings import mds_decode
+from torch.utils.data import default_collate
+
+from petastorm_bridge._batches import different_shapes
+from petastorm_bridge.mds.encode import NDARRAY_CODES
+from petastorm_bridge.mds.errors import DatasetError
+from petastorm_bridge.mds.ragged import binary_rows, byte_offsets, value_bytes
+
+from ._layout import Column, Kind
+from ._parts import Cells
+
+__all__ = ["Format", "Ragged", "batch_values", "join", "scatter", "tensors"]
+
+Format = Literal["numpy", "torch"]
+Ragged = Literal["error", "list"]
+
+_DTYPES = {code: name for name, code in NDARRAY_CODES.items()}
+
+
+def batch_values(column: Column, cells: Cells, ragged: Ragged) -> Any:
+    """Return the values of one column.
+
+    Args:
+        column: The column.
+        cells: Its stored values, at least one.
+        ragged: What to do with arrays that each say their own shape: ``'error'`` makes one array of
+            them, which takes that they agree; ``'list'`` makes a list of arrays.
+
+    Returns:
+        An array ``(rows, *shape)`` of numbers; of everything else a list with one value a row.
+
+    Raises:
+        DatasetError: The bytes are no such values.
+        RuntimeError: Arrays of differing shape (also a ValueError).
+    """
+    if column.kind is Kind.NUMBER:
+        return cells
+    strings = cells if isinstance(cells, pa.Array) else binary_rows(cells)
+    try:
+        return _DECODERS[column.kind](column, strings, ragged)
+    except (ValueError, LookupError, pa.ArrowException) as error:
+        if isinstance(error, RuntimeError):
+            raise
+        raise DatasetError(
+            f"Column {column.name!r} has values that are no {column.encoding!r}: {error}"
+        ) from error
+
+
+def _text(_: Column, strings: pa.LargeBinaryArray, __: Ragged) -> list[Any]:
+    return _listed(strings.cast(pa.large_string()))
+
+
+def _bytes(_: Column, strings: pa.LargeBinaryArray, __: Ragged) -> list[Any]:
+    return _listed(strings)
+
+
+def _listed(strings: pa.Array) -> list[Any]:
+    # By way of NumPy, which is many times faster than Arrow's own to_pylist.
+    listed: list[Any] = strings.to_numpy(zero_copy_only=False).tolist()
+    return listed
+
+
+def _digits(column: Column, strings: pa.LargeBinaryArray, _: Ragged) -> npt.NDArray[Any]:
+    wanted = pa.int64() if column.encoding == "str_int" else pa.float64()
+    return np.array(strings.cast(pa.large_string()).cast(wanted).to_numpy())
+
+
+def _objects(column: Column, strings: pa.LargeBinaryArray, _: Ragged) -> list[Any]:
+    if column.encoding == "json":
+        return list(map(json.loads, _text(column, strings, "list")))
+    return [mds_decode(column.encoding, value) for value in _listed(strings)]
+
+
+def _arrays(column: Column, strings: pa.LargeBinaryArray, ragged: Ragged) -> Any:
+    """Return arrays of which each says its shape, and its type unless the encoding does."""
+    raw, offsets = value_bytes(strings), byte_offsets(strings)
+    bounds = (offsets - offsets[0]).tolist()
+    dtype, shape, header = _header(column, raw, bounds[0], bounds[1])
+    # Arrays of one type and shape have one header and one size.
+    sizes, size = np.diff(offsets), bounds[1] - bounds[0]
+    if (sizes == size).all():
+        cells = raw.reshape(len(strings), size)
+        if (cells[:, :header] == cells[0, :header]).all():
+            values = cells[:, header:].copy().view(dtype).reshape(len(strings), *shape)
+            return list(values) if ragged == "list" else values
+    arrays = []
+    for start, stop in itertools.pairwise(bounds):
+        dtype, shape, header = _header(column, raw, start, stop)
+        arrays.append(raw[start + header : stop].copy().view(dtype).reshape(shape))
+    if ragged == "list":
+        return arrays
+    if len({array.shape for array in arrays}) > 1:
+        raise different_shapes(column.name, [array[np.newaxis] for array in arrays])
+    return np.stack([array.astype(_promoted([a.dtype for a in arrays])) for array in arrays])
+
+
+def _header(
+    column: Column, raw: npt.NDArray[np.uint8], start: int, stop: int
+) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+    """Return type and shape of one array, and the bytes that its header takes."""
+    cell = raw[start:stop]
+    position, name = 0, column.encoding.partition(":")[2]
+    if not name:
+        name, position = _DTYPES[int(cell[0])], 1
+    axes, width = int(cell[position]) >> 2, 1 << (int(cell[position]) & 3)
+    position += 1
+    stop = position + axes * width
+    sizes = cell[position:stop].view(f"<u{width}").tolist()
+    return np.dtype(name), tuple(sizes), stop
+
+
+_DECODERS: dict[Kind, Callable[[Column, pa.LargeBinaryArray, Ragged], Any]] = {
+    Kind.TEXT: _text,
+    Kind.BYTES: _bytes,
+    Kind.DIGITS: _digits,
+    Kind.OBJECT: _objects,
+    Kind.ARRAY: _arrays,
+}
+
+
+def join(name: str, parts: Sequence[Any]) -> Any:
+    """Return the values of several runs of rows, one after the other."""
+    if isinstance(parts[0], list):
+        return [value for part in parts for value in part]
+    if len({part.shape[1:] for part in parts}) > 1:
+        raise different_shapes(name, parts)
+    return np.concatenate([part.astype(_promoted([p.dtype for p in parts])) for part in parts])
+
+
+def scatter(
+    name: str, parts: Sequence[Any], positions: Sequence[npt.NDArray[np.int64]], rows: int
+) -> Any:
+    """Return values of which ``parts[i]`` go to the rows ``positions[i]``."""
+    joined = join(name, parts)
+    order = np.empty(rows, np.int64)
+    order[np.concatenate(positions)] = np.arange(rows)
+    if isinstance(joined, list):
+        return [joined[i] for i in order.tolist()]
+    return joined[order]
+
+
+def _promoted(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
+    """Return the type that holds values of several, by torch's rules as in its collation."""
+    found = dtypes[0]
+    for dtype in dtypes[1:]:
+        if dtype != found:
+            one, other = (torch.from_numpy(np.empty(0, d)).dtype for d in (found, dtype))
+            found = torch.empty(0, dtype=torch.promote_types(one, other)).numpy().dtype
+    return found
+
+
+def tensors(column: Column, values: Any, ragged: Ragged) -> Any:
+    """Return the values of a column as ``torch.utils.data.default_collate`` has them.
+
+    Raises:
+        TypeError: Torch collates no such values.
+    """
+    if isinstance(values, np.ndarray):
+        return torch.from_numpy(values)
+    if column.kind is Kind.OBJECT:
+        try:
+            return default_collate(values)
+        except (TypeError, RuntimeError) as error:
+            raise TypeError(
+                f"Torch cannot collate column {column.name!r} ({column.encoding}): {error}. Take "
+                "format='numpy', which leaves such values in a list, or leave the column out with "
+                "columns=[...]."
+            ) from error
+    if column.kind is Kind.ARRAY and ragged == "list":
+        return [torch.from_numpy(value) for value in values]
+    return values

@@ -1,0 +1,223 @@
+"""Some of a pass's samples, gathered at once and cut into batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from petastorm_bridge.mds.errors import DatasetError
+
+from ._index import ShardIndex, group_by_shard
+from ._parts import Part, RaggedPart, RecordPart
+from ._shard import MappedShard, ShardPool
+from ._values import Format, Ragged, batch_values, join, scatter, tensors
+
+__all__ = ["Taste", "Window", "gather"]
+
+Int64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Taste:
+    """How a user wants batches.
+
+    Attributes:
+        columns: Which columns; None for all.
+        format: ``'numpy'`` for arrays and lists, ``'torch'`` for what torch's default collation
+            makes of samples.
+        ragged: ``'error'`` or ``'list'``, for arrays that each say their own shape.
+    """
+
+    columns: frozenset[str] | None
+    format: Format
+    ragged: Ragged
+
+    @classmethod
+    def checked(cls, columns: Sequence[str] | None, format: Any, ragged: Any) -> Taste:  # noqa: A002
+        """Return what a user asked for.
+
+        Raises:
+            TypeError: ``columns`` is a string.
+            ValueError: Another word than those known, or no column.
+        """
+        if isinstance(columns, str):
+            raise TypeError(f"columns is the string {columns!r}; give a list of names.")
+        if columns is not None and not columns:
+            raise ValueError("columns is empty; name at least one, or leave it out for all.")
+        for name, value, known in (
+            ("format", format, get_args(Format)),
+            ("ragged", ragged, get_args(Ragged)),
+        ):
+            if value not in known:
+                raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(known)}.")
+        return cls(None if columns is None else frozenset(columns), format, ragged)
+
+
+class Window:
+    """Gathered samples.
+
+    Args:
+        parts: Samples of one layout each.
+        rows: Which rows of the window those of each part are: ascending positions, or the first of
+            adjacent ones.
+    """
+
+    def __init__(self, parts: Sequence[Part], rows: Sequence[Int64 | int]) -> None:
+        self._parts = parts
+        self._rows = rows
+
+    def batch(self, start: int, stop: int, taste: Taste) -> dict[str, Any]:
+        """Return rows ``start`` to ``stop``: a column for each of the first row's columns.
+
+        Raises:
+            DatasetError: Shards differ in their columns, or a value cannot be decoded.
+        """
+        pieces = [
+            (part, low, high, rows)
+            for part, rows in zip(self._parts, self._rows, strict=True)
+            for low, high in [_bounds(part, rows, start, stop)]
+            if low < high
+        ]
+        if len(pieces) > 1:
+            return self._merged(pieces, start, stop, taste)
+        part, low, high, _ = pieces[0]
+        layout = part.layout
+        chosen = layout.select(taste.columns)
+        batch = {}
+        for position, cells in zip(chosen, part.cells(chosen, low, high), strict=True):
+            column = layout.columns[position]
+            values = batch_values(column, cells, taste.ragged)
+            if taste.format == "torch":
+                values = tensors(column, values, taste.ragged)
+            batch[column.name] = values
+        return batch
+
+    def _merged(self, pieces: list[Any], start: int, stop: int, taste: Taste) -> dict[str, Any]:
+        firsts = [rows if isinstance(rows, int) else rows[low] for _, low, _, rows in pieces]
+        leader = pieces[int(np.argmin(firsts))][0].layout
+        names = [leader.columns[position].name for position in leader.select(taste.columns)]
+        plain = Taste(frozenset(names), "numpy", taste.ragged)
+        parts = [Window([part], [0]).batch(low, high, plain) for part, low, high, _ in pieces]
+        for part in parts:
+            if missing := [name for name in names if name not in part]:
+                raise DatasetError(
+                    f"Shards in one batch differ in their columns: {missing} are in some only. Name "
+                    "those that all have with columns=[...]."
+                )
+        contiguous = isinstance(pieces[0][3], int)
+        batch = {}
+        for column in (leader.columns[position] for position in leader.select(taste.columns)):
+            values = [part[column.name] for part in parts]
+            if contiguous:
+                merged = join(column.name, values)
+            else:
+                places = [rows[low:high] - start for _, low, high, rows in pieces]
+                merged = scatter(column.name, values, places, stop - start)
+            if taste.format == "torch":
+                merged = tensors(column, merged, taste.ragged)
+            batch[column.name] = merged
+        return batch
+
+
+def _bounds(part: Part, rows: Int64 | int, start: int, stop: int) -> tuple[int, int]:
+    """Return which of a part's rows are rows ``start`` to ``stop`` of the window."""
+    if isinstance(rows, int):
+        return max(start - rows, 0), min(stop - rows, len(part))
+    low, high = np.searchsorted(rows, (start, stop)).tolist()
+    return low, high
+
+
+def gather(sample_ids: Int64, index: ShardIndex, pool: ShardPool) -> tuple[Window, Int64]:
+    """Return some samples, and the shards they are from.
+
+    Args:
+        sample_ids: At least one.
+        index: Of the dataset.
+        pool: Gives the shards.
+    """
+    run = _run(sample_ids)
+    if run:
+        return _gather_run(sample_ids, run, index, pool)
+    shard_ids = index.shards_of(sample_ids)
+    order, found, bounds = group_by_shard(shard_ids, len(index.shard_sizes))
+    rows = (sample_ids - index.shard_bounds[shard_ids])[order]
+    shards = pool.get(found)
+    wanted = np.empty(len(order), np.int64)
+    wanted[order] = np.arange(len(order))
+    runs = [
+        (shard, rows[a:b], slice(a, b))
+        for shard, a, b in zip(shards, bounds, bounds[1:], strict=False)
+    ]
+    layouts = dict.fromkeys(shard.layout for shard in shards)
+    if len(layouts) == 1:
+        window = Window([_chosen([(s, r) for s, r, _ in runs], wanted)], [0])
+        return window, np.array(found)
+    parts, places = [], []
+    for layout in layouts:
+        own = [run for run in runs if run[0].layout is layout]
+        targets = np.concatenate([order[where] for _, _, where in own])
+        by_place = np.argsort(targets)
+        parts.append(_chosen([(shard, r) for shard, r, _ in own], by_place))
+        places.append(targets[by_place])
+    return Window(parts, places), np.array(found)
+
+
+def _chosen(sources: list[tuple[MappedShard, Int64]], order: Int64) -> Part:
+    layout = sources[0][0].layout
+    kind = RaggedPart if layout.record is None else RecordPart
+    return kind.gather(layout, sources, order)
+
+
+def _run(sample_ids: Int64) -> int:
+    """Return the step between the samples if it is always the same and forwards, else 0."""
+    step = int(sample_ids[1] - sample_ids[0]) if len(sample_ids) > 1 else 1
+    if step < 1 or sample_ids[-1] - sample_ids[0] != step * (len(sample_ids) - 1):
+        return 0
+    return step if (np.diff(sample_ids) == step).all() else 0
+
+
+def _gather_run(
+    sample_ids: Int64, step: int, index: ShardIndex, pool: ShardPool
+) -> tuple[Window, Int64]:
+    """Return samples at a constant distance: views of the shards, nothing is copied."""
+    first, last = int(sample_ids[0]), int(sample_ids[-1])
+    low, high = index.shards_of(np.array([first, last])).tolist()
+    parts: list[Part] = []
+    begins: list[Int64 | int] = []
+    used = []
+    count = 0
+    bounds = index.shard_bounds[low : high + 2].tolist()
+    for shard_id, begin, end in zip(range(low, high + 1), bounds, bounds[1:], strict=False):
+        start = first + count * step - begin
+        stop = min(last + 1, end) - begin
+        if start >= stop:
+            continue  # no sample of this shard, or it is empty
+        (shard,) = pool.get([shard_id])
+        rows = slice(start, stop, step)
+        parts.append(_viewed(shard, rows))
+        begins.append(count)
+        used.append(shard_id)
+        count += len(parts[-1])
+    return Window(parts, begins), np.array(used)
+
+
+def _viewed(shard: MappedShard, rows: slice) -> Part:
+    if shard.records is not None:
+        return RecordPart(shard.layout, shard.records[rows])
+    strings = shard.strings
+    if rows.step == 1:
+        chosen = strings.slice(rows.start, rows.stop - rows.start)
+    else:
+        chosen = strings.take(pa_range(rows))
+    return RaggedPart(shard.layout, chosen, None, shard.path)
+
+
+def pa_range(rows: slice) -> Any:
+    """Return the numbers of a slice as an Arrow array."""
+    import pyarrow as pa
+
+    return pa.array(np.arange(rows.start, rows.stop, rows.step))
