@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import os
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -133,6 +135,107 @@ def compare(  # noqa: PLR0917 - typer calls it with keywords
             )
         report = Report(f"Comparison of {a} and {b}", (result,))
         _finish(report, {"json": json, "junit": junit, "markdown": markdown, "html": html})
+
+
+@app.command()
+def run(  # noqa: PLR0917 - typer calls it with keywords
+    data: Annotated[str, typer.Option(help="Parquet directory, or name of a Spark table.")],
+    batch_size: Annotated[int, typer.Option(help="Rows in a batch.")],
+    loader: Annotated[
+        str, typer.Option(help="torch, batched (BatchedDataLoader) or tf.")
+    ] = "torch",
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=VALUE for the loaders, such as num_epochs=2. May be repeated."),
+    ] = None,
+    transform: Annotated[
+        str | None,
+        typer.Option(help="module:function that is given TransformSpec and returns one."),
+    ] = None,
+    petastorm_python: Annotated[
+        str | None, typer.Option(help="Interpreter in which Petastorm is installed. [this one]")
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="petastorm, bridge or streaming. May be repeated.")
+    ] = None,
+    attempts: Annotated[
+        int, typer.Option(help="Petastorm loses rows now and then: run it at most so often.")
+    ] = 10,
+    limit: Annotated[int | None, typer.Option(help="Stop after this many rows.")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds that one run may take.")] = 3600,
+    keep: Annotated[
+        Path | None, typer.Option(help="Keep the recordings in this directory.")
+    ] = None,
+    order: _Order = "exact",
+    batches: _Batches = "exact",
+    nan: _Nan = "exact",
+    tolerance: _Tolerance = None,
+    allow: _Allow = None,
+    ignore: _Ignore = None,
+    key: _Key = None,
+    json: _Json = None,
+    junit: _Junit = None,
+    markdown: _Markdown = None,
+    html: _Html = None,
+) -> None:
+    """Run Petastorm, the bridge and native streaming on the same data, and compare all three.
+
+    Exit code 0: the same; 1: different; 2: something could not be compared.
+    """
+    from . import _live
+
+    with _errors(), tempfile.TemporaryDirectory(prefix="parity-") as temporary:
+        rules = _rules(
+            order=order,
+            batches=batches,
+            nan=nan,
+            tolerance=tolerance,
+            allow=allow,
+            ignore=ignore,
+            key=key,
+        )
+        with _progress() as progress:
+            where = _live.find_data(data, temporary)
+            request = _live.Request(
+                where,
+                batch_size,
+                loader,
+                _parse_options(option or ()),
+                transform,
+                petastorm_python,
+                attempts,
+                limit,
+                timeout,
+                tuple(only or _live.LEGS),
+                label=data,
+                keep=None if keep is None else str(keep.absolute()),
+            )
+            if keep is not None:
+                keep.mkdir(parents=True, exist_ok=True)
+            report = _live.run(
+                request,
+                rules,
+                temporary,
+                profile=html is not None,
+                progress=progress,
+                say=lambda text: progress(text, 0, 0),
+            )
+        _finish(report, {"json": json, "junit": junit, "markdown": markdown, "html": html})
+
+
+def _parse_options(texts: Sequence[str]) -> dict[str, Any]:
+    from ._recording import CannotCompareError
+
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise CannotCompareError(f"the option {text!r} is not of the form NAME=VALUE")
+        try:
+            found[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            found[name] = value
+    return found
 
 
 def _labels(a: str, b: str) -> tuple[str, str]:

@@ -48,6 +48,8 @@ def print_report(report: Report, console: Console) -> None:
 
 def _terminal(result: Result) -> Group:
     parts: list[RenderableType] = [_verdict(result), _promise_table(result)]
+    for finding in (f for promise in result.promises for f in promise.findings if f.allowed):
+        parts.append(Text(f"allowed by {finding.allowed}: {finding.message}", style="yellow"))
     failure = result.first_failure
     if failure is not None:
         parts.append(_first_failure(result, failure))
