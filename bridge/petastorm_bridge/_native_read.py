@@ -1,0 +1,230 @@
+"""Native streaming with epochs, shards and transforms: the reading half of `petastorm_bridge.native`.
+
+The codemod's ``--vendor`` copies this file and ``_native_write`` into one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import json
+import os
+import shutil
+import tempfile
+import warnings
+import weakref
+from collections import namedtuple
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import streaming
+import torch
+
+from ._native_write import NUMBERS, MdsDirectory
+
+_CASTS = {"uint16": "int32", "uint32": "int64", "datetime64[ns]": "int64"}
+
+
+@dataclass
+class TransformSpec:
+    """A function on the pandas DataFrame of some rows, and what it does to their columns."""
+
+    func: Any = None
+    edit_fields: Any = None  # (name, NumPy dtype, shape of a value, nullable) of each changed one
+    removed_fields: Any = None
+    selected_fields: Any = None  # what stays, in this order
+
+
+def _transformed(columns: dict[str, Any], spec: Any) -> dict[str, Any]:
+    import pandas as pd
+
+    frame = pd.DataFrame({k: v if v.ndim == 1 else list(v) for k, v in columns.items()})
+    frame = spec.func(frame) if spec.func else frame
+    edits = {edit[0]: edit for edit in spec.edit_fields or ()}
+    names = [name for name in columns if name not in {*(spec.removed_fields or ()), *edits}]
+    return {n: _typed(frame[n], edits.get(n)) for n in spec.selected_fields or [*names, *edits]}
+
+
+def _typed(series: Any, edit: Any) -> Any:
+    nested = len(series) and isinstance(series.iloc[0], np.ndarray | list | tuple)
+    values = np.stack(list(series)) if nested else series.to_numpy()
+    if edit is None or edit[1] in {Decimal, np.str_, np.bytes_}:
+        return values
+    values = values.astype(edit[1], copy=False)
+    return values.reshape(-1, *edit[2]) if edit[2] and None not in edit[2] else values
+
+
+class StreamingDataset(streaming.StreamingDataset):
+    """``streaming.StreamingDataset`` with epochs (None: endless), explicit shards and a transform.
+
+    Without a shard every process reads every row, whatever launched it.
+    """
+
+    def __init__(
+        self, local: str, batch_size: Any = 32, num_epochs: Any = 1, **kwargs: Any
+    ) -> None:
+        self.num_epochs, self.transform_spec = num_epochs, kwargs.pop("transform_spec", None)
+        self.shard = (kwargs.pop("cur_shard", None) or 0, kwargs.pop("shard_count", None) or 1)
+        place: Any = {"local": local}
+        if "://" in local:
+            place = {"local": tempfile.mkdtemp(), "remote": local}
+            weakref.finalize(self, shutil.rmtree, place["local"], ignore_errors=True)
+        # Ranks need not open datasets together: streaming is shown one process, and the lock keeps
+        # two from taking the same names in shared memory.
+        ranks = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+        saved = {name: os.environ.pop(name) for name in ranks if name in os.environ}
+        group, torch.distributed.is_initialized = torch.distributed.is_initialized, bool
+        try:
+            with open(os.path.join(tempfile.gettempdir(), f"mds_{os.getuid()}.lock"), "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                options = {"num_canonical_nodes": 1, **kwargs}
+                super().__init__(**place, batch_size=int(batch_size or 32), **options)
+        finally:
+            torch.distributed.is_initialized = group
+            os.environ.update(saved)
+        with open(os.path.join(place["local"], "index.json")) as file:
+            self.kinds: dict[str, str] = json.load(file).get("columns", {})
+
+    def _get_work(self, epoch: int, sample_in_epoch: int) -> Any:
+        work = super()._get_work(epoch, sample_in_epoch)
+        return work[work >= 0][self.shard[0] :: self.shard[1]]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for _ in itertools.count() if self.num_epochs is None else range(self.num_epochs):
+            samples = super().__iter__()
+            while some := list(itertools.islice(samples, self.batch_size)):
+                yield from self.rows(some)
+
+    def rows(self, samples: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Yield samples as Petastorm shows rows, with the DataFrame's columns, transformed."""
+        columns = {name: self._column(name, samples) for name in self.kinds or samples[0]}
+        columns = _transformed(columns, self.transform_spec) if self.transform_spec else columns
+        rows = zip(*columns.values(), strict=True)
+        yield from (dict(zip(columns, row, strict=True)) for row in rows)
+
+    def _column(self, name: str, samples: list[dict[str, Any]]) -> Any:
+        kind, values = self.kinds.get(name, ""), [sample[name] for sample in samples]
+        values = [json.loads(value)[0] for value in values] if kind.endswith("?") else values
+        if kind.startswith("decimal"):
+            values = [None if value is None else Decimal(value) for value in values]
+        if kind.startswith("array<string"):
+            return np.array(values, object)
+        column = _stack(values)
+        if kind in {"boolean", "array<boolean>"}:
+            nulls = np.isnan(column)
+            return (
+                np.where(nulls, np.array(None), column == 1) if nulls.any() else column.astype(bool)
+            )
+        if kind == "date":
+            return column.view("M8[D]").astype(object)
+        return column.view("M8[ns]") if kind.startswith("timestamp") else column
+
+
+def _stack(values: list[Any]) -> Any:
+    """Return numbers, and arrays of them, as one array; everything else as an array of objects."""
+    if isinstance(values[0], np.ndarray | np.generic | float):
+        return np.asarray(values)
+    return np.fromiter(values, object, len(values))
+
+
+class StreamingDataLoader(streaming.StreamingDataLoader):
+    """``streaming.StreamingDataLoader`` with the dataset's batch size, usable in ``with``."""
+
+    def __init__(self, dataset: StreamingDataset, **kwargs: Any) -> None:
+        super().__init__(
+            dataset, **{"batch_size": dataset.batch_size, "collate_fn": collate, **kwargs}
+        )
+
+    def __len__(self) -> int:
+        data: Any = self.dataset
+        if data.num_epochs is None:
+            raise TypeError("a loader that never ends has no length")
+        rows = len(range(data.shard[0], data.size, data.shard[1])) * data.num_epochs
+        return int(np.ceil(rows / data.batch_size))
+
+    def __enter__(self) -> StreamingDataLoader:  # noqa: PYI034 - Self is of Python 3.11
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if iterator := getattr(self.dataset, "_iterator", None):
+            iterator.non_blocking_exit()
+
+
+def collate(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a batch of tensors; strings, bytes, decimals and dates are lists."""
+    batch = {}
+    for name in rows[0]:
+        column = _stack([row[name] for row in rows])
+        dtype = "uint8" if column.dtype == bool else _CASTS.get(str(column.dtype), column.dtype)
+        column = column.astype(dtype, copy=False)
+        batch[name] = list(column) if column.dtype.kind in "OSU" else torch.from_numpy(column)
+    return batch
+
+
+@contextlib.contextmanager
+def tf_dataset(dataset: StreamingDataset) -> Iterator[Any]:
+    """Give a ``tf.data.Dataset`` of batches, named tuples of tensors."""
+    import pandas as pd
+    import tensorflow as tf
+
+    edits = {edit[0]: edit for edit in getattr(dataset.transform_spec, "edit_fields", None) or ()}
+    first = next(row for n in range(dataset.size) for row in dataset.rows([dataset[n]]))
+    batch = namedtuple("batch", first)  # type: ignore[misc] # noqa: PYI024 - names are data
+
+    def spec(name: str, value: Any) -> Any:
+        kind, column = dataset.kinds.get(name, "") if name not in edits else "", _stack([value])
+        dtype: Any = _CASTS.get(str(column.dtype), column.dtype)
+        if NUMBERS.get(kind, "float").startswith("int"):  # also where nulls make it float64
+            dtype = "bool" if kind == "boolean" else NUMBERS[kind]
+        elif column.dtype.kind in "OSU":
+            dtype = "int64" if kind == "date" else tf.string
+        shape = edits[name][2] if name in edits else (None,) * (column.ndim - 1)
+        return tf.TensorSpec((None, *shape), dtype)
+
+    def tensor(column: Any, dtype: Any) -> Any:
+        if dtype.is_integer and column.dtype == object:
+            column = column.astype("M8[ns]")
+        if not dtype.is_floating and pd.isna(column).any():
+            warnings.warn("TensorFlow gets nulls as ordinary values: fill them", stacklevel=2)
+        if dtype == tf.string:
+            values = [v if isinstance(v, bytes) else str(v).encode() for v in column.flat]
+            return np.array(values, object).reshape(column.shape)
+        with np.errstate(invalid="ignore"):
+            return column.astype(dtype.as_numpy_dtype)
+
+    def batches() -> Iterator[Any]:
+        rows = iter(dataset)
+        while some := list(itertools.islice(rows, dataset.batch_size)):
+            columns = (_stack([row[name] for row in some]) for name in first)
+            yield batch(*map(tensor, columns, dtypes))
+
+    specs = list(map(spec, first, first.values()))
+    dtypes = [each.dtype for each in specs]
+    yield tf.data.Dataset.from_generator(batches, output_signature=batch(*specs))
+
+
+def open_torch(directory: MdsDirectory, **arguments: Any) -> StreamingDataLoader:
+    """Do what ``make_torch_dataloader`` did."""
+    return StreamingDataLoader(StreamingDataset(directory.path, **from_petastorm(**arguments)))
+
+
+def open_tf(directory: MdsDirectory, **arguments: Any) -> Any:
+    """Do what ``make_tf_dataset`` did."""
+    return tf_dataset(StreamingDataset(directory.path, **from_petastorm(**arguments)))
+
+
+def from_petastorm(**arguments: Any) -> dict[str, Any]:
+    """Return the arguments of `StreamingDataset` for those of Petastorm's ``make_*`` methods."""
+    for name in ("predicate", "filters", "schema_fields", "data_loader_fn"):
+        if arguments.get(name) is not None:
+            raise ValueError(f"streaming has no counterpart of {name}")
+    same = ("batch_size", "num_epochs", "cur_shard", "shard_count", "transform_spec")
+    found = {"num_epochs": None, **{k: v for k, v in arguments.items() if k in same}}
+    found["shuffle"] = arguments.get("shuffle_row_groups", True)
+    found["shuffle"] |= bool(arguments.get("shuffling_queue_capacity"))
+    seed = arguments.get("seed", arguments.get("shard_seed"))
+    return found if seed is None else {**found, "shuffle_seed": seed}

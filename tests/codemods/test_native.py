@@ -1,0 +1,250 @@
+"""The support module of rewritten code, beyond what the programs run."""
+
+import copy
+import datetime as dt
+import os
+import pickle
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+
+TYPES = """
+    id,
+    if(id = 3, null, int(id)) as holes,
+    if(id = 3, null, id % 2 = 0) as flag,
+    if(id = 3, null, string(id)) as name,
+    if(id = 3, null, cast(id as decimal(10, 2))) as price,
+    if(id = 3, null, date'2020-01-02') as day,
+    if(id = 3, null, timestamp'2020-01-02 03:04:05.000006') as at,
+    if(id = 3, null, timestamp_ntz'2020-01-02 03:04:05.000006') as local_at,
+    array(id % 2 = 0, true) as flags,
+    array(string(id), 'x') as words,
+    cast(-id as byte) as small,
+    cast(id as double) / 3 as third
+"""
+MOMENT = np.datetime64("2020-01-02T03:04:05.000006", "ns")
+
+
+@pytest.fixture(scope="module")
+def native():
+    return pytest.importorskip("petastorm_bridge.native", reason="needs the extra [streaming]")
+
+
+@pytest.fixture(scope="module")
+def typed(native, spark, tmp_path_factory):
+    """Seventeen rows of every type, a null of each in the row 3."""
+    columns = [column.strip() for column in TYPES.split(",\n")]
+    frame = spark.range(17, numPartitions=3).selectExpr(*columns, "map('a', id) as dropped")
+    return native.dataframe_to_mds(frame, out=str(tmp_path_factory.mktemp("typed") / "mds"))
+
+
+def rows_of(native, directory, **arguments):
+    return list(native.StreamingDataset(local=directory.path, batch_size=5, **arguments))
+
+
+def test_directory(native, spark, cache_dir):
+    directory = native.dataframe_to_mds(spark.range(5))
+    assert len(directory) == directory.dataset_size == 5
+    assert os.path.dirname(directory.path) == str(cache_dir)
+    assert directory.cache_dir_url == f"file://{directory.path}"
+    assert directory.file_urls
+    assert all(os.path.exists(url.removeprefix("file://")) for url in directory.file_urls)
+    assert pickle.loads(pickle.dumps(directory)) == directory == copy.copy(directory)
+    assert len(pickle.dumps(directory)) < 500
+    directory.delete()
+    assert not os.path.exists(directory.path)
+    directory.delete()
+
+
+def test_types_as_transforms_see_them(native, typed):
+    rows = rows_of(native, typed)
+    assert [row["id"] for row in rows] == list(range(17))
+    assert list(rows[0]) == [line.split()[-1] for line in TYPES.strip().split(",\n")]
+    assert rows[4]["price"] == Decimal("4.00")
+    assert rows[4]["day"] == dt.date(2020, 1, 2)
+    assert rows[4]["at"] == rows[4]["local_at"] == MOMENT
+    assert (rows[4]["flag"], rows[4]["name"], rows[4]["holes"]) == (True, "4", 4.0)
+    assert rows[4]["flags"].tolist() == [True, True]
+    assert list(rows[4]["words"]) == ["4", "x"]
+    assert (rows[4]["small"], rows[4]["small"].dtype) == (-4, np.dtype("int8"))
+    assert (rows[4]["third"], rows[4]["third"].dtype) == (np.float32(4 / 3), np.dtype("float32"))
+    assert all(rows[3][name] is None for name in ("flag", "name", "price", "day"))
+    assert np.isnan(rows[3]["holes"])
+    assert np.isnat(rows[3]["at"])
+    assert np.isnat(rows[3]["local_at"])
+
+
+def test_torch_batches(native, typed):
+    with native.StreamingDataLoader(
+        native.StreamingDataset(local=typed.path, batch_size=17)
+    ) as loader:
+        (batch,) = loader
+    assert batch["id"].tolist() == list(range(17))
+    assert str(batch["flags"].dtype) == "torch.uint8"
+    assert batch["name"][2:5] == ["2", None, "4"]
+    assert str(batch["holes"].dtype) == "torch.float64"
+
+
+@pytest.mark.tf
+def test_tensorflow_gets_nulls_as_petastorm_gave_them(native, typed):
+    dataset = native.StreamingDataset(
+        local=typed.path,
+        batch_size=17,
+        transform_spec=native.TransformSpec(removed_fields=["price"]),
+    )
+    with native.tf_dataset(dataset) as batches:
+        (batch,) = batches
+    third = {name: tensor[3].numpy() for name, tensor in batch._asdict().items()}
+    smallest = np.iinfo(np.int64).min
+    assert third["holes"] == np.iinfo(np.int32).min
+    assert batch.holes.dtype.name == "int32"
+    assert not third["flag"]
+    assert batch.flag.dtype.name == "bool"
+    assert third["name"] == b"None"
+    assert third["day"] == third["at"] == smallest
+    assert batch.words[4].numpy().tolist() == [b"4", b"x"]
+    assert batch._asdict()["at"][4].numpy() == MOMENT.astype("int64")
+
+
+@pytest.mark.parametrize("count", [2, 4, 17])
+def test_shards_are_disjoint_complete_and_even(native, typed, count):
+    found = [
+        [row["id"] for row in rows_of(native, typed, shuffle=True, cur_shard=n, shard_count=count)]
+        for n in range(count)
+    ]
+    sizes = [len(part) for part in found]
+    assert max(sizes) - min(sizes) <= 1
+    assert sorted(i for part in found for i in part) == list(range(17))
+
+
+def test_launchers_do_not_split_without_shards(native, typed, monkeypatch):
+    for name, value in {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    dataset = native.StreamingDataset(local=typed.path, batch_size=5)
+    assert os.environ["WORLD_SIZE"] == "2"
+    with native.StreamingDataLoader(dataset) as loader:
+        assert sum(len(batch["id"]) for batch in loader) == 17
+
+
+def test_horovod_gives_rank_and_size(native, typed, monkeypatch):
+    # Horovod's processes know nothing of RANK and WORLD_SIZE: the call says which shard it is.
+    monkeypatch.setenv("HOROVOD_RANK", "1")
+    monkeypatch.setenv("HOROVOD_SIZE", "2")
+    assert len(rows_of(native, typed)) == 17
+    assert len(rows_of(native, typed, cur_shard=1, shard_count=2)) in {8, 9}
+
+
+def test_epochs_follow_on_one_another(native, typed):
+    dataset = native.StreamingDataset(local=typed.path, batch_size=10, num_epochs=3)
+    with native.StreamingDataLoader(dataset) as loader:
+        assert len(loader) == 6
+        sizes = [len(batch["id"]) for batch in loader]
+    assert sizes == [10, 10, 10, 10, 10, 1]
+
+
+def test_endless_epochs_are_shuffled_anew(native, typed):
+    dataset = native.StreamingDataset(
+        local=typed.path, batch_size=17, num_epochs=None, shuffle=True
+    )
+    with native.StreamingDataLoader(dataset) as loader:
+        with pytest.raises(TypeError, match="never ends"):
+            len(loader)
+        batches = iter(loader)
+        epochs = [next(batches)["id"].tolist() for _ in range(4)]
+    assert all(sorted(epoch) == list(range(17)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) > 1
+
+
+def test_two_loaders_on_one_directory(native, typed):
+    with (
+        native.open_torch(typed, batch_size=4, num_epochs=1, shuffle_row_groups=False) as one,
+        native.open_torch(typed, batch_size=4, num_epochs=2, shuffle_row_groups=False) as two,
+    ):
+        pairs = [(a["id"].tolist(), b["id"].tolist()) for a, b in zip(one, two, strict=False)]
+    assert pairs[0] == ([0, 1, 2, 3], [0, 1, 2, 3])
+    assert len(pairs) == 5
+
+
+def test_transforms_may_drop_and_multiply_rows(native, typed):
+    def keep_even_twice(rows):
+        even = rows[rows["id"] % 2 == 0]
+        return pd.concat([even, even])[["id"]].assign(
+            pair=[np.ones((2, 3)) for _ in range(2 * len(even))]
+        )
+
+    spec = native.TransformSpec(
+        keep_even_twice, [("pair", np.float32, (2, 3), False)], selected_fields=["pair", "id"]
+    )
+    dataset = native.StreamingDataset(local=typed.path, batch_size=4, transform_spec=spec)
+    with native.StreamingDataLoader(dataset) as loader:
+        batches = list(loader)
+    assert [len(batch["id"]) for batch in batches] == [4, 4, 4, 4, 2]
+    assert list(batches[0]) == ["pair", "id"]
+    assert batches[0]["pair"].shape == (4, 2, 3)
+    assert sorted(i for batch in batches for i in batch["id"].tolist()) == sorted(
+        [*range(0, 17, 2)] * 2
+    )
+
+
+def test_time_zones_do_not_move_local_times(native, spark, tmp_path):
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        frame = spark.sql(
+            "select timestamp_ntz'2020-03-08 02:30:00' as t, timestamp'2020-01-01 00:00:00' as u"
+        )
+        (row,) = rows_of(native, native.dataframe_to_mds(frame, out=str(tmp_path / "mds")))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert row["t"] == np.datetime64("2020-03-08T02:30:00")
+    assert row["u"] == np.datetime64("2020-01-01T05:00:00")
+
+
+def test_the_bridge_reads_what_it_wrote(native, typed):
+    from petastorm_bridge import make_batch_reader
+
+    with make_batch_reader(typed.cache_dir_url, num_epochs=1) as reader:
+        assert sorted(i for batch in reader for i in batch.id.tolist()) == list(range(17))
+
+
+def test_stock_streaming_reads_what_it_wrote(native, typed):
+    import streaming
+
+    assert [
+        row["id"] for row in streaming.StreamingDataset(local=typed.path, batch_size=1)
+    ] == list(range(17))
+
+
+def test_no_directory_to_write_to(native, spark, cache_dir):
+    spark.conf.unset(native.MdsDirectory.CACHE_DIR_CONF)
+    with pytest.raises(ValueError, match="give `out`, or set"):
+        native.dataframe_to_mds(spark.range(1))
+
+
+def test_types_that_cannot_be_stored_are_refused(native, spark, tmp_path):
+    frame = spark.sql("select array(date'2020-01-01') as days")
+    with pytest.raises(ValueError, match="'days' of type array<date> cannot be stored"):
+        native.dataframe_to_mds(frame, out=str(tmp_path / "mds"))
+
+
+def test_vectors(native, spark, tmp_path):
+    from pyspark.ml.linalg import Vectors
+
+    data = [(Vectors.dense([1.0, 2.0]),), (Vectors.sparse(2, {1: 3.0}),)]
+    frame = spark.createDataFrame(data, ["v"]).coalesce(1)
+    for dtype in ("float32", "float64"):
+        place = str(tmp_path / dtype)
+        rows = rows_of(native, native.dataframe_to_mds(frame, out=place, dtype=dtype))
+        assert [row["v"].tolist() for row in rows] == [[1.0, 2.0], [0.0, 3.0]]
+        assert rows[0]["v"].dtype == dtype
+
+
+def test_arguments_without_counterpart_are_refused(native):
+    with pytest.raises(ValueError, match="no counterpart of predicate"):
+        native.from_petastorm(predicate=object())
+    found = native.from_petastorm(shuffle_row_groups=False, shuffling_queue_capacity=9, seed=3)
+    assert found == {"num_epochs": None, "shuffle": True, "shuffle_seed": 3}
