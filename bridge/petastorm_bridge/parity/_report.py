@@ -48,8 +48,12 @@ def print_report(report: Report, console: Console) -> None:
 
 def _terminal(result: Result) -> Group:
     parts: list[RenderableType] = [_verdict(result), _promise_table(result)]
-    for finding in (f for promise in result.promises for f in promise.findings if f.allowed):
-        parts.append(Text(f"allowed by {finding.allowed}: {finding.message}", style="yellow"))
+    parts += [
+        Text(f"allowed by {finding.allowed}: {finding.message}", style="yellow")
+        for promise in result.promises
+        for finding in promise.findings
+        if finding.allowed
+    ]
     failure = result.first_failure
     if failure is not None:
         parts.append(_first_failure(result, failure))
