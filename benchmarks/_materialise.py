@@ -24,7 +24,7 @@ def materialise(session: SparkSession, settings: Settings) -> list[Measurement]:
     All write uncompressed. What is written is deleted between the runs, so none is reused.
     """
     # Not the tables that `build` converted: a converter would find those in its cache.
-    table = numeric_table(session, settings.rows, settings.partitions).where("id >= 0")
+    table = numeric_table(session, settings.rows, settings.write_partitions).where("id >= 0")
     converters = [_converter(package, table, settings) for package in installed_packages()]
     # The JVM goes on compiling what it runs for many runs.
     measured = race(_GROUP, "rows/s", converters, settings.rounds, warm_ups=_WARM_UPS)

@@ -25,6 +25,8 @@ class Settings:
         rows: rows of the numeric table (13 columns, 116 bytes each).
         native_rows: rows for StreamingDataLoader, which is too slow for the whole table.
         partitions: Spark partitions of the numeric table, hence files or shards.
+        write_partitions: the same when writing is raced, one for each core. Every Python task of
+            Spark's costs a tenth of a second, whatever it does.
         batch_size: rows per batch everywhere but where a table says otherwise.
         small_batch: the second, small batch size for ``make_tf_dataset``.
         shuffling_queue_capacity: rows, for the shuffled races.
@@ -42,6 +44,7 @@ class Settings:
     rows: int = 200_000
     native_rows: int = 50_000
     partitions: int = 8
+    write_partitions: int = 2
     batch_size: int = 1024
     small_batch: int = 32
     shuffling_queue_capacity: int = 10_000
@@ -66,6 +69,7 @@ QUICK = Settings(
     rows=3_000,
     native_rows=1_000,
     partitions=3,
+    write_partitions=2,
     batch_size=256,
     shuffling_queue_capacity=500,
     images=24,

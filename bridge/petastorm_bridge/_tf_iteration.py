@@ -23,6 +23,8 @@ __all__ = ["BatchDataset", "Groups"]
 Groups = Callable[[], Iterator[Any]]
 """Starts a pass over groups: namedtuples of arrays of shape ``(batches, size, …)``."""
 
+# What a dataset has once it exists in TensorFlow.
+_OF_DATASETS = frozenset({"_dataset", "_graph_attr", "_options_attr", "_variant_tensor_attr"})
 # What OwnedIterator has once it exists in TensorFlow.
 _OF_TENSORFLOW = frozenset(
     {"_components", "_flat_output_shapes", "_flat_output_types", "_get_next_call_count"}
@@ -33,20 +35,42 @@ _OF_TENSORFLOW = frozenset(
 class BatchDataset(DatasetV1Adapter):  # type: ignore[misc]
     """A dataset whose iteration in Python takes a group of batches at a time.
 
+    TensorFlow gets to know it when it is used for anything else: building the pipeline takes longer
+    than reading a small table.
+
     Args:
         groups: Starts a pass.
         to_dataset: Makes the dataset of batches of such a function, all in tf.data.
+        element_spec: Namedtuple of the ``tf.TensorSpec`` of a batch.
     """
 
-    def __init__(self, groups: Groups, to_dataset: Callable[[Groups], Any]) -> None:
+    def __init__(
+        self, groups: Groups, to_dataset: Callable[[Groups], Any], element_spec: Any
+    ) -> None:
         self._groups = groups
         self._to_dataset = to_dataset
-        super().__init__(to_dataset(groups))
+        self._spec = element_spec
+        if not tf.executing_eagerly():
+            self._build()
+
+    def _build(self) -> None:
+        with tf.init_scope():  # also where a tf.function is the first to use it
+            super().__init__(self._to_dataset(self._groups))
+
+    @property
+    def element_spec(self) -> Any:
+        return self._spec
 
     def __iter__(self) -> Any:
         if not tf.executing_eagerly():
             return super().__iter__()
-        return _BatchIterator(self._dataset, self._groups, self._to_dataset)
+        return _BatchIterator(self, self._groups, self._to_dataset)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _OF_DATASETS or name in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self._build()
+        return getattr(self, name)
 
 
 class _BatchIterator(OwnedIterator):  # type: ignore[misc]
@@ -56,8 +80,11 @@ class _BatchIterator(OwnedIterator):  # type: ignore[misc]
     the rest of the pass.
     """
 
-    def __init__(self, dataset: Any, groups: Groups, to_dataset: Callable[[Groups], Any]) -> None:
+    def __init__(
+        self, dataset: BatchDataset, groups: Groups, to_dataset: Callable[[Groups], Any]
+    ) -> None:
         self._dataset = dataset
+        self._spec = dataset.element_spec
         self._to_dataset = to_dataset
         self._is_tensorflows = False
         self._lock = threading.Lock()
@@ -69,7 +96,7 @@ class _BatchIterator(OwnedIterator):  # type: ignore[misc]
 
     @property
     def element_spec(self) -> Any:
-        return self._dataset.element_spec
+        return self._spec
 
     def __next__(self) -> Any:
         if self._is_tensorflows:
@@ -97,7 +124,7 @@ class _BatchIterator(OwnedIterator):  # type: ignore[misc]
         with tf.device("/CPU:0"):
             columns = [
                 tf.raw_ops.Unpack(value=tf.convert_to_tensor(column, spec.dtype), num=self._left)
-                for column, spec in zip(group, self.element_spec, strict=True)
+                for column, spec in zip(group, self._spec, strict=True)
             ]
         self._batches = map(type(group)._make, zip(*columns, strict=True))
 

@@ -73,7 +73,9 @@ def make_batched_dataset(
         ValueError: As :func:`make_petastorm_dataset`.
     """
     size = batch_size or 32
-    probe = tf.data.Dataset.range(1).batch(size)  # TensorFlow says what is wrong with a number
+    ahead = tf.data.experimental.AUTOTUNE if prefetch is None else prefetch
+    # TensorFlow says what is wrong with a number.
+    probe = tf.data.Dataset.range(1).batch(size).prefetch(ahead)
     if shuffling_queue_capacity:
         probe.shuffle(shuffling_queue_capacity)
     columns = TfColumns(reader)
@@ -90,9 +92,10 @@ def make_batched_dataset(
         signature = columns.signature((None, None))
         dataset = tf.data.Dataset.from_generator(start_pass, output_signature=signature)
         dataset = dataset.flat_map(tf.data.Dataset.from_tensor_slices)
-        return dataset.prefetch(tf.data.experimental.AUTOTUNE if prefetch is None else prefetch)
+        return dataset.prefetch(ahead)
 
-    return BatchDataset(_passes(reader, columns, groups), to_dataset)
+    spec = columns.signature((None,))
+    return BatchDataset(_passes(reader, columns, groups), to_dataset, spec)
 
 
 def _row_groups(blocks: Iterator[Block]) -> Iterator[Any]:
