@@ -246,6 +246,13 @@ class _Comparison:
         findings = [*self._lost(first=True), *self._lost(first=False)]
         if self.rows.strayed and self._shards_exact and self.rows.first_strayed:
             findings.append(self._strayed())
+        agreeing = self.rows.agreeing
+        if findings and agreeing is not None and self.a.rows == self.b.rows:
+            others = [name for name in self.plan.names if name not in agreeing]
+            self.notes.append(
+                f"As a whole, {len(agreeing)} column(s) hold the same values on both sides; "
+                f"these do not: {', '.join(others)}."
+            )
         text = f"{self.a.rows - len(self.rows.missing):,} of {self.a.rows:,} rows are on both sides"
         for rows, where in ((self.rows.missing, "missing"), (self.rows.extra, "extra")):
             total = self.a.rows if where == "missing" else self.b.rows

@@ -93,7 +93,13 @@ class Matches:
 
 
 def match(
-    a: Spill, b: Spill, rows: tuple[int, int], ranks: tuple[Array, Array], folder: str
+    a: Spill,
+    b: Spill,
+    rows: tuple[int, int],
+    ranks: tuple[Array, Array],
+    folder: str,
+    *,
+    unique: bool = False,
 ) -> Matches:
     """Match the rows of two spills: first those that are equal, then those of equal keys.
 
@@ -103,14 +109,22 @@ def match(
         rows: Number of rows of each side.
         ranks: Where the rows of each rank start on each side.
         folder: For the files of pairs.
+        unique: Of unequal rows, pair only those whose key no other row has.
     """
     matches = Matches(np.zeros(rows[0], np.bool_), np.zeros(rows[1], np.bool_))
     for index in range(len(a)):
         left, right = a.part(index), b.part(index)
+        single = [_single(part["key"]) for part in (left, right)]
         in_left, in_right = _pair_up(left, right, "full")
         _note_moved(matches, left[in_left]["row"], right[in_right]["row"], ranks)
         left, right = _without(left, in_left), _without(right, in_right)
         by_key = _pair_up(left, right, "key")
+        if unique:
+            rest = [
+                np.delete(s, taken) for s, taken in zip(single, (in_left, in_right), strict=True)
+            ]
+            chosen = rest[0][by_key[0]] & rest[1][by_key[1]]
+            by_key = by_key[0][chosen], by_key[1][chosen]
         if len(by_key[0]):
             pairs = np.stack([left[by_key[0]]["row"], right[by_key[1]]["row"]], axis=1)
             matches.pairs.append(os.path.join(folder, f"pairs-{index}"))
@@ -124,6 +138,14 @@ def match(
 
 def _without(records: Array, taken: Array) -> Array:
     return np.delete(records, taken)
+
+
+def _single(keys: Array) -> Array:
+    """Say which keys occur once; they are sorted."""
+    if not len(keys):
+        return np.zeros(0, np.bool_)
+    other = keys[1:] != keys[:-1]
+    return np.append([True], other) & np.append(other, [True])
 
 
 def _ambiguous(keys: Array) -> int:

@@ -57,6 +57,7 @@ class Rows:
         first_strayed: The first of them.
         stats: The values of the rows that belong together, by column.
         ambiguous: Rows of equal keys that were put together in the order they came in.
+        agreeing: Of shuffled rows, the columns that hold the same values as a whole.
     """
 
     stats: dict[str, ColumnStats]
@@ -69,6 +70,7 @@ class Rows:
     strayed: int = 0
     first_strayed: tuple[int, int] | None = None
     ambiguous: int = 0
+    agreeing: tuple[str, ...] | None = None
 
 
 def compare_in_order(both: Both) -> Rows:
@@ -259,13 +261,24 @@ def compare_shuffled(both: Both, rules: Rules) -> Rows:
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         both = replace(both, folder=folder)
         left, right = _spill(both, a, columns), _spill(both, b, columns)
-        found = match(left, right, (a.rows, b.rows), (a.rank_starts, b.rank_starts), folder)
+        # Without a key by name, or tolerances, few columns that happen to agree prove nothing.
+        unique = not rules.key and all(c.tolerance is None for c in plan.columns)
+        found = match(
+            left,
+            right,
+            (a.rows, b.rows),
+            (a.rank_starts, b.rank_starts),
+            folder,
+            unique=unique,
+        )
         stats = _fresh_stats(plan, found.moved)
         for pairs in found.pair_slices(1 << 20):
             _compare_pairs(both, pairs, stats)
         repeats = _repeats(both, found)
         _pair_similar(both, found, repeats, stats)
-        return _rows(found, repeats, stats)
+        rows = _rows(found, repeats, stats)
+    rows.agreeing = agreeing
+    return rows
 
 
 def _sums(side: Recording, plan: Plan, progress: Progress | None) -> dict[str, int]:
