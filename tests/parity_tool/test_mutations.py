@@ -304,7 +304,7 @@ def test_no_mutation_survives_a_shuffle(golden, mutation, seed):
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(several=st.lists(mutations(("bit", "cell")), min_size=2, max_size=4))
+@given(several=st.lists(mutations(kinds=("bit", "cell")), min_size=2, max_size=4))
 def test_no_mutations_cancel(golden, several):
     merged = dict(TABLE)
     for _, table, _ in several:

@@ -145,7 +145,7 @@ def _single(keys: Array) -> Array:
     if not len(keys):
         return np.zeros(0, np.bool_)
     other = keys[1:] != keys[:-1]
-    return np.append([True], other) & np.append(other, [True])
+    return np.asarray(np.append([True], other) & np.append(other, [True]))
 
 
 def _ambiguous(keys: Array) -> int:
