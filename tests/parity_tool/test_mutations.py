@@ -227,11 +227,9 @@ _NUMBERS = ("id", "x", "small", "image", "when")
 
 
 @st.composite
-def mutations(draw):
+def mutations(draw, kinds=("drop", "repeat", "replace", "move", "bit", "cut", "cell", "dtype")):
     """A fault: its kind, and what the mutant's batches are."""
-    kind = draw(
-        st.sampled_from(["drop", "repeat", "replace", "move", "bit", "cut", "cell", "dtype"])
-    )
+    kind = draw(st.sampled_from(kinds))
     row, other = (draw(st.integers(0, ROWS - 1)) for _ in range(2))
     if kind == "drop":
         return kind, taken(TABLE, np.delete(ALL, row)), BATCH
