@@ -101,32 +101,45 @@ class StreamingDataset(streaming.StreamingDataset):
 
     def rows(self, samples: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """Yield samples as Petastorm shows rows, with the DataFrame's columns, transformed."""
-        columns = {name: self._column(name, samples) for name in self.kinds or samples[0]}
-        columns = _transformed(columns, self.transform_spec) if self.transform_spec else columns
+        names = self.kinds or samples[0]
+        columns = self.shown({name: [sample[name] for sample in samples] for name in names})
         rows = zip(*columns.values(), strict=True)
         yield from (dict(zip(columns, row, strict=True)) for row in rows)
 
-    def _column(self, name: str, samples: list[dict[str, Any]]) -> Any:
-        kind, values = self.kinds.get(name, ""), [sample[name] for sample in samples]
-        values = [json.loads(value)[0] for value in values] if kind.endswith("?") else values
-        if kind.startswith("decimal"):
-            values = [None if value is None else Decimal(value) for value in values]
-        if kind.startswith("array<string"):
-            return np.array(values, object)
-        column = _stack(values)
-        if kind in {"boolean", "array<boolean>"}:
-            nulls = np.isnan(column)
-            return (
-                np.where(nulls, np.array(None), column == 1) if nulls.any() else column.astype(bool)
-            )
-        if kind == "date":
-            return column.view("M8[D]").astype(object)
-        return column.view("M8[ns]") if kind.startswith("timestamp") else column
+    def shown(self, stored: dict[str, Any]) -> dict[str, Any]:
+        """Return stored columns as Petastorm shows them, transformed."""
+        columns = {name: _shown(self.kinds.get(name, ""), stored[name]) for name in stored}
+        return _transformed(columns, self.transform_spec) if self.transform_spec else columns
+
+    def batches(self) -> Iterator[dict[str, Any]]:
+        """Yield the columns of batches."""
+        rows = iter(self)
+        while some := list(itertools.islice(rows, self.batch_size)):
+            yield {name: _stack([row[name] for row in some]) for name in some[0]}
 
 
-def _stack(values: list[Any]) -> Any:
-    """Return numbers, and arrays of them, as one array; everything else as an array of objects."""
-    if isinstance(values[0], np.ndarray | np.generic | float):
+def _shown(kind: str, values: Any) -> Any:
+    if kind.endswith("?"):
+        values = [json.loads(value)[0] for value in values]
+    if kind.startswith("decimal"):
+        values = [None if value is None else Decimal(value) for value in values]
+    if kind.startswith("array<string"):
+        return np.array(values, object)
+    column = _stack(values)
+    if kind == "date":
+        return column.view("M8[D]").astype(object)
+    if kind in {"boolean", "array<boolean>"}:
+        held = column == 1
+        return np.where(np.isnan(column), np.array(None), held) if column.dtype == float else held
+    return column.view("M8[ns]") if kind.startswith("timestamp") else column
+
+
+def _stack(values: Any) -> Any:
+    """Return numbers, and arrays of one shape, as one array; everything else as objects."""
+    arrays = isinstance(values[0], np.ndarray)
+    if isinstance(values[0], np.generic | float) or (
+        arrays and len({v.shape for v in values}) == 1
+    ):
         return np.asarray(values)
     return np.fromiter(values, object, len(values))
 
@@ -156,12 +169,16 @@ class StreamingDataLoader(streaming.StreamingDataLoader):
 
 def collate(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return a batch of tensors; strings, bytes, decimals and dates are lists."""
+    return tensors({name: _stack([row[name] for row in rows]) for name in rows[0]})
+
+
+def tensors(columns: dict[str, Any]) -> dict[str, Any]:
+    """Return columns as tensors, or lists."""
+    casts = {"bool": "uint8", **_CASTS}
     batch = {}
-    for name in rows[0]:
-        column = _stack([row[name] for row in rows])
-        dtype = "uint8" if column.dtype == bool else _CASTS.get(str(column.dtype), column.dtype)
-        column = column.astype(dtype, copy=False)
-        batch[name] = list(column) if column.dtype.kind in "OSU" else torch.from_numpy(column)
+    for name, column in columns.items():
+        values = column.astype(casts.get(str(column.dtype), column.dtype), copy=False)
+        batch[name] = list(values) if values.dtype.kind in "OSU" else torch.tensor(values)
     return batch
 
 
@@ -197,10 +214,8 @@ def tf_dataset(dataset: StreamingDataset) -> Iterator[Any]:
             return column.astype(dtype.as_numpy_dtype)
 
     def batches() -> Iterator[Any]:
-        rows = iter(dataset)
-        while some := list(itertools.islice(rows, dataset.batch_size)):
-            columns = (_stack([row[name] for row in some]) for name in first)
-            yield batch(*map(tensor, columns, dtypes))
+        for columns in dataset.batches():
+            yield batch(*map(tensor, columns.values(), dtypes))
 
     specs = list(map(spec, first, first.values()))
     dtypes = [each.dtype for each in specs]

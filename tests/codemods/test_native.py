@@ -35,6 +35,20 @@ def native():
 
 
 @pytest.fixture(scope="module")
+def fast(native):
+    from petastorm_bridge import native_fast
+
+    return native_fast
+
+
+def batches_of(module, directory, **arguments):
+    """The batches of a loader as lists, by either dataset."""
+    kind = getattr(module, "ColumnarStreamingDataset", None) or module.StreamingDataset
+    with module.StreamingDataLoader(kind(local=directory.path, **arguments)) as loader:
+        return [{k: getattr(v, "tolist", lambda v=v: v)() for k, v in b.items()} for b in loader]
+
+
+@pytest.fixture(scope="module")
 def typed(native, spark, tmp_path_factory):
     """Seventeen rows of every type, a null of each in the row 3."""
     columns = [column.strip() for column in TYPES.split(",\n")]
@@ -248,3 +262,47 @@ def test_arguments_without_counterpart_are_refused(native):
         native.from_petastorm(predicate=object())
     found = native.from_petastorm(shuffle_row_groups=False, shuffling_queue_capacity=9, seed=3)
     assert found == {"num_epochs": None, "shuffle": True, "shuffle_seed": 3}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"batch_size": 17, "num_epochs": 1},
+        {"batch_size": 4, "num_epochs": 3},
+        {"batch_size": 5, "cur_shard": 1, "shard_count": 3, "num_epochs": 2},
+        {"batch_size": 6, "shuffle": True, "shuffle_seed": 3},
+    ],
+)
+def test_whole_batches_are_the_same(native, fast, typed, arguments):
+    one, other = (str(batches_of(module, typed, **arguments)) for module in (native, fast))
+    assert one == other  # as text, for the sake of NaN
+
+
+def test_whole_batches_are_transformed(native, fast, spark, tmp_path):
+    frame = spark.range(9).coalesce(1).selectExpr("id", "sequence(1, int(id) + 1) as ragged")
+    directory = native.dataframe_to_mds(frame, out=str(tmp_path / "mds"))
+    spec = native.TransformSpec(
+        lambda rows: rows[rows["id"] != 4].assign(
+            n=[len(v) for v in rows["ragged"] if len(v) != 5]
+        ),
+        [("n", np.int32, (), False)],
+        selected_fields=["n", "id"],
+    )
+    one, other = (
+        batches_of(module, directory, batch_size=3, num_epochs=2, transform_spec=spec)
+        for module in (native, fast)
+    )
+    assert one == other
+    assert [len(batch["n"]) for batch in one] == [3, 3, 3, 3, 3, 1]
+
+
+@pytest.mark.tf
+def test_whole_batches_in_tensorflow(native, fast, typed):
+    found = []
+    for module in (native, fast):
+        arguments = {"batch_size": 7, "num_epochs": 2, "shuffle_row_groups": False}
+        spec = native.TransformSpec(removed_fields=["price"])
+        with module.open_tf(typed, transform_spec=spec, **arguments) as dataset:
+            found.append([str(batch) for batch in dataset])
+    assert found[0] == found[1]
+    assert len(found[0]) == 5
