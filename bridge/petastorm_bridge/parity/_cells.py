@@ -184,10 +184,10 @@ def different_numbers(
 ) -> Array:
     """Say which elements of two arrays of one dtype and shape differ, by their bits by default."""
     kind = a.dtype.kind
-    if kind not in "fcV" or a.dtype.itemsize not in {2, 4, 8, 16}:
+    if kind not in "fcV":
         integers = kind in "mM"  # NaT is not equal to itself
         return np.asarray(a.view(np.int64) != b.view(np.int64) if integers else a != b)
-    if kind == "f":
+    if kind == "f" and a.dtype.itemsize in _BITS:
         differ = _bits(a) != _bits(b)
     else:
         words = [np.ascontiguousarray(v).view(np.uint8).reshape(*v.shape, -1) for v in (a, b)]

@@ -81,6 +81,8 @@ def compare_recordings(
     progress: Progress | None = None,
 ) -> Result:
     """Compare two opened recordings; see `compare`."""
+    a.check()
+    b.check()
     return _Comparison(a, b, rules, labels or _labels(a, b)).run(profile, progress)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from ._cells import Array, Cells, from_arrow
-from .recorder import FORMAT
+from .recorder import FORMAT, checksum
 
 __all__ = ["Block", "CannotCompareError", "Recording", "open_recording"]
 
@@ -72,6 +72,21 @@ class Recording:
         self.rows = sum(manifest["rows"] for manifest in self.manifests)
         self._files: dict[tuple[int, int], Any] = {}
         self._cache: OrderedDict[tuple[int, int, int], Any] = OrderedDict()
+
+    def check(self) -> None:
+        """Compare every file with its checksum.
+
+        Raises:
+            CannotCompareError: One is damaged or gone.
+        """
+        for part, manifest in zip(self._parts, self.manifests, strict=True):
+            for name, wanted in manifest["files"].items():
+                try:
+                    found = checksum(part, name)
+                except OSError as error:
+                    raise CannotCompareError(f"{part} is damaged: {error}") from error
+                if found != wanted:
+                    raise CannotCompareError(f"{part} is damaged: {name} was changed")
 
     @property
     def name(self) -> str:

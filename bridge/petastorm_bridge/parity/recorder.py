@@ -25,6 +25,7 @@ import shutil
 import sys
 import time
 import traceback
+import zlib
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -139,6 +140,9 @@ def array_column(array: Any, form: str) -> Column:
         return cells_column(cells, shape, form)
     native = array.dtype if array.dtype.isnative else array.dtype.newbyteorder("=")
     values = np.array(array, dtype=native, order="C", copy=True)
+    if native.kind == "f" and native.itemsize == 16:
+        # An x87 number has ten bytes; what lies behind them is left over from other things.
+        values.view(np.uint8).reshape(-1, 16)[:, 10:] = 0
     return Column("number", dtype_name(array.dtype), shape, values, rows, form)
 
 
@@ -208,7 +212,9 @@ def looks_like_rows(item: Any) -> bool:
     lengths = set()
     for _, value in leaves(item):
         if isinstance(value, list):
-            lengths.add(len(value))
+            nested = value and all(is_column(part) for part in value)
+            inner = {len(part) for part in value} if nested else set()
+            lengths |= inner if len(inner) == 1 else {len(value)}
             continue
         array = as_array(value)
         if array is None or array.ndim == 0:
@@ -250,7 +256,8 @@ def value_columns(key: str, value: Any) -> Iterator[tuple[str, Column]]:
     if nested and len({len(part) for part in value}) == 1 and len(value[0]) != len(value):
         # What torch's default_collate makes of lists: the columns of their positions.
         for index, part in enumerate(value):
-            yield from value_columns("%s.%d" % (key, index), part)
+            inner = list(part) if isinstance(part, tuple) else part
+            yield from value_columns("%s.%d" % (key, index), inner)
         return
     yield key, stack(value, "list")
 
@@ -547,7 +554,10 @@ class Facts:
 
     def _range(self, values: Any) -> None:
         if values.size:
-            least, greatest = values.min().item(), values.max().item()
+            least, greatest = (
+                bound.item() if values.itemsize <= 8 else float(bound)
+                for bound in (values.min(), values.max())
+            )
             self.least = least if self.least is None else min(self.least, least)
             self.greatest = greatest if self.greatest is None else max(self.greatest, greatest)
 
@@ -686,6 +696,9 @@ class Writer:
             "keys": self.keys,
             "columns": [f.to_json(name) for name, f in self.facts.items()],
             "digests": self._digests.to_json(),
+            "files": {
+                name: checksum(self.folder, name) for name in sorted(os.listdir(self.folder))
+            },
             "layouts": [
                 [dict(zip(("name", "kind", "dtype", "form"), column)) for column in key[0]]
                 for key in self._layouts
@@ -722,6 +735,15 @@ def is_replaceable(folder: str) -> bool:
     """Say whether a directory is a recording, or empty."""
     names = os.listdir(folder) if os.path.isdir(folder) else ["a file"]
     return not names or "manifest.json" in names
+
+
+def checksum(folder: str, name: str) -> str:
+    """Return the CRC-32 of a file."""
+    found = 0
+    with open(os.path.join(folder, name), "rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            found = zlib.crc32(block, found)
+    return "%08x" % found
 
 
 def write_table(folder: str, name: str, columns: Any) -> None:
