@@ -1,0 +1,212 @@
+"""The command line: what it prints and writes, and its exit codes."""
+
+import json
+import re
+from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+from parity_tables import batches, changed, columns, flipped
+from typer.testing import CliRunner
+
+from petastorm_bridge.cli import app
+from petastorm_bridge.parity import record
+
+TABLE = columns()
+LOADERS = """
+import sys
+sys.path.insert(0, {folder!r})
+from parity_tables import batches, changed, columns, flipped
+
+def good():
+    return batches(columns())
+
+def bad():
+    return batches(flipped(changed(columns(), "text", 40, "<b>& ` | \\x00"), "x", 23))
+
+def failing():
+    yield from batches(columns())
+    raise OSError("the disk is gone")
+"""
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch):
+    """Run the command in a directory with a recording `golden` and a module of loaders."""
+    from pathlib import Path
+
+    name = f"loaders_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(LOADERS.format(folder=str(Path(__file__).parent)))
+    monkeypatch.chdir(tmp_path)
+    record(batches(TABLE), "golden")
+
+    def run(*arguments):
+        given = [a.replace("loaders:", f"{name}:") for a in arguments]
+        return CliRunner().invoke(app, ["parity", *given])
+
+    return run
+
+
+def test_record_and_compare(call, tmp_path):
+    answer = call("record", "loaders:good", "--out", "other")
+    assert answer.exit_code == 0
+    assert "60 rows in 8 batches, 10 columns: id int64, x float64" in answer.stdout
+    answer = call("compare", "golden", "other")
+    assert answer.exit_code == 0
+    assert "SAME  golden and other give the same batches" in answer.stdout
+    assert call("record", "loaders:good", "--out", "other").exit_code == 2
+    assert call("record", "loaders:good", "--out", "other", "--overwrite").exit_code == 0
+    assert call("record", "loaders:good", "--out", "few", "--limit", "10").exit_code == 0
+    assert "16 rows" in call("compare", "few", "golden").stdout
+
+
+def test_a_difference_is_told_in_full(call):
+    answer = call("compare", "golden", "loaders:bad")
+    assert answer.exit_code == 1
+    assert "DIFFERENT" in answer.stdout
+    assert (
+        "[values] column 'x' differs in 1 row(s) (1.67%), first in row 23 (batch 2, place 7)"
+        in (answer.stdout)
+    )
+    assert f"golden: {TABLE['x'][23]}" in answer.stdout
+    assert re.search(r"text +1 +1\.67%", answer.stdout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["golden", "nothing"], "there is no recording nothing"),
+        (["golden", "."], "is no recording: it has no manifest.json"),
+        (["golden", "no_module:good"], "no module 'no_module'"),
+        (["golden", "loaders:failing"], "the disk is gone"),
+        (["golden", "golden", "--order", "any"], "it can be exact or shuffled"),
+        (["golden", "golden", "--allow", "partition"], "no known difference is called"),
+        (["golden", "golden", "--tolerance", "float32"], "not of the form DTYPE=RTOL"),
+        (["golden", "golden", "--tolerance", "int32=1"], "no tolerance for 'int32'"),
+        (["golden", "golden", "--key", "y"], "there is no column 'y'"),
+    ],
+)
+def test_what_cannot_be_compared_is_exit_code_2(call, arguments, message):
+    answer = call("compare", *arguments)
+    assert answer.exit_code == 2
+    assert message in " ".join(answer.output.split())
+
+
+def test_options_reach_the_rules(call):
+    flags = ["--order", "shuffled", "--batches", "any", "--nan", "any", "--tolerance", "float=1e-3"]
+    answer = call("compare", "golden", "loaders:bad", *flags, "--ignore", "text")
+    assert answer.exit_code == 0, answer.stdout
+    assert answer.stdout.count("not compared") >= 2
+
+
+@pytest.fixture
+def reports(call, tmp_path):
+    """The reports of a comparison that found differences, by kind."""
+    kinds = {"json": "json", "junit": "xml", "markdown": "md", "html": "html"}
+    flags = [f for kind, end in kinds.items() for f in (f"--{kind}", f"out/report.{end}")]
+    assert call("compare", "golden", "loaders:bad", *flags).exit_code == 1
+    return {
+        kind: (tmp_path / f"out/report.{end}").read_text("utf-8") for kind, end in kinds.items()
+    }
+
+
+def test_json(reports):
+    report = json.loads(reports["json"])
+    assert report["exit_code"] == 1
+    result = report["results"][0]
+    assert [p["promise"] for p in result["promises"]] == [
+        "schema",
+        "count",
+        "multiset",
+        "order",
+        "batches",
+        "values",
+    ]
+    failure = result["first_failure"]
+    assert (failure["promise"], failure["column"], failure["row"]) == ("values", "x", 23)
+    assert failure["a"] == str(TABLE["x"][23])
+    differing = {c["name"]: c["differing"] for c in result["columns"]}
+    assert differing["x"] == differing["text"] == 1
+    assert differing["id"] == 0
+    assert result["a"]["versions"]["numpy"] == np.__version__
+
+
+def test_junit(reports):
+    suites = ET.fromstring(reports["junit"])
+    suite = suites.find("testsuite")
+    assert (suite.get("tests"), suite.get("failures")) == ("6", "1")
+    failed = [case for case in suite if case.find("failure") is not None]
+    assert [case.get("name") for case in failed] == ["values"]
+    assert "column 'x'" in failed[0].find("failure").get("message")
+    assert "column 'text'" in failed[0].find("failure").text
+
+
+def test_markdown(reports):
+    lines = reports["markdown"].splitlines()
+    assert lines[0].startswith("## ❌")
+    assert sum(line.startswith("| ") and line.count("|") == 4 for line in lines) == 7
+    assert any("**First difference** (values): column 'x'" in line for line in lines)
+
+
+class Page(HTMLParser):
+    """The tags and the text of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.text, self.open = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in {"meta", "br", "rect", "path"}:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in {"rect", "path"}:
+            assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        if not self.open or self.open[-1] != "style":
+            self.text.append(data)
+
+
+def test_html(reports):
+    page = Page(reports["html"])
+    assert page.open == []
+    text = " ".join(page.text)
+    assert "The batches are not the same." in text
+    assert "1 of 60 rows differ (1.67%)" in text
+    # Self-contained: nothing is loaded.
+    for tag, attributes in page.tags:
+        assert tag not in {"script", "link", "img", "iframe"}
+        assert not {"src", "href", "onclick"} & attributes.keys()
+    assert "url(" not in reports["html"]
+    assert "@import" not in reports["html"]
+    assert len([1 for tag, _ in page.tags if tag == "article"]) == len(TABLE)
+    drawings = [attributes for tag, attributes in page.tags if tag == "svg"]
+    assert len(drawings) == 2 * len(TABLE)
+    assert "<b>&amp;" not in reports["html"]
+
+
+def test_histograms_count_every_value(call, tmp_path):
+    flags = ["--html", "page.html", "--json", "report.json"]
+    assert call("compare", "golden", "golden", *flags).exit_code == 0
+    found = {
+        c["name"]: c
+        for c in json.loads((tmp_path / "report.json").read_text())["results"][0]["columns"]
+    }
+    for name, column in found.items():
+        size = TABLE[name].size - (7 if name == "x" else 0)
+        if name == "words":
+            size -= 12
+        if name == "text":
+            size -= sum(value is None for value in TABLE["text"])
+        assert sum(column["a"]["bins"]) == sum(column["b"]["bins"]) == size, name
+    assert (found["x"]["a"]["nans"], found["text"]["a"]["nulls"]) == (7, 6)
+    assert found["id"]["a"]["least"] == "0"
+    assert found["when"]["b"]["greatest"].startswith("2020-01-03T11:00")
+    assert changed is not flipped
