@@ -25,11 +25,11 @@ setup-demo: ## create or update .venv-demo, today's versions
 demo: setup-demo ## train on real data through the bridge
 	@$(DEMO) python examples/demo.py
 
-test: setup ## lint, types and the test suite (all but the live comparison)
+test: setup ## lint, types and the test suite
 	@$(MAKE) lint
-	@$(DEV) python -m pytest -q -n $(WORKERS) --dist loadfile --ignore tests/parity $(ARGS)
+	@$(DEV) python -m pytest -q -n $(WORKERS) --dist loadfile $(ARGS)
 
-parity: setup ## the live comparison with the real Petastorm, scenario by scenario
+parity: setup ## of the test suite, the live comparison with the real Petastorm only
 	@$(DEV) python -m pytest -q -n $(WORKERS) --dist loadfile tests/parity $(ARGS)
 
 test-modern: setup-demo ## the test suite on today's versions (what needs Petastorm is skipped)

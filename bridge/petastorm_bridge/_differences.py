@@ -97,6 +97,10 @@ DIFFERENCES: tuple[Difference, ...] = (
         ("shuffle-buffer-memory",
          "Any torch shuffle buffer allocates 800 MB.", "It allocates what its rows need.",
          "The margin is not used."),
+        ("row-drop-keeps-rows",
+         "`shuffle_rows` with `shuffle_row_drop_partitions` permutes a row group anew for each of its "
+         "parts: some rows come twice and others not at all.",
+         "Each part shuffles its own rows.", "Every row exactly once per epoch."),
         ("predicate-keeps-rows-whole",
          "`shuffle_rows` together with a predicate permutes the predicate's columns and the others "
          "differently, mixing up rows.",
@@ -232,6 +236,9 @@ DIFFERENCES: tuple[Difference, ...] = (
          "A conversion is reused for any plan with the same result, ignoring column names: two "
          "selects with names exchanged come back with columns exchanged.",
          "Names and types are part of the key.", "Never wrong values."),
+        ("reuse-by-meaning",
+         "`compression_codec='snappy'` and `'SNAPPY'` are two conversions of one DataFrame.",
+         "They are one.", "The files are the same."),
         ("reuse-sees-new-source",
          "Overwriting the source files and reading them anew serves the old rows.",
          "What the source files look like now is part of the key.", "Never stale rows."),

@@ -5,7 +5,6 @@ The codemod's ``--vendor`` copies this file and ``_native_write`` into one.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import itertools
 import json
@@ -16,6 +15,7 @@ import warnings
 import weakref
 from collections import namedtuple
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -38,31 +38,26 @@ class TransformSpec:
     removed_fields: Any = None
     selected_fields: Any = None  # what stays, in this order
 
+    def __call__(self, columns: dict[str, Any]) -> dict[str, Any]:
+        """Return the columns of some rows after the transform, in the order of its fields."""
+        import pandas as pd
 
-def _transformed(columns: dict[str, Any], spec: Any) -> dict[str, Any]:
-    import pandas as pd
-
-    frame = pd.DataFrame({k: v if v.ndim == 1 else list(v) for k, v in columns.items()})
-    frame = spec.func(frame) if spec.func else frame
-    edits = {edit[0]: edit for edit in spec.edit_fields or ()}
-    names = [name for name in columns if name not in {*(spec.removed_fields or ()), *edits}]
-    return {n: _typed(frame[n], edits.get(n)) for n in spec.selected_fields or [*names, *edits]}
-
-
-def _typed(series: Any, edit: Any) -> Any:
-    nested = len(series) and isinstance(series.iloc[0], np.ndarray | list | tuple)
-    values = np.stack(list(series)) if nested else series.to_numpy()
-    if edit is None or edit[1] in {Decimal, np.str_, np.bytes_}:
-        return values
-    values = values.astype(edit[1], copy=False)
-    return values.reshape(-1, *edit[2]) if edit[2] and None not in edit[2] else values
+        frame = pd.DataFrame({k: v if v.ndim == 1 else list(v) for k, v in columns.items()})
+        frame = self.func(frame) if self.func else frame
+        edits = {edit[0]: edit for edit in self.edit_fields or ()}
+        names = [name for name in columns if name not in {*(self.removed_fields or ()), *edits}]
+        found = {name: frame[name].to_numpy() for name in self.selected_fields or [*names, *edits]}
+        for name, values in found.items():
+            found[name] = _stack(list(values)) if values.dtype == object and len(values) else values
+            _, dtype, shape, *_ = edits.get(name, (name, np.str_, ()))
+            if dtype not in {Decimal, np.str_, np.bytes_}:
+                fixed = shape if shape and None not in shape else found[name].shape[1:]
+                found[name] = found[name].astype(dtype, copy=False).reshape(-1, *fixed)
+        return found
 
 
 class StreamingDataset(streaming.StreamingDataset):
-    """``streaming.StreamingDataset`` with epochs (None: endless), explicit shards and a transform.
-
-    Without a shard every process reads every row, whatever launched it.
-    """
+    """``streaming.StreamingDataset`` with epochs (None: endless), explicit shards and a transform."""
 
     def __init__(
         self, local: str, batch_size: Any = 32, num_epochs: Any = 1, **kwargs: Any
@@ -73,8 +68,8 @@ class StreamingDataset(streaming.StreamingDataset):
         if "://" in local:
             place = {"local": tempfile.mkdtemp(), "remote": local}
             weakref.finalize(self, shutil.rmtree, place["local"], ignore_errors=True)
-        # Ranks need not open datasets together: streaming is shown one process, and the lock keeps
-        # two from taking the same names in shared memory.
+        # Without a shard a process reads every row, whatever launched it, and opens its datasets on
+        # its own: streaming is shown one process. The lock is for names in shared memory.
         ranks = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
         saved = {name: os.environ.pop(name) for name in ranks if name in os.environ}
         group, torch.distributed.is_initialized = torch.distributed.is_initialized, bool
@@ -109,13 +104,7 @@ class StreamingDataset(streaming.StreamingDataset):
     def shown(self, stored: dict[str, Any]) -> dict[str, Any]:
         """Return stored columns as Petastorm shows them, transformed."""
         columns = {name: _shown(self.kinds.get(name, ""), stored[name]) for name in stored}
-        return _transformed(columns, self.transform_spec) if self.transform_spec else columns
-
-    def batches(self) -> Iterator[dict[str, Any]]:
-        """Yield the columns of batches."""
-        rows = iter(self)
-        while some := list(itertools.islice(rows, self.batch_size)):
-            yield {name: _stack([row[name] for row in some]) for name in some[0]}
+        return self.transform_spec(columns) if self.transform_spec else columns
 
 
 def _shown(kind: str, values: Any) -> Any:
@@ -167,59 +156,58 @@ class StreamingDataLoader(streaming.StreamingDataLoader):
             iterator.non_blocking_exit()
 
 
-def collate(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a batch of tensors; strings, bytes, decimals and dates are lists."""
-    return tensors({name: _stack([row[name] for row in rows]) for name in rows[0]})
-
-
-def tensors(columns: dict[str, Any]) -> dict[str, Any]:
-    """Return columns as tensors, or lists."""
+def collate(rows: Any) -> dict[str, Any]:
+    """Return rows, or columns, as a batch of tensors; strings, bytes, decimals, dates are lists."""
+    if not isinstance(rows, dict):
+        rows = {name: _stack([row[name] for row in rows]) for name in rows[0]}
     casts = {"bool": "uint8", **_CASTS}
     batch = {}
-    for name, column in columns.items():
+    for name, column in rows.items():
         values = column.astype(casts.get(str(column.dtype), column.dtype), copy=False)
         batch[name] = list(values) if values.dtype.kind in "OSU" else torch.tensor(values)
     return batch
 
 
-@contextlib.contextmanager
-def tf_dataset(dataset: StreamingDataset) -> Iterator[Any]:
-    """Give a ``tf.data.Dataset`` of batches, named tuples of tensors."""
+@contextmanager
+def tf_dataset(dataset: Any, batches: Any = None) -> Iterator[Any]:
+    """Give a ``tf.data.Dataset`` of named tuples of tensors for batches, as they are by default."""
     import pandas as pd
     import tensorflow as tf
 
     edits = {edit[0]: edit for edit in getattr(dataset.transform_spec, "edit_fields", None) or ()}
+
+    def ready(name: str, column: Any) -> Any:
+        kind = "" if name in edits else dataset.kinds.get(name, "")
+        if pd.isna(column).any() and "float" not in NUMBERS.get(kind, kind):
+            warnings.warn(f"TensorFlow gets nulls of {name!r} as values: fill them", stacklevel=2)
+        if kind == "date":
+            return column.astype("M8[ns]").astype("int64")
+        if kind in NUMBERS and kind not in {"float", "double"}:  # also where nulls make it float64
+            with np.errstate(invalid="ignore"):
+                return column.astype("bool" if kind == "boolean" else NUMBERS[kind])
+        if column.dtype.kind not in "OSU":
+            return column.astype(_CASTS.get(str(column.dtype), column.dtype))
+        values = [v if isinstance(v, bytes) else str(v).encode() for v in column.flat]
+        return np.array(values, object).reshape(column.shape)
+
+    def rebatched() -> Iterator[dict[str, Any]]:
+        rows = iter(dataset)
+        while some := list(itertools.islice(rows, dataset.batch_size)):
+            yield {name: _stack([row[name] for row in some]) for name in some[0]}
+
     first = next(row for n in range(dataset.size) for row in dataset.rows([dataset[n]]))
     batch = namedtuple("batch", first)  # type: ignore[misc] # noqa: PYI024 - names are data
-
-    def spec(name: str, value: Any) -> Any:
-        kind, column = dataset.kinds.get(name, "") if name not in edits else "", _stack([value])
-        dtype: Any = _CASTS.get(str(column.dtype), column.dtype)
-        if NUMBERS.get(kind, "float").startswith("int"):  # also where nulls make it float64
-            dtype = "bool" if kind == "boolean" else NUMBERS[kind]
-        elif column.dtype.kind in "OSU":
-            dtype = "int64" if kind == "date" else tf.string
+    specs = []
+    for name, value in first.items():
+        column = ready(name, _stack([value]))
         shape = edits[name][2] if name in edits else (None,) * (column.ndim - 1)
-        return tf.TensorSpec((None, *shape), dtype)
-
-    def tensor(column: Any, dtype: Any) -> Any:
-        if dtype.is_integer and column.dtype == object:
-            column = column.astype("M8[ns]")
-        if not dtype.is_floating and pd.isna(column).any():
-            warnings.warn("TensorFlow gets nulls as ordinary values: fill them", stacklevel=2)
-        if dtype == tf.string:
-            values = [v if isinstance(v, bytes) else str(v).encode() for v in column.flat]
-            return np.array(values, object).reshape(column.shape)
-        with np.errstate(invalid="ignore"):
-            return column.astype(dtype.as_numpy_dtype)
-
-    def batches() -> Iterator[Any]:
-        for columns in dataset.batches():
-            yield batch(*map(tensor, columns.values(), dtypes))
-
-    specs = list(map(spec, first, first.values()))
-    dtypes = [each.dtype for each in specs]
-    yield tf.data.Dataset.from_generator(batches, output_signature=batch(*specs))
+        specs.append(
+            tf.TensorSpec((None, *shape), tf.string if column.dtype == object else column.dtype)
+        )
+    yield tf.data.Dataset.from_generator(
+        lambda: (batch(*map(ready, each, each.values())) for each in (batches or rebatched)()),
+        output_signature=batch(*specs),
+    )
 
 
 def open_torch(directory: MdsDirectory, **arguments: Any) -> StreamingDataLoader:

@@ -61,10 +61,9 @@ class MdsDirectory:
 def dataframe_to_mds(
     dataframe: Any, out: str = "", dtype: Any = "float32", size_limit: int = 1 << 26, **kwargs: Any
 ) -> MdsDirectory:
-    """Write a Spark DataFrame with streaming's ``dataframe_to_mds``; ``kwargs`` are of ``MDSWriter``.
+    """Write a Spark DataFrame as MDS with floats and vectors of a dtype (None: theirs).
 
-    Without ``out`` it goes below the URL in `MdsDirectory.CACHE_DIR_CONF` and is deleted when the
-    program ends. All floats and vectors become ``dtype``; None keeps theirs.
+    Without ``out`` it goes below the URL in Spark's configuration, until the program ends.
     """
     from streaming.base.converters import dataframe_to_mds as convert
 

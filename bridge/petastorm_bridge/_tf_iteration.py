@@ -50,7 +50,7 @@ class BatchDataset(DatasetV1Adapter):  # type: ignore[misc]
         self._groups = groups
         self._to_dataset = to_dataset
         self._spec = element_spec
-        if not tf.executing_eagerly():
+        if not (element_spec and tf.executing_eagerly()):  # no columns: TensorFlow says why not
             self._build()
 
     def _build(self) -> None:
@@ -120,6 +120,9 @@ class _BatchIterator(OwnedIterator):  # type: ignore[misc]
         self._group = None  # else two groups were in memory
         self._group = group = next(self._groups)
         self._left = len(group[0])
+        for column, spec in zip(group, self._spec, strict=True):
+            if not spec.shape[1:].is_compatible_with(column.shape[2:]):
+                raise ValueError("values of another shape than was declared")
         # As tf.data does, even where there are other devices.
         with tf.device("/CPU:0"):
             columns = [

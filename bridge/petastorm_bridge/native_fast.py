@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import numpy as np
 from petastorm_bridge import streaming
 
 from ._native_read import StreamingDataLoader as _Loader
-from ._native_read import StreamingDataset, TransformSpec, from_petastorm, tensors, tf_dataset
+from ._native_read import StreamingDataset, TransformSpec, collate, from_petastorm
+from ._native_read import tf_dataset as _tf_dataset
 from ._native_write import MdsDirectory, dataframe_to_mds
 
 __all__ = [
@@ -52,10 +54,6 @@ class ColumnarStreamingDataset(StreamingDataset, streaming.ColumnarStreamingData
         if left:
             yield left
 
-    def batches(self) -> Iterator[dict[str, Any]]:
-        """Yield the columns of batches."""
-        return iter(self)
-
     def _epochs(self) -> Iterator[dict[str, Any]]:
         for _ in itertools.count() if self.num_epochs is None else range(self.num_epochs):
             for stored in streaming.ColumnarStreamingDataset.__iter__(self):
@@ -70,12 +68,17 @@ class StreamingDataLoader(_Loader):
     """``streaming.StreamingDataLoader`` of whole batches, usable in ``with``."""
 
     def __init__(self, dataset: ColumnarStreamingDataset, **kwargs: Any) -> None:
-        super().__init__(dataset, **{"batch_size": None, "collate_fn": tensors, **kwargs})
+        super().__init__(dataset, **{"batch_size": None, "collate_fn": collate, **kwargs})
 
     def __exit__(self, *error: object) -> None:
         """End the pass that is being read."""
         if state := getattr(self.dataset, "_pass", None):
             state.end()
+
+
+def tf_dataset(dataset: ColumnarStreamingDataset) -> AbstractContextManager[Any]:
+    """Give a ``tf.data.Dataset`` of batches, named tuples of tensors, in ``with``."""
+    return _tf_dataset(dataset, dataset.__iter__)
 
 
 def open_torch(directory: MdsDirectory, **arguments: Any) -> StreamingDataLoader:

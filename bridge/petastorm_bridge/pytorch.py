@@ -277,7 +277,12 @@ class BatchedDataLoader(LoaderBase):
 
 
 def _plain_tensors(batch: Batch) -> dict[str, Any]:
-    return {name: torch.from_numpy(values) for name, values in batch.items()}
+    return {
+        name: torch.from_numpy(values)
+        if isinstance(values, np.ndarray)
+        else torch.as_tensor(values)  # categories: torch says why it cannot
+        for name, values in batch.items()
+    }
 
 
 def _batch_integer(batch_size: Any) -> int:

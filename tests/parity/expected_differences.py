@@ -64,6 +64,11 @@ _EPOCHS = (
 )
 
 _ORDER = (
+    Expected(
+        "row-drop-keeps-rows",
+        ("shuffle_row_drop_partitions=2 with shuffle_rows, seed: every row",),
+        gives(list(range(1000))),
+    ),
     Expected("partition-order", ("file_urls order == part order",), gives(True)),
     Expected("seed-zero", ("seed=0 shuffle x4",), gives(True)),
     Expected(
@@ -400,6 +405,17 @@ _CONVERTING = (
         works("AnalysisException", id=list(range(18))),
     ),
     Expected("cache-url-errors", ("parent dir ''",), raises("ValueError", "IndexError")),
+    Expected(
+        "cache-url-errors",
+        ("parent dir 'file://localhost<dir>/cache6e'",),
+        works("IllegalArgumentException"),
+    ),
+    Expected("reuse-by-meaning", ("reuse: codec snappy vs SNAPPY",), gives(True)),
+    Expected(
+        "conversion-errors",
+        ("path string dir w/o parquet",),
+        raises("AnalysisException", "Py4JJavaError"),
+    ),
 )
 
 EXPECTED: tuple[Expected, ...] = (

@@ -7,6 +7,7 @@ import textwrap
 import weakref
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from petastorm_bridge import TransformSpec, make_batch_reader
@@ -61,6 +62,23 @@ def test_a_loop(dataset):
     iterator = iter(dataset)
     assert ids(iterator) == BATCHES
     assert next(iterator, None) is None
+    assert not iterator._is_tensorflows  # else it would be slow, and nothing else would tell
+
+
+def test_a_loop_over_lists_and_strings(write):
+    from petastorm_bridge.tf_utils import make_batched_dataset
+
+    lists = np.arange(ROWS * 3, dtype=np.float32).reshape(ROWS, 3)
+    texts = [f"number {i}" for i in range(ROWS)]
+    url = write(pa.table({"l": list(lists), "s": texts}), [13, 9])
+    with make_batch_reader(url, shuffle_row_groups=False) as reader:
+        with pytest.warns(UnicodeWarning):
+            batches = make_batched_dataset(reader, SIZE, None, None)
+        iterator = iter(batches)
+        found = list(iterator)
+    assert not iterator._is_tensorflows
+    assert np.array_equal(np.concatenate([batch.l.numpy() for batch in found]), lists)
+    assert [text.decode() for batch in found for text in batch.s.numpy()] == texts
 
 
 @pytest.mark.parametrize("before", range(len(BATCHES) + 1))

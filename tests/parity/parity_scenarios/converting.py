@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import unquote, urlparse
 
+from parity_harness.original import repeatable
 from parity_harness.session import Session
 
 from parity_scenarios import Scenarios
@@ -433,9 +434,13 @@ def _task(session: Session) -> object:
     converter = session.converter("ten2")
 
     def read(index: int) -> Any:
-        with converter.make_torch_dataloader(
-            num_epochs=1, batch_size=100, cur_shard=index, shard_count=2, workers_count=1
-        ) as batches:
+        # The executor is another process, where the original loses rows like anywhere.
+        with (
+            repeatable(),
+            converter.make_torch_dataloader(
+                num_epochs=1, batch_size=100, cur_shard=index, shard_count=2, workers_count=1
+            ) as batches,
+        ):
             return [batch["id"].tolist() for batch in batches]
 
     return session.spark.sparkContext.parallelize([0, 1], 2).map(read).collect()

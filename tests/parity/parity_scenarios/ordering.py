@@ -352,6 +352,13 @@ def _drop_shuffled(session: Session) -> object:
     return _ids(session, shuffle_row_drop_partitions=2, **options)
 
 
+@define("shuffle_row_drop_partitions=2 with shuffle_rows, seed: every row")
+def _drop_and_shuffle(session: Session) -> object:
+    options = {"shuffle_rows": True, "seed": 1, "workers_count": 1}
+    ids = _ids(session, shuffle_row_drop_partitions=2, **options)
+    return sorted(np.asarray(ids).tolist())
+
+
 # --- shuffle buffers ---------------------------------------------------------------------------
 
 
