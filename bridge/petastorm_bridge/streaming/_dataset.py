@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-from filelock import FileLock
 from streaming import StreamingDataset
 from streaming.base.dataset import _ShardState
 from streaming.base.format.mds import MDSReader
@@ -19,7 +18,7 @@ from ._leftovers import start_up
 from ._prefetch import Pass, prefetch
 from ._resample import whole_repeats
 from ._shard import MappedShard, ShardPool
-from ._shards import is_local, open_shard, touch
+from ._shards import give_up, is_local, open_shard, touch
 from ._stock import with_names
 from ._stream import STREAM_NAME
 from ._values import Format, Ragged
@@ -143,15 +142,13 @@ class ColumnarStreamingDataset(StreamingDataset):
     def prepare_shard(self, shard_id: int, blocking: bool = True) -> None:
         """Fetch a shard, as ``StreamingDataset.prepare_shard``.
 
-        If that fails, others may try it too; they would wait for ever otherwise.
+        If that fails, others may try it too (they would wait for ever otherwise), and find no file
+        that was fetched but not approved.
         """
         try:
             super().prepare_shard(shard_id, blocking)
         except BaseException:
-            self._cache_filelock.release(force=True)
-            with FileLock(self._cache_filelock_path):
-                if self._shard_states[shard_id] == _ShardState.PREPARING:
-                    self._shard_states[shard_id] = _ShardState.REMOTE
+            give_up(self, shard_id)
             raise
 
     def resample_streams(self, epoch: int, stream_id: int | None = None) -> tuple[Int64, Int64]:

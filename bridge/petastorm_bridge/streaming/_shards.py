@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from filelock import FileLock, Timeout
 from streaming.base.constant import TICK
 from streaming.base.dataset import _ShardState
 
@@ -18,7 +20,7 @@ from ._prefetch import Pass
 from ._shard import MappedShard
 from ._stream import is_same, shard_path
 
-__all__ = ["is_local", "open_shard", "touch"]
+__all__ = ["give_up", "is_local", "open_shard", "touch"]
 
 _RETRIES = 7  # as in StreamingDataset.get_item
 
@@ -76,6 +78,17 @@ def _fetch(dataset: Any, shard_id: int, state: Pass | None) -> None:
         if state is not None:
             state.check()
         time.sleep(TICK)
+
+
+def give_up(dataset: Any, shard_id: int) -> None:
+    """Undo a fetch that failed: the shard is in the remote directory only."""
+    # The failed call may hold the lock still, if it was evicting; then the shard is left as it is.
+    lock = FileLock(dataset._cache_filelock_path, timeout=1)  # noqa: SLF001 - of a subclass
+    with contextlib.suppress(Timeout), lock:
+        if dataset._shard_states[shard_id] == _ShardState.PREPARING:  # noqa: SLF001
+            if _is_copy(dataset, shard_id):
+                dataset.shards[shard_id].evict()
+            dataset._shard_states[shard_id] = _ShardState.REMOTE  # noqa: SLF001
 
 
 def _is_copy(dataset: Any, shard_id: int) -> bool:
