@@ -81,7 +81,15 @@ def main() -> int:
     else:
         loader = open_loader(spec)
     try:
-        recorder.record(loader, spec["out"], epochs=epochs, limit=spec["limit"], overwrite=True)
+        recorder.record(
+            loader,
+            spec["out"],
+            epochs=epochs,
+            limit=spec["limit"],
+            rank=spec["rank"],
+            world_size=spec["world_size"],
+            overwrite=True,
+        )
     finally:
         leave = getattr(loader, "__exit__", None)
         if leave is not None:

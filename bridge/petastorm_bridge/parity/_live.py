@@ -10,6 +10,7 @@ import dataclasses
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +31,7 @@ _PACKAGES = {PETASTORM: "petastorm", BRIDGE: "petastorm_bridge", STREAMING: "str
 LEGS = (PETASTORM, BRIDGE, STREAMING)
 LOADERS = ("torch", "batched", "tf")
 # Options under which the number of rows cannot be told from the files.
-_FILTERS = {"predicate", "filters", "cur_shard", "shard_count", "rowgroup_selector"}
+_FILTERS = {"predicate", "filters", "rowgroup_selector"}
 _SHUFFLES = {"shuffle_rows", "shuffle_row_groups", "shuffling_queue_capacity"}
 _MOST_WORKERS = 32
 
@@ -103,13 +104,25 @@ class _Runner:
         options = self.request.options
         if self.request.transform or _FILTERS & options.keys() or self.request.limit:
             return None
-        return sum(rows for _, rows, _ in self.files) * int(options.get("num_epochs", 1) or 1)
+        groups = [rows for _, of_file in self.files for rows in of_file]
+        if "cur_shard" in options:
+            if options.get("shard_seed") is not None or not options.get("shard_count"):
+                return None
+            groups = groups[options["cur_shard"] :: options["shard_count"]]  # Petastorm's shards
+        return sum(groups) * int(options.get("num_epochs", 1) or 1)
+
+    @property
+    def ranks(self) -> int:
+        """How many shards are run, one after the other; 0 if only one, or none, was asked for."""
+        options = self.request.options
+        return 0 if "cur_shard" in options else int(options.get("shard_count") or 0)
 
     def options(self, package: str) -> dict[str, Any]:
         """The options of one package; as many workers as keep Petastorm's order stable."""
         found = dict(self.request.options)
         if package == PETASTORM and "workers_count" not in found and not self.shuffled:
-            groups = sum(groups for *_, groups in self.files) * int(found.get("num_epochs", 1) or 1)
+            groups = sum(len(of_file) for _, of_file in self.files)
+            groups *= int(found.get("num_epochs", 1) or 1)
             needed = max(4, -(-groups // 4))
             found["workers_count"] = needed if needed <= _MOST_WORKERS else 1
         return found
@@ -120,30 +133,56 @@ class _Runner:
         return any(self.request.options.get(name) for name in _SHUFFLES)
 
     def run(self, package: str, attempt: int = 0) -> Recording:
-        """Run one package once.
+        """Run one package once; with ranks, all of them.
 
         Raises:
             CannotCompareError: It left no recording.
         """
-        request = self.request
         out = os.path.join(self.folder, f"{package}-{attempt}")
+        shutil.rmtree(out, ignore_errors=True)
+        if not self.ranks:
+            return _result_of(package, out, [self._start(package, out)], self.request.timeout)
+        port = _free_port()
+        running, said = [], ""
+        for rank in range(self.ranks):
+            running.append(self._start(package, out, rank, port))
+            if package != STREAMING:  # its ranks wait for each other, the others need not
+                said = _wait(running.pop(), self.request.timeout) or said
+        return _result_of(package, out, running, self.request.timeout, said)
+
+    def _start(
+        self, package: str, out: str, rank: int | None = None, port: int = 0
+    ) -> subprocess.Popen[str]:
+        request = self.request
+        options = self.options(package)
+        environment = {k: v for k, v in os.environ.items() if k not in {"RANK", "WORLD_SIZE"}}
+        if rank is not None and package == STREAMING:
+            environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            environment |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(self.ranks))
+            environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        elif rank is not None:
+            options["cur_shard"] = rank
         spec = {
             "package": _PACKAGES[package],
-            "urls": _urls(request.data, [path for path, *_ in self.files]),
+            "urls": _urls(request.data, [path for path, _ in self.files]),
             "mds": os.path.join(self.scratch, "mds"),
             "loader": request.loader,
             "batch_size": request.batch_size,
-            "options": self.options(package),
+            "options": options,
             "transform": request.transform,
             "limit": request.limit,
             "out": out,
+            "rank": rank,
+            "world_size": self.ranks or None,
         }
-        path = os.path.join(self.scratch, f"{package}-{attempt}.json")
+        path = os.path.join(self.scratch, f"{os.path.basename(out)}-{rank or 0}.json")
         with open(path, "w", encoding="utf-8") as file:
             json.dump(spec, file)
         python = request.petastorm_python if package == PETASTORM else None
+        if python:  # this process's own paths must not reach another interpreter
+            environment.pop("PYTHONPATH", None)
         command = [python or sys.executable, os.path.join(self.scratch, "_leg.py"), path]
-        return _run(command, out, package, request.timeout)
+        return _popen(command, environment, package)
 
     def run_petastorm(self, expected: int | None) -> tuple[Recording | None, _Attempts]:
         """Run Petastorm until it has all rows; gives the fullest recording."""
@@ -247,7 +286,7 @@ def _compare_all(
 
 def _unfit(request: Request, problems: list[str]) -> bool:
     """Say whether native streaming has no counterpart of what was asked for."""
-    reasons = [f"no {n}" for n in sorted(_FILTERS & request.options.keys())]
+    reasons = [f"no {n}" for n in sorted((_FILTERS | {"cur_shard"}) & request.options.keys())]
     reasons += ["no transform"] if request.transform else []
     reasons += ["no tf.data.Dataset"] if request.loader == "tf" else []
     if reasons:
@@ -255,31 +294,48 @@ def _unfit(request: Request, problems: list[str]) -> bool:
     return bool(reasons)
 
 
-def _run(command: list[str], out: str, package: str, timeout: float) -> Recording:
-    environment = dict(os.environ)
-    # This process's own paths must not reach another interpreter.
-    if command[0] != sys.executable:
-        environment.pop("PYTHONPATH", None)
+def _popen(command: list[str], environment: dict[str, str], package: str) -> subprocess.Popen[str]:
     try:
-        done = subprocess.run(  # noqa: S603 - the interpreter is the user's choice
+        return subprocess.Popen(  # noqa: S603 - the interpreter is the user's choice
             command,
-            capture_output=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            check=False,
-            timeout=timeout,
             env=environment,
         )
-        said = done.stderr.strip()
-    except subprocess.TimeoutExpired:
-        said = f"it did not end within {timeout:g} seconds"
     except OSError as error:
         raise CannotCompareError(f"{package}: {command[0]} cannot be run: {error}") from error
-    if os.path.exists(os.path.join(out, "manifest.json")):
-        return open_recording(out)
+
+
+def _wait(process: subprocess.Popen[str], timeout: float) -> str:
+    """Wait for a process and return its last words."""
+    try:
+        said = process.communicate(timeout=timeout)[1]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return f"it did not end within {timeout:g} seconds"
     lines = [line for line in said.splitlines() if line.strip()]
-    last = lines[-1] if lines else "it said nothing"
-    raise CannotCompareError(f"{package} could not be recorded: {last}")
+    return lines[-1] if lines else ""
+
+
+def _result_of(
+    package: str, out: str, running: list[subprocess.Popen[str]], timeout: float, said: str = ""
+) -> Recording:
+    """Open the recording of processes that have been started; how they end says nothing."""
+    words = list(filter(None, [said, *(_wait(process, timeout) for process in running)]))
+    try:
+        return open_recording(out)
+    except CannotCompareError:
+        last = words[0] if words else "it said nothing"
+        raise CannotCompareError(f"{package} could not be recorded: {last}") from None
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
 
 
 def find_data(data: str, folder: str) -> str:
@@ -308,8 +364,8 @@ def find_data(data: str, folder: str) -> str:
     return place
 
 
-def _parquet_files(data: str) -> list[tuple[str, int, int]]:
-    """Return path, rows and row groups of each file of a table."""
+def _parquet_files(data: str) -> list[tuple[str, list[int]]]:
+    """Return the path of each file of a table, and the rows of its row groups."""
     from pyarrow import fs, parquet
 
     from petastorm_bridge._parquet_files import find_files
@@ -321,7 +377,7 @@ def _parquet_files(data: str) -> list[tuple[str, int, int]]:
     except (OSError, ValueError, IndexError) as error:
         raise CannotCompareError(f"{data} is no directory of Parquet files: {error}") from error
     return [
-        (path, footer.num_rows, footer.num_row_groups)
+        (path, [footer.row_group(i).num_rows for i in range(footer.num_row_groups)])
         for path, footer in zip(paths, footers, strict=True)
     ]
 
@@ -334,7 +390,7 @@ def _urls(data: str, paths: Sequence[str]) -> list[str] | str:
     return [Path(path).as_uri() for path in paths]
 
 
-def _write_mds(files: Sequence[tuple[str, int, int]], folder: str) -> None:
+def _write_mds(files: Sequence[tuple[str, list[int]]], folder: str) -> None:
     """Write Parquet files as MDS shards.
 
     Raises:
@@ -349,7 +405,7 @@ def _write_mds(files: Sequence[tuple[str, int, int]], folder: str) -> None:
     schema = parquet.read_schema(files[0][0])
     try:
         writer = ShardWriter(schema, folder)
-        for path, *_ in files:
+        for path, _ in files:
             with parquet.ParquetFile(path) as file:
                 for batch in file.iter_batches():
                     writer.write(batch.cast(schema) if hasattr(batch, "cast") else batch)
@@ -361,8 +417,8 @@ def _write_mds(files: Sequence[tuple[str, int, int]], folder: str) -> None:
 
 
 def _describe_data(runner: _Runner) -> str:
-    rows = sum(rows for _, rows, _ in runner.files)
-    groups = sum(groups for *_, groups in runner.files)
+    rows = sum(sum(of_file) for _, of_file in runner.files)
+    groups = sum(len(of_file) for _, of_file in runner.files)
     count = len(runner.files)
     return f"{runner.request.label or runner.request.data}: {rows:,} rows in {count} file(s), {groups} row group(s)"
 
