@@ -14,7 +14,8 @@ from rich.syntax import Syntax
 from ._config import Config, read_config
 from ._decode import write_atomically
 from ._engine import Settings
-from ._model import Destination, Failed, NeedsHuman, Site, State, Success, pending
+from ._model import Destination, Failed, NeedsHuman, Site, State, Success, Target, pending
+from ._native import FAST_MODULE
 from ._report import FORMATS, counts, diff, exit_code
 from ._run import Result, run
 
@@ -51,6 +52,12 @@ def codemod(  # noqa: PLR0917 - typer calls it with keywords
     unsafe: Annotated[
         bool, typer.Option("--unsafe", help="Make behaviour-changing rewrites too.")
     ] = False,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="Read whole batches instead of rows.")
+    ] = False,
+    vendor: Annotated[
+        bool, typer.Option("--vendor", help="Write the support module into the repository.")
+    ] = False,
     report: Annotated[
         Report | None, typer.Option(help="Print a report in this format and nothing else.")
     ] = None,
@@ -64,7 +71,7 @@ def codemod(  # noqa: PLR0917 - typer calls it with keywords
     errors = Console(stderr=True, highlight=False)
     try:
         config = read_config(paths[0])
-        settings = _settings(config, to, _codes(select), _codes(ignore), unsafe)
+        settings = _settings(config, to, _codes(select), _codes(ignore), unsafe, fast, vendor)
         result = _run(paths, settings, (*config.exclude, *_codes(exclude)), jobs, errors)
     except (ValueError, OSError) as error:
         errors.print(f"petastorm-bridge codemod: {error}", style="red", markup=False)
@@ -85,18 +92,27 @@ def _codes(values: _Codes) -> tuple[str, ...]:
     return tuple(code.strip() for value in values or () for code in value.split(","))
 
 
-def _settings(
+def _settings(  # noqa: PLR0917 - one for each option
     config: Config,
     to: Destination | None,
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     unsafe: bool,
+    fast: bool,
+    vendor: bool,
 ) -> Settings:
+    fast, vendor = fast or config.fast, vendor or config.vendor
+    if fast and vendor:
+        raise ValueError(
+            "--fast reads with a dataset of petastorm_bridge, which --vendor does without; choose one"
+        )
     return Settings(
         destination=to or Destination(config.to or "streaming"),
         select=select or config.select,
         ignore=ignore or config.ignore,
         unsafe=unsafe or config.unsafe,
+        target=Target(FAST_MODULE, fast=True) if fast else Target(),
+        vendor=vendor,
     )
 
 

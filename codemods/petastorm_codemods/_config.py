@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _LISTS = ("select", "ignore", "exclude")
+_FLAGS = ("unsafe", "fast", "vendor")
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,8 @@ class Config:
         ignore: Codes or prefixes of codes.
         exclude: Glob patterns.
         unsafe: Whether behaviour-changing rewrites are made.
+        fast: Whether rewritten code reads whole batches.
+        vendor: Whether the support module becomes a file of the repository.
     """
 
     to: str | None = None
@@ -27,6 +30,8 @@ class Config:
     ignore: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     unsafe: bool = False
+    fast: bool = False
+    vendor: bool = False
 
 
 def read_config(path: str) -> Config:
@@ -73,11 +78,11 @@ def _checked(table: dict[str, Any], file: str) -> Config:
             if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
                 raise ValueError(f"{where}: {key} is a list of strings, not {value!r}")
             values[key] = tuple(value)
-        elif (key == "unsafe" and isinstance(value, bool)) or (
+        elif (key in _FLAGS and isinstance(value, bool)) or (
             key == "to" and value in {"bridge", "streaming"}
         ):
             values[key] = value
         else:
-            known = "to ('bridge' or 'streaming'), select, ignore, exclude, unsafe (true or false)"
+            known = "to ('bridge' or 'streaming'), select, ignore, exclude, and unsafe, fast, vendor (true or false)"
             raise ValueError(f"{where}: cannot use {key} = {value!r}; known are {known}")
     return Config(**values)

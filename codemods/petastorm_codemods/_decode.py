@@ -68,11 +68,13 @@ def newline_of(text: str) -> str:
 def write_atomically(path: str, data: bytes) -> None:
     """Replace a file's content in one step, keeping its permissions; links are followed.
 
+    A file that does not exist is made.
+
     Raises:
         OSError: The directory cannot be written to.
     """
     target = os.path.realpath(path)
-    mode = stat.S_IMODE(os.stat(target).st_mode)
+    mode = stat.S_IMODE(os.stat(target).st_mode) if os.path.exists(target) else 0o644
     handle, temporary = tempfile.mkstemp(
         prefix=f".{os.path.basename(target)}.", suffix=".tmp", dir=os.path.dirname(target)
     )

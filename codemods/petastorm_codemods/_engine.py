@@ -29,7 +29,7 @@ from ._native import import_edits
 from ._project import Project
 from ._registry import Rule, all_rules, selected
 from ._sources import Source, read_source
-from ._verify import parses, undefined_names
+from ._verify import changed_statements, parses, undefined_names
 
 MARK = "petastorm-bridge:"
 _IGNORE = re.compile(
@@ -58,6 +58,7 @@ class Settings:
         ignore: Codes or prefixes of codes.
         unsafe: Whether behaviour-changing rewrites are made.
         target: What code that is rewritten for streaming imports.
+        vendor: Whether the support module becomes a file of the repository.
         project: What is known of the other files.
     """
 
@@ -66,6 +67,7 @@ class Settings:
     ignore: tuple[str, ...] = ()
     unsafe: bool = False
     target: Target = field(default_factory=Target)
+    vendor: bool = False
     project: Project = field(default_factory=Project)
 
 
@@ -85,7 +87,7 @@ def process(path: str, data: bytes, settings: Settings) -> Outcome:
                 return NeedsHuman(path, data, data, plan.sites)
             return Unchanged(path)
         after = source.render(plan.edits)
-        problem = _problem(source, after, settings)
+        problem = _problem(source, plan.edits, after, settings)
     except Exception as error:  # noqa: BLE001 – one bad file never stops a run
         return Failed(path, str(error) or type(error).__name__)
     if problem:
@@ -95,7 +97,7 @@ def process(path: str, data: bytes, settings: Settings) -> Outcome:
     return NeedsHuman(path, data, after, plan.sites)
 
 
-def _problem(source: Source, after: bytes, settings: Settings) -> str:
+def _problem(source: Source, edits: Sequence[Edit], after: bytes, settings: Settings) -> str:
     """Return what is wrong with a rewrite; empty if nothing is."""
     try:
         result = read_source(source.path, after)
@@ -105,13 +107,21 @@ def _problem(source: Source, after: bytes, settings: Settings) -> str:
         return "has a cell that does not parse"
     if parses(source.masked) and not parses(result.masked):
         return "is not accepted by this Python"
-    before_names, after_names = undefined_names(source.masked), undefined_names(result.masked)
-    if before_names is not None and after_names is not None and after_names - before_names:
-        names = ", ".join(sorted(after_names - before_names))
-        return f"uses names that nothing defines: {names}"
+    problem = _harm(source, result, edits)
+    if problem:
+        return problem
     # Analysis is what takes time; without these words no rule finds anything in a second run.
     if _LEFT[settings.destination].search(result.text) and _plan(result, settings).edits:
         return "would be rewritten again by a second run"
+    return ""
+
+
+def _harm(source: Source, result: Source, edits: Sequence[Edit]) -> str:
+    if changed_statements(source.masked, result.masked, edits):
+        return "changes statements that it should not touch"
+    before, after = undefined_names(source.masked), undefined_names(result.masked)
+    if before is not None and after is not None and after - before:
+        return f"uses names that nothing defines: {', '.join(sorted(after - before))}"
     return ""
 
 

@@ -36,10 +36,12 @@ class Target:
     Attributes:
         module: The support module.
         fast: Whether its dataset reads whole batches.
+        package: What is required for it.
     """
 
     module: str = "petastorm_bridge.native"
     fast: bool = False
+    package: str = "petastorm-bridge[streaming]"
 
     @property
     def dataset(self) -> str:

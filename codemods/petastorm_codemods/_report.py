@@ -37,7 +37,8 @@ def diff(outcome: Outcome) -> str:
         for data in (outcome.before, outcome.after)
     )
     name = outcome.path.replace(os.sep, "/").lstrip("/")
-    lines = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")
+    old = f"a/{name}" if outcome.before else "/dev/null"  # as Git says of a new file
+    lines = difflib.unified_diff(before, after, old, f"b/{name}")
     return "".join(
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
     )

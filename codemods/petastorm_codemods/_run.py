@@ -6,17 +6,19 @@ import concurrent.futures
 import dataclasses
 import multiprocessing
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ._decode import decode_python, decode_utf8
-from ._dependencies import CODE, file_edits
+from ._dependencies import CODE, file_edits, is_conda_entry, package_for
 from ._edits import apply_edits
 from ._engine import Settings, process, rules_for
 from ._files import concerns, find_files, is_dependency_file, repository_of
 from ._imports import imports_petastorm
 from ._model import (
     Destination,
+    Edit,
     Failed,
     NeedsHuman,
     Outcome,
@@ -24,12 +26,16 @@ from ._model import (
     Site,
     State,
     Success,
+    Target,
     Unchanged,
 )
-from ._project import Project, defined_methods, makes_converters, module_names
+from ._project import METHODS, Project, defined_methods, makes_converters, module_names
+from ._vendor import CODE as SUPPORT
+from ._vendor import NAME, names_in, place, used_names, vendored
 
 # Fewer files are done before a second process has imported LibCST.
 _WORTH_A_PROCESS = 12
+_USED = re.compile("|".join(("petastorm", *METHODS)).encode())
 
 
 @dataclass(frozen=True)
@@ -71,11 +77,17 @@ def run(
     found = _read(paths, exclude, settings.destination)
     sources, dependencies = found.sources, found.dependencies
     settings = dataclasses.replace(settings, project=_project(found))
+    file = None
+    if settings.vendor:
+        file, settings = _vendored_settings(found, settings)
     outcomes: list[Outcome] = [*found.failed]
     total = len(sources) + len(dependencies)
     for outcome in _map(sources, settings, jobs):
         outcomes.append(outcome)
         show(len(outcomes), total)
+    if file:
+        outcomes += _support_file(file, settings, outcomes, sources)
+        settings = _without_bridge(settings, outcomes)
     before = dict(sources)
     stays = any(_still_needed(outcome, before) for outcome in outcomes)
     for path, data in dependencies:
@@ -127,6 +139,54 @@ def _project(found: _Found) -> Project:
     return Project(converters, defines, module_names(found.paths))
 
 
+def _vendored_settings(found: _Found, settings: Settings) -> tuple[str, Settings]:
+    """Return where the support module goes, and settings by which code imports it from there."""
+    users = [path for path in found.paths if os.path.basename(path) == f"{NAME}.py"][:1]
+    if not users:  # as it is written for the first time
+        users = [path for path, data in found.sources if _USED.search(data)]
+    file, module = place(users, found.paths[0] if found.paths else os.curdir)
+    package = "mosaicml-streaming"
+    return file, dataclasses.replace(settings, target=Target(module=module, package=package))
+
+
+def _support_file(
+    file: str,
+    settings: Settings,
+    outcomes: Sequence[Outcome],
+    sources: Iterable[tuple[str, bytes]],
+) -> Iterator[Outcome]:
+    """Yield the outcome of the support module, with what rewritten files and its own users need."""
+    module = settings.target.module.encode()
+    texts = [each.after for each in outcomes if isinstance(each, Success | NeedsHuman)]
+    names = used_names(text for text in texts if module in text)
+    names |= used_names(data for path, data in sources if module in data and path != file)
+    try:
+        with open(file, "rb") as stream:
+            before = stream.read()
+    except FileNotFoundError:
+        before = b""
+    path = os.path.relpath(file)
+    try:
+        own = names_in(before.decode()) if before else frozenset()
+    except (ValueError, SyntaxError) as error:
+        yield Failed(path, str(error))
+        return
+    if names and not names <= own:
+        after = vendored(names | own).encode()
+        message = f"{settings.target.module} holds what rewritten code imports"
+        site = Site(SUPPORT, 1, 1, None, message, Safety.SAFE, State.REWRITTEN)
+        yield Success(path, before, after, (site,))
+
+
+def _without_bridge(settings: Settings, outcomes: Sequence[Outcome]) -> Settings:
+    """Return settings by which the bridge is required where readers still run on it."""
+    texts = [each.after for each in outcomes if isinstance(each, Success | NeedsHuman)]
+    if any(re.search(rb"\bpetastorm_bridge\b", text) for text in texts):
+        target = dataclasses.replace(settings.target, package=Target().package)
+        return dataclasses.replace(settings, target=target)
+    return settings
+
+
 def _map(files: Sequence[tuple[str, bytes]], settings: Settings, jobs: int) -> Iterator[Outcome]:
     if jobs < 2 or len(files) < _WORTH_A_PROCESS:
         for path, data in files:
@@ -164,20 +224,30 @@ def process_dependencies(
     try:
         decoded = decode_python(data) if path.endswith(".py") else decode_utf8(data)
         text = decoded.text
-        edits = list(file_edits(os.path.basename(path), text, settings.destination))
+        package = package_for(settings.destination, settings.target)
+        edits = list(file_edits(os.path.basename(path), text, package))
         if not edits:
             return Unchanged(path)
-        state = State.MANUAL if stays else State.REWRITTEN
-        sites = []
-        for edit in edits:
-            before = text[: edit.start]
-            line, column = before.count("\n") + 1, edit.start - before.rfind("\n")
-            message = f"{text[edit.start : edit.end]} becomes {edit.text}"
-            if stays:
-                message += " once no file imports petastorm any more; until then require both"
-            sites.append(Site(CODE, line, column, None, message, Safety.SAFE, state))
-        if stays:
-            return NeedsHuman(path, data, data, tuple(sites))
-        return Success(path, data, decoded.encode(apply_edits(text, edits)), tuple(sites))
+        sites = [_requirement_site(text, edit, path, stays=stays) for edit in edits]
+        made = [
+            edit for edit, site in zip(edits, sites, strict=True) if site.state is State.REWRITTEN
+        ]
+        after = decoded.encode(apply_edits(text, made))
+        if len(made) < len(edits):
+            return NeedsHuman(path, data, after, tuple(sites))
+        return Success(path, data, after, tuple(sites))
     except (SyntaxError, UnicodeError) as error:
         return Failed(path, f"{type(error).__name__}: {error}")
+
+
+def _requirement_site(text: str, edit: Edit, path: str, *, stays: bool) -> Site:
+    before = text[: edit.start]
+    line, column = before.count("\n") + 1, edit.start - before.rfind("\n")
+    message = f"{text[edit.start : edit.end]} becomes {edit.text}"
+    state = State.MANUAL if stays else State.REWRITTEN
+    if stays:
+        message += " once no file imports petastorm any more; until then require both"
+    elif is_conda_entry(path, text, edit.start):
+        message = f"conda has no {edit.text}: list it under pip instead"
+        state = State.MANUAL
+    return Site(CODE, line, column, None, message, Safety.SAFE, state)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 import symtable
+from collections import Counter
+from collections.abc import Sequence
+
+from ._model import Edit
 
 _KNOWN = frozenset(dir(builtins)) | {
     "__annotations__",
@@ -53,6 +58,34 @@ def undefined_names(text: str) -> frozenset[str] | None:
 
 def _defines(symbol: symtable.Symbol) -> bool:
     return symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
+
+
+def changed_statements(before: str, after: str, edits: Sequence[Edit]) -> bool:
+    """Say whether any statement at the top that no edit touches has another meaning after a rewrite.
+
+    An edit may swallow what follows, for instance by an open quote that closes later on. Says
+    nothing of text that this Python cannot parse.
+    """
+    try:
+        old, new = ast.parse(before).body, ast.parse(after).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    starts = _line_starts(before)
+    kept = []
+    for node in old:
+        first = starts[
+            min(each.lineno for each in (node, *getattr(node, "decorator_list", ()))) - 1
+        ]
+        last = starts[(node.end_lineno or node.lineno)]
+        if not any(edit.start <= last and edit.end >= first for edit in edits):
+            kept.append(ast.dump(node))
+    return bool(Counter(kept) - Counter(map(ast.dump, new)))
+
+
+def _line_starts(text: str) -> list[int]:
+    """Return where lines start, as Python counts them, and the end of the text twice."""
+    starts = [0, *(match.end() for match in re.finditer(r"\r\n|\r|\n", text))]
+    return [*starts, len(text), len(text)]
 
 
 def parses(text: str) -> bool:

@@ -1,10 +1,11 @@
-"""Runs every program of a folder in one process and writes the batches they record as JSON."""
+"""Runs the programs of some folders in one process and writes the batches they record as JSON."""
 
 import contextlib
 import json
 import pathlib
 import sys
 import tempfile
+import traceback
 import warnings
 
 import numpy as np
@@ -19,17 +20,37 @@ def plain(value):
     return [kind, list(array.shape), values]
 
 
+def code_of(path):
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".ipynb":
+        return text
+    cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    lines = "\n".join("".join(cell["source"]) for cell in cells).splitlines()
+    return "\n".join(line for line in lines if not line.startswith(("%", "!")))
+
+
 def run(path):
     batches = []
-    code = path.read_text(encoding="utf-8")
+    name = path.parent.name if path.stem == "main" else path.stem
     names = {
-        "__name__": path.stem,
+        "__name__": name,
         "CACHE": "file://" + tempfile.mkdtemp(),
         "record": lambda batch: batches.append({k: plain(v) for k, v in batch.items()}),
     }
-    sys.modules[path.stem] = type(sys)(path.stem)
-    exec(compile(code, str(path), "exec"), names)
-    return batches
+    before = set(sys.modules)
+    sys.modules[name] = type(sys)(name)
+    sys.path.insert(0, str(path.parent))
+    try:
+        exec(compile(code_of(path), str(path), "exec"), names)
+    except Exception:  # noqa: BLE001 - the test shows which program failed and why
+        return name, traceback.format_exc()
+    finally:
+        sys.path.remove(str(path.parent))
+        for module in set(sys.modules) - before:
+            place = getattr(sys.modules[module], "__file__", None) or ""
+            if place.startswith(str(path.parent)) or module == name:
+                del sys.modules[module]
+    return name, batches
 
 
 def steady():
@@ -40,15 +61,24 @@ def steady():
     return repeatable()
 
 
+def run_all(folder):
+    sys.path.insert(0, str(folder))  # where the support module is
+    files = [*folder.glob("*.py"), *folder.glob("*.ipynb"), *folder.glob("*/main.py")]
+    with steady() if folder.name == "original" else contextlib.nullcontext():
+        found = dict(run(path) for path in sorted(files) if path.stem != "mds_support")
+    sys.path.remove(str(folder))
+    sys.modules.pop("mds_support", None)
+    return found
+
+
 def main():
     from pyspark.sql import SparkSession
 
-    folder, out = map(pathlib.Path, sys.argv[1:])
+    out, *folders = map(pathlib.Path, sys.argv[1:])
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.sql.shuffle.partitions", "2")
     builder.config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
-    with steady() if folder.name == "original" else contextlib.nullcontext():
-        found = {path.stem: run(path) for path in sorted(folder.glob("*.py"))}
-    out.write_text(json.dumps(found))
+    out.write_text(json.dumps({folder.name: run_all(folder) for folder in folders}))
 
 
 if __name__ == "__main__":

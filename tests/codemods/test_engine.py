@@ -105,11 +105,12 @@ def edit_once(old, new):
         ("return 1", "parse"),
         ("x = nowhere", "nothing defines: nowhere"),
         ("x = 1; y = 1", "second run"),
+        ('x = """', "statements that it should not touch"),
     ],
 )
 def test_a_bad_rewrite_leaves_the_file_alone(monkeypatch, new, complaint):
     settings = settings_with(monkeypatch, edit_once("x = 1", new))
-    outcome = process("x.py", b"x = 1  # petastorm\n", settings)
+    outcome = process("x.py", b'x = 1  # petastorm\ny = 2\nz = \'"""#\'\n', settings)
     if complaint == "parse":  # `return` at the top is a matter of compiling, not of syntax
         assert isinstance(outcome, Success)
     else:
@@ -231,6 +232,6 @@ def test_rules_are_documented_and_examples_do_what_they_say():
         if not rule.after or rule.code == "PM010":
             continue
         for destination in rule.destinations:
-            settings = Settings(destination, project=Project(converters=True))
+            settings = Settings(destination, unsafe=True, project=Project(converters=True))
             outcome = process("x.py", rule.before.encode(), settings)
             assert getattr(outcome, "after", b"").decode() == rule.after, rule.code

@@ -1,59 +1,85 @@
 """Programs after the usual patterns are run on Petastorm, on the bridge and on native streaming."""
 
+import ast
+import dataclasses
 import json
 import os
 import pathlib
+import re
+import shutil
 import subprocess
 import sys
 
 import pytest
 
-from petastorm_codemods._engine import Settings, process
-from petastorm_codemods._model import Destination, Success
+from petastorm_codemods._decode import write_atomically
+from petastorm_codemods._engine import Settings
+from petastorm_codemods._model import Destination, Success, Target, Unchanged
+from petastorm_codemods._run import run as codemod
 
 HERE = pathlib.Path(__file__).parent
 # Specimens of other people's style: the suffix keeps our own formatter away from them.
-PROGRAMS = sorted((HERE / "programs").glob("*.py.txt"))
-IDS = [program.name.removesuffix(".py.txt") for program in PROGRAMS]
+PROGRAMS = {
+    path.name.split(".")[0]: path / "main.py.txt" if path.is_dir() else path
+    for path in sorted((HERE / "programs").iterdir())
+}
+STREAMING = Settings(Destination.STREAMING)
+FORMS = {
+    "bridge": Settings(Destination.BRIDGE),
+    "streaming": STREAMING,
+    "vendored": dataclasses.replace(STREAMING, vendor=True),
+    "fast": dataclasses.replace(
+        STREAMING, target=Target("petastorm_bridge.native_fast", fast=True)
+    ),
+}
 
 pytestmark = [pytest.mark.spark, pytest.mark.tf, pytest.mark.slow]
 
 
-def rewritten(program, destination):
-    outcome = process(program.stem, program.read_bytes(), Settings(destination))
-    assert isinstance(outcome, Success), (program, outcome)
-    return outcome.after
+def copy_programs(folder):
+    for path in (HERE / "programs").rglob("*.txt"):
+        place = folder / path.relative_to(HERE / "programs").with_suffix("")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, place)
 
 
-def run(folder):
-    out = folder.with_suffix(".json")
+def rewrite(folder, settings):
+    for outcome in codemod([str(folder)], settings).outcomes:
+        assert isinstance(outcome, Success | Unchanged), outcome
+        if isinstance(outcome, Success):
+            write_atomically(outcome.path, outcome.after)
+
+
+def run(out, *folders):
     done = subprocess.run(
-        [sys.executable, str(HERE / "run_programs.py"), str(folder), str(out)],
+        [sys.executable, str(HERE / "run_programs.py"), str(out), *map(str, folders)],
         capture_output=True,
         text=True,
         check=False,
-        cwd=folder,
+        cwd=out.parent,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
-    assert done.returncode == 0, done.stderr[-4000:]
+    assert out.exists(), done.stderr[-4000:]
     return json.loads(out.read_text())
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory):
+def folders(tmp_path_factory):
+    made = {}
+    for form in ("original", *FORMS):
+        made[form] = tmp_path_factory.mktemp("programs") / form
+        copy_programs(made[form])
+        if form in FORMS:
+            rewrite(made[form], FORMS[form])
+    return made
+
+
+@pytest.fixture(scope="module")
+def results(folders, tmp_path_factory):
     pytest.importorskip("petastorm", reason="compares with the real package")
-    found = {}
-    for form in ("original", "bridge", "streaming"):
-        folder = tmp_path_factory.mktemp("programs") / form
-        folder.mkdir()
-        for program in PROGRAMS:
-            code = program.read_bytes()
-            if form != "original":
-                code = rewritten(program, Destination(form))
-                assert b"petastorm." not in code.replace(b"petastorm_bridge.", b"")
-            (folder / program.stem).write_bytes(code)
-        found[form] = run(folder)
-    return found
+    place = tmp_path_factory.mktemp("results")
+    found = run(place / "original.json", folders["original"])
+    return found | run(place / "ours.json", *(folders[form] for form in FORMS))
 
 
 def rows(batches):
@@ -65,14 +91,32 @@ def rows(batches):
     return sorted(found)
 
 
-@pytest.mark.parametrize("form", ["bridge", "streaming"])
-@pytest.mark.parametrize("program", PROGRAMS, ids=IDS)
-def test_same_batches(results, program, form):
-    name = program.name.removesuffix(".py.txt")
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_same_batches(results, name, form):
     original, ours = results["original"][name], results[form][name]
+    assert isinstance(original, list), original
+    assert isinstance(ours, list), ours
     assert original
-    if program.read_text("utf-8").startswith("# rows only"):
+    if PROGRAMS[name].read_text("utf-8").startswith("# rows only"):
         assert [list(batch) for batch in ours[:1]] == [list(batch) for batch in original[:1]]
         assert rows(ours) == rows(original)
     else:
         assert ours == original
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_nothing_of_petastorm_is_left(folders, form):
+    texts = {path: path.read_text() for path in folders[form].rglob("*.py")}
+    for path, text in texts.items():
+        assert not re.search(r"^\s*(?:import|from) petastorm\b", text, re.MULTILINE), path
+
+
+def test_a_vendored_file_needs_nothing_of_ours(folders):
+    text = (folders["vendored"] / "mds_support.py").read_text()
+    modules = {
+        (node.module if isinstance(node, ast.ImportFrom) else node.names[0].name) or ""
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
+    assert not any(module.startswith("petastorm") for module in modules)

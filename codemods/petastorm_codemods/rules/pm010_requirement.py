@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from petastorm_codemods._analysis import Analysis
-from petastorm_codemods._dependencies import CODE, install_edits
+from petastorm_codemods._dependencies import CODE, install_edits, package_for
 from petastorm_codemods._model import Destination, Finding, Safety
 from petastorm_codemods._registry import rule
 
@@ -28,7 +28,8 @@ from petastorm_codemods._registry import rule
 def check(analysis: Analysis) -> Iterator[Finding]:
     """Yield one finding for each requirement in a line that installs packages."""
     text = analysis.source.text
+    package = package_for(analysis.destination, analysis.target)
     for start, end in analysis.source.shell:
-        for edit in install_edits(text, start, end, analysis.destination):
+        for edit in install_edits(text, start, end, package):
             message = f"{text[edit.start : edit.end]} becomes {edit.text}"
             yield Finding(CODE, edit.start, message, Safety.SAFE, (edit,))

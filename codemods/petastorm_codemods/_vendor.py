@@ -1,0 +1,178 @@
+"""``--vendor``: what a repository uses of the support module, as one file of its own."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.resources
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from ._offered import NEW
+
+_PARTS = ("_native_write.py", "_native_read.py")
+NAME = "mds_support"
+CODE = "PM100"
+_TITLE = "What streaming lacks for code that used Petastorm's Spark converter"
+_HEAD = f'''"""{_TITLE}."""
+
+from __future__ import annotations
+'''
+# Left out where the repository has no such attribute; the one in the value is needed with them.
+_ATTRIBUTES = {"cache_dir_url": "", "dataset_size": "", "file_urls": "cache_dir_url"}
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A statement at the top of the support module.
+
+    Attributes:
+        names: What it binds.
+        uses: The names that it reads.
+        text: Its lines, with the comments above.
+        order: Imports first, then what is bound once, then functions and classes.
+    """
+
+    names: frozenset[str]
+    uses: frozenset[str]
+    text: str
+    order: int
+
+
+def place(paths: Collection[str], root: str) -> tuple[str, str]:
+    """Return where the file goes and the name that it is imported by.
+
+    Beside the modules that use it: in the outermost package around all of them, or else in the
+    folder that holds them all, from where scripts and notebooks find it.
+    """
+    folders = [os.path.dirname(os.path.abspath(path)) for path in paths]
+    top = os.path.commonpath(folders or [os.path.dirname(os.path.abspath(root))])
+    package: list[str] = []
+    folder = top
+    while os.path.exists(os.path.join(folder, "__init__.py")):
+        package.insert(0, os.path.basename(folder))
+        folder, top = os.path.dirname(folder), folder
+    home = os.path.join(folder, package[0]) if package else top
+    return os.path.join(home, f"{NAME}.py"), ".".join([*package[:1], NAME])
+
+
+def names_in(text: str) -> frozenset[str]:
+    """Return the public names that a file offers which was written before.
+
+    Raises:
+        ValueError: Something else has the file's name.
+    """
+    if not text.startswith(f'"""{_TITLE}'):
+        raise ValueError(f"{NAME}.py exists and is something else")
+    return frozenset(
+        node.name
+        for node in ast.parse(text).body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_")
+    )
+
+
+def used_names(texts: Iterable[bytes]) -> frozenset[str]:
+    """Return the words of some files that are names of the support module, or attributes of it."""
+    known = {name for piece in _pieces() for name in piece.names} | {*_ATTRIBUTES}
+    words = {word.decode() for text in texts for word in re.findall(rb"[A-Za-z_]\w*", text)}
+    return frozenset(known & words)
+
+
+def vendored(names: Collection[str]) -> str:
+    """Return the file with some names of the support module and all that they need."""
+    pieces = _pieces()
+    wanted: set[str] = set()
+    new = {name for name in names if name not in _ATTRIBUTES}
+    while new:
+        wanted |= new
+        uses = {use for piece in pieces if piece.names & new for use in piece.uses}
+        new = uses - wanted
+    kept = sorted((p for p in pieces if p.names & wanted), key=lambda piece: piece.order)
+    attributes = {*names} | {_ATTRIBUTES.get(name, "") for name in names}
+    body = _without("\n".join(_spaced(kept)), {*_ATTRIBUTES} - attributes)
+    return "\n".join([_HEAD, *_imports(kept), "", body, ""])
+
+
+def _spaced(pieces: Iterable[_Piece]) -> Iterator[str]:
+    for piece in pieces:
+        yield f"\n\n{piece.text}" if piece.order else piece.text
+
+
+@functools.cache
+def _sources() -> tuple[str, ...]:
+    folder = importlib.resources.files(NEW)
+    return tuple(folder.joinpath(part).read_text("utf-8") for part in _PARTS)
+
+
+@functools.cache
+def _pieces() -> tuple[_Piece, ...]:
+    return tuple(piece for text in _sources() for piece in _statements(text))
+
+
+def _statements(text: str) -> Iterator[_Piece]:
+    lines = text.splitlines()
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.Import | ast.ImportFrom | ast.Expr):
+            continue
+        definition = isinstance(node, ast.ClassDef | ast.FunctionDef)
+        decorators = getattr(node, "decorator_list", [])
+        first = (decorators[0].lineno if decorators else node.lineno) - 1
+        while lines[first - 1].startswith("#"):
+            first -= 1
+        used = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+        bound = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and _binds(each)}
+        names = {node.name} if isinstance(node, ast.ClassDef | ast.FunctionDef) else bound
+        own = "\n".join(lines[first : node.end_lineno])
+        yield _Piece(frozenset(names), frozenset(used - names), own, int(definition))
+
+
+def _binds(node: ast.Name) -> bool:
+    """Say whether a name is assigned to, or what it holds is."""
+    return isinstance(node.ctx, ast.Store) or node.id == "_TIMES"
+
+
+def _without(body: str, attributes: Collection[str]) -> str:
+    """Remove some attributes from the class of directories."""
+    for name in attributes:
+        body = re.sub(rf"    {name} = property\(.*\n\n", "", body)
+        body = re.sub(
+            rf"    @property\n    def {name}\(.*\n(?:(?:        .*)?\n)*?(?=    \S)", "", body
+        )
+    return body
+
+
+def _imports(pieces: Iterable[_Piece]) -> list[str]:
+    """Return the imports that the pieces use, the standard library's first."""
+    used = {use for piece in pieces for use in piece.uses}
+    groups: tuple[list[str], list[str]] = ([], [])
+    for text in _sources():
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.ImportFrom) and node.module != "__future__" and not node.level:
+                names = [each for each in node.names if (each.asname or each.name) in used]
+                line = f"from {node.module} import {', '.join(each.name for each in names)}"
+            elif isinstance(node, ast.Import):
+                names = [each for each in node.names if (each.asname or each.name) in used]
+                line = ast.unparse(node)
+            else:
+                continue
+            module = node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
+            library = module in {"numpy", "pyarrow", "streaming", "torch"}
+            if names and line not in groups[library]:
+                groups[library].append(line)
+    first, second = (_merged(group) for group in groups)
+    return [*first, "", *second]
+
+
+def _merged(lines: Iterable[str]) -> list[str]:
+    """Return import lines in order, those from one module as one, and plain ones as one."""
+    plain = sorted(line for line in lines if line.startswith("import ") and " as " not in line)
+    plain = ["import " + ", ".join(line.removeprefix("import ") for line in plain)]
+    plain += sorted(line for line in lines if line.startswith("import ") and " as " in line)
+    names: dict[str, set[str]] = {}
+    for line in lines:
+        if line.startswith("from "):
+            module, _, what = line.removeprefix("from ").partition(" import ")
+            names.setdefault(module, set()).update(what.split(", "))
+    return plain + [f"from {m} import {', '.join(sorted(names[m]))}" for m in sorted(names)]

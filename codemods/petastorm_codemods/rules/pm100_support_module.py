@@ -1,0 +1,28 @@
+"""With ``--vendor``, what rewritten code uses of the support module becomes a file of the repository.
+
+``mds_support.py`` goes into the outermost package around all files that use it, or else into the folder that
+holds them; it imports nothing of ours. A file that was written before keeps what it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from petastorm_codemods._analysis import Analysis
+from petastorm_codemods._model import Destination, Finding, Safety
+from petastorm_codemods._registry import rule
+from petastorm_codemods._vendor import CODE
+
+
+@rule(
+    CODE,
+    "support-module",
+    "the support module is written into the repository",
+    safety=Safety.SAFE,
+    destinations=[Destination.STREAMING],
+    text=__doc__,
+)
+def check(analysis: Analysis) -> Iterator[Finding]:
+    """Yield nothing: the run writes the file once it knows what is used."""
+    del analysis
+    yield from ()
