@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
@@ -14,7 +16,7 @@ from streaming.base.format.mds import MDSReader
 from petastorm_bridge.mds.errors import DatasetError
 
 from ._index import ShardIndex
-from ._leftovers import start_up
+from ._leftovers import mark_alive, start_up
 from ._prefetch import Pass, prefetch
 from ._resample import whole_repeats
 from ._shard import MappedShard, ShardPool
@@ -88,6 +90,7 @@ class ColumnarStreamingDataset(StreamingDataset):
         initialise = with_names(StreamingDataset.__init__, Spanner=ShardIndex)
         with start_up(arguments):
             initialise(self, batch_size=batch_size, **arguments)
+            mark_alive(self, self._shm_prefix_int)
         _check_shards(self.shards, columns)
         self._size = batch_size
         self._index = cast("ShardIndex", self.spanner)
@@ -96,9 +99,11 @@ class ColumnarStreamingDataset(StreamingDataset):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what travels to a worker process: not what belongs to this one."""
-        own = ("_pool", "_pass", "_iterator", "_executor", "_event", "_cache_filelock")
+        own = ("_iterator", "_executor", "_event", "_cache_filelock")
         state = {name: value for name, value in self.__dict__.items() if name not in own}
-        return {**state, "_pool": None, "_pass": None}
+        barrier = copy.copy(self._shared_barrier)
+        vars(barrier).pop("lock", None)
+        return {**state, "_pool": None, "_pass": None, "_shared_barrier": barrier}
 
     def __len__(self) -> int:
         """Return the number of batches of one rank (approximate with several workers)."""
@@ -203,12 +208,14 @@ class ColumnarStreamingDataset(StreamingDataset):
 
     def _gather(self, sample_ids: Int64) -> Window:
         if self._pool is None:
-            self._pool = ShardPool(self._open)
+            self._pool = ShardPool()
         if self.cache_limit:
             # Files that are deleted take up disk for as long as they are mapped.
             held = np.array(self._pool.shard_ids, np.int64)
             self._pool.release(held[~is_local(self, held)].tolist())
-        window, shard_ids = gather(sample_ids, self._index, self._pool)
+        window, shard_ids = gather(
+            sample_ids, self._index, functools.partial(self._pool.get, open_shard=self._open)
+        )
         touch(self, shard_ids)
         return window
 

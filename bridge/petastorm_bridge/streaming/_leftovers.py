@@ -2,17 +2,20 @@
 
 Streaming registers the directories in use in ``/dev/shm/<prefix>_locals`` and takes them off when the
 program ends. A killed program cannot: the next one is told "Reused local directory", and the memory
-stays taken. What tells a killed run from one that goes on is that no process has its shared memory
-mapped; streaming's processes keep theirs mapped for as long as they live.
+stays taken. What tells a killed run from one that goes on is a file beside, which every process of a
+run keeps locked; the system unlocks it when the process ends in whatever way. Of the runs of plain
+streaming, which have no such file, those are dead whose memory no process has mapped.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import struct
 import tempfile
+import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -22,13 +25,14 @@ from filelock import FileLock
 from streaming.base import distributed
 from streaming.base.world import World
 
-__all__ = ["clear_leftovers", "start_up"]
+__all__ = ["clear_leftovers", "mark_alive", "start_up"]
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where Linux has it, not a place for files of ours
 _NAME = re.compile(
     r"(\d{6,})_(?:locals|barrier|next_epoch|cache_usage|shard_states|shard_access_times|resume"
-    r"|epoch_shape|epoch_data)"
+    r"|epoch_shape|epoch_data|petastorm_bridge)"
 )
+_ALIVE = "petastorm_bridge"
 _LOCKS = ("barrier_filelock", "cache_filelock")
 
 
@@ -43,15 +47,10 @@ def clear_leftovers(directories: Iterable[str]) -> list[str]:
         memory is in use (it takes ``/proc``).
     """
     wanted = set(directories)
-    runs = {prefix: names for prefix, names in _runs().items() if _locals(prefix) & wanted}
-    if not runs:
-        return []
-    mapped = _mapped()
-    if mapped is None:
-        return []
     removed = []
-    for prefix, names in runs.items():
-        if mapped.isdisjoint(names):
+    for prefix, names in _runs().items():
+        in_the_way = _locals(prefix) & wanted or names == [f"{prefix}_{_ALIVE}"]
+        if in_the_way and not _is_alive(prefix, names):
             for name in names:
                 with contextlib.suppress(OSError):
                     os.remove(os.path.join(_SHARED_MEMORY, name))
@@ -60,6 +59,45 @@ def clear_leftovers(directories: Iterable[str]) -> list[str]:
                 with contextlib.suppress(OSError):
                     os.remove(os.path.join(tempfile.gettempdir(), f"{prefix}_{lock}"))
     return removed
+
+
+def mark_alive(dataset: object, prefix: int) -> None:
+    """Show that a run goes on, until its dataset is gone or the process has ended.
+
+    Args:
+        dataset: The dataset of this process.
+        prefix: Number of its shared memory.
+    """
+    if os.path.isdir(_SHARED_MEMORY):
+        path = os.path.join(_SHARED_MEMORY, f"{prefix:06}_{_ALIVE}")
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(file, fcntl.LOCK_SH)
+        weakref.finalize(dataset, _let_go, file, path, os.getpid())
+
+
+def _let_go(file: int, path: str, process: int) -> None:
+    os.close(file)
+    if process == os.getpid():
+        with contextlib.suppress(OSError):
+            os.remove(path)
+
+
+def _is_alive(prefix: str, names: list[str]) -> bool:
+    try:
+        file = os.open(os.path.join(_SHARED_MEMORY, f"{prefix}_{_ALIVE}"), os.O_RDWR)
+    except FileNotFoundError:
+        mapped = _mapped()
+        return mapped is None or not mapped.isdisjoint(names)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(file)
 
 
 def _runs() -> dict[str, list[str]]:
@@ -91,23 +129,15 @@ def _mapped() -> set[str] | None:
     known = False
     with contextlib.suppress(OSError):
         for process in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                with open(f"/proc/{process}/maps", encoding="utf-8", errors="replace") as file:
-                    names.update(re.findall(rf"{_SHARED_MEMORY}/(\S+)", file.read()))
+            # One that ends meanwhile, or is not ours to look at: streaming's memory is for its owner
+            # alone, and a process of the same user is hidden only if it guards secrets.
+            with (
+                contextlib.suppress(OSError),
+                open(f"/proc/{process}/maps", encoding="utf-8", errors="replace") as file,
+            ):
+                names.update(re.findall(rf"{_SHARED_MEMORY}/(\S+)", file.read()))
                 known = True
-            except (FileNotFoundError, ProcessLookupError):
-                continue  # it has ended meanwhile
-            except OSError:
-                if _is_mine(process):
-                    return None
     return names if known else None
-
-
-def _is_mine(process: str) -> bool:
-    try:
-        return os.stat(f"/proc/{process}").st_uid == os.getuid()
-    except OSError:
-        return False
 
 
 @contextlib.contextmanager

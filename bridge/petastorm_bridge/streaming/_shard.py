@@ -92,14 +92,9 @@ class MappedShard:
 
 
 class ShardPool:
-    """The mapped shards of one process, of which those out of use are let go.
+    """The mapped shards of one process, of which those out of use are let go."""
 
-    Args:
-        open_shard: Maps a shard, given its number.
-    """
-
-    def __init__(self, open_shard: Callable[[int], MappedShard]) -> None:
-        self._open = open_shard
+    def __init__(self) -> None:
         self._shards: OrderedDict[int, tuple[MappedShard, int]] = OrderedDict()
         self._now = 0
 
@@ -109,13 +104,20 @@ class ShardPool:
     def __contains__(self, shard_id: object) -> bool:
         return shard_id in self._shards
 
-    def get(self, shard_ids: list[int]) -> list[MappedShard]:
-        """Return the shards of one window, which need not be held any longer than it is."""
+    def get(
+        self, shard_ids: list[int], open_shard: Callable[[int], MappedShard]
+    ) -> list[MappedShard]:
+        """Return the shards of one window, which need not be held any longer than it is.
+
+        Args:
+            shard_ids: Which shards.
+            open_shard: Maps one of them.
+        """
         self._now += 1
         found = []
         for shard_id in shard_ids:
             known = self._shards.pop(shard_id, None)
-            shard = self._open(shard_id) if known is None else known[0]
+            shard = open_shard(shard_id) if known is None else known[0]
             self._shards[shard_id] = shard, self._now
             found.append(shard)
         while self._shards:

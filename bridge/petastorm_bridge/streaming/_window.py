@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -13,12 +13,13 @@ from petastorm_bridge.mds.errors import DatasetError
 
 from ._index import ShardIndex, group_by_shard
 from ._parts import Part, RaggedPart, RecordPart
-from ._shard import MappedShard, ShardPool
+from ._shard import MappedShard
 from ._values import Format, Ragged, batch_values, join, scatter, tensors
 
 __all__ = ["Taste", "Window", "gather"]
 
 Int64 = npt.NDArray[np.int64]
+GetShards = Callable[[list[int]], list[MappedShard]]
 
 
 @dataclass(frozen=True)
@@ -131,21 +132,21 @@ def _bounds(part: Part, rows: Int64 | int, start: int, stop: int) -> tuple[int, 
     return low, high
 
 
-def gather(sample_ids: Int64, index: ShardIndex, pool: ShardPool) -> tuple[Window, Int64]:
+def gather(sample_ids: Int64, index: ShardIndex, shards_by_id: GetShards) -> tuple[Window, Int64]:
     """Return some samples, and the shards they are from.
 
     Args:
         sample_ids: At least one.
         index: Of the dataset.
-        pool: Gives the shards.
+        shards_by_id: Gives the shards of some numbers.
     """
     run = _run(sample_ids)
     if run:
-        return _gather_run(sample_ids, run, index, pool)
+        return _gather_run(sample_ids, run, index, shards_by_id)
     shard_ids = index.shards_of(sample_ids)
     order, found, bounds = group_by_shard(shard_ids, len(index.shard_sizes))
     rows = (sample_ids - index.shard_bounds[shard_ids])[order]
-    shards = pool.get(found)
+    shards = shards_by_id(found)
     wanted = np.empty(len(order), np.int64)
     wanted[order] = np.arange(len(order))
     runs = [
@@ -181,7 +182,7 @@ def _run(sample_ids: Int64) -> int:
 
 
 def _gather_run(
-    sample_ids: Int64, step: int, index: ShardIndex, pool: ShardPool
+    sample_ids: Int64, step: int, index: ShardIndex, shards_by_id: GetShards
 ) -> tuple[Window, Int64]:
     """Return samples at a constant distance: views of the shards, nothing is copied."""
     first, last = int(sample_ids[0]), int(sample_ids[-1])
@@ -196,7 +197,7 @@ def _gather_run(
         stop = min(last + 1, end) - begin
         if start >= stop:
             continue  # no sample of this shard, or it is empty
-        (shard,) = pool.get([shard_id])
+        (shard,) = shards_by_id([shard_id])
         rows = slice(start, stop, step)
         parts.append(_viewed(shard, rows))
         begins.append(count)

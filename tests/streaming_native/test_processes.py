@@ -1,0 +1,236 @@
+"""Workers, ranks, and runs that are killed: real processes."""
+
+import contextlib
+import gc
+import json
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from streaming_oracle import RAGGED, columnar_loader, ids, stock_loader, write_shards
+
+from petastorm_bridge.streaming import ColumnarStreamingDataset
+from petastorm_bridge.streaming._leftovers import clear_leftovers
+
+# Of the stock samples.
+pytestmark = pytest.mark.filterwarnings("ignore:The given NumPy array is not writable:UserWarning")
+
+SCRIPT = Path(__file__).parent / "run_rank.py"
+SIZES = [30, 11, 25, 40, 17, 33, 8, 36]
+SHARED_MEMORY = Path("/dev/shm")
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_workers(tmp_path, shuffle, drop_last):
+    """Two epochs with two workers that are kept, and what the state of the loader is in between."""
+    write_shards(tmp_path, SIZES, RAGGED)
+    arguments = {"local": str(tmp_path), "batch_size": 7, "shuffle": shuffle}
+    options = {"num_workers": 2, "persistent_workers": True, "drop_last": drop_last}
+    found = []
+    for make in (stock_loader, columnar_loader):
+        loader = make(arguments, **options)
+        epochs = [ids(loader), ids(loader, 5)]
+        found.append((epochs, loader.state_dict()))
+    assert found[1] == found[0]
+
+
+@pytest.mark.slow
+def test_spawned_workers(tmp_path):
+    write_shards(tmp_path, SIZES, RAGGED)
+    arguments = {"local": str(tmp_path), "batch_size": 7, "shuffle": True}
+    expected = ids(stock_loader(arguments, num_workers=2))
+    loader = columnar_loader(
+        arguments, columns=["id", "text"], num_workers=2, multiprocessing_context="spawn"
+    )
+    next(iter(loader.dataset))  # a dataset in use, too, travels
+    loader.dataset.next_epoch = 0
+    assert ids(loader) == expected
+
+
+def test_pickling_a_dataset_in_use(tmp_path):
+    write_shards(tmp_path, SIZES)
+    dataset = ColumnarStreamingDataset(local=str(tmp_path), batch_size=7)
+    batches = iter(dataset)
+    next(batches)
+    copy = pickle.loads(pickle.dumps(dataset))
+    assert copy.take([3])["id"].tolist() == [3]
+    batches.close()
+
+
+@pytest.mark.parametrize("replication", [1, 2])
+def test_replication(tmp_path, replication):
+    """In a world of one rank there is only one factor; others are refused as by stock."""
+    write_shards(tmp_path, SIZES)
+    arguments = {"local": str(tmp_path), "batch_size": 7, "replication": replication}
+    if replication == 1:
+        assert ids(columnar_loader(arguments)) == ids(stock_loader(arguments))
+        return
+    for make in (stock_loader, columnar_loader):
+        with pytest.raises(ValueError, match="World size must be divisible"):
+            make(arguments)
+
+
+def start(world, arguments, folder):
+    """Start every rank of a run, as a group of processes that can be killed as a whole."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    folder.mkdir()
+    processes = []
+    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
+    for rank in range(world):
+        given = {
+            "RANK": rank, "WORLD_SIZE": world, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": world,
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo",
+            # The locks of a killed run may be gone (a cleaner, a restarted machine): without them
+            # streaming takes the run for one that goes on.
+            "TMPDIR": folder, "PYTHONWARNINGS": "ignore",
+        }  # fmt: skip
+        environment = os.environ | {name: str(value) for name, value in given.items()}
+        with (folder / f"{rank}").open("w") as errors:
+            process = subprocess.Popen(
+                command,
+                env=environment,
+                text=True,
+                start_new_session=True,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+            )
+        processes.append(process)
+    return processes
+
+
+def finish(processes, folder):
+    """The batches of every rank of a run that ends by itself."""
+    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    errors = [(folder / f"{rank}").read_text() for rank in range(len(processes))]
+    assert [process.returncode for process in processes] == [0] * len(processes), errors
+    return [[json.loads(line) for line in output.splitlines()] for output in outputs]
+
+
+def kill_when_waiting(processes):
+    """The batches of every rank of a run up to where all are killed, with all their helpers."""
+    found = []
+    for process in processes:
+        lines = []
+        for line in process.stdout:
+            if line.strip() == "waiting":
+                break
+            lines.append(json.loads(line))
+        found.append(lines)
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+    return found
+
+
+def registered(local):
+    """Prefixes in shared memory whose run uses a directory."""
+    found = set()
+    for path in SHARED_MEMORY.glob("*_locals"):
+        with contextlib.suppress(OSError):
+            data = path.read_bytes()
+            if os.fsencode(local) in data[: int.from_bytes(data[:4], "little")]:
+                found.add(path.name.partition("_")[0])
+    return found
+
+
+@pytest.mark.slow
+def test_a_killed_run_is_resumed_by_another_number_of_ranks(tmp_path):
+    """Two ranks are killed in the middle; one, then three go on where stock streaming would."""
+    remote, local, state = tmp_path / "remote", tmp_path / "local", tmp_path / "state.json"
+    write_shards(remote, SIZES, {"id": "int64"})
+    begun = kill_when_waiting(start(2, [remote, local, state, 4], tmp_path / "first"))
+    arguments = {
+        "local": str(remote), "batch_size": 6, "shuffle": True, "num_canonical_nodes": 2,
+    }  # fmt: skip
+    assert begun == [ids(stock_loader(arguments, (1, 2, rank)), 4) for rank in range(2)]
+    left = registered(local)
+    assert left
+    saved = json.loads(state.read_text())
+    assert saved["sample_in_epoch"] == 48
+    again = columnar_loader(
+        {**arguments, "remote": str(remote), "local": str(local)}  # what is left is in the way
+    )
+    again.load_state_dict(saved)
+    assert ids(again) == resumed_by_stock(arguments, saved, 1)[0]
+    del again
+    folder = tmp_path / "again"
+    resumed = finish(start(3, [remote, local, state, 0], folder), folder)
+    assert resumed == resumed_by_stock(arguments, saved, 3)
+    assert not registered(local)
+
+
+def resumed_by_stock(arguments, state, world):
+    """The batches of every rank from a state on."""
+    found = []
+    for rank in range(world):
+        loader = stock_loader(arguments, (1, world, rank))
+        loader.load_state_dict(state)
+        found.append(ids(loader))
+    return found
+
+
+def test_a_dataset_that_is_deleted_makes_way_at_once(tmp_path):
+    """One after the other over the same cache, without waiting for the garbage collector."""
+    write_shards(tmp_path / "remote", SIZES)
+    gc.disable()
+    try:
+        for _ in range(2):
+            loader = columnar_loader(
+                {
+                    "remote": str(tmp_path / "remote"),
+                    "local": str(tmp_path / "local"),
+                    "batch_size": 6,
+                }
+            )
+            mark = SHARED_MEMORY / f"{loader.dataset._shm_prefix_int:06}_petastorm_bridge"
+            assert sum(map(len, ids(loader))) == sum(SIZES)
+            assert mark.exists()
+            del loader
+            assert not mark.exists()
+    finally:
+        gc.enable()
+
+
+def test_leftovers_of_live_runs_stay(tmp_path):
+    write_shards(tmp_path, SIZES)
+    dataset = ColumnarStreamingDataset(local=str(tmp_path), batch_size=6)
+    prefixes = registered(str(tmp_path))
+    assert prefixes
+    assert clear_leftovers([str(tmp_path)]) == []
+    assert registered(str(tmp_path)) == prefixes
+    assert len(list(dataset)) == len(dataset)
+
+
+def test_leftovers_of_plain_streaming(tmp_path):
+    """Nobody has the memory of a dead run mapped; while it lives, its own process has."""
+    write_shards(tmp_path / "remote", SIZES)
+    local = str(tmp_path / "local")
+    script = (
+        "import sys, time; from streaming import StreamingDataset as D\n"
+        "d = D(remote=sys.argv[1], local=sys.argv[2], batch_size=6)\n"
+        "print('waiting', flush=True); time.sleep(600)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", script, str(tmp_path / "remote"), local],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
+    assert process.stdout.readline() == "waiting\n"
+    assert registered(local)
+    assert clear_leftovers([local]) == []
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert len(clear_leftovers([local, "/elsewhere"])) == 6
+    assert not registered(local)
