@@ -16,6 +16,11 @@ _WORDS = {
     State.ALLOWED: "allowed",
     State.UNCHECKED: "not compared",
 }
+_GLANCE = {
+    State.DIFFERENT: "different",
+    State.ALLOWED: "different as allowed",
+    State.UNCHECKED: "not compared",
+}
 _MARKS = {State.SAME: "✓", State.DIFFERENT: "✗", State.ALLOWED: "!", State.UNCHECKED: "–"}
 _MOST_COLUMNS = 200
 _WIDTH, _HEIGHT = 168, 56
@@ -30,6 +35,7 @@ body { margin: 0; background: var(--ground); color: var(--ink);
 main { max-width: 1080px; margin: 0 auto; padding: 28px 20px 48px; }
 h1 { font-size: 24px; margin: 0 0 4px; } h2 { font-size: 19px; margin: 0; }
 h3 { font-size: 15px; margin: 24px 0 8px; color: var(--soft); font-weight: 600; }
+section > h3:first-child { margin-top: 0; }
 section { background: var(--paper); border: 1px solid var(--line); border-radius: 10px;
   padding: 20px 24px; margin: 18px 0; }
 .banner { color: #fff; border: 0; } .banner p { margin: 2px 0 0; opacity: .93; }
@@ -89,11 +95,27 @@ def _banner(report: Report) -> str:
     facts = "".join(f"<li><b>{escape(name)}</b> {escape(text)}</li>" for name, text in report.facts)
     problems = "".join(f'<p class="note">{escape(problem)}</p>' for problem in report.problems)
     inner = f"<ul class='facts'>{facts}</ul>" if facts else ""
+    if len(report.results) > 1:
+        rows = "".join(_glance(result) for result in report.results)
+        inner = f"<h3>At a glance</h3><table>{rows}</table>{inner}"
     more = f"<section>{inner}{problems}</section>" if inner or problems else ""
     return (
         f'<section class="banner {kinds[report.exit_code]}"><h1>{verdicts[report.exit_code]}</h1>'
         f"<p>{escape(report.title)}</p></section>{more}"
     )
+
+
+def _glance(result: Result) -> str:
+    """Return one line for a comparison: who, how it went, and what was allowed or broken."""
+    state = State.SAME if result.same else State.DIFFERENT
+    names = f"{escape(result.a.label)} and {escape(result.b.label)}"
+    said = [f"{result.a.rows:,} and {result.b.rows:,} rows"]
+    said += [
+        f"{promise.promise.value} {_GLANCE[promise.state]}"
+        for promise in result.promises
+        if promise.state is not State.SAME
+    ]
+    return f"<tr><td><b>{names}</b></td><td>{_state(state)}</td><td>{', '.join(said)}</td></tr>"
 
 
 def _section(result: Result) -> str:
