@@ -11,7 +11,7 @@ DEMO := $(ENVIRONMENT) run demo --
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-demo demo test parity test-modern lint fmt bench docs clean
+.PHONY: help setup setup-demo demo compare test parity test-modern lint fmt bench docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -24,6 +24,9 @@ setup-demo: ## create or update .venv-demo, today's versions
 
 demo: setup-demo ## train on real data through the bridge
 	@$(DEMO) python examples/demo.py
+
+compare: setup ## compare Petastorm, the bridge and streaming on the digits: parity.html
+	@$(DEV) python examples/compare_digits.py
 
 test: setup ## lint, types and the test suite
 	@$(MAKE) lint
