@@ -22,6 +22,7 @@ from libcst.metadata import (
 )
 
 from ._model import Destination, Edit, Finding, Safety, Target
+from ._offered import canonical
 from ._project import Project
 from ._sources import Source
 
@@ -40,6 +41,7 @@ class Analysis:
         slots: Where rewritten imports have left room for more names, by the function that they
             stand in; None for the top of the module.
         top_slot: Whether that one is a statement of the module itself.
+        provided: Names of the support module that rewritten imports at the top bind.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Analysis:
         self.target = target or Target()
         self.slots: dict[cst.CSTNode | None, int] = {}
         self.top_slot = False
+        self.provided: set[str] = set()
         self._wrapper = MetadataWrapper(source.module, unsafe_skip_copy=True)
         self._index = _Index(source.module)
 
@@ -124,9 +127,9 @@ class Analysis:
         None if it is not imported, and if it may also mean something else.
         """
         names = self.meanings(node)
-        if len(names) != 1:
+        if len({canonical(name.name) for name in names}) != 1:
             return None
-        (name,) = names
+        name = min(names, key=lambda each: each.name)
         return name.name if name.source is QualifiedNameSource.IMPORT else None
 
     def assignments(self, node: cst.Name) -> tuple[BaseAssignment, ...]:

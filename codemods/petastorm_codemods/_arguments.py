@@ -139,5 +139,8 @@ def _nones(given: Sequence[Named]) -> Iterator[str]:
     for name, argument in given:
         if name in {"batch_size", "seed", "shard_seed"} and is_none(argument.value):
             yield name
-    if {"seed", "shard_seed"} <= {name for name, _ in given}:
+    seeds = [
+        name for name, each in given if name in {"seed", "shard_seed"} and not is_none(each.value)
+    ]
+    if len(seeds) == 2:
         yield "shard_seed"

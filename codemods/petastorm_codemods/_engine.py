@@ -139,9 +139,11 @@ def _plan(source: Source, settings: Settings) -> _Plan:
     left: list[Finding] = []
     needed: list[tuple[int, str]] = []
     for finding in sorted(findings, key=lambda each: (each.offset, each.code)):
-        state = _state(finding, edits, unsafe=settings.unsafe)
+        # A name that is imported twice has the same uses twice.
+        own = [edit for edit in finding.edits if edit.start == edit.end or edit not in edits]
+        state = _state(finding, [*edits, *own], unsafe=settings.unsafe)
         if state is State.REWRITTEN:
-            edits += finding.edits
+            edits += own
             needed += [(finding.offset, name) for name in finding.needs]
         elif finding.marker:
             left.append(finding)
@@ -157,7 +159,7 @@ def _state(finding: Finding, edits: Sequence[Edit], *, unsafe: bool) -> State:
         return State.MANUAL
     if finding.safety is Safety.BEHAVIOUR and not unsafe:
         return State.NEEDS_UNSAFE
-    return State.MANUAL if overlaps([*edits, *finding.edits]) else State.REWRITTEN
+    return State.MANUAL if overlaps(edits) else State.REWRITTEN
 
 
 def _unparsable(source: Source) -> Iterator[Site]:

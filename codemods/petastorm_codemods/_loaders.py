@@ -14,8 +14,10 @@ from ._imports import imports, petastorm_imports
 from ._kinds import Kind
 from ._model import Edit, Finding, Safety
 from ._moves import moves
-from ._native import MAKERS, clashes, is_support
+from ._native import COUNTERPARTS, MAKERS, clashes, is_support
 from ._offered import NEW, is_petastorm
+
+_SUCCESSORS = frozenset(COUNTERPARTS.values())
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,9 @@ def loader_findings(analysis: Analysis, method: Method) -> Iterator[Finding]:
             continue  # a stub of tests, or what such a stub has recorded
         call = calls.get(id(attribute))
         kind = flow.kind(attribute.value)
+        known = kind is Kind.CONVERTER or call is not None or _is_bound(analysis, attribute)
+        if not known and not _uses_converters(analysis):
+            continue  # an option or a flag of that name
         verdict = _verdict(analysis, method, kind, call)
         if verdict is None:
             continue
@@ -92,9 +97,14 @@ def _verdict(analysis: Analysis, method: Method, kind: Kind, call: cst.Call | No
 
 
 def _uses_converters(analysis: Analysis) -> bool:
-    """Say whether the source imports anything of Petastorm's, the bridge's or the support module."""
+    """Say whether the source imports anything of Petastorm's, or what has come in its place.
+
+    Not what a rewritten loader call imports: a second run is to see what the first one saw.
+    """
     return any(
-        is_petastorm(each.path) or each.path.startswith(NEW) or is_support(each.path, analysis)
+        is_petastorm(each.path)
+        or (each.path.startswith(NEW) and not is_support(each.path, analysis))
+        or (is_support(each.path, analysis) and each.path.rpartition(".")[2] in _SUCCESSORS)
         for each in imports(analysis)
     )
 
@@ -120,13 +130,7 @@ def _needs(analysis: Analysis, method: Method) -> tuple[str, ...]:
 
 def _passed_on(analysis: Analysis, method: Method, attribute: cst.Attribute, start: int) -> Finding:
     """``partial(conv.make_torch_dataloader, …)`` becomes ``partial(open_torch, conv, …)``."""
-    argument = analysis.parent(attribute)
-    call = analysis.parent(argument)
-    if (
-        not isinstance(call, cst.Call)
-        or analysis.imported(call.func) != "functools.partial"
-        or argument is not call.args[0]
-    ):
+    if not _is_bound(analysis, attribute):
         message = f"{method.name} is passed on; pass a function that opens a loader instead"
         return manual(method.code, start, message)
     edits = [
@@ -135,6 +139,17 @@ def _passed_on(analysis: Analysis, method: Method, attribute: cst.Attribute, sta
     ]
     message = f"partial({method.name}) becomes partial({method.bound}, converter)"
     return Finding(method.code, start, message, Safety.SAFE, tuple(edits), needs=(method.bound,))
+
+
+def _is_bound(analysis: Analysis, attribute: cst.Attribute) -> bool:
+    """Say whether a method is what ``functools.partial`` is called with."""
+    argument = analysis.parent(attribute)
+    call = analysis.parent(argument)
+    return (
+        isinstance(call, cst.Call)
+        and analysis.imported(call.func) == "functools.partial"
+        and argument is call.args[0]
+    )
 
 
 def _called(analysis: Analysis, method: Method, call: cst.Call, start: int) -> Finding:

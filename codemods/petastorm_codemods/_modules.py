@@ -152,7 +152,7 @@ def _finding(analysis: Analysis, found: Sequence[Imported], local: str, problem:
     if native and not rest and len(found) == 1 and _is_alone(found[0]):
         text = f"from {analysis.target.module} import {', '.join(names)}"
         edits.append(analysis.replace(found[0].statement, text))
-        leave_slot(analysis, found[0].statement, analysis.span(found[0].statement)[1])
+        leave_slot(analysis, found[0].statement, analysis.span(found[0].statement)[1], names)
         return Finding("PM101", start, what, Safety.SAFE, tuple(edits))
     if local == OLD:
         edits += [rename_root(analysis, node) for _, node in rest]

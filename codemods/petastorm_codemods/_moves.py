@@ -14,7 +14,7 @@ from ._imports import Imported, imports, petastorm_imports, root_name
 from ._model import Edit
 from ._modules import key_edits, native_edits, native_uses
 from ._native import COUNTERPARTS, is_support, leave_slot, original
-from ._offered import NEW, OLD, advice, is_offered
+from ._offered import NEW, OLD, advice, canonical, is_offered
 from ._project import METHODS
 
 
@@ -123,7 +123,8 @@ def move_edits(analysis: Analysis, move: Move) -> Iterator[Edit]:
         yield analysis.replace(each.alias.name, _spelled(analysis, each))
     last = move.native[-1].alias
     if last:
-        leave_slot(analysis, statement, analysis.span(last)[1])
+        plain = [_spelled(analysis, each) for each in move.native if _as_written(each, "") == ""]
+        leave_slot(analysis, statement, analysis.span(last)[1], plain)
 
 
 def _spelled(analysis: Analysis, each: Imported) -> str:
@@ -154,7 +155,7 @@ def _use_edits(analysis: Analysis, each: Imported) -> Iterator[Edit]:
     assert each.alias is not None
     rename = not each.alias.asname and name != each.local and _is_simple(analysis, each)
     for read in analysis.reads(each.local):
-        if analysis.imported(read) != each.path:
+        if canonical(analysis.imported(read) or "") != canonical(each.path):
             continue
         if rename:
             yield analysis.replace(read, name)

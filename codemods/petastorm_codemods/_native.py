@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 import libcst as cst
@@ -11,6 +12,7 @@ from ._imports import imports
 from ._model import Edit
 from ._offered import NEW, OLD
 
+_RESTART = re.compile(r"library\.restartPython\(\)")
 MODULE = f"{NEW}.native"
 FAST_MODULE = f"{NEW}.native_fast"
 
@@ -82,6 +84,7 @@ def import_edits(analysis: Analysis, needed: Iterable[tuple[int, str]]) -> Itera
         for each in imports(analysis)
         if each.path == f"{module}.{each.local}" and _is_top(analysis, each.statement)
     }
+    known |= analysis.provided
     wanted: dict[cst.CSTNode | None, set[str]] = {}
     for offset, name in needed:
         if name not in known:
@@ -108,7 +111,9 @@ def _slot_of(analysis: Analysis, offset: int) -> cst.CSTNode | None:
     return max(around, key=lambda pair: pair[0])[1] if around else None
 
 
-def leave_slot(analysis: Analysis, statement: cst.CSTNode, offset: int) -> None:
+def leave_slot(
+    analysis: Analysis, statement: cst.CSTNode, offset: int, names: Iterable[str]
+) -> None:
     """Remember where a rewritten import has room for more names; the first one at the top counts.
 
     The body of a ``try`` at the top is the top as well, where nothing better is found: whoever
@@ -118,6 +123,7 @@ def leave_slot(analysis: Analysis, statement: cst.CSTNode, offset: int) -> None:
     block = analysis.parent(line)
     owner = analysis.parent(block)
     if block is analysis.module:
+        analysis.provided.update(names)
         if not analysis.top_slot:
             analysis.slots[None] = offset
         analysis.top_slot = True
@@ -139,6 +145,8 @@ def _place(analysis: Analysis) -> int:
     """Return the end of the first import at the top, or the start of the first statement."""
     body = analysis.module.body
     rest = [node for node in body if not _is_preamble(node, first=node is body[0])]
+    restart = _last_restart(analysis)
+    rest = [node for node in rest if analysis.start(node) >= restart] or rest
     for node in rest:
         if isinstance(node, cst.SimpleStatementLine) and isinstance(
             node.body[0], cst.Import | cst.ImportFrom
@@ -148,6 +156,14 @@ def _place(analysis: Analysis) -> int:
         decorators = getattr(rest[0], "decorators", ())
         return analysis.line_start(analysis.start(decorators[0] if decorators else rest[0]))
     return _after_line(analysis, analysis.span(body[-1])[1]) if body else 0
+
+
+def _last_restart(analysis: Analysis) -> int:
+    """Return where the last cell ends that installs packages, after which names may be gone."""
+    text = analysis.source.text
+    ends = [end for start, end in analysis.source.shell if "install" in text[start:end]]
+    ends += [match.end() for match in _RESTART.finditer(text)]
+    return max(ends, default=0)
 
 
 def _is_preamble(node: cst.CSTNode, *, first: bool) -> bool:

@@ -90,6 +90,18 @@ def renamed(path: str) -> str:
     return NEW + path[len(OLD) :]
 
 
+_HOMES = {
+    "petastorm.reader.make_batch_reader": "petastorm.make_batch_reader",
+    "petastorm.reader.make_reader": "petastorm.make_reader",
+    "petastorm.transform.TransformSpec": "petastorm.TransformSpec",
+}
+
+
+def canonical(path: str) -> str:
+    """Return one path for all that a name of Petastorm may be imported by."""
+    return _HOMES.get(path, path.replace(".spark.spark_dataset_converter.", ".spark."))
+
+
 def is_petastorm(path: str) -> bool:
     """Say whether a dotted path is Petastorm or within it."""
     return path == OLD or path.startswith(f"{OLD}.")

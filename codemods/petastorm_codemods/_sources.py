@@ -7,6 +7,7 @@ Parts that are not Python or do not parse are comments of the same length there.
 from __future__ import annotations
 
 import bisect
+import functools
 import itertools
 import re
 from collections.abc import Sequence
@@ -69,7 +70,7 @@ class Source:
     text: str = field(repr=False)
     newline: str
 
-    @property
+    @functools.cached_property
     def masked(self) -> str:
         """The text that was parsed."""
         return self.module.code

@@ -8,6 +8,7 @@ becomes the size limit of shards; Parquet's compression codec has no meaning the
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 import libcst as cst
@@ -18,6 +19,7 @@ from petastorm_codemods._model import Destination, Edit, Finding, Safety
 from petastorm_codemods._modules import module_findings
 from petastorm_codemods._moves import Move, move_edits, moves, reason
 from petastorm_codemods._native import COUNTERPARTS, MAKERS, clashes, original
+from petastorm_codemods._offered import canonical
 from petastorm_codemods._registry import rule
 
 _BEFORE = """from petastorm.spark import SparkDatasetConverter, make_spark_converter
@@ -42,14 +44,20 @@ conv = dataframe_to_mds(df)"""
 )
 def check(analysis: Analysis) -> Iterator[Finding]:
     """Yield one finding for each import statement with its uses, and one for each call."""
-    found = [*(_moved(analysis, move) for move in moves(analysis)), *module_findings(analysis)]
-    yield from (each for each in found if each is not None and each.code == "PM101")
+    yield from (each for each in _imports(analysis) if each.code == "PM101")
     for call in analysis.nodes(cst.Call):
         if original(analysis.imported(call.func) or "") in MAKERS and _is_movable(analysis, call):
             edits = tuple(_call_edits(analysis, call))
             if edits:
                 message = "arguments that Parquet needed become those of shards"
                 yield Finding("PM101", analysis.start(call), message, Safety.SAFE, edits)
+
+
+@functools.lru_cache(maxsize=2)
+def _imports(analysis: Analysis) -> tuple[Finding, ...]:
+    """Return the findings of all import statements; three rules share them."""
+    found = [*(_moved(analysis, move) for move in moves(analysis)), *module_findings(analysis)]
+    return tuple(each for each in found if each is not None)
 
 
 def _moved(analysis: Analysis, move: Move) -> Finding | None:
@@ -91,7 +99,7 @@ def check_missing(analysis: Analysis) -> Iterator[Finding]:
         if move.missing and not move.from_bridge:
             message = "; ".join(dict.fromkeys(map(reason, move.missing)))
             yield manual("PM104", analysis.start(move.statement), message)
-    yield from (each for each in module_findings(analysis) if each.code == "PM104")
+    yield from (each for each in _imports(analysis) if each.code == "PM104")
 
 
 @rule(
@@ -107,14 +115,13 @@ def check_missing(analysis: Analysis) -> Iterator[Finding]:
 )
 def check_reader(analysis: Analysis) -> Iterator[Finding]:
     """Yield one finding for each import statement that moves to the bridge as it is."""
-    found = [*(_moved(analysis, move) for move in moves(analysis)), *module_findings(analysis)]
-    yield from (each for each in found if each is not None and each.code == "PM105")
+    yield from (each for each in _imports(analysis) if each.code == "PM105")
 
 
 def _is_movable(analysis: Analysis, call: cst.Call) -> bool:
     """Say whether the called name is moved; guarded imports are not."""
-    path = analysis.imported(call.func)
-    return any(each.path == path for move in moves(analysis) for each in move.native)
+    path = canonical(analysis.imported(call.func) or "")
+    return any(canonical(each.path) == path for move in moves(analysis) for each in move.native)
 
 
 def _call_edits(analysis: Analysis, call: cst.Call) -> Iterator[Edit]:
