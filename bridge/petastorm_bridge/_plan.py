@@ -157,6 +157,20 @@ class Randomness:
         self._rows = None if seed is None else np.random.default_rng(seed)
         self._children = None if seed is None else np.random.default_rng([seed, 1])
 
+    @property
+    def state(self) -> list[dict[str, Any]] | None:
+        """Where the generators stand, JSON-able; None without a seed."""
+        own = (self._pieces, self._rows, self._children)
+        found = [dict(one.bit_generator.state) for one in own if one is not None]
+        return found or None
+
+    @state.setter
+    def state(self, state: list[dict[str, Any]] | None) -> None:
+        own = (self._pieces, self._rows, self._children)
+        for one, stood in zip(own, state or (), strict=False):
+            if one is not None:
+                one.bit_generator.state = stood
+
     def pieces(self, count: int) -> npt.NDArray[np.int64]:
         """Return the order of ``count`` row groups."""
         return _permutation(self._pieces, count)
@@ -207,10 +221,26 @@ class Plan:
         shuffle_rows: bool,
         randomness: Randomness,
     ) -> None:
+        self._pieces = pieces
         self._order = list(pieces)
         self._shuffle_pieces = shuffle_pieces
         self._shuffle_rows = shuffle_rows
         self._randomness = randomness
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What the next pass's order follows from, JSON-able."""
+        order = None
+        if self._shuffle_pieces:
+            position = {piece: i for i, piece in enumerate(self._pieces)}
+            order = [position[piece] for piece in self._order]
+        return {"order": order, "generators": self._randomness.state}
+
+    @state.setter
+    def state(self, state: dict[str, Any]) -> None:
+        if state["order"] is not None:
+            self._order = [self._pieces[i] for i in state["order"]]
+        self._randomness.state = state["generators"]
 
     def visits(self, num_epochs: int | None) -> Iterator[Visit]:
         """Yield all visits of one pass, epoch after epoch; endless when ``num_epochs`` is None."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from ._batches import Batch, cut
 from ._columns import Block
+from ._resume import Position
 from ._shuffle import shuffle_pool
 from .errors import missing_extra
 from .reader import Reader
@@ -135,6 +136,40 @@ class LoaderBase:
     def __init__(self) -> None:
         self._in_iter: bool | None = None
         self._error: BaseException | None = None
+        self._saved_position: Position | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the pass is, in the form that :meth:`load_state_dict` takes (JSON-able).
+
+        Raises:
+            ValueError: The pass is shuffled and has no seed.
+        """
+        return self._position.save()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the next iteration go on behind the last batch that was delivered before a state.
+
+        Row groups that were used up are not read again, unless a shuffle buffer, a predicate, a
+        filter or a transform makes it necessary.
+
+        Raises:
+            RuntimeError: An iteration is under way.
+            ValueError: The state is of another loader.
+        """
+        if self._in_iter:
+            raise RuntimeError("Call load_state_dict before an iteration begins or after its end.")
+        self._position.load(state)
+        self._in_iter = self._error = None
+
+    @property
+    def _position(self) -> Position:
+        if self._saved_position is None:
+            self._saved_position = Position(self.reader, *self._sizes())
+        return self._saved_position
+
+    def _sizes(self) -> tuple[int | None, int]:
+        """Return the rows of a batch and of the shuffle buffer."""
+        raise NotImplementedError(f"{type(self).__name__} does not say its sizes.")
 
     def __iter__(self) -> Iterator[Any]:
         if self._error is not None:
@@ -152,7 +187,7 @@ class LoaderBase:
             )
         self._in_iter = True
         try:
-            yield from self._iter_impl()
+            yield from self._position.follow(self._iter_impl())
         except Exception as error:
             self._error = error
             # The caller gets the error itself; the log line is Petastorm's.
@@ -212,6 +247,10 @@ class DataLoader(LoaderBase):
         self.collate_fn = collate_fn
         self.shuffling_queue_capacity = shuffling_queue_capacity
 
+    def _sizes(self) -> tuple[int | None, int]:
+        size = whole_size(self.batch_size, self.reader.num_epochs)
+        return size, self.shuffling_queue_capacity
+
     def _iter_impl(self) -> Iterator[Any]:
         size = whole_size(self.batch_size, self.reader.num_epochs)
         blocks = map(_as_arrays, self._blocks(self.shuffling_queue_capacity))
@@ -262,6 +301,9 @@ class BatchedDataLoader(LoaderBase):
         self.batch_size = batch_size
         self.transform_fn = transform_fn or torch.as_tensor
         self.shuffling_queue_capacity = shuffling_queue_capacity
+
+    def _sizes(self) -> tuple[int | None, int]:
+        return _batch_integer(self.batch_size), self.shuffling_queue_capacity
 
     def _iter_impl(self) -> Iterator[Any]:
         size = _batch_integer(self.batch_size)

@@ -13,6 +13,7 @@ from ._columns import Block, NullFacts, harmonise, to_numpy
 from ._open import open_source
 from ._plan import Plan, Randomness, shard_pieces, split_pieces
 from ._pool import BlockStream, Pool
+from ._resume import checksum, without_rows
 from ._source import Source
 from ._work import Job
 from .transform import transform_schema
@@ -117,6 +118,7 @@ class Reader:
         batched_output: Always True, as of Petastorm's batch readers.
         ngram: Always None.
         last_row_consumed: Whether the current pass is over.
+        pass_start: What the order of the current pass follows from.
         stopped: Whether :meth:`stop` was called.
     """
 
@@ -175,9 +177,13 @@ class Reader:
             randomness=randomness,
         )
 
-    def _start(self, plan: Plan) -> BlockStream:
+    def _start(self, plan: Plan, skipped: int = 0) -> BlockStream:
         epochs = self._options.num_epochs
-        return BlockStream(self._job, plan.visits(epochs), self._pool, endless=epochs is None)
+        if plan is self._plan:
+            self.pass_start = plan.state
+        visits = plan.visits(epochs)
+        visits = without_rows(visits, skipped) if skipped else visits
+        return BlockStream(self._job, visits, self._pool, endless=epochs is None)
 
     # What the loaders use.
 
@@ -195,6 +201,38 @@ class Reader:
     def is_seeded(self) -> bool:
         """Whether the reader's orders come from a seed."""
         return self._options.seed is not None
+
+    @property
+    def is_shuffled(self) -> bool:
+        """Whether chance decides on the order of blocks or of the rows in them."""
+        return bool(self._options.shuffle_row_groups or self._options.shuffle_rows)
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether every stored row comes through: no predicate, filters or transform."""
+        job = self._job
+        return job.transform is None and job.predicate is None and job.filters is None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the order of a pass depends on besides its start; JSON-able."""
+        return {
+            "rows": sum(map(len, self._pieces)),
+            "row_groups": checksum([(p.group, p.start, p.stop) for p in self._pieces]),
+            "shuffle_row_groups": bool(self._options.shuffle_row_groups),
+            "shuffle_rows": bool(self._options.shuffle_rows),
+        }
+
+    @property
+    def next_start(self) -> dict[str, Any]:
+        """What :attr:`pass_start` would be if a pass began now."""
+        return self._plan.state
+
+    def restart(self, pass_start: dict[str, Any], skipped: int) -> None:
+        """Begin a pass as one that began with :attr:`pass_start`, without its first rows."""
+        self._plan.state = pass_start
+        self.last_row_consumed = False
+        self._stream = self._start(self._plan, skipped)
 
     def nulls(self, name: str) -> NullFacts:
         """Return what is known of nulls in a field; nothing for one a transform may have made."""
