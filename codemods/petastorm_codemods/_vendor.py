@@ -168,7 +168,7 @@ def _imports(pieces: Iterable[_Piece]) -> list[str]:
 def _merged(lines: Iterable[str]) -> list[str]:
     """Return import lines in order, those from one module as one, and plain ones as one."""
     plain = sorted(line for line in lines if line.startswith("import ") and " as " not in line)
-    plain = ["import " + ", ".join(line.removeprefix("import ") for line in plain)]
+    plain = ["import " + ", ".join(line.removeprefix("import ") for line in plain)] if plain else []
     plain += sorted(line for line in lines if line.startswith("import ") and " as " in line)
     names: dict[str, set[str]] = {}
     for line in lines:

@@ -226,3 +226,126 @@ def test_loaders_in_files_without_imports(call, tree):
     assert call(".", "--write").exit_code == 0
     assert "StreamingDataset(local=conv.path, " in (root / "b.py").read_text()
     assert call(".", "--check").exit_code == 0
+
+
+MAKES = "from petastorm.spark import make_spark_converter\nc = make_spark_converter(df)\n"
+READS = "def f(conv):\n    return conv.{method}(batch_size=2)\n"
+
+
+def test_fast(call, tree):
+    root = tree(a_dot_py=MAKES, b_dot_py=READS.format(method="make_torch_dataloader"))
+    assert call(".", "--write", "--fast").exit_code == 0
+    text = (root / "b.py").read_text()
+    assert "from petastorm_bridge.native_fast import ColumnarStreamingDataset" in text
+    assert "StreamingDataLoader(ColumnarStreamingDataset(local=conv.path, " in text
+    assert call(".", "--check", "--fast").exit_code == 0
+
+
+def test_vendored_beside_scripts(call, tree):
+    root = tree(
+        a_dot_py=MAKES,
+        b_dot_py=READS.format(method="make_torch_dataloader"),
+        requirements_dot_txt="petastorm[torch]>=0.11\n",
+    )
+    answer = call(".", "--write", "--vendor")
+    assert answer.exit_code == 0, answer.stdout
+    assert (root / "a.py").read_text().startswith("from mds_support import dataframe_to_mds\n")
+    assert (root / "requirements.txt").read_text() == "mosaicml-streaming\n"
+    support = (root / "mds_support.py").read_text()
+    assert len(support.splitlines()) < 250
+    assert "def tf_dataset" not in support
+    assert "petastorm_bridge" not in support
+    assert call(".", "--check", "--vendor").exit_code == 0
+    assert (root / "mds_support.py").read_text() == support
+
+
+def test_vendored_into_a_package_and_extended_later(call, tree):
+    root = tree(
+        src__pkg__data_dot_py=MAKES,
+        src__pkg__sub__fit_dot_py=READS.format(method="make_torch_dataloader"),
+    )
+    (root / "src/pkg/__init__.py").touch()
+    assert call(".", "--write", "--vendor").exit_code == 0
+    assert "from pkg.mds_support import" in (root / "src/pkg/sub/fit.py").read_text()
+    first = (root / "src/pkg/mds_support.py").read_text()
+    tree(src__pkg__more_dot_py=READS.format(method="make_tf_dataset") + "c.file_urls\n")
+    assert call(".", "--write", "--vendor").exit_code == 0
+    second = (root / "src/pkg/mds_support.py").read_text()
+    assert "class StreamingDataLoader" in first
+    assert "class StreamingDataLoader" in second
+    assert "def tf_dataset" in second
+    assert "def file_urls" in second
+    assert "def file_urls" not in first
+
+
+def test_vendored_files_are_new_in_the_diff(call, tree):
+    root = tree(a_dot_py=MAKES)
+    answer = call(".", "--vendor", "--diff")
+    assert "--- /dev/null" in answer.stdout
+    command = ["git", "apply", "--unsafe-paths", "--directory", str(root), "-"]
+    subprocess.run(command, input=answer.stdout, text=True, check=True, cwd=root)
+    compile((root / "mds_support.py").read_text(), "mds_support.py", "exec")
+
+
+def test_a_file_of_the_support_modules_name_is_kept(call, tree):
+    root = tree(a_dot_py=MAKES, mds_support_dot_py="x = 1\n")
+    answer = call(".", "--write", "--vendor")
+    assert answer.exit_code == 2
+    assert "exists and is something else" in answer.stdout
+    assert (root / "mds_support.py").read_text() == "x = 1\n"
+
+
+def test_fast_and_vendored_exclude_each_other(call, tree):
+    tree(a_dot_py=MAKES)
+    answer = call(".", "--vendor", "--fast")
+    assert answer.exit_code == 2
+    assert "choose one" in answer.output.replace("\n", " ")
+
+
+def test_readers_keep_the_bridge_required(call, tree):
+    root = tree(
+        a_dot_py=MAKES + "from petastorm import make_batch_reader\n",
+        requirements_dot_txt="petastorm\n",
+    )
+    assert call(".", "--write", "--vendor").exit_code == 0
+    assert (root / "requirements.txt").read_text() == "petastorm-bridge[streaming]\n"
+
+
+def test_other_classes_of_the_project_are_left_alone(call, tree):
+    root = tree(
+        a_dot_py=MAKES,
+        b_dot_py=READS.format(method="make_tf_dataset"),
+        c_dot_py="class Corpus:\n    def make_tf_dataset(self, batch_size): ...\n",
+    )
+    assert call(".", "--write").exit_code == 0
+    assert (root / "b.py").read_text() == READS.format(method="make_tf_dataset")
+
+
+def test_one_file_is_seen_in_its_repository(call, tree):
+    root = tree(a_dot_py=MAKES, b_dot_py=READS.format(method="make_tf_dataset"))
+    assert "0 to rewrite" in call("b.py", "--check").stdout
+    (root / ".git").mkdir()
+    assert "1 to rewrite" in call("b.py", "--check").stdout
+
+
+def test_reports_say_how_sure_each_result_is(call, tree):
+    key = 'spark.conf.set("SparkDatasetConverter.PARENT_CACHE_DIR_URL_CONF", url)\n'
+    tree(a_dot_py=MAKES + key + "c.make_torch_dataloader(predicate=p)\n")
+    answer = json.loads(call(".", "--report", "json").stdout)
+    (file,) = answer["files"]
+    found = [
+        (site["code"], site["safety"], site["state"], site["confidence"]) for site in file["sites"]
+    ]
+    assert found == [
+        ("PM101", "safe", "rewritten", "high"),
+        ("PM106", "behaviour-changing", "needs --unsafe", "none"),
+        ("PM102", "manual", "needs a human", "none"),
+    ]
+    unsafe = call(".", "--report", "markdown", "--unsafe").stdout
+    assert "a.py | 3 | PM106 | rewritten | medium |" in unsafe
+    assert "a.py | 4 | PM102 | needs a human | none |" in unsafe
+    sarif = json.loads(call(".", "--report", "sarif").stdout)["runs"][0]
+    assert [result["level"] for result in sarif["results"]] == ["note", "note", "warning"]
+    assert sarif["tool"]["driver"]["rules"][0]["help"]["text"].startswith(
+        "migration_guide/rules.md#"
+    )
