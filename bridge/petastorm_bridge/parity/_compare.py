@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from . import recorder
-from ._cells import Array
-from ._describe import describe_row, describe_value, place_text
+from ._judge import Judge, rank_counts, shards_are_exact, why_any_order
 from ._plan import Plan, make_plan
-from ._profile import profiles
+from ._profile import ColumnProfiles, profiles
 from ._recording import Recording, open_recording
-from ._result import ColumnResult, Finding, Promise, PromiseResult, Result, Side, State
+from ._result import ColumnResult, PromiseResult, Result, Side, State
 from ._rows import Both, Rows, compare_in_order, compare_shuffled
 from ._rules import ALLOWANCES, PADDING, Effect, Rules
-from ._walk import Progress, gather
+from ._walk import ColumnStats, Progress
 
 __all__ = ["compare", "compare_recordings"]
 
-_SHOWN = 10
 # Effects that keep something from being compared, so that nobody can say whether they were met.
 _NOT_COMPARED = {Effect.ORDER, Effect.SHARDS, Effect.TRAILING_NULS, Effect.ROUNDED_LONGS}
 
@@ -83,376 +80,101 @@ def compare_recordings(
     """Compare two opened recordings; see `compare`."""
     a.check()
     b.check()
-    return _Comparison(a, b, rules, labels or _labels(a, b)).run(profile, progress)
+    labels = labels or (("first", "second") if a.name == b.name else (a.name, b.name))
+    plan = make_plan(a, b, rules)
+    judge = Judge(a, b, rules, labels, plan, _compare_rows(a, b, plan, rules, progress))
+    promises = [
+        plan.schema,
+        judge.count(),
+        judge.multiset(),
+        judge.order(),
+        judge.batches(),
+        judge.values(),
+    ]
+    notes = [*plan.notes, *judge.notes, *_notes(judge, promises)]
+    found = profiles(a, b, progress) if profile else {}
+    return Result(
+        _side(a, labels[0]),
+        _side(b, labels[1]),
+        tuple(_named(promise, labels) for promise in promises),
+        tuple(_columns(judge, found)),
+        tuple(notes),
+        rules.to_json(),
+    )
 
 
-def _labels(a: Recording, b: Recording) -> tuple[str, str]:
-    return ("first", "second") if a.name == b.name else (a.name, b.name)
+def _compare_rows(
+    a: Recording, b: Recording, plan: Plan, rules: Rules, progress: Progress | None
+) -> Rows:
+    if not plan.columns:
+        return Rows({})
+    both = Both(a, b, plan, progress)
+    if not why_any_order(a, b, rules):
+        return compare_in_order(both)
+    if not shards_are_exact(a, b, rules):
+        rules = replace(rules, shards="union")
+    return compare_shuffled(both, rules)
 
 
-class _Comparison:
-    def __init__(self, a: Recording, b: Recording, rules: Rules, labels: tuple[str, str]) -> None:
-        self.a, self.b, self.rules, self.labels = a, b, rules, labels
-        self.notes: list[str] = []
-        self.plan: Plan = make_plan(a, b, rules)
-        self.rows = Rows({})
+def _named(result: PromiseResult, labels: tuple[str, str]) -> PromiseResult:
+    """Call the sides by their labels in everything that is said of a promise."""
 
-    def run(self, profile: bool, progress: Progress | None) -> Result:
-        self.notes += self.plan.notes
-        self.rows = self._compare_rows(progress)
-        promises = [
-            self.plan.schema,
-            self._count(),
-            self._multiset(),
-            self._order(),
-            self._batches(),
-            self._values(),
-        ]
-        self._note_rules(promises)
-        found = profiles(self.a, self.b, progress) if profile else {}
-        promises = [self._named(result) for result in promises]
-        return Result(
-            self._side(self.a, 0),
-            self._side(self.b, 1),
-            tuple(promises),
-            tuple(self._columns(found)),
-            tuple(self.notes),
-            self.rules.to_json(),
-        )
-
-    def _named(self, result: PromiseResult) -> PromiseResult:
-        """Call the sides by their labels in everything that is said of a promise."""
-        findings = tuple(replace(f, message=self._name(f.message)) for f in result.findings)
-        return replace(result, summary=self._name(result.summary), findings=findings)
-
-    def _name(self, text: str) -> str:
-        for words, label in zip(("the first side", "the second side"), self.labels, strict=True):
-            if label not in {"first", "second"}:
-                text = text.replace(words, label)
+    def name(text: str) -> str:
+        for words, label in zip(("the first side", "the second side"), labels, strict=True):
+            text = text if label in {"first", "second"} else text.replace(words, label)
         return text
 
-    # ---------------------------------------------------------------------------- the promises
+    findings = tuple(replace(f, message=name(f.message)) for f in result.findings)
+    return replace(result, summary=name(result.summary), findings=findings)
 
-    @property
-    def _shards_exact(self) -> bool:
-        allowed = self.rules.allows(Effect.SHARDS)
-        return self.rules.shards == "exact" and self.a.ranks == self.b.ranks and not allowed
 
-    @property
-    def _any_order(self) -> str | None:
-        """Why the order of rows is not compared, if it is not."""
-        if self.rules.order == "shuffled":
-            return "rows may come in any order"
-        if allowed := self.rules.allows(Effect.ORDER):
-            return f"{allowed} is allowed"
-        if self.a.ranks != self.b.ranks:
-            return f"{self.a.ranks} rank(s) cannot be in the order of {self.b.ranks}"
-        if self.a.ranks > 1 and not self._shards_exact:
-            return "rows may be on any rank"
-        return None
-
-    def _compare_rows(self, progress: Progress | None) -> Rows:
-        if not self.plan.columns:
-            return Rows({})
-        both = Both(self.a, self.b, self.plan, progress)
-        if not self._any_order:
-            return compare_in_order(both)
-        exact = self._shards_exact
-        return compare_shuffled(both, self.rules if exact else replace(self.rules, shards="union"))
-
-    def _count(self) -> PromiseResult:
-        findings = []
-        if self.a.rows != self.b.rows:
-            findings.append(self._count_finding())
-        elif self._shards_exact and self.a.ranks > 1:
-            findings += self._rank_findings()
-        text = f"{self.a.rows:,} rows"
-        if self.a.rows != self.b.rows:
-            share = (self.b.rows - self.a.rows) / max(1, self.a.rows)
-            text = f"{self.a.rows:,} rows against {self.b.rows:,} ({share:+.2%})"
-        if self.a.ranks > 1 or self.b.ranks > 1:
-            text += f" on {self.a.ranks} and {self.b.ranks} rank(s)"
-        return _judged(Promise.COUNT, text, findings)
-
-    def _count_finding(self) -> Finding:
-        short = self.a.rows > self.b.rows
-        rows, repeats = self._unmatched(first=short)
-        words = f"{abs(self.a.rows - self.b.rows):,} row(s) "
-        words += "too few on the second side" if short else "too many on the second side"
-        padding = self._padding_text(first=short)
+def _notes(judge: Judge, promises: Sequence[PromiseResult]) -> Iterator[str]:
+    """Say what was relaxed, and what was not needed."""
+    rules = judge.rules
+    for first in (True, False):
+        padding = judge.padding_text(first=first)
         if padding:
-            words += f": {padding}"
-        elif repeats and repeats == len(rows):
-            side = "first" if short else "second"
-            words += f": the {side} side repeats {repeats:,} row(s)"
-        if len(rows):
-            row = int(rows[0])
-            where = place_text(self.a if short else self.b, row)
-            kind = "repeats" if repeats == len(rows) else "without counterpart"
-            words += f"; the first of those {kind} is {where}"
-        allowed = self._count_allowed(short=short, repeats=repeats == len(rows), padding=padding)
-        texts = self._row_texts(rows, first=short)
-        row_number = int(rows[0]) if len(rows) else min(self.a.rows, self.b.rows)
-        return Finding(Promise.COUNT, words, None, row_number, texts[0], texts[1], allowed)
+            hint = "" if rules.allows(Effect.PADDING) else f" Allow it with {PADDING}."
+            yield f"{padding[0].upper()}{padding[1:]}.{hint}"
+    used = {f.allowed for result in promises for f in result.findings if f.allowed}
+    used |= {name for name in rules.allow if ALLOWANCES[name] in _NOT_COMPARED}
+    for name in rules.allow:
+        if name not in used and not name.startswith("streaming-"):
+            yield f"The difference {name} is allowed but was not met as such."
+    for side, label in zip((judge.a, judge.b), judge.labels, strict=True):
+        if any(manifest.get("limited") for manifest in side.manifests):
+            yield f"The recording {label!r} was stopped at its limit of rows."
 
-    def _count_allowed(self, *, short: bool, repeats: bool, padding: str) -> str | None:
-        if padding and (allowed := self.rules.allows(Effect.PADDING)):
-            return allowed
-        if not short and not len(self.rows.missing):
-            return self.rules.allows(Effect.LOST_IN_A)
-        if short and repeats and not len(self.rows.extra):
-            return self.rules.allows(Effect.EXTRA_IN_A)
-        return None
 
-    def _padding_text(self, *, first: bool) -> str:
-        """Say that the rows too many are a StreamingDataset's padding, if they are."""
-        side = self.a if first else self.b
-        rows, repeats = self._unmatched(first=first)
-        if not side.padded or not repeats or repeats != len(rows):
-            return ""
-        label = self.labels[0 if first else 1]
-        return (
-            f"{label!r} repeats {repeats:,} row(s), the padding with which StreamingDataset gives "
-            "every rank as many rows"
-        )
-
-    def _unmatched(self, *, first: bool) -> tuple[Array, int]:
-        if first:
-            return self.rows.missing, self.rows.missing_repeats
-        return self.rows.extra, self.rows.extra_repeats
-
-    def _row_texts(self, rows: Array, *, first: bool) -> tuple[str | None, str | None]:
-        if not len(rows):
-            return None, None
-        side = self.a if first else self.b
-        text = describe_row(gather(side, self.plan, rows[:1]), 0)
-        return (text, None) if first else (None, text)
-
-    def _rank_findings(self) -> list[Finding]:
-        counts = [_rank_counts(side) for side in (self.a, self.b)]
-        return [
-            Finding(
-                Promise.COUNT,
-                f"rank {rank} has another number of rows or steps",
-                row=int(self.a.rank_starts[rank]),
-                a=f"{left[0]:,} rows in {left[1]:,} steps",
-                b=f"{right[0]:,} rows in {right[1]:,} steps",
-            )
-            for rank, (left, right) in enumerate(zip(*counts, strict=True))
-            if left[0] != right[0]
-        ]
-
-    def _multiset(self) -> PromiseResult:
-        if not self.plan.columns:
-            return _unchecked(Promise.MULTISET, "there are no columns to compare")
-        findings = [*self._lost(first=True), *self._lost(first=False)]
-        if self.rows.strayed and self._shards_exact and self.rows.first_strayed:
-            findings.append(self._strayed())
-        agreeing = self.rows.agreeing
-        if findings and agreeing is not None and self.a.rows == self.b.rows:
-            others = [name for name in self.plan.names if name not in agreeing]
-            self.notes.append(
-                f"As a whole, {len(agreeing)} column(s) hold the same values on both sides; "
-                f"these do not: {', '.join(others)}."
-            )
-        text = f"{self.a.rows - len(self.rows.missing):,} of {self.a.rows:,} rows are on both sides"
-        for rows, where in ((self.rows.missing, "missing"), (self.rows.extra, "extra")):
-            total = self.a.rows if where == "missing" else self.b.rows
-            if len(rows):
-                text += f", {len(rows):,} {where} ({len(rows) / max(1, total):.2%})"
-        if self.rows.strayed and self._shards_exact:
-            text += f", {self.rows.strayed:,} on another rank"
-        return _judged(Promise.MULTISET, text, findings)
-
-    def _lost(self, *, first: bool) -> list[Finding]:
-        rows, repeats = self._unmatched(first=first)
-        if not len(rows):
-            return []
-        side = self.a if first else self.b
-        where = place_text(side, int(rows[0]))
-        if repeats == len(rows):
-            other = "second" if first else "first"
-            words = f"{where} is there more often than on the {other} side"
-        else:
-            words = f"{where} is {'missing on' if first else 'only on'} the second side"
-        if len(rows) > 1:
-            words += f" (and {len(rows) - 1:,} more)"
-        padding = self._padding_text(first=first)
-        if padding:
-            words += f": {padding}"
-        allowed = self._count_allowed(short=first, repeats=repeats == len(rows), padding=padding)
-        texts = self._row_texts(rows, first=first)
-        return [Finding(Promise.MULTISET, words, None, int(rows[0]), *texts, allowed)]
-
-    def _strayed(self) -> Finding:
-        assert self.rows.first_strayed is not None
-        left, right = self.rows.first_strayed
-        ranks = self.a.place(left)[0], self.b.place(right)[0]
-        text = describe_row(gather(self.a, self.plan, np.array([left])), 0)
-        words = f"{self.rows.strayed:,} row(s) are on the wrong rank; the first is "
-        words += f"{place_text(self.a, left)}, which is {place_text(self.b, right)} "
-        words += "on the second side"
-        return Finding(
-            Promise.MULTISET, words, None, left, f"rank {ranks[0]}: {text}", f"rank {ranks[1]}"
-        )
-
-    def _order(self) -> PromiseResult:
-        reason = self._any_order
-        if reason:
-            same = [m["digests"]["ordered"] for m in self.a.manifests] == [
-                m["digests"]["ordered"] for m in self.b.manifests
-            ]
-            seen = " (it is the same)" if same else ""
-            return _unchecked(Promise.ORDER, f"not compared, {reason}{seen}")
-        if not self.rows.moved or self.rows.first_moved is None:
-            if len(self.rows.missing) or len(self.rows.extra):
-                return PromiseResult(Promise.ORDER, State.SAME, "of the rows that both sides have")
-            return PromiseResult(Promise.ORDER, State.SAME, f"{self.a.rows:,} rows in order")
-        if len(self.rows.missing) or len(self.rows.extra) or self.a.rows != self.b.rows:
-            text = f"{self.rows.moved:,} rows are at other places since rows are missing or extra"
-            return _unchecked(Promise.ORDER, text)
-        left, right = self.rows.first_moved
-        share = self.rows.moved / max(1, self.a.rows)
-        texts = [
-            describe_row(gather(side, self.plan, np.array([left])), 0) for side in (self.a, self.b)
-        ]
-        words = f"{place_text(self.a, left)} is {place_text(self.b, right)} on the second side"
-        finding = Finding(Promise.ORDER, words, None, left, texts[0], texts[1])
-        text = f"{self.rows.moved:,} of {self.a.rows:,} rows ({share:.2%}) are at another place"
-        return _judged(Promise.ORDER, text, [finding])
-
-    def _batches(self) -> PromiseResult:
-        if self.rules.batches == "any":
-            return _unchecked(Promise.BATCHES, "not compared, batches may be cut anywhere")
-        for side, label in zip((self.a, self.b), self.labels, strict=True):
-            if not side.batched:
-                return _unchecked(Promise.BATCHES, f"not compared, {label!r} has single rows")
-        if self.a.ranks != self.b.ranks:
-            return _unchecked(Promise.BATCHES, "not compared, there are not as many ranks")
-        findings, total = [], 0
-        for rank, sizes in enumerate(zip(self.a.batch_sizes, self.b.batch_sizes, strict=True)):
-            total += max(len(sizes[0]), len(sizes[1]))
-            found = self._other_cut(rank, *sizes)
-            if found is not None:
-                findings.append(found)
-        text = f"{total:,} batches"
-        if findings:
-            text = f"{total:,} batches, cut in other places on {len(findings)} rank(s)"
-        elif self.a.rows != self.b.rows:
-            text = "the same as far as both sides go"
-        return _judged(Promise.BATCHES, text, findings)
-
-    def _other_cut(self, rank: int, a: Array, b: Array) -> Finding | None:
-        common = min(len(a), len(b))
-        other = np.flatnonzero(a[:common] != b[:common])
-        place = int(other[0]) if len(other) else common
-        if not len(other) and len(a) == len(b):
-            return None
-        ends_early = int(a.sum()) != int(b.sum()) and place >= common - 1
-        if ends_early:  # the last batch of the shorter side; the count says so
-            return None
-        sizes = [f"{s[place]} rows" if place < len(s) else "no batch" for s in (a, b)]
-        row = int(self.a.rank_starts[rank] + a[:place].sum())
-        words = f"batch {place}" + (f" of rank {rank}" if self.a.ranks > 1 else "")
-        words += f", which begins at row {row}, has another size"
-        return Finding(Promise.BATCHES, words, None, row, sizes[0], sizes[1])
-
-    def _values(self) -> PromiseResult:
-        if not self.plan.columns:
-            return _unchecked(Promise.VALUES, "there are no columns to compare")
-        found = [(s.first, name) for name, s in self.rows.stats.items() if s.first is not None]
-        findings = []
-        for (left, right, one, other), name in sorted(found, key=lambda item: item[0][:2]):
-            stats = self.rows.stats[name]
-            share = stats.differing / max(1, stats.compared)
-            words = (
-                f"column {name!r} differs in {stats.differing:,} row(s) ({share:.2%}), first in "
-            )
-            words += place_text(self.a, left)
-            if left != right:
-                words += f", which is row {right} on the second side"
-            if stats.greatest is not None:
-                words += f"; by at most {stats.greatest:.6g}"
-            texts = describe_value(one, other)
-            findings.append(Finding(Promise.VALUES, words, name, left, *texts))
-        compared = max((s.compared for s in self.rows.stats.values()), default=0)
-        text = f"{compared:,} rows of {len(self.plan.columns)} column(s)"
-        if findings:
-            text += f"; {len(findings)} column(s) differ"
-        if self.rows.ambiguous and findings:
-            self.notes.append(
-                f"{self.rows.ambiguous:,} rows could not be told apart by the columns that agree "
-                "and were put together in the order they came in; name a column that tells them "
-                "apart (--key)."
-            )
-        return _judged(Promise.VALUES, text, findings)
-
-    # ---------------------------------------------------------------------------- the rest
-
-    def _note_rules(self, promises: list[PromiseResult]) -> None:
-        for first in (True, False):
-            padding = self._padding_text(first=first)
-            if padding:
-                hint = "" if self.rules.allows(Effect.PADDING) else f" Allow it with {PADDING}."
-                self.notes.append(f"{padding[0].upper()}{padding[1:]}.{hint}")
-        used = {f.allowed for result in promises for f in result.findings if f.allowed}
-        used |= {name for name in self.rules.allow if ALLOWANCES[name] in _NOT_COMPARED}
-        for name in self.rules.allow:
-            if name not in used and not name.startswith("streaming-"):
-                self.notes.append(f"The difference {name} is allowed but was not met as such.")
-        for side, label in zip((self.a, self.b), self.labels, strict=True):
-            if any(manifest.get("limited") for manifest in side.manifests):
-                self.notes.append(f"The recording {label!r} was stopped at its limit of rows.")
-
-    def _columns(self, found: dict[str, Any]) -> list[ColumnResult]:
-        bad = {f.column for f in self.plan.schema.findings if f.column and not f.allowed}
-        results = []
-        names = list(dict.fromkeys([*self.a.names, *self.b.names]))
-        for name in names:
-            stats = self.rows.stats.get(name)
-            state = State.DIFFERENT if name in bad or (stats and stats.differing) else State.SAME
-            if name in self.rules.ignore:
-                state = State.UNCHECKED
-            profile = found.get(name)
-            results.append(
-                ColumnResult(
-                    name,
-                    state,
-                    profile.a if profile else None,
-                    profile.b if profile else None,
-                    stats.compared if stats else 0,
-                    stats.differing if stats else 0,
-                    stats.greatest if stats else None,
-                    profile.measures if profile else "",
-                )
-            )
-        return results
-
-    def _side(self, side: Recording, index: int) -> Side:
-        manifest = side.manifest
-        return Side(
-            self.labels[index],
-            side.path,
-            str(manifest.get("source", "")),
-            side.rows,
-            sum(len(sizes) for sizes in side.batch_sizes),
-            tuple(_rank_counts(side)),
-            dict(manifest.get("versions", {})),
-            manifest.get("seconds"),
-            tuple(manifest.get("notes", ())),
+def _columns(judge: Judge, found: Mapping[str, ColumnProfiles]) -> Iterator[ColumnResult]:
+    bad = {f.column for f in judge.plan.schema.findings if f.column and not f.allowed}
+    for name in dict.fromkeys([*judge.a.names, *judge.b.names]):
+        stats = judge.rows.stats.get(name, ColumnStats())
+        profile = found.get(name, ColumnProfiles(None, None, ""))
+        state = State.DIFFERENT if name in bad or stats.differing else State.SAME
+        if name in judge.rules.ignore:
+            state = State.UNCHECKED
+        yield ColumnResult(
+            name,
+            state,
+            profile.a,
+            profile.b,
+            stats.compared,
+            stats.differing,
+            stats.greatest,
+            profile.measures,
         )
 
 
-def _rank_counts(side: Recording) -> list[tuple[int, int]]:
-    return [(int(sizes.sum()), len(sizes)) for sizes in side.batch_sizes]
-
-
-def _judged(promise: Promise, text: str, findings: list[Finding]) -> PromiseResult:
-    broken = [f for f in findings if f.allowed is None]
-    state = State.DIFFERENT if broken else State.ALLOWED if findings else State.SAME
-    ordered = sorted(findings, key=lambda f: f.allowed is not None)
-    return PromiseResult(promise, state, text, tuple(ordered[:_SHOWN]))
-
-
-def _unchecked(promise: Promise, text: str) -> PromiseResult:
-    return PromiseResult(promise, State.UNCHECKED, text)
+def _side(side: Recording, label: str) -> Side:
+    manifest = side.manifest
+    return Side(
+        label,
+        side.path,
+        str(manifest.get("source", "")),
+        side.rows,
+        sum(len(sizes) for sizes in side.batch_sizes),
+        tuple(rank_counts(side)),
+        dict(manifest.get("versions", {})),
+        manifest.get("seconds"),
+    )

@@ -132,7 +132,6 @@ class Side:
     ranks: tuple[tuple[int, int], ...]  # rows and steps of each rank
     versions: dict[str, str] = field(default_factory=dict)
     seconds: float | None = None
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
