@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import streaming
@@ -34,9 +35,12 @@ class TransformSpec:
     """A function on the pandas DataFrame of some rows, and what it does to their columns."""
 
     func: Any = None
-    edit_fields: Any = None  # (name, NumPy dtype, shape of a value, nullable) of each changed one
-    removed_fields: Any = None
+    edit_fields: Any = ()  # (name, NumPy dtype, shape of a value, nullable) of each changed one
+    removed_fields: Any = ()
     selected_fields: Any = None  # what stays, in this order
+
+    def __post_init__(self) -> None:
+        self.edit_fields, self.removed_fields = self.edit_fields or (), self.removed_fields or ()
 
     def __call__(self, columns: dict[str, Any]) -> dict[str, Any]:
         """Return the columns of some rows after the transform, in the order of its fields."""
@@ -44,8 +48,8 @@ class TransformSpec:
 
         frame = pd.DataFrame({k: v if v.ndim == 1 else list(v) for k, v in columns.items()})
         frame = self.func(frame) if self.func else frame
-        edits = {edit[0]: edit for edit in self.edit_fields or ()}
-        names = [name for name in columns if name not in {*(self.removed_fields or ()), *edits}]
+        edits = {edit[0]: edit for edit in self.edit_fields}
+        names = [name for name in columns if name not in {*self.removed_fields, *edits}]
         found = {name: frame[name].to_numpy() for name in self.selected_fields or [*names, *edits]}
         for name, values in found.items():
             found[name] = _stack(list(values)) if values.dtype == object and len(values) else values
@@ -70,17 +74,13 @@ class StreamingDataset(streaming.StreamingDataset):
             weakref.finalize(self, shutil.rmtree, place["local"], ignore_errors=True)
         # Without a shard a process reads every row, whatever launched it, and opens its datasets on
         # its own: streaming is shown one process. The lock is for names in shared memory.
-        ranks = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-        saved = {name: os.environ.pop(name) for name in ranks if name in os.environ}
-        group, torch.distributed.is_initialized = torch.distributed.is_initialized, bool
-        try:
-            with open(os.path.join(tempfile.gettempdir(), f"mds_{os.getuid()}.lock"), "w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                options = {"num_canonical_nodes": 1, **kwargs}
-                super().__init__(**place, batch_size=int(batch_size or 32), **options)
-        finally:
-            torch.distributed.is_initialized = group
-            os.environ.update(saved)
+        alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+        name = os.path.join(tempfile.gettempdir(), f"mds_{os.getuid()}.lock")
+        initialised = patch.object(torch.distributed, "is_initialized", bool)
+        with open(name, "w") as lock, patch.dict(os.environ, alone), initialised:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            options = {"num_canonical_nodes": 1, **kwargs}
+            super().__init__(**place, batch_size=int(batch_size or 32), **options)
         with open(os.path.join(place["local"], "index.json")) as file:
             self.kinds: dict[str, str] = json.load(file).get("columns", {})
 
@@ -174,7 +174,7 @@ def tf_dataset(dataset: Any, batches: Any = None) -> Iterator[Any]:
     import pandas as pd
     import tensorflow as tf
 
-    edits = {edit[0]: edit for edit in getattr(dataset.transform_spec, "edit_fields", None) or ()}
+    edits = {edit[0]: edit for edit in getattr(dataset.transform_spec, "edit_fields", ())}
 
     def ready(name: str, column: Any) -> Any:
         kind = "" if name in edits else dataset.kinds.get(name, "")

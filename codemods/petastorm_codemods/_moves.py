@@ -85,7 +85,7 @@ def _reads_only(analysis: Analysis, found: Sequence[Imported]) -> bool:
     """Say whether a source uses readers and no converters, so that transforms are for readers."""
     paths = {original(each.path) for each in found}
     converters = any(COUNTERPARTS.get(path, "TransformSpec") != "TransformSpec" for path in paths)
-    readers = any(path.endswith("make_batch_reader") for path in paths)
+    readers = any(path.endswith((".make_batch_reader", ".make_reader")) for path in paths)
     loaders = any(node.attr.value in METHODS for node in analysis.nodes(cst.Attribute))
     return readers and not converters and not loaders
 

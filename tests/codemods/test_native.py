@@ -223,6 +223,9 @@ def test_the_bridge_reads_what_it_wrote(native, typed):
 
     with make_batch_reader(typed.cache_dir_url, num_epochs=1) as reader:
         assert sorted(i for batch in reader for i in batch.id.tolist()) == list(range(17))
+    spec = native.TransformSpec(lambda rows: rows[["id"]] * 2, selected_fields=["id"])
+    with make_batch_reader(typed.cache_dir_url, num_epochs=1, transform_spec=spec) as reader:
+        assert sorted(i for batch in reader for i in batch.id.tolist()) == list(range(0, 34, 2))
 
 
 def test_stock_streaming_reads_what_it_wrote(native, typed):
