@@ -71,6 +71,10 @@ class Request:
                     raise CannotCompareError(
                         f"there is no {name} {value!r}; there are {', '.join(known)}"
                     )
+        if len(set(self.only)) < 2:
+            raise CannotCompareError(
+                f"{self.only[0]} alone cannot be compared; name another package"
+            )
         if self.options.get("num_epochs", 1) is None and not self.limit:
             raise CannotCompareError("endless epochs never end; give a limit of rows")
 
