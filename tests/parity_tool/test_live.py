@@ -150,3 +150,18 @@ def test_what_goes_wrong_is_told_in_the_loader_s_own_words(call):
     assert answer.exit_code == 2
     assert "unexpected keyword argument 'colour'" in report["problems"][0]
     assert "/no/python cannot be run" in report["problems"][1]
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_spark_table(call, spark):
+    pytest.importorskip("petastorm", reason="compares with the real package")
+    table = spark.range(40, numPartitions=2).selectExpr("id", "id / 7 as x")
+    table.createOrReplaceTempView("parity_table")
+    flags = ["--batch-size", "9", "--only", "petastorm", "--only", "bridge"]
+    answer, report = call("--data", "parity_table", *flags)
+    assert answer.exit_code == 0, answer.output
+    assert dict(report["facts"])["data"].startswith("parity_table: 40 rows in 2 file(s)")
+    answer, _ = call("--data", "no_such_table", *flags)
+    assert answer.exit_code == 2
+    assert "the table no_such_table cannot be read" in " ".join(answer.output.split())

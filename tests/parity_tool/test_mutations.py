@@ -175,6 +175,39 @@ def test_a_changed_row_at_another_place(golden):
     assert named(result.promise(Promise.VALUES).findings[0]) == (Promise.VALUES, "small", 50)
 
 
+def test_the_first_of_several_changed_rows_is_named(golden):
+    table = {name: column.copy() for name, column in swapped(3, 50).items()}
+    table["small"][[20, 50]] += 1  # rows 20 and 3
+    values = compare(golden, batches(table)).promise(Promise.VALUES)
+    assert [named(finding) for finding in values.findings] == [(Promise.VALUES, "small", 3)]
+    assert "differs in 2 row(s)" in values.findings[0].message
+    assert "which is row 50" in values.findings[0].message
+
+
+@pytest.mark.parametrize("order", ["exact", "shuffled"])
+def test_exchanged_elements_and_exchanged_columns(order):
+    rules = Rules(order=order)
+    ids = np.arange(20)
+    table = {"id": ids, "pair": np.stack([ids, ids + 1], axis=1), "a": ids * 3, "b": ids * 5}
+    other = {name: column.copy() for name, column in table.items()}
+    other["pair"][7] = other["pair"][7, ::-1]
+    found = compare(batches(table), batches(other), rules).first_failure
+    assert named(found) == (Promise.VALUES, "pair", 7)
+    other = {**table, "a": table["a"].copy(), "b": table["b"].copy()}
+    other["a"][4], other["b"][4] = table["b"][4], table["a"][4]
+    values = compare(batches(table), batches(other), rules).promise(Promise.VALUES)
+    assert [named(f) for f in values.findings] == [
+        (Promise.VALUES, "a", 4),
+        (Promise.VALUES, "b", 4),
+    ]
+
+
+def test_an_empty_batch_at_the_end(golden):
+    found = failure(golden, batches(TABLE, [*[8] * 7, 4, 0]))
+    assert named(found) == (Promise.BATCHES, None, ROWS)
+    assert (found.a, found.b) == ("no batch", "0 rows")
+
+
 def ranks(out, table, parts, **options):
     for rank, rows in enumerate(parts):
         loader = batches(taken(table, rows))
