@@ -18,6 +18,7 @@ from benchmarks._loaders import (
     transform_module,
 )
 from benchmarks._measure import Contestant, Measurement, loader_contestant, race
+from benchmarks.native import native_sequential, native_shuffled
 
 _IMAGE_SHAPE = (3, 224, 224)
 IMAGE_WORKERS = (1, 2, 4)
@@ -66,6 +67,8 @@ RACES: dict[str, Callable[[Data], list[Measurement]]] = {
     "torch-scalars": torch_scalars,
     "tensorflow": tensorflow,
     "images": images,
+    "native-sequential": native_sequential,
+    "native-shuffled": native_shuffled,
 }
 
 

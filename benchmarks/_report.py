@@ -24,6 +24,8 @@ TITLES = {
     "torch-scalars": "torch, no shuffling queue, 13 scalar columns (no array)",
     "tensorflow": "make_tf_dataset",
     "images": "JPEG bytes, PIL transform",
+    "native-sequential": "StreamingDataset, stored order",
+    "native-shuffled": "StreamingDataset, shuffled by py1e",
     "memory": "peak memory above imports",
     "materialise": "materialising from Spark",
 }
@@ -110,13 +112,28 @@ def write_json(
     """Everything that was measured, every single sample included."""
     report = {
         "environment": environment(),
-        "settings": asdict(settings),
+        "settings": _as_json(settings),
         "measurements": [one.as_json() for one in measurements],
         "targets": [one.as_json() for one in verdicts],
     }
     with open(path, "w", encoding="utf-8") as file:
         json.dump(report, file, indent=1)
         file.write("\n")
+
+
+def read_json(path: str, settings: Settings) -> list[Measurement]:
+    """What was measured in the same surroundings with the same settings; else nothing."""
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as file:
+        report = json.load(file)
+    if report["environment"] != environment() or report["settings"] != _as_json(settings):
+        return []
+    return [Measurement.from_json(record) for record in report["measurements"]]
+
+
+def _as_json(settings: Settings) -> Any:
+    return json.loads(json.dumps(asdict(settings)))
 
 
 def write_plot(path: str, measurements: Sequence[Measurement]) -> None:

@@ -12,6 +12,8 @@ GROUPS = (
     "torch-scalars",
     "tensorflow",
     "images",
+    "native-sequential",
+    "native-shuffled",
     "memory",
     "materialise",
 )

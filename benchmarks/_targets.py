@@ -11,6 +11,7 @@ from benchmarks._measure import Measurement
 from benchmarks._memory import measurement_name
 from benchmarks._races import IMAGE_WORKERS
 from benchmarks._settings import Settings
+from benchmarks.native import COLUMNAR, MAPPED, STOCK
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,19 @@ def targets(settings: Settings) -> list[Target]:
         # Two cores: what one worker leaves idle is less than a whole core, because the consumer
         # collates batches meanwhile.
         Target("images", "bridge, 2 workers", "bridge, 1 worker", 1.3),
+        *_native_targets(),
         *_memory_targets(settings),
         Target("materialise", "bridge (MDS)", "petastorm (Parquet)", 1),
         Target("materialise", "bridge (MDS)", "native dataframe_to_mds", 10),
     ]
+
+
+def _native_targets() -> Iterable[Target]:
+    for group, factor in (("native-sequential", 300), ("native-shuffled", 150)):
+        yield Target(group, COLUMNAR, "native StreamingDataLoader, 0 workers", factor)
+        yield Target(group, COLUMNAR, "bridge DataLoader", 0.5)
+        for by_index in (True, False):
+            yield Target(group, MAPPED[by_index], STOCK[by_index], 5)
 
 
 def _memory_targets(settings: Settings) -> Iterable[Target]:

@@ -1,0 +1,94 @@
+"""What a dataset costs to open, from its index alone."""
+
+import gc
+import json
+import tracemalloc
+
+import numpy as np
+import pytest
+from streaming.base.spanner import Spanner
+from streaming_oracle import write_shards
+
+from petastorm_bridge.streaming import ColumnarStreamingDataset
+from petastorm_bridge.streaming._index import ShardIndex, group_by_shard
+
+
+def write_index(directory, shards, rows):
+    """An index without shards."""
+    directory.mkdir()
+    columns = {
+        "column_names": ["a"], "column_encodings": ["int64"], "column_sizes": [8],
+        "compression": None, "hashes": [], "format": "mds", "version": 2, "size_limit": None,
+        "zip_data": None, "samples": rows,
+    }  # fmt: skip
+    entries = [
+        {**columns, "raw_data": {"basename": f"{i}.mds", "bytes": 12 * rows, "hashes": {}}}
+        for i in range(shards)
+    ]
+    (directory / "index.json").write_text(json.dumps({"version": 2, "shards": entries}))
+
+
+def cost(directory):
+    """Bytes at most and bytes that stay, and objects that stay, of opening a dataset."""
+    gc.collect()
+    objects = len(gc.get_objects())
+    tracemalloc.start()
+    dataset = ColumnarStreamingDataset(local=str(directory), batch_size=1024)
+    stays, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    gc.collect()
+    return most, stays, len(gc.get_objects()) - objects, dataset.size
+
+
+def test_opening_depends_on_shards_not_on_rows(tmp_path):
+    """A thousand million rows cost what a million do; twenty times the shards, twenty times as much."""
+    cases = {"small": (2_000, 500), "rows": (2_000, 500_000), "few": (100, 500)}
+    for name, (shards, rows) in cases.items():
+        write_index(tmp_path / name, shards, rows)
+    cost(tmp_path / "few")  # what is made once in a process
+    found = {name: cost(tmp_path / name) for name in cases}
+    assert found["rows"][3] == 1_000_000_000
+    for measure in range(3):
+        assert found["rows"][measure] <= 1.1 * found["small"][measure]
+        assert found["small"][measure] <= 22 * found["few"][measure]
+    most, stays, objects, _ = found["small"]
+    assert stays / 2_000 < 3_000
+    assert most / 2_000 < 8_000
+    assert objects / 2_000 < 8
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_shards_of_samples(seed):
+    random = np.random.default_rng(seed)
+    sizes = random.integers(1, 50, random.integers(1, 60))
+    ids = random.permutation(int(sizes.sum()))
+    index, stock = ShardIndex(sizes), Spanner(sizes.copy())
+    expected = [stock[i] for i in ids]
+    assert [index[int(i)] for i in ids] == expected
+    shard_ids = index.shards_of(ids)
+    assert shard_ids.tolist() == [shard for shard, _ in expected]
+    for wrong in (-1, len(ids)):
+        with pytest.raises(IndexError, match="Invalid sample index"):
+            index[wrong]
+    order, shards, bounds = group_by_shard(shard_ids, len(sizes))
+    assert sorted(order.tolist()) == list(range(len(ids)))
+    assert shards == sorted(set(shard_ids.tolist()))
+    for shard, start, stop in zip(shards, bounds, bounds[1:], strict=False):
+        assert set(shard_ids[order[start:stop]]) == {shard}
+
+
+def test_more_shards_than_sort_by_radix():
+    shard_ids = np.array([70_000, 5, 70_000, 65_541])
+    order, shards, bounds = group_by_shard(shard_ids, 80_000)
+    assert (order.tolist(), shards, bounds) == ([1, 3, 0, 2], [5, 65_541, 70_000], [0, 1, 2, 4])
+
+
+def test_shards_out_of_use_are_let_go(tmp_path):
+    """A pass in order over many shards holds some of them mapped, not all."""
+    write_shards(tmp_path, [10] * 120)
+    dataset = ColumnarStreamingDataset(local=str(tmp_path), batch_size=10)
+    held = [len(dataset._pool) for _ in dataset]
+    assert max(held) <= 33
+    for first in range(0, 1_200, 10):
+        dataset.take(range(first, first + 10))
+    assert len(dataset._pool) <= 33
