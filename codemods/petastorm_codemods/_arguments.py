@@ -71,7 +71,8 @@ def named(call: cst.Call, positions: Sequence[str]) -> list[Named]:
 def argument_problem(analysis: Analysis, call: cst.Call, positions: Sequence[str]) -> str:
     """Return why the arguments of a call cannot be translated; empty if they can."""
     for name, argument in named(call, positions):
-        if name is None and argument.star != "**":
+        unnamed = argument.keyword is None and isinstance(argument.value, cst.NamedExpr)
+        if (name is None and argument.star != "**") or unnamed:
             return "give the arguments by name, so that they can be translated"
         if name == "data_loader_fn" and not _is_usual_loader(analysis, argument.value):
             return "data_loader_fn: wrap the loader, or give StreamingDataLoader a collate_fn"

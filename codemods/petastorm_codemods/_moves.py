@@ -145,9 +145,26 @@ def _is_simple(analysis: Analysis, each: Imported) -> bool:
         for node in analysis.nodes(cst.AssignTarget)
     ):
         return False  # something else under the same name, for instance where an import fails
+    if any(_is_open(analysis, read, each) for read in analysis.reads(each.local)):
+        return False
     word = re.compile(rf"\b{re.escape(each.local)}\b")
     strings = (node for node in analysis.nodes(cst.SimpleString) if word.search(node.value))
     return not any(analysis.enclosing(node, cst.Annotation) for node in strings)
+
+
+def _is_open(analysis: Analysis, read: cst.Name, each: Imported) -> bool:
+    """Say whether a name may, but need not, be what is imported: other imports, or a later cell's."""
+    above = analysis.parent(read)
+    if isinstance(above, cst.ImportAlias | cst.ImportFrom | cst.AsName | cst.Param | cst.NameItem):
+        return False
+    if isinstance(above, cst.FunctionDef | cst.ClassDef) and above.name is read:
+        return False
+    if (isinstance(above, cst.Attribute) and above.attr is read) or (
+        isinstance(above, cst.Arg) and above.keyword is read
+    ):
+        return False
+    paths = {canonical(meaning.name) for meaning in analysis.meanings(read)}
+    return not paths or (canonical(each.path) in paths and len(paths) > 1)
 
 
 def _use_edits(analysis: Analysis, each: Imported) -> Iterator[Edit]:

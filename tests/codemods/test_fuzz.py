@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from petastorm_codemods._engine import Settings, process
 from petastorm_codemods._ipynb import code_cells
 from petastorm_codemods._model import Destination, Failed, NeedsHuman, Outcome, Success
+from petastorm_codemods._project import Project
 
 TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 BITS = [
@@ -38,6 +39,12 @@ def sources():
             path = "n.ipynb" if "ipynb" in header else "x.py"
             if "dependencies" not in file.stem:
                 texts.append((path, destination, body.partition("####>\n")[0]))
+    for folder in ("programs", "repositories"):
+        for file in sorted((pathlib.Path(__file__).parent / folder).rglob("*.txt")):
+            name = file.name.removesuffix(".txt")
+            if name.endswith((".py", ".ipynb")):
+                path = "n.ipynb" if name.endswith(".ipynb") else "x.py"
+                texts += [(path, to.value, file.read_text("utf-8")) for to in Destination]
     return texts
 
 
@@ -58,7 +65,7 @@ def mutate(data, text):
 
 
 @hypothesis.settings(
-    max_examples=250,
+    max_examples=500,
     deadline=None,
     database=None,
     suppress_health_check=list(hypothesis.HealthCheck),
@@ -67,13 +74,19 @@ def mutate(data, text):
 def test_mutations(sources, data):
     path, destination, text = data.draw(st.sampled_from(sources))
     mutated = mutate(data, text).encode()
-    settings = Settings(Destination(destination), unsafe=data.draw(st.booleans()))
+    settings = Settings(
+        Destination(destination),
+        unsafe=data.draw(st.booleans()),
+        project=Project(converters=data.draw(st.booleans()), modules=frozenset({"ours"})),
+    )
     outcome = process(path, mutated, settings)
     assert isinstance(outcome, Outcome)
     if isinstance(outcome, Failed):
         # A file may be broken, but a rewrite that fails its checks would be a bug in a rule.
         assert "the rewrite" not in outcome.reason, (outcome.reason, mutated.decode())
     if isinstance(outcome, Success | NeedsHuman) and outcome.after != mutated:
+        again = process(path, outcome.after, settings)
+        assert getattr(again, "after", outcome.after) == outcome.after
         after = outcome.after.decode()
         if path.endswith(".ipynb"):
             assert len(code_cells(after)) == len(code_cells(mutated.decode()))

@@ -128,6 +128,8 @@ def _call_edits(analysis: Analysis, call: cst.Call) -> Iterator[Edit]:
     keywords = {"df": "dataframe", "parquet_row_group_size_bytes": "size_limit"}
     yield from argument_edits(analysis, call, keywords, ["compression_codec"])
     positional = [each for each in call.args if each.keyword is None and not each.star]
+    if len(positional) > 4 or any(isinstance(each.value, cst.NamedExpr) for each in positional):
+        return  # the first is a mistake, which would only become another one
     for argument, name in zip(positional[1:], ("size_limit", "", "dtype"), strict=False):
         if name:
             start = analysis.start(argument)
