@@ -192,7 +192,7 @@ class Judge:
                 m["digests"]["ordered"] for m in self.b.manifests
             ]
             seen = " (it is the same)" if same else ""
-            return _unchecked(Promise.ORDER, f"not compared, {reason}{seen}")
+            return _unchecked(Promise.ORDER, f"{reason}{seen}")
         if not self.rows.moved or self.rows.first_moved is None:
             if len(self.rows.missing) or len(self.rows.extra):
                 return PromiseResult(Promise.ORDER, State.SAME, "of the rows that both sides have")
@@ -213,12 +213,12 @@ class Judge:
     def batches(self) -> PromiseResult:
         """Judge the promise of this name."""
         if self.rules.batches == "any":
-            return _unchecked(Promise.BATCHES, "not compared, batches may be cut anywhere")
+            return _unchecked(Promise.BATCHES, "batches may be cut anywhere")
         for side, label in zip((self.a, self.b), self.labels, strict=True):
             if not side.batched:
-                return _unchecked(Promise.BATCHES, f"not compared, {label!r} has single rows")
+                return _unchecked(Promise.BATCHES, f"{label!r} has single rows")
         if self.a.ranks != self.b.ranks:
-            return _unchecked(Promise.BATCHES, "not compared, there are not as many ranks")
+            return _unchecked(Promise.BATCHES, "there are not as many ranks")
         findings, total = [], 0
         for rank, sizes in enumerate(zip(self.a.batch_sizes, self.b.batch_sizes, strict=True)):
             total += max(len(sizes[0]), len(sizes[1]))

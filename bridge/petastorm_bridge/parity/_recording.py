@@ -80,7 +80,7 @@ class Recording:
             CannotCompareError: One is damaged or gone.
         """
         for part, manifest in zip(self._parts, self.manifests, strict=True):
-            for name, wanted in manifest["files"].items():
+            for name, wanted in manifest.get("files", {}).items():
                 try:
                     found = checksum(part, name)
                 except OSError as error:
