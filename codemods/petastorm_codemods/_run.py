@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import gc
 import multiprocessing
 import os
 import re
@@ -195,13 +196,20 @@ def _map(files: Sequence[tuple[str, bytes]], settings: Settings, jobs: int) -> I
     # Largest first, so that no process is left alone with a large file at the end.
     ordered = sorted(files, key=lambda file: -len(file[1]))
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context) as pool:
+    with concurrent.futures.ProcessPoolExecutor(
+        jobs, mp_context=context, initializer=_collect_rarely
+    ) as pool:
         waiting = {pool.submit(process, path, data, settings): path for path, data in ordered}
         for future in concurrent.futures.as_completed(waiting):
             try:
                 yield future.result()
             except Exception as error:  # noqa: BLE001 – a process died; the others' work counts
                 yield Failed(waiting[future], f"{type(error).__name__}: {error}")
+
+
+def _collect_rarely() -> None:
+    """Let the garbage collector of a worker rest: trees are made faster than it can walk them."""
+    gc.set_threshold(200_000, 20, 20)
 
 
 def _still_needed(outcome: Outcome, sources: dict[str, bytes]) -> bool:
