@@ -143,6 +143,7 @@ def test_wrong_hash(tmp_path):
     )
     with pytest.raises(ValueError, match="Checksum failure"):
         list(dataset)
+    assert not (tmp_path / "local" / path.name).exists()  # nobody reads what was not approved
 
 
 def test_predownload_is_kept(tmp_path):

@@ -227,10 +227,12 @@ def test_leftovers_of_plain_streaming(tmp_path):
         start_new_session=True,
         env=os.environ | {"TMPDIR": str(tmp_path)},
     )
-    assert process.stdout.readline() == "waiting\n"
-    assert registered(local)
-    assert clear_leftovers([local]) == []
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+    try:
+        assert process.stdout.readline() == "waiting\n"
+        assert registered(local)
+        assert clear_leftovers([local]) == []
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
     assert len(clear_leftovers([local, "/elsewhere"])) == 6
     assert not registered(local)
