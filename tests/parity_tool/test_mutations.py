@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from parity_tables import BATCH, ROWS, batches, changed, columns, flipped, taken
 
-from petastorm_bridge.parity import Promise, Rules, compare, record
+from petastorm_bridge.parity import CannotCompareError, Promise, Rules, compare, record
 
 TABLE = columns()
 ALL = np.arange(ROWS)
@@ -200,6 +200,19 @@ def test_exchanged_elements_and_exchanged_columns(order):
         (Promise.VALUES, "a", 4),
         (Promise.VALUES, "b", 4),
     ]
+
+
+def test_a_column_that_some_batches_lack(golden):
+    def loader():
+        for number, batch in enumerate(batches(TABLE)):
+            yield {n: c for n, c in batch.items() if n != "flag" or number != 2}
+
+    found = failure(golden, loader())
+    assert named(found)[:2] == (Promise.SCHEMA, "flag")
+    assert "is missing in some batches" in found.message
+    with pytest.raises(CannotCompareError, match="of both sides"):
+        compare(loader(), loader())
+    assert compare(loader(), loader(), Rules(ignore=["flag"])).same
 
 
 def test_an_empty_batch_at_the_end(golden):

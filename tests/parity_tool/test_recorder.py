@@ -160,6 +160,17 @@ def test_lists_of_columns_as_collating_makes_them(out):
     assert torch is not None
 
 
+def test_a_batch_of_as_many_rows_as_positions_is_no_exception(out):
+    torch = pytest.importorskip("torch", reason="collates with it")
+
+    def loader():
+        for rows in (5, 3, 2):
+            yield {"id": torch.arange(rows), "three": [torch.ones(rows) * i for i in range(3)]}
+
+    assert list(facts(record(loader(), out))) == ["id", "three.0", "three.1", "three.2"]
+    assert compare(out, loader()).same
+
+
 def test_rows_are_batched_for_speed_but_have_no_batches(out):
     table = columns()
     rows = ({name: column[i] for name, column in table.items()} for i in range(ROWS))

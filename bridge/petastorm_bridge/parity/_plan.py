@@ -159,8 +159,14 @@ def _column(
         strip=rules.allows(Effect.TRAILING_NULS) is not None,
         rounded=rules.allows(Effect.ROUNDED_LONGS) is not None and dtypes == ["int64"],
     )
-    if any(not _everywhere(side, name) for side in (a, b)):
-        message = f"column {name!r} is missing in some batches"
+    everywhere = [_everywhere(side, name) for side in (a, b)]
+    if not any(everywhere):
+        raise CannotCompareError(
+            f"column {name!r} is missing in some batches of both sides; leave it out (--ignore {name})"
+        )
+    if not all(everywhere):
+        side = "second" if everywhere[0] else "first"
+        message = f"column {name!r} is missing in some batches of the {side} side"
         return None, [Finding(Promise.SCHEMA, message, name)]
     if found is None:
         return plan, []

@@ -212,8 +212,8 @@ def looks_like_rows(item: Any) -> bool:
     lengths = set()
     for _, value in leaves(item):
         if isinstance(value, list):
-            nested = value and all(is_column(part) for part in value)
-            inner = {len(part) for part in value} if nested else set()
+            columns = value and all(is_column(part) for part in value)
+            inner = {len(part) for part in value} if columns else set()
             lengths |= inner if len(inner) == 1 else {len(value)}
             continue
         array = as_array(value)
@@ -223,14 +223,20 @@ def looks_like_rows(item: Any) -> bool:
     return len(lengths) > 1
 
 
-def batch_columns(item: Any) -> dict[str, Column]:
+def batch_columns(item: Any, nested: set[str]) -> dict[str, Column]:
     """Return {key: Column} for a batch.
+
+    Args:
+        item: The batch.
+        nested: Keys whose values are lists of columns, as earlier batches showed; is added to.
 
     Raises:
         RecordingError: A value is no column, or the columns' lengths differ.
     """
     columns = {
-        name: column for key, value in leaves(item) for name, column in value_columns(key, value)
+        name: column
+        for key, value in leaves(item)
+        for name, column in value_columns(key, value, nested)
     }
     lengths = {name: column.rows for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
@@ -241,7 +247,7 @@ def batch_columns(item: Any) -> dict[str, Column]:
     return columns
 
 
-def value_columns(key: str, value: Any) -> Iterator[tuple[str, Column]]:
+def value_columns(key: str, value: Any, nested: set[str]) -> Iterator[tuple[str, Column]]:
     """Yield (key, Column) for one value; a list of equally long columns has several."""
     array = None if isinstance(value, list) else as_array(value)
     if array is not None and array.ndim > 0:
@@ -252,12 +258,15 @@ def value_columns(key: str, value: Any) -> Iterator[tuple[str, Column]]:
             "the value of %r is a %s, which has no rows. If the loader gives one row at a time, "
             "say so (--rows, or rows=True)." % (key, type(value).__name__)
         )
-    nested = value and all(is_column(part) for part in value)
-    if nested and len({len(part) for part in value}) == 1 and len(value[0]) != len(value):
-        # What torch's default_collate makes of lists: the columns of their positions.
+    columns = value and all(is_column(part) for part in value)
+    if columns and len({len(part) for part in value}) == 1 and len(value[0]) != len(value):
+        nested.add(key)
+    if columns and key in nested:
+        # What torch's default_collate makes of lists: the columns of their positions. A batch of as
+        # many rows as there are positions does not tell; the others do.
         for index, part in enumerate(value):
             inner = list(part) if isinstance(part, tuple) else part
-            yield from value_columns("%s.%d" % (key, index), inner)
+            yield from value_columns("%s.%d" % (key, index), inner, nested)
         return
     yield key, stack(value, "list")
 
@@ -827,6 +836,7 @@ def _run(
         raise RecordingError("a %s cannot be iterated over" % type(loader).__name__)
     facts["source"], facts["padded"] = source_of(loader)
     block: list[Any] = []
+    nested: set[str] = set()
     container = ""
     for _ in range(epochs):
         for item in loader:
@@ -839,7 +849,7 @@ def _run(
                     writer.add(row_columns(block), container)
                     block = []
             else:
-                writer.add(batch_columns(item), container)
+                writer.add(batch_columns(item, nested), container)
             if say:
                 say(writer.rows)
             if limit and writer.rows + len(block) >= limit:
