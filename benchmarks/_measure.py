@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks._settings import SEED
+
 # Petastorm ends an epoch early in up to a quarter of the tries (its ventilator races with its
 # results queue), so an incomplete epoch says nothing about its speed and is done again.
 _MAX_REPEATS = 50
@@ -120,8 +122,9 @@ def race(
 ) -> list[Measurement]:
     """Measures rows per second of all contestants, in turns.
 
-    Each first delivers ``warm_ups`` checked, unmeasured epochs. Then they take turns (A B C A B C …), so
-    that whatever else the machine does hits all alike.
+    Each first delivers ``warm_ups`` checked, unmeasured epochs. Then they take turns, so that whatever
+    else the machine does hits all alike; in an order of its own in every round, since what ran just
+    before leaves caches warm or cold.
 
     Raises:
         IncompleteEpochError: a contestant that must not lose rows did, or one that may lost
@@ -132,8 +135,10 @@ def race(
     for _ in range(warm_ups):
         for contestant in contestants:
             repeated[contestant.name] += _warm_up(contestant)
+    order = np.random.default_rng(SEED)
     for _ in range(rounds):
-        for contestant in contestants:
+        for position in order.permutation(len(contestants)):
+            contestant = contestants[position]
             seconds, repeats = timed_run(contestant)
             samples[contestant.name].append(contestant.rows / seconds)
             repeated[contestant.name] += repeats

@@ -26,6 +26,9 @@ from benchmarks._settings import FULL, GROUPS, QUICK, Settings
 from benchmarks._targets import judge
 
 _MIN_WIDTH = 132
+_ROOT = Path(__file__).resolve().parent.parent
+_RESULTS = _ROOT / "benchmarks" / "results.json"
+_PLOT = _ROOT / "migration_guide" / "images" / "speed.png"
 
 
 def main() -> None:
@@ -45,6 +48,10 @@ def run(
         Path | None, typer.Option("--json", help="Write every sample here.")
     ] = None,
     plot_path: Annotated[Path | None, typer.Option("--plot", help="Draw the races here.")] = None,
+    record: Annotated[
+        bool,
+        typer.Option("--record", help="Write results and plot where the guide takes them from."),
+    ] = False,
     directory: Annotated[
         Path | None, typer.Option(help="Where the data go; deleted afterwards.")
     ] = None,
@@ -54,6 +61,8 @@ def run(
     if unknown := sorted(set(groups) - set(GROUPS)):
         raise typer.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(GROUPS)}.")
     settings = QUICK if quick else FULL
+    if record:
+        json_path, plot_path = _RESULTS, _PLOT
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
     console = Console(width=max(_MIN_WIDTH, Console().width))
@@ -62,9 +71,16 @@ def run(
         for race in _races(work, settings, groups, console):
             _report.print_race(console, race)
             measurements += race
-    verdicts = judge(measurements, settings)
-    _report.print_verdicts(console, verdicts)
+    _report.print_verdicts(console, judge(measurements, settings))
+    if record:
+        # A race that was not run again stays as recorded.
+        earlier = _report.read_json(str(_RESULTS), settings)
+        measurements += [one for one in earlier if one.group not in groups]
+        measurements.sort(key=lambda one: GROUPS.index(one.group))
+    for path in filter(None, (json_path, plot_path)):
+        path.parent.mkdir(parents=True, exist_ok=True)
     if json_path:
+        verdicts = judge(measurements, settings)
         _report.write_json(str(json_path), settings, measurements, verdicts)
     if plot_path:
         _report.write_plot(str(plot_path), measurements)

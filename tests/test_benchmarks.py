@@ -45,12 +45,14 @@ def contestant(epochs, *, rows=3, loses_rows=False, log=None, name="one"):
 
 def test_contestants_take_turns():
     log = []
-    both = [contestant([[0, 1, 2]] * 4, log=log, name=name) for name in "AB"]
-    measurements = _measure.race("group", "rows/s", both, rounds=2, warm_ups=2)
-    assert log == ["A", "B"] * 4
+    both = [contestant([[0, 1, 2]] * 8, log=log, name=name) for name in "AB"]
+    measurements = _measure.race("group", "rows/s", both, rounds=6, warm_ups=2)
+    assert log[:4] == ["A", "B"] * 2
+    rounds = [tuple(log[start : start + 2]) for start in range(4, 16, 2)]
+    assert set(rounds) == {("A", "B"), ("B", "A")}
     assert [(one.name, one.rows, len(one.samples)) for one in measurements] == [
-        ("A", 3, 2),
-        ("B", 3, 2),
+        ("A", 3, 6),
+        ("B", 3, 6),
     ]
     assert all(sample > 0 for one in measurements for sample in one.samples)
 

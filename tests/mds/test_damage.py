@@ -472,3 +472,20 @@ def test_a_disk_that_is_really_full(tmp_path):
     error, left, after_abort = lines
     assert error.startswith(f"OSError 28 {tmp_path}/shard.0000")
     assert (left, after_abort) == ("[]", "[]")
+
+
+def test_what_was_read_of_an_index_is_forgotten_when_it_changes(tmp_path):
+    """Opening the same dataset for every epoch parses it once."""
+    directory = tmp_path / "data"
+    write(directory, fixed_table())
+    first = open_dataset(str(directory))
+    assert open_dataset(str(directory)).shards is first.shards
+    index = directory / "index.json"
+    content = json.loads(index.read_text("utf-8"))
+    content["shards"] = content["shards"][:1]
+    index.write_text(json.dumps(content), "utf-8")
+    (directory / "petastorm_bridge_schema.json").unlink()
+    assert len(open_dataset(str(directory)).shards) == 1 < len(first.shards)
+    index.unlink()
+    with pytest.raises(DatasetNotFoundError):
+        open_dataset(str(directory))

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -218,17 +219,38 @@ def open_dataset(directory: str, fetch: Callable[[ShardEntry], object] | None = 
         DatasetNotFoundError: There is no ``index.json``.
         DatasetError: The index or the sidecar cannot be read, or they and the shards do not match.
     """
+    marks = tuple(_mark(os.path.join(directory, name)) for name in (INDEX_NAME, SIDECAR_NAME))
+    shards, schema = _parsed(os.path.abspath(directory), marks)
+    if schema is None:
+        schema = inferred_schema(directory, shards, fetch)
+    return MdsDataset(directory, schema, shards)
+
+
+def _mark(path: str) -> tuple[int, ...]:
+    """Return what changes when a file is written again."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ()
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+@lru_cache(maxsize=4)  # programs open the same few datasets for every epoch
+def _parsed(
+    directory: str,
+    marks: tuple[tuple[int, ...], ...],  # noqa: ARG001 - part of the key
+) -> tuple[tuple[ShardEntry, ...], DatasetSchema | None]:
     shards = read_index(directory)
     sidecar = os.path.join(directory, SIDECAR_NAME)
     try:
         with open(sidecar, encoding="utf-8") as file:
             schema = DatasetSchema.from_json(file.read())
     except FileNotFoundError:
-        return MdsDataset(directory, inferred_schema(directory, shards, fetch), shards)
+        return shards, None
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise DatasetError(f"{sidecar} cannot be used: {error}") from error
     _check_schema(sidecar, schema, shards)
-    return MdsDataset(directory, schema, shards)
+    return shards, schema
 
 
 def _check_schema(sidecar: str, schema: DatasetSchema, shards: tuple[ShardEntry, ...]) -> None:

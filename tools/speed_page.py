@@ -1,0 +1,99 @@
+"""The guide's page on speed and the README's figures, from the recorded benchmark run."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+__all__ = ["RESULTS", "readme_figures", "speed_page"]
+
+RESULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "results.json"
+
+_RACES = {
+    "torch-sequential": "PyTorch, in order",
+    "torch-shuffled": "PyTorch, with a shuffling queue",
+    "torch-scalars": "PyTorch, in order, without an array column",
+    "tensorflow": "TensorFlow, a Python loop over `make_tf_dataset`",
+    "images": "JPEG bytes, decoded by PIL in a transform",
+    "native-sequential": "Whole batches of StreamingDataset, in order",
+    "native-shuffled": "Whole batches of StreamingDataset, shuffled",
+    "memory": "Peak memory above that of the imports",
+    "materialise": "Writing a DataFrame",
+}
+# What the README quotes: race, contestant, rival, and how it names the job and the rival.
+_QUOTED = (
+    ("torch-sequential", "bridge DataLoader", "petastorm DataLoader",
+     "`make_torch_dataloader`", "Petastorm's"),
+    ("torch-sequential", "bridge DataLoader", "petastorm BatchedDataLoader",
+     "`make_torch_dataloader`", "Petastorm's `BatchedDataLoader`"),
+    ("torch-sequential", "bridge DataLoader", "native StreamingDataLoader, 0 workers",
+     "`make_torch_dataloader`", "`StreamingDataLoader`"),
+    ("torch-shuffled", "bridge DataLoader", "petastorm DataLoader",
+     "the same, shuffled", "Petastorm's"),
+    ("tensorflow", "bridge, batch 1024", "petastorm, batch 1024",
+     "`make_tf_dataset`, batches of 1024", "Petastorm's"),
+    ("tensorflow", "bridge, batch 32", "petastorm, batch 32",
+     "`make_tf_dataset`, batches of 32", "Petastorm's"),
+    ("images", "bridge, 2 workers", "petastorm, 2 workers",
+     "JPEG images with a PIL transform, 2 workers", "Petastorm's"),
+    ("materialise", "bridge (MDS)", "petastorm (Parquet)",
+     "`make_spark_converter`", "Petastorm's"),
+    ("materialise", "bridge (MDS)", "native dataframe_to_mds",
+     "`make_spark_converter`", "`dataframe_to_mds`"),
+)  # fmt: skip
+
+
+def speed_page(note: str) -> str:
+    """Return the page: every race of the recorded run, and how far the targets were met."""
+    run = json.loads(RESULTS.read_text(encoding="utf-8"))
+    settings, place = run["settings"], run["environment"]
+    versions = ", ".join(f"{name} {version}" for name, version in place["versions"].items())
+    lines = [
+        note.format(source="benchmarks/results.json (make bench ARGS=--record)"),
+        "# Speed\n",
+        "From `make bench`: in each race all contestants take turns in one process; medians. Figures",
+        "move by a third from run to run and more from machine to machine, so compare within a race.\n",
+        f"{place['cores']} cores, Python {place['python']}, {versions}. The numeric table has",
+        f"{settings['rows']:,} rows of 13 columns (116 bytes), the batches {settings['batch_size']:,}",
+        f"rows unless said otherwise; {settings['images']:,} images.\n",
+        "![the races as bars](images/speed.png)\n",
+        "| race | bridge | against | times as good | target |",
+        "|---|---|---|---:|---:|",
+        *(_target(row) for row in run["targets"]),
+        "",
+    ]
+    for group, found in itertools.groupby(run["measurements"], key=lambda one: one["group"]):
+        race = sorted(found, key=lambda one: one["median"], reverse=group != "memory")
+        lines += [f"## {_RACES[group]}\n", f"| | {race[0]['unit']} | lowest | highest |"]
+        lines += ["|---|---:|---:|---:|", *(_measurement(one) for one in race), ""]
+    return "\n".join(lines)
+
+
+def readme_figures() -> str:
+    """Return the README's table of ratios."""
+    run = json.loads(RESULTS.read_text(encoding="utf-8"))
+    medians = {(one["group"], one["name"]): one["median"] for one in run["measurements"]}
+    lines = ["| job | times as fast | as |", "|---|---:|---|"]
+    for group, ours, theirs, job, rival in _QUOTED:
+        ratio = medians[group, ours] / medians[group, theirs]
+        lines.append(f"| {job} | {_figure(ratio)} | {rival} |")
+    return "\n".join(lines) + "\n"
+
+
+def _target(row: dict[str, Any]) -> str:
+    reached = "–" if row["ratio"] is None else _figure(row["ratio"])
+    wanted = f"{row['at_least']:,g}" + ("" if row["met"] else ", not met")
+    return f"| {row['group']} | {row['ours']} | {row['theirs']} | {reached} | {wanted} |"
+
+
+def _measurement(one: dict[str, Any]) -> str:
+    figures = " | ".join(_figure(one[name], 3) for name in ("median", "min", "max"))
+    return f"| {one['name']} | {figures} |"
+
+
+def _figure(value: float, digits: int = 2) -> str:
+    if value >= 10 ** (digits - 1):
+        return f"{round(value, digits - len(str(int(value)))):,.0f}"
+    return f"{value:.{digits}g}"
