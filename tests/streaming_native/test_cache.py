@@ -67,7 +67,8 @@ def test_cache_limit(tmp_path, compression, workers):
     write_shards(remote, SIZES, RAGGED, compression=compression)
     shards = json.loads((remote / "index.json").read_text())["shards"]
     pairs = [[shard["raw_data"], shard["zip_data"]] for shard in shards]
-    limit = 5 * max(sum(info["bytes"] for info in pair if info) for pair in pairs)
+    largest = max(sum(info["bytes"] for info in pair if info) for pair in pairs)
+    limit = 5 * largest
     arguments = {"batch_size": 8, "shuffle": True, "shuffle_block_size": 200}
     place = {"remote": str(remote), "local": str(local), "cache_limit": limit}
     loader = columnar_loader({**arguments, **place}, num_workers=workers)
@@ -76,7 +77,9 @@ def test_cache_limit(tmp_path, compression, workers):
         assert found == wanted(tmp_path, **arguments)
     assert [sorted(chained(epoch)) for epoch in found] == [list(range(sum(SIZES)))] * 2
     dataset = loader.dataset
-    assert dataset.cache_usage <= limit
+    # Streaming makes room for a shard before it fetches it, in each thread for itself.
+    threads = 2 * max(workers, 1)
+    assert dataset.cache_usage <= limit + (threads - 1) * largest
     assert sum(path.stat().st_size for path in local.iterdir()) == dataset.cache_usage
     assert len(list(local.glob("*.mds"))) < len(SIZES)
 

@@ -193,7 +193,7 @@ class ColumnarStreamingDataset(StreamingDataset):
         size = self._size
         most = max(1, min(_WINDOW_ROWS, _WINDOW_BYTES // self._sample_bytes) // size) * size
         stop = min(start + most, total)
-        if stop - start > size:
+        if state.is_fetching and stop - start > size:
             shard_ids = self._index.shards_of(state.sample_ids[start:stop])
             missing = ~is_local(self, shard_ids)
             if missing.any():

@@ -24,6 +24,7 @@ class Pass:
     Attributes:
         sample_ids: The worker's samples, in order.
         yielded: How many of them the user has taken.
+        is_fetching: Whether shards may still be missing from the cache.
         error: What ended the thread, if anything did.
 
     Args:
@@ -35,6 +36,7 @@ class Pass:
         self.yielded = 0
         self.error: BaseException | None = None
         self._ended = threading.Event()
+        self.is_fetching = False
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
 
@@ -51,6 +53,7 @@ class Pass:
             except BaseException as error:  # noqa: BLE001 - goes to the consumer
                 self.error = error
 
+        self.is_fetching = True
         self._thread = threading.Thread(target=run, name="prefetch of shards", daemon=False)
         self._thread.start()
 
