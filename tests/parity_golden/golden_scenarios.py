@@ -195,6 +195,49 @@ def open_loader(package: str, scenario: Scenario, urls: list[str]) -> Any:
     return loader(reader, batch_size=scenario.batch_size, shuffling_queue_capacity=capacity)
 
 
+_NOT_IN_STREAMING = {
+    "schema_fields": "reads every column",
+    "shuffle_row_drop_partitions": "has no parts of row groups",
+    "predicate": "has no predicates",
+    "transform_spec": "has no transforms",
+}
+
+
+def not_in_streaming(scenario: Scenario) -> str | None:
+    """Why plain streaming cannot give a scenario's batches, if it cannot."""
+    if scenario.loader == "tf":
+        return "has no tf.data.Dataset"
+    if scenario.table == "nulls":
+        return "has no nulls"
+    if scenario.options.get("num_epochs", 1) != 1:
+        return "lets no batch straddle epochs"
+    return next((why for name, why in _NOT_IN_STREAMING.items() if name in scenario.options), None)
+
+
+def open_streaming(scenario: Scenario, folder: Path) -> Any:
+    """Write a scenario's table as MDS and open plain streaming over it."""
+    from streaming import StreamingDataLoader, StreamingDataset
+
+    from petastorm_bridge.mds.dataset import commit_dataset
+    from petastorm_bridge.mds.writer import ShardWriter
+
+    table = TABLES[scenario.table]()
+    writer = ShardWriter(table.schema, str(folder), prefix="shard")
+    for batch in table.to_batches():
+        writer.write(batch)
+    commit_dataset(str(folder), table.schema, writer.finish())
+    shuffled = is_shuffled(scenario)
+    dataset = StreamingDataset(
+        local=str(folder), batch_size=scenario.batch_size, shuffle=shuffled, shuffle_seed=11
+    )
+    return StreamingDataLoader(dataset, batch_size=scenario.batch_size)
+
+
+def is_shuffled(scenario: Scenario) -> bool:
+    """Whether a scenario's rows come in another order than the table's."""
+    return bool({"shuffle_row_groups", "shuffling_queue_capacity"} & set(scenario.options))
+
+
 def rows_of(scenario: Scenario) -> int:
     """How many rows a complete pass has."""
     rows = ROWS // 2 if "predicate" in scenario.options else ROWS

@@ -6,7 +6,15 @@ Where it can, it is held to the recordings too; `--parity-record` makes them.
 from pathlib import Path
 
 import pytest
-from golden_scenarios import SCENARIOS, open_loader, rows_of, write
+from golden_scenarios import (
+    SCENARIOS,
+    is_shuffled,
+    not_in_streaming,
+    open_loader,
+    open_streaming,
+    rows_of,
+    write,
+)
 
 pytestmark = [
     # What the bridge says of nulls, and what Petastorm says of strings, in TensorFlow.
@@ -61,6 +69,30 @@ def test_the_original(parity, scenario, tmp_path):
         shutil.rmtree(GOLDEN / directory(scenario), ignore_errors=True)
         shutil.copytree(found, GOLDEN / directory(scenario))
     parity.assert_same(GOLDEN / directory(scenario), found, containers="exact", **scenario.rules)
+
+
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+@pytest.mark.parametrize(
+    "scenario", [s for s in SCENARIOS if not not_in_streaming(s)], ids=lambda s: s.name
+)
+def test_native_streaming(parity, scenario, tmp_path):
+    """Plain streaming on the bridge's files, which repeats rows to fill ranks and sorts its keys."""
+    pytest.importorskip("streaming")
+    if parity.recording:
+        pytest.skip("the recordings are made from the original")
+    found = parity.record(lambda: open_streaming(scenario, tmp_path), "streaming")
+    order = {"order": "shuffled"} if is_shuffled(scenario) else {}
+    parity.assert_same(
+        GOLDEN / directory(scenario),
+        found,
+        **{**scenario.rules, **order, "allow": ["streaming-key-order", "streaming-padding"]},
+    )
+
+
+def test_what_streaming_lacks_has_a_reason():
+    compared = [s.name for s in SCENARIOS if not not_in_streaming(s)]
+    assert len(compared) >= 8
+    assert {"numbers torch", "arrays batched", "seeded rows", "shuffle buffer"} <= set(compared)
 
 
 def test_no_recording_is_stale():
