@@ -17,3 +17,21 @@ def folder_for_locks(tmp_path_factory):
     tempfile.tempdir = str(tmp_path_factory.mktemp("locks"))
     yield
     tempfile.tempdir = before
+
+
+@pytest.fixture(autouse=True, scope="session")
+def remembered_datasets(folder_for_locks):
+    import forgetting
+
+    forgetting.begin()
+    yield
+    forgetting.forget()
+
+
+@pytest.fixture(autouse=True)
+def forgotten_datasets(remembered_datasets):
+    """Streaming keeps datasets until the interpreter exits; tests make thousands."""
+    import forgetting
+
+    yield
+    forgetting.forget()

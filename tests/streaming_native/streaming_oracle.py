@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+from forgetting import forget_some
 from streaming import MDSWriter, StreamingDataLoader, StreamingDataset
 from streaming.base.world import World
 
@@ -51,6 +52,7 @@ def as_rank(dataset, world):
 
 
 def stock_loader(arguments, world=None, *, drop_last=False, **options):
+    forget_some()
     dataset = as_rank(StreamingDataset(**arguments), world)
     size = arguments["batch_size"]
     return StreamingDataLoader(dataset, batch_size=size, drop_last=drop_last, **options)
