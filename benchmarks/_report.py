@@ -14,21 +14,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks._figures import figure
 from benchmarks._measure import Measurement
-from benchmarks._settings import Settings
+from benchmarks._settings import TITLES, Settings
 from benchmarks._targets import Verdict
 
-TITLES = {
-    "torch-sequential": "torch, no shuffling queue",
-    "torch-shuffled": "torch, shuffling_queue_capacity set",
-    "torch-scalars": "torch, no shuffling queue, 13 scalar columns (no array)",
-    "tensorflow": "make_tf_dataset",
-    "images": "JPEG bytes, PIL transform",
-    "native-sequential": "StreamingDataset, stored order",
-    "native-shuffled": "StreamingDataset, shuffled by py1e",
-    "memory": "peak memory above imports",
-    "materialise": "materialising from Spark",
-}
 _PACKAGES = (
     "petastorm",
     "mosaicml-streaming",
@@ -73,8 +63,8 @@ def print_race(console: Console, measurements: Sequence[Measurement]) -> None:
             one.name + ("*" if one.note else ""),
             f"{one.rows:,}",
             str(len(one.samples)),
-            *[_figure(value) for value in (one.median, min(one.samples), max(one.samples))],
-            "" if one is best_first[0] or not low else f"× {_figure(high / low)}",
+            *[figure(value) for value in (one.median, min(one.samples), max(one.samples))],
+            "" if one is best_first[0] or not low else f"× {figure(high / low)}",
             str(one.repeated or ""),
         )
     notes = [f"* {note}" for note in sorted({one.note for one in measurements} - {""})]
@@ -97,8 +87,8 @@ def print_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
     words = {True: "[green]met[/]", False: "[bold red]not met[/]", None: "not measured"}
     for verdict in verdicts:
         target = verdict.target
-        reached = "" if verdict.ratio is None else f"× {_figure(verdict.ratio)}"
-        wanted = f"× {_figure(target.factor)}"
+        reached = "" if verdict.ratio is None else f"× {figure(verdict.ratio)}"
+        wanted = f"× {figure(target.factor)}"
         table.add_row(target.group, target.ours, target.theirs, wanted, reached, words[verdict.met])
     console.print(table)
 
@@ -173,15 +163,7 @@ def _draw_race(axis: Any, race: Sequence[Measurement]) -> None:
         axis.set_xscale("log")
         axis.set_xlim(left=min(medians) / 3)
     axis.set_title(f"{TITLES[race[0].group]} ({race[0].unit})", loc="left", fontsize=10)
-    axis.bar_label(axis.containers[-1], [f" {_figure(one)}" for one in medians], fontsize=8)
+    axis.bar_label(axis.containers[-1], [f" {figure(one)}" for one in medians], fontsize=8)
     axis.margins(x=0.15)
     axis.tick_params(labelsize=8)
     axis.spines[["top", "right"]].set_visible(False)
-
-
-def _figure(value: float) -> str:
-    """Three significant digits, thousands separated."""
-    if value >= 1000:
-        digits = len(str(round(value))) - 3
-        return f"{round(value, -digits):,.0f}"
-    return f"{value:.3g}"

@@ -22,13 +22,11 @@ from benchmarks._materialise import materialise
 from benchmarks._measure import Measurement
 from benchmarks._memory import memory
 from benchmarks._races import RACES
-from benchmarks._settings import FULL, GROUPS, QUICK, Settings
+from benchmarks._settings import FULL, GROUPS, QUICK, RESULTS, Settings
 from benchmarks._targets import judge
 
 _MIN_WIDTH = 132
-_ROOT = Path(__file__).resolve().parent.parent
-_RESULTS = _ROOT / "benchmarks" / "results.json"
-_PLOT = _ROOT / "migration_guide" / "images" / "speed.png"
+_PLOT = RESULTS.parent.parent / "migration_guide" / "images" / "speed.png"
 
 
 def main() -> None:
@@ -62,7 +60,7 @@ def run(
         raise typer.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(GROUPS)}.")
     settings = QUICK if quick else FULL
     if record:
-        json_path, plot_path = _RESULTS, _PLOT
+        json_path, plot_path = RESULTS, _PLOT
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
     console = Console(width=max(_MIN_WIDTH, Console().width))
@@ -74,7 +72,7 @@ def run(
     _report.print_verdicts(console, judge(measurements, settings))
     if record:
         # A race that was not run again stays as recorded.
-        earlier = _report.read_json(str(_RESULTS), settings)
+        earlier = _report.read_json(str(RESULTS), settings)
         measurements += [one for one in earlier if one.group not in groups]
         measurements.sort(key=lambda one: GROUPS.index(one.group))
     for path in filter(None, (json_path, plot_path)):

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import itertools
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RESULTS", "readme_figures", "speed_page"]
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-RESULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "results.json"
+from benchmarks._figures import figure
+from benchmarks._settings import RESULTS, TITLES
 
-_RACES = {
-    "torch-sequential": "PyTorch, in order",
-    "torch-shuffled": "PyTorch, with a shuffling queue",
-    "torch-scalars": "PyTorch, in order, without an array column",
-    "tensorflow": "TensorFlow, a Python loop over `make_tf_dataset`",
-    "images": "JPEG bytes, decoded by PIL in a transform",
-    "native-sequential": "Whole batches of StreamingDataset, in order",
-    "native-shuffled": "Whole batches of StreamingDataset, shuffled",
-    "memory": "Peak memory above that of the imports",
-    "materialise": "Writing a DataFrame",
-}
+__all__ = ["readme_figures", "speed_page"]
+
 # What the README quotes: race, contestant, rival, and how it names the job and the rival.
 _QUOTED = (
     ("torch-sequential", "bridge DataLoader", "petastorm DataLoader",
@@ -53,7 +46,9 @@ def speed_page(note: str) -> str:
     lines = [
         note.format(source="benchmarks/results.json (make bench ARGS=--record)"),
         "# Speed\n",
-        "From `make bench`: in each race all contestants take turns in one process; medians. Figures",
+        "From `make bench`, medians. Loaders of one race take turns in one process, in an order of",
+        "their own in every round; peak memory is that of a process each; the two converters take turns,",
+        "and `dataframe_to_mds`, which slows Spark's workers down for others, runs after them. Figures",
         "move by a third from run to run and more from machine to machine, so compare within a race.\n",
         f"{place['cores']} cores, Python {place['python']}, {versions}. The numeric table has",
         f"{settings['rows']:,} rows of 13 columns (116 bytes), the batches {settings['batch_size']:,}",
@@ -66,7 +61,7 @@ def speed_page(note: str) -> str:
     ]
     for group, found in itertools.groupby(run["measurements"], key=lambda one: one["group"]):
         race = sorted(found, key=lambda one: one["median"], reverse=group != "memory")
-        lines += [f"## {_RACES[group]}\n", f"| | {race[0]['unit']} | lowest | highest |"]
+        lines += [f"## {TITLES[group]}\n", f"| | {race[0]['unit']} | lowest | highest |"]
         lines += ["|---|---:|---:|---:|", *(_measurement(one) for one in race), ""]
     return "\n".join(lines)
 
@@ -78,22 +73,16 @@ def readme_figures() -> str:
     lines = ["| job | times as fast | as |", "|---|---:|---|"]
     for group, ours, theirs, job, rival in _QUOTED:
         ratio = medians[group, ours] / medians[group, theirs]
-        lines.append(f"| {job} | {_figure(ratio)} | {rival} |")
+        lines.append(f"| {job} | {figure(ratio, 2)} | {rival} |")
     return "\n".join(lines) + "\n"
 
 
 def _target(row: dict[str, Any]) -> str:
-    reached = "–" if row["ratio"] is None else _figure(row["ratio"])
+    reached = "–" if row["ratio"] is None else figure(row["ratio"], 2)
     wanted = f"{row['at_least']:,g}" + ("" if row["met"] else ", not met")
     return f"| {row['group']} | {row['ours']} | {row['theirs']} | {reached} | {wanted} |"
 
 
 def _measurement(one: dict[str, Any]) -> str:
-    figures = " | ".join(_figure(one[name], 3) for name in ("median", "min", "max"))
+    figures = " | ".join(figure(one[name]) for name in ("median", "min", "max"))
     return f"| {one['name']} | {figures} |"
-
-
-def _figure(value: float, digits: int = 2) -> str:
-    if value >= 10 ** (digits - 1):
-        return f"{round(value, digits - len(str(int(value)))):,.0f}"
-    return f"{value:.{digits}g}"
