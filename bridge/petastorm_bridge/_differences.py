@@ -117,7 +117,9 @@ DIFFERENCES: tuple[Difference, ...] = (
          "Any number of shards up to the number of rows works; beyond, the same error.",
          "Row groups are a detail of storage."),
         ("numpy-shards",
-         "`cur_shard=numpy.int64(0)` raises a `ValueError`.", "NumPy integers are integers.",
+         "`cur_shard=numpy.int64(0)` raises a `ValueError`, and with shards `seed=numpy.int64(7)` a "
+         "`TypeError`.",
+         "NumPy integers are integers.",
          "Nothing is wrong with the argument."),
         ("horovod-warning-formats",
          "Under Horovod without shards the warning itself fails to format.",

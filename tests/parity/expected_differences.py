@@ -131,6 +131,11 @@ _SHARDS = (
     ),
     Expected("numpy-shards", ("cur_shard=np.int64(0)",), works("ValueError", id=[0, 2, 4, 6])),
     Expected(
+        "numpy-shards",
+        ("shards with {'seed': 7}", "shards with {'shard_seed': 7}"),
+        works("TypeError", id=[6, 2, 4, 0]),
+    ),
+    Expected(
         "horovod-warning-formats",
         tuple(
             f"horovod env {{'{rank}': '1', '{size}': '3'}} none given"

@@ -77,7 +77,7 @@ def test_the_original(parity, scenario, tmp_path):
 )
 def test_native_streaming(parity, scenario, tmp_path):
     """Plain streaming on the bridge's files, which repeats rows to fill ranks and sorts its keys."""
-    pytest.importorskip("streaming")
+    pytest.importorskip("streaming", reason="is what is compared")
     if parity.recording:
         pytest.skip("the recordings are made from the original")
     found = parity.record(lambda: open_streaming(scenario, tmp_path), "streaming")

@@ -141,6 +141,8 @@ def test_more_shards_than_rows_is_an_error(url):
 def test_numpy_integers_name_shards(url, ids_of):
     got = ids_of(url, cur_shard=np.int64(0), shard_count=np.int32(2))
     assert len(got) == TOTAL // 2
+    shards = {"cur_shard": 0, "shard_count": 2}
+    assert ids_of(url, seed=np.int64(7), **shards) == ids_of(url, seed=7, **shards)
 
 
 @pytest.mark.difference("reiteration-starts-clean")

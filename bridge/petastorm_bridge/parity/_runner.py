@@ -139,12 +139,17 @@ class Runner:
         if not self.ranks:
             return _result_of(package, out, [self._start(package, out)], self.request.timeout)
         port = _free_port()
-        running, said = [], ""
-        for rank in range(self.ranks):
-            running.append(self._start(package, out, rank, port))
-            if package != STREAMING:  # its ranks wait for each other, the others need not
-                said = _wait(running.pop(), self.request.timeout) or said
-        return _result_of(package, out, running, self.request.timeout, said)
+        running: list[subprocess.Popen[str]] = []
+        said = ""
+        try:
+            for rank in range(self.ranks):
+                running.append(self._start(package, out, rank, port))
+                if package != STREAMING:  # its ranks wait for each other, the others need not
+                    said = _wait(running.pop(), self.request.timeout) or said
+            return _result_of(package, out, running, self.request.timeout, said)
+        finally:  # whatever kept us from waiting for them
+            for process in running:
+                process.kill()
 
     def _start(
         self, package: str, out: str, rank: int | None = None, port: int = 0
@@ -221,6 +226,9 @@ def _wait(process: subprocess.Popen[str], timeout: float) -> str:
         process.kill()
         process.communicate()
         return f"it did not end within {timeout:g} seconds"
+    except BaseException:  # we are being stopped, and nobody else knows of it
+        process.kill()
+        raise
     lines = [line for line in said.splitlines() if line.strip()]
     return lines[-1] if lines else ""
 

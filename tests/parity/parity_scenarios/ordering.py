@@ -546,6 +546,18 @@ load(
 load("shard_count=0", "eight8", cur_shard=0, shard_count=0)
 load('cur_shard="0"', "eight8", cur_shard="0", shard_count=2)
 load("cur_shard=np.int64(0)", "eight8", cur_shard=np.int64(0), shard_count=2)
+for _options in (
+    {"seed": np.int64(7)},
+    {"shard_seed": np.int64(7)},
+    {"seed": 0},
+    {"seed": 3, "shard_seed": 7},
+    {"shard_seed": "abc"},
+    {"shard_seed": 1.5},
+    {"shard_seed": [1]},
+):
+    load(f"shards with {_options}", "eight8", cur_shard=0, shard_count=2, **_options)
+for _parts in (0, -1, None, True, "2"):
+    load(f"shuffle_row_drop_partitions={_parts!r}", "ten2", shuffle_row_drop_partitions=_parts)
 load("cur_shard=0.0", "eight8", cur_shard=0.0, shard_count=2)
 load("cur_shard=True", "eight8", cur_shard=True, shard_count=2)
 load(
