@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import libcst as cst
 
@@ -49,8 +50,28 @@ def drop(analysis: Analysis, call: cst.Call, dropped: Collection[cst.Arg]) -> It
             end = analysis.source.text.index(",", end) + 1
         yield Edit(spans[0][0], end, "")
         return
-    for number, away in enumerate(gone[: kept[-1]]):
-        if away:
-            yield Edit(spans[number][0], spans[number + 1][0], "")
+    for first, last in _runs(gone[: kept[-1]]):
+        if first and _ends_line(analysis, spans, first, last):
+            # The line break stays, which a comment about what goes would only confuse.
+            end = analysis.source.text.index("\n", spans[last][1])
+            end -= analysis.source.text[end - 1] == "\r"
+            yield Edit(spans[first - 1][1], end, ",")
+        else:
+            yield Edit(spans[first][0], spans[last + 1][0], "")
     if gone[-1]:
         yield Edit(spans[kept[-1]][1], spans[-1][1], "")
+
+
+def _runs(gone: Sequence[bool]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last place of each run of what goes."""
+    places = [number for number, away in enumerate(gone) if away]
+    for first in places:
+        if first - 1 not in places:
+            yield first, next(n for n in itertools.count(first) if n + 1 not in places)
+
+
+def _ends_line(analysis: Analysis, spans: Sequence[tuple[int, int]], first: int, last: int) -> bool:
+    """Say whether what goes follows something on its line, and nothing follows it there."""
+    text = analysis.source.text
+    before = text[spans[first - 1][1] : spans[first][0]]
+    return "\n" not in before and "\n" in text[spans[last][1] : spans[last + 1][0]]

@@ -44,6 +44,11 @@ _LEFT = {
         re.IGNORECASE,
     ),
 }
+# What makes a cell that does not parse worth a word.
+_TELLING = re.compile(
+    r"petastorm|make_(?:spark_converter|torch_dataloader|tf_dataset)|SparkDatasetConverter",
+    re.IGNORECASE,
+)
 # Findings of the engine itself.
 UNPARSABLE = "PM000"
 
@@ -164,7 +169,7 @@ def _state(finding: Finding, edits: Sequence[Edit], *, unsafe: bool) -> State:
 
 def _unparsable(source: Source) -> Iterator[Site]:
     for cell in source.cells:
-        if cell.problem and "petastorm" in cell.text.lower():
+        if cell.problem and _TELLING.search(cell.text):
             number, line, column = source.locate(cell.start)
             message = f"cell left alone, it does not parse: {cell.problem}"
             yield Site(UNPARSABLE, line, column, number, message, Safety.MANUAL, State.MANUAL)

@@ -111,6 +111,8 @@ def move_edits(analysis: Analysis, move: Move) -> Iterator[Edit]:
     assert statement.module is not None
     if len(groups) > 1:
         yield analysis.replace(statement, _parted(analysis, move))
+        if move.native:  # they come last
+            leave_slot(analysis, statement, analysis.span(statement)[1], _plain(analysis, move))
         return
     if move.bridged:
         root = root_name(statement.module)
@@ -123,8 +125,12 @@ def move_edits(analysis: Analysis, move: Move) -> Iterator[Edit]:
         yield analysis.replace(each.alias.name, _spelled(analysis, each))
     last = move.native[-1].alias
     if last:
-        plain = [_spelled(analysis, each) for each in move.native if _as_written(each, "") == ""]
-        leave_slot(analysis, statement, analysis.span(last)[1], plain)
+        leave_slot(analysis, statement, analysis.span(last)[1], _plain(analysis, move))
+
+
+def _plain(analysis: Analysis, move: Move) -> list[str]:
+    """Return the native names that a statement binds under their own names."""
+    return [_spelled(analysis, each) for each in move.native if _as_written(each, "") == ""]
 
 
 def _spelled(analysis: Analysis, each: Imported) -> str:

@@ -17,6 +17,11 @@ from ._kinds import Kind, combine
 from ._native import is_class
 
 _VAGUE = re.compile(r"\b(?:Any|object|T|Generic|Protocol)\b")
+# No class of these has such methods, so that an annotation with one is loose or out of date.
+_SILENT = frozenset(
+    {"abc", "collections", "contextlib", "numpy", "pandas", "pyspark", "torch", "typing"}
+)
+_LOOSE = frozenset({"any", "callable", "iter"})  # functions that people write as annotations
 
 
 class Origins(abc.ABC):
@@ -199,6 +204,11 @@ class Origins(abc.ABC):
     def _is_library_class(self, node: cst.CSTNode) -> bool:
         """Say whether an annotation is a class of this file, of a library, or built in."""
         if not isinstance(node, cst.Name | cst.Attribute):
+            return False
+        path = self._analysis.imported(node)
+        if path is not None and path.partition(".")[0] in _SILENT:
+            return False
+        if isinstance(node, cst.Name) and node.value in _LOOSE:
             return False
         meanings = self._analysis.meanings(node)
         return bool(meanings) and all(

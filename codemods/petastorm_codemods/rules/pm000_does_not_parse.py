@@ -1,6 +1,7 @@
 """A file that cannot be decoded or parsed is left alone, and so is a cell of a notebook.
 
-The other cells and files are rewritten. Cells count if they hold the word Petastorm.
+The other cells and files are rewritten. Cells count if they hold the word Petastorm, or a name of the
+converter's API.
 """
 
 from __future__ import annotations
