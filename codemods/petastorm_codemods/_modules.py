@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from ._analysis import Analysis, manual
+from ._company import keeper
 from ._imports import Imported, petastorm_imports, root_name
 from ._model import Edit, Finding, Safety
 from ._native import COUNTERPARTS, clashes, leave_slot, original
-from ._offered import NEW, OLD, advice, is_module, is_offered, renamed
+from ._offered import NEW, OLD, advice, advices, is_module, is_offered, renamed
 
 Use = tuple[str, cst.CSTNode]
 
@@ -73,7 +74,8 @@ def module_problem(analysis: Analysis, each: Imported) -> str:
         return advice(original(each.path))
     uses = module_uses(analysis, each.local)
     missing = sorted({path for path, _ in uses if not is_offered(original(path))})
-    return "; ".join(map(advice, missing))
+    stays = filter(None, (keeper(analysis, path) for path, _ in uses))
+    return "; ".join(dict.fromkeys([*advices(missing), *stays]))
 
 
 def stuck_reason(analysis: Analysis, kept: Sequence[Imported]) -> str | None:
@@ -88,7 +90,8 @@ def stuck_reason(analysis: Analysis, kept: Sequence[Imported]) -> str | None:
             use[0].startswith(each.path) for each in kept if each.path != OLD
         ):
             return advice(use[0])
-    return None
+    uses = module_uses(analysis, OLD)
+    return next(filter(None, (keeper(analysis, path) for path, _ in uses)), None)
 
 
 def import_roots(

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 import libcst as cst
 
 from ._analysis import Analysis
+from ._company import keeper
 from ._imports import Imported, imports, petastorm_imports, root_name
 from ._model import Edit
 from ._modules import key_edits, native_edits, native_uses
 from ._native import COUNTERPARTS, is_support, leave_slot, original
-from ._offered import NEW, OLD, advice, canonical, is_offered
+from ._offered import NEW, OLD, advices, canonical, is_offered
 from ._project import METHODS
 
 
@@ -69,10 +70,11 @@ def _moves(analysis: Analysis) -> Iterator[Move]:
         if not isinstance(statement, cst.ImportFrom):
             continue
         names = [each for each in found if each.statement is statement]
-        native = [each for each in names if _is_native(each, readers_only=readers_only)]
-        rest = [each for each in names if each not in native]
+        movable = [each for each in names if not keeper(analysis, each.path)]
+        native = [each for each in movable if _is_native(each, readers_only=readers_only)]
+        rest = [each for each in movable if each not in native]
         bridged = [each for each in rest if each.alias and is_offered(original(each.path))]
-        missing = [each for each in rest if each not in bridged]
+        missing = [each for each in names if each not in native and each not in bridged]
         yield Move(statement, tuple(native), tuple(bridged), tuple(missing))
 
 
@@ -90,14 +92,22 @@ def _reads_only(analysis: Analysis, found: Sequence[Imported]) -> bool:
     return readers and not converters and not loaders
 
 
-def reason(each: Imported) -> str:
-    """Return why a name has no native counterpart, and what to do."""
-    path = original(each.path)
-    if each.alias is None:
-        return "import the names one by one instead of *, so that they can be moved"
-    if is_offered(path):
-        return f"{path[len(OLD) + 1 :]} has no counterpart in streaming and runs on {NEW}"
-    return advice(path)
+def reasons(analysis: Analysis, found: Sequence[Imported]) -> str:
+    """Return why some names have no native counterpart, and what to do."""
+    texts = []
+    named = [each for each in found if each.alias is not None]
+    if len(named) < len(found):
+        texts.append("import the names one by one instead of *, so that they can be moved")
+    kept = [keeper(analysis, each.path) for each in named]
+    texts += [text for text in kept if text]
+    paths = [original(each.path) for each, text in zip(named, kept, strict=True) if not text]
+    bridged = [path for path in paths if is_offered(path)]
+    if bridged:
+        names = ", ".join(path[len(OLD) + 1 :] for path in bridged)
+        verbs = ("have", "run") if len(bridged) > 1 else ("has", "runs")
+        texts.append(f"{names} {verbs[0]} no counterpart in streaming and {verbs[1]} on {NEW}")
+    texts += advices(path for path in paths if path not in bridged)
+    return "; ".join(dict.fromkeys(texts))
 
 
 def move_edits(analysis: Analysis, move: Move) -> Iterator[Edit]:

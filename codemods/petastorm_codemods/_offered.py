@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 # Modules under their names within the package; the empty name is the package itself.
 OFFERED: dict[str, frozenset[str]] = {
     "": frozenset({"NoDataAvailableError", "TransformSpec", "make_batch_reader"}),
@@ -107,12 +109,24 @@ def is_petastorm(path: str) -> bool:
     return path == OLD or path.startswith(f"{OLD}.")
 
 
+def advices(paths: Iterable[str]) -> list[str]:
+    """Return what to do about paths that the bridge does not offer; one sentence for like ones."""
+    groups: dict[str, list[str]] = {}
+    for path in paths:
+        parts = reversed(path.split("."))
+        what = next((_INSTEAD[part] for part in parts if part in _INSTEAD), "")
+        names = groups.setdefault(what, [])
+        name = path[len(OLD) + 1 :] or "counterpart of it"
+        same = names and names[-1].rpartition(".")[0] == name.rpartition(".")[0]
+        names.append(name.rpartition(".")[2] if same else name)
+    return [
+        f"{NEW} has no {', '.join(names)}{what and ': '}{what}" for what, names in groups.items()
+    ]
+
+
 def advice(path: str) -> str:
     """Return what to do about a path that the bridge does not offer."""
-    for part in reversed(path.split(".")):
-        if part in _INSTEAD:
-            return f"{NEW} has no {path[len(OLD) + 1 :]}: {_INSTEAD[part]}"
-    return f"{NEW} has no {path[len(OLD) + 1 :] or 'counterpart of it'}"
+    return advices([path])[0]
 
 
 def _inner(path: str) -> str:

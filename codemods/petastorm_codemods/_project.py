@@ -11,6 +11,7 @@ METHODS = ("make_torch_dataloader", "make_tf_dataset")
 
 _PETASTORM = re.compile(rb"petastorm", re.IGNORECASE)
 _MAKES = re.compile(rb"\b(?:make_spark_converter|SparkDatasetConverter|dataframe_to_mds)\b")
+_READS = re.compile(rb"^[^#\r\n]*\bmake_reader[ \t]*\(", re.MULTILINE)
 _DEFINES = re.compile(rb"\bdef[ \t]+(make_torch_dataloader|make_tf_dataset)\b")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
@@ -23,11 +24,13 @@ class Project:
         converters: Whether any file makes converters, so that one may be passed to any other file.
         defines: Those of the methods that open loaders that some class or module defines itself.
         modules: First parts of the names that the project's own modules are imported by.
+        readers: Whether any file calls ``make_reader``, whose readers may be passed to any other.
     """
 
     converters: bool = False
     defines: frozenset[str] = frozenset()
     modules: frozenset[str] = frozenset()
+    readers: bool = False
 
     def owns(self, module: str) -> bool:
         """Say whether a dotted module may be the project's own rather than a library's."""
@@ -37,6 +40,11 @@ class Project:
 def makes_converters(data: bytes) -> bool:
     """Say whether a file's bytes name Petastorm, or the bridge, and what makes its converters."""
     return _MAKES.search(data) is not None and _PETASTORM.search(data) is not None
+
+
+def makes_readers(data: bytes) -> bool:
+    """Say whether a file's bytes call Petastorm's ``make_reader``."""
+    return _READS.search(data) is not None and _PETASTORM.search(data) is not None
 
 
 def defined_methods(data: bytes) -> frozenset[str]:

@@ -30,7 +30,14 @@ from ._model import (
     Target,
     Unchanged,
 )
-from ._project import METHODS, Project, defined_methods, makes_converters, module_names
+from ._project import (
+    METHODS,
+    Project,
+    defined_methods,
+    makes_converters,
+    makes_readers,
+    module_names,
+)
 from ._vendor import CODE as SUPPORT
 from ._vendor import NAME, names_in, place, used_names, vendored
 
@@ -137,7 +144,8 @@ def _project(found: _Found) -> Project:
             if root is not None
             for _, data in _read([root], (), Destination.BRIDGE).sources
         )
-    return Project(converters, defines, module_names(found.paths))
+    readers = any(map(makes_readers, texts))
+    return Project(converters, defines, module_names(found.paths), readers)
 
 
 def _vendored_settings(found: _Found, settings: Settings) -> tuple[str, Settings]:

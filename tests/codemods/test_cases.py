@@ -19,7 +19,12 @@ from petastorm_codemods._run import process_dependencies
 def run(case, text):
     # Other files of a run make converters, unless a case stands alone.
     defines = {name for name in METHODS if f"defines-{name}" in case.flags}
-    project = Project("alone" not in case.flags, frozenset(defines), frozenset({"ours"}))
+    project = Project(
+        converters="alone" not in case.flags,
+        defines=frozenset(defines),
+        modules=frozenset({"ours"}),
+        readers="readers" in case.flags,
+    )
     target = Target("petastorm_bridge.native_fast", fast=True) if "fast" in case.flags else Target()
     settings = Settings(
         Destination(case.destination),

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from petastorm_codemods._analysis import Analysis
+from petastorm_codemods._company import keeper
 from petastorm_codemods._imports import Imported, petastorm_imports
 from petastorm_codemods._model import Destination, Edit, Finding, Safety
 from petastorm_codemods._modules import (
@@ -23,7 +24,15 @@ from petastorm_codemods._modules import (
     rename_root,
     stuck_reason,
 )
-from petastorm_codemods._offered import NEW, OFFERED, OLD, advice, is_module, is_offered
+from petastorm_codemods._offered import (
+    NEW,
+    OFFERED,
+    OLD,
+    advice,
+    advices,
+    is_module,
+    is_offered,
+)
 from petastorm_codemods._registry import rule
 
 _MISSING = "PM003"
@@ -55,7 +64,8 @@ def check(analysis: Analysis) -> Iterator[Finding]:
     text="""The import of a name that the bridge does not have is left as it is and marked.
 
     Readers and writers of Petastorm's own codecs (``make_reader``, ``materialize_dataset``,
-    ``petastorm.codecs``) have no counterpart; see the options page for what replaces an argument.""",
+    ``petastorm.codecs``) have no counterpart; see the options page for what replaces an argument.
+    Loaders, predicates and schemas that go with them stay as well.""",
     before="from petastorm import make_reader",
 )
 def check_missing(analysis: Analysis) -> Iterator[Finding]:
@@ -134,8 +144,7 @@ def _from_import(
     moved = [each for each in names if not problems[id(each)]]
     kept = [each for each in names if problems[id(each)]]
     if kept:
-        message = "; ".join(dict.fromkeys(problems[id(each)] for each in kept))
-        yield _missing(analysis, statement, message)
+        yield _missing(analysis, statement, _message(kept, problems))
     if not moved:
         return
     what = ", ".join(each.path for each in moved)
@@ -145,7 +154,17 @@ def _from_import(
     yield _safe(analysis, statement, what, edits)
 
 
+def _message(kept: Sequence[Imported], problems: dict[int, str]) -> str:
+    """Return what keeps some names of a statement; like ones in one sentence."""
+    plain = [each.path for each in kept if problems[id(each)] == advice(each.path)]
+    texts = [problems[id(each)] for each in kept if each.path not in plain]
+    return "; ".join(dict.fromkeys([*texts, *advices(plain)]))
+
+
 def _name_problem(analysis: Analysis, each: Imported) -> str:
+    stays = keeper(analysis, each.path)
+    if stays:
+        return stays
     if each.alias is None:
         return "import the names one by one instead of *, so that they can be moved"
     if is_module(each.path):

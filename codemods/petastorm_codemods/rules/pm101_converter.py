@@ -17,7 +17,7 @@ from petastorm_codemods._analysis import Analysis, manual
 from petastorm_codemods._calls import argument_edits, drop
 from petastorm_codemods._model import Destination, Edit, Finding, Safety
 from petastorm_codemods._modules import module_findings
-from petastorm_codemods._moves import Move, move_edits, moves, reason
+from petastorm_codemods._moves import Move, move_edits, moves, reasons
 from petastorm_codemods._native import COUNTERPARTS, MAKERS, clashes, original
 from petastorm_codemods._offered import canonical
 from petastorm_codemods._registry import rule
@@ -73,7 +73,7 @@ def _moved(analysis: Analysis, move: Move) -> Finding | None:
         return manual("PM101", start, message)
     what = ", ".join(each.path for each in move.native)
     notes = [f"{what} comes from {analysis.target.module}"] if what else []
-    notes += map(reason, move.bridged)
+    notes += [reasons(analysis, move.bridged)] if move.bridged else []
     edits = tuple(move_edits(analysis, move))
     code = "PM101" if names else "PM105"
     return Finding(code, start, "; ".join(notes), Safety.SAFE, edits, needs=needs)
@@ -89,7 +89,7 @@ def _moved(analysis: Analysis, move: Move) -> Finding | None:
 
     Readers and writers of Petastorm's own codecs (``make_reader``, ``materialize_dataset``,
     ``petastorm.codecs``) serve a file format of its own; see the options page for what replaces an
-    argument.""",
+    argument. Loaders, predicates and schemas that go with them stay as well.""",
     before="from petastorm import make_reader",
 )
 def check_missing(analysis: Analysis) -> Iterator[Finding]:
@@ -97,7 +97,7 @@ def check_missing(analysis: Analysis) -> Iterator[Finding]:
     for move in moves(analysis):
         # What is on the bridge already has been marked, or was put there on purpose.
         if move.missing and not move.from_bridge:
-            message = "; ".join(dict.fromkeys(map(reason, move.missing)))
+            message = reasons(analysis, move.missing)
             yield manual("PM104", analysis.start(move.statement), message)
     yield from (each for each in _imports(analysis) if each.code == "PM104")
 

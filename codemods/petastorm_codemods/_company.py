@@ -1,0 +1,101 @@
+"""What stays with Petastorm because it works with something that has no counterpart.
+
+Petastorm's loaders and predicates are of no use to other readers, and the bridge's none to the
+readers of ``make_reader``; its ``Unischema`` goes with its own codecs. Moving only some of them would
+break programs that run.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ._analysis import Analysis
+from ._imports import imports
+from ._native import original
+from ._offered import OLD, canonical, is_offered, is_petastorm
+
+# They make readers, or take them, and only Petastorm has them.
+_READERS = frozenset(
+    {
+        "petastorm.make_reader",
+        "petastorm.tf_utils.tf_tensors",
+        "petastorm.weighted_sampling_reader.WeightedSamplingReader",
+    }
+)
+# They read and write Petastorm's own format.
+_FORMAT = ("petastorm.codecs", "petastorm.etl", "petastorm.ngram", "petastorm.spark_utils")
+_MAKERS = ("petastorm.make_batch_reader", "petastorm.make_reader")
+_TAKERS = ("petastorm.pytorch", "petastorm.tf_utils", "petastorm.predicates")
+_OF_READERS = (*_TAKERS, "petastorm.make_batch_reader", "petastorm.reader")
+
+
+def keeper(analysis: Analysis, path: str) -> str:
+    """Return why something that could move stays with Petastorm; empty if it moves."""
+    path = canonical(path)
+    anchors = _anchors(analysis)
+    readers, formats = anchors & _READERS, anchors - _READERS
+    found: frozenset[str] = frozenset()
+    if _is_in(path, "petastorm.unischema"):
+        found = readers | formats
+    elif _is_in(path, *_OF_READERS) or (path == "petastorm.TransformSpec" and _reads(analysis)):
+        found = readers
+    if found and path not in found:
+        what = ", ".join(sorted({name.rpartition(".")[2] for name in found}))
+        return f"{_short(path)} stays with {what}, which only Petastorm has"
+    if analysis.project.readers and _is_in(path, *_TAKERS) and not _makes(analysis):
+        return f"{_short(path)} may be used with make_reader elsewhere, which only Petastorm has"
+    return ""
+
+
+def _short(path: str) -> str:
+    return path[len(OLD) + 1 :]
+
+
+def _is_in(path: str, *modules: str) -> bool:
+    return any(path == module or path.startswith(f"{module}.") for module in modules)
+
+
+def _makes(analysis: Analysis) -> bool:
+    """Say whether a source imports what makes readers, so that it is known where they come from."""
+    found = {canonical(original(each.path)) for each in imports(analysis)}
+    return any(path in _MAKERS or path in {OLD, "petastorm.reader"} for path in found)
+
+
+def _reads(analysis: Analysis) -> bool:
+    """Say whether a source has to do with readers alone, and with no converters."""
+    return not any(_is_in(each.path, "petastorm.spark") for each in imports(analysis))
+
+
+@functools.lru_cache(maxsize=2)
+def _anchors(analysis: Analysis) -> frozenset[str]:
+    """Return what the source uses that only Petastorm has, as far as other names go with it."""
+    return frozenset(
+        path
+        for path in _used(analysis)
+        if path in _READERS
+        or _is_in(path, *_FORMAT)
+        or (_is_in(path, "petastorm.unischema") and not is_offered(path))
+    )
+
+
+def _used(analysis: Analysis) -> Iterator[str]:
+    """Yield the paths of everything of Petastorm's that is used, and not only imported."""
+    for each in imports(analysis):
+        if not is_petastorm(each.path) or each.alias is None:
+            continue
+        if analysis.source.path.endswith("__init__.py"):
+            yield canonical(each.path)
+        for read in analysis.reads(each.local):
+            use = analysis.dotted(read) if _is_use(analysis, read) else None
+            if use is not None:
+                yield canonical(use[0])
+
+
+def _is_use(analysis: Analysis, read: cst.Name) -> bool:
+    above = analysis.parent(read)
+    if isinstance(above, cst.ImportAlias | cst.ImportFrom | cst.AsName):
+        return False
+    return not (isinstance(above, cst.Attribute) and above.attr is read)
