@@ -14,7 +14,7 @@ from libcst.helpers import get_full_name_for_node
 from libcst.metadata import Assignment
 
 from ._kinds import Kind, combine
-from ._native import MAKERS, is_class, is_maker, original
+from ._native import MAKERS, is_class, is_maker, is_support, original
 from ._origins import Origins
 
 _COPIES = frozenset({"copy.copy", "copy.deepcopy"})
@@ -94,8 +94,10 @@ class Flow(Origins):
         return Kind.UNKNOWN
 
     def _of_imported_call(self, node: cst.Call, path: str) -> Kind | None:
-        if is_maker(path, self._analysis) or is_class(path, self._analysis):
+        if is_maker(path, self._analysis):
             return Kind.CONVERTER
+        if is_class(path, self._analysis):
+            return Kind.CONVERTER if is_support(path, self._analysis) else Kind.FILES
         if path in _COPIES:
             return combine(self._kind(each.value) for each in node.args[:1])
         name = path.rpartition(".")[2]

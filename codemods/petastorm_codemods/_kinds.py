@@ -10,6 +10,7 @@ class Kind(enum.Enum):
     """What is known about an object."""
 
     CONVERTER = "a converter, or a collection with one"
+    FILES = "a converter that was made from files by hand"
     UNKNOWN = "nothing says what it is"
     DOUBTFUL = "it may be something else"
     FOREIGN = "something else"
@@ -22,4 +23,6 @@ def combine(kinds: Iterable[Kind | None]) -> Kind | None:
         return next(iter(found), None)
     if Kind.FOREIGN in found or Kind.DOUBTFUL in found:
         return Kind.DOUBTFUL
+    if Kind.FILES in found:
+        return Kind.FILES
     return Kind.CONVERTER  # and UNKNOWN: another way to the same place

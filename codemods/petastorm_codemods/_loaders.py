@@ -75,6 +75,8 @@ def _verdict(analysis: Analysis, method: Method, kind: Kind, call: cst.Call | No
     """
     if kind is Kind.CONVERTER:
         return ""
+    if kind is Kind.FILES:
+        return "this converter is made from files by hand; streaming reads MDS only"
     here = _uses_converters(analysis)
     if kind is Kind.FOREIGN or not (here or analysis.project.converters):
         return None

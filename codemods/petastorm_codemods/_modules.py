@@ -10,7 +10,7 @@ from ._analysis import Analysis, manual
 from ._company import keeper
 from ._imports import Imported, petastorm_imports, root_name
 from ._model import Edit, Finding, Safety
-from ._native import COUNTERPARTS, clashes, leave_slot, original
+from ._native import COUNTERPARTS, clashes, counterpart, leave_slot, original
 from ._offered import NEW, OLD, advice, advices, is_module, is_offered, renamed
 
 Use = tuple[str, cst.CSTNode]
@@ -45,8 +45,9 @@ def native_uses(analysis: Analysis, local: str) -> Iterator[Use]:
         if path is None or original(path) in COUNTERPARTS:
             continue  # no module
         while path:
-            if original(path) in COUNTERPARTS:
-                yield COUNTERPARTS[original(path)], node
+            name = counterpart(analysis, path)
+            if name is not None:
+                yield name, node
                 break
             above = analysis.parent(node)
             if not isinstance(above, cst.Attribute) or above.value is not node:

@@ -14,7 +14,7 @@ from ._company import keeper
 from ._imports import Imported, imports, petastorm_imports, root_name
 from ._model import Edit
 from ._modules import key_edits, native_edits, native_uses
-from ._native import COUNTERPARTS, is_support, leave_slot, original
+from ._native import COUNTERPARTS, counterpart, is_support, leave_slot, original
 from ._offered import NEW, OLD, advices, canonical, is_offered
 from ._project import METHODS
 
@@ -71,16 +71,16 @@ def _moves(analysis: Analysis) -> Iterator[Move]:
             continue
         names = [each for each in found if each.statement is statement]
         movable = [each for each in names if not keeper(analysis, each.path)]
-        native = [each for each in movable if _is_native(each, readers_only=readers_only)]
+        native = [
+            each
+            for each in movable
+            if counterpart(analysis, each.path)
+            not in {None, "TransformSpec" if readers_only else None}
+        ]
         rest = [each for each in movable if each not in native]
         bridged = [each for each in rest if each.alias and is_offered(original(each.path))]
         missing = [each for each in names if each not in native and each not in bridged]
         yield Move(statement, tuple(native), tuple(bridged), tuple(missing))
-
-
-def _is_native(each: Imported, *, readers_only: bool) -> bool:
-    name = COUNTERPARTS.get(original(each.path))
-    return name is not None and not (readers_only and name == "TransformSpec")
 
 
 def _reads_only(analysis: Analysis, found: Sequence[Imported]) -> bool:

@@ -14,14 +14,15 @@ from collections.abc import Iterator
 import libcst as cst
 
 from petastorm_codemods._analysis import Analysis, manual
-from petastorm_codemods._calls import argument_edits, drop
+from petastorm_codemods._calls import argument_edits, drop, keyword
 from petastorm_codemods._model import Destination, Edit, Finding, Safety
 from petastorm_codemods._modules import module_findings
 from petastorm_codemods._moves import Move, move_edits, moves, reasons
-from petastorm_codemods._native import COUNTERPARTS, MAKERS, clashes, original
+from petastorm_codemods._native import COUNTERPARTS, MAKERS, clashes, constructions, original
 from petastorm_codemods._offered import canonical
 from petastorm_codemods._registry import rule
 
+_KEYWORDS = ("parquet_row_group_size_bytes", "compression_codec", "dtype")
 _BEFORE = """from petastorm.spark import SparkDatasetConverter, make_spark_converter
 
 spark.conf.set(SparkDatasetConverter.PARENT_CACHE_DIR_URL_CONF, url)
@@ -45,10 +46,18 @@ conv = dataframe_to_mds(df)"""
 def check(analysis: Analysis) -> Iterator[Finding]:
     """Yield one finding for each import statement with its uses, and one for each call."""
     yield from (each for each in _imports(analysis) if each.code == "PM101")
+    for call in constructions(analysis):
+        message = (
+            "streaming reads MDS only; write these rows with dataframe_to_mds, or keep the bridge"
+        )
+        yield manual("PM101", analysis.start(call), message)
     for call in analysis.nodes(cst.Call):
         if original(analysis.imported(call.func) or "") in MAKERS and _is_movable(analysis, call):
             edits = tuple(_call_edits(analysis, call))
-            if edits:
+            problem = _call_problem(call)
+            if problem:
+                yield manual("PM101", analysis.start(call), problem)
+            elif edits:
                 message = "arguments that Parquet needed become those of shards"
                 yield Finding("PM101", analysis.start(call), message, Safety.SAFE, edits)
 
@@ -122,6 +131,20 @@ def _is_movable(analysis: Analysis, call: cst.Call) -> bool:
     """Say whether the called name is moved; guarded imports are not."""
     path = canonical(analysis.imported(call.func) or "")
     return any(canonical(each.path) == path for move in moves(analysis) for each in move.native)
+
+
+def _call_problem(call: cst.Call) -> str:
+    """Return what is odd about the arguments of a call; empty if it is as Petastorm has it."""
+    for argument in call.args:
+        if argument.star:
+            return "give the arguments by name, so that they can be translated"
+        name = keyword(argument)
+        if name not in {None, "df", *_KEYWORDS}:
+            return f"make_spark_converter has no argument {name}; remove it"
+        frame = name == "df" or argument is call.args[0]
+        if frame and isinstance(argument.value, cst.BaseString):
+            return "dataframe_to_mds takes a DataFrame: read the files with spark.read.parquet"
+    return ""
 
 
 def _call_edits(analysis: Analysis, call: cst.Call) -> Iterator[Edit]:
