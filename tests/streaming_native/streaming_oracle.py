@@ -7,7 +7,7 @@ from forgetting import forget_some
 from streaming import MDSWriter, StreamingDataLoader, StreamingDataset
 from streaming.base.world import World
 
-from petastorm_bridge.streaming import ColumnarStreamingDataset
+from petastorm_bridge.streaming import ColumnarStreamingDataset, MappedStreamingDataset
 
 FIXED = {"id": "int64", "half": "float16", "many": "ndarray:float32:2,3", "plain": "int"}
 RAGGED = {**FIXED, "text": "str", "raw": "bytes", "arrays": "ndarray:uint16"}
@@ -51,11 +51,15 @@ def as_rank(dataset, world):
     return dataset
 
 
-def stock_loader(arguments, world=None, *, drop_last=False, **options):
+def stock_loader(arguments, world=None, *, dataset=StreamingDataset, drop_last=False, **options):
     forget_some()
-    dataset = as_rank(StreamingDataset(**arguments), world)
+    samples = as_rank(dataset(**arguments), world)
     size = arguments["batch_size"]
-    return StreamingDataLoader(dataset, batch_size=size, drop_last=drop_last, **options)
+    return StreamingDataLoader(samples, batch_size=size, drop_last=drop_last, **options)
+
+
+def mapped_loader(arguments, world=None, **options):
+    return stock_loader(arguments, world, dataset=MappedStreamingDataset, **options)
 
 
 def columnar_loader(arguments, world=None, *, drop_last=False, **options):

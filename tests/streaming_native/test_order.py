@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from streaming import Stream
-from streaming_oracle import columnar_loader, ids, stock_loader, write_shards
+from streaming_oracle import columnar_loader, ids, mapped_loader, stock_loader, write_shards
 
 pytestmark = [
     # Stock streaming's advice on small datasets, the same from both.
@@ -136,7 +136,9 @@ def outcome(make, sizes, weighed, chosen, world, drop_last, resume=None):
 @given(scenarios())
 def test_any_arguments(scenario):
     """Two epochs are the same, batch by batch; where stock refuses, so does this, with its words."""
-    assert outcome(columnar_loader, *scenario) == outcome(stock_loader, *scenario)
+    expected = outcome(stock_loader, *scenario)
+    assert outcome(columnar_loader, *scenario) == expected
+    assert outcome(mapped_loader, *scenario) == expected
 
 
 @REPEATABLE(max_examples=30)
@@ -154,4 +156,5 @@ def test_resumption_anywhere(scenario, data):
     }
     world = data.draw(worlds())
     expected = outcome(stock_loader, sizes, weighed, chosen, world, drop_last, state)
-    assert outcome(columnar_loader, sizes, weighed, chosen, world, drop_last, state) == expected
+    for make in (columnar_loader, mapped_loader):
+        assert outcome(make, sizes, weighed, chosen, world, drop_last, state) == expected

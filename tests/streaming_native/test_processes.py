@@ -40,6 +40,21 @@ def test_workers(tmp_path, shuffle, drop_last):
     assert found[1] == found[0]
 
 
+def test_forked_from_a_dataset_in_use(tmp_path):
+    """Stock streaming fails or hangs here: the locks of the first pass are its process's own."""
+    write_shards(tmp_path / "remote", SIZES, RAGGED)
+    place = {"remote": str(tmp_path / "remote"), "local": str(tmp_path / "local")}
+    loader = columnar_loader({**place, "batch_size": 7, "shuffle": True}, num_workers=2)
+    dataset = loader.dataset
+    batches = iter(dataset)
+    next(batches)
+    batches.close()
+    dataset.next_epoch = 0
+    stock = {"local": str(tmp_path / "remote"), "batch_size": 7, "shuffle": True}
+    assert ids(loader) == ids(stock_loader(stock, num_workers=2))
+    assert len(list(dataset)) == len(dataset)
+
+
 @pytest.mark.slow
 def test_spawned_workers(tmp_path):
     write_shards(tmp_path, SIZES, RAGGED)

@@ -11,7 +11,7 @@ from streaming import MDSWriter, StreamingDataLoader, StreamingDataset
 from streaming_oracle import FIXED, RAGGED, columnar_loader, stock_loader, write_shards
 
 from petastorm_bridge.errors import DatasetError, ShardCorruptedError
-from petastorm_bridge.streaming import ColumnarStreamingDataset
+from petastorm_bridge.streaming import ColumnarStreamingDataset, MappedStreamingDataset
 
 # Of the stock samples; ours are writable, which has its own test.
 pytestmark = pytest.mark.filterwarnings("ignore:The given NumPy array is not writable:UserWarning")
@@ -250,7 +250,8 @@ def test_damage_is_told(tmp_path):
 
 
 @pytest.mark.parametrize("columns", [FIXED, RAGGED, None], ids=["fixed", "ragged", "all"])
-def test_the_registered_stream_gives_the_samples_of_the_stock_one(tmp_path, columns):
+@pytest.mark.parametrize("dataset", [StreamingDataset, MappedStreamingDataset])
+def test_mapped_shards_give_the_samples_of_stock_ones(tmp_path, dataset, columns):
     if columns is None:
         write(tmp_path, COLLATED)
     else:
@@ -259,7 +260,7 @@ def test_the_registered_stream_gives_the_samples_of_the_stock_one(tmp_path, colu
         "local": str(tmp_path), "batch_size": 4, "shuffle": True, "allow_unsafe_types": True,
     }  # fmt: skip
     stock = StreamingDataset(**arguments)
-    mapped = StreamingDataset(**arguments, stream_name="petastorm_bridge")
+    mapped = dataset(**arguments, stream_name="petastorm_bridge")
     assert type(mapped.streams[0]).__name__ == "MappedStream"
     for one, other in zip(mapped, stock, strict=True):
         np.testing.assert_equal(one, other)

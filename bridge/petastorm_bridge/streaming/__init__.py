@@ -1,4 +1,4 @@
-"""Native streaming, made fast: whole batches from ``StreamingDataset``, and mapped shards.
+"""Native streaming, made fast: whole batches or samples from ``StreamingDataset``; mapped shards.
 
 Importing this package loads torch and streaming.
 """
@@ -13,6 +13,7 @@ except ImportError as error:
     raise missing_extra("mosaicml-streaming", "streaming") from error
 
 from ._dataset import ColumnarStreamingDataset
+from ._samples import MappedStreamingDataset
 from ._stream import MappedStream
 
-__all__ = ["ColumnarStreamingDataset", "MappedStream"]
+__all__ = ["ColumnarStreamingDataset", "MappedStream", "MappedStreamingDataset"]

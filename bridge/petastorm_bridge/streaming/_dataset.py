@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from streaming import StreamingDataset
-from streaming.base.dataset import _ShardState
 from streaming.base.format.mds import MDSReader
 
 from petastorm_bridge.mds.errors import DatasetError
 
-from ._index import ShardIndex
-from ._leftovers import mark_alive, start_up
-from ._prefetch import Pass, prefetch
-from ._resample import whole_repeats
+from ._base import MappedDataset
+from ._prefetch import Pass
 from ._shard import MappedShard, ShardPool
-from ._shards import give_up, is_local, open_shard, touch
-from ._stock import with_names
-from ._stream import STREAM_NAME
+from ._shards import is_local, open_shard, touch
 from ._values import Format, Ragged
 from ._window import Taste, Window, gather
 
@@ -36,7 +29,7 @@ _WINDOW_ROWS = 16_384
 _WINDOW_BYTES = 4 << 20
 
 
-class ColumnarStreamingDataset(StreamingDataset):
+class ColumnarStreamingDataset(MappedDataset):
     """Yields the batches that a ``StreamingDataLoader`` would make of ``StreamingDataset``'s samples.
 
     The same samples in the same order, cut into the same batches, for the same arguments, processes
@@ -83,27 +76,14 @@ class ColumnarStreamingDataset(StreamingDataset):
         self.drop_last = drop_last
         if type(batch_size) is not int or batch_size < 1:
             raise ValueError(f"batch_size is {batch_size!r}; it must be a positive integer.")
-        if not arguments.get("streams"):
-            arguments.setdefault("stream_name", STREAM_NAME)
-            # Streaming writes into the dictionary that it is given.
-            arguments["stream_config"] = dict(arguments.get("stream_config") or {})
-        initialise = with_names(StreamingDataset.__init__, Spanner=ShardIndex)
-        with start_up(arguments):
-            initialise(self, batch_size=batch_size, **arguments)
-            mark_alive(self, self._shm_prefix_int)
+        super().__init__(batch_size=batch_size, **arguments)
         _check_shards(self.shards, columns)
         self._size = batch_size
-        self._index = cast("ShardIndex", self.spanner)
         self._pool: ShardPool | None = None
-        self._pass: Pass | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what travels to a worker process: not what belongs to this one."""
-        own = ("_iterator", "_executor", "_event", "_cache_filelock")
-        state = {name: value for name, value in self.__dict__.items() if name not in own}
-        barrier = copy.copy(self._shared_barrier)
-        vars(barrier).pop("lock", None)
-        return {**state, "_pool": None, "_pass": None, "_shared_barrier": barrier}
+        return {**super().__getstate__(), "_pool": None}
 
     def __len__(self) -> int:
         """Return the number of batches of one rank (approximate with several workers)."""
@@ -112,21 +92,8 @@ class ColumnarStreamingDataset(StreamingDataset):
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the batches of the next epoch, or of the rest of the one that is resumed."""
-        if self._pass is not None:
-            self._pass.end()
-        self._unique_worker_world = self._unique_rank_world.detect_workers()
-        self._parallel_worker_world = self._parallel_rank_world.detect_workers()
-        epoch, sample_in_epoch = self._resume_incr_epoch()
-        sample_ids = self._get_work(epoch, sample_in_epoch)
-        if (sample_ids < 0).any():  # what was added to give every worker the same number
-            sample_ids = sample_ids[sample_ids >= 0]
-        self._pass = state = Pass(sample_ids)
-        if self.cache_limit or not self._is_complete():
-            state.start(lambda state: prefetch(self, state))
-        try:
+        with self._next_pass() as state:
             yield from self._batches(state)
-        finally:
-            state.end()
 
     def take(self, sample_ids: Sequence[int] | Int64) -> dict[str, Any]:
         """Return any samples as one batch.
@@ -143,33 +110,6 @@ class ColumnarStreamingDataset(StreamingDataset):
                 f"Samples are {wanted}; they must be from 0 to {self.num_samples - 1}."
             )
         return self._gather(wanted).batch(0, len(wanted), self._taste)
-
-    def prepare_shard(self, shard_id: int, blocking: bool = True) -> None:
-        """Fetch a shard, as ``StreamingDataset.prepare_shard``.
-
-        If that fails, others may try it too (they would wait for ever otherwise), and find no file
-        that was fetched but not approved.
-        """
-        try:
-            super().prepare_shard(shard_id, blocking)
-        except BaseException:
-            give_up(self, shard_id)
-            raise
-
-    def resample_streams(self, epoch: int, stream_id: int | None = None) -> tuple[Int64, Int64]:
-        """Return the samples of an epoch, as ``StreamingDataset.resample_streams``."""
-        streams = range(self.num_streams) if stream_id is None else [stream_id]
-        found = whole_repeats(self, streams)
-        if found is None:
-            found = super().resample_streams(epoch, stream_id)
-        return found
-
-    def _is_complete(self) -> bool:
-        """Return whether every shard is in the cache and needs no expanding."""
-        states = self._shard_states.numpy()
-        return bool((states == _ShardState.LOCAL).all()) and not any(
-            shard.compression for shard in self.shards
-        )
 
     def _batches(self, state: Pass) -> Iterator[dict[str, Any]]:
         size, total = self._size, len(state.sample_ids)
@@ -192,14 +132,7 @@ class ColumnarStreamingDataset(StreamingDataset):
         """Return up to where samples are gathered at once: whole batches that are in the cache."""
         size = self._size
         most = max(1, min(_WINDOW_ROWS, _WINDOW_BYTES // self._sample_bytes) // size) * size
-        stop = min(start + most, total)
-        if state.is_fetching and stop - start > size:
-            shard_ids = self._index.shards_of(state.sample_ids[start:stop])
-            missing = ~is_local(self, shard_ids)
-            if missing.any():
-                whole = int(missing.argmax()) // size * size
-                stop = start + max(whole, size)
-        return stop
+        return self._here_until(state, start, min(start + most, total), size)
 
     @property
     def _sample_bytes(self) -> int:

@@ -56,9 +56,9 @@ class Column:
     shape: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SampleLayout:
-    """How the samples of a shard are laid out.
+    """How the samples of a shard are laid out; compared by identity, which is quick.
 
     A sample is ``[u32 size of each column of variable width][columns in stored order]``
     (``streaming/base/format/mds/writer.py``).

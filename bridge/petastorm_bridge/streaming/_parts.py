@@ -37,6 +37,8 @@ class RecordPart:
         self.layout = layout
         self._records = records
         self._order = order
+        self._chosen = records[:0]
+        self._fields: tuple[Any, Sequence[int], list[npt.NDArray[Any]]] | None = None
 
     def __len__(self) -> int:
         return len(self._records)
@@ -44,13 +46,26 @@ class RecordPart:
     def cells(self, positions: Sequence[int], start: int, stop: int) -> list[Cells]:
         """Return the values of some columns in rows ``start`` to ``stop``."""
         if self._order is None:
-            records = self._records[start:stop]
-        else:
-            # Whole records first, as opaque bytes: one pass over memory instead of one a column.
-            opaque = self._records.view(np.dtype(("V", self._records.dtype.itemsize)))
-            chosen = opaque.take(self._order[start:stop], mode="clip")
-            records = chosen.view(self._records.dtype)
-        return [records[f"{position}"].copy() for position in positions]
+            return [f[start:stop].copy() for f in self._fields_of(self._records, positions)]
+        # Whole records first, as opaque bytes: one pass over memory instead of one a column.
+        rows = stop - start
+        if len(self._chosen) < rows:
+            self._chosen = np.empty(rows, self._records.dtype)
+        opaque = np.dtype(("V", self._records.dtype.itemsize))
+        self._records.view(opaque).take(
+            self._order[start:stop], out=self._chosen.view(opaque)[:rows], mode="clip"
+        )
+        return [f[:rows].copy() for f in self._fields_of(self._chosen, positions)]
+
+    def _fields_of(
+        self, records: npt.NDArray[Any], positions: Sequence[int]
+    ) -> list[npt.NDArray[Any]]:
+        # Making a view of a field takes about as long as copying a batch of its values.
+        known = self._fields
+        if known is None or known[0] is not records or known[1] is not positions:
+            fields = [records[f"{position}"] for position in positions]
+            self._fields = known = records, positions, fields
+        return known[2]
 
     @classmethod
     def gather(

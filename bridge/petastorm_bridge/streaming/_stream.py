@@ -19,7 +19,7 @@ from ._layout import Column, Kind, SampleLayout
 from ._shard import MappedShard
 from ._stock import with_names
 
-__all__ = ["STREAM_NAME", "MappedStream", "is_same", "shard_path"]
+__all__ = ["STREAM_NAME", "MappedReader", "MappedReaders", "MappedStream", "is_same", "shard_path"]
 
 STREAM_NAME = "petastorm_bridge"
 
@@ -69,11 +69,18 @@ def shard_path(reader: Any) -> str:
     return str(os.path.join(reader.dirname, reader.split, reader.raw_data.basename))
 
 
+class MappedReaders(dict[int, "MappedReader"]):
+    """The readers, by their identity, whose shards are mapped; empty where it is unpickled."""
+
+    def __reduce__(self) -> tuple[type[MappedReaders], tuple[()]]:
+        return MappedReaders, ()
+
+
 class _Readers:
     """Makes the readers of one stream, which share what is equal in all shards."""
 
     def __init__(self) -> None:
-        self._mapped: dict[int, MappedReader] = {}
+        self._mapped = MappedReaders()
         self._columns: dict[str, tuple[Any, Any, Any]] = {}
 
     def make(self, dirname: str, split: str | None, entry: dict[str, Any]) -> Any:
@@ -107,16 +114,21 @@ class MappedReader(MDSReader):
         **arguments: As of ``MDSReader``.
     """
 
-    def __init__(self, mapped: dict[int, MappedReader], **arguments: Any) -> None:
+    def __init__(self, mapped: MappedReaders, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._siblings = mapped
         self._read: Callable[[int], dict[str, Any]] = self._map
         self._is_used = False
 
+    @classmethod
+    def of(cls, reader: MDSReader, mapped: MappedReaders) -> MappedReader:
+        """Return a reader of the same shard as a stock one."""
+        made = cls.__new__(cls)
+        made.__setstate__({**vars(reader), "_siblings": mapped, "_is_used": False})
+        return made
+
     def __getstate__(self) -> dict[str, Any]:
-        state = {**self.__dict__, "_siblings": {}}
-        del state["_read"]
-        return state
+        return {name: value for name, value in self.__dict__.items() if name != "_read"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -22,7 +22,7 @@ from petastorm_bridge.mds.ragged import binary_rows, byte_offsets, value_bytes
 from ._layout import Column, Kind
 from ._parts import Cells
 
-__all__ = ["Format", "Ragged", "batch_values", "join", "scatter", "tensors"]
+__all__ = ["Format", "Ragged", "batch_values", "join", "plain_values", "scatter", "tensors"]
 
 Format = Literal["numpy", "torch"]
 Ragged = Literal["error", "list"]
@@ -57,6 +57,11 @@ def batch_values(column: Column, cells: Cells, ragged: Ragged) -> Any:
         raise DatasetError(
             f"Column {column.name!r} has values that are no {column.encoding!r}: {error}"
         ) from error
+
+
+def plain_values(cells: Iterable[Any], format: Format) -> Iterable[Any]:  # noqa: A002
+    """Return the values of columns that are all numbers."""
+    return map(torch.from_numpy, cells) if format == "torch" else cells
 
 
 def _text(_: Column, strings: pa.LargeBinaryArray, __: Ragged) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -12,9 +13,10 @@ import numpy.typing as npt
 from petastorm_bridge.mds.errors import DatasetError
 
 from ._index import ShardIndex, group_by_shard
+from ._layout import Column, Kind, SampleLayout
 from ._parts import Part, RaggedPart, RecordPart
 from ._shard import MappedShard
-from ._values import Format, Ragged, batch_values, join, scatter, tensors
+from ._values import Format, Ragged, batch_values, join, plain_values, scatter, tensors
 
 __all__ = ["Taste", "Window", "gather"]
 
@@ -77,6 +79,8 @@ class Window:
         Raises:
             DatasetError: Shards differ in their columns, or a value cannot be decoded.
         """
+        if len(self._parts) == 1:
+            return _decoded(self._parts[0], start, stop, taste)
         pieces = [
             (part, low, high, rows)
             for part, rows in zip(self._parts, self._rows, strict=True)
@@ -86,21 +90,12 @@ class Window:
         if len(pieces) > 1:
             return self._merged(pieces, start, stop, taste)
         part, low, high, _ = pieces[0]
-        layout = part.layout
-        chosen = layout.select(taste.columns)
-        batch = {}
-        for position, cells in zip(chosen, part.cells(chosen, low, high), strict=True):
-            column = layout.columns[position]
-            values = batch_values(column, cells, taste.ragged)
-            if taste.format == "torch":
-                values = tensors(column, values, taste.ragged)
-            batch[column.name] = values
-        return batch
+        return _decoded(part, low, high, taste)
 
     def _merged(self, pieces: list[Any], start: int, stop: int, taste: Taste) -> dict[str, Any]:
         firsts = [rows if isinstance(rows, int) else rows[low] for _, low, _, rows in pieces]
-        leader = pieces[int(np.argmin(firsts))][0].layout
-        names = [leader.columns[position].name for position in leader.select(taste.columns)]
+        leader = _choice(pieces[int(np.argmin(firsts))][0].layout, taste.columns)
+        names = leader.names
         plain = Taste(frozenset(names), "numpy", taste.ragged)
         parts = [Window([part], [0]).batch(low, high, plain) for part, low, high, _ in pieces]
         for part in parts:
@@ -111,7 +106,7 @@ class Window:
                 )
         contiguous = isinstance(pieces[0][3], int)
         batch = {}
-        for column in (leader.columns[position] for position in leader.select(taste.columns)):
+        for column in leader.columns:
             values = [part[column.name] for part in parts]
             if contiguous:
                 merged = join(column.name, values)
@@ -122,6 +117,39 @@ class Window:
                 merged = tensors(column, merged, taste.ragged)
             batch[column.name] = merged
         return batch
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """The columns of one layout that a user wants; ``is_plain`` if all are numbers."""
+
+    positions: tuple[int, ...]
+    columns: tuple[Column, ...]
+    names: tuple[str, ...]
+    is_plain: bool
+
+
+@functools.lru_cache(maxsize=64)
+def _choice(layout: SampleLayout, names: frozenset[str] | None) -> _Choice:
+    positions = layout.select(names)
+    columns = tuple(layout.columns[position] for position in positions)
+    is_plain = all(column.kind is Kind.NUMBER for column in columns)
+    return _Choice(positions, columns, tuple(column.name for column in columns), is_plain)
+
+
+def _decoded(part: Part, start: int, stop: int, taste: Taste) -> dict[str, Any]:
+    """Return rows of one part as a batch."""
+    choice = _choice(part.layout, taste.columns)
+    stored = part.cells(choice.positions, start, stop)
+    if choice.is_plain:
+        return dict(zip(choice.names, plain_values(stored, taste.format), strict=True))
+    batch = {}
+    for column, cells in zip(choice.columns, stored, strict=True):
+        values = batch_values(column, cells, taste.ragged)
+        if taste.format == "torch":
+            values = tensors(column, values, taste.ragged)
+        batch[column.name] = values
+    return batch
 
 
 def _bounds(part: Part, rows: Int64 | int, start: int, stop: int) -> tuple[int, int]:

@@ -1,0 +1,147 @@
+"""What the datasets of this package share: start-up, shards, and passes over streaming's order."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+from collections.abc import Iterator
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+from streaming import StreamingDataset
+from streaming.base.batching import generate_work
+from streaming.base.dataset import _ShardState
+
+from ._index import ShardIndex
+from ._leftovers import mark_alive, start_up
+from ._prefetch import Pass, prefetch
+from ._resample import whole_repeats
+from ._shards import give_up, is_local
+from ._stock import with_names
+from ._stream import STREAM_NAME
+
+__all__ = ["MappedDataset"]
+
+Int64 = npt.NDArray[np.int64]
+
+
+class MappedDataset(StreamingDataset):
+    """A ``StreamingDataset`` of mapped shards, whose passes are left to its subclasses.
+
+    Args:
+        **arguments: Every argument of ``StreamingDataset``.
+
+    Raises:
+        ValueError, TypeError: A wrong argument.
+        RuntimeError: A stream without samples.
+    """
+
+    def __init__(self, **arguments: Any) -> None:
+        if not arguments.get("streams"):
+            arguments.setdefault("stream_name", STREAM_NAME)
+            # Streaming writes into the dictionary that it is given.
+            arguments["stream_config"] = dict(arguments.get("stream_config") or {})
+        initialise = with_names(StreamingDataset.__init__, Spanner=ShardIndex)
+        with start_up(arguments):
+            initialise(self, **arguments)
+            mark_alive(self, self._shm_prefix_int)
+        self._index = cast("ShardIndex", self.spanner)
+        self._pass: Pass | None = None
+        self._process = os.getpid()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what travels to a worker process: not what belongs to this one."""
+        own = ("_iterator", "_executor", "_event", "_cache_filelock")
+        state = {name: value for name, value in self.__dict__.items() if name not in own}
+        barrier = copy.copy(self._shared_barrier)
+        vars(barrier).pop("lock", None)
+        return {**state, "_pass": None, "_shared_barrier": barrier}
+
+    def _leave_locks(self) -> None:
+        """Forget the locks of the process that this one was forked from: they are of no use here."""
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            self.__dict__.pop("_cache_filelock", None)
+            vars(self._shared_barrier).pop("lock", None)
+
+    def prepare_shard(self, shard_id: int, blocking: bool = True) -> None:
+        """Fetch a shard, as ``StreamingDataset.prepare_shard``.
+
+        If that fails, others may try it too (they would wait for ever otherwise), and find no file
+        that was fetched but not approved.
+        """
+        try:
+            super().prepare_shard(shard_id, blocking)
+        except BaseException:
+            give_up(self, shard_id)
+            raise
+
+    def resample_streams(self, epoch: int, stream_id: int | None = None) -> tuple[Int64, Int64]:
+        """Return the samples of an epoch, as ``StreamingDataset.resample_streams``."""
+        streams = range(self.num_streams) if stream_id is None else [stream_id]
+        found = whole_repeats(self, streams)
+        if found is None:
+            found = super().resample_streams(epoch, stream_id)
+        return found
+
+    def _get_work(self, epoch: int, sample_in_epoch: int) -> Int64:
+        """Return this worker's samples, as ``StreamingDataset._get_work``.
+
+        That shares one process's computation with the others of its node by way of shared memory,
+        which costs more than the order itself where there are no others.
+        """
+        alone = self._unique_worker_world.workers_per_node == 1
+        if not alone or (self.replication or 1) > 1 or not isinstance(self.batch_size, int):
+            shared: Int64 = super()._get_work(epoch, sample_in_epoch)
+            return shared
+        world = self._parallel_worker_world
+        work = generate_work(self.batching_method, self, world, epoch, sample_in_epoch)
+        own: Int64 = work[world.node, world.rank_of_node, world.worker_of_rank].flatten()
+        return own
+
+    @contextlib.contextmanager
+    def _next_pass(self) -> Iterator[Pass]:
+        """Begin the next epoch, or the rest of the one that is resumed, and end it in the end."""
+        if self._pass is not None:
+            self._pass.end()
+        self._leave_locks()
+        self._unique_worker_world = self._unique_rank_world.detect_workers()
+        self._parallel_worker_world = self._parallel_rank_world.detect_workers()
+        epoch, sample_in_epoch = self._resume_incr_epoch()
+        sample_ids = self._get_work(epoch, sample_in_epoch)
+        # What was added to give every worker the same number.
+        if len(sample_ids) and sample_ids.min() < 0:
+            sample_ids = sample_ids[sample_ids >= 0]
+        self._pass = state = Pass(sample_ids)
+        if self.cache_limit or not self._is_complete():
+            state.start(lambda state: prefetch(self, state))
+        try:
+            yield state
+        finally:
+            state.end()
+
+    def _is_complete(self) -> bool:
+        """Return whether every shard is in the cache and needs no expanding."""
+        states = self._shard_states.numpy()
+        return bool((states == _ShardState.LOCAL).all()) and not any(
+            shard.compression for shard in self.shards
+        )
+
+    def _here_until(self, state: Pass, start: int, most: int, step: int) -> int:
+        """Return up to where samples can be read now: steps whose shards are in the cache.
+
+        Args:
+            state: The pass.
+            start: The first of its samples in question.
+            most: Behind the last one.
+            step: Samples of one step, of which one is read in any case.
+        """
+        if state.is_fetching and most - start > step:
+            shard_ids = self._index.shards_of(state.sample_ids[start:most])
+            missing = ~is_local(self, shard_ids)
+            if missing.any():
+                whole = int(missing.argmax()) // step * step
+                return start + max(whole, step)
+        return most

@@ -1,0 +1,60 @@
+"""``StreamingDataset`` that yields single samples, without its two threads that look at each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from streaming.base.format.mds import MDSReader
+
+from ._base import MappedDataset
+from ._prefetch import Pass
+from ._stream import MappedReader, MappedReaders
+
+__all__ = ["MappedStreamingDataset"]
+
+# Samples between two looks at which shards are in the cache and whether the prefetching failed.
+_AT_ONCE = 1024
+
+
+class MappedStreamingDataset(MappedDataset):
+    """``streaming.StreamingDataset``, many times as fast: for code that takes single samples.
+
+    The same samples of the same types in the same order, for the same arguments, processes and
+    workers; also in subclasses with a ``__getitem__`` of their own. Shards are mapped, and fetched
+    ahead of the pass a shard at a time instead of a sample at a time, by one thread, and none if they
+    are in the cache already.
+
+    Args:
+        **arguments: Every argument of ``StreamingDataset``.
+
+    Raises:
+        ValueError, TypeError: A wrong argument.
+        RuntimeError: A stream without samples.
+    """
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        mapped = MappedReaders()
+        # Of streams that the user made.
+        self.shards = [
+            MappedReader.of(shard, mapped) if type(shard) is MDSReader else shard
+            for shard in self.shards
+        ]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield the samples of the next epoch, or of the rest of the one that is resumed."""
+        with self._next_pass() as state:
+            yield from map(self.__getitem__, self._sample_ids(state))
+
+    def _sample_ids(self, state: Pass) -> Iterator[int]:
+        start, total = 0, len(state.sample_ids)
+        while start < total:
+            stop = self._here_until(state, start, min(start + _AT_ONCE, total), 1)
+            for sample_id in state.sample_ids[start:stop].tolist():
+                if state.is_over():
+                    return
+                yield sample_id
+                state.yielded += 1
+            start = stop
+            state.check()
