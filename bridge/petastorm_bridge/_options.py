@@ -58,6 +58,10 @@ OPTIONS: tuple[Option, ...] = (
          "`deflate` → `gz`, `bzip2` → `bz2`, `lz4` → `zstd:1` (MDS has no LZ4)."),
         ("dtype", _H, "`'float32'`, `'float64'` or `None`, for floating-point columns, arrays of "
          "them and vectors."),
+        ("parent_cache_dir_url", _H, "Not in Petastorm: the URL of the cache directory's parent. "
+         "Without it the Spark conf `petastorm.spark.converter.parentCacheDirUrl` counts, then the "
+         "environment variable `PETASTORM_BRIDGE_PARENT_CACHE_DIR_URL`; for sessions that take no "
+         "such conf, as on serverless compute."),
     ),
     *_rows(
         "make_torch_dataloader",

@@ -1,10 +1,17 @@
-"""The converter on Spark Connect, where Petastorm cannot run: there is no JVM to reach into."""
+"""The converter on Spark Connect, where Petastorm cannot run: there is no JVM to reach into.
 
+The same steps against the server that pyspark starts inside the program, and against one that is a
+process of its own, from a program that has no Java at all.
+"""
+
+import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pyspark
@@ -41,25 +48,52 @@ STEPS = {
         ["AnalysisException", "ValueError"],
     ),
     "a task": ("task()", [[0, 1, 2]]),
+    "all types, to the bit": ("same_batches()", "the same"),
+    "a parent directory as argument": ("parent(parent_cache_dir_url=url_of('given'))", "given"),
+    "the conf before the environment": ("parent()", "cache"),
+    "the environment without a conf": ("unset(parent)", "from the environment"),
+    "no parent directory": ("unset(nowhere)", "ValueError"),
+    "mapInPandas": ("scores_of_shards()", list(range(0, 8_000, 2))),
+    "a pandas UDF": ("sums_of_shards()", [sum(range(n, n + 125)) for n in range(0, 500, 125)]),
+}
+
+# These need a server that is not this program's own.
+SEPARATE = {
+    "no Java here": ("[child.name() for child in psutil.Process().children(recursive=True)]", []),
+    "no JVM to reach into": (
+        "type(attempt(lambda: spark.sparkContext)).__name__",
+        "PySparkAttributeError",
+    ),
+    "a deleted dataset in a task": ("deleted_in_a_task()", True),
+    "two sessions": ("two_sessions()", [[0, 1, 2, 3], [0, 1, 2]]),
+    "the end of the program": ("url(spark.range(40))", None),
 }
 
 SCRIPT = """
 import json, os, sys, pickle
+import numpy as np, pandas as pd, psutil, torch
 from pyspark.sql import SparkSession, functions as sf
 from pyspark.ml.linalg import Vectors
 from petastorm_bridge.fs_utils import local_path
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.spark import make_spark_converter as convert
 
-spark = SparkSession.builder.remote("local[2]").getOrCreate()
-spark.conf.set("petastorm.spark.converter.parentCacheDirUrl", "file:" + os.getcwd() + "/cache")
+spark = SparkSession.builder.remote(sys.argv[2]).getOrCreate()
+KEY = "petastorm.spark.converter.parentCacheDirUrl"
+VARIABLE = "PETASTORM_BRIDGE_PARENT_CACHE_DIR_URL"
+
+def url_of(name):
+    return "file:" + os.getcwd() + "/" + name
+
+spark.conf.set(KEY, url_of("cache"))
+os.environ[VARIABLE] = url_of("from the environment")
 
 def rows(converter):
     dataset = open_dataset(local_path(converter.cache_dir_url))
     return read_table(dataset).column(0).to_pylist()
 
-def url(df):
-    return convert(df).cache_dir_url
+def url(df, **arguments):
+    return convert(df, **arguments).cache_dir_url
 
 def nulls():
     return spark.range(0, 9, 1, 3).selectExpr("IF(id > 7, NULL, id) AS n")
@@ -111,32 +145,115 @@ def task():
                 yield pa.RecordBatch.from_pydict({"ids": [g.id.tolist() for g in reader]})
     return [row["ids"] for row in spark.range(1).repartition(1).mapInArrow(use, "ids array<long>").collect()]
 
+def same_batches():
+    from petastorm_bridge.parity import assert_same_batches
+    frame = spark.range(0, 5000, 1, 4).selectExpr(
+        "id", "CAST(id AS double) / 7 AS real", "CAST(id % 250 - 125 AS tinyint) AS small",
+        "id % 3 = 0 AS flag", "ARRAY(id, -id) AS pair", "IF(id % 5 = 0, NULL, CAST(id AS int)) AS few",
+    )
+    ids = np.arange(5000)
+    pandas = {
+        "id": ids, "real": (ids / 7).astype(np.float32), "small": (ids % 250 - 125).astype(np.int8),
+        "flag": (ids % 3 == 0).astype(np.uint8), "pair": np.stack([ids, -ids], 1),
+        "few": np.where(ids % 5 == 0, np.nan, ids),
+    }
+    wanted = [
+        {name: torch.as_tensor(column[start:start + 96]) for name, column in pandas.items()}
+        for start in range(0, 5000, 96)
+    ]
+    with convert(frame).make_torch_dataloader(
+        batch_size=96, num_epochs=1, shuffle_row_groups=False
+    ) as loader:
+        result = assert_same_batches(wanted, list(loader))
+    return "the same" if result.same else str(result)
+
+def parent(**arguments):
+    found = url(spark.range(30), **arguments)
+    return local_path(found).split("/")[-2]
+
+def unset(what):
+    spark.conf.unset(KEY)
+    try:
+        return what()
+    finally:
+        spark.conf.set(KEY, url_of("cache"))
+
+def nowhere():
+    value = os.environ.pop(VARIABLE)
+    try:
+        return type(attempt(lambda: convert(spark.range(31)))).__name__
+    finally:
+        os.environ[VARIABLE] = value
+
+def attempt(what):
+    try:
+        return what()
+    except Exception as error:
+        return error
+
+def shards(converter, number, count):
+    options = {"cur_shard": number, "shard_count": count, "shuffle_row_groups": False}
+    with converter.make_torch_dataloader(batch_size=100, num_epochs=1, **options) as loader:
+        yield from loader
+
+def scores_of_shards():
+    converter = convert(spark.range(0, 4000, 1, 3))
+    model = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.constant_(model.weight, 2.0)
+    def infer(frames):
+        for frame in frames:
+            for number in frame["id"]:
+                for batch in shards(converter, number, 4):
+                    with torch.no_grad():
+                        score = model(batch["id"].float()[:, None])[:, 0]
+                    yield pd.DataFrame({"score": score.long().numpy()})
+    rows = spark.range(0, 4, 1, 4).mapInPandas(infer, "score long").collect()
+    return sorted(row["score"] for row in rows)
+
+def sums_of_shards():
+    converter = convert(spark.range(500))
+    @sf.pandas_udf("long")
+    def total(numbers: pd.Series) -> pd.Series:
+        return numbers.map(lambda number: sum(int(b["id"].sum()) for b in shards(converter, number, 4)))
+    rows = spark.range(0, 4, 1, 2).select("id", total("id").alias("sum")).collect()
+    return sorted(row["sum"] for row in rows)
+
+def deleted_in_a_task():
+    converter = convert(spark.range(77))
+    converter.delete()
+    def read(frames):
+        for frame in frames:
+            yield pd.DataFrame({"n": [len(list(shards(converter, 0, 1)))]})
+    text = str(attempt(lambda: spark.range(1).mapInPandas(read, "n long").collect()))
+    return "they were deleted" in text or text
+
+def two_sessions():
+    other = SparkSession.builder.remote(sys.argv[2]).create()
+    other.conf.set(KEY, url_of("another cache"))
+    one, two = convert(spark.range(4)), convert(other.range(3))
+    assert "/another cache/" in local_path(two.cache_dir_url), two.cache_dir_url
+    return [rows(one), rows(two)]
+
 for name, expression in json.loads(sys.argv[1]).items():
     try:
         found = eval(expression)
     except Exception as error:
         found = repr(error)[:2000]
     print("STEP", json.dumps([name, found]), flush=True)
-os._exit(0)  # stopping a local Connect server takes long and tests nothing
+sys.stdout.flush()
+if sys.argv[2].startswith("local"):
+    os._exit(0)  # stopping a server inside this program takes long and tests nothing
 """
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("connect")
+def run(remote, steps, folder, **environment):
+    """What each step gave, in a program of its own."""
     (folder / "script.py").write_text(textwrap.dedent(SCRIPT), "utf-8")
-    environment = {**os.environ, "PYTHONPATH": BRIDGE, "PYSPARK_PYTHON": sys.executable}
-    environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+    expressions = {name: expression for name, (expression, _) in steps.items()}
     finished = subprocess.run(
-        [
-            sys.executable,
-            "-W",
-            "ignore",
-            "script.py",
-            json.dumps({name: expression for name, (expression, _) in STEPS.items()}),
-        ],
+        [sys.executable, "-W", "ignore", "script.py", json.dumps(expressions), remote],
         cwd=folder,
-        env=environment,
+        env={**surroundings(), **environment},
         capture_output=True,
         text=True,
         timeout=500,
@@ -147,6 +264,69 @@ def found(tmp_path_factory):
     return dict(json.loads(line.removeprefix("STEP ")) for line in lines)
 
 
+def surroundings():
+    ours = {"PYTHONPATH": BRIDGE, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    return {**os.environ, **ours}
+
+
+@contextlib.contextmanager
+def server(folder):
+    """A Spark Connect server on the loopback interface, as its URL."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    command = [str(submit), "--master", "local[2]"]
+    for setting in (f"connect.grpc.binding.port={port}", "ui.enabled=false", "log.level=ERROR"):
+        command += ["--conf", f"spark.{setting}"]
+    command += [
+        "--class",
+        "org.apache.spark.sql.connect.service.SparkConnectServer",
+        "spark-internal",
+    ]
+    environment = {**surroundings(), "SPARK_HOME": str(submit.parents[1])}
+    log = folder / "server.log"
+    with log.open("w", encoding="utf-8") as file:
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=file, stderr=subprocess.STDOUT
+        )
+    try:
+        deadline = time.monotonic() + 120
+        while not listens(port):
+            alive = process.poll() is None and time.monotonic() < deadline
+            assert alive, log.read_text("utf-8")[-3000:]
+            time.sleep(0.2)
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def listens(port):
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture(scope="module")
+def found_inside(tmp_path_factory):
+    return run("local[2]", STEPS, tmp_path_factory.mktemp("inside"))
+
+
+@pytest.fixture(scope="module")
+def found_apart(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("apart")
+    with server(folder) as remote:
+        found = run(remote, STEPS | SEPARATE, folder, JAVA_HOME="/no/java/here")
+    # Deleted at the end of the program, through no JVM.
+    found["the end of the program"] = os.listdir(folder / "cache") or None
+    return found
+
+
 @pytest.mark.parametrize("step", STEPS)
-def test_on_spark_connect(found, step):
-    assert found[step] == STEPS[step][1]
+def test_a_server_inside_the_program(found_inside, step):
+    assert found_inside[step] == STEPS[step][1]
+
+
+@pytest.mark.parametrize("step", STEPS | SEPARATE)
+def test_a_server_of_its_own(found_apart, step):
+    assert found_apart[step] == (STEPS | SEPARATE)[step][1]

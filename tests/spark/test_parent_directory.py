@@ -11,6 +11,7 @@ from petastorm_bridge.spark import make_spark_converter, spark_dataset_converter
 pytestmark = pytest.mark.spark
 
 CONF = "petastorm.spark.converter.parentCacheDirUrl"
+VARIABLE = "PETASTORM_BRIDGE_PARENT_CACHE_DIR_URL"
 
 
 def ids_read_back(converter):
@@ -21,6 +22,33 @@ def ids_read_back(converter):
 def test_a_missing_conf_is_named(spark, cache_dir):
     spark.conf.unset(CONF)
     with pytest.raises(ValueError, match=f"Please set the spark config {CONF}\\."):
+        make_spark_converter(spark.range(1))
+
+
+def test_the_argument_comes_before_the_conf_and_the_conf_before_the_environment(
+    spark, cache_dir, tmp_path, monkeypatch
+):
+    named = {name: (tmp_path / name).as_uri() for name in ("argument", "conf", "environment")}
+
+    def parent_of(**arguments):
+        converter = make_spark_converter(spark.range(3), **arguments)
+        assert sorted(ids_read_back(converter)) == [0, 1, 2]
+        return converter.cache_dir_url.rpartition("/")[0]
+
+    monkeypatch.setenv(VARIABLE, named["environment"])
+    spark.conf.set(CONF, named["conf"])
+    assert parent_of(parent_cache_dir_url=named["argument"]) == named["argument"]
+    assert parent_of() == named["conf"]
+    spark.conf.unset(CONF)
+    assert parent_of() == named["environment"]
+    monkeypatch.setenv(VARIABLE, "no/scheme")
+    with pytest.raises(ValueError, match="A scheme-less directory url \\(no/scheme\\)"):
+        parent_of()
+
+
+def test_a_missing_conf_names_every_way_to_set_it(spark, cache_dir):
+    spark.conf.unset(CONF)
+    with pytest.raises(ValueError, match=f"{VARIABLE} or pass parent_cache_dir_url="):
         make_spark_converter(spark.range(1))
 
 

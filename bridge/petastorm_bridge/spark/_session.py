@@ -66,8 +66,16 @@ def session_of(df: Any) -> Any:
 
 
 def conf_value(session: Any, key: str) -> str | None:
-    """Return a session configuration value, None if it is unset."""
-    value = session.conf.get(key, None)
+    """Return a session configuration value, None if it is unset.
+
+    Serverless compute refuses to look up keys it does not know, default or not.
+    """
+    try:
+        value = session.conf.get(key, None)
+    except Exception as error:
+        if "CONFIG_NOT_AVAILABLE" not in str(error):
+            raise
+        return None
     return None if value is None else str(value)
 
 

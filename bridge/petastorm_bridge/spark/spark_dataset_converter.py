@@ -42,6 +42,8 @@ _FILE_AVAILABILITY_WAIT_TIMEOUT_SECS = 30
 
 _DEFAULT_WORKERS = 4
 
+_PARENT_CACHE_DIR_URL_VARIABLE = "PETASTORM_BRIDGE_PARENT_CACHE_DIR_URL"
+
 _delete_dir_handler: Callable[[str], object] = _deletion.default_delete_handler
 
 _cache_df_meta_list: list[_cache.CacheEntry] = []
@@ -176,13 +178,16 @@ def make_spark_converter(
     parquet_row_group_size_bytes: Any = DEFAULT_ROW_GROUP_SIZE_BYTES,
     compression_codec: str | None = None,
     dtype: str | None = "float32",
+    *,
+    parent_cache_dir_url: str | None = None,
 ) -> SparkDatasetConverter:
     """Write a Spark DataFrame as MDS shards and return a converter on them.
 
-    The shards go to a new directory below the one that the Spark conf
-    ``petastorm.spark.converter.parentCacheDirUrl`` names. An equal DataFrame with equal options is
-    written once per process. The directory is deleted when Python exits, at best effort, or by
-    :meth:`SparkDatasetConverter.delete`.
+    The shards go to a new directory below the one that ``parent_cache_dir_url``, the Spark conf
+    ``petastorm.spark.converter.parentCacheDirUrl`` or the environment variable
+    ``PETASTORM_BRIDGE_PARENT_CACHE_DIR_URL`` names; the first of them that is set counts. An equal
+    DataFrame with equal options is written once per process. The directory is deleted when Python
+    exits, at best effort, or by :meth:`SparkDatasetConverter.delete`.
 
     Args:
         df: A DataFrame (classic Spark or Spark Connect); or the path or URL of a Parquet file or
@@ -193,9 +198,11 @@ def make_spark_converter(
             ``'deflate'`` or None; see the options page for the MDS compression each one means.
         dtype: Floating-point columns and arrays are written with this precision, ``'float32'`` or
             ``'float64'``; None leaves them. Integers stay as they are.
+        parent_cache_dir_url: Not in Petastorm: the parent directory, for sessions that take no conf
+            of their own (serverless compute).
 
     Raises:
-        ValueError: The conf is missing or no usable URL, or ``dtype`` is unknown.
+        ValueError: The parent directory is not named or no usable URL, or ``dtype`` is unknown.
         RuntimeError: ``compression_codec`` is unknown; or called inside a Spark task.
         AnalysisException: Spark cannot plan or write the DataFrame, or the path does not exist.
         MaterializationError: Writing failed; nothing was left behind.
@@ -210,7 +217,7 @@ def make_spark_converter(
         )
     _session.refuse_on_executor()
     session = _session.session_of(df)
-    parent_url = _get_parent_cache_dir_url(session)
+    parent_url = _get_parent_cache_dir_url(session, parent_cache_dir_url)
     check_dtype(dtype)
     options = Options(
         parent_url=parent_url,
@@ -254,19 +261,26 @@ def _get_spark_session() -> Any:
     return _session.spark_session()
 
 
-def _get_parent_cache_dir_url(session: Any = None) -> str:
+def _get_parent_cache_dir_url(session: Any = None, given: str | None = None) -> str:
     session = _get_spark_session() if session is None else session
     key = SparkDatasetConverter.PARENT_CACHE_DIR_URL_CONF
-    conf_url = _session.conf_value(session, key)
-    if conf_url is None:
-        raise ValueError(
-            f"Please set the spark config {key}. For example: "
-            f"spark.conf.set({key!r}, 'file:///dbfs/tmp/petastorm_cache')"
-        )
-    url = _urls.canonical_url(normalize_dir_url(conf_url))
-    _check_parent_cache_dir_url(url)
-    logger.info("Read %s %s", key, url)
-    return url
+    sources = {
+        "the argument parent_cache_dir_url": given,
+        key: _session.conf_value(session, key),
+        _PARENT_CACHE_DIR_URL_VARIABLE: os.environ.get(_PARENT_CACHE_DIR_URL_VARIABLE),
+    }
+    for source, named in sources.items():
+        if named is not None:
+            url = _urls.canonical_url(normalize_dir_url(named))
+            _check_parent_cache_dir_url(url)
+            logger.info("Read %s %s", source, url)
+            return url
+    raise ValueError(
+        f"Please set the spark config {key}. For example: "
+        f"spark.conf.set({key!r}, 'file:///dbfs/tmp/petastorm_cache'). Where the session takes no "
+        f"such key, set the environment variable {_PARENT_CACHE_DIR_URL_VARIABLE} or pass "
+        "parent_cache_dir_url='file:///…' to make_spark_converter."
+    )
 
 
 def _check_parent_cache_dir_url(dir_url: str) -> None:
