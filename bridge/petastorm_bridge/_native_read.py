@@ -46,7 +46,7 @@ class TransformSpec:
         """Return the columns of some rows after the transform, in the order of its fields."""
         import pandas as pd
 
-        frame = pd.DataFrame({k: v if v.ndim == 1 else list(v) for k, v in columns.items()})
+        frame = pd.DataFrame({k: _series(pd, v) for k, v in columns.items()})
         frame = self.func(frame) if self.func else frame
         edits = {edit[0]: edit for edit in self.edit_fields}
         names = [name for name in columns if name not in {*self.removed_fields, *edits}]
@@ -105,6 +105,12 @@ class StreamingDataset(streaming.StreamingDataset):
         """Return stored columns as Petastorm shows them, transformed."""
         columns = {name: _shown(self.kinds.get(name, ""), stored[name]) for name in stored}
         return self.transform_spec(columns) if self.transform_spec else columns
+
+
+def _series(pd: Any, column: Any) -> Any:
+    # Of objects explicitly: pandas 3 would make nulls among strings NaN.
+    flat = column.ndim == 1
+    return pd.Series(column if flat else list(column), dtype=column.dtype if flat else object)
 
 
 def _shown(kind: str, values: Any) -> Any:
