@@ -39,14 +39,23 @@ def argument_edits(
 
 def drop(analysis: Analysis, call: cst.Call, dropped: Collection[cst.Arg]) -> Iterator[Edit]:
     """Yield the edits that remove arguments with their commas; neighbours keep their lines."""
-    gone = [any(each is other for other in dropped) for each in call.args]
+    yield from remove(analysis, call.args, dropped)
+
+
+def remove(
+    analysis: Analysis,
+    listed: Sequence[cst.Arg] | Sequence[cst.ImportAlias],
+    dropped: Collection[cst.CSTNode],
+) -> Iterator[Edit]:
+    """Yield the edits that remove some of the things that commas part."""
+    gone = [any(each is other for other in dropped) for each in listed]
     if not any(gone):
         return
-    spans = [analysis.span(each) for each in call.args]
+    spans = [analysis.span(each) for each in listed]
     kept = [number for number, away in enumerate(gone) if not away]
     if not kept:
         end = spans[-1][1]
-        if isinstance(call.args[-1].comma, cst.Comma):
+        if isinstance(listed[-1].comma, cst.Comma):
             end = analysis.source.text.index(",", end) + 1
         yield Edit(spans[0][0], end, "")
         return

@@ -10,12 +10,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
-import libcst as cst
-
 from ._analysis import Analysis
 from ._imports import imports
 from ._native import original
 from ._offered import OLD, canonical, is_offered, is_petastorm
+from ._shared import is_read
 
 # They make readers, or take them, and only Petastorm has them.
 _READERS = frozenset(
@@ -89,13 +88,6 @@ def _used(analysis: Analysis) -> Iterator[str]:
         if analysis.source.path.endswith("__init__.py"):
             yield canonical(each.path)
         for read in analysis.reads(each.local):
-            use = analysis.dotted(read) if _is_use(analysis, read) else None
+            use = analysis.dotted(read) if is_read(analysis, read) else None
             if use is not None:
                 yield canonical(use[0])
-
-
-def _is_use(analysis: Analysis, read: cst.Name) -> bool:
-    above = analysis.parent(read)
-    if isinstance(above, cst.ImportAlias | cst.ImportFrom | cst.AsName):
-        return False
-    return not (isinstance(above, cst.Attribute) and above.attr is read)

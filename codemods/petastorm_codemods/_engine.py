@@ -29,6 +29,7 @@ from ._native import import_edits
 from ._project import Project
 from ._registry import Rule, all_rules, selected
 from ._sources import Source, read_source
+from ._unused import without_unused
 from ._verify import changed_statements, parses, undefined_names
 
 MARK = "petastorm-bridge:"
@@ -156,7 +157,7 @@ def _plan(source: Source, settings: Settings) -> _Plan:
         sites.append(Site(finding.code, line, column, cell, finding.message, finding.safety, state))
     # Where several insert at one place, lines of their own come before rewrites.
     lines = [*import_edits(analysis, needed), *_markers(analysis, left)]
-    return _Plan((*lines, *edits), tuple(sites))
+    return _Plan((*lines, *without_unused(analysis, edits)), tuple(sites))
 
 
 def _state(finding: Finding, edits: Sequence[Edit], *, unsafe: bool) -> State:

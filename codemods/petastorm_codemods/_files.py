@@ -35,11 +35,11 @@ _DEPENDENCY = re.compile(
     r"(?:conda[\w.-]*|environment[\w.-]*)\.ya?ml|(?:[\w.-]*\.)?Dockerfile(?:[.-][\w.-]*)?",
     re.IGNORECASE,
 )
-# Files that use a converter made elsewhere show it by these words only.
-_METHODS = b"make_torch_dataloader|make_tf_dataset"
+# Files that use a converter made elsewhere, or names imported there, show it by these words only.
+_NAMES = b"make_torch_dataloader|make_tf_dataset|make_spark_converter|SparkDatasetConverter"
 _WORDS = {
     Destination.BRIDGE: re.compile(b"petastorm", re.IGNORECASE),
-    Destination.STREAMING: re.compile(b"petastorm|" + _METHODS, re.IGNORECASE),
+    Destination.STREAMING: re.compile(b"petastorm|" + _NAMES, re.IGNORECASE),
 }
 
 

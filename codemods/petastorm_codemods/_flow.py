@@ -16,6 +16,7 @@ from libcst.metadata import Assignment
 from ._kinds import Kind, combine
 from ._native import MAKERS, is_class, is_maker, is_support, original
 from ._origins import Origins
+from ._shared import is_lent
 
 _COPIES = frozenset({"copy.copy", "copy.deepcopy"})
 # Functions and methods that hand on what they are called with, or on.
@@ -94,7 +95,7 @@ class Flow(Origins):
         return Kind.UNKNOWN
 
     def _of_imported_call(self, node: cst.Call, path: str) -> Kind | None:
-        if is_maker(path, self._analysis):
+        if is_maker(path, self._analysis) or is_lent(self._analysis, path):
             return Kind.CONVERTER
         if is_class(path, self._analysis):
             return Kind.CONVERTER if is_support(path, self._analysis) else Kind.FILES

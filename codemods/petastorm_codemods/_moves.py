@@ -17,6 +17,7 @@ from ._modules import key_edits, native_edits, native_uses
 from ._native import COUNTERPARTS, counterpart, is_support, leave_slot, original
 from ._offered import NEW, OLD, advices, canonical, is_offered
 from ._project import METHODS
+from ._shared import is_lender, is_read
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,8 @@ def _is_simple(analysis: Analysis, each: Imported) -> bool:
     """Say whether all uses of a name are known and may change with the import."""
     if analysis.source.path.endswith("__init__.py"):
         return False  # others import it from here
+    if is_lender(analysis, each.local):
+        return False
     if any(
         isinstance(node.target, cst.Name) and node.target.value == each.local
         for node in analysis.nodes(cst.AssignTarget)
@@ -170,14 +173,7 @@ def _is_simple(analysis: Analysis, each: Imported) -> bool:
 
 def _is_open(analysis: Analysis, read: cst.Name, each: Imported) -> bool:
     """Say whether a name may, but need not, be what is imported: other imports, or a later cell's."""
-    above = analysis.parent(read)
-    if isinstance(above, cst.ImportAlias | cst.ImportFrom | cst.AsName | cst.Param | cst.NameItem):
-        return False
-    if isinstance(above, cst.FunctionDef | cst.ClassDef) and above.name is read:
-        return False
-    if (isinstance(above, cst.Attribute) and above.attr is read) or (
-        isinstance(above, cst.Arg) and above.keyword is read
-    ):
+    if not is_read(analysis, read):
         return False
     paths = {canonical(meaning.name) for meaning in analysis.meanings(read)}
     return not paths or (canonical(each.path) in paths and len(paths) > 1)

@@ -15,6 +15,16 @@ _READS = re.compile(rb"^[^#\r\n]*\bmake_reader[ \t]*\(", re.MULTILINE)
 _DEFINES = re.compile(rb"\bdef[ \t]+(make_torch_dataloader|make_tf_dataset)\b")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
+# What files may have from each other instead of from Petastorm.
+SHARED = ("make_spark_converter", "SparkDatasetConverter")
+_SHARED = re.compile(rb"\b(make_spark_converter|SparkDatasetConverter)\b")
+_FROM = re.compile(
+    rb"^[ \t\"]*from[ \t]+([.\w]+)[ \t]+import[ \t]*(\([^)]*\)|[^\n]*(?<=\\)\r?\n[^\n]*|[^\n]*)",
+    re.MULTILINE,
+)
+_DOTTED = re.compile(rb"(?<![\w.])([\w.]*\b\w+)\.(make_spark_converter|SparkDatasetConverter)\b")
+_OURS = (b"petastorm", b"mds_support")
+
 
 @dataclass(frozen=True)
 class Project:
@@ -25,12 +35,17 @@ class Project:
         defines: Those of the methods that open loaders that some class or module defines itself.
         modules: First parts of the names that the project's own modules are imported by.
         readers: Whether any file calls ``make_reader``, whose readers may be passed to any other.
+        holders: Last names of the project's modules that import converters' names from Petastorm,
+            with these names.
+        lent: Those of them that some other file imports by name.
     """
 
     converters: bool = False
     defines: frozenset[str] = frozenset()
     modules: frozenset[str] = frozenset()
     readers: bool = False
+    holders: frozenset[tuple[str, str]] = frozenset()
+    lent: frozenset[tuple[str, str]] = frozenset()
 
     def owns(self, module: str) -> bool:
         """Say whether a dotted module may be the project's own rather than a library's."""
@@ -45,6 +60,33 @@ def makes_converters(data: bytes) -> bool:
 def makes_readers(data: bytes) -> bool:
     """Say whether a file's bytes call Petastorm's ``make_reader``."""
     return _READS.search(data) is not None and _PETASTORM.search(data) is not None
+
+
+def borrowed_names(data: bytes) -> frozenset[tuple[str, str]]:
+    """Return the modules that a file's bytes take names of Petastorm's from, with the names."""
+    found = {(match[1], match[2]) for match in _DOTTED.finditer(data)}
+    for match in _FROM.finditer(data):
+        found |= {(match[1], name) for name in _SHARED.findall(match[2])}
+    return frozenset(
+        (stem_of(module.decode()), name.decode())
+        for module, name in found
+        if not module.startswith(_OURS)
+    )
+
+
+def had_names(path: str, data: bytes) -> frozenset[tuple[str, str]]:
+    """Return the module at a path with those names that its bytes import from Petastorm."""
+    stem = os.path.basename(path).partition(".")[0]
+    found: set[bytes] = set()
+    for match in _FROM.finditer(data):
+        if match[1].startswith(_OURS):
+            found |= {*_SHARED.findall(match[2])}
+    return frozenset((stem, name.decode()) for name in found)
+
+
+def stem_of(module: str) -> str:
+    """Return the last name of a dotted module."""
+    return module.rpartition(".")[2]
 
 
 def defined_methods(data: bytes) -> frozenset[str]:

@@ -33,7 +33,9 @@ from ._model import (
 from ._project import (
     METHODS,
     Project,
+    borrowed_names,
     defined_methods,
+    had_names,
     makes_converters,
     makes_readers,
     module_names,
@@ -145,7 +147,9 @@ def _project(found: _Found) -> Project:
             for _, data in _read([root], (), Destination.BRIDGE).sources
         )
     readers = any(map(makes_readers, texts))
-    return Project(converters, defines, module_names(found.paths), readers)
+    holders = frozenset().union(*(had_names(path, data) for path, data in found.sources))
+    lent = holders & frozenset().union(*map(borrowed_names, texts))
+    return Project(converters, defines, module_names(found.paths), readers, holders, lent)
 
 
 def _vendored_settings(found: _Found, settings: Settings) -> tuple[str, Settings]:

@@ -1,8 +1,9 @@
 """Strings that name a module or one of its members follow the imports.
 
 ``mock.patch("petastorm.spark.make_spark_converter")`` and ``importlib.import_module`` go by strings. A
-string changes if the whole of it is the dotted path of something the bridge offers. Spark's
-configuration keys (``petastorm.spark.converter.parentCacheDirUrl``) stay: the bridge reads the same.
+string changes if the whole of it is the dotted path of something that has moved. Spark's
+configuration keys (``petastorm.spark.converter.parentCacheDirUrl``) stay: the bridge reads the same. A
+path of a converter's method is marked for ``--to streaming``, where no one calls that method.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from collections.abc import Iterator
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
 
-from petastorm_codemods._analysis import Analysis
+from petastorm_codemods._analysis import Analysis, manual
+from petastorm_codemods._company import keeper
 from petastorm_codemods._model import Destination, Edit, Finding, Safety
-from petastorm_codemods._offered import NEW, OLD, is_offered, renamed
+from petastorm_codemods._native import COUNTERPARTS
+from petastorm_codemods._offered import OLD, is_offered, renamed
 from petastorm_codemods._registry import rule
 
 _PATH = re.compile(r"petastorm(?:\.[A-Za-z_]\w*)*")
@@ -26,12 +29,12 @@ _IMPORTERS = frozenset({"__import__", "find_spec", "import_module", "importorski
 @rule(
     "PM002",
     "module-string",
-    "strings that name modules say petastorm_bridge",
+    "strings that name modules follow the imports",
     safety=Safety.SAFE,
-    destinations=[Destination.BRIDGE],
+    destinations=list(Destination),
     text=__doc__,
-    before='mock.patch("petastorm.spark.make_spark_converter")',
-    after='mock.patch("petastorm_bridge.spark.make_spark_converter")',
+    before='importlib.import_module("petastorm.pytorch")',
+    after='importlib.import_module("petastorm_bridge.pytorch")',
 )
 def check(analysis: Analysis) -> Iterator[Finding]:
     """Yield one finding for each string."""
@@ -41,10 +44,27 @@ def check(analysis: Analysis) -> Iterator[Finding]:
             continue
         if not is_offered(value) or not _is_reference(analysis, node, value):
             continue
-        start = analysis.start(node) + node.value.index(OLD)
-        edit = Edit(start, start + len(OLD), NEW)
-        message = f"the string {value} becomes {renamed(value)}"
-        yield Finding("PM002", analysis.start(node), message, Safety.SAFE, (edit,))
+        after = _successor(analysis, value)
+        if after is None:
+            message = f"{value} is not used any more; name what took its place where it is used"
+            yield manual("PM002", analysis.start(node), message)
+        elif after != value and value in node.value:
+            start = analysis.start(node) + node.value.index(value)
+            edit = Edit(start, start + len(value), after)
+            message = f"the string {value} becomes {after}"
+            yield Finding("PM002", analysis.start(node), message, Safety.SAFE, (edit,))
+
+
+def _successor(analysis: Analysis, value: str) -> str | None:
+    """Return the path that something has now; None if nothing uses it any more."""
+    if keeper(analysis, value):
+        return value
+    if analysis.destination is Destination.STREAMING:
+        if value in COUNTERPARTS:
+            return f"{analysis.target.module}.{COUNTERPARTS[value]}"
+        if any(value.startswith(f"{old}.") for old in COUNTERPARTS):
+            return None
+    return renamed(value)
 
 
 def _is_reference(analysis: Analysis, node: cst.SimpleString, value: str) -> bool:

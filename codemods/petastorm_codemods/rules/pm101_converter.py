@@ -16,11 +16,12 @@ import libcst as cst
 from petastorm_codemods._analysis import Analysis, manual
 from petastorm_codemods._calls import argument_edits, drop, keyword
 from petastorm_codemods._model import Destination, Edit, Finding, Safety
-from petastorm_codemods._modules import module_findings
+from petastorm_codemods._modules import key_edits, module_findings
 from petastorm_codemods._moves import Move, move_edits, moves, reasons
 from petastorm_codemods._native import COUNTERPARTS, MAKERS, clashes, constructions, original
 from petastorm_codemods._offered import canonical
 from petastorm_codemods._registry import rule
+from petastorm_codemods._shared import NATIVE, lent, unseen
 
 _KEYWORDS = ("parquet_row_group_size_bytes", "compression_codec", "dtype")
 _BEFORE = """from petastorm.spark import SparkDatasetConverter, make_spark_converter
@@ -51,6 +52,7 @@ def check(analysis: Analysis) -> Iterator[Finding]:
             "streaming reads MDS only; write these rows with dataframe_to_mds, or keep the bridge"
         )
         yield manual("PM101", analysis.start(call), message)
+    yield from _shared(analysis)
     for call in analysis.nodes(cst.Call):
         if original(analysis.imported(call.func) or "") in MAKERS and _is_movable(analysis, call):
             edits = tuple(_call_edits(analysis, call))
@@ -60,6 +62,30 @@ def check(analysis: Analysis) -> Iterator[Finding]:
             elif edits:
                 message = "arguments that Parquet needed become those of shards"
                 yield Finding("PM101", analysis.start(call), message, Safety.SAFE, edits)
+
+
+def _shared(analysis: Analysis) -> Iterator[Finding]:
+    """Yield a finding for each use of a name that comes from another file of the project."""
+    for read in unseen(analysis):
+        name = NATIVE[read.value]
+        edits = [analysis.replace(read, name), *_around(analysis, read)]
+        message = f"{read.value} becomes {name}"
+        yield Finding(
+            "PM101", analysis.start(read), message, Safety.SAFE, tuple(edits), needs=(name,)
+        )
+    for read in lent(analysis):
+        edits = [*_around(analysis, read)]
+        if edits:
+            message = f"{read.value} is {NATIVE[read.value]} where it comes from"
+            yield Finding("PM101", analysis.start(read), message, Safety.SAFE, tuple(edits))
+
+
+def _around(analysis: Analysis, read: cst.Name) -> Iterator[Edit]:
+    """Yield the edits of what a name is called with, and of the key that is taken from it."""
+    yield from key_edits(analysis, read)
+    call = analysis.parent(read)
+    if isinstance(call, cst.Call) and call.func is read and read.value == "make_spark_converter":
+        yield from _call_edits(analysis, call)
 
 
 @functools.lru_cache(maxsize=2)

@@ -1,0 +1,140 @@
+"""Files that have the names of converters from each other: by ``%run``, ``*``, imports and strings."""
+
+import pytest
+
+from petastorm_codemods._engine import Settings
+from petastorm_codemods._model import Destination, Failed, pending
+from petastorm_codemods._run import run
+
+HOLDER = "from petastorm.spark import SparkDatasetConverter, make_spark_converter\n"
+PLAIN = "from petastorm_bridge.native import MdsDirectory, dataframe_to_mds\n"
+ALIASED = (
+    "from petastorm_bridge.native import MdsDirectory, dataframe_to_mds as make_spark_converter\n"
+)
+NOTEBOOK = "# Databricks notebook source\n"
+
+
+@pytest.fixture
+def rewrite(tmp_path, monkeypatch):
+    """Run over a tree of texts and return the texts that it becomes, the same after a second run."""
+    monkeypatch.chdir(tmp_path)
+
+    def work(tree, **options):
+        for path, text in tree.items():
+            place = tmp_path / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(text, encoding="utf-8")
+        for number in range(2):
+            for outcome in run(["."], Settings(**options)).outcomes:
+                assert not isinstance(outcome, Failed), outcome.reason
+                if pending(outcome):
+                    assert number == 0, f"{outcome.path} changes in a second run"
+                    (tmp_path / outcome.path).write_bytes(outcome.after)
+        return {path: (tmp_path / path).read_text(encoding="utf-8") for path in tree}
+
+    return work
+
+
+def test_notebooks_that_are_run(rewrite):
+    after = rewrite(
+        {
+            "setup/imports.py": f"{NOTEBOOK}{HOLDER}",
+            "train.py": (
+                f"{NOTEBOOK}# MAGIC %run ./setup/imports\n\n# COMMAND ----------\n\n"
+                "spark.conf.set(SparkDatasetConverter.PARENT_CACHE_DIR_URL_CONF, url)\n"
+                "conv = make_spark_converter(df, parquet_row_group_size_bytes=size)\n"
+                "maker = make_spark_converter\n"
+            ),
+        }
+    )
+    assert after["setup/imports.py"] == NOTEBOOK + PLAIN
+    assert after["train.py"] == (
+        f"{NOTEBOOK}# MAGIC %run ./setup/imports\n\n# COMMAND ----------\n\n"
+        "from petastorm_bridge.native import MdsDirectory, dataframe_to_mds\n"
+        "spark.conf.set(MdsDirectory.CACHE_DIR_CONF, url)\n"
+        "conv = dataframe_to_mds(df, size_limit=size)\n"
+        "maker = dataframe_to_mds\n"
+    )
+
+
+def test_modules_that_are_imported_as_a_whole(rewrite):
+    after = rewrite(
+        {
+            "names.py": HOLDER,
+            "train.py": "from .names import *\nwith make_spark_converter(df).make_tf_dataset() as d:\n    pass\n",
+        }
+    )
+    assert after["names.py"] == PLAIN
+    assert after["train.py"] == (
+        "from .names import *\n"
+        "from petastorm_bridge.native import StreamingDataset, dataframe_to_mds, tf_dataset\n"
+        "with tf_dataset(StreamingDataset(local=dataframe_to_mds(df).path, num_epochs=None, shuffle=True)) as d:\n"
+        "    pass\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        "from pkg.names import (\n    make_spark_converter,\n)\nconv = make_spark_converter(df)\n",
+        "import pkg.names\nconv = pkg.names.make_spark_converter(df)\n",
+        "from unittest import mock\nfake = mock.patch('pkg.names.make_spark_converter')\n",
+    ],
+)
+def test_names_that_others_import_stay(rewrite, user):
+    after = rewrite({"pkg/names.py": HOLDER, "user.py": user})
+    assert after == {"pkg/names.py": ALIASED, "user.py": user}
+
+
+def test_arguments_and_keys_of_imported_names(rewrite):
+    text = (
+        "from names import SparkDatasetConverter, make_spark_converter as make, np\n"
+        "from names import make_spark_converter\n"
+        "conf.set(SparkDatasetConverter.PARENT_CACHE_DIR_URL_CONF, url)\n"
+        "conv = make_spark_converter(df, parquet_row_group_size_bytes=size, dtype=None)\n"
+        "loader = conv.make_torch_dataloader(batch_size=8)\n"
+    )
+    after = rewrite({"names.py": HOLDER + "import numpy as np\n", "user.py": text})
+    assert "dataframe_to_mds as make_spark_converter" in after["names.py"]
+    assert "MdsDirectory as SparkDatasetConverter" in after["names.py"]
+    assert "SparkDatasetConverter.CACHE_DIR_CONF" in after["user.py"]
+    assert "make_spark_converter(df, size_limit=size, dtype=None)" in after["user.py"]
+    assert "StreamingDataLoader(StreamingDataset(local=conv.path" in after["user.py"]
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        # Their own function, which only has the name of Petastorm's.
+        {
+            "names.py": "def make_spark_converter(df): ...\n",
+            "user.py": "from names import *\nmake_spark_converter(df)\n",
+        },
+        # Nothing says that the name comes from the other file.
+        {"user.py": "make_spark_converter(df)\n"},
+        {
+            "user.py": "from other import *\nmake_spark_converter(df, parquet_row_group_size_bytes=1)\n"
+        },
+        {
+            "user.py": f"{NOTEBOOK}# MAGIC %md\n# MAGIC %run is a magic\n\nmake_spark_converter = None\nmake_spark_converter(df)\n"
+        },
+        {
+            "user.py": "from other import make_spark_converter\nmake_spark_converter(df, compression_codec='gzip')\n"
+        },
+    ],
+)
+def test_names_of_others(rewrite, tree):
+    holder = {"holder.py": HOLDER}
+    after = rewrite({**holder, **tree})
+    assert {path: after[path] for path in tree} == tree
+    assert after["holder.py"] == PLAIN
+
+
+def test_names_stay_for_the_bridge(rewrite):
+    tree = {
+        "names.py": HOLDER,
+        "train.py": "from names import *\nmake_spark_converter(df, parquet_row_group_size_bytes=1)\n",
+    }
+    after = rewrite(tree, destination=Destination.BRIDGE)
+    assert after["names.py"] == HOLDER.replace("petastorm", "petastorm_bridge")
+    assert after["train.py"] == tree["train.py"]
