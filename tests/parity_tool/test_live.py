@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from petastorm_bridge.cli import app
+from petastorm_bridge.parity._legs import Legs
 
 ROWS = 91
 
@@ -165,3 +166,42 @@ def test_a_spark_table(call, spark):
     answer, _ = call("--data", "no_such_table", *flags)
     assert answer.exit_code == 2
     assert "the table no_such_table cannot be read" in " ".join(answer.output.split())
+
+
+def test_a_rank_that_dies_ends_the_run_at_once(tmp_path):
+    legs = Legs(str(tmp_path), "streaming", timeout=300)
+    python = [sys.executable, "-c"]
+    with legs:
+        legs.start([*python, "import time; time.sleep(300)"], dict(os.environ))
+        waiting = legs._running[0][0]
+        # More than a pipe holds, then the reason.
+        legs.start(
+            [*python, "import sys; print('x' * 200_000, file=sys.stderr); sys.exit('out of luck')"],
+            dict(os.environ),
+        )
+        legs.wait()
+    assert legs.said == "out of luck"
+    assert waiting.returncode < 0
+
+
+def test_a_run_that_takes_too_long_is_ended(tmp_path):
+    with Legs(str(tmp_path), "streaming", timeout=0.5) as legs:
+        legs.start([sys.executable, "-c", "import time; time.sleep(300)"], dict(os.environ))
+        waiting = legs._running[0][0]
+        legs.wait()
+    assert legs.said == "it did not end within 0.5 seconds"
+    assert waiting.returncode < 0
+
+
+def test_an_interrupted_run_leaves_no_process(tmp_path):
+    waiting = []
+
+    def interrupted():
+        with Legs(str(tmp_path), "streaming", timeout=300) as legs:
+            legs.start([sys.executable, "-c", "import time; time.sleep(300)"], dict(os.environ))
+            waiting.append(legs._running[0][0])
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert waiting[0].returncode < 0

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ._data import parquet_files, urls_of
+from ._legs import Legs
 from ._recording import CannotCompareError, Recording, open_recording
 
 __all__ = ["BRIDGE", "FILTERS", "LEGS", "PETASTORM", "STREAMING", "Attempts", "Request", "Runner"]
@@ -136,24 +136,23 @@ class Runner:
         """
         out = os.path.join(self.folder, f"{package}-{attempt}")
         shutil.rmtree(out, ignore_errors=True)
-        if not self.ranks:
-            return _result_of(package, out, [self._start(package, out)], self.request.timeout)
         port = _free_port()
-        running: list[subprocess.Popen[str]] = []
-        said = ""
-        try:
-            for rank in range(self.ranks):
-                running.append(self._start(package, out, rank, port))
+        with Legs(self.scratch, package, self.request.timeout) as legs:
+            for rank in range(self.ranks) if self.ranks else (None,):
+                legs.start(*self._command(package, out, rank, port))
                 if package != STREAMING:  # its ranks wait for each other, the others need not
-                    said = _wait(running.pop(), self.request.timeout) or said
-            return _result_of(package, out, running, self.request.timeout, said)
-        finally:  # whatever kept us from waiting for them
-            for process in running:
-                process.kill()
+                    legs.wait()
+            legs.wait()
+            try:
+                return open_recording(out)
+            except CannotCompareError:
+                last = legs.said or "it said nothing"
+                raise CannotCompareError(f"{package} could not be recorded: {last}") from None
 
-    def _start(
-        self, package: str, out: str, rank: int | None = None, port: int = 0
-    ) -> subprocess.Popen[str]:
+    def _command(
+        self, package: str, out: str, rank: int | None, port: int
+    ) -> tuple[list[str], dict[str, str]]:
+        """The command line and the environment of one process."""
         request = self.request
         options = self.options(package)
         environment = {k: v for k, v in os.environ.items() if k not in {"RANK", "WORLD_SIZE"}}
@@ -183,7 +182,7 @@ class Runner:
         if python:  # this process's own paths must not reach another interpreter
             environment.pop("PYTHONPATH", None)
         command = [python or sys.executable, os.path.join(self.scratch, "_leg.py"), path]
-        return _popen(command, environment, package)
+        return command, environment
 
     def run_petastorm(self, expected: int | None) -> tuple[Recording | None, Attempts]:
         """Run Petastorm until it has all rows; gives the fullest recording."""
@@ -202,47 +201,6 @@ class Runner:
             if expected is None or recording.rows >= expected:
                 break
         return best, attempts
-
-
-def _popen(command: list[str], environment: dict[str, str], package: str) -> subprocess.Popen[str]:
-    try:
-        return subprocess.Popen(  # noqa: S603 - the interpreter is the user's choice
-            command,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env=environment,
-        )
-    except OSError as error:
-        raise CannotCompareError(f"{package}: {command[0]} cannot be run: {error}") from error
-
-
-def _wait(process: subprocess.Popen[str], timeout: float) -> str:
-    """Wait for a process and return its last words."""
-    try:
-        said = process.communicate(timeout=timeout)[1]
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
-        return f"it did not end within {timeout:g} seconds"
-    except BaseException:  # we are being stopped, and nobody else knows of it
-        process.kill()
-        raise
-    lines = [line for line in said.splitlines() if line.strip()]
-    return lines[-1] if lines else ""
-
-
-def _result_of(
-    package: str, out: str, running: list[subprocess.Popen[str]], timeout: float, said: str = ""
-) -> Recording:
-    """Open the recording of processes that have been started; how they end says nothing."""
-    words = list(filter(None, [said, *(_wait(process, timeout) for process in running)]))
-    try:
-        return open_recording(out)
-    except CannotCompareError:
-        last = words[0] if words else "it said nothing"
-        raise CannotCompareError(f"{package} could not be recorded: {last}") from None
 
 
 def _free_port() -> int:
