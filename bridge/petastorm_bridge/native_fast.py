@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from petastorm_bridge import streaming
 
 from ._native_read import StreamingDataLoader as _Loader
-from ._native_read import StreamingDataset, TransformSpec, collate, from_petastorm
+from ._native_read import StreamingDataset, TransformSpec, batches, from_petastorm, shown
 from ._native_read import tf_dataset as _tf_dataset
 from ._native_write import MdsDirectory, dataframe_to_mds
 
@@ -57,7 +56,19 @@ class ColumnarStreamingDataset(StreamingDataset, streaming.ColumnarStreamingData
     def _epochs(self) -> Iterator[dict[str, Any]]:
         for _ in itertools.count() if self.num_epochs is None else range(self.num_epochs):
             for stored in streaming.ColumnarStreamingDataset.__iter__(self):
-                yield self.shown({name: stored[name] for name in self.kinds or stored})
+                names = self.kinds or stored
+                columns = {name: _shown(self.kinds.get(name, ""), stored[name]) for name in names}
+                if self.transform_spec:
+                    columns = {k: _shown("", v) for k, v in self.transform_spec(columns).items()}
+                yield columns
+
+
+def _shown(kind: str, column: Any) -> Any:
+    """Return a stored column, an array or a list of values, as Petastorm shows it."""
+    if isinstance(column, np.ndarray) and column.dtype != object:
+        return shown(kind, column)
+    (found,) = batches(({kind: shown(kind, value)} for value in column), len(column))
+    return found[kind]
 
 
 def _rows(columns: dict[str, Any]) -> int:
@@ -68,7 +79,7 @@ class StreamingDataLoader(_Loader):
     """``streaming.StreamingDataLoader`` of whole batches, usable in ``with``."""
 
     def __init__(self, dataset: ColumnarStreamingDataset, **kwargs: Any) -> None:
-        super().__init__(dataset, **{"batch_size": None, "collate_fn": collate, **kwargs})
+        super().__init__(dataset, **{"batch_size": None, **kwargs})
 
     def __exit__(self, *error: object) -> None:
         """End the pass that is being read."""
@@ -76,9 +87,9 @@ class StreamingDataLoader(_Loader):
             state.end()
 
 
-def tf_dataset(dataset: ColumnarStreamingDataset) -> AbstractContextManager[Any]:
-    """Give a ``tf.data.Dataset`` of batches, named tuples of tensors, in ``with``."""
-    return _tf_dataset(dataset, dataset.__iter__)
+def tf_dataset(dataset: ColumnarStreamingDataset) -> Any:
+    """Give a ``tf.data.Dataset`` of batches, named tuples of tensors, to be entered in ``with``."""
+    return _tf_dataset(dataset, lambda batches, _: iter(batches))
 
 
 def open_torch(directory: MdsDirectory, **arguments: Any) -> StreamingDataLoader:

@@ -158,7 +158,7 @@ def _imports(pieces: Iterable[_Piece]) -> list[str]:
             else:
                 continue
             module = node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
-            library = module in {"numpy", "pyarrow", "streaming", "torch"}
+            library = module in {"filelock", "numpy", "pandas", "pyarrow", "streaming", "torch"}
             if names and line not in groups[library]:
                 groups[library].append(line)
     first, second = (_merged(group) for group in groups)
@@ -168,7 +168,6 @@ def _imports(pieces: Iterable[_Piece]) -> list[str]:
 def _merged(lines: Iterable[str]) -> list[str]:
     """Return import lines in order, those from one module as one, and plain ones as one."""
     plain = sorted(line for line in lines if line.startswith("import ") and " as " not in line)
-    plain = ["import " + ", ".join(line.removeprefix("import ") for line in plain)] if plain else []
     plain += sorted(line for line in lines if line.startswith("import ") and " as " in line)
     names: dict[str, set[str]] = {}
     for line in lines:
