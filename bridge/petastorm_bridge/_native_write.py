@@ -41,8 +41,9 @@ class MdsDirectory:
     def file_urls(self) -> list[str]:
         """The URLs of the shards."""
         files, path = _opened(self.path)
-        found = files.get_file_info(fs.FileSelector(path, recursive=True))
-        return [self.cache_dir_url + f.path[len(path) :] for f in found if ".mds" in f.base_name]
+        with files.open_input_stream(f"{path}/index.json") as file:
+            shards = [each["zip_data"] or each["raw_data"] for each in json.load(file)["shards"]]
+        return [f"{self.cache_dir_url}/{shard['basename']}" for shard in shards]
 
     def delete(self) -> None:
         """Delete the directory, if it is still there."""
