@@ -1,5 +1,7 @@
 """Mutations of valid sources never crash the tool nor make it write what does not parse."""
 
+import codecs
+import json
 import pathlib
 import re
 
@@ -12,6 +14,7 @@ from petastorm_codemods._engine import Settings, process
 from petastorm_codemods._ipynb import code_cells
 from petastorm_codemods._model import Destination, Failed, NeedsHuman, Outcome, Success
 from petastorm_codemods._project import Project
+from petastorm_codemods._sources import read_source
 
 TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 BITS = [
@@ -27,6 +30,61 @@ BITS = [
     "!pip install petastorm\n",
 ]
 BITS += ["%", ":", ",", ".", " as x", "with ", "é", "\r\n", "#", "# COMMAND ----------\n", "async "]
+BITS += [
+    "\f",
+    "\t",
+    "\r",
+    "\x00",
+    "\\\n",
+    "%%time\n",
+    "# MAGIC %run ./x\n",
+    "lambda: ",
+    "*",
+    "**",
+    ";",
+]
+BITS += [
+    "print 'old'\n",
+    "from x import *\n",
+    "data_loader_fn=DataLoader, ",
+    "workers_count=2,\n",
+    "µ = 1\n",
+]
+
+
+def in_latin(text):
+    return ("# -*- coding: latin-1 -*-\n" + text).encode("latin-1", "replace")
+
+
+def as_notebook(text):
+    cells = [{"cell_type": "code", "source": part} for part in text.split("\n\n")]
+    return json.dumps({"cells": cells, "nbformat": 4}).encode()
+
+
+# What the same text may be as a file.
+FORMS = {
+    "plain": lambda text: text.encode(),
+    "windows": lambda text: text.replace("\n", "\r\n").encode(),
+    "old Macintosh": lambda text: text.replace("\n", "\r").encode(),
+    "newlines of both kinds": lambda text: text.replace(
+        "\n", "\r\n", text.count("\n") // 2
+    ).encode(),
+    "byte order mark": lambda text: codecs.BOM_UTF8 + text.encode(),
+    "latin": in_latin,
+    "wrong encoding": lambda text: b"# coding: ascii\n# \xe9\n" + text.encode(),
+    "two bytes": lambda text: text.encode("utf-16"),
+    "tabs": lambda text: text.replace("    ", "\t").encode(),
+    "form feeds": lambda text: text.replace("\n\n", "\n\f\n").encode(),
+    "Python 2": lambda text: ("print 'starts', 0777\n" + text).encode(),
+    "Databricks": lambda text: ("# Databricks notebook source\n" + text).encode(),
+    "a long line": lambda text: (
+        text + f"\nnumbers, text = {[1] * 300}, '{'long ' * 20_000}'\n"
+    ).encode(),
+    "no last newline": lambda text: text.rstrip("\n").encode(),
+    "one line": lambda text: text.replace("\n", ";").encode(),
+    "empty": lambda text: text[:0].encode(),
+    "blank": lambda text: re.sub(r"\S", " ", text).encode(),
+}
 
 
 @pytest.fixture(scope="module")
@@ -64,31 +122,79 @@ def mutate(data, text):
     return "".join(tokens)
 
 
-@hypothesis.settings(
+def check(path, mutated, settings):
+    """A file is rewritten so that it can be read as before and a second run changes nothing."""
+    outcome = process(path, mutated, settings)
+    assert isinstance(outcome, Outcome)
+    if isinstance(outcome, Failed):
+        # A file may be broken, but a rewrite that fails its checks would be a bug in a rule.
+        assert "the rewrite" not in outcome.reason, (outcome.reason, mutated)
+    if not isinstance(outcome, Success | NeedsHuman) or outcome.after == mutated:
+        return outcome
+    again = process(path, outcome.after, settings)
+    assert getattr(again, "after", outcome.after) == outcome.after
+    before, after = read_source(path, mutated), read_source(path, outcome.after)
+    assert len(before.cells) == len(after.cells)
+    assert after.decoded.encoding == before.decoded.encoding
+    assert after.decoded.mark == before.decoded.mark
+    assert after.newline == before.newline
+    if path.endswith(".ipynb"):
+        assert len(code_cells(after.decoded.text)) == len(code_cells(before.decoded.text))
+    elif not any(cell.problem for cell in before.cells):
+        libcst.parse_module(after.masked)
+    return outcome
+
+
+PROFILE = hypothesis.settings(
     max_examples=500,
     deadline=None,
     database=None,
     suppress_health_check=list(hypothesis.HealthCheck),
 )
+
+
+def settings_of(data, destination):
+    return Settings(
+        Destination(destination),
+        unsafe=data.draw(st.booleans()),
+        project=Project(
+            converters=data.draw(st.booleans()),
+            modules=frozenset({"ours"}),
+            readers=data.draw(st.booleans()),
+            holders=frozenset({("x", "make_spark_converter"), ("ours", "SparkDatasetConverter")}),
+            lent=frozenset(data.draw(st.sampled_from([(), {("x", "make_spark_converter")}]))),
+        ),
+    )
+
+
+@PROFILE
 @hypothesis.given(data=st.data())
 def test_mutations(sources, data):
     path, destination, text = data.draw(st.sampled_from(sources))
-    mutated = mutate(data, text).encode()
-    settings = Settings(
-        Destination(destination),
-        unsafe=data.draw(st.booleans()),
-        project=Project(converters=data.draw(st.booleans()), modules=frozenset({"ours"})),
+    mutated = mutate(data, text)
+    form = "plain" if path.endswith(".ipynb") else data.draw(st.sampled_from(sorted(FORMS)))
+    check(path, FORMS[form](mutated), settings_of(data, destination))
+
+
+@hypothesis.settings(PROFILE, max_examples=100)
+@hypothesis.given(data=st.data())
+def test_mutations_of_notebooks(sources, data):
+    _, destination, text = data.draw(
+        st.sampled_from([each for each in sources if each[0] == "x.py"])
     )
-    outcome = process(path, mutated, settings)
-    assert isinstance(outcome, Outcome)
-    if isinstance(outcome, Failed):
-        # A file may be broken, but a rewrite that fails its checks would be a bug in a rule.
-        assert "the rewrite" not in outcome.reason, (outcome.reason, mutated.decode())
-    if isinstance(outcome, Success | NeedsHuman) and outcome.after != mutated:
-        again = process(path, outcome.after, settings)
-        assert getattr(again, "after", outcome.after) == outcome.after
-        after = outcome.after.decode()
-        if path.endswith(".ipynb"):
-            assert len(code_cells(after)) == len(code_cells(mutated.decode()))
-        elif "# Databricks" not in after:
-            libcst.parse_module(after)
+    mutated = as_notebook(mutate(data, text)).decode()
+    if data.draw(st.booleans()):
+        mutated = mutate(data, mutated)  # which may be no notebook any more
+    check("n.ipynb", mutated.encode(), settings_of(data, destination))
+
+
+@pytest.mark.parametrize("form", sorted(FORMS))
+@pytest.mark.parametrize("destination", list(Destination), ids=str)
+def test_forms(sources, form, destination):
+    """Sources in every form: what can be parsed is rewritten, and stays in its form."""
+    settings = Settings(destination, project=Project(converters=True))
+    texts = [text for path, to, text in sources if path == "x.py" and to == destination.value]
+    outcomes = [check("x.py", FORMS[form](text), settings) for text in texts[::5]]
+    rewritten = sum(isinstance(outcome, Success) for outcome in outcomes)
+    unreadable = {"wrong encoding", "two bytes", "Python 2", "empty", "blank"}
+    assert (rewritten > 3) == (form not in unreadable) or form == "one line", rewritten
