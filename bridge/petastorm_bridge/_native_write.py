@@ -58,17 +58,19 @@ def _opened(path: str) -> Any:
     return fs.S3FileSystem(endpoint_override=os.environ.get("S3_ENDPOINT_URL")), path[5:]
 
 
-def dataframe_to_mds(df: Any, out: str = "", dtype: Any = "float32", **kwargs: Any) -> MdsDirectory:
+def dataframe_to_mds(
+    dataframe: Any, out: str = "", dtype: Any = "float32", **kwargs: Any
+) -> MdsDirectory:
     """Write a Spark DataFrame as MDS with floats of a dtype; without ``out`` for this process."""
     from streaming.base.converters import dataframe_to_mds as convert
 
-    parent = df.sparkSession.conf.get(MdsDirectory.CACHE_DIR_CONF, None)
+    parent = dataframe.sparkSession.conf.get(MdsDirectory.CACHE_DIR_CONF, None)
     if not out and not parent:
         raise ValueError(f"give `out`, or set spark.conf {MdsDirectory.CACHE_DIR_CONF!r} to a URL")
     path = (out or os.path.join(parent, os.urandom(16).hex())).replace("s3a:", "s3:", 1)
     if path.startswith(("file:", "dbfs:")):
         path = "/" + path.removeprefix("file:").replace("dbfs:", "dbfs", 1).lstrip("/")
-    frame, encodings, kinds = _stored(df, dtype)
+    frame, encodings, kinds = _stored(dataframe, dtype)
     options = {"columns": encodings, "compression": None, "exist_ok": True, "keep_local": False}
     options |= {
         **kwargs,

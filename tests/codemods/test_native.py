@@ -61,7 +61,7 @@ def rows_of(native, directory, **arguments):
 
 
 def test_directory(native, spark, cache_dir):
-    directory = native.dataframe_to_mds(spark.range(5))
+    directory = native.dataframe_to_mds(dataframe=spark.range(5), size_limit=1)
     assert len(directory) == directory.dataset_size == 5
     assert os.path.dirname(directory.path) == str(cache_dir)
     assert directory.cache_dir_url == f"file://{directory.path}"
