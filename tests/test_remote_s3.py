@@ -20,10 +20,11 @@ from petastorm_bridge._remote import CACHE_VARIABLE, open_remote
 from petastorm_bridge.errors import DatasetError, DatasetNotFoundError
 from petastorm_bridge.mds.dataset import commit_dataset
 from petastorm_bridge.mds.writer import ShardWriter
+from petastorm_bridge.spark import make_spark_converter
 
 boto3 = pytest.importorskip("boto3", reason="talks to the store")
 moto_server = pytest.importorskip("moto.server", reason="is the store")
-pytest.importorskip("streaming", reason="its downloaders fetch the shards")
+MDSWriter = pytest.importorskip("streaming", reason="its downloaders fetch the shards").MDSWriter
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:botocore.*")
 
@@ -321,3 +322,25 @@ def test_parquet_in_place(client, tmp_path):
     files = [f"{url}/k={key}/part 0.parquet" for key in ("b", "a")]
     assert [group[0] for group in read(files)] == [[0, 1, 2], [3, 4]] * 2
     assert copies(tmp_path) == []
+
+
+@pytest.mark.parametrize("written_by", ["us", "streaming"])
+def test_a_converter_stands_on_a_dataset_in_the_store(
+    client, dataset, written_by, tmp_path, caplog
+):
+    if written_by == "streaming":
+        with MDSWriter(out=str(tmp_path / "stock"), columns={"id": "int64"}) as writer:
+            for number in ALL:
+                writer.write({"id": number})
+        dataset = upload(client, tmp_path / "stock", "stock")
+    converter = make_spark_converter(dataset)
+    assert len(converter) == len(ALL)
+    assert all(url.startswith(f"{dataset}/shard.") for url in converter.file_urls)
+    converter = pickle.loads(pickle.dumps(converter))
+    with converter.make_torch_dataloader(
+        batch_size=7, num_epochs=1, shuffle_row_groups=False, schema_fields=["id"]
+    ) as loader:
+        assert [int(i) for batch in loader for i in batch["id"]] == ALL
+    converter.delete()  # the user's own data
+    assert f"Not deleting {dataset}: petastorm-bridge did not write it" in caplog.text
+    assert len(make_spark_converter(dataset + "/")) == len(ALL)

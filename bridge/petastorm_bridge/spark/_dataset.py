@@ -84,16 +84,23 @@ def describe_path(url: str) -> DatasetFiles:
     full_url = url if has_scheme else "file://" + os.path.abspath(url)
     filesystem = FilesystemResolver(full_url).filesystem()
     _, path = get_filesystem_and_path_or_paths(full_url, filesystem=filesystem)
-    if isinstance(filesystem, LocalFileSystem) and filesystem.exists(
-        os.path.join(path, INDEX_NAME)
-    ):
-        dataset = open_dataset(path)
-        return DatasetFiles(_shard_urls(path.rstrip("/"), dataset), dataset.num_rows, [])
+    if filesystem.exists(f"{path.rstrip('/')}/{INDEX_NAME}"):
+        return _describe_mds(filesystem, full_url, path.rstrip("/"))
     files = _data_files(filesystem, path, url)
     _warn_of_partitions(files, path, url)
     rows = sum(_parquet_rows(filesystem, file) for file in files)
     sizes = [filesystem.size(file) for file in files] if _is_local(filesystem) else []
     return DatasetFiles([_file_url(filesystem, full_url, file) for file in files], rows, sizes)
+
+
+def _describe_mds(filesystem: Any, url: str, path: str) -> DatasetFiles:
+    if _is_local(filesystem):
+        dataset = open_dataset(path)
+        return DatasetFiles(_shard_urls(path, dataset), dataset.num_rows, [])
+    with store_at(url).reading() as directory:
+        dataset = open_dataset(directory)
+    names = [shard.basenames[-1] for shard in dataset.shards] or [INDEX_NAME]
+    return DatasetFiles([sub_url(url.rstrip("/"), name) for name in names], dataset.num_rows, [])
 
 
 def _file_url(filesystem: Any, any_url: str, path: str) -> str:

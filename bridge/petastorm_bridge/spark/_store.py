@@ -180,8 +180,10 @@ class _RemoteStore:
     @contextlib.contextmanager
     def reading(self) -> Iterator[str]:
         with tempfile.TemporaryDirectory(prefix="petastorm_bridge_") as directory:
-            with contextlib.suppress(FileNotFoundError):  # told by who opens the dataset
-                self.fetch([SIDECAR_NAME, INDEX_NAME], directory)
+            for name in (SIDECAR_NAME, INDEX_NAME):
+                # Others' datasets have no sidecar; a missing index is told by who opens it.
+                with contextlib.suppress(FileNotFoundError):
+                    self.fetch([name], directory)
             yield directory
 
     def exists(self, name: str) -> bool:
