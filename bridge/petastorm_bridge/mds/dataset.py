@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ._collector import paused_collector
 from ._files import write_whole
 from .decode import column_array
 from .encode import is_encoding_of
@@ -198,11 +199,11 @@ def _parsed_index(
     mark: tuple[int, ...],  # noqa: ARG001 - part of the key
 ) -> tuple[ShardEntry, ...]:
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8") as file, paused_collector():
             index = json.load(file)
-        if index["version"] != 2:
-            raise ValueError(f"version {index['version']}")  # noqa: TRY301 - one message below
-        return tuple(ShardEntry.from_json(obj, path) for obj in index["shards"])
+            if index["version"] != 2:
+                raise ValueError(f"version {index['version']}")  # noqa: TRY301 - one message below
+            return tuple(ShardEntry.from_json(obj, path) for obj in index["shards"])
     except FileNotFoundError as error:
         raise DatasetNotFoundError(
             f"No MDS dataset at {os.path.dirname(path)}: {INDEX_NAME} is missing. It was deleted, never "

@@ -108,9 +108,16 @@ def _unusable(index_path: str, found: str) -> DatasetError:
 
 def _layout(obj: dict[str, Any]) -> ShardLayout:
     """Return the columns of an entry, whose widths must be those of their encodings."""
-    layout = ShardLayout(
+    return _checked_layout(
         tuple(obj["column_names"]), tuple(obj["column_encodings"]), tuple(obj["column_sizes"])
     )
+
+
+@lru_cache(maxsize=64)  # the shards of a dataset have the same columns
+def _checked_layout(
+    names: tuple[str, ...], encodings: tuple[str, ...], widths: tuple[int | None, ...]
+) -> ShardLayout:
+    layout = ShardLayout(names, encodings, widths)
     if len(set(layout.names)) != len(layout.names):
         raise ValueError(f"columns {list(layout.names)}")
     sizes = []

@@ -14,6 +14,8 @@ from streaming import StreamingDataset
 from streaming.base.batching import generate_work
 from streaming.base.dataset import _ShardState
 
+from petastorm_bridge.mds._collector import paused_collector
+
 from ._index import ShardIndex
 from ._leftovers import mark_alive, start_up
 from ._prefetch import Pass, prefetch
@@ -44,7 +46,7 @@ class MappedDataset(StreamingDataset):
             # Streaming writes into the dictionary that it is given.
             arguments["stream_config"] = dict(arguments.get("stream_config") or {})
         initialise = with_names(StreamingDataset.__init__, Spanner=ShardIndex)
-        with start_up(arguments):
+        with start_up(arguments), paused_collector():
             initialise(self, **arguments)
             mark_alive(self, self._shm_prefix_int)
         self._index = cast("ShardIndex", self.spanner)

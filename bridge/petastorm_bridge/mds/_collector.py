@@ -1,0 +1,26 @@
+"""The garbage collector, where it is only in the way."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Iterator
+
+__all__ = ["paused_collector"]
+
+
+@contextlib.contextmanager
+def paused_collector() -> Iterator[None]:
+    """Let Python's collector of cycles rest in the body, unless it does so already.
+
+    For many objects that are made to stay: it would look at all of them again and again while they
+    become more, which took most of the time of opening an index of 20,000 shards.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
