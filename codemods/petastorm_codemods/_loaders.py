@@ -8,15 +8,14 @@ from dataclasses import dataclass
 import libcst as cst
 
 from ._analysis import Analysis, manual
-from ._arguments import ALL, DROPPED, dataset_arguments, named
+from ._arguments import ALL, DROPPED, argument_problem, dataset_arguments, named
 from ._flow import Flow
 from ._imports import imports, petastorm_imports
 from ._kinds import Kind
 from ._model import Edit, Finding, Safety
 from ._moves import moves
-from ._native import COUNTERPARTS, MAKERS, is_support
+from ._native import COUNTERPARTS, MAKERS, clashes, is_support
 from ._offered import NEW, is_petastorm
-from ._staying import POSITIONS, is_bound, stays, use_problem
 
 _SUCCESSORS = frozenset(COUNTERPARTS.values())
 
@@ -30,17 +29,14 @@ class Method:
         name: The method.
         opening: What is called with the dataset.
         bound: What takes the place of the method where it is passed on instead of called.
+        positions: The method's arguments, in order.
     """
 
     code: str
     name: str
     opening: str
     bound: str
-
-    @property
-    def positions(self) -> tuple[str, ...]:
-        """The method's arguments, in order."""
-        return POSITIONS[self.name]
+    positions: tuple[str, ...]
 
 
 def loader_findings(analysis: Analysis, method: Method) -> Iterator[Finding]:
@@ -56,14 +52,14 @@ def loader_findings(analysis: Analysis, method: Method) -> Iterator[Finding]:
             continue  # a stub of tests, or what such a stub has recorded
         call = calls.get(id(attribute))
         kind = flow.kind(attribute.value)
-        known = kind is Kind.CONVERTER or call is not None or is_bound(analysis, attribute)
+        known = kind is Kind.CONVERTER or call is not None or _is_bound(analysis, attribute)
         if not known and not _uses_converters(analysis):
             continue  # an option or a flag of that name
         verdict = _verdict(analysis, method, kind, call)
         if verdict is None:
             continue
         start = analysis.span(attribute)[1] - len(method.name)
-        problem = verdict or _problem(analysis, attribute, call)
+        problem = verdict or _problem(analysis, method, call)
         if problem:
             yield manual(method.code, start, problem)
         elif call is None:
@@ -115,12 +111,10 @@ def _uses_converters(analysis: Analysis) -> bool:
     )
 
 
-def _problem(analysis: Analysis, attribute: cst.Attribute, call: cst.Call | None) -> str:
-    problem, staying = use_problem(analysis, attribute, call), stays(analysis)
-    if problem:
-        return f"{problem}; until then this file's converters stay on {NEW}" if staying else problem
-    if staying:
-        return f"this file's converters stay on {NEW}, because another of its loaders has to"
+def _problem(analysis: Analysis, method: Method, call: cst.Call | None) -> str:
+    clash = clashes(analysis, _needs(analysis, method))
+    if clash:
+        return f"{', '.join(clash)} means something else in this file; rename it first"
     found = petastorm_imports(analysis)
     makers = [each for each in found if each.path in MAKERS]
     movable = {id(each.alias) for move in moves(analysis) for each in move.native}
@@ -129,7 +123,7 @@ def _problem(analysis: Analysis, attribute: cst.Attribute, call: cst.Call | None
         id(each.alias) for each in makers
     }:
         return "make_spark_converter may come from elsewhere; decide on one source first"
-    return ""
+    return argument_problem(analysis, call, method.positions) if call else ""
 
 
 def _needs(analysis: Analysis, method: Method) -> tuple[str, ...]:
@@ -138,12 +132,26 @@ def _needs(analysis: Analysis, method: Method) -> tuple[str, ...]:
 
 def _passed_on(analysis: Analysis, method: Method, attribute: cst.Attribute, start: int) -> Finding:
     """``partial(conv.make_torch_dataloader, …)`` becomes ``partial(open_torch, conv, …)``."""
+    if not _is_bound(analysis, attribute):
+        message = f"{method.name} is passed on; pass a function that opens a loader instead"
+        return manual(method.code, start, message)
     edits = [
         Edit(analysis.start(attribute), analysis.start(attribute), f"{method.bound}, "),
         Edit(_receiver_end(analysis, attribute), analysis.span(attribute)[1], ""),
     ]
     message = f"partial({method.name}) becomes partial({method.bound}, converter)"
     return Finding(method.code, start, message, Safety.SAFE, tuple(edits), needs=(method.bound,))
+
+
+def _is_bound(analysis: Analysis, attribute: cst.Attribute) -> bool:
+    """Say whether a method is what ``functools.partial`` is called with."""
+    argument = analysis.parent(attribute)
+    call = analysis.parent(argument)
+    return (
+        isinstance(call, cst.Call)
+        and analysis.imported(call.func) == "functools.partial"
+        and argument is call.args[0]
+    )
 
 
 def _called(analysis: Analysis, method: Method, call: cst.Call, start: int) -> Finding:

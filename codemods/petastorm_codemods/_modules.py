@@ -10,9 +10,8 @@ from ._analysis import Analysis, manual
 from ._company import keeper
 from ._imports import Imported, petastorm_imports, root_name
 from ._model import Edit, Finding, Safety
-from ._native import COUNTERPARTS, clashes, leave_slot, original
+from ._native import COUNTERPARTS, clashes, counterpart, leave_slot, original
 from ._offered import NEW, OLD, advice, advices, is_module, is_offered, renamed
-from ._staying import counterpart
 
 Use = tuple[str, cst.CSTNode]
 

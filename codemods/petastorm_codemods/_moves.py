@@ -14,11 +14,10 @@ from ._company import keeper
 from ._imports import Imported, imports, petastorm_imports, root_name
 from ._model import Edit
 from ._modules import key_edits, native_edits, native_uses
-from ._native import COUNTERPARTS, is_support, leave_slot, original
+from ._native import COUNTERPARTS, counterpart, is_support, leave_slot, original
 from ._offered import NEW, OLD, advices, canonical, is_offered
 from ._project import METHODS
 from ._shared import is_lender, is_read
-from ._staying import counterpart
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,15 @@ def constructions(analysis: Analysis) -> list[cst.Call]:
     return [each for each in calls if original(analysis.imported(each.func) or "") in _CLASSES]
 
 
+def counterpart(analysis: Analysis, path: str) -> str | None:
+    """Return the native name for a dotted path; None if there is none.
+
+    A source that makes converters from files keeps the class: the files are Parquet.
+    """
+    name = COUNTERPARTS.get(original(path))
+    return None if original(path) in _CLASSES and constructions(analysis) else name
+
+
 def is_support(path: str, analysis: Analysis) -> bool:
     """Say whether a dotted path is, or is in, a support module."""
     modules = (MODULE, FAST_MODULE, analysis.target.module)

@@ -124,6 +124,8 @@ def _statements(text: str) -> Iterator[_Piece]:
         used = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
         bound = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and _binds(each)}
         names = {node.name} if isinstance(node, ast.ClassDef | ast.FunctionDef) else bound
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
+            names, definition = {node.targets[0].attr}, True  # a method of what is above
         own = "\n".join(lines[first : node.end_lineno])
         yield _Piece(frozenset(names), frozenset(used - names), own, int(definition))
 

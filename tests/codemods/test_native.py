@@ -295,6 +295,15 @@ def test_vectors(native, spark, tmp_path):
         assert rows[0]["v"].dtype == dtype
 
 
+def test_calls_that_were_left_run_or_say_why_not(native, typed):
+    opener = typed.make_torch_dataloader
+    with opener(batch_size=17, num_epochs=1, shuffle_row_groups=False, workers_count=2) as loader:
+        (batch,) = loader
+    assert batch["id"].tolist() == list(range(17))
+    with pytest.raises(TypeError, match="no counterpart of predicate: leave it out"):
+        typed.make_tf_dataset(num_epochs=1, predicate=object())
+
+
 def test_arguments_without_counterpart_are_refused(native):
     for name in ("predicate", "batchsize", "data_loader_fn"):
         with pytest.raises(TypeError, match=f"no counterpart of {name}"):

@@ -5,9 +5,6 @@ the loader may stand in ``with`` as before, so that blocks keep their shape. Whe
 the loader never ends, and where ``shuffle_row_groups`` is missing rows are shuffled, as with Petastorm.
 Arguments that only say how Petastorm's reader works (``workers_count`` …) go. Streaming reads row by row:
 where that is too slow for narrow tables, use the bridge's own loaders.
-
-Where one loader of a file cannot be rewritten (an argument without counterpart, a method that is passed on),
-the converters that the file makes stay on the bridge with all their loaders, so that the code runs on.
 """
 
 from __future__ import annotations
@@ -28,6 +25,7 @@ _METHOD = Method(
     "make_torch_dataloader",
     "StreamingDataLoader",
     "open_torch",
+    ("batch_size", "num_epochs", "workers_count", "shuffling_queue_capacity", "data_loader_fn"),
 )
 
 

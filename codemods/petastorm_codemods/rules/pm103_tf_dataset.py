@@ -22,6 +22,7 @@ _METHOD = Method(
     "make_tf_dataset",
     "tf_dataset",
     "open_tf",
+    ("batch_size", "prefetch", "num_epochs", "workers_count", "shuffling_queue_capacity"),
 )
 
 
