@@ -71,10 +71,12 @@ def write_atomically(path: str, data: bytes) -> None:
     A file that does not exist is made.
 
     Raises:
-        OSError: The directory cannot be written to.
+        OSError: The directory cannot be written to, or the file is read-only, for its owner too.
     """
     target = os.path.realpath(path)
     mode = stat.S_IMODE(os.stat(target).st_mode) if os.path.exists(target) else 0o644
+    if not mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(f"{path} is read-only")  # another one could still take its place
     handle, temporary = tempfile.mkstemp(
         prefix=f".{os.path.basename(target)}.", suffix=".tmp", dir=os.path.dirname(target)
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -85,6 +86,13 @@ class _Plan:
 
 def process(path: str, data: bytes, settings: Settings) -> Outcome:
     """Return what becomes of a file with Python in it; nothing is written, nothing raised."""
+    with warnings.catch_warnings():
+        # Python's parser warns of the user's invalid escapes and comparisons; that is not our job.
+        warnings.simplefilter("ignore")
+        return _process(path, data, settings)
+
+
+def _process(path: str, data: bytes, settings: Settings) -> Outcome:
     try:
         source = read_source(path, data)
         plan = _plan(source, settings)
@@ -172,7 +180,9 @@ def _unparsable(source: Source) -> Iterator[Site]:
     for cell in source.cells:
         if cell.problem and _TELLING.search(cell.text):
             number, line, column = source.locate(cell.start)
-            message = f"cell left alone, it does not parse: {cell.problem}"
+            found = re.match(r"line (\d+): (.*)", cell.problem, re.DOTALL)
+            line += int(found[1]) - 1 if found else 0
+            message = "cell left alone, it does not parse: " + (found[2] if found else cell.problem)
             yield Site(UNPARSABLE, line, column, number, message, Safety.MANUAL, State.MANUAL)
 
 

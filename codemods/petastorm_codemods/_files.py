@@ -53,7 +53,8 @@ def is_dependency_file(path: str) -> bool:
 def find_files(paths: Iterable[str], exclude: Iterable[str] = ()) -> Iterator[str]:
     """Yield the files to look at, each once, in a stable order.
 
-    Files that are named are taken whatever ``.gitignore`` and their names say.
+    Files that are named are taken whatever ``.gitignore`` and their names say. Links in directories
+    are not followed: what they lead to is found where it is, or is none of the directory's.
 
     Raises:
         FileNotFoundError: A path does not exist.
@@ -100,7 +101,7 @@ def _walk(directory: str, ignores: Ignores, exclude: tuple[str, ...]) -> Iterato
 
 def _is_wanted(entry: os.DirEntry[str]) -> bool:
     known = entry.name.endswith(_SUFFIXES) or is_dependency_file(entry.path)
-    return known and entry.is_file()
+    return known and entry.is_file(follow_symlinks=False)
 
 
 def concerns(data: bytes, destination: Destination) -> bool:

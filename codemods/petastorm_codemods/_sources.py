@@ -6,6 +6,7 @@ Parts that are not Python or do not parse are comments of the same length there.
 
 from __future__ import annotations
 
+import ast
 import bisect
 import functools
 import itertools
@@ -205,10 +206,20 @@ def _joined(path: str, decoded: Decoded, cells: Sequence[Cell], text: str, newli
     return Source(path, decoded, tuple(cells), module, text, newline)
 
 
+def _words_of_python(text: str) -> str:
+    """Return what this Python says of a text that LibCST cannot parse; empty if it can."""
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None)
+        return f"line {line}: {getattr(error, 'msg', error)}" if line else str(error)
+    return ""
+
+
 def _parse(text: str) -> tuple[cst.Module | None, str]:
     try:
         return cst.parse_module(text), ""
     except cst.ParserSyntaxError as error:
-        return None, f"line {error.raw_line}: {error.message}"
+        return None, _words_of_python(text) or f"line {error.raw_line}: {error.message}"
     except Exception as error:  # noqa: BLE001 – the parser may fail in any way on broken code
         return None, f"{type(error).__name__}: {error}"

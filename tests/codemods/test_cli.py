@@ -174,6 +174,16 @@ def test_a_file_that_cannot_be_written_fails_alone(call, tree, monkeypatch):
     assert (root / "b.py").read_text() == NEW
 
 
+def test_read_only_files_stay(call, tree):
+    root = tree(a_dot_py=OLD, b_dot_py=OLD)
+    (root / "a.py").chmod(0o444)
+    answer = call(".", "--to", "bridge", "--write")
+    assert answer.exit_code == 2
+    assert "a.py is read-only" in answer.stdout
+    assert [(root / name).read_text() for name in ("a.py", "b.py")] == [OLD, NEW]
+    assert not [path.name for path in root.iterdir() if path.name.endswith(".tmp")]
+
+
 def test_processes_in_a_program_of_its_own(tree):
     root = tree(**{f"m{number}_dot_py": OLD for number in range(20)}, bad_dot_py="petastorm (\n")
     command = [sys.executable, "-m", "petastorm_bridge.cli", "codemod", ".", "--to", "bridge"]

@@ -155,6 +155,12 @@ def test_nothing_to_do_is_unchanged():
     assert process("x.py", b"x = 1\n", BRIDGE) == Unchanged("x.py")
 
 
+def test_warnings_about_the_users_code_are_not_ours(recwarn):
+    text = b"from petastorm.spark import make_spark_converter\nok = '\\d' if 1 is 1 else 2\n"
+    assert isinstance(process("x.py", text, Settings()), Success)
+    assert not recwarn.list
+
+
 def test_edits():
     assert apply_edits("abcdef", [Edit(4, 6, "Z"), Edit(0, 1, "A"), Edit(1, 1, "+")]) == "A+bcdZ"
     assert overlaps([Edit(0, 2, ""), Edit(1, 3, "")])

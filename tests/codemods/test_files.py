@@ -53,10 +53,19 @@ def test_exclude(tmp_path):
     assert found(tmp_path, exclude=["b"]) == ["a.py"]
 
 
-def test_links_to_folders_are_not_followed(tmp_path):
-    make(tmp_path, "a/b.py")
-    (tmp_path / "a" / "again").symlink_to(tmp_path / "a")
-    assert found(tmp_path) == ["a/b.py"]
+def test_links_are_not_followed(tmp_path):
+    make(tmp_path, "tree/a/b.py", "other.py")
+    (tmp_path / "tree" / "a" / "again").symlink_to(tmp_path / "tree" / "a")
+    (tmp_path / "tree" / "a" / "a_second_name.py").symlink_to("b.py")
+    (tmp_path / "tree" / "outside.py").symlink_to(tmp_path / "other.py")
+    (tmp_path / "tree" / "broken.py").symlink_to("nowhere.py")
+    assert found(tmp_path / "tree") == ["a/b.py"]
+
+
+def test_what_is_no_file_is_passed_over(tmp_path):
+    make(tmp_path, "a.py/b.py", "empty.py")
+    os.mkfifo(tmp_path / "pipe.py")
+    assert sorted(found(tmp_path)) == ["a.py/b.py", "empty.py"]
 
 
 @pytest.mark.parametrize(
