@@ -111,17 +111,20 @@ def is_petastorm(path: str) -> bool:
 
 def advices(paths: Iterable[str]) -> list[str]:
     """Return what to do about paths that the bridge does not offer; one sentence for like ones."""
-    groups: dict[str, list[str]] = {}
+    groups: dict[str, dict[str, list[str]]] = {}
     for path in paths:
         parts = reversed(path.split("."))
         what = next((_INSTEAD[part] for part in parts if part in _INSTEAD), "")
-        names = groups.setdefault(what, [])
-        name = path[len(OLD) + 1 :] or "counterpart of it"
-        same = names and names[-1].rpartition(".")[0] == name.rpartition(".")[0]
-        names.append(name.rpartition(".")[2] if same else name)
+        module, _, name = (path[len(OLD) + 1 :] or "counterpart of it").rpartition(".")
+        groups.setdefault(what, {}).setdefault(module, []).append(name)
     return [
-        f"{NEW} has no {', '.join(names)}{what and ': '}{what}" for what, names in groups.items()
+        f"{NEW} has no {', '.join(map(_listed, modules, modules.values()))}{what and ': '}{what}"
+        for what, modules in groups.items()
     ]
+
+
+def _listed(module: str, names: list[str]) -> str:
+    return (module and f"{module}.") + ", ".join(names)
 
 
 def advice(path: str) -> str:
