@@ -1,7 +1,8 @@
-"""One rank of a run: ``python run_rank.py REMOTE LOCAL STATE BATCHES``; prints each batch's ids.
+"""One rank of a run: ``python run_rank.py REMOTE LOCAL STATE BATCHES [KIND WORKERS]``.
 
-With a STATE file that exists it resumes from there. After BATCHES batches, if that is not 0, rank 0
-writes its state there and the process waits to be killed.
+Prints each batch's ids. With a STATE file that exists it resumes from there. After BATCHES batches, if
+that is not 0, rank 0 writes its state there and the process waits to be killed. KIND is ``stock`` for
+streaming's own dataset, WORKERS how many the loader has.
 """
 
 import json
@@ -9,16 +10,16 @@ import os
 import sys
 import time
 
-from streaming import StreamingDataLoader
+from streaming import StreamingDataLoader, StreamingDataset
 
 from petastorm_bridge.streaming import ColumnarStreamingDataset
 
 
-def main(remote, local, state, batches):
-    dataset = ColumnarStreamingDataset(
-        remote=remote, local=local, batch_size=6, shuffle=True, num_canonical_nodes=2
-    )
-    loader = StreamingDataLoader(dataset, batch_size=None)
+def main(remote, local, state, batches, kind="columnar", workers=0):
+    made = StreamingDataset if kind == "stock" else ColumnarStreamingDataset
+    dataset = made(remote=remote, local=local, batch_size=6, shuffle=True, num_canonical_nodes=2)
+    size = 6 if kind == "stock" else None
+    loader = StreamingDataLoader(dataset, batch_size=size, num_workers=int(workers))
     if os.path.exists(state):
         with open(state, encoding="utf-8") as file:
             loader.load_state_dict(json.load(file))

@@ -184,6 +184,21 @@ def test_a_killed_run_is_resumed_by_another_number_of_ranks(tmp_path):
     assert not registered(local)
 
 
+@pytest.mark.slow
+def test_ranks_with_workers_are_those_of_stock_ranks(tmp_path):
+    """Two ranks with two workers each, all of them processes, also those of stock streaming."""
+    remote = tmp_path / "remote"
+    write_shards(remote, SIZES, {"id": "int64"})
+    found = {}
+    for kind in ("stock", "columnar"):
+        place = [remote, tmp_path / f"{kind}-cache", tmp_path / "no-state", 0, kind, 2]
+        folder = tmp_path / kind
+        found[kind] = finish(start(2, place, folder), folder)
+    assert found["columnar"] == found["stock"]
+    read = {number for rank in found["stock"] for batch in rank for number in batch}
+    assert read == set(range(sum(SIZES)))
+
+
 def resumed_by_stock(arguments, state, world):
     """The batches of every rank from a state on."""
     found = []

@@ -9,7 +9,10 @@ import pytest
 from streaming.base.spanner import Spanner
 from streaming_oracle import write_shards
 
-from petastorm_bridge.streaming import ColumnarStreamingDataset
+from petastorm_bridge import make_batch_reader
+from petastorm_bridge.mds.dataset import _parsed, _parsed_index, read_index
+from petastorm_bridge.pytorch import DataLoader
+from petastorm_bridge.streaming import ColumnarStreamingDataset, MappedStreamingDataset
 from petastorm_bridge.streaming._index import ShardIndex, group_by_shard
 
 
@@ -28,25 +31,47 @@ def write_index(directory, shards, rows):
     (directory / "index.json").write_text(json.dumps({"version": 2, "shards": entries}))
 
 
-def cost(directory):
-    """Bytes at most and bytes that stay, and objects that stay, of opening a dataset."""
+def columnar(directory):
+    dataset = ColumnarStreamingDataset(local=str(directory), batch_size=1024)
+    return dataset, dataset.size
+
+
+def mapped(directory):
+    dataset = MappedStreamingDataset(local=str(directory), batch_size=1024)
+    return dataset, dataset.size
+
+
+def own_loader(directory):
+    loader = DataLoader(make_batch_reader(directory.as_uri(), num_epochs=1), batch_size=1024)
+    return loader, sum(shard.samples for shard in read_index(str(directory)))
+
+
+def cost(directory, opened):
+    """Bytes at most and bytes that stay, and objects that stay, of opening a dataset; its rows."""
     gc.collect()
     objects = len(gc.get_objects())
     tracemalloc.start()
-    dataset = ColumnarStreamingDataset(local=str(directory), batch_size=1024)
+    kept, rows = opened(directory)
     stays, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     gc.collect()
-    return most, stays, len(gc.get_objects()) - objects, dataset.size
+    found = most, stays, len(gc.get_objects()) - objects, rows
+    if opened is own_loader:
+        kept.reader.stop()
+        kept.reader.join()
+    return found
 
 
-def test_opening_depends_on_shards_not_on_rows(tmp_path):
+@pytest.mark.parametrize("opened", [columnar, mapped, own_loader])
+def test_opening_depends_on_shards_not_on_rows(tmp_path, opened):
     """A thousand million rows cost what a million do; twenty times the shards, twenty times as much."""
     cases = {"small": (2_000, 500), "rows": (2_000, 500_000), "few": (100, 500)}
     for name, (shards, rows) in cases.items():
         write_index(tmp_path / name, shards, rows)
-    cost(tmp_path / "few")  # what is made once in a process
-    found = {name: cost(tmp_path / name) for name in cases}
+    cost(tmp_path / "few", opened)  # what is made once in a process
+    _parsed_index.cache_clear()
+    _parsed.cache_clear()
+    found = {name: cost(tmp_path / name, opened) for name in cases}
     assert found["rows"][3] == 1_000_000_000
     for measure in range(3):
         assert found["rows"][measure] <= 1.1 * found["small"][measure]
