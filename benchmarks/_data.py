@@ -78,19 +78,21 @@ def installed_packages() -> tuple[str, ...]:
     return tuple(name for name, module in MODULES.items() if importlib.util.find_spec(module))
 
 
-def spark_session(directory: str) -> SparkSession:
-    """A local session with two cores, that caches below ``directory``."""
+def spark_session(directory: str, master: str = "local[2]") -> SparkSession:
+    """A session with two cores, by default of this process, that caches below ``directory``."""
     # Otherwise executors would run whatever `python3` is first in the path.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONWARNINGS"] = "ignore"  # of the libraries that executors import
     cache = os.path.join(directory, "cache")
     os.makedirs(cache, exist_ok=True)
     return (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master(master)
         .appName("petastorm-bridge benchmarks")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "2g")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
         .config("spark.log.level", "ERROR")
         .config("spark.local.dir", os.path.join(directory, "spark"))
         .config("spark.sql.execution.arrow.pyspark.enabled", "true")

@@ -14,11 +14,12 @@ from benchmarks._data import MDS_COLUMNS, converter, installed_packages, numeric
 from benchmarks._measure import Contestant, IncompleteEpochError, Measurement, race
 from benchmarks._settings import Settings
 
-_GROUP = "materialise"
 _WARM_UPS = 3
 
 
-def materialise(session: SparkSession, settings: Settings) -> list[Measurement]:
+def materialise(
+    session: SparkSession, settings: Settings, group: str = "materialise"
+) -> list[Measurement]:
     """Measures how fast the numeric table is written, generated rows included.
 
     All write uncompressed. What is written is deleted between the runs, so none is reused.
@@ -27,12 +28,12 @@ def materialise(session: SparkSession, settings: Settings) -> list[Measurement]:
     table = numeric_table(session, settings.rows, settings.write_partitions).where("id >= 0")
     converters = [_converter(package, table, settings) for package in installed_packages()]
     # The JVM goes on compiling what it runs for many runs.
-    measured = race(_GROUP, "rows/s", converters, settings.rounds, warm_ups=_WARM_UPS)
+    measured = race(group, "rows/s", converters, settings.rounds, warm_ups=_WARM_UPS)
     # On its own and last: it makes the Python workers, which Spark keeps for the next job, import
     # torch, and then every later task on them is slowed by the garbage collection after it.
     with tempfile.TemporaryDirectory() as directory:
         native = [_dataframe_to_mds(table, settings, directory)]
-        return measured + race(_GROUP, "rows/s", native, settings.slow_rounds)
+        return measured + race(group, "rows/s", native, settings.slow_rounds)
 
 
 def _converter(package: str, table: DataFrame, settings: Settings) -> Contestant:

@@ -92,14 +92,14 @@ def _contestant(data: Data, package: str, loader: str, table: str) -> Contestant
     return torch_contestant(package, converter, settings, batched=batched, capacity=capacity)
 
 
-def _status_mib(key: str) -> float:
+def status_mib(key: str) -> float:
     """A line of ``/proc/self/status`` that is given in kB."""
     with open("/proc/self/status", encoding="ascii") as file:
         line = next(line for line in file if line.startswith(f"{key}:"))
     return int(line.split()[1]) / 1024
 
 
-def _forget_peak() -> None:
+def forget_peak() -> None:
     """Resets the process's peak memory to what it holds now (see proc(5), ``clear_refs``)."""
     with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
         file.write("5")
@@ -111,10 +111,10 @@ def _measure(directory: str, package: str, loader: str, table: str) -> float:
         importlib.import_module(module)
     data = Data.load(directory)
     gc.collect()
-    _forget_peak()
-    before = _status_mib("VmRSS")
+    forget_peak()
+    before = status_mib("VmRSS")
     timed_run(_contestant(data, package, loader, table))
-    return _status_mib("VmHWM") - before
+    return status_mib("VmHWM") - before
 
 
 if __name__ == "__main__":

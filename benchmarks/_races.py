@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks._cluster import GROUP as CLUSTER
+from benchmarks._cluster import materialise_on_executors
 from benchmarks._data import Data
 from benchmarks._loaders import (
     count_workers,
@@ -18,6 +20,7 @@ from benchmarks._loaders import (
     transform_module,
 )
 from benchmarks._measure import Contestant, Measurement, loader_contestant, race
+from benchmarks._scale import opening_memory, opening_time
 from benchmarks.native import native_sequential, native_shuffled
 
 _IMAGE_SHAPE = (3, 224, 224)
@@ -69,6 +72,9 @@ RACES: dict[str, Callable[[Data], list[Measurement]]] = {
     "images": images,
     "native-sequential": native_sequential,
     "native-shuffled": native_shuffled,
+    "opening-time": opening_time,
+    "opening-memory": opening_memory,
+    CLUSTER: materialise_on_executors,
 }
 
 

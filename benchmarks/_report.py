@@ -16,7 +16,7 @@ from rich.table import Table
 
 from benchmarks._figures import figure
 from benchmarks._measure import Measurement
-from benchmarks._settings import TITLES, Settings
+from benchmarks._settings import COSTS, TITLES, Settings
 from benchmarks._targets import Verdict
 
 _PACKAGES = (
@@ -51,7 +51,7 @@ def environment() -> dict[str, Any]:
 def print_race(console: Console, measurements: Sequence[Measurement]) -> None:
     """One table for one race, the best median first."""
     group, unit = measurements[0].group, measurements[0].unit
-    best_first = sorted(measurements, key=lambda one: one.median, reverse=unit != "MiB")
+    best_first = sorted(measurements, key=lambda one: one.median, reverse=unit not in COSTS)
     best = best_first[0].median
     table = Table(title=f"{TITLES[group]} ({unit})", title_justify="left")
     table.add_column("", no_wrap=True)

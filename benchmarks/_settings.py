@@ -17,9 +17,15 @@ TITLES = {
     "native-sequential": "StreamingDataset, stored order",
     "native-shuffled": "StreamingDataset, shuffled by py1e",
     "memory": "peak memory above imports",
+    "opening-time": "opening a dataset, synthetic index",
+    "opening-memory": "peak memory of opening a dataset",
     "materialise": "materialising from Spark",
+    "materialise-cluster": "materialising from Spark, two executor processes",
 }
 GROUPS = tuple(TITLES)
+
+# The units of which less is better.
+COSTS = frozenset({"MiB", "ms"})
 
 # The recorded run, from which the guide's page and the README's figures are made.
 RESULTS = Path(__file__).resolve().parent / "results.json"
@@ -47,6 +53,7 @@ class Settings:
         isolate: every race in a process of its own, so that none is slowed by what another left
             behind; otherwise the races between loaders share one.
         memory_loaders: which loaders the memory race covers (keys of ``_memory.LOADERS``).
+        openings: shards and rows of the datasets that are opened; growing in shards, then in rows.
     """
 
     rows: int = 200_000
@@ -70,6 +77,12 @@ class Settings:
         "BatchedDataLoader, shuffled",
         "make_tf_dataset",
     )
+    openings: tuple[tuple[int, int], ...] = (
+        (10, 10**6),
+        (1_000, 10**6),
+        (20_000, 10**6),
+        (20_000, 10**9),
+    )
 
 
 FULL = Settings()
@@ -88,4 +101,5 @@ QUICK = Settings(
     memory_growth=2,
     isolate=False,
     memory_loaders=("DataLoader",),
+    openings=((2, 100), (4, 100), (40, 100), (40, 10_000)),
 )

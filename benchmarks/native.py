@@ -25,8 +25,11 @@ from benchmarks._measure import (
 COLUMNAR = "columnar StreamingDataLoader"
 STOCK = {True: "native StreamingDataset, by index", False: "native StreamingDataset, iterated"}
 MAPPED = {True: "mapped stream, by index", False: "mapped stream, iterated"}
+SAMPLES = "MappedStreamingDataset, iterated"
+CEILING = "a stream that reads nothing, iterated"
 
 _KEPT = "dataset and loader kept between epochs"
+_FEWER = "fewer rows, because it is slow"
 
 
 def native_sequential(data: Data) -> list[Measurement]:
@@ -51,6 +54,8 @@ def _native_race(group: str, data: Data, *, shuffle: bool) -> list[Measurement]:
             for by_index in (True, False)
             for names, stream in ((STOCK, "stream"), (MAPPED, "petastorm_bridge"))
         ],
+        _sample_contestant(SAMPLES, data, "", shuffle=shuffle, by_index=False),
+        _ceiling_contestant(data, shuffle=shuffle),
     ]
     return race(group, "rows/s", contestants, settings.rounds)
 
@@ -65,6 +70,7 @@ def _columnar_contestant(data: Data, *, shuffle: bool) -> Contestant:
         local=converter.cache_dir_url.removeprefix("file://"),
         batch_size=data.settings.batch_size,
         shuffle=shuffle,
+        format="torch",
     )
     loader = StreamingDataLoader(dataset, batch_size=None)
     return loader_contestant(
@@ -78,11 +84,15 @@ def _sample_contestant(
     """Single samples, without a loader: the same order by index as by iterating."""
     from streaming import StreamingDataset
 
+    from petastorm_bridge.streaming import MappedStreamingDataset
+
     settings = data.settings
     rows = settings.native_rows
-    dataset = StreamingDataset(
-        local=data.native, batch_size=settings.batch_size, shuffle=shuffle, stream_name=stream
-    )
+    options: dict[str, Any] = {"batch_size": settings.batch_size, "shuffle": shuffle}
+    if stream:
+        dataset = StreamingDataset(local=data.native, stream_name=stream, **options)
+    else:
+        dataset = MappedStreamingDataset(local=data.native, **options)
     order: Iterable[int] = range(rows)
     if shuffle:
         order = np.random.default_rng(0).permutation(rows).tolist()
@@ -90,12 +100,43 @@ def _sample_contestant(
     if by_index:
         samples = lambda: map(dataset.__getitem__, order)  # noqa: E731
 
-    def run() -> int:
-        return sum(1 for _ in samples())
-
     def check() -> None:
         seen = np.fromiter((sample["id"] for sample in samples()), np.int64)
         if not np.array_equal(np.sort(seen), np.arange(rows)):
             raise IncompleteEpochError(f"{name}: {len(seen)} ids where 0 … {rows - 1} were due")
 
-    return Contestant(name, rows, run, check, note="fewer rows, because it is slow")
+    return Contestant(name, rows, lambda: _count(samples()), check, note=_FEWER)
+
+
+def _ceiling_contestant(data: Data, *, shuffle: bool) -> Contestant:
+    """Iterates a stock dataset whose shards give the same sample always, without reading anything."""
+    from streaming import Stream, StreamingDataset
+    from streaming.base.format.mds import MDSReader
+
+    first = StreamingDataset(local=data.native, batch_size=1)[0]
+
+    class Constant(MDSReader):
+        def __getitem__(self, at: Any) -> Any:
+            return first
+
+    class Empty(Stream):
+        def get_shards(self, *arguments: Any) -> Any:
+            shards = super().get_shards(*arguments)
+            for shard in shards:
+                shard.__class__ = Constant
+            return shards
+
+    settings = data.settings
+    rows = settings.native_rows
+    streams = [Empty(local=data.native)]
+    dataset = StreamingDataset(streams=streams, batch_size=settings.batch_size, shuffle=shuffle)
+
+    def check() -> None:
+        if (seen := _count(dataset)) != rows:
+            raise IncompleteEpochError(f"{CEILING}: {seen} samples where {rows} were due")
+
+    return Contestant(CEILING, rows, lambda: _count(dataset), check, note=_FEWER)
+
+
+def _count(samples: Iterable[Any]) -> int:
+    return sum(1 for _ in samples)

@@ -170,6 +170,9 @@ def test_a_quick_run_races_everybody(quick_run):
         for workers in ("1 worker", "2 workers", "4 workers")
     }
     assert len(names["materialise"]) == len(PACKAGES) + 1
+    assert names["materialise-cluster"] == names["materialise"]
+    assert names["opening-time"] == names["opening-memory"]
+    assert len(names["opening-time"]) == 3 * len(QUICK.openings)
     with Image.open(plot) as picture:
         assert picture.size[0] > 500
     assert "Targets" in output
@@ -185,6 +188,8 @@ def test_a_quick_run_reports_rows_and_samples(quick_run):
     sizes = {
         "images": {QUICK.images},
         "memory": {QUICK.rows, QUICK.rows * QUICK.memory_growth, QUICK.native_rows},
+        "opening-time": {rows for _, rows in QUICK.openings},
+        "opening-memory": {rows for _, rows in QUICK.openings},
     }
     for one in report["measurements"]:
         assert one["rows"] in sizes.get(one["group"], {QUICK.rows, QUICK.native_rows})
