@@ -117,7 +117,11 @@ def read_json(path: str, settings: Settings) -> list[Measurement]:
         return []
     with open(path, encoding="utf-8") as file:
         report = json.load(file)
-    if report["environment"] != environment() or report["settings"] != _as_json(settings):
+    # A setting that came later had no part in what was measured earlier.
+    known = {
+        name: value for name, value in _as_json(settings).items() if name in report["settings"]
+    }
+    if report["environment"] != environment() or report["settings"] != known:
         return []
     return [Measurement.from_json(record) for record in report["measurements"]]
 
