@@ -11,9 +11,11 @@ from typing import TypeVar
 
 import libcst as cst
 from libcst.metadata import (
+    Assignment,
     BaseAssignment,
     ByteSpanPositionProvider,
     CodeSpan,
+    ImportAssignment,
     MetadataWrapper,
     QualifiedName,
     QualifiedNameSource,
@@ -124,13 +126,29 @@ class Analysis:
     def imported(self, node: cst.CSTNode) -> str | None:
         """Return the dotted path that a name or attribute is imported from.
 
-        None if it is not imported, and if it may also mean something else.
+        None if it is not imported, and if it may also mean something else than None.
         """
         names = self.meanings(node)
+        if len(names) > 1 and self._is_else_none(node):
+            names = frozenset(each for each in names if each.source is QualifiedNameSource.IMPORT)
         if len({canonical(name.name) for name in names}) != 1:
             return None
         name = min(names, key=lambda each: each.name)
         return name.name if name.source is QualifiedNameSource.IMPORT else None
+
+    def _is_else_none(self, node: cst.CSTNode) -> bool:
+        """Say whether a name is None where it is not what is imported."""
+        while isinstance(node, cst.Attribute):
+            node = node.value
+        found = self.assignments(node) if isinstance(node, cst.Name) else ()
+        others = [each for each in found if not isinstance(each, ImportAssignment)]
+        for each in others:
+            target = self.parent(each.node) if isinstance(each, Assignment) else None
+            statement = self.parent(target) if isinstance(target, cst.AssignTarget) else None
+            value = statement.value if isinstance(statement, cst.Assign) else None
+            if not isinstance(value, cst.Name) or value.value != "None":
+                return False
+        return len(others) < len(found)
 
     def assignments(self, node: cst.Name) -> tuple[BaseAssignment, ...]:
         """Return everything that binds a name which is read, in the order of the text."""

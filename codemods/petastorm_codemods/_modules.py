@@ -46,8 +46,9 @@ def native_uses(analysis: Analysis, local: str) -> Iterator[Use]:
             continue  # no module
         while path:
             name = counterpart(analysis, path)
-            if name is not None:
+            if name is not None and analysis.is_read(node):
                 yield name, node
+            if name is not None:
                 break
             above = analysis.parent(node)
             if not isinstance(above, cst.Attribute) or above.value is not node:
@@ -81,6 +82,9 @@ def module_problem(analysis: Analysis, each: Imported) -> str:
 
 def stuck_reason(analysis: Analysis, kept: Sequence[Imported]) -> str | None:
     """Return why the name ``petastorm`` cannot become another everywhere; None if it can."""
+    targets = (each.target for each in analysis.nodes(cst.AssignTarget))
+    if any(isinstance(each, cst.Name) and each.value == OLD for each in targets):
+        return "the name petastorm also means something else in this file"
     for name in analysis.reads(OLD):
         use = analysis.dotted(name)
         meanings = {meaning.name for meaning in analysis.meanings(name)}

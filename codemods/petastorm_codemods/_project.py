@@ -11,7 +11,7 @@ METHODS = ("make_torch_dataloader", "make_tf_dataset")
 
 _PETASTORM = re.compile(rb"petastorm", re.IGNORECASE)
 _MAKES = re.compile(rb"\b(?:make_spark_converter|SparkDatasetConverter|dataframe_to_mds)\b")
-_READS = re.compile(rb"^[^#\r\n]*\bmake_reader[ \t]*\(", re.MULTILINE)
+_READS = re.compile(rb"^(?!.*\bimport\b)[^#\r\n]*\bmake_reader\b", re.MULTILINE)
 _DEFINES = re.compile(rb"\bdef[ \t]+(make_torch_dataloader|make_tf_dataset)\b")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
@@ -34,7 +34,7 @@ class Project:
         converters: Whether any file makes converters, so that one may be passed to any other file.
         defines: Those of the methods that open loaders that some class or module defines itself.
         modules: First parts of the names that the project's own modules are imported by.
-        readers: Whether any file calls ``make_reader``, whose readers may be passed to any other.
+        readers: Whether any file uses ``make_reader``, whose readers may be passed to any other.
         holders: Last names of the project's modules that import converters' names from Petastorm,
             with these names.
         lent: Those of them that some other file imports by name.
@@ -58,7 +58,7 @@ def makes_converters(data: bytes) -> bool:
 
 
 def makes_readers(data: bytes) -> bool:
-    """Say whether a file's bytes call Petastorm's ``make_reader``."""
+    """Say whether a file's bytes call Petastorm's ``make_reader``, or pass it on."""
     return _READS.search(data) is not None and _PETASTORM.search(data) is not None
 
 

@@ -52,6 +52,7 @@ def check(analysis: Analysis) -> Iterator[Finding]:
             "streaming reads MDS only; write these rows with dataframe_to_mds, or keep the bridge"
         )
         yield manual("PM101", analysis.start(call), message)
+    yield from _replaced(analysis)
     yield from _shared(analysis)
     for call in analysis.nodes(cst.Call):
         if original(analysis.imported(call.func) or "") in MAKERS and _is_movable(analysis, call):
@@ -62,6 +63,18 @@ def check(analysis: Analysis) -> Iterator[Finding]:
             elif edits:
                 message = "arguments that Parquet needed become those of shards"
                 yield Finding("PM101", analysis.start(call), message, Safety.SAFE, edits)
+
+
+def _replaced(analysis: Analysis) -> Iterator[Finding]:
+    """Yield a finding for each assignment to a name of the converters in its module."""
+    for target in analysis.nodes(cst.AssignTarget):
+        node = target.target
+        if isinstance(node, cst.Attribute):
+            path = original(f"{analysis.imported(node.value)}.{node.attr.value}")
+            if path in COUNTERPARTS:
+                name = COUNTERPARTS[path]
+                message = f"no one uses this any more; replace {name} in the modules that import it"
+                yield manual("PM101", analysis.start(node), message)
 
 
 def _shared(analysis: Analysis) -> Iterator[Finding]:
