@@ -21,6 +21,7 @@ TITLES = {
     "opening-memory": "peak memory of opening a dataset",
     "materialise": "materialising from Spark",
     "materialise-cluster": "materialising from Spark, two executor processes",
+    "codemod": "the codemod over a repository, one file of a hundred with Petastorm",
 }
 GROUPS = tuple(TITLES)
 
@@ -53,6 +54,8 @@ class Settings:
         isolate: every race in a process of its own, so that none is slowed by what another left
             behind; otherwise the races between loaders share one.
         memory_loaders: which loaders the memory race covers (keys of ``_memory.LOADERS``).
+        codemod_files: files of the repository that the codemod looks through.
+        codemod_users: how many of them use Petastorm.
         openings: shards and rows of the datasets that are opened; growing in shards, then in rows.
     """
 
@@ -77,6 +80,8 @@ class Settings:
         "BatchedDataLoader, shuffled",
         "make_tf_dataset",
     )
+    codemod_files: int = 10_000
+    codemod_users: int = 100
     openings: tuple[tuple[int, int], ...] = (
         (10, 10**6),
         (1_000, 10**6),
@@ -101,5 +106,7 @@ QUICK = Settings(
     memory_growth=2,
     isolate=False,
     memory_loaders=("DataLoader",),
+    codemod_files=60,
+    codemod_users=6,
     openings=((2, 100), (4, 100), (40, 100), (40, 10_000)),
 )

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import _scale
+from benchmarks._codemod import GROUP as CODEMOD
+from benchmarks._codemod import LIMIT, OURS
 from benchmarks._loaders import count_workers
 from benchmarks._measure import Measurement
 from benchmarks._memory import measurement_name
@@ -80,6 +82,7 @@ def targets(settings: Settings) -> list[Target]:
             Target(group, "bridge (MDS)", "native dataframe_to_mds", 10)
             for group in ("materialise", "materialise-cluster")
         ],
+        Target(CODEMOD, OURS, LIMIT, 1),
     ]
 
 

@@ -18,6 +18,8 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from benchmarks import _data, _report
+from benchmarks._codemod import GROUP as CODEMOD
+from benchmarks._codemod import codemod
 from benchmarks._materialise import materialise
 from benchmarks._measure import Measurement
 from benchmarks._memory import memory
@@ -114,6 +116,8 @@ def _processes(groups: list[str], settings: Settings) -> list[list[str]]:
 def _measure(
     names: list[str], work: str, data: _data.Data, session: SparkSession
 ) -> list[list[Measurement]]:
+    if names == [CODEMOD]:
+        return [codemod(data.settings)]
     if names == ["materialise"]:
         return [materialise(session, data.settings)]
     if names == ["memory"]:

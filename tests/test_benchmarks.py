@@ -187,6 +187,7 @@ def test_a_quick_run_reports_rows_and_samples(quick_run):
     report, *_ = quick_run
     sizes = {
         "images": {QUICK.images},
+        "codemod": {QUICK.codemod_files},
         "memory": {QUICK.rows, QUICK.rows * QUICK.memory_growth, QUICK.native_rows},
         "opening-time": {rows for _, rows in QUICK.openings},
         "opening-memory": {rows for _, rows in QUICK.openings},
