@@ -9,7 +9,7 @@ ENVIRONMENT := $(PYTHON) tools/environment.py
 DEV := $(ENVIRONMENT) run dev --
 DEMO := $(ENVIRONMENT) run demo --
 MODERN := $(ENVIRONMENT) run modern --
-PYTEST := python -m pytest -q -n $(WORKERS) --dist loadfile
+PYTEST := python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help

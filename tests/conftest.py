@@ -25,6 +25,25 @@ EMBEDDED_JAVA = Path(sys.prefix) / "java"
 if EMBEDDED_JAVA.is_dir():
     os.environ["JAVA_HOME"] = str(EMBEDDED_JAVA)
 
+# They take minutes and mostly wait for other processes, so they are started first: at the end one
+# test process would have them left while the other had nothing to do.
+LONG_FILES = (
+    "spark/test_distributed.py",
+    "spark/test_connect.py",
+    "codemods/test_programs.py",
+    "streaming_native/test_processes.py",
+    "stress/test_complete_epochs.py",
+    "test_benchmarks.py",
+    "test_examples.py",
+    "parity/test_*.py",
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the long files first; make's `--no-loadscope-reorder` keeps them there."""
+    items.sort(key=lambda item: not any(item.path.match(f"tests/{name}") for name in LONG_FILES))
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
