@@ -27,7 +27,6 @@ from filelock import FileLock
 
 from ._native_write import MdsDirectory
 
-# What tensors hold for types that they lack.
 _CASTS = {"uint16": "int32", "uint32": "int64", "datetime64[ns]": "int64"}
 
 
@@ -42,29 +41,28 @@ class TransformSpec:
 
     def __call__(self, columns: dict[str, Any]) -> dict[str, Any]:
         """Return the columns of some rows after the transform, in the order of its fields."""
-        # Of objects explicitly, where pandas 3 would make nulls among strings NaN.
-        series = {
-            k: pd.Series([*v], dtype=[object, v.dtype][v.ndim == 1]) for k, v in columns.items()
-        }
-        frame = self.func(pd.DataFrame(series)) if self.func else pd.DataFrame(series)
+        kinds = {name: v.dtype if v.ndim == 1 else object for name, v in columns.items()}
+        # With their types: of strings and nulls pandas 3 would make something else.
+        frame = pd.DataFrame({n: pd.Series([*columns[n]], dtype=kind) for n, kind in kinds.items()})
+        frame = self.func(frame) if self.func else frame
         edits = {name: edit for name, *edit in self.edit_fields or ()}
         names = [name for name in columns if name not in {*(self.removed_fields or ()), *edits}]
         found = {name: frame[name].to_numpy() for name in self.selected_fields or [*names, *edits]}
         for name, (dtype, shape, *_) in edits.items():
             if name in found and dtype not in {Decimal, np.str_, np.bytes_}:
                 values = np.array([*found[name]], dtype)
-                fixed = values.shape[1:] if None in shape else shape
+                fixed = shape if shape and None not in shape else values.shape[1:]
                 found[name] = values.reshape(len(frame), *fixed)
         return found
 
 
 class StreamingDataset(streaming.StreamingDataset):
-    """``streaming.StreamingDataset`` with epochs (None: endless), explicit shards and transforms."""
+    """``streaming.StreamingDataset`` with epochs (None: endless), explicit shards, transforms."""
 
     def __init__(self, local: str, num_epochs: Any = 1, **kwargs: Any) -> None:
         self.num_epochs, self.transform_spec = num_epochs, kwargs.pop("transform_spec", None)
         self.shard = (kwargs.pop("cur_shard", None) or 0, kwargs.pop("shard_count", None) or 1)
-        kwargs = {"num_canonical_nodes": 1, "batch_size": 32, **kwargs}
+        kwargs["batch_size"] = int(kwargs.get("batch_size") or 32)
         if "://" in local:
             kwargs["remote"], local = local, tempfile.mkdtemp()
             weakref.finalize(self, shutil.rmtree, local, ignore_errors=True)
@@ -74,7 +72,7 @@ class StreamingDataset(streaming.StreamingDataset):
         lock = FileLock(os.path.join(tempfile.gettempdir(), f"mds_{os.getuid()}.lock"))
         ungrouped = patch.object(torch.distributed, "is_initialized", bool)
         with lock, patch.dict(os.environ, alone), ungrouped:
-            super().__init__(local=local, **kwargs)
+            super().__init__(local=local, **{"num_canonical_nodes": 1, **kwargs})
         with open(os.path.join(local, "index.json")) as file:
             self.kinds: dict[str, str] = json.load(file).get("columns", {})
         self.length = len(range(self.shard[0], self.size, self.shard[1])) * (num_epochs or 1)
@@ -88,9 +86,8 @@ class StreamingDataset(streaming.StreamingDataset):
         for _ in itertools.count() if self.num_epochs is None else range(self.num_epochs):
             for columns in batches(super().__iter__(), self.batch_size):
                 made = self.transform_spec(columns) if self.transform_spec else columns
-                yield from (
-                    dict(zip(made, row, strict=True)) for row in zip(*made.values(), strict=True)
-                )
+                for row in zip(*made.values(), strict=True):
+                    yield dict(zip(made, row, strict=True))
 
     def _get_work(self, epoch: int, sample_in_epoch: int) -> Any:
         work = super()._get_work(epoch, sample_in_epoch)
@@ -127,8 +124,8 @@ class StreamingDataLoader(streaming.StreamingDataLoader, AbstractContextManager[
     """``streaming.StreamingDataLoader`` with the dataset's batch size, usable in ``with``."""
 
     def __init__(self, dataset: StreamingDataset, **kwargs: Any) -> None:
-        options = {"batch_size": dataset.batch_size, "collate_fn": collate, **kwargs}
-        super().__init__(dataset, **options)
+        kwargs = {"batch_size": dataset.batch_size, "collate_fn": collate, **kwargs}
+        super().__init__(dataset, **kwargs)
 
     def __exit__(self, *error: object) -> None:
         if iterator := getattr(self.dataset, "_iterator", None):
@@ -136,7 +133,7 @@ class StreamingDataLoader(streaming.StreamingDataLoader, AbstractContextManager[
 
 
 def collate(rows: Any) -> dict[str, Any]:
-    """Return a batch of tensors from rows, or columns; strings, bytes, decimals and dates are lists."""
+    """Return a batch of tensors from rows, or columns; what tensors cannot hold is lists."""
     batch = rows if isinstance(rows, dict) else next(batches(rows, len(rows)))
     for name, column in batch.items():
         values = column.astype({"bool": "uint8", **_CASTS}.get(str(column.dtype), column.dtype))

@@ -33,9 +33,7 @@ class MdsDirectory:
     def __len__(self) -> int:
         return self.dataset_size
 
-    cache_dir_url = property(
-        lambda self: self.path if "://" in self.path else f"file://{self.path}"
-    )
+    cache_dir_url = property(lambda s: s.path if "://" in s.path else f"file://{s.path}")
 
     @property
     def file_urls(self) -> list[str]:
@@ -58,9 +56,7 @@ def _opened(path: str) -> Any:
     return fs.S3FileSystem(endpoint_override=os.environ.get("S3_ENDPOINT_URL")), path[5:]
 
 
-def dataframe_to_mds(
-    dataframe: Any, out: str = "", dtype: Any = "float32", **kwargs: Any
-) -> MdsDirectory:
+def dataframe_to_mds(dataframe: Any, out: str = "", dtype: Any = "float32", **kwargs: Any) -> Any:
     """Write a Spark DataFrame as MDS with floats of a dtype; without ``out`` for this process."""
     from streaming.base.converters import dataframe_to_mds as convert
 
@@ -71,12 +67,9 @@ def dataframe_to_mds(
     if path.startswith(("file:", "dbfs:")):
         path = "/" + path.removeprefix("file:").replace("dbfs:", "dbfs", 1).lstrip("/")
     frame, encodings, kinds = _stored(dataframe, dtype)
-    options = {"columns": encodings, "compression": None, "exist_ok": True, "keep_local": False}
-    options |= {
-        **kwargs,
-        "out": path,
-        "size_limit": max(kwargs.get("size_limit", 1 << 26), 1 << 16),
-    }
+    options = {"compression": None, "exist_ok": True, "keep_local": False, "size_limit": 1 << 26}
+    options |= {**kwargs, "out": path, "columns": encodings}
+    options["size_limit"] = max(options["size_limit"], 1 << 16)  # a row has to fit
     convert(frame, mds_kwargs=options, udf_iterable=lambda pdf: pdf.to_dict("records"))
     files, root = _opened(path)
     with files.open_input_stream(f"{root}/index.json") as file:

@@ -21,7 +21,7 @@ _HEAD = f'''"""{_TITLE}."""
 from __future__ import annotations
 '''
 # Left out where the repository has no such attribute; the one in the value is needed with them.
-_ATTRIBUTES = {"cache_dir_url": "", "dataset_size": "", "file_urls": "cache_dir_url"}
+_ATTRIBUTES = {"cache_dir_url": "", "file_urls": "cache_dir_url"}
 
 
 @dataclass(frozen=True)
@@ -168,9 +168,8 @@ def _imports(pieces: Iterable[_Piece]) -> list[str]:
 
 
 def _merged(lines: Iterable[str]) -> list[str]:
-    """Return import lines in order, those from one module as one, and plain ones as one."""
-    plain = sorted(line for line in lines if line.startswith("import ") and " as " not in line)
-    plain += sorted(line for line in lines if line.startswith("import ") and " as " in line)
+    """Return import lines in order, those from one module as one."""
+    plain = sorted(line for line in lines if line.startswith("import "))
     names: dict[str, set[str]] = {}
     for line in lines:
         if line.startswith("from "):

@@ -1,0 +1,60 @@
+"""What ``--vendor`` writes, for whatever a repository uses."""
+
+import itertools
+import subprocess
+import sys
+
+import pytest
+
+from petastorm_codemods import _vendor
+
+DIRECTORY = {"dataframe_to_mds", "MdsDirectory"}
+TORCH = {"StreamingDataset", "StreamingDataLoader"}
+TENSORFLOW = {"StreamingDataset", "tf_dataset"}
+TRANSFORM = {"TransformSpec"}
+# Keyword dictionaries, partial, calls that were left, attributes of converters.
+RARE = {
+    *("from_petastorm", "open_torch", "open_tf", "make_torch_dataloader", "make_tf_dataset"),
+    *("cache_dir_url", "file_urls"),
+}
+FRAMEWORKS = {"torch": TORCH, "tensorflow": TENSORFLOW, "both": TORCH | TENSORFLOW}
+COMBINATIONS = {
+    f"{name}{' with transforms' if transform else ''}{', everything' if rare else ''}": (
+        DIRECTORY | FRAMEWORKS[name] | transform | rare
+    )
+    for name, transform, rare in itertools.product(FRAMEWORKS, (set(), TRANSFORM), (set(), RARE))
+}
+LIMITS = {"both with transforms": 275}
+
+
+@pytest.mark.parametrize("combination", COMBINATIONS)
+def test_size(combination):
+    limit = 320 if "everything" in combination else LIMITS.get(combination, 250)
+    assert len(_vendor.vendored(COMBINATIONS[combination]).splitlines()) < limit
+
+
+@pytest.mark.parametrize("combination", COMBINATIONS)
+def test_form(combination, tmp_path):
+    text = _vendor.vendored(COMBINATIONS[combination])
+    path = tmp_path / "mds_support.py"
+    path.write_text(text)
+    compile(text, path, "exec")
+    for command in (["format", "--check"], ["check", "--select", "E,F,I,D101,D103"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, "--isolated", "--line-length=100", path],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout
+    for name in COMBINATIONS[combination] - {"make_torch_dataloader", "make_tf_dataset"}:
+        assert f" {name}" in text
+
+
+def test_a_file_that_was_written_keeps_its_names():
+    torch = _vendor.vendored(DIRECTORY | TORCH)
+    assert _vendor.names_in(torch) >= DIRECTORY | TORCH
+    assert "tf_dataset" not in torch
+    assert "cache_dir_url" not in torch
+    again = _vendor.vendored(_vendor.names_in(torch))
+    assert again == torch
