@@ -51,8 +51,8 @@ def opening_memory(data: Data) -> list[Measurement]:
 
 
 def case_name(contestant: str, shards: int, rows: int) -> str:
-    """How an opened dataset is called in the results."""
-    return f"{contestant}, {shards:,} shards, {rows:,} rows"
+    """How an opened dataset is called in the results: shards × rows of each."""
+    return f"{contestant}, {shards:,} × {rows // shards:,}"
 
 
 def write_index(directory: Path, shards: int, rows: int) -> None:
