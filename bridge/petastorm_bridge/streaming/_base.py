@@ -74,6 +74,7 @@ class MappedDataset(StreamingDataset):
         If that fails, others may try it too (they would wait for ever otherwise), and find no file
         that was fetched but not approved.
         """
+        self._leave_locks()
         try:
             super().prepare_shard(shard_id, blocking)
         except BaseException:
