@@ -142,13 +142,8 @@ class Analysis:
             node = node.value
         found = self.assignments(node) if isinstance(node, cst.Name) else ()
         others = [each for each in found if not isinstance(each, ImportAssignment)]
-        for each in others:
-            target = self.parent(each.node) if isinstance(each, Assignment) else None
-            statement = self.parent(target) if isinstance(target, cst.AssignTarget) else None
-            value = statement.value if isinstance(statement, cst.Assign) else None
-            if not isinstance(value, cst.Name) or value.value != "None":
-                return False
-        return len(others) < len(found)
+        nones = [each for each in others if isinstance(each, Assignment) and self._is_none(each)]
+        return len(nones) == len(others) < len(found)
 
     def assignments(self, node: cst.Name) -> tuple[BaseAssignment, ...]:
         """Return everything that binds a name which is read, in the order of the text."""
@@ -157,6 +152,19 @@ class Analysis:
             return ()
         found = [each for each in scope[node.value] if getattr(each, "node", None) is not None]
         return tuple(sorted(found, key=lambda each: self.start(each.node)))  # type: ignore[attr-defined]
+
+    def bindings(self, name: str) -> Iterator[Assignment]:
+        """Yield everything in any scope, imports apart, that gives a name a meaning but None."""
+        for scope in {scope for scope in self._scopes.values() if scope is not None}:
+            for each in scope.assignments[name]:
+                if type(each) is Assignment and not self._is_none(each):
+                    yield each
+
+    def _is_none(self, assignment: Assignment) -> bool:
+        target = self.parent(assignment.node)
+        statement = self.parent(target) if isinstance(target, cst.AssignTarget) else None
+        value = statement.value if isinstance(statement, cst.Assign) else None
+        return isinstance(value, cst.Name) and value.value == "None"
 
     def within(self, node: cst.CSTNode, *kinds: type[Node]) -> Iterator[Node]:
         """Yield the nodes of some types at or below a node."""

@@ -14,7 +14,7 @@ from ._imports import imports, petastorm_imports
 from ._kinds import Kind
 from ._model import Edit, Finding, Safety
 from ._moves import moves
-from ._native import COUNTERPARTS, MAKERS, clashes, is_support
+from ._native import COUNTERPARTS, MAKERS, clashes, is_support, spelled_import, spelling
 from ._offered import NEW, is_petastorm
 
 _SUCCESSORS = frozenset(COUNTERPARTS.values())
@@ -112,7 +112,8 @@ def _uses_converters(analysis: Analysis) -> bool:
 
 
 def _problem(analysis: Analysis, method: Method, call: cst.Call | None) -> str:
-    clash = clashes(analysis, _needs(analysis, method))
+    local = [name.rpartition(" ")[2] for name in _needs(analysis, method)]
+    clash = clashes(analysis, (*local, "from_petastorm"))
     if clash:
         return f"{', '.join(clash)} means something else in this file; rename it first"
     found = petastorm_imports(analysis)
@@ -127,7 +128,8 @@ def _problem(analysis: Analysis, method: Method, call: cst.Call | None) -> str:
 
 
 def _needs(analysis: Analysis, method: Method) -> tuple[str, ...]:
-    return (method.opening, analysis.target.dataset)
+    names = (method.opening, analysis.target.dataset)
+    return tuple(spelled_import(name, spelling(analysis, name)) for name in names)
 
 
 def _passed_on(analysis: Analysis, method: Method, attribute: cst.Attribute, start: int) -> Finding:
@@ -173,7 +175,8 @@ def _edits(analysis: Analysis, method: Method, call: cst.Call) -> Iterator[Edit]
     receiver_end = _receiver_end(analysis, call.func)
     text = analysis.source.text
     parenthesis = text.index("(", analysis.span(call.func)[1]) + 1
-    yield Edit(start, start, f"{method.opening}({analysis.target.dataset}(local=")
+    opening, dataset = (name.rpartition(" ")[2] for name in _needs(analysis, method))
+    yield Edit(start, start, f"{opening}({dataset}(local=")
     if any(each.star == "**" for each in call.args):
         yield Edit(receiver_end, parenthesis, ".path, **from_petastorm(")
         for name, argument in named(call, method.positions):

@@ -29,6 +29,16 @@ MAKERS = frozenset(old for old, new in COUNTERPARTS.items() if new == "dataframe
 _CLASSES = frozenset(old for old, new in COUNTERPARTS.items() if new == "MdsDirectory")
 
 
+# What loaders need is called so where the name is taken, say by ``with … as tf_dataset``.
+ALIASES = {
+    "ColumnarStreamingDataset": "NativeColumnarDataset",
+    "StreamingDataLoader": "NativeStreamingDataLoader",
+    "StreamingDataset": "NativeStreamingDataset",
+    "tf_dataset": "open_tf_dataset",
+}
+_NAMED = {alias: name for name, alias in ALIASES.items()}
+
+
 def is_maker(path: str | None, analysis: Analysis) -> bool:
     """Say whether a dotted path is of what returns converters, before a rewrite or after it."""
     found = path or ""
@@ -77,14 +87,21 @@ def clashes(analysis: Analysis, names: tuple[str, ...]) -> list[str]:
     found = {
         local
         for local, path in bound.items()
-        if path != f"{analysis.target.module}.{local}" and COUNTERPARTS.get(original(path)) != local
+        if path != f"{analysis.target.module}.{_NAMED.get(local, local)}"
+        and COUNTERPARTS.get(original(path)) != local
     }
-    found |= {node.name.value for node in analysis.nodes(cst.FunctionDef)} & {*names}
-    found |= {node.name.value for node in analysis.nodes(cst.ClassDef)} & {*names}
-    for target in analysis.nodes(cst.AssignTarget):
-        if isinstance(target.target, cst.Name) and target.target.value in names:
-            found.add(target.target.value)
+    found |= {name for name in names if any(analysis.bindings(name))}
     return sorted(found)
+
+
+def spelling(analysis: Analysis, name: str) -> str:
+    """Return what a name of the support module is called in a source that uses the name itself."""
+    return ALIASES[name] if name in ALIASES and clashes(analysis, (name,)) else name
+
+
+def spelled_import(name: str, local: str) -> str:
+    """Return how a name is imported under another one, or under its own."""
+    return name if name == local else f"{name} as {local}"
 
 
 def import_edits(analysis: Analysis, needed: Iterable[tuple[int, str]]) -> Iterator[Edit]:
@@ -98,6 +115,11 @@ def import_edits(analysis: Analysis, needed: Iterable[tuple[int, str]]) -> Itera
         each.local
         for each in imports(analysis)
         if each.path == f"{module}.{each.local}" and _is_top(analysis, each.statement)
+    }
+    known |= {
+        spelled_import(_NAMED[each.local], each.local)
+        for each in imports(analysis)
+        if each.local in _NAMED and each.path == f"{module}.{_NAMED[each.local]}"
     }
     known |= analysis.provided
     wanted: dict[cst.CSTNode | None, set[str]] = {}
