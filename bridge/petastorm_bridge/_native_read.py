@@ -5,19 +5,20 @@ The codemod's ``--vendor`` copies this file and ``_native_write`` into one.
 
 from __future__ import annotations
 
+import collections
+import contextlib
+import dataclasses
+import decimal
 import itertools
 import json
 import os
+import pathlib
 import shutil
 import tempfile
+import unittest.mock
 import warnings
 import weakref
-from collections import namedtuple
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -30,7 +31,7 @@ from ._native_write import MdsDirectory
 _CASTS = {"uint16": "int32", "uint32": "int64", "datetime64[ns]": "int64"}
 
 
-@dataclass
+@dataclasses.dataclass
 class TransformSpec:
     """A function on the pandas DataFrame of some rows, and what it does to their columns."""
 
@@ -42,14 +43,13 @@ class TransformSpec:
     def __call__(self, columns: dict[str, Any]) -> dict[str, Any]:
         """Return the columns of some rows after the transform, in the order of its fields."""
         kinds = {name: v.dtype if v.ndim == 1 else object for name, v in columns.items()}
-        # With their types: of strings and nulls pandas 3 would make something else.
         frame = pd.DataFrame({n: pd.Series([*columns[n]], dtype=kind) for n, kind in kinds.items()})
         frame = self.func(frame) if self.func else frame
         edits = {name: edit for name, *edit in self.edit_fields or ()}
         names = [name for name in columns if name not in {*(self.removed_fields or ()), *edits}]
         found = {name: frame[name].to_numpy() for name in self.selected_fields or [*names, *edits]}
         for name, (dtype, shape, *_) in edits.items():
-            if name in found and dtype not in {Decimal, np.str_, np.bytes_}:
+            if name in found and dtype not in {decimal.Decimal, np.str_, np.bytes_}:
                 values = np.array([*found[name]], dtype)
                 fixed = shape if shape and None not in shape else values.shape[1:]
                 found[name] = values.reshape(len(frame), *fixed)
@@ -66,15 +66,13 @@ class StreamingDataset(streaming.StreamingDataset):
         if "://" in local:
             kwargs["remote"], local = local, tempfile.mkdtemp()
             weakref.finalize(self, shutil.rmtree, local, ignore_errors=True)
-        # Without a shard a process reads every row, whatever launched it: streaming is shown one
-        # process alone. The lock is for its names in shared memory.
+        # Streaming is shown one process, which reads every row. The lock is for shared memory.
         alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
         lock = FileLock(os.path.join(tempfile.gettempdir(), f"mds_{os.getuid()}.lock"))
-        ungrouped = patch.object(torch.distributed, "is_initialized", bool)
-        with lock, patch.dict(os.environ, alone), ungrouped:
+        ungrouped = unittest.mock.patch.object(torch.distributed, "is_initialized", bool)
+        with lock, unittest.mock.patch.dict(os.environ, alone), ungrouped:
             super().__init__(local=local, **{"num_canonical_nodes": 1, **kwargs})
-        with open(os.path.join(local, "index.json")) as file:
-            self.kinds: dict[str, str] = json.load(file).get("columns", {})
+        self.kinds = json.loads(pathlib.Path(local, "index.json").read_text()).get("columns", {})
         self.length = len(range(self.shard[0], self.size, self.shard[1])) * (num_epochs or 1)
 
     def get_item(self, sample_id: int, retry: int = 7) -> dict[str, Any]:
@@ -97,7 +95,7 @@ class StreamingDataset(streaming.StreamingDataset):
 def shown(kind: str, value: Any) -> Any:
     """Return a stored value, or a column of numbers, as Petastorm shows it."""
     if kind == "JSON":
-        (value,) = json.loads(value, parse_float=Decimal, parse_int=Decimal)
+        (value,) = json.loads(value, parse_float=decimal.Decimal, parse_int=decimal.Decimal)
         return np.array(value, object) if isinstance(value, list) else value
     if kind.endswith("?"):
         return value[1:] if value else None
@@ -120,7 +118,7 @@ def batches(rows: Any, size: int) -> Any:
         yield columns
 
 
-class StreamingDataLoader(streaming.StreamingDataLoader, AbstractContextManager[Any]):
+class StreamingDataLoader(streaming.StreamingDataLoader, contextlib.AbstractContextManager[Any]):
     """``streaming.StreamingDataLoader`` with the dataset's batch size, usable in ``with``."""
 
     def __init__(self, dataset: StreamingDataset, **kwargs: Any) -> None:
@@ -163,13 +161,13 @@ def tf_dataset(dataset: Any, source: Any = batches) -> Any:
         for columns in source(dataset, dataset.batch_size):
             yield batch(**{name: tensor(name, column) for name, column in columns.items()})
 
-    batch: Any = dict
-    specs = {}
+    batch, specs = dict, {}
     for name, column in next(generated()).items():
         shape = edits[name][1] if name in edits else (None,) * (column.ndim - 1)
         specs[name] = tf.TensorSpec((None, *shape), tf.constant(column).dtype)
-    batch = namedtuple("batch", specs)  # type: ignore[misc] # noqa: PYI024 - names are data
-    return nullcontext(tf.data.Dataset.from_generator(generated, output_signature=batch(**specs)))
+    batch = collections.namedtuple("batch", specs)  # type: ignore[assignment,misc] # noqa: PYI024
+    made = tf.data.Dataset.from_generator(generated, output_signature=batch(**specs))
+    return contextlib.nullcontext(made)
 
 
 def open_torch(directory: MdsDirectory, **arguments: Any) -> StreamingDataLoader:

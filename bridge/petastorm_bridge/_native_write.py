@@ -6,10 +6,10 @@ The codemod's ``--vendor`` copies this file and ``_native_read`` into one; they 
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import json
 import os
 import warnings
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pyarrow import fs
@@ -22,7 +22,7 @@ _TIMES = {"date": "datediff({0}, date'1970-01-01')", "timestamp": "unix_micros({
 _TIMES["timestamp_ntz"] = "unix_micros(timestamp(string({0}) || 'Z')) * 1000"
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class MdsDirectory:
     """A directory of MDS shards, local or in a store; ``len()`` is the number of rows."""
 

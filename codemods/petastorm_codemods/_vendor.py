@@ -7,6 +7,7 @@ import functools
 import importlib.resources
 import os
 import re
+import textwrap
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -16,10 +17,7 @@ _PARTS = ("_native_write.py", "_native_read.py")
 NAME = "mds_support"
 CODE = "PM100"
 _TITLE = "What streaming lacks for code that used Petastorm's Spark converter"
-_HEAD = f'''"""{_TITLE}."""
-
-from __future__ import annotations
-'''
+_HEAD = f'"""{_TITLE}."""\n'
 # Left out where the repository has no such attribute; the one in the value is needed with them.
 _ATTRIBUTES = {"cache_dir_url": "", "file_urls": "cache_dir_url"}
 
@@ -155,7 +153,8 @@ def _imports(pieces: Iterable[_Piece]) -> list[str]:
                 names = [each for each in node.names if (each.asname or each.name) in used]
                 line = f"from {node.module} import {', '.join(each.name for each in names)}"
             elif isinstance(node, ast.Import):
-                names = [each for each in node.names if (each.asname or each.name) in used]
+                bound = [(each.asname or each.name).partition(".")[0] for each in node.names]
+                names = [each for each, name in zip(node.names, bound, strict=True) if name in used]
                 line = ast.unparse(node)
             else:
                 continue
@@ -168,8 +167,12 @@ def _imports(pieces: Iterable[_Piece]) -> list[str]:
 
 
 def _merged(lines: Iterable[str]) -> list[str]:
-    """Return import lines in order, those from one module as one."""
-    plain = sorted(line for line in lines if line.startswith("import "))
+    """Return import lines in order, those from one module as one, and plain ones as one."""
+    plain = sorted(line for line in lines if line.startswith("import ") and " as " not in line)
+    names_of_one = ", ".join(line.removeprefix("import ") for line in plain)
+    plain = [f"import {each}" for each in textwrap.wrap(names_of_one, 90) if each]
+    plain = [line.rstrip(",") for line in plain]
+    plain += sorted(line for line in lines if line.startswith("import ") and " as " in line)
     names: dict[str, set[str]] = {}
     for line in lines:
         if line.startswith("from "):

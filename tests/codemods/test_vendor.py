@@ -24,12 +24,11 @@ COMBINATIONS = {
     )
     for name, transform, rare in itertools.product(FRAMEWORKS, (set(), TRANSFORM), (set(), RARE))
 }
-LIMITS = {"both with transforms": 275}
 
 
 @pytest.mark.parametrize("combination", COMBINATIONS)
 def test_size(combination):
-    limit = 320 if "everything" in combination else LIMITS.get(combination, 250)
+    limit = 300 if "everything" in combination else 250
     assert len(_vendor.vendored(COMBINATIONS[combination]).splitlines()) < limit
 
 
@@ -39,7 +38,7 @@ def test_form(combination, tmp_path):
     path = tmp_path / "mds_support.py"
     path.write_text(text)
     compile(text, path, "exec")
-    for command in (["format", "--check"], ["check", "--select", "E,F,I,D101,D103"]):
+    for command in (["format", "--check"], ["check", "--select", "E,F,D101", "--ignore", "E401"]):
         done = subprocess.run(
             [sys.executable, "-m", "ruff", *command, "--isolated", "--line-length=100", path],
             capture_output=True,
