@@ -14,9 +14,9 @@ from libcst.helpers import get_full_name_for_node
 from libcst.metadata import Assignment
 
 from ._kinds import Kind, combine
-from ._native import MAKERS, is_class, is_maker, is_support, original
+from ._native import is_class, is_maker, is_support
 from ._origins import Origins
-from ._shared import is_lent
+from ._shared import is_lent, unseen
 
 _COPIES = frozenset({"copy.copy", "copy.deepcopy"})
 # Functions and methods that hand on what they are called with, or on.
@@ -75,9 +75,11 @@ class Flow(Origins):
         path = self._analysis.imported(node.func)
         if path is not None:
             return self._of_imported_call(node, path)
-        meanings = {original(meaning.name) for meaning in self._analysis.meanings(node.func)}
-        if meanings & MAKERS:
+        meanings = {meaning.name for meaning in self._analysis.meanings(node.func)}
+        if any(is_maker(meaning, self._analysis) for meaning in meanings):
             return Kind.DOUBTFUL  # and something else
+        if any(node.func is read for read in unseen(self._analysis)):
+            return Kind.CONVERTER
         classes = self._classes(node.func)
         if classes:
             return combine(map(self._of_class, classes))

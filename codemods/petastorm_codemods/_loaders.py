@@ -176,7 +176,8 @@ def _edits(analysis: Analysis, method: Method, call: cst.Call) -> Iterator[Edit]
     text = analysis.source.text
     parenthesis = text.index("(", analysis.span(call.func)[1]) + 1
     opening, dataset = (name.rpartition(" ")[2] for name in _needs(analysis, method))
-    yield Edit(start, start, f"{opening}({dataset}(local=")
+    space = " " if text[max(start - 1, 0) : start].isidentifier() else ""  # return(conv).make_…
+    yield Edit(start, start, f"{space}{opening}({dataset}(local=")
     if any(each.star == "**" for each in call.args):
         yield Edit(receiver_end, parenthesis, ".path, **from_petastorm(")
         for name, argument in named(call, method.positions):

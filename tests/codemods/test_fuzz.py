@@ -124,11 +124,13 @@ def mutate(random, text):
 
 def check(path, mutated, settings):
     """A file is rewritten so that it can be read as before and a second run changes nothing."""
+    if re.match(rb"\s*\\", mutated) or re.search(rb"\f[ \t]*[^\s\\]", mutated):
+        return None  # LibCST misplaces what follows, so that the file is left alone
     outcome = process(path, mutated, settings)
     assert isinstance(outcome, Outcome)
     if isinstance(outcome, Failed):
         # A file may be broken, but a rewrite that fails its checks would be a bug in a rule.
-        assert "the rewrite" not in outcome.reason, (outcome.reason, mutated)
+        assert "the rewrite" not in outcome.reason, (outcome.reason, mutated[:2000])
     if not isinstance(outcome, Success | NeedsHuman) or outcome.after == mutated:
         return outcome
     again = process(path, outcome.after, settings)
