@@ -83,4 +83,5 @@ def _ends_line(analysis: Analysis, spans: Sequence[tuple[int, int]], first: int,
     """Say whether what goes follows something on its line, and nothing follows it there."""
     text = analysis.source.text
     before = text[spans[first - 1][1] : spans[first][0]]
-    return "\n" not in before and "\n" in text[spans[last][1] : spans[last + 1][0]]
+    line, newline, _ = text[spans[last][1] : spans[last + 1][0]].partition("\n")
+    return "\n" not in before and bool(newline) and "," in line.partition("#")[0]

@@ -124,7 +124,7 @@ def mutate(random, text):
 
 def check(path, mutated, settings):
     """A file is rewritten so that it can be read as before and a second run changes nothing."""
-    if re.match(rb"\s*\\", mutated) or re.search(rb"\f[ \t]*[^\s\\]", mutated):
+    if re.search(rb"^\s*\\", mutated, re.MULTILINE) or re.search(rb"\f[ \t]*[^\s\\]", mutated):
         return None  # LibCST misplaces what follows, so that the file is left alone
     outcome = process(path, mutated, settings)
     assert isinstance(outcome, Outcome)
