@@ -106,11 +106,11 @@ def shown(kind: str, value: Any) -> Any:
     return value
 
 
-def batches(rows: Any, size: int) -> Any:
+def batches(rows: Any, size: Any) -> Any:
     """Yield columns of so many rows: numbers, and arrays of one shape, as one array, or objects."""
     rows = iter(rows)
     while some := list(itertools.islice(rows, size)):
-        columns = {name: [row[name] for row in some] for name in some[0]}
+        columns: dict[str, Any] = {name: [row[name] for row in some] for name in some[0]}
         for name, values in columns.items():
             shapes = {getattr(value, "shape", None) for value in values}
             alike = len(shapes) == 1 and shapes != {None}
@@ -165,7 +165,7 @@ def tf_dataset(dataset: Any, source: Any = batches) -> Any:
     for name, column in next(generated()).items():
         shape = edits[name][1] if name in edits else (None,) * (column.ndim - 1)
         specs[name] = tf.TensorSpec((None, *shape), tf.constant(column).dtype)
-    batch = collections.namedtuple("batch", specs)  # type: ignore[assignment,misc] # noqa: PYI024
+    batch = collections.namedtuple("batch", specs)  # type: ignore[no-redef,misc] # noqa: PYI024
     made = tf.data.Dataset.from_generator(generated, output_signature=batch(**specs))
     return contextlib.nullcontext(made)
 

@@ -67,9 +67,9 @@ def dataframe_to_mds(dataframe: Any, out: str = "", dtype: Any = "float32", **kw
     if path.startswith(("file:", "dbfs:")):
         path = "/" + path.removeprefix("file:").replace("dbfs:", "dbfs", 1).lstrip("/")
     frame, encodings, kinds = _stored(dataframe, dtype)
-    options = {"compression": None, "exist_ok": True, "keep_local": False, "size_limit": 1 << 26}
-    options |= {**kwargs, "out": path, "columns": encodings}
-    options["size_limit"] = max(options["size_limit"], 1 << 16)  # a row has to fit
+    options = {"compression": None, "exist_ok": True, "keep_local": False, **kwargs}
+    options |= {"out": path, "columns": encodings}
+    options["size_limit"] = max(kwargs.get("size_limit", 1 << 26), 1 << 16)  # a row has to fit
     convert(frame, mds_kwargs=options, udf_iterable=lambda pdf: pdf.to_dict("records"))
     files, root = _opened(path)
     with files.open_input_stream(f"{root}/index.json") as file:
@@ -87,8 +87,8 @@ def _stored(frame: Any, dtype: str | None) -> tuple[Any, dict[str, str], dict[st
     from pyspark.ml.functions import vector_to_array
     from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-    vectors = [name for name, kind in frame.dtypes if kind == "vector"]
-    frame = frame.withColumns({n: vector_to_array(f"`{n}`", dtype or "float64") for n in vectors})
+    vectors = [(name, F.col(f"`{name}`")) for name, kind in frame.dtypes if kind == "vector"]
+    frame = frame.withColumns({n: vector_to_array(v, dtype or "float64") for n, v in vectors})
     types = {**_TYPES, **({"float": dtype, "double": dtype} if dtype else {})}
     casts = {numpy: spark for spark, numpy in _TYPES.items()}
     whole = {"boolean", "byte", "short", "integer", "long", "string", "binary"}
