@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -91,8 +92,18 @@ def test_replication(tmp_path, replication):
             make(arguments)
 
 
+@pytest.fixture
+def short():
+    """A folder with a short name: worker processes put sockets into it, whose paths have a limit."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder)
+
+
 def start(world, arguments, folder):
-    """Start every rank of a run, as a group of processes that can be killed as a whole."""
+    """Start every rank of a run, as a group of processes that can be killed as a whole.
+
+    Each finds its temporary directory and leaves its errors in the folder.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -123,7 +134,10 @@ def start(world, arguments, folder):
 
 def finish(processes, folder):
     """The batches of every rank of a run that ends by itself."""
-    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    try:
+        outputs = [process.communicate(timeout=240)[0] for process in processes]
+    finally:
+        end(processes)
     errors = [(folder / f"{rank}").read_text() for rank in range(len(processes))]
     assert [process.returncode for process in processes] == [0] * len(processes), errors
     return [[json.loads(line) for line in output.splitlines()] for output in outputs]
@@ -139,12 +153,16 @@ def kill_when_waiting(processes):
                 break
             lines.append(json.loads(line))
         found.append(lines)
+    end(processes)
+    return found
+
+
+def end(processes):
     for process in processes:
-        with contextlib.suppress(ProcessLookupError):
+        if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         process.stdout.close()
-    return found
 
 
 def registered(local):
@@ -159,11 +177,11 @@ def registered(local):
 
 
 @pytest.mark.slow
-def test_a_killed_run_is_resumed_by_another_number_of_ranks(tmp_path):
+def test_a_killed_run_is_resumed_by_another_number_of_ranks(tmp_path, short):
     """Two ranks are killed in the middle; one, then three go on where stock streaming would."""
     remote, local, state = tmp_path / "remote", tmp_path / "local", tmp_path / "state.json"
     write_shards(remote, SIZES, {"id": "int64"})
-    begun = kill_when_waiting(start(2, [remote, local, state, 4], tmp_path / "first"))
+    begun = kill_when_waiting(start(2, [remote, local, state, 4], short / "first"))
     arguments = {
         "local": str(remote), "batch_size": 6, "shuffle": True, "num_canonical_nodes": 2,
     }  # fmt: skip
@@ -178,21 +196,21 @@ def test_a_killed_run_is_resumed_by_another_number_of_ranks(tmp_path):
     again.load_state_dict(saved)
     assert ids(again) == resumed_by_stock(arguments, saved, 1)[0]
     del again
-    folder = tmp_path / "again"
+    folder = short / "again"
     resumed = finish(start(3, [remote, local, state, 0], folder), folder)
     assert resumed == resumed_by_stock(arguments, saved, 3)
     assert not registered(local)
 
 
 @pytest.mark.slow
-def test_ranks_with_workers_are_those_of_stock_ranks(tmp_path):
+def test_ranks_with_workers_are_those_of_stock_ranks(tmp_path, short):
     """Two ranks with two workers each, all of them processes, also those of stock streaming."""
     remote = tmp_path / "remote"
     write_shards(remote, SIZES, {"id": "int64"})
     found = {}
     for kind in ("stock", "columnar"):
         place = [remote, tmp_path / f"{kind}-cache", tmp_path / "no-state", 0, kind, 2]
-        folder = tmp_path / kind
+        folder = short / kind
         found[kind] = finish(start(2, place, folder), folder)
     assert found["columnar"] == found["stock"]
     read = {number for rank in found["stock"] for batch in rank for number in batch}
