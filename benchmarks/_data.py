@@ -78,8 +78,13 @@ def installed_packages() -> tuple[str, ...]:
     return tuple(name for name, module in MODULES.items() if importlib.util.find_spec(module))
 
 
-def spark_session(directory: str, master: str = "local[2]") -> SparkSession:
-    """A session with two cores, by default of this process, that caches below ``directory``."""
+def spark_session(
+    directory: str, master: str = "local[2]", *, reuse_workers: bool = True
+) -> SparkSession:
+    """A session with two cores, by default of this process, that caches below ``directory``.
+
+    Spark's Python workers go on to the next task, or, without ``reuse_workers``, end with each.
+    """
     # Otherwise executors would run whatever `python3` is first in the path.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONWARNINGS"] = "ignore"  # of the libraries that executors import
@@ -94,6 +99,7 @@ def spark_session(directory: str, master: str = "local[2]") -> SparkSession:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.log.level", "ERROR")
+        .config("spark.python.worker.reuse", str(reuse_workers).lower())
         .config("spark.local.dir", os.path.join(directory, "spark"))
         .config("spark.sql.execution.arrow.pyspark.enabled", "true")
         .config("petastorm.spark.converter.parentCacheDirUrl", f"file://{cache}")

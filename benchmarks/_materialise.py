@@ -26,17 +26,18 @@ def materialise(
     """
     # Not the tables that `build` converted: a converter would find those in its cache.
     table = numeric_table(session, settings.rows, settings.write_partitions).where("id >= 0")
-    converters = [_converter(package, table, settings) for package in installed_packages()]
+    converters = [converting(package, table, settings) for package in installed_packages()]
     # The JVM goes on compiling what it runs for many runs.
     measured = race(group, "rows/s", converters, settings.rounds, warm_ups=_WARM_UPS)
     # On its own and last: it makes the Python workers, which Spark keeps for the next job, import
     # torch, and then every later task on them is slowed by the garbage collection after it.
     with tempfile.TemporaryDirectory() as directory:
-        native = [_dataframe_to_mds(table, settings, directory)]
+        native = [native_writing(table, settings, directory)]
         return measured + race(group, "rows/s", native, settings.slow_rounds)
 
 
-def _converter(package: str, table: DataFrame, settings: Settings) -> Contestant:
+def converting(package: str, table: DataFrame, settings: Settings) -> Contestant:
+    """A package's converter writes a table of ``settings.rows`` rows, and deletes it again."""
     made: list[Any] = []
 
     def run() -> int:
@@ -51,7 +52,8 @@ def _converter(package: str, table: DataFrame, settings: Settings) -> Contestant
     return _contestant(formats[package], settings, run, after)
 
 
-def _dataframe_to_mds(table: DataFrame, settings: Settings, directory: str) -> Contestant:
+def native_writing(table: DataFrame, settings: Settings, directory: str) -> Contestant:
+    """``dataframe_to_mds`` writes a table of ``settings.rows`` rows below a directory."""
     from streaming.base.converters import dataframe_to_mds
 
     out = os.path.join(directory, "mds")

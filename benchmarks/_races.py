@@ -12,6 +12,8 @@ import numpy as np
 from benchmarks._cluster import GROUP as CLUSTER
 from benchmarks._cluster import materialise_on_executors
 from benchmarks._data import Data
+from benchmarks._first_task import GROUP as FIRST_TASK
+from benchmarks._first_task import first_task
 from benchmarks._loaders import (
     count_workers,
     native_contestant,
@@ -75,6 +77,7 @@ RACES: dict[str, Callable[[Data], list[Measurement]]] = {
     "opening-time": opening_time,
     "opening-memory": opening_memory,
     CLUSTER: materialise_on_executors,
+    FIRST_TASK: first_task,
 }
 
 

@@ -21,6 +21,7 @@ TITLES = {
     "opening-memory": "peak memory of opening a dataset: shards × rows of each",
     "materialise": "materialising from Spark",
     "materialise-cluster": "materialising from Spark, two executor processes",
+    "first-task": "writing 100 rows from Spark with a new Python worker",
     "codemod": "the codemod over a repository, one file of a hundred with Petastorm",
 }
 GROUPS = tuple(TITLES)

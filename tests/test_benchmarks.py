@@ -171,6 +171,7 @@ def test_a_quick_run_races_everybody(quick_run):
     }
     assert len(names["materialise"]) == len(PACKAGES) + 1
     assert names["materialise-cluster"] == names["materialise"]
+    assert len(names["first-task"] - names["materialise"]) == 1
     assert names["opening-time"] == names["opening-memory"]
     assert len(names["opening-time"]) == 3 * len(QUICK.openings)
     with Image.open(plot) as picture:
