@@ -34,6 +34,7 @@ def test_size(combination):
 
 @pytest.mark.parametrize("combination", COMBINATIONS)
 def test_form(combination, tmp_path):
+    pytest.importorskip("ruff", reason="judges the form; it comes with the development tools")
     text = _vendor.vendored(COMBINATIONS[combination])
     path = tmp_path / "mds_support.py"
     path.write_text(text)
