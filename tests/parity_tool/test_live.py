@@ -184,6 +184,13 @@ def test_a_rank_that_dies_ends_the_run_at_once(tmp_path):
     assert waiting.returncode < 0
 
 
+def test_a_rank_that_dies_without_a_word(tmp_path):
+    with Legs(str(tmp_path), "streaming", timeout=300) as legs:
+        legs.start([sys.executable, "-c", "import os; os._exit(3)"], dict(os.environ))
+        legs.wait()
+    assert legs.said == "it ended with code 3 and no word"
+
+
 def test_a_run_that_takes_too_long_is_ended(tmp_path):
     with Legs(str(tmp_path), "streaming", timeout=0.5) as legs:
         legs.start([sys.executable, "-c", "import time; time.sleep(300)"], dict(os.environ))

@@ -75,7 +75,8 @@ class Legs:
                 if code and not failed:
                     failed = True
                     end = min(end, time.monotonic() + _GRACE_SECONDS)
-                    self.said = self.said or _last_line(entry[1])
+                    said = _last_line(entry[1]) or f"it ended with code {code} and no word"
+                    self.said = self.said or said
             if self._running and time.monotonic() > end:
                 self.said = self.said or f"it did not end within {self._timeout:g} seconds"
                 self._kill()
