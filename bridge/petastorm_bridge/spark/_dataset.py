@@ -56,9 +56,12 @@ def describe_converted(directory_url: str) -> DatasetFiles:
         # Shards of one partition are "shard.<partition>.a<attempt>.<number>.mds".
         task = re.sub(r"\.\d+\.mds.*$", "", shard.basenames[0])
         per_task[task] = per_task.get(task, 0) + _bytes(shard)
+    return DatasetFiles(_written(directory_url, dataset), dataset.num_rows, [*per_task.values()])
+
+
+def _written(directory_url: str, dataset: MdsDataset) -> list[str]:
     names = [shard.basenames[-1] for shard in dataset.shards] or [INDEX_NAME]
-    urls = [sub_url(directory_url, name) for name in names]
-    return DatasetFiles(urls, dataset.num_rows, list(per_task.values()))
+    return [sub_url(directory_url, name) for name in names]
 
 
 def _bytes(shard: ShardEntry) -> int:
@@ -99,8 +102,7 @@ def _describe_mds(filesystem: Any, url: str, path: str) -> DatasetFiles:
         return DatasetFiles(_shard_urls(path, dataset), dataset.num_rows, [])
     with store_at(url).reading() as directory:
         dataset = open_dataset(directory)
-    names = [shard.basenames[-1] for shard in dataset.shards] or [INDEX_NAME]
-    return DatasetFiles([sub_url(url.rstrip("/"), name) for name in names], dataset.num_rows, [])
+    return DatasetFiles(_written(url, dataset), dataset.num_rows, [])
 
 
 def _file_url(filesystem: Any, any_url: str, path: str) -> str:
