@@ -59,9 +59,9 @@ def batch_values(column: Column, cells: Cells, ragged: Ragged) -> Any:
         ) from error
 
 
-def plain_values(cells: Iterable[Any], format: Format) -> Iterable[Any]:  # noqa: A002
+def plain_values(cells: Iterable[Any], wanted: Format) -> Iterable[Any]:
     """Return the values of columns that are all numbers."""
-    return map(torch.from_numpy, cells) if format == "torch" else cells
+    return map(torch.from_numpy, cells) if wanted == "torch" else cells
 
 
 def _text(_: Column, strings: pa.LargeBinaryArray, __: Ragged) -> list[Any]:
