@@ -134,3 +134,25 @@ def test_on_a_databricks_cluster_unshared_paths_are_warned_of(
 
 def test_local_mode_is_recognised(spark):
     assert spark_dataset_converter._is_spark_local_mode()
+
+
+def test_a_session_that_refuses_to_look_up_the_conf(spark, cache_dir, tmp_path):
+    """Databricks' serverless sessions, of which only the documented error can be had here."""
+    from pyspark.errors import AnalysisException
+
+    class Conf:
+        error = AnalysisException(f"[CONFIG_NOT_AVAILABLE] Configuration {CONF} is not available.")
+
+        def get(self, key, default):
+            raise self.error
+
+    class Session:
+        conf = Conf()
+
+    find = spark_dataset_converter._get_parent_cache_dir_url
+    assert find(Session(), tmp_path.as_uri()) == tmp_path.as_uri()
+    with pytest.raises(ValueError, match="or pass parent_cache_dir_url="):
+        find(Session())
+    Conf.error = AnalysisException("the session has ended")
+    with pytest.raises(AnalysisException, match="the session has ended"):
+        find(Session())
