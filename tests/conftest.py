@@ -2,7 +2,9 @@
 
 import os
 import re
+import shutil
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -43,6 +45,43 @@ LONG_FILES = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the long files first; make's `--no-loadscope-reorder` keeps them there."""
     items.sort(key=lambda item: not any(item.path.match(f"tests/{name}") for name in LONG_FILES))
+
+
+# Prefixes of streaming's shared memory that each test process has for itself.
+PREFIXES = 500
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_prefixes() -> Iterator[Path]:
+    """Test processes and their children take different prefixes for streaming's shared memory.
+
+    Streaming takes the first prefix that has no shared memory and no lock file in the temporary
+    directory, and fails if another program takes it at that moment. It never deletes lock files.
+    """
+    directory = Path(tempfile.mkdtemp(prefix="tests-"))
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    for prefix in range(number * PREFIXES):
+        (directory / f"{prefix:06}_barrier_filelock").touch()
+    before = {"TMPDIR": os.environ.get("TMPDIR"), "tempdir": tempfile.tempdir}
+    os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
+    yield directory
+    tempfile.tempdir = before["tempdir"]
+    if before["TMPDIR"] is None:
+        del os.environ["TMPDIR"]
+    else:
+        os.environ["TMPDIR"] = before["TMPDIR"]
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def unused_locks(own_prefixes: Path) -> Iterator[None]:
+    """Delete the lock files of datasets that have ended, which make the next ones slow."""
+    placeholders = {entry.name for entry in own_prefixes.glob("*_filelock")}
+    yield
+    for lock in own_prefixes.glob("*_filelock"):
+        in_use = (SHARED_MEMORY / f"{lock.name[:6]}_locals").exists()
+        if lock.name not in placeholders and not in_use:
+            lock.unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
-"""The oracle of this folder can be imported; streaming's lock files go where they are deleted."""
+"""The oracle of this folder can be imported; datasets of its tests end before their process."""
 
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,16 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(autouse=True, scope="session")
-def folder_for_locks(tmp_path_factory):
-    """Streaming leaves two files for every dataset, and looks at all of them for every further one."""
-    before = tempfile.gettempdir()
-    tempfile.tempdir = str(tmp_path_factory.mktemp("locks"))
-    yield
-    tempfile.tempdir = before
-
-
-@pytest.fixture(autouse=True, scope="session")
-def remembered_datasets(folder_for_locks):
+def remembered_datasets():
     import forgetting
 
     forgetting.begin()

@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from streaming.base.shared import prefix
 from streaming_oracle import RAGGED, columnar_loader, ids, stock_loader, write_shards
 
 from petastorm_bridge.streaming import ColumnarStreamingDataset
@@ -259,6 +260,38 @@ def test_leftovers_of_live_runs_stay(tmp_path):
     assert len(list(dataset)) == len(dataset)
 
 
+def test_plain_streaming_takes_the_memory_that_was_found(tmp_path, monkeypatch):
+    """Another program starts between the two steps in which streaming takes shared memory."""
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    write_shards(mine, SIZES)
+    write_shards(theirs, SIZES)
+    script = (
+        "import sys; from streaming import StreamingDataset as D\n"
+        "d = D(local=sys.argv[1], batch_size=6); print('here', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", script, str(theirs)]
+    others = []
+    find = prefix._check_and_find_retrying
+
+    def find_while_another_starts(*arguments, shm_name, **options):
+        found = find(*arguments, shm_name=shm_name, **options)
+        if not others and shm_name == prefix.SHM_TO_CLEAN[-1]:
+            pipe = subprocess.PIPE
+            others.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True))
+            assert others[0].stdout.readline() == "here\n"
+        return found
+
+    monkeypatch.setattr(prefix, "_check_and_find_retrying", find_while_another_starts)
+    try:
+        dataset = ColumnarStreamingDataset(local=str(mine), batch_size=6)
+        assert registered(str(mine)) != registered(str(theirs)) != []
+        assert sum(len(batch["id"]) for batch in dataset) == sum(SIZES)
+    finally:
+        for other in others:
+            other.communicate()
+    assert others
+
+
 def test_leftovers_of_plain_streaming(tmp_path):
     """Nobody has the memory of a dead run mapped; while it lives, its own process has."""
     write_shards(tmp_path / "remote", SIZES)
@@ -273,7 +306,6 @@ def test_leftovers_of_plain_streaming(tmp_path):
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env=os.environ | {"TMPDIR": str(tmp_path)},
     )
     try:
         assert process.stdout.readline() == "waiting\n"

@@ -17,7 +17,7 @@ from streaming.base.dataset import _ShardState
 from petastorm_bridge.mds._collector import paused_collector
 
 from ._index import ShardIndex
-from ._leftovers import mark_alive, start_up
+from ._leftovers import mark_alive, start_up, until_free
 from ._prefetch import Pass, prefetch
 from ._resample import whole_repeats
 from ._shards import give_up, is_local
@@ -47,7 +47,7 @@ class MappedDataset(StreamingDataset):
             arguments["stream_config"] = dict(arguments.get("stream_config") or {})
         initialise = with_names(StreamingDataset.__init__, Spanner=ShardIndex)
         with start_up(arguments), paused_collector():
-            initialise(self, **arguments)
+            until_free(lambda: initialise(self, **arguments))
             mark_alive(self, self._shm_prefix_int)
         self._index = cast("ShardIndex", self.spanner)
         self._pass: Pass | None = None

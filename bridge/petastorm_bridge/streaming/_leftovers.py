@@ -17,7 +17,7 @@ import struct
 import tempfile
 import weakref
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch.distributed
@@ -25,7 +25,7 @@ from filelock import FileLock
 from streaming.base import distributed
 from streaming.base.world import World
 
-__all__ = ["clear_leftovers", "mark_alive", "start_up"]
+__all__ = ["clear_leftovers", "mark_alive", "start_up", "until_free"]
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where Linux has it, not a place for files of ours
 _NAME = re.compile(
@@ -33,6 +33,8 @@ _NAME = re.compile(
     r"|epoch_shape|epoch_data|petastorm_bridge)"
 )
 _ALIVE = "petastorm_bridge"
+# How often another program may take the shared memory that was found to be free.
+_ATTEMPTS = 100
 _LOCKS = ("barrier_filelock", "cache_filelock")
 
 
@@ -166,6 +168,26 @@ def start_up(arguments: Mapping[str, Any]) -> Iterator[None]:
     finally:
         if ours:
             torch.distributed.destroy_process_group()
+
+
+def until_free(initialise: Callable[[], None]) -> None:
+    """Make a dataset, again if a program of plain streaming took its shared memory meanwhile.
+
+    ``streaming/base/shared/prefix.py`` looks for a free name first and takes it later. What
+    :func:`start_up` does keeps only datasets of this package apart.
+
+    Args:
+        initialise: Makes the dataset from the beginning.
+
+    Raises:
+        FileExistsError: Every attempt met another program; or processes of a launcher, which have
+            agreed on a name, have to be started again.
+    """
+    for _ in range(_ATTEMPTS if distributed.get_world_size() == 1 else 0):
+        with contextlib.suppress(FileExistsError):
+            initialise()
+            return
+    initialise()
 
 
 def _directories(arguments: Mapping[str, Any]) -> list[str]:
