@@ -52,12 +52,13 @@ PREFIXES = 500
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_prefixes() -> Iterator[Path]:
+def own_prefixes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Test processes and their children take different prefixes for streaming's shared memory.
 
     Streaming takes the first prefix that has no shared memory and no lock file in the temporary
     directory, and fails if another program takes it at that moment. It never deletes lock files.
     """
+    tmp_path_factory.getbasetemp()  # pytest keeps its directories, in the place they always have
     directory = Path(tempfile.mkdtemp(prefix="tests-"))
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     for prefix in range(number * PREFIXES):

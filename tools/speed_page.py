@@ -85,7 +85,7 @@ def readme_figures() -> str:
 
 def _target(row: dict[str, Any]) -> str:
     reached = "–" if row["ratio"] is None else figure(row["ratio"], 2)
-    wanted = f"{row['at_least']:,g}" + ("" if row["met"] else ", not met")
+    wanted = figure(row["at_least"]) + ("" if row["met"] else ", not met")
     return f"| {row['group']} | {row['ours']} | {row['theirs']} | {reached} | {wanted} |"
 
 

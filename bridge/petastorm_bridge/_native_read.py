@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import pathlib
+import re
 import shutil
 import tempfile
 import unittest.mock
@@ -20,11 +21,11 @@ import warnings
 import weakref
 from typing import Any
 
+import filelock
 import numpy as np
 import pandas as pd
 import streaming
 import torch
-from filelock import FileLock
 
 from ._native_write import MdsDirectory
 
@@ -68,7 +69,7 @@ class StreamingDataset(streaming.StreamingDataset):
             weakref.finalize(self, shutil.rmtree, local, ignore_errors=True)
         # Streaming is shown one process, which reads every row. The lock is for shared memory.
         alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-        lock = FileLock(os.path.join(tempfile.gettempdir(), f"mds_{os.getuid()}.lock"))
+        lock = filelock.FileLock(f"{tempfile.gettempdir()}/mds_{os.getuid()}.lock")
         ungrouped = unittest.mock.patch.object(torch.distributed, "is_initialized", bool)
         with lock, unittest.mock.patch.dict(os.environ, alone), ungrouped:
             super().__init__(local=local, **{"num_canonical_nodes": 1, **kwargs})
@@ -108,7 +109,6 @@ def shown(kind: str, value: Any) -> Any:
 
 def batches(rows: Any, size: Any) -> Any:
     """Yield columns of so many rows: numbers, and arrays of one shape, as one array, or objects."""
-    rows = iter(rows)
     while some := list(itertools.islice(rows, size)):
         columns: dict[str, Any] = {name: [row[name] for row in some] for name in some[0]}
         for name, values in columns.items():
@@ -158,7 +158,7 @@ def tf_dataset(dataset: Any, source: Any = batches) -> Any:
         return column.astype(_CASTS.get(str(column.dtype), column.dtype))
 
     def generated() -> Any:
-        for columns in source(dataset, dataset.batch_size):
+        for columns in source(iter(dataset), dataset.batch_size):
             yield batch(**{name: tensor(name, column) for name, column in columns.items()})
 
     batch, specs = dict, {}
@@ -180,26 +180,17 @@ def open_tf(directory: MdsDirectory, **arguments: Any) -> Any:
     return tf_dataset(StreamingDataset(directory.path, **from_petastorm(**arguments)))
 
 
-# Arguments of Petastorm's that say how it reads, not what.
-_HOW = """
-cache_extra_settings cache_location cache_row_size_estimate cache_size_limit cache_type prefetch
-convert_early_to_numpy filesystem hdfs_driver min_after_retrieve reader_pool_type shuffle_rows
-results_queue_size shuffle_row_drop_partitions storage_options workers_count zmq_copy_buffers
-"""
+# Arguments of Petastorm's that say how it reads, not what, by their first letters.
+_HOW = "cache_(e|lo|r|s|t)|convert|files|hdfs|min_af|prefet|reader|results|shuffle_r|stor|work|zmq"
 
 
 def from_petastorm(**given: Any) -> dict[str, Any]:
     """Return the arguments of `StreamingDataset` for those of Petastorm's ``make_*`` methods."""
-    queue, seed = given.pop("shuffling_queue_capacity", 0), given.pop("shard_seed", None)
-    given["shuffle_seed"] = given.pop("seed", seed)
-    given["shuffle"] = bool(given.pop("shuffle_row_groups", True) or queue)
-    found = {k: v for k, v in given.items() if v is not None and k not in _HOW.split()}
-    known = ["batch_size", "num_epochs", "cur_shard", "shard_count", "transform_spec"]
-    if strange := ", ".join(found.keys() - {"shuffle", "shuffle_seed", *known}):
-        raise TypeError(f"streaming has no counterpart of {strange}: leave it out")
-    return {"num_epochs": None, **found}
+    rows, queue = given.pop("shuffle_row_groups", True), given.pop("shuffling_queue_capacity", 0)
+    given["shuffle_seed"] = given.pop("seed", given.pop("shard_seed", None))
+    found = {k: v for k, v in given.items() if v is not None and not re.match(_HOW, k)}
+    return {"num_epochs": None, "shuffle": bool(rows or queue), **found}
 
 
-# For calls that were left to a human: arguments without a counterpart are refused by name.
-MdsDirectory.make_torch_dataloader = open_torch  # type: ignore[attr-defined]
-MdsDirectory.make_tf_dataset = open_tf  # type: ignore[attr-defined]
+MdsDirectory.make_torch_dataloader = open_torch  # type: ignore[attr-defined] # for calls
+MdsDirectory.make_tf_dataset = open_tf  # type: ignore[attr-defined] # left to a human

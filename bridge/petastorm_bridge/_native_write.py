@@ -9,10 +9,11 @@ import atexit
 import dataclasses
 import json
 import os
+import re
 import warnings
 from typing import Any, ClassVar
 
-from pyarrow import fs
+import pyarrow.fs
 
 # NumPy's names of Spark's types, and the SQL of days and nanoseconds since 1970.
 _TYPES = {"boolean": "bool", "tinyint": "int8", "smallint": "int16", "int": "int32"}
@@ -22,26 +23,25 @@ _TIMES = {"date": "datediff({0}, date'1970-01-01')", "timestamp": "unix_micros({
 _TIMES["timestamp_ntz"] = "unix_micros(timestamp(string({0}) || 'Z')) * 1000"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(unsafe_hash=True)  # converters took further attributes
 class MdsDirectory:
     """A directory of MDS shards, local or in a store; ``len()`` is the number of rows."""
 
     path: str
     dataset_size: int
     CACHE_DIR_CONF: ClassVar[str] = "petastorm.spark.converter.parentCacheDirUrl"  # Petastorm's
+    cache_dir_url = property(lambda s: s.path if "://" in s.path else f"file://{s.path}")
 
     def __len__(self) -> int:
         return self.dataset_size
 
-    cache_dir_url = property(lambda s: s.path if "://" in s.path else f"file://{s.path}")
-
     @property
     def file_urls(self) -> list[str]:
         """The URLs of the shards."""
-        files, path = _opened(self.path)
-        with files.open_input_stream(f"{path}/index.json") as file:
-            shards = [each["zip_data"] or each["raw_data"] for each in json.load(file)["shards"]]
-        return [f"{self.cache_dir_url}/{shard['basename']}" for shard in shards]
+        files, path = _opened(f"{self.path}/index.json")
+        index = json.load(files.open_input_stream(path))
+        found = [shard["zip_data"] or shard["raw_data"] for shard in index["shards"]]
+        return [f"{self.cache_dir_url}/{each['basename']}" for each in found]
 
     def delete(self) -> None:
         """Delete the directory, if it is still there."""
@@ -52,8 +52,8 @@ class MdsDirectory:
 
 def _opened(path: str) -> Any:
     if not path.startswith("s3://"):
-        return fs.FileSystem.from_uri(path)
-    return fs.S3FileSystem(endpoint_override=os.environ.get("S3_ENDPOINT_URL")), path[5:]
+        return pyarrow.fs.FileSystem.from_uri(path)
+    return pyarrow.fs.S3FileSystem(endpoint_override=os.environ.get("S3_ENDPOINT_URL")), path[5:]
 
 
 def dataframe_to_mds(dataframe: Any, out: str = "", dtype: Any = "float32", **kwargs: Any) -> Any:
@@ -64,17 +64,14 @@ def dataframe_to_mds(dataframe: Any, out: str = "", dtype: Any = "float32", **kw
     if not out and not parent:
         raise ValueError(f"give `out`, or set spark.conf {MdsDirectory.CACHE_DIR_CONF!r} to a URL")
     path = (out or os.path.join(parent, os.urandom(16).hex())).replace("s3a:", "s3:", 1)
-    if path.startswith(("file:", "dbfs:")):
-        path = "/" + path.removeprefix("file:").replace("dbfs:", "dbfs", 1).lstrip("/")
-    frame, encodings, kinds = _stored(dataframe, dtype)
-    options = {"compression": None, "exist_ok": True, "keep_local": False, **kwargs}
-    options |= {"out": path, "columns": encodings}
+    path = re.sub("^file:/*", "/", re.sub("^dbfs:/*", "/dbfs/", path))
+    options = {"compression": None, "exist_ok": True, "keep_local": False, **kwargs, "out": path}
+    frame, options["columns"], kinds = _stored(dataframe, dtype)
     options["size_limit"] = max(kwargs.get("size_limit", 1 << 26), 1 << 16)  # a row has to fit
     convert(frame, mds_kwargs=options, udf_iterable=lambda pdf: pdf.to_dict("records"))
-    files, root = _opened(path)
-    with files.open_input_stream(f"{root}/index.json") as file:
-        index = {**json.load(file), "columns": kinds}
-    with files.open_output_stream(f"{root}/index.json") as file:
+    files, place = _opened(f"{path}/index.json")
+    index = {**json.load(files.open_input_stream(place)), "columns": kinds}
+    with files.open_output_stream(place) as file:
         file.write(json.dumps(index).encode())
     directory = MdsDirectory(path, sum(shard["samples"] for shard in index["shards"]))
     if not out:
@@ -95,7 +92,7 @@ def _stored(frame: Any, dtype: str | None) -> tuple[Any, dict[str, str], dict[st
     some = [f.name for f in frame.schema if f.nullable and f.dataType.typeName() in whole]
     found = frame.selectExpr(*(f"max(`{name}` is null)" for name in some)).first() if some else ()
     nulls = {name for name, null in zip(some, found, strict=True) if null}
-    columns, encodings, kinds = [], {}, {}
+    columns, encodings, kinds = {}, {}, {}
     for name, kind in frame.dtypes:
         sql, element = f"`{name}`", kind.removeprefix("array<").removesuffix(">")
         if shown := types.get(element, ""):
@@ -118,6 +115,5 @@ def _stored(frame: Any, dtype: str | None) -> tuple[Any, dict[str, str], dict[st
             continue
         else:
             raise ValueError(f"column {name!r} of type {kind} cannot be stored: cast or fill it")
-        columns.append(F.expr(sql).alias(name))
-        encodings[name], kinds[name] = encoding, shown
-    return frame.select(*columns), encodings, kinds
+        columns[name], encodings[name], kinds[name] = F.expr(sql).alias(name), encoding, shown
+    return frame.select(*columns.values()), encodings, kinds

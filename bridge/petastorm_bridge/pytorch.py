@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections.abc
 import decimal
-import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +11,8 @@ import numpy as np
 
 from ._batches import Batch, cut
 from ._columns import Block
-from ._resume import Position
-from ._shuffle import shuffle_pool
+from ._torch_base import LoaderBase, batch_integer, whole_size
+from ._torch_columns import torch_block
 from .errors import missing_extra
 from .reader import Reader
 
@@ -34,14 +33,6 @@ __all__ = [
     "decimal_friendly_collate",
 ]
 
-logger = logging.getLogger(__name__)
-
-_PARALLEL = (
-    "You must finish a full pass of Petastorm DataLoader before making another pass from the "
-    "beginning.If you do need to terminate early and restart from beginning, please re-create the "
-    "reader and the data loader."
-)
-
 
 def decimal_friendly_collate(batch: list[Any]) -> Any:
     """Collate rows, leaving lists of decimals and strings as they are.
@@ -57,170 +48,6 @@ def decimal_friendly_collate(batch: list[Any]) -> Any:
     if isinstance(first, collections.abc.Sequence):
         return [decimal_friendly_collate(list(samples)) for samples in zip(*batch, strict=True)]
     return default_collate(batch)
-
-
-def torch_column(name: str, values: Any) -> Any:
-    """Return a column in a form torch takes: uint16 → int32, uint32 → int64, bool → uint8.
-
-    Raises:
-        TypeError: Strings, bytes or objects (text of ``petastorm/pytorch.py``); moments or spans.
-    """
-    if not isinstance(values, np.ndarray):
-        return values
-    if values.dtype.kind in "SUO":
-        raise TypeError(
-            f"Pytorch does not support arrays of string or object classes. Found in field {name}."
-        )
-    if values.dtype.kind in "mM":
-        raise TypeError(
-            f"can't convert np.ndarray of type {values.dtype.type.__module__}."
-            f"{values.dtype.type.__name__} in column {name!r} to a tensor. Convert it to a number "
-            "in a TransformSpec, or leave it out with schema_fields."
-        )
-    if values.dtype == np.uint16:
-        return values.astype(np.int32)
-    if values.dtype == np.uint32:
-        return values.astype(np.int64)
-    return values.view(np.uint8) if values.dtype == np.bool_ else values
-
-
-def torch_block(reader: Reader, block: Block) -> Block:
-    """Return a block with every column in a form torch takes."""
-    columns: dict[str, Any] = {}
-    if not block.num_rows:  # no type matters, as in Petastorm, which drops what is empty
-        return Block(columns, 0, block.ends_epoch)
-    for name, column in block.columns.items():
-        if not isinstance(column, np.ndarray) and _is_text(column):
-            torch_column(name, np.empty(0, object))  # raises, without building the strings first
-        columns[name] = torch_column(name, reader.shown(name, column))
-    return Block(columns, block.num_rows, block.ends_epoch)
-
-
-def _is_text(column: Any) -> bool:
-    import pyarrow as pa
-
-    type_ = getattr(column, "type", None)
-    return type_ is not None and bool(pa.types.is_string(type_) or pa.types.is_binary(type_))
-
-
-def whole_size(batch_size: Any, num_epochs: int | None) -> int | None:
-    """Return ``batch_size`` as Petastorm's row-by-row comparison understands it.
-
-    Batches end when their length equals ``batch_size``: ``2.0`` is 2, and what no length equals
-    (None, 0, 2.5, ``'4'``) gives one batch of everything, which is None here.
-
-    Raises:
-        ValueError: Such a batch over endless epochs, which could never be yielded.
-    """
-    if isinstance(batch_size, (int, float, np.number)) and batch_size >= 1:
-        size = int(batch_size)
-        if size == batch_size:
-            return size
-    if num_epochs is None:
-        raise ValueError(
-            f"batch_size={batch_size!r} asks for one batch of all rows, which never fills while "
-            "num_epochs is None. Give a positive integer, or num_epochs."
-        )
-    return None
-
-
-class LoaderBase:
-    """What the loaders share: one pass at a time, and a fresh one after a complete one.
-
-    Attributes:
-        reader: The reader whose rows are batched.
-    """
-
-    reader: Reader
-
-    def __init__(self) -> None:
-        self._in_iter: bool | None = None
-        self._error: BaseException | None = None
-        self._saved_position: Position | None = None
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return where the pass is, in the form that :meth:`load_state_dict` takes (JSON-able).
-
-        Raises:
-            ValueError: The pass is shuffled and has no seed.
-        """
-        return self._position.save()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next iteration go on behind the last batch that was delivered before a state.
-
-        Row groups that were used up are not read again, unless a shuffle buffer, a predicate, a
-        filter or a transform makes it necessary.
-
-        Raises:
-            RuntimeError: An iteration is under way.
-            ValueError: The state is of another loader.
-        """
-        if self._in_iter:
-            raise RuntimeError("Call load_state_dict before an iteration begins or after its end.")
-        self._position.load(state)
-        self._in_iter = self._error = None
-
-    @property
-    def _position(self) -> Position:
-        if self._saved_position is None:
-            self._saved_position = Position(self.reader, *self._sizes())
-        return self._saved_position
-
-    def _sizes(self) -> tuple[int | None, int]:
-        """Return the rows of a batch and of the shuffle buffer."""
-        raise NotImplementedError(f"{type(self).__name__} does not say its sizes.")
-
-    def __iter__(self) -> Iterator[Any]:
-        if self._error is not None:
-            raise RuntimeError(
-                "Cannot start a new iteration because last time iteration failed with error "
-                f"{self._error!r}."
-            )
-        if self._in_iter:
-            raise RuntimeError(_PARALLEL)
-        if self._in_iter is not None:
-            self.reader.reset()
-            logger.warning(
-                "Start a new pass of Petastorm DataLoader, reset underlying Petastorm reader to "
-                "position 0."
-            )
-        self._in_iter = True
-        try:
-            yield from self._position.follow(self._iter_impl())
-        except Exception as error:
-            self._error = error
-            # The caller gets the error itself; the log line is Petastorm's.
-            logger.error(  # noqa: TRY400
-                "Iteration on Petastorm DataLoader raise error: %r", error
-            )
-            raise
-        finally:
-            self._in_iter = False
-
-    def _iter_impl(self) -> Iterator[Any]:
-        raise NotImplementedError(f"{type(self).__name__} does not say how to iterate.")
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.reader.stop()
-        self.reader.join()
-
-    def _blocks(self, capacity: Any) -> Iterator[Block]:
-        blocks = (torch_block(self.reader, block) for block in self.reader.blocks())
-        if not capacity > 0:
-            return blocks
-        if not isinstance(capacity, (int, np.integer)):
-            raise TypeError(
-                f"shuffling_queue_capacity is {capacity!r}, a {type(capacity).__name__}; it must be "
-                "an integer number of rows."
-            )
-        return shuffle_pool(blocks, int(capacity), self._generator())
-
-    def _generator(self) -> np.random.Generator:
-        return self.reader.randomness.child()
 
 
 class DataLoader(LoaderBase):
@@ -303,10 +130,10 @@ class BatchedDataLoader(LoaderBase):
         self.shuffling_queue_capacity = shuffling_queue_capacity
 
     def _sizes(self) -> tuple[int | None, int]:
-        return _batch_integer(self.batch_size), self.shuffling_queue_capacity
+        return batch_integer(self.batch_size), self.shuffling_queue_capacity
 
     def _iter_impl(self) -> Iterator[Any]:
-        size = _batch_integer(self.batch_size)
+        size = batch_integer(self.batch_size)
         if self.transform_fn is torch.as_tensor:
             return map(_plain_tensors, cut(self._blocks(self.shuffling_queue_capacity), size))
         return _TensorCutter(self).batches(size)
@@ -325,16 +152,6 @@ def _plain_tensors(batch: Batch) -> dict[str, Any]:
         else torch.as_tensor(values)  # categories: torch says why it cannot
         for name, values in batch.items()
     }
-
-
-def _batch_integer(batch_size: Any) -> int:
-    if not isinstance(batch_size, (int, np.integer)):
-        raise TypeError(
-            f"batch_size is {batch_size!r}, a {type(batch_size).__name__}; it must be an integer."
-        )
-    if batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}; it must be at least 1.")
-    return int(batch_size)
 
 
 class _TensorCutter:
@@ -393,7 +210,7 @@ class InMemBatchedDataLoader:
         self._in_iter = False
         blocks = (torch_block(reader, block) for block in reader.blocks())
         try:
-            first = next(cut(blocks, _batch_integer(rows_capacity)), {})
+            first = next(cut(blocks, batch_integer(rows_capacity)), {})
             convert = transform_fn or torch.as_tensor
             self._columns = {name: convert(values) for name, values in first.items()}
         finally:
@@ -407,7 +224,7 @@ class InMemBatchedDataLoader:
                 "number of epochs using num_epochs in constructor."
             )
         self._in_iter = True
-        size = _batch_integer(self._batch_size)
+        size = batch_integer(self._batch_size)
         rows = len(next(iter(self._columns.values()))) if self._columns else 0
         for epoch in range(self._num_epochs):
             order = torch.arange(rows)

@@ -30,7 +30,7 @@ class _Piece:
         names: What it binds.
         uses: The names that it reads.
         text: Its lines, with the comments above.
-        order: Imports first, then what is bound once, then functions and classes.
+        order: First what is bound once, then functions and classes, then methods added to those.
     """
 
     names: frozenset[str]
@@ -94,8 +94,11 @@ def vendored(names: Collection[str]) -> str:
 
 
 def _spaced(pieces: Iterable[_Piece]) -> Iterator[str]:
+    before = 0
     for piece in pieces:
-        yield f"\n\n{piece.text}" if piece.order else piece.text
+        together = piece.order == before != 1
+        yield piece.text if together else f"\n\n{piece.text}"
+        before = piece.order
 
 
 @functools.cache
@@ -114,7 +117,7 @@ def _statements(text: str) -> Iterator[_Piece]:
     for node in ast.parse(text).body:
         if isinstance(node, ast.Import | ast.ImportFrom | ast.Expr):
             continue
-        definition = isinstance(node, ast.ClassDef | ast.FunctionDef)
+        order = int(isinstance(node, ast.ClassDef | ast.FunctionDef))
         decorators = getattr(node, "decorator_list", [])
         first = (decorators[0].lineno if decorators else node.lineno) - 1
         while lines[first - 1].startswith("#"):
@@ -123,9 +126,9 @@ def _statements(text: str) -> Iterator[_Piece]:
         bound = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and _binds(each)}
         names = {node.name} if isinstance(node, ast.ClassDef | ast.FunctionDef) else bound
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
-            names, definition = {node.targets[0].attr}, True  # a method of what is above
+            names, order = {node.targets[0].attr}, 2
         own = "\n".join(lines[first : node.end_lineno])
-        yield _Piece(frozenset(names), frozenset(used - names), own, int(definition))
+        yield _Piece(frozenset(names), frozenset(used - names), own, order)
 
 
 def _binds(node: ast.Name) -> bool:
@@ -136,7 +139,7 @@ def _binds(node: ast.Name) -> bool:
 def _without(body: str, attributes: Collection[str]) -> str:
     """Remove some attributes from the class of directories."""
     for name in attributes:
-        body = re.sub(rf"    {name} = property\(.*\n\n", "", body)
+        body = re.sub(rf"    {name} = property\(.*\n", "", body)
         body = re.sub(
             rf"    @property\n    def {name}\(.*\n(?:(?:        .*)?\n)*?(?=    \S)", "", body
         )
@@ -168,14 +171,14 @@ def _imports(pieces: Iterable[_Piece]) -> list[str]:
 
 def _merged(lines: Iterable[str]) -> list[str]:
     """Return import lines in order, those from one module as one, and plain ones as one."""
-    plain = sorted(line for line in lines if line.startswith("import ") and " as " not in line)
-    names_of_one = ", ".join(line.removeprefix("import ") for line in plain)
-    plain = [f"import {each}" for each in textwrap.wrap(names_of_one, 90) if each]
-    plain = [line.rstrip(",") for line in plain]
-    plain += sorted(line for line in lines if line.startswith("import ") and " as " in line)
+    plain = sorted(line.removeprefix("import ") for line in lines if line.startswith("import "))
+    # No line breaks within "numpy as np".
+    wrapped = textwrap.wrap(", ".join(plain).replace(" as ", "~"), 90)
     names: dict[str, set[str]] = {}
     for line in lines:
         if line.startswith("from "):
             module, _, what = line.removeprefix("from ").partition(" import ")
             names.setdefault(module, set()).update(what.split(", "))
-    return plain + [f"from {m} import {', '.join(sorted(names[m]))}" for m in sorted(names)]
+    return [f"import {line.rstrip(',')}".replace("~", " as ") for line in wrapped] + [
+        f"from {module} import {', '.join(sorted(names[module]))}" for module in sorted(names)
+    ]

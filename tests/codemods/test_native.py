@@ -2,6 +2,7 @@
 
 import copy
 import datetime as dt
+import inspect
 import os
 import pickle
 from decimal import Decimal
@@ -9,6 +10,8 @@ from decimal import Decimal
 import numpy as np
 import pandas as pd
 import pytest
+
+from petastorm_bridge._options import OPTIONS
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
@@ -69,6 +72,8 @@ def test_directory(native, spark, cache_dir):
     assert all(os.path.exists(url.removeprefix("file://")) for url in directory.file_urls)
     assert pickle.loads(pickle.dumps(directory)) == directory == copy.copy(directory)
     assert len(pickle.dumps(directory)) < 500
+    directory._dataset_path = "as some programs do"
+    assert len({directory, copy.copy(directory)}) == 1
     directory.delete()
     assert not os.path.exists(directory.path)
     directory.delete()
@@ -300,14 +305,21 @@ def test_calls_that_were_left_run_or_say_why_not(native, typed):
     with opener(batch_size=17, num_epochs=1, shuffle_row_groups=False, workers_count=2) as loader:
         (batch,) = loader
     assert batch["id"].tolist() == list(range(17))
-    with pytest.raises(TypeError, match="no counterpart of predicate: leave it out"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'predicate'"):
         typed.make_tf_dataset(num_epochs=1, predicate=object())
 
 
-def test_arguments_without_counterpart_are_refused(native):
-    for name in ("predicate", "batchsize", "data_loader_fn"):
-        with pytest.raises(TypeError, match=f"no counterpart of {name}"):
-            native.from_petastorm(**{name: object()})
+def test_petastorms_arguments(native):
+    """What says how to read is dropped; what has no counterpart goes to streaming, which refuses it."""
+    known = {"batch_size", "num_epochs", "cur_shard", "shard_count", "transform_spec"}
+    refused = {"schema_fields", "predicate", "rowgroup_selector", "filters", "data_loader_fn"}
+    methods = {"make_torch_dataloader", "make_tf_dataset", "make_batch_reader"}
+    names = {o.name for o in OPTIONS if o.api in methods} - {"dataset_url_or_urls"}
+    kept = {name for name in names if name in native.from_petastorm(**{name: 1})}
+    assert kept == known | refused
+    assert not refused & {*inspect.signature(native.StreamingDataset.__mro__[1]).parameters}
+    own = {"batchsize": 3, "cache_limit": 4}
+    assert native.from_petastorm(**own).items() > own.items()
     found = native.from_petastorm(shuffle_row_groups=False, shuffling_queue_capacity=9, seed=3)
     assert found == {"num_epochs": None, "shuffle": True, "shuffle_seed": 3}
     assert native.from_petastorm(filters=None, workers_count=4, shard_seed=0, batch_size=2) == {
