@@ -27,6 +27,34 @@ def install_edits(text: str, start: int, end: int, package: str) -> Iterator[Edi
         yield from _command_edits(line, at, package)
 
 
+def is_install(words: str) -> bool:
+    """Say whether a command line installs packages."""
+    return _INSTALL.search(words) is not None
+
+
+def word_edits(text: str, start: int, end: int, package: str) -> Iterator[Edit]:
+    """Yield the edits of words of such a command, which stand between two positions."""
+    yield from _edits(text[start:end], start, package)
+
+
+def joined(text: str, edit: Edit) -> Edit | None:
+    """Return the edit that leaves a requirement and adds the new one; None if that is there.
+
+    Args:
+        text: The text of the source.
+        edit: Replaces the one by the other.
+    """
+    line = text[text.rfind("\n", 0, edit.start) + 1 :].partition("\n")[0]
+    if edit.text.partition("[")[0] in line:
+        return None
+    quote = text[edit.end : edit.end + 1]
+    if quote not in {"'", '"'} or text[edit.start - 1] != quote:
+        return Edit(edit.end, edit.end, f" {edit.text}")
+    # A word of its own, of the shell's or in a list.
+    comma = "," if text[edit.end + 1 : edit.end + 2] in {",", "]", ")"} else ""
+    return Edit(edit.end + 1, edit.end + 1, f"{comma} {quote}{edit.text}{quote}")
+
+
 def file_edits(name: str, text: str, package: str) -> Iterator[Edit]:
     """Yield the edits of a file that lists dependencies, which its base name tells the format of."""
     lowered = name.lower()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +12,9 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from ._analysis import Analysis
+from ._dependencies import CODE as REQUIREMENT
 from ._edits import overlaps
+from ._imports import imports_petastorm
 from ._model import (
     Destination,
     Edit,
@@ -19,6 +22,7 @@ from ._model import (
     Finding,
     NeedsHuman,
     Outcome,
+    Requirement,
     Safety,
     Site,
     State,
@@ -140,7 +144,27 @@ def _harm(source: Source, result: Source, edits: Sequence[Edit]) -> str:
 
 
 def _plan(source: Source, settings: Settings) -> _Plan:
-    """Decide what to do about everything that the rules find."""
+    """Decide what to do about everything that the rules find.
+
+    What becomes of lines that install Petastorm follows from what the others leave of it.
+    """
+    plan = _plan_for(source, settings)
+    if not any(site.code == REQUIREMENT for site in plan.sites):
+        return plan
+    target, after = settings.target, source.render(plan.edits)
+    if re.search(rb"\bpetastorm_bridge\b", after):
+        target = dataclasses.replace(target, package=Target().package)
+    if target.requirement is Requirement.REPLACED and imports_petastorm(after):
+        others = [site.state for site in plan.sites if site.code != REQUIREMENT]
+        moved = State.REWRITTEN in others
+        fate = Requirement.JOINED if moved else Requirement.KEPT
+        target = dataclasses.replace(target, requirement=fate)
+    if target == settings.target:
+        return plan
+    return _plan_for(source, dataclasses.replace(settings, target=target))
+
+
+def _plan_for(source: Source, settings: Settings) -> _Plan:
     analysis = Analysis(source, settings.destination, settings.project, settings.target)
     findings = [
         finding

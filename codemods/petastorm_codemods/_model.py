@@ -29,6 +29,14 @@ class State(enum.Enum):
     MANUAL = "needs a human"
 
 
+class Requirement(enum.Enum):
+    """What becomes of a requirement on Petastorm in the lines of a file that install it."""
+
+    REPLACED = "replaced"
+    JOINED = "joined by the new one"
+    KEPT = "kept"
+
+
 @dataclass(frozen=True)
 class Target:
     """What code that is rewritten for streaming imports.
@@ -37,11 +45,13 @@ class Target:
         module: The support module.
         fast: Whether its dataset reads whole batches.
         package: What is required for it.
+        requirement: What becomes of requirements on Petastorm.
     """
 
     module: str = "petastorm_bridge.native"
     fast: bool = False
     package: str = "petastorm-bridge[streaming]"
+    requirement: Requirement = Requirement.REPLACED
 
     @property
     def dataset(self) -> str:

@@ -23,6 +23,7 @@ from ._model import (
     Failed,
     NeedsHuman,
     Outcome,
+    Requirement,
     Safety,
     Site,
     State,
@@ -100,6 +101,8 @@ def run(
         settings = _without_bridge(settings, outcomes)
     before = dict(sources)
     stays = any(_still_needed(outcome, before) for outcome in outcomes)
+    if stays:
+        outcomes = [_installing_both(outcome, settings) for outcome in outcomes]
     for path, data in dependencies:
         if CODE in codes:
             outcomes.append(process_dependencies(path, data, settings, stays=stays))
@@ -228,6 +231,16 @@ def _still_needed(outcome: Outcome, sources: dict[str, bytes]) -> bool:
     if isinstance(outcome, Success | NeedsHuman):
         return imports_petastorm(outcome.after)
     return imports_petastorm(sources.get(outcome.path, b""))
+
+
+def _installing_both(outcome: Outcome, settings: Settings) -> Outcome:
+    """Return a file again that installs for others (by ``%run``), some of which need Petastorm."""
+    if not isinstance(outcome, Success | NeedsHuman) or imports_petastorm(outcome.before):
+        return outcome
+    if not any(site.code == CODE for site in outcome.sites):
+        return outcome
+    target = dataclasses.replace(settings.target, requirement=Requirement.JOINED)
+    return process(outcome.path, outcome.before, dataclasses.replace(settings, target=target))
 
 
 def process_dependencies(

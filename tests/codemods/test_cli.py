@@ -89,6 +89,20 @@ def test_requirements_stay_while_petastorm_is_imported(call, tree):
     assert (root / "requirements.txt").read_text() == "petastorm\n"
 
 
+def test_a_notebook_that_installs_for_others_installs_both(call, tree):
+    """Others have its packages by ``%run``."""
+    install = "# Databricks notebook source\n# MAGIC %pip install petastorm=={}\n"
+    files = {"a_dot_py": "import petastorm.codecs\n", "b_dot_py": OLD}
+    root = tree(first_dot_py=install.format("0.12 x"), **files)
+    for _ in range(2):
+        assert call(".", "--to", "bridge", "--write").exit_code == 2
+        after = (root / "first.py").read_text()
+        assert after == install.format("0.12 petastorm-bridge x")
+    root = tree(first_dot_py=install.format("0.12 x"), a_dot_py="")
+    assert call(".", "--to", "bridge", "--write").exit_code == 0
+    assert "pip install petastorm-bridge x" in (root / "first.py").read_text()
+
+
 def test_select_and_ignore(call, tree):
     tree(a_dot_py=OLD, requirements_dot_txt="petastorm\n")
     assert "1 to rewrite" in call(".", "--to", "bridge", "--select", "PM001,PM002").stdout
@@ -286,6 +300,16 @@ def test_vendored_into_a_package_and_extended_later(call, tree):
     assert "def tf_dataset" in second
     assert "def file_urls" in second
     assert "def file_urls" not in first
+
+
+def test_install_lines_of_vendored_code(call, tree):
+    """A reader needs the bridge; converters do not."""
+    install = "# Databricks notebook source\n# MAGIC %pip install petastorm\n# COMMAND ----------\n"
+    reader = "from petastorm import make_batch_reader\nr = make_batch_reader(url)\n"
+    root = tree(a_dot_py=install + MAKES, b_dot_py=install + reader)
+    assert call(".", "--write", "--vendor").exit_code == 0
+    assert "%pip install mosaicml-streaming\n" in (root / "a.py").read_text()
+    assert "%pip install petastorm-bridge[streaming]\n" in (root / "b.py").read_text()
 
 
 def test_vendored_files_are_new_in_the_diff(call, tree):

@@ -1,18 +1,48 @@
 """Whatever installs Petastorm installs ``petastorm-bridge`` instead.
 
-Requirements files, ``pyproject.toml``, ``setup.py``, ``setup.cfg``, conda environments, Dockerfiles, and
-``%pip`` and ``!pip`` lines of notebooks. Version limits go, because they are Petastorm's; extras are
-translated. The requirement stays as long as any file of the run still imports Petastorm.
+Requirements files, ``pyproject.toml``, ``setup.py``, ``setup.cfg``, conda environments, Dockerfiles,
+``%pip`` and ``!pip`` lines of notebooks, and commands that a program runs (``os.system``, ``subprocess``).
+Version limits go, because they are Petastorm's; extras are translated. A requirement in a file of its own
+stays as long as any file of the run still imports Petastorm; a line that installs then installs both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import libcst as cst
+from libcst.helpers import get_full_name_for_node
+
 from petastorm_codemods._analysis import Analysis
-from petastorm_codemods._dependencies import CODE, install_edits, package_for
-from petastorm_codemods._model import Destination, Finding, Safety
+from petastorm_codemods._dependencies import (
+    CODE,
+    install_edits,
+    is_install,
+    joined,
+    package_for,
+    word_edits,
+)
+from petastorm_codemods._model import Destination, Edit, Finding, Requirement, Safety
+from petastorm_codemods._offered import OLD
 from petastorm_codemods._registry import rule
+
+# Functions that run a command, by the last part of their names.
+_RUNNERS = frozenset(
+    [
+        "Popen",
+        "call",
+        "check_call",
+        "check_output",
+        "getoutput",
+        "getstatusoutput",
+        "main",
+        "popen",
+        "run",
+        "run_cell_magic",
+        "run_line_magic",
+        "system",
+    ]
+)
 
 
 @rule(
@@ -26,10 +56,43 @@ from petastorm_codemods._registry import rule
     after="%pip install petastorm-bridge",
 )
 def check(analysis: Analysis) -> Iterator[Finding]:
-    """Yield one finding for each requirement in a line that installs packages."""
+    """Yield one finding for each requirement in a command that installs packages."""
     text = analysis.source.text
-    package = package_for(analysis.destination, analysis.target)
+    requirement = analysis.target.requirement
+    if requirement is Requirement.KEPT:
+        return
+    for edit in _edits(analysis):
+        made, message = edit, f"{text[edit.start : edit.end]} becomes {edit.text}"
+        if requirement is Requirement.JOINED:
+            both = joined(text, edit)
+            if both is None:
+                continue
+            made, message = both, f"{edit.text} is needed beside {text[edit.start : edit.end]}"
+        yield Finding(CODE, edit.start, message, Safety.SAFE, (made,))
+
+
+def _edits(analysis: Analysis) -> Iterator[Edit]:
+    text, package = analysis.source.text, package_for(analysis.destination, analysis.target)
     for start, end in analysis.source.shell:
-        for edit in install_edits(text, start, end, package):
-            message = f"{text[edit.start : edit.end]} becomes {edit.text}"
-            yield Finding(CODE, edit.start, message, Safety.SAFE, (edit,))
+        yield from install_edits(text, start, end, package)
+    for call in analysis.nodes(cst.Call):
+        name = get_full_name_for_node(call.func) or getattr(call.func, "attr", cst.Name("_")).value
+        if name.rpartition(".")[2] in _RUNNERS and OLD in analysis.code(call):
+            words = list(_words(analysis, call))
+            if is_install(" ".join([name, *(text[start:end] for start, end in words)])):
+                for start, end in words:
+                    own = is_install(text[start:end])
+                    yield from (install_edits if own else word_edits)(text, start, end, package)
+
+
+def _words(analysis: Analysis, call: cst.Call) -> Iterator[tuple[int, int]]:
+    """Yield start and end of the strings, and of the texts of f-strings, of a call's command."""
+    for argument in call.args[:2]:
+        strings = analysis.within(argument, cst.SimpleString)
+        texts = analysis.within(argument, cst.FormattedStringText)
+        for node in (*strings, *texts):
+            if analysis.enclosing(node, cst.Call) is call:
+                start, end = analysis.span(node)
+                quote = len(node.quote) if isinstance(node, cst.SimpleString) else 0
+                prefix = len(node.prefix) if isinstance(node, cst.SimpleString) else 0
+                yield start + prefix + quote, end - quote
