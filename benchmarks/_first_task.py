@@ -15,16 +15,16 @@ from benchmarks._measure import Contestant, Measurement, race
 
 GROUP = "first-task"
 FLOOR = "Spark alone, an empty Python task"
-_ROWS = 100
+ROWS = 100
 
 
 def first_task(data: Data) -> list[Measurement]:
     """Measures the time of a job of one task, of which imports take most, in ms."""
-    settings = replace(data.settings, rows=_ROWS)
+    settings = replace(data.settings, rows=ROWS)
     with tempfile.TemporaryDirectory() as directory:
         session = spark_session(directory, reuse_workers=False)
         try:
-            table = numeric_table(session, _ROWS, 1).where("id >= 0")
+            table = numeric_table(session, ROWS, 1).where("id >= 0")
             contestants = [
                 _empty_task(table),
                 *(converting(package, table, settings) for package in installed_packages()),
@@ -33,7 +33,7 @@ def first_task(data: Data) -> list[Measurement]:
             measured = race(GROUP, "ms", contestants, settings.rounds)
         finally:
             session.stop()
-    return [replace(one, samples=tuple(_ROWS * 1000 / s for s in one.samples)) for one in measured]
+    return [replace(one, samples=tuple(ROWS * 1000 / s for s in one.samples)) for one in measured]
 
 
 def _empty_task(table: DataFrame) -> Contestant:
@@ -43,4 +43,4 @@ def _empty_task(table: DataFrame) -> Contestant:
     def run() -> int:
         return int(table.mapInArrow(count, "rows long").collect()[0]["rows"])
 
-    return Contestant(FLOOR, _ROWS, run, check=lambda: None)
+    return Contestant(FLOOR, ROWS, run, check=lambda: None)

@@ -15,7 +15,7 @@ from PIL import Image
 REPOSITORY = Path(__file__).parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
-from benchmarks import _measure, _races, _targets  # noqa: E402 - no package, run from the root
+from benchmarks import _first_task, _measure, _races, _targets  # noqa: E402 - no package, run from the root
 from benchmarks._settings import FULL, GROUPS, QUICK  # noqa: E402
 
 HAS_PETASTORM = importlib.util.find_spec("petastorm") is not None
@@ -189,6 +189,7 @@ def test_a_quick_run_reports_rows_and_samples(quick_run):
     sizes = {
         "images": {QUICK.images},
         "codemod": {QUICK.codemod_files},
+        "first-task": {_first_task.ROWS},
         "memory": {QUICK.rows, QUICK.rows * QUICK.memory_growth, QUICK.native_rows},
         "opening-time": {rows for _, rows in QUICK.openings},
         "opening-memory": {rows for _, rows in QUICK.openings},

@@ -23,6 +23,7 @@ _FROM = re.compile(
     re.MULTILINE,
 )
 _DOTTED = re.compile(rb"(?<![\w.])([\w.]*\b\w+)\.(make_spark_converter|SparkDatasetConverter)\b")
+_STAR = re.compile(rb"^[ \t]*from[ \t]+([.\w]+)[ \t]+import[ \t]*\*", re.MULTILINE)
 _OURS = (b"petastorm", b"mds_support")
 
 
@@ -37,7 +38,7 @@ class Project:
         readers: Whether any file uses ``make_reader``, whose readers may be passed to any other.
         holders: Last names of the project's modules that import converters' names from Petastorm,
             with these names.
-        lent: Those of them that some other file imports by name.
+        lent: Those of them that some other file imports by name, also from modules that pass them on.
     """
 
     converters: bool = False
@@ -76,12 +77,49 @@ def borrowed_names(data: bytes) -> frozenset[tuple[str, str]]:
 
 def had_names(path: str, data: bytes) -> frozenset[tuple[str, str]]:
     """Return the module at a path with those names that its bytes import from Petastorm."""
-    stem = os.path.basename(path).partition(".")[0]
     found: set[bytes] = set()
     for match in _FROM.finditer(data):
         if match[1].startswith(_OURS):
             found |= {*_SHARED.findall(match[2])}
-    return frozenset((stem, name.decode()) for name in found)
+    return frozenset((module_at(path), name.decode()) for name in found)
+
+
+def passed_on(path: str, data: bytes) -> frozenset[tuple[str, str]]:
+    """Return the module at a path with those modules whose names it passes on by importing them."""
+    found = {match[1] for match in _STAR.finditer(data)} if b"*" in data else set()
+    if _SHARED.search(data):
+        found |= {match[1] for match in _FROM.finditer(data) if _SHARED.search(match[2])}
+    return frozenset((module_at(path), stem_of(module.decode())) for module in found)
+
+
+def lent_names(
+    borrowed: frozenset[tuple[str, str]],
+    holders: frozenset[tuple[str, str]],
+    passed: frozenset[tuple[str, str]],
+) -> frozenset[tuple[str, str]]:
+    """Return the modules, with the names, of which other files have something of Petastorm's.
+
+    Args:
+        borrowed: Modules and names that files import from them.
+        holders: Modules and names that they import from Petastorm.
+        passed: Modules and those whose names they pass on.
+    """
+    found: set[tuple[str, str]] = set()
+    for module, name in borrowed:
+        ways = [[module]]
+        while ways:
+            way = ways.pop()
+            if (way[-1], name) in holders:
+                found |= {(each, name) for each in way}
+            ways += [[*way, each] for at, each in passed if at == way[-1] and each not in way]
+    return frozenset(found)
+
+
+def module_at(path: str) -> str:
+    """Return the last name of the module at a path; a package is in its ``__init__.py``."""
+    folder, file = re.split(r"[/\\]", os.path.abspath(path))[-2:]
+    stem = file.partition(".")[0]
+    return folder if stem == "__init__" else stem
 
 
 def stem_of(module: str) -> str:

@@ -37,9 +37,11 @@ from ._project import (
     borrowed_names,
     defined_methods,
     had_names,
+    lent_names,
     makes_converters,
     makes_readers,
     module_names,
+    passed_on,
 )
 from ._vendor import CODE as SUPPORT
 from ._vendor import NAME, names_in, place, used_names, vendored
@@ -118,6 +120,7 @@ class _Found:
     sources: list[tuple[str, bytes]] = field(default_factory=list)
     dependencies: list[tuple[str, bytes]] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
+    passed: set[tuple[str, str]] = field(default_factory=set)
 
 
 def _read(paths: Iterable[str], exclude: Iterable[str], destination: Destination) -> _Found:
@@ -130,6 +133,7 @@ def _read(paths: Iterable[str], exclude: Iterable[str], destination: Destination
         except OSError as error:
             found.failed.append(Failed(path, str(error)))
             continue
+        found.passed |= passed_on(path, data)
         if concerns(data, destination):
             kind = found.dependencies if is_dependency_file(path) else found.sources
             kind.append((path, data))
@@ -151,7 +155,8 @@ def _project(found: _Found) -> Project:
         )
     readers = any(map(makes_readers, texts))
     holders = frozenset().union(*(had_names(path, data) for path, data in found.sources))
-    lent = holders & frozenset().union(*map(borrowed_names, texts))
+    borrowed = frozenset().union(*map(borrowed_names, texts))
+    lent = lent_names(borrowed, holders, frozenset(found.passed))
     return Project(converters, defines, module_names(found.paths), readers, holders, lent)
 
 

@@ -13,7 +13,7 @@ import libcst as cst
 from libcst.helpers import get_full_name_for_node
 
 from ._analysis import Analysis
-from ._project import SHARED, stem_of
+from ._project import SHARED, module_at, stem_of
 
 NATIVE = {"make_spark_converter": "dataframe_to_mds", "SparkDatasetConverter": "MdsDirectory"}
 _RUN = re.compile(r"^(?:# MAGIC[ \t]+)?%run\b", re.MULTILINE)
@@ -49,8 +49,7 @@ def is_lent(analysis: Analysis, path: str | None) -> bool:
 
 def is_lender(analysis: Analysis, name: str) -> bool:
     """Say whether other files import a name from this one."""
-    stem = re.split(r"[/\\]", analysis.source.path)[-1].partition(".")[0]
-    return (stem, name) in analysis.project.lent
+    return (module_at(analysis.source.path), name) in analysis.project.lent
 
 
 def is_read(analysis: Analysis, node: cst.Name) -> bool:

@@ -57,6 +57,29 @@ def test_notebooks_that_are_run(rewrite):
     )
 
 
+@pytest.mark.parametrize(
+    "package",
+    [
+        {"pkg/__init__.py": "from .data import *\n", "pkg/data.py": HOLDER},
+        {"pkg/__init__.py": "from .data import make_spark_converter\n", "pkg/data.py": HOLDER},
+        {
+            "pkg/__init__.py": "from .sub import *\n",
+            "pkg/sub/__init__.py": "from . import other\nfrom .data import *\nfrom pkg import *\n",
+            "pkg/sub/data.py": HOLDER,
+        },
+        {"pkg/__init__.py": HOLDER},
+    ],
+)
+def test_packages_that_pass_names_on(rewrite, package):
+    """Whoever imports from the package finds the old name, and knows what it is."""
+    train = "from pkg import make_spark_converter\nc = make_spark_converter(df, dtype=None, {})\n"
+    after = rewrite({**package, "train.py": train.format("parquet_row_group_size_bytes=9")})
+    assert after["train.py"] == train.format("size_limit=9")
+    changed = {path for path in package if after[path] != package[path]}
+    assert len(changed) == 1
+    assert "dataframe_to_mds as make_spark_converter" in after[changed.pop()]
+
+
 def test_modules_that_are_imported_as_a_whole(rewrite):
     after = rewrite(
         {
