@@ -121,9 +121,8 @@ def batches(rows: Any, size: Any) -> Any:
 class StreamingDataLoader(streaming.StreamingDataLoader, contextlib.AbstractContextManager[Any]):
     """``streaming.StreamingDataLoader`` with the dataset's batch size, usable in ``with``."""
 
-    def __init__(self, dataset: StreamingDataset, **kwargs: Any) -> None:
-        kwargs = {"batch_size": dataset.batch_size, "collate_fn": collate, **kwargs}
-        super().__init__(dataset, **kwargs)
+    def __init__(self, dataset: StreamingDataset, **kw: Any) -> None:
+        super().__init__(dataset, **{"batch_size": dataset.batch_size, "collate_fn": collate} | kw)
 
     def __exit__(self, *error: object) -> None:
         if iterator := getattr(self.dataset, "_iterator", None):

@@ -88,16 +88,17 @@ def _stored(frame: Any, dtype: str | None) -> tuple[Any, dict[str, str], dict[st
     frame = frame.withColumns({n: vector_to_array(v, dtype or "float64") for n, v in vectors})
     types = {**_TYPES, **({"float": dtype, "double": dtype} if dtype else {})}
     casts = {numpy: spark for spark, numpy in _TYPES.items()}
-    whole = {"boolean", "byte", "short", "integer", "long", "string", "binary"}
-    some = [f.name for f in frame.schema if f.nullable and f.dataType.typeName() in whole]
-    found = frame.selectExpr(*(f"max(`{name}` is null)" for name in some)).first() if some else ()
-    nulls = {name for name, null in zip(some, found, strict=True) if null}
+    whole = {"boolean", "tinyint", "smallint", "int", "bigint"}
+    tests = {n: f"`{n}` is null" for n, k in frame.dtypes if k in {*whole, "string", "binary"}}
+    tests |= {n: f"exists(`{n}`, x -> x is null)" for n, k in frame.dtypes if k[6:-1] in whole}
+    may = [getattr(f.dataType, "containsNull", f.nullable) for f in frame.schema if f.name in tests]
+    found = frame.selectExpr(*(f"max({t})" for t in tests.values())).first() if any(may) else ()
+    nulls = {name: "float64" for name, null in zip(tests, found, strict=False) if null}
     columns, encodings, kinds = {}, {}, {}
     for name, kind in frame.dtypes:
         sql, element = f"`{name}`", kind.removeprefix("array<").removesuffix(">")
         if shown := types.get(element, ""):
-            stored = {"bool": "int8", "M8[D]": "int64", "M8[ns]": "int64"}.get(shown, shown)
-            encoding = "float64" if name in nulls else stored
+            encoding = nulls.get(name) or {"b": "int8", "M": "int64"}.get(shown[0], shown)
             value = f"cast({_TIMES.get(element, '{0}')} as {casts[encoding]})"
             value = f"nvl({value}, {-(1 << 63)}L)" if element in _TIMES else value  # null is NaT
             array = f"transform({sql}, x -> {value.format('x')})"
@@ -110,7 +111,7 @@ def _stored(frame: Any, dtype: str | None) -> tuple[Any, dict[str, str], dict[st
                 sql, shown = f"nvl(cast('.' as {kind}) || {sql}, cast('' as {kind}))", f"{shown}?"
         elif element == "string" or element.startswith("decimal"):
             sql, encoding, shown = f"to_json(array({sql}))", "str", "JSON"
-        elif kind.startswith(("array<", "map<", "struct<")):
+        elif kind.startswith(("array<", "map<", "struct<")) and element != "binary":
             warnings.warn(f"column {name!r} of type {kind} is left out", stacklevel=3)
             continue
         else:

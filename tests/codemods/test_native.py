@@ -300,6 +300,28 @@ def test_vectors(native, spark, tmp_path):
         assert rows[0]["v"].dtype == dtype
 
 
+def test_nulls_within_arrays(native, spark, tmp_path):
+    """Petastorm gives double for integers, and objects for booleans, in row groups that have some."""
+    frame = spark.range(4, numPartitions=1).selectExpr(
+        "array(id, if(id = 2, null, 1)) as whole",
+        "array(true, if(id = 2, null, false)) as flags",
+        "array(cast(id as short)) as full",
+        "array(1.5D, if(id = 2, null, 1D)) as reals",
+    )
+    rows = rows_of(native, native.dataframe_to_mds(frame, out=str(tmp_path / "mds")))
+    assert {name: value.dtype.name for name, value in rows[0].items()} == {
+        "whole": "float64",
+        "flags": "object",
+        "full": "int16",
+        "reals": "float32",
+    }
+    np.testing.assert_array_equal(rows[2]["whole"], [2, np.nan])
+    assert rows[2]["flags"].tolist() == [True, None]
+    assert rows[1]["flags"].tolist() == [True, False]
+    with pytest.raises(ValueError, match="array<binary> cannot be stored: cast or fill it"):
+        native.dataframe_to_mds(frame.selectExpr("array(binary('a')) as b"), out="/none")
+
+
 def test_calls_that_were_left_run_or_say_why_not(native, typed):
     opener = typed.make_torch_dataloader
     with opener(batch_size=17, num_epochs=1, shuffle_row_groups=False, workers_count=2) as loader:
