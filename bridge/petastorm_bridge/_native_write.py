@@ -65,6 +65,7 @@ def dataframe_to_mds(dataframe: Any, out: str = "", dtype: Any = "float32", **kw
         raise ValueError(f"give `out`, or set spark.conf {MdsDirectory.CACHE_DIR_CONF!r} to a URL")
     path = (out or os.path.join(parent, os.urandom(16).hex())).replace("s3a:", "s3:", 1)
     path = re.sub("^file:/*", "/", re.sub("^dbfs:/*", "/dbfs/", path))
+    path = path if "://" in path else os.path.abspath(path)
     options = {"compression": None, "exist_ok": True, "keep_local": False, **kwargs, "out": path}
     frame, options["columns"], kinds = _stored(dataframe, dtype)
     options["size_limit"] = max(kwargs.get("size_limit", 1 << 26), 1 << 16)  # a row has to fit

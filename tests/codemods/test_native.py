@@ -300,6 +300,13 @@ def test_vectors(native, spark, tmp_path):
         assert rows[0]["v"].dtype == dtype
 
 
+def test_a_relative_place(native, spark, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    directory = native.dataframe_to_mds(spark.range(3), out="some/place")
+    assert directory.path == str(tmp_path / "some/place")
+    assert sorted(row["id"] for row in rows_of(native, directory)) == [0, 1, 2]
+
+
 def test_nulls_within_arrays(native, spark, tmp_path):
     """Petastorm gives double for integers, and objects for booleans, in row groups that have some."""
     frame = spark.range(4, numPartitions=1).selectExpr(
