@@ -4,6 +4,9 @@ It is streaming's function with the casts and column types that give the same ba
 is a small handle with ``path``, ``len()`` and ``delete()``, so that it may be stored, passed and pickled as a
 converter was; annotations and the key of the cache directory follow. A size of Parquet row groups
 becomes the size limit of shards; Parquet's compression codec has no meaning there and goes.
+
+Structs, maps and nested arrays are left out with a warning. Null in place of an array, and arrays of binary,
+are refused when the DataFrame is written.
 """
 
 from __future__ import annotations
