@@ -134,6 +134,14 @@ def package_for(destination: Destination, target: Target) -> str:
     return target.package if destination is Destination.STREAMING else BASE
 
 
+def is_conda_command(text: str, offset: int) -> bool:
+    """Say whether the command that a requirement stands in is conda's, or mamba's."""
+    line = re.search(r"(?:[^\n]|(?<=\\)\r?\n)*\Z", text[:offset])
+    commands = list(_INSTALL.finditer(line.group())) if line else []
+    last = re.split(r"&&|;|\|", commands[-1].group())[-1] if commands else ""
+    return re.match(r"\W*(?:conda|mamba)\b", last) is not None
+
+
 def is_conda_entry(path: str, text: str, offset: int) -> bool:
     """Say whether a requirement in a conda environment is conda's own, not one below ``pip:``."""
     if not path.endswith((".yml", ".yaml")):

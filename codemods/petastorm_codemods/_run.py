@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ._decode import decode_python, decode_utf8
-from ._dependencies import CODE, file_edits, is_conda_entry, package_for
+from ._dependencies import CODE, file_edits, is_conda_command, is_conda_entry, package_for
 from ._edits import apply_edits
 from ._engine import Settings, process, rules_for
 from ._files import concerns, find_files, is_dependency_file, repository_of
@@ -285,6 +285,9 @@ def _requirement_site(text: str, edit: Edit, path: str, *, stays: bool) -> Site:
     state = State.MANUAL if stays else State.REWRITTEN
     if stays:
         message += " once no file imports petastorm any more; until then require both"
+    elif "dockerfile" in path.lower() and is_conda_command(text, edit.start):
+        message = f"conda has no {edit.text}: install it with pip"
+        state = State.MANUAL
     elif is_conda_entry(path, text, edit.start):
         message = f"conda has no {edit.text}: list it under pip instead"
         state = State.MANUAL

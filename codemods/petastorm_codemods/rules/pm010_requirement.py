@@ -17,6 +17,7 @@ from petastorm_codemods._analysis import Analysis
 from petastorm_codemods._dependencies import (
     CODE,
     install_edits,
+    is_conda_command,
     is_install,
     joined,
     package_for,
@@ -62,6 +63,10 @@ def check(analysis: Analysis) -> Iterator[Finding]:
     if requirement is Requirement.KEPT:
         return
     for edit in _edits(analysis):
+        if is_conda_command(text, edit.start):
+            message = f"conda has no {edit.text}: install it with pip"
+            yield Finding(CODE, edit.start, message, Safety.MANUAL, marker=False)
+            continue
         made, message = edit, f"{text[edit.start : edit.end]} becomes {edit.text}"
         if requirement is Requirement.JOINED:
             both = joined(text, edit)
