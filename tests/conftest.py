@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -26,6 +27,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 EMBEDDED_JAVA = Path(sys.prefix) / "java"
 if EMBEDDED_JAVA.is_dir():
     os.environ["JAVA_HOME"] = str(EMBEDDED_JAVA)
+
+# Who starts the tests in the background may have them ignore interrupts; the programs under test must not.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # They take minutes and mostly wait for other processes, so they are started first: at the end one
 # test process would have them left while the other had nothing to do.

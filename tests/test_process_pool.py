@@ -432,7 +432,9 @@ def test_a_program_that_ends_takes_its_workers_along(url, tmp_path, then, code):
 
 
 def test_ctrl_c_raises_in_the_program_alone(url, tmp_path):
-    process = run_script(tmp_path, HELD.format(then="time.sleep(300)"), url)
+    # A signal that comes just before a sleep begins waits for its end.
+    sleeping = "for _ in range(3000): time.sleep(0.1)"
+    process = run_script(tmp_path, HELD.format(then=sleeping), url)
     try:
         assert process.stdout.readline() == "ready\n"
         parent = psutil.Process(process.pid)
