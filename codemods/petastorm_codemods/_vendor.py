@@ -7,6 +7,7 @@ import functools
 import importlib.resources
 import os
 import re
+import sys
 import textwrap
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -162,7 +163,7 @@ def _imports(pieces: Iterable[_Piece]) -> list[str]:
             else:
                 continue
             module = node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
-            library = module in {"filelock", "numpy", "pandas", "pyarrow", "streaming", "torch"}
+            library = (module or "").partition(".")[0] not in sys.stdlib_module_names
             if names and line not in groups[library]:
                 groups[library].append(line)
     first, second = (_merged(group) for group in groups)
