@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 METHODS = ("make_torch_dataloader", "make_tf_dataset")
@@ -104,14 +105,25 @@ def lent_names(
         holders: Modules and names that they import from Petastorm.
         passed: Modules and those whose names they pass on.
     """
-    found: set[tuple[str, str]] = set()
-    for module, name in borrowed:
-        ways = [[module]]
-        while ways:
-            way = ways.pop()
-            if (way[-1], name) in holders:
-                found |= {(each, name) for each in way}
-            ways += [[*way, each] for at, each in passed if at == way[-1] and each not in way]
+    sources: defaultdict[str, set[str]] = defaultdict(set)
+    passers: defaultdict[str, set[str]] = defaultdict(set)
+    for module, source in passed:
+        sources[module].add(source)
+        passers[source].add(module)
+    having = _reached(holders, passers)
+    return _reached(borrowed & having, sources) & having
+
+
+def _reached(
+    names: frozenset[tuple[str, str]], links: Mapping[str, set[str]]
+) -> frozenset[tuple[str, str]]:
+    """Return some modules with names, and those with the same names that links lead to."""
+    found, left = set(names), [*names]
+    while left:
+        module, name = left.pop()
+        new = {(each, name) for each in links.get(module, ())} - found
+        found |= new
+        left += new
     return frozenset(found)
 
 

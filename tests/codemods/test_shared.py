@@ -4,6 +4,7 @@ import pytest
 
 from petastorm_codemods._engine import Settings
 from petastorm_codemods._model import Destination, Failed, pending
+from petastorm_codemods._project import lent_names
 from petastorm_codemods._run import run
 
 HOLDER = "from petastorm.spark import SparkDatasetConverter, make_spark_converter\n"
@@ -78,6 +79,16 @@ def test_packages_that_pass_names_on(rewrite, package):
     changed = {path for path in package if after[path] != package[path]}
     assert len(changed) == 1
     assert "dataframe_to_mds as make_spark_converter" in after[changed.pop()]
+
+
+def test_many_modules_that_pass_everything_on():
+    """There are far more ways through them than anyone can walk."""
+    modules = [f"m{number}" for number in range(60)]
+    passed = frozenset((a, b) for a in modules for b in modules)
+    name = "make_spark_converter"
+    holders = frozenset({("m7", name), ("elsewhere", name)})
+    found = lent_names(frozenset({("m3", name), ("foreign", name)}), holders, passed)
+    assert found == {(module, name) for module in modules}
 
 
 def test_modules_that_are_imported_as_a_whole(rewrite):
