@@ -1,6 +1,7 @@
 """Workers, ranks, and runs that are killed: real processes."""
 
 import contextlib
+import errno
 import gc
 import json
 import os
@@ -17,7 +18,7 @@ from streaming.base.shared import prefix
 from streaming_oracle import RAGGED, columnar_loader, ids, stock_loader, write_shards
 
 from petastorm_bridge.streaming import ColumnarStreamingDataset
-from petastorm_bridge.streaming._leftovers import clear_leftovers
+from petastorm_bridge.streaming._leftovers import clear_leftovers, until_free
 
 # Of the stock samples.
 pytestmark = pytest.mark.filterwarnings("ignore:The given NumPy array is not writable:UserWarning")
@@ -290,6 +291,18 @@ def test_plain_streaming_takes_the_memory_that_was_found(tmp_path, monkeypatch):
         for other in others:
             other.communicate()
     assert others
+
+
+def test_a_file_in_the_place_of_a_directory_is_told_at_once():
+    attempts = []
+
+    def initialise():
+        attempts.append(1)
+        raise FileExistsError(errno.EEXIST, "File exists", "/data/train")
+
+    with pytest.raises(FileExistsError, match="/data/train"):
+        until_free(initialise)
+    assert len(attempts) == 1
 
 
 def test_leftovers_of_plain_streaming(tmp_path):

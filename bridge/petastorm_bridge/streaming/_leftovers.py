@@ -180,14 +180,16 @@ def until_free(initialise: Callable[[], None]) -> None:
         initialise: Makes the dataset from the beginning.
 
     Raises:
-        FileExistsError: Every attempt met another program; or processes of a launcher, which have
-            agreed on a name, have to be started again.
+        FileExistsError: Something else is in the way; every attempt met another program; or
+            processes of a launcher, which have agreed on a name, have to be started again.
     """
     for _ in range(_ATTEMPTS if distributed.get_world_size() == 1 else 0):
-        with contextlib.suppress(FileExistsError):
-            initialise()
-            return
-    initialise()
+        try:
+            return initialise()
+        except FileExistsError as error:
+            if not str(error.filename).endswith("_locals"):  # one of the user's own files
+                raise
+    return initialise()
 
 
 def _directories(arguments: Mapping[str, Any]) -> list[str]:
