@@ -135,10 +135,15 @@ def package_for(destination: Destination, target: Target) -> str:
 
 
 def is_conda_command(text: str, offset: int) -> bool:
-    """Say whether the command that a requirement stands in is conda's, or mamba's."""
-    line = re.search(r"(?:[^\n]|(?<=\\)\r?\n)*\Z", text[:offset])
-    commands = list(_INSTALL.finditer(line.group())) if line else []
-    last = re.split(r"&&|;|\|", commands[-1].group())[-1] if commands else ""
+    """Say whether the line that a requirement stands in, up to there, is a command of conda's."""
+    *_, (line, _) = _logical_lines(text, 0, offset)
+    return by_conda(line)
+
+
+def by_conda(words: str) -> bool:
+    """Say whether the last command of a line that installs packages is conda's, or mamba's."""
+    install = _INSTALL.search(words)
+    last = re.split(r"&&|;|\|", install.group())[-1] if install else ""
     return re.match(r"\W*(?:conda|mamba)\b", last) is not None
 
 

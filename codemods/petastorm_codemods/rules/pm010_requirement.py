@@ -16,6 +16,7 @@ from libcst.helpers import get_full_name_for_node
 from petastorm_codemods._analysis import Analysis
 from petastorm_codemods._dependencies import (
     CODE,
+    by_conda,
     install_edits,
     is_conda_command,
     is_install,
@@ -62,8 +63,8 @@ def check(analysis: Analysis) -> Iterator[Finding]:
     requirement = analysis.target.requirement
     if requirement is Requirement.KEPT:
         return
-    for edit in _edits(analysis):
-        if is_conda_command(text, edit.start):
+    for edit, conda in _edits(analysis):
+        if conda:
             message = f"conda has no {edit.text}: install it with pip"
             yield Finding(CODE, edit.start, message, Safety.MANUAL, marker=False)
             continue
@@ -76,18 +77,24 @@ def check(analysis: Analysis) -> Iterator[Finding]:
         yield Finding(CODE, edit.start, message, Safety.SAFE, (made,))
 
 
-def _edits(analysis: Analysis) -> Iterator[Edit]:
+def _edits(analysis: Analysis) -> Iterator[tuple[Edit, bool]]:
+    """Yield the edit of each requirement, and whether conda installs it."""
     text, package = analysis.source.text, package_for(analysis.destination, analysis.target)
     for start, end in analysis.source.shell:
-        yield from install_edits(text, start, end, package)
+        for edit in install_edits(text, start, end, package):
+            yield edit, is_conda_command(text, edit.start)
     for call in analysis.nodes(cst.Call):
-        name = get_full_name_for_node(call.func) or getattr(call.func, "attr", cst.Name("_")).value
+        name = get_full_name_for_node(call.func) or ""
         if name.rpartition(".")[2] in _RUNNERS and OLD in analysis.code(call):
             words = list(_words(analysis, call))
-            if is_install(" ".join([name, *(text[start:end] for start, end in words)])):
-                for start, end in words:
-                    own = is_install(text[start:end])
-                    yield from (install_edits if own else word_edits)(text, start, end, package)
+            command = " ".join([name, *(text[start:end] for start, end in words)])
+            for start, end in words if is_install(command) else ():
+                if is_install(text[start:end]):
+                    for edit in install_edits(text, start, end, package):
+                        yield edit, by_conda(text[start : edit.start])
+                else:
+                    for edit in word_edits(text, start, end, package):
+                        yield edit, by_conda(command)
 
 
 def _words(analysis: Analysis, call: cst.Call) -> Iterator[tuple[int, int]]:
