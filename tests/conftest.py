@@ -68,14 +68,10 @@ def own_prefixes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     for prefix in range(number * PREFIXES):
         (directory / f"{prefix:06}_barrier_filelock").touch()
-    before = {"TMPDIR": os.environ.get("TMPDIR"), "tempdir": tempfile.tempdir}
-    os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
-    yield directory
-    tempfile.tempdir = before["tempdir"]
-    if before["TMPDIR"] is None:
-        del os.environ["TMPDIR"]
-    else:
-        os.environ["TMPDIR"] = before["TMPDIR"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(directory))
+        patch.setattr(tempfile, "tempdir", str(directory))
+        yield directory
     shutil.rmtree(directory, ignore_errors=True)
 
 

@@ -164,7 +164,7 @@ def tf_dataset(dataset: Any, source: Any = batches) -> Any:
     for name, column in next(generated()).items():
         shape = edits[name][1] if name in edits else (None,) * (column.ndim - 1)
         specs[name] = tf.TensorSpec((None, *shape), tf.constant(column).dtype)
-    batch = collections.namedtuple("batch", specs)  # type: ignore[no-redef,misc] # noqa: PYI024
+    batch = collections.namedtuple("batch", specs)  # type: ignore[no-redef,misc]
     made = tf.data.Dataset.from_generator(generated, output_signature=batch(**specs))
     return contextlib.nullcontext(made)
 

@@ -14,7 +14,7 @@ import libcst as cst
 from ._analysis import Analysis
 from ._dependencies import CODE as REQUIREMENT
 from ._edits import overlaps
-from ._imports import imports_petastorm
+from ._imports import imports_petastorm, names_bridge
 from ._model import (
     Destination,
     Edit,
@@ -152,7 +152,7 @@ def _plan(source: Source, settings: Settings) -> _Plan:
     if not any(site.code == REQUIREMENT for site in plan.sites):
         return plan
     target, after = settings.target, source.render(plan.edits)
-    if re.search(rb"\bpetastorm_bridge\b", after):
+    if names_bridge(after):
         target = dataclasses.replace(target, package=Target().package)
     if target.requirement is Requirement.REPLACED and imports_petastorm(after):
         others = [site.state for site in plan.sites if site.code != REQUIREMENT]

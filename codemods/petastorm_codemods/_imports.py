@@ -94,6 +94,11 @@ def root_name(node: cst.BaseExpression | cst.CSTNode) -> cst.Name | None:
 _IMPORT = re.compile(rb"^[ \t\"]*(?:from|import)[ \t]+petastorm\b", re.MULTILINE)
 
 
+def names_bridge(data: bytes) -> bool:
+    """Say whether a file's bytes name a module of the bridge."""
+    return re.search(rb"\bpetastorm_bridge\b", data) is not None
+
+
 def imports_petastorm(data: bytes) -> bool:
     """Say by the look of its lines whether a file imports Petastorm; they may be in an ``.ipynb``."""
     return _IMPORT.search(data) is not None

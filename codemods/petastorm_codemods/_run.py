@@ -16,7 +16,7 @@ from ._dependencies import CODE, file_edits, is_conda_command, is_conda_entry, p
 from ._edits import apply_edits
 from ._engine import Settings, process, rules_for
 from ._files import concerns, find_files, is_dependency_file, repository_of
-from ._imports import imports_petastorm
+from ._imports import imports_petastorm, names_bridge
 from ._model import (
     Destination,
     Edit,
@@ -202,7 +202,7 @@ def _support_file(
 def _without_bridge(settings: Settings, outcomes: Sequence[Outcome]) -> Settings:
     """Return settings by which the bridge is required where readers still run on it."""
     texts = [each.after for each in outcomes if isinstance(each, Success | NeedsHuman)]
-    if any(re.search(rb"\bpetastorm_bridge\b", text) for text in texts):
+    if any(map(names_bridge, texts)):
         target = dataclasses.replace(settings.target, package=Target().package)
         return dataclasses.replace(settings, target=target)
     return settings
