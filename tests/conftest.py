@@ -53,7 +53,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 # Prefixes of streaming's shared memory that each test process has for itself.
-PREFIXES = 500
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+PREFIXES = range(500 * _WORKER, 500 * (_WORKER + 1))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -65,14 +66,19 @@ def own_prefixes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """
     tmp_path_factory.getbasetemp()  # pytest keeps its directories, in the place they always have
     directory = Path(tempfile.mkdtemp(prefix="tests-"))
-    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    for prefix in range(number * PREFIXES):
+    for prefix in range(PREFIXES.start):
         (directory / f"{prefix:06}_barrier_filelock").touch()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(directory))
         patch.setattr(tempfile, "tempdir", str(directory))
         yield directory
     shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def prefixes() -> range:
+    """The prefixes of streaming's shared memory that this test process and its children take."""
+    return PREFIXES
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -161,9 +167,9 @@ def _resources() -> dict[str, set[object]]:
 
 
 def _is_ours(entry: Path) -> bool:
-    # StreamingDataset's, of tests that run at the same time; those look after theirs.
-    if re.match(r"\d{6}_", entry.name):
-        return False
+    streaming = re.match(r"(\d{6})_", entry.name)
+    if streaming and int(streaming[1]) not in PREFIXES:
+        return False  # of a test process that runs at the same time; it looks after its own
     try:
         return entry.stat().st_uid == os.getuid()
     except OSError:  # removed meanwhile

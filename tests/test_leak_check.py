@@ -4,9 +4,11 @@ import subprocess
 import sys
 import threading
 from multiprocessing import shared_memory
+from pathlib import Path
 
 import pytest
 
+SHARED_MEMORY = Path("/dev/shm")
 FAILS = pytest.raises(AssertionError, match="left behind")
 
 
@@ -43,3 +45,13 @@ def test_shared_memory_is_noticed(no_leaks):
         block = shared_memory.SharedMemory(create=True, size=16)
     block.close()
     block.unlink()
+
+
+def test_streaming_s_shared_memory_is_noticed_if_it_is_of_this_process(no_leaks, prefixes):
+    ours, other = (SHARED_MEMORY / f"{prefix:06}_test" for prefix in (prefixes[-1], prefixes.stop))
+    with FAILS, no_leaks(patience=0.1):
+        ours.touch()
+    with no_leaks(patience=0.1):
+        other.touch()
+    ours.unlink()
+    other.unlink()

@@ -1,8 +1,6 @@
 """A thousand loaders in a row, half of them left early, leave nothing behind."""
 
 import gc
-import os
-import threading
 
 import psutil
 import pytest
@@ -13,6 +11,7 @@ from petastorm_bridge.reader import make_batch_reader
 pytestmark = pytest.mark.slow
 
 LOADERS = 1_000
+KINDS = 8
 TF_DATASETS = 60
 # What imports, thread stacks and the allocator take is taken by then.
 SETTLED = 200
@@ -22,36 +21,28 @@ ROWS, SHARDS = 20_000, 8
 MEMORY_BOUND = 24 << 20
 
 
-# Other programs on the machine come and go in /dev/shm; a leak would be one entry per loader.
-FOREIGN_ENTRIES = LOADERS // 10
-
-
-def test_loaders_leave_nothing_behind(shard_directory):
+def test_loaders_leave_nothing_behind(shard_directory, no_leaks):
     url = f"file://{shard_directory(ROWS, SHARDS)}"
     mapped = _mapped_shared_memory()
-    before = settled = _resources()
-    for number in range(LOADERS):
+    for number in range(KINDS):
         _use_loader(url, number, mapped)
-        if number == SETTLED:
-            settled = _resources()
-    after = _resources()
-    assert after["threads"] == before["threads"]
-    assert after["descriptors"] <= settled["descriptors"]
-    assert len(after["shared_memory"] - before["shared_memory"]) < FOREIGN_ENTRIES
-    assert after["children"] == before["children"]
-    assert after["memory"] < settled["memory"] + MEMORY_BOUND
+    with no_leaks():
+        for number in range(SETTLED):
+            _use_loader(url, number, mapped)
+        settled = _memory()
+        for number in range(SETTLED, LOADERS):
+            _use_loader(url, number, mapped)
+        gc.collect()
+    assert _memory() < settled + MEMORY_BOUND
 
 
 @pytest.mark.tf
-def test_tensorflow_datasets_leave_nothing_behind(shard_directory):
+def test_tensorflow_datasets_leave_nothing_behind(shard_directory, no_leaks):
     url = f"file://{shard_directory(ROWS, SHARDS)}"
     _use_dataset(url, 0)  # TensorFlow starts its own threads
-    before = _resources()
-    for number in range(TF_DATASETS):
-        _use_dataset(url, number)
-    after = _resources()
-    for kind in ("threads", "descriptors", "children"):
-        assert after[kind] == before[kind]
+    with no_leaks():
+        for number in range(TF_DATASETS):
+            _use_dataset(url, number)
 
 
 def _use_dataset(url, number):
@@ -89,13 +80,6 @@ def _mapped_shared_memory():
         return {line.split(maxsplit=5)[-1] for line in file if "/dev/shm" in line}
 
 
-def _resources():
+def _memory():
     gc.collect()
-    process = psutil.Process()
-    return {
-        "threads": {thread.ident for thread in threading.enumerate()},
-        "descriptors": process.num_fds(),
-        "shared_memory": set(os.listdir("/dev/shm")),
-        "children": {child.pid for child in process.children(recursive=True)},
-        "memory": process.memory_info().rss,
-    }
+    return psutil.Process().memory_info().rss
