@@ -125,6 +125,9 @@ class BlockStream:
             raise self._error  # a generator that failed would pretend to be at its end
         try:
             block = next(self._blocks)
+        except StopIteration:
+            self._error = StopIteration()  # the one caught keeps its frames, and a shard, until gc
+            raise
         except BaseException as error:
             self._error = error
             raise
