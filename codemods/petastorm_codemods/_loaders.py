@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -177,8 +178,9 @@ def _edits(analysis: Analysis, method: Method, call: cst.Call) -> Iterator[Edit]
     parenthesis = text.index("(", analysis.span(call.func)[1]) + 1
     opening, dataset = (name.rpartition(" ")[2] for name in _needs(analysis, method))
     space = " " if text[max(start - 1, 0) : start].isidentifier() else ""  # return(conv).make_…
-    yield Edit(start, start, f"{space}{opening}({dataset}(local=")
+    opening = f"{space}{opening}({dataset}("
     if any(each.star == "**" for each in call.args):
+        yield Edit(start, start, f"{opening}local=")
         yield Edit(receiver_end, parenthesis, ".path, **from_petastorm(")
         for name, argument in named(call, method.positions):
             if argument.keyword is None and not argument.star:
@@ -188,12 +190,23 @@ def _edits(analysis: Analysis, method: Method, call: cst.Call) -> Iterator[Edit]
         return
     first, edits = dataset_arguments(analysis, call, method.positions)
     if edits is None:
+        yield Edit(start, start, f"{opening}local=")
         yield Edit(receiver_end, end, f"{', '.join(['.path', *first])}))")
         return
-    comma = "," if text[parenthesis] in "\r\n" else ", "
-    yield Edit(receiver_end, parenthesis, ", ".join([".path", *first]) + comma)
+    # Arguments below the parenthesis stay there, and the new ones come above them.
+    below = _line_break(text, parenthesis)
+    yield Edit(start, start, f"{opening}{below}local=")
+    between = f",{below or ' '}"
+    added = between.join([".path", *first])
+    yield Edit(receiver_end, parenthesis, added + ("," if below else ", "))
     yield from edits
     yield Edit(end, end, ")")
+
+
+def _line_break(text: str, start: int) -> str:
+    """Return the line break at a place and the indentation after it; empty if there is none."""
+    found = re.compile(r"[ \t]*(\r?\n[ \t]*)(?=\S)").match(text, start)
+    return found[1] if found else ""
 
 
 def _receiver_end(analysis: Analysis, node: cst.Attribute) -> int:
