@@ -23,6 +23,9 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# Java that lives for seconds only is faster without its slow second compiler.
+for _variable in ("SPARK_DAEMON_JAVA_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
+    os.environ.setdefault(_variable, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 # tools/environment.py puts a Java here when the machine has none that Spark accepts.
 EMBEDDED_JAVA = Path(sys.prefix) / "java"
 if EMBEDDED_JAVA.is_dir():

@@ -144,7 +144,8 @@ def install(uv: list[str], environment: Environment, embedded_java: bool) -> Non
         command += ["--requirement", str(source)]
     for group in environment.groups:
         command += ["--group", group]
-    run([*command, "--editable", "."])
+    # Where Python may not write bytecode, every process would compile what it imports: seconds each.
+    run([*command, "--compile-bytecode", "--editable", "."])
 
 
 def bootstrap_uv() -> list[str]:

@@ -37,6 +37,7 @@ settings = {
     "spark.driver.host": "127.0.0.1",
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
+    "spark.executor.extraJavaOptions": os.environ["SPARK_SUBMIT_OPTS"],
     "spark.log.level": "OFF",
     "spark.speculation": "true",
     "spark.speculation.minTaskRuntime": "1s",
