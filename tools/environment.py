@@ -46,7 +46,7 @@ class Environment:
     groups: tuple[str, ...]
     java: tuple[int, ...]
     pythons: tuple[str, ...] = ("3.11",)
-    size: str = "3.5 GB"
+    size: str = "4 GB"
 
     @property
     def python(self) -> Path:
