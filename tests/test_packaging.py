@@ -1,6 +1,8 @@
 """What is built holds both packages and nothing else, and imports on the light base alone."""
 
 import email
+import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -29,6 +31,35 @@ def wheel(tmp_path_factory):
 def dist_info(wheel):
     (folder,) = wheel.glob("*.dist-info")
     return folder
+
+
+@pytest.fixture(scope="module")
+def oldest(wheel, tmp_path_factory):
+    """Commands of a new environment: the oldest Python supported, no engine but pandas."""
+    metadata = email.message_from_string(next(wheel.glob("*.dist-info/METADATA")).read_text())
+    version = metadata["Requires-Python"].removeprefix(">=")
+    places = [*os.get_exec_path(), *map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin"))]
+    pythons = [shutil.which(f"python{version}", path=place) for place in places]
+    python = next((each for each in pythons if each and starts(each)), None)
+    if python is None:
+        pytest.skip(f"there is no Python {version} on this machine")
+    folder = tmp_path_factory.mktemp("oldest")
+    run(python, "-m", "venv", folder)
+    (file,) = wheel.parent.glob("*.whl")
+    run(folder / "bin" / "pip", "install", "-q", "--disable-pip-version-check", file, "pandas")
+    return folder / "bin"
+
+
+def starts(python):
+    """Say whether a command is a Python, and no stand-in that says it is not installed."""
+    return subprocess.run([python, "-c", ""], check=False, capture_output=True).returncode == 0
+
+
+def run(*command, folder=ROOT.anchor):
+    command = list(map(str, command))
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def test_the_wheel_holds_the_two_packages(wheel, dist_info):
@@ -79,3 +110,32 @@ def test_importing_loads_no_engine(wheel, module):
     file, loaded = done.stdout.splitlines()
     assert file.startswith(str(wheel))
     assert loaded == "[]"
+
+
+@pytest.mark.slow
+def test_the_oldest_python_reads_tables(oldest, tmp_path):
+    code = (
+        "import pyarrow as pa, pyarrow.parquet as pq, sys, petastorm_bridge as bridge\n"
+        "pq.write_table(pa.table({'id': range(10), 'word': ['a'] * 10}), 'table.parquet')\n"
+        "with bridge.make_batch_reader(sys.argv[1], num_epochs=2) as reader:\n"
+        "    print(sum(batch.id.sum() for batch in reader), next(iter(reader.schema.fields)))\n"
+    )
+    printed = run(oldest / "python", "-W", "error", "-c", code, tmp_path.as_uri(), folder=tmp_path)
+    assert printed.split() == ["90", "id"]
+
+
+@pytest.mark.slow
+def test_the_oldest_python_rewrites_a_program(oldest, tmp_path):
+    program = tmp_path / "train.py"
+    program.write_text(
+        "from petastorm.spark import make_spark_converter\n"
+        "with make_spark_converter(df).make_torch_dataloader(num_epochs=1) as loader:\n"
+        "    print(loader)\n"
+    )
+    run(oldest / "petastorm-bridge", "codemod", "--write", ".", folder=tmp_path)
+    assert program.read_text() == (
+        "from petastorm_bridge.native import dataframe_to_mds, StreamingDataLoader, StreamingDataset\n"
+        "with StreamingDataLoader(StreamingDataset(local=dataframe_to_mds(df).path, shuffle=True,"
+        " num_epochs=1)) as loader:\n"
+        "    print(loader)\n"
+    )
