@@ -93,6 +93,7 @@ def _native_targets() -> Iterable[Target]:
         yield Target(group, COLUMNAR, "native StreamingDataLoader, 0 workers", factor)
         yield Target(group, COLUMNAR, "bridge DataLoader", 0.5)
         yield Target(group, MAPPED[True], STOCK[True], 5)
+        yield Target(group, MAPPED[False], STOCK[False], 5)
         # Iterating a StreamingDataset is work of its own threads, which no stream can spare it.
         yield Target(group, MAPPED[False], CEILING, 0.8)
         yield Target(group, SAMPLES, STOCK[False], 5)

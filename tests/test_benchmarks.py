@@ -177,6 +177,7 @@ def test_a_quick_run_races_everybody(quick_run):
     with Image.open(plot) as picture:
         assert picture.size[0] > 500
     assert "Targets" in output
+    assert "…" not in output  # nothing is cut short
     assert {path.name for path in directory.iterdir()} == {"figures.json", "plot.png"}
 
 
