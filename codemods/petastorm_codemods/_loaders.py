@@ -19,6 +19,7 @@ from ._native import COUNTERPARTS, MAKERS, clashes, is_support, spelled_import, 
 from ._offered import NEW, is_petastorm
 
 _SUCCESSORS = frozenset(COUNTERPARTS.values())
+_LINE_BREAK = re.compile(r"\s*?((?:\r\n?|\n)[ \t]*)(?=\S)")
 
 
 @dataclass(frozen=True)
@@ -178,9 +179,9 @@ def _edits(analysis: Analysis, method: Method, call: cst.Call) -> Iterator[Edit]
     parenthesis = text.index("(", analysis.span(call.func)[1]) + 1
     opening, dataset = (name.rpartition(" ")[2] for name in _needs(analysis, method))
     space = " " if text[max(start - 1, 0) : start].isidentifier() else ""  # return(conv).make_…
-    opening = f"{space}{opening}({dataset}("
+    head = f"{space}{opening}({dataset}("
     if any(each.star == "**" for each in call.args):
-        yield Edit(start, start, f"{opening}local=")
+        yield Edit(start, start, f"{head}local=")
         yield Edit(receiver_end, parenthesis, ".path, **from_petastorm(")
         for name, argument in named(call, method.positions):
             if argument.keyword is None and not argument.star:
@@ -190,22 +191,21 @@ def _edits(analysis: Analysis, method: Method, call: cst.Call) -> Iterator[Edit]
         return
     first, edits = dataset_arguments(analysis, call, method.positions)
     if edits is None:
-        yield Edit(start, start, f"{opening}local=")
+        yield Edit(start, start, f"{head}local=")
         yield Edit(receiver_end, end, f"{', '.join(['.path', *first])}))")
         return
     # Arguments below the parenthesis stay there, and the new ones come above them.
     below = _line_break(text, parenthesis)
-    yield Edit(start, start, f"{opening}{below}local=")
-    between = f",{below or ' '}"
-    added = between.join([".path", *first])
+    yield Edit(start, start, f"{head}{below}local=")
+    added = f",{below or ' '}".join([".path", *first])
     yield Edit(receiver_end, parenthesis, added + ("," if below else ", "))
     yield from edits
     yield Edit(end, end, ")")
 
 
 def _line_break(text: str, start: int) -> str:
-    """Return the line break at a place and the indentation after it; empty if there is none."""
-    found = re.compile(r"[ \t]*(\r?\n[ \t]*)(?=\S)").match(text, start)
+    """Return the line break before what follows a place, with its indentation; empty if none."""
+    found = _LINE_BREAK.match(text, start)
     return found[1] if found else ""
 
 
