@@ -86,15 +86,21 @@ def _edits(analysis: Analysis) -> Iterator[tuple[Edit, bool]]:
     for call in analysis.nodes(cst.Call):
         name = get_full_name_for_node(call.func) or ""
         if name.rpartition(".")[2] in _RUNNERS and OLD in analysis.code(call):
-            words = list(_words(analysis, call))
-            command = " ".join([name, *(text[start:end] for start, end in words)])
-            for start, end in words if is_install(command) else ():
-                if is_install(text[start:end]):
-                    for edit in install_edits(text, start, end, package):
-                        yield edit, by_conda(text[start : edit.start])
-                else:
-                    for edit in word_edits(text, start, end, package):
-                        yield edit, by_conda(command)
+            yield from _call_edits(analysis, call, name, package)
+
+
+def _call_edits(
+    analysis: Analysis, call: cst.Call, name: str, package: str
+) -> Iterator[tuple[Edit, bool]]:
+    """Yield the same for a call that runs a command, given as one string or word by word."""
+    text, words = analysis.source.text, list(_words(analysis, call))
+    command = " ".join([name, *(text[start:end] for start, end in words)])
+    if not is_install(command):
+        return
+    for start, end in words:
+        whole = is_install(text[start:end])
+        for edit in (install_edits if whole else word_edits)(text, start, end, package):
+            yield edit, by_conda(text[start : edit.start] if whole else command)
 
 
 def _words(analysis: Analysis, call: cst.Call) -> Iterator[tuple[int, int]]:
