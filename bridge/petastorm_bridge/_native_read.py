@@ -156,16 +156,16 @@ def tf_dataset(dataset: Any, source: Any = batches) -> Any:
             return np.array(values, object).reshape(column.shape)
         return column.astype(_CASTS.get(str(column.dtype), column.dtype))
 
-    def generated() -> Any:
+    def generated(batch: Any = dict) -> Any:
         for columns in source(iter(dataset), dataset.batch_size):
             yield batch(**{name: tensor(name, column) for name, column in columns.items()})
 
-    batch, specs = dict, {}
+    specs = {}
     for name, column in next(generated()).items():
         shape = edits[name][1] if name in edits else (None,) * (column.ndim - 1)
         specs[name] = tf.TensorSpec((None, *shape), tf.constant(column).dtype)
-    batch = collections.namedtuple("batch", specs)  # type: ignore[no-redef,misc]
-    made = tf.data.Dataset.from_generator(generated, output_signature=batch(**specs))
+    spec = collections.namedtuple("batch", specs)(**specs)
+    made = tf.data.Dataset.from_generator(lambda: generated(type(spec)), output_signature=spec)
     return contextlib.nullcontext(made)
 
 
