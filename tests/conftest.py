@@ -1,5 +1,6 @@
 """What every test may use: a Spark session, a converter cache directory, a check for leaks."""
 
+import importlib.util
 import os
 import re
 import shutil
@@ -8,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -76,6 +78,20 @@ def own_prefixes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr(tempfile, "tempdir", str(directory))
         yield directory
     shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def environment() -> Iterator[types.ModuleType]:
+    """The script behind ``make setup``, as a module."""
+    path = Path(__file__).resolve().parent.parent / "tools" / "environment.py"
+    spec = importlib.util.spec_from_file_location("environment_script", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
 
 
 @pytest.fixture

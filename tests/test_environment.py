@@ -1,26 +1,11 @@
 """The script behind `make setup`: when it installs again, and which Java it chooses."""
 
-import importlib.util
 import os
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-
-SCRIPT = Path(__file__).resolve().parent.parent / "tools" / "environment.py"
-
-
-@pytest.fixture
-def environment():
-    """The script as a module."""
-    spec = importlib.util.spec_from_file_location("environment_script", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
 
 
 @pytest.fixture

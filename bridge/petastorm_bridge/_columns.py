@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ._types import find_type, presented_type
+from .errors import missing_extra
 
 __all__ = ["Block", "Column", "NullFacts", "harmonise", "present", "to_frame", "to_numpy"]
 
@@ -84,7 +85,10 @@ def _pandas_values(column: pa.Array) -> Any:
     if pa.types.is_timestamp(type_) and type_.tz is not None:
         # The moments in UTC, which is what `values` gave before pandas 4.
         column = column.view(pa.timestamp(type_.unit))
-    return column.to_pandas().values
+    try:
+        return column.to_pandas().values
+    except ModuleNotFoundError as error:  # only pandas' rules give Petastorm's values
+        raise missing_extra("pandas", "streaming") from error
 
 
 def _stack_lists(name: str, column: pa.Array) -> npt.NDArray[Any]:
