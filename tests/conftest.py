@@ -20,6 +20,9 @@ import pytest
 PARENT_CACHE_DIR_URL_CONF = "petastorm.spark.converter.parentCacheDirUrl"
 SHARED_MEMORY = Path("/dev/shm")
 
+# Tests are no package; what all of them may import lies in this folder.
+sys.path.insert(0, str(Path(__file__).parent / "helpers"))
+
 # Spark's workers would otherwise run whatever `python3` is on the PATH.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
