@@ -28,6 +28,7 @@ from ._parquet import ParquetSource
 from ._remote_errors import RemoteError, explain
 from ._remote_fetch import Fetcher, fetch_file, make_fetcher
 from ._source import MdsSource, RowGroup, Source
+from .mds._names import check_folders
 from .mds.dataset import INDEX_NAME, open_dataset, read_index
 from .mds.entry import ShardEntry
 from .mds.errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
@@ -134,7 +135,6 @@ class RemoteMdsSource(MdsSource):
             # Not in __getstate__: a copy in a worker process must not delete the directory.
             weakref.finalize(self, _remove, directory, os.getpid())
         self._directory = directory
-        _check_names(read_index(directory), url)
         dataset = open_dataset(directory, self._ensure)
         super().__init__(dataset, basenames)
         self.description = url
@@ -185,13 +185,6 @@ def _stored(entry: ShardEntry) -> dict[str, Any]:
     return entry.raw if entry.zip is None else entry.zip
 
 
-def _check_names(shards: Sequence[ShardEntry], url: str) -> None:
-    for entry in shards:
-        for name in entry.basenames:
-            if name.startswith("/") or ".." in name.split("/"):
-                raise DatasetError(f"The index of {url} names a file outside of it: {name!r}.")
-
-
 def _fetch_index(url: str, fetcher: Fetcher) -> tuple[str, bool]:
     """Fetch index and sidecar; return their directory, and whether it is for one source only.
 
@@ -206,11 +199,15 @@ def _fetch_index(url: str, fetcher: Fetcher) -> tuple[str, bool]:
         # Some stores answer "forbidden" where they may not say that there is nothing.
         with contextlib.suppress(DatasetNotFoundError, PermissionError):
             fetch_file(fetcher, f"{url}/{SIDECAR_NAME}", sidecar, None)
-        shards = read_index(incoming)
+        try:
+            shards = read_index(incoming)
+        except DatasetError as error:  # which names the copy
+            raise DatasetError(f"The index of {url} cannot be used: {error}") from error
         if not all(_stored(entry)["hashes"] for entry in shards):
             return incoming, True
         directory = os.path.join(os.path.dirname(incoming), _content_name(index, sidecar))
         os.makedirs(directory, exist_ok=True)
+        check_folders(directory, (name for entry in shards for name in entry.basenames))
         for path in (sidecar, index):
             with contextlib.suppress(FileNotFoundError):
                 os.replace(path, os.path.join(directory, os.path.basename(path)))

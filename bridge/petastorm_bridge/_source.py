@@ -10,8 +10,10 @@ import pyarrow as pa
 
 from ._columns import Column, NullFacts, present
 from ._types import find_type, unsupported_text
+from .mds._access import is_mapped
 from .mds.dataset import MdsDataset
 from .mds.decode import column_array, column_view
+from .mds.errors import DatasetError
 from .mds.schema import ColumnStats, Field
 from .mds.shard import Rows, Shard
 from .unischema import Unischema, UnischemaField
@@ -122,7 +124,12 @@ class MdsSource:
         for field in schema.fields:
             nullable = stats is None or bool(stats.get(field.name, ColumnStats()).nulls)
             fields.append((field.name, field.type, nullable))
-        ignored = [(str(n), str(t)) for n, t in schema.extra.get("ignored", ())]
+        try:
+            ignored = [(str(n), str(t)) for n, t in schema.extra.get("ignored", ())]
+        except (TypeError, ValueError) as error:
+            raise DatasetError(
+                f"The sidecar of {dataset.directory} is damaged: {error}."
+            ) from error
         # Petastorm has no arrays of several axes in batches; those of foreign datasets keep theirs.
         shapes = {f.name: f.shape for f in schema.fields if f.shape and len(f.shape) > 1}
         self.schema, self.types = build_schema(fields, ignored, shapes)
@@ -151,8 +158,9 @@ class MdsSource:
         return _MdsGroup(self._dataset.open_shard(self._positions[position]), self._fields)
 
     def is_cheap(self, position: int) -> bool:
-        """Return whether the shard only has to be mapped (and not expanded)."""
-        return self._dataset.shards[self._positions[position]].zip is None
+        """Return whether the shard only has to be mapped (and not read or expanded)."""
+        entry = self._dataset.shards[self._positions[position]]
+        return entry.zip is None and is_mapped(self._dataset.directory)
 
 
 def _facts(stats: ColumnStats | None) -> NullFacts:

@@ -1,7 +1,9 @@
 """Datasets that are not what they should be: one clear error each, never a wrong row."""
 
+import base64
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -37,11 +39,15 @@ def edit_index(directory, edit):
 
 
 def edit_sidecar(directory, edit):
-    """Let ``edit`` change the parsed sidecar."""
+    """Let ``edit`` change the parsed sidecar, which has no digest then, as older releases wrote it."""
     path = Path(directory, SIDECAR)
     sidecar = json.loads(path.read_text("utf-8"))
+    del sidecar["sha256"]
     edit(sidecar)
     path.write_text(json.dumps(sidecar), "utf-8")
+
+
+NO_COLUMNS = base64.b64encode(pa.schema([]).serialize().to_pybytes()).decode()
 
 
 def forget_hashes(index):
@@ -284,12 +290,19 @@ def test_unusable_index(tmp_path, text):
         ("samples", "many"),
         ("samples", -1),
         ("samples", None),
+        ("samples", True),
+        ("samples", 2.5),
+        ("samples", float("inf")),
+        ("samples", 10**30),
         ("raw_data", None),
         ("raw_data", []),
         ("raw_data", {"basename": "x"}),
         ("raw_data", {"basename": 5, "bytes": 1, "hashes": {}}),
         ("raw_data", {"basename": "x", "bytes": "1", "hashes": {}}),
         ("raw_data", {"basename": "x", "bytes": 1, "hashes": None}),
+        ("raw_data", {"basename": "x", "bytes": -1, "hashes": {}}),
+        ("raw_data", {"basename": "x", "bytes": 10**30, "hashes": {}}),
+        ("raw_data", {"basename": "x", "bytes": True, "hashes": {}}),
         ("zip_data", {"basename": "x", "bytes": 1, "hashes": {}}),
         ("column_names", None),
         ("column_names", 5),
@@ -303,6 +316,10 @@ def test_unusable_index(tmp_path, text):
         ("column_encodings", ["ndarray:"] * 5),
         ("column_sizes", None),
         ("column_sizes", ["a"] * 5),
+        ("column_names", ["i", "f", "b", "t", "\ud800"]),
+        ("column_names", ["i", "f", "b", "t", []]),
+        ("column_names", "ifbtv"),
+        ("column_encodings", ["ndarray:int8:99999999999"] * 5),
     ],
 )
 def test_unusable_entry(tmp_path, key, value):
@@ -342,9 +359,17 @@ def test_a_header_that_is_not_the_index_entry(tmp_path, table):
         (lambda s: s["columns"].append(dict(s["columns"][0])), "cannot be used"),
         (lambda s: s["columns"][0].pop("nulls"), "cannot be used"),
         (lambda s: s.update(num_rows=ROWS + 1), "13 rows there, 12 in the index"),
-        (lambda s: s["columns"][0].update(name="other"), "column 'other' .* missing in shard"),
-        (lambda s: s["columns"][0].update(null_column="f"), "column 'f' is uint8 there, float32"),
-        (lambda s: s["columns"].reverse(), "does not describe the shards beside it"),
+        (lambda s: s.update(num_rows=True), "a number of rows or nulls is True"),
+        (lambda s: s.update(num_rows=None), "a number of rows or nulls is None"),
+        (lambda s: s["columns"][0].update(nulls=-1), "a number of rows or nulls is -1"),
+        (lambda s: s["columns"][0].update(name="other"), "not those of its Arrow schema"),
+        (lambda s: s["columns"].reverse(), "not those of its Arrow schema"),
+        (lambda s: s["columns"][0].update(null_column="f"), "cannot be used: columns"),
+        (lambda s: s["columns"][0].update(null_column=[]), "cannot be used: columns"),
+        (lambda s: s["columns"][0].update(null_column="q"), "column 'q' is uint8 there, missing"),
+        (lambda s: s.update(columns=[]), "not those of its Arrow schema"),
+        (lambda s: s.update(columns=[], arrow_schema=NO_COLUMNS), "columns .* are not there"),
+        (lambda s: s.update(extra=[]), "extra"),
     ],
 )
 def test_unusable_sidecar(tmp_path, edit, message):
@@ -353,6 +378,128 @@ def test_unusable_sidecar(tmp_path, edit, message):
     with pytest.raises(DatasetError, match=message) as caught:
         open_dataset(directory)
     assert os.path.join(directory, SIDECAR) in str(caught.value)
+
+
+def test_a_sidecar_that_was_altered(tmp_path):
+    """A type that its shards may have as well, and the end of all nulls."""
+    directory = write(tmp_path, mixed_table())
+    path = Path(directory, SIDECAR)
+    text = path.read_text("utf-8")
+    for old, new in (('"nulls": 3', '"nulls": 0'), ("timestamp[us]", "timestamp[ns]")):
+        assert old in text
+        path.write_text(text.replace(old, new), "utf-8")
+        with pytest.raises(DatasetError, match="altered or damaged after it was written"):
+            open_dataset(directory)
+
+
+@pytest.mark.parametrize("num_rows", [0, ROWS])
+def test_an_index_without_shards(tmp_path, num_rows):
+    directory = write(tmp_path, fixed_table())
+    edit_index(directory, lambda index: index.update(shards=[]))
+    edit_sidecar(directory, lambda sidecar: sidecar.update(num_rows=num_rows))
+    if num_rows:
+        with pytest.raises(DatasetError, match="12 rows there, 0 in the index"):
+            open_dataset(directory)
+    else:
+        assert read_all(directory).num_rows == 0
+
+
+def test_an_unknown_compression_names_the_index(tmp_path):
+    directory = write(tmp_path, fixed_table(), compression="zstd")
+    edit_index(directory, lambda index: index["shards"][0].update(compression="zsud"))
+    with pytest.raises(DatasetError, match=r"index\.json .*Unknown shard compression 'zsud'"):
+        open_dataset(directory)
+
+
+# The pattern, and what an index may say instead of a shard's name.
+BAD_NAMES = [
+    ("without a name", ["", "."]),
+    ("outside of its directory", ["..", "../x", "a/../../x", "/etc/passwd", "/", "a/.."]),
+    ("no writer does", ["a//b", "./x", "a/./b", "a/", "..\\x", "x\0y"]),
+    ("is no shard", ["index.json", SIDECAR, "0/index.json", "index.json/x"]),
+    ("is no text", ["\ud800"]),
+    ("is too long", ["x" * 201, "ü" * 101, "/".join(["x" * 100] * 11)]),
+]
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+@pytest.mark.parametrize(
+    ("problem", "name"), [(problem, name) for problem, names in BAD_NAMES for name in names]
+)
+def test_names_that_lead_elsewhere(tmp_path, problem, name, compression):
+    directory = write(tmp_path, fixed_table(), compression=compression)
+    part = "zip_data" if compression else "raw_data"
+    edit_index(directory, lambda index: index["shards"][1][part].update(basename=name))
+    with pytest.raises(DatasetError, match=problem) as caught:
+        open_dataset(directory)
+    assert os.path.join(directory, "index.json") in str(caught.value)
+
+
+def test_a_file_that_is_also_a_folder(tmp_path):
+    directory = write(tmp_path, fixed_table())
+    name = "shard.00000.mds/x"
+    edit_index(directory, lambda index: index["shards"][1]["raw_data"].update(basename=name))
+    with pytest.raises(DatasetError, match="both as a file and as a folder"):
+        open_dataset(directory)
+
+
+def make_fifo(path):
+    os.mkfifo(path)
+
+
+def make_loop(path):
+    os.symlink(path, path)
+
+
+def make_socket(path):
+    with socket.socket(socket.AF_UNIX) as made:
+        os.chdir(os.path.dirname(path))  # the system's limit of such paths is short
+        made.bind(os.path.basename(path))
+
+
+def make_device(path):
+    os.symlink("/dev/zero", path)
+
+
+@pytest.mark.parametrize("make", [make_fifo, os.mkdir, make_device, make_loop, make_socket])
+@pytest.mark.parametrize("name", ["index.json", SIDECAR, "shard.00001.mds"])
+def test_what_is_no_file_is_refused_at_once(tmp_path, monkeypatch, make, name):
+    monkeypatch.chdir(tmp_path)
+    directory = write(tmp_path, fixed_table())
+    path = os.path.join(directory, name)
+    os.remove(path)
+    make(path)
+    with pytest.raises(DatasetError, match=r"no regular file|cannot be opened as a file") as caught:
+        read_all(directory)
+    assert path in str(caught.value)
+
+
+def test_a_shard_is_checked_again_when_another_hash_is_asked_of_it(tmp_path):
+    directory = write(tmp_path, fixed_table())
+    assert read_all(directory).num_rows == ROWS
+
+    def repeat_the_last(index):
+        first, last = (shard["raw_data"] for shard in index["shards"])
+        first.update(basename=last["basename"])
+
+    edit_index(directory, repeat_the_last)
+    with pytest.raises(ShardCorruptedError, match=r"shard\.00001\.mds .* expected xxh64"):
+        read_all(directory)
+
+
+def test_a_shard_is_checked_again_when_it_was_replaced_with_its_date_kept(tmp_path):
+    directory = write(tmp_path, fixed_table())
+    assert read_all(directory).num_rows == ROWS
+    path = shard_path(directory)
+    status, data = os.stat(path), bytearray(Path(path).read_bytes())
+    data[-1] ^= 1
+    for replace in (True, False):
+        with open(path + ".new" if replace else path, "r+b" if not replace else "wb") as file:
+            file.write(data)
+        os.utime(file.name, ns=(status.st_atime_ns, status.st_mtime_ns))
+        os.replace(file.name, path)
+        with pytest.raises(ShardCorruptedError, match="expected xxh64"):
+            read_all(directory)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "5", "null"])

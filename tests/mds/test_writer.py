@@ -1,10 +1,12 @@
 """How shards are cut, named and committed, and what is refused."""
 
+import errno
 import itertools
 import json
 import os
 import pickle
 import tempfile
+import tracemalloc
 
 import naive
 import numpy as np
@@ -13,7 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from petastorm_bridge.mds._files import write_whole
 from petastorm_bridge.mds.dataset import commit_dataset, open_dataset, read_table
+from petastorm_bridge.mds.decode import _text_array
 from petastorm_bridge.mds.encode import is_storable, row_sizes
 from petastorm_bridge.mds.writer import ShardWriter
 
@@ -240,3 +244,61 @@ def test_a_failed_rewrite_leaves_nothing_visible_and_can_be_repeated(tmp_path):
     assert "index.json" not in os.listdir(tmp_path)
     commit_dataset(str(tmp_path), table.schema, infos)
     assert open_dataset(str(tmp_path)).num_rows == 6
+
+
+def test_costly_values_are_encoded_once(tmp_path, monkeypatch):
+    """Text is written of decimals and JSON once, though their sizes decide where shards are cut."""
+    from petastorm_bridge.mds import encode
+
+    encoded = []
+    original = encode.lists_to_json
+    monkeypatch.setattr(
+        encode, "lists_to_json", lambda array: encoded.append(len(array)) or original(array)
+    )
+    table = pa.table({"j": [["ab", None]] * 500, "d": pa.array([1] * 500, pa.decimal128(9, 2))})
+    writer = ShardWriter(table.schema, str(tmp_path), size_limit=2000)
+    for batch in table.to_batches(max_chunksize=70):
+        writer.write(batch)
+    commit_dataset(str(tmp_path), table.schema, writer.finish())
+    assert sum(encoded) == 500
+    dataset = open_dataset(str(tmp_path))
+    assert len(dataset.shards) > 3
+    assert read_table(dataset).equals(table)
+
+
+def test_writing_a_shard_takes_little_more_than_its_rows(tmp_path):
+    """One copy, which is the shard: none for the file, none for the hash."""
+    rows = pa.array(np.arange(1 << 18, dtype=np.float64))
+    table = pa.table({f"c{number}": rows for number in range(8)})
+    writer = ShardWriter(table.schema, str(tmp_path), size_limit=1 << 30)
+    tracemalloc.start()
+    try:
+        writer.write(table.to_batches()[0])
+        writer.finish()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.6 * table.nbytes  # sizes and offsets of rows are the rest
+
+
+def test_writers_of_one_file_do_not_meet(tmp_path):
+    """Each has a temporary file of its own; the last one wins, and none is left."""
+    path = str(tmp_path / "file")
+    with pytest.raises(OSError, match="No space"):
+        write_whole(path, parts_that_write(path))
+    assert (tmp_path / "file").read_bytes() == b"inner"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def parts_that_write(path):
+    yield b"outer"
+    write_whole(path, [b"inner"], is_durable=True)
+    raise OSError(errno.ENOSPC, "No space")
+
+
+def test_sliced_cells_keep_their_nulls():
+    """Cells that begin within a longer array, beside flags that begin with them."""
+    cells = pa.array([b"w", b"x", b"y", b"z"], pa.large_binary()).slice(1)
+    nulls = np.array([False, True, False])
+    found = _text_array(cells, pa.string(), nulls)
+    assert found.to_pylist() == ["x", None, "z"]

@@ -11,13 +11,14 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
 from streaming.base.shared import prefix
 from streaming_oracle import RAGGED, columnar_loader, ids, stock_loader, write_shards
 
-from petastorm_bridge.streaming import ColumnarStreamingDataset
+from petastorm_bridge.streaming import ColumnarStreamingDataset, _leftovers
 from petastorm_bridge.streaming._leftovers import clear_leftovers, until_free
 
 # Of the stock samples.
@@ -305,7 +306,11 @@ def test_a_file_in_the_place_of_a_directory_is_told_at_once():
     assert len(attempts) == 1
 
 
-def test_leftovers_of_plain_streaming(tmp_path):
+@pytest.mark.skipif(
+    os.readlink("/proc/self/ns/pid") != _leftovers._FIRST_NAMESPACE,
+    reason="a container does not show whether another one uses the memory",
+)
+def test_leftovers_of_plain_streaming(tmp_path, monkeypatch):
     """Nobody has the memory of a dead run mapped; while it lives, its own process has."""
     write_shards(tmp_path / "remote", SIZES)
     local = str(tmp_path / "local")
@@ -327,5 +332,29 @@ def test_leftovers_of_plain_streaming(tmp_path):
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+    with monkeypatch.context() as within_a_container:
+        within_a_container.setattr(_leftovers, "_PID_NAMESPACE", "/proc/self/ns/net")
+        assert clear_leftovers([local]) == []
     assert len(clear_leftovers([local, "/elsewhere"])) == 6
     assert not registered(local)
+
+
+def test_nobody_begins_to_use_memory_while_it_is_removed():
+    """A run that gets the number of a dead one waits, and has a file of its own then."""
+    path = SHARED_MEMORY / "999999_petastorm_bridge"
+    path.touch()
+    alive = threading.Thread(target=lambda: found.append(_leftovers._locked(str(path))))
+    found = []
+    try:
+        with _leftovers._if_dead("999999", [path.name]) as is_dead:
+            assert is_dead
+            alive.start()
+            alive.join(0.2)
+            assert not found
+            _leftovers._remove("999999", [path.name])
+        alive.join()
+        with _leftovers._if_dead("999999", [path.name]) as is_dead:
+            assert not is_dead
+    finally:
+        path.unlink()
+        os.close(found[0])

@@ -4,3 +4,10 @@ Nothing in this package knows of Petastorm, Spark, torch or TensorFlow. The file
 MosaicML Streaming (``streaming/base/format/mds``); every shard written here opens with
 ``streaming.StreamingDataset`` and every shard written by ``streaming.MDSWriter`` opens here.
 """
+
+import sys
+
+if sys.byteorder != "little":
+    raise ImportError(
+        "petastorm-bridge reads and writes MDS shards on little-endian machines only."
+    )

@@ -1,25 +1,100 @@
-"""Files that appear complete or not at all."""
+"""Files that appear complete or not at all, and files that are nothing but files."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
+import uuid
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, BinaryIO
 
-__all__ = ["write_whole"]
+from .errors import DatasetError
+
+__all__ = ["open_regular", "read_into", "write_whole"]
+
+# What a name that leads to no usable file gives, unlike a file system that fails or refuses.
+_NO_FILE = {errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.ENODEV, errno.EISDIR, errno.EINVAL}
 
 
-def write_whole(path: str, parts: Iterable[Any]) -> None:
+def open_regular(path: str) -> BinaryIO:
+    """Open a regular file for reading, unbuffered; never waits, as opening a FIFO would.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        DatasetError: It is a directory, a FIFO, a device, or a name that cannot be opened.
+        OSError: The file system refuses or fails; the error names ``path``.
+    """
+    try:
+        file = open(path, "rb", buffering=0, opener=_without_waiting)  # noqa: SIM115 - the caller does
+    except IsADirectoryError as error:
+        raise _not_regular(path) from error
+    except NotADirectoryError as error:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno not in _NO_FILE:
+            raise
+        raise DatasetError(f"{path!r} cannot be opened as a file: {error}.") from error
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise _not_regular(path)
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _not_regular(path: str) -> DatasetError:
+    return DatasetError(
+        f"{path} is no regular file but a directory, FIFO, device or socket. Remove it, and convert the "
+        "DataFrame again or fetch the file again from its source."
+    )
+
+
+def read_into(file: BinaryIO, start: int, out: memoryview) -> int:
+    """Fill a buffer with a file's bytes from ``start`` on; return how many there were.
+
+    Raises:
+        OSError: The file system fails; the error names the file.
+    """
+    filled = 0
+    try:
+        while filled < len(out):
+            # Linux reads at most 2 GiB at once.
+            count = os.preadv(file.fileno(), [out[filled : filled + (1 << 30)]], start + filled)
+            if not count:
+                break
+            filled += count
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, os.strerror(error.errno), file.name) from error
+    return filled
+
+
+def write_whole(path: str, parts: Iterable[Any], *, is_durable: bool = False) -> None:
     """Write buffers to a file that has its name only when it is complete.
+
+    Any number of writers may write the same file at once: one of them wins.
+
+    Args:
+        path: The file.
+        parts: Its content.
+        is_durable: Wait for the disk before the file gets its name. Otherwise a machine that loses
+            power may come up with the name and without the content.
 
     Raises:
         OSError: It cannot be written; the error names ``path``, and nothing is left behind.
     """
-    temporary = f"{path}.tmp"
+    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     try:
-        with open(temporary, "wb") as out:
+        with open(temporary, "xb") as out:
             out.writelines(parts)
+            if is_durable:
+                out.flush()
+                os.fsync(out.fileno())
         os.replace(temporary, path)
     except BaseException as error:
         with contextlib.suppress(OSError):

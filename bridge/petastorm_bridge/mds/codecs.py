@@ -126,8 +126,8 @@ def _unknown_compression(name: str) -> ValueError:
     )
 
 
-def _collect_hashes() -> dict[str, Callable[[Any], Any]]:
-    found: dict[str, Callable[[Any], Any]] = {
+def _collect_hashes() -> dict[str, Callable[[], Any]]:
+    found: dict[str, Callable[[], Any]] = {
         name: getattr(hashlib, name)
         for name in hashlib.algorithms_available
         if hasattr(hashlib, name) and not name.startswith("shake_")
@@ -153,12 +153,15 @@ def is_hash(name: str) -> bool:
     return name in _HASHES
 
 
-def digest(name: str, data: Any) -> str:
-    """Return the hex digest of ``data`` (any buffer).
+def digest(name: str, *parts: Any) -> str:
+    """Return the hex digest of some buffers, one after the other.
 
     Raises:
         ValueError: This machine does not have the hash.
     """
     if name not in _HASHES:
         raise ValueError(f"Unknown hash {name!r}; this machine has {', '.join(sorted(_HASHES))}.")
-    return str(_HASHES[name](data).hexdigest())
+    hasher = _HASHES[name]()
+    for part in parts:
+        hasher.update(part)
+    return str(hasher.hexdigest())

@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from ._collector import paused_collector
-from ._files import write_whole
+from ._files import open_regular, write_whole
+from ._names import INDEX_NAME, check_file_names
 from .decode import column_array
 from .encode import is_encoding_of
 from .entry import ShardEntry
@@ -29,11 +30,10 @@ __all__ = [
     "MdsDataset",
     "commit_dataset",
     "open_dataset",
+    "parse_index",
     "read_index",
     "read_table",
 ]
-
-INDEX_NAME = "index.json"
 
 NullColumns = dict[str, tuple[bool, bool]]
 Rewrite = Callable[[dict[str, Any]], dict[str, Any]]
@@ -114,9 +114,13 @@ def commit_dataset(
     described = DatasetSchema(
         fields, _sum_stats(schema, final), rows if num_rows is None else num_rows, extra or {}
     )
-    write_whole(os.path.join(directory, SIDECAR_NAME), [described.to_json().encode()])
+    # What makes a dataset of the files waits for the disk; shards, which are many times larger, are
+    # compared with their sizes and hashes whenever they are read.
+    sidecar = [described.to_json().encode()]
+    write_whole(os.path.join(directory, SIDECAR_NAME), sidecar, is_durable=True)
     index = {"version": 2, "shards": [info["index"] for info in final]}
-    write_whole(os.path.join(directory, INDEX_NAME), [json.dumps(index, sort_keys=True).encode()])
+    text = json.dumps(index, sort_keys=True).encode()
+    write_whole(os.path.join(directory, INDEX_NAME), [text], is_durable=True)
     for info in superseded:
         for name in ShardEntry.from_json(info["index"], directory).basenames:
             with contextlib.suppress(OSError):
@@ -199,11 +203,9 @@ def _parsed_index(
     mark: tuple[int, ...],  # noqa: ARG001 - part of the key
 ) -> tuple[ShardEntry, ...]:
     try:
-        with open(path, encoding="utf-8") as file, paused_collector():
-            index = json.load(file)
-            if index["version"] != 2:
-                raise ValueError(f"version {index['version']}")  # noqa: TRY301 - one message below
-            return tuple(ShardEntry.from_json(obj, path) for obj in index["shards"])
+        with open_regular(path) as file, paused_collector():
+            shards = parse_index(file.read())["shards"]
+            entries = tuple(ShardEntry.from_json(obj, path) for obj in shards)
     except FileNotFoundError as error:
         raise DatasetNotFoundError(
             f"No MDS dataset at {os.path.dirname(path)}: {INDEX_NAME} is missing. It was deleted, never "
@@ -213,6 +215,22 @@ def _parsed_index(
         raise DatasetError(
             f"{path} is not a usable MDS index ({error}). Convert the DataFrame again."
         ) from error
+    check_file_names((name for entry in entries for name in entry.basenames), path)
+    return entries
+
+
+def parse_index(text: bytes) -> dict[str, Any]:
+    """Return the content of an index; its ``shards`` are a list of anything.
+
+    Raises:
+        ValueError, RecursionError: It is none of version 2.
+    """
+    index = json.loads(text)
+    if not isinstance(index, dict) or not isinstance(index.get("shards"), list):
+        raise ValueError("no list of shards")  # noqa: TRY004 - of the file, not of an argument
+    if index.get("version") != 2:
+        raise ValueError(f"version {index.get('version')!r}")
+    return index
 
 
 def open_dataset(directory: str, fetch: Callable[[ShardEntry], object] | None = None) -> MdsDataset:
@@ -252,11 +270,11 @@ def _parsed(
     shards = read_index(directory)
     sidecar = os.path.join(directory, SIDECAR_NAME)
     try:
-        with open(sidecar, encoding="utf-8") as file:
+        with open_regular(sidecar) as file:
             schema = DatasetSchema.from_json(file.read())
     except FileNotFoundError:
         return shards, None
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise DatasetError(f"{sidecar} cannot be used: {error}") from error
     _check_schema(sidecar, schema, shards)
     return shards, schema
@@ -265,7 +283,7 @@ def _parsed(
 def _check_schema(sidecar: str, schema: DatasetSchema, shards: tuple[ShardEntry, ...]) -> None:
     """Check that a sidecar describes the shards beside it: it may be another dataset's."""
     rows = sum(shard.samples for shard in shards)
-    if shards and schema.num_rows != rows:
+    if schema.num_rows != rows and (shards or schema.fields):  # without columns: no shards
         raise _other_sidecar(sidecar, f"{schema.num_rows} rows there, {rows} in the index")
     checked: set[ShardLayout] = set()
     for shard in shards:
@@ -280,6 +298,10 @@ def _check_schema(sidecar: str, schema: DatasetSchema, shards: tuple[ShardEntry,
                         f"column {name!r} is {type_} there, {found.get(name, 'missing')} in "
                         f"{shard.basenames[0]}",
                     )
+            if encodings:
+                raise _other_sidecar(
+                    sidecar, f"columns {sorted(encodings)} of {shard.basenames[0]} are not there"
+                )
 
 
 def _stored_types(schema: DatasetSchema) -> list[tuple[str, pa.DataType]]:

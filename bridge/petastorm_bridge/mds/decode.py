@@ -13,7 +13,7 @@ from ._ndarray import numbers, value_shape
 from .encode import fixed_dtype, is_list, is_text, marks_nulls_itself
 from .entry import fixed_encoding
 from .errors import DatasetError, ShardCorruptedError
-from .ragged import fixed_width_binary
+from .ragged import byte_offsets, fixed_width_binary
 from .schema import Field
 from .shard import Rows, Shard
 
@@ -126,10 +126,10 @@ def _text_array(
     if pa.types.is_fixed_size_binary(type_):
         return fixed_width_binary(cells, type_, nulls)
     if nulls is not None:
-        _, offsets, data = cells.buffers()
-        cells = pa.Array.from_buffers(
-            cells.type, len(cells), [_validity(nulls), offsets, data], offset=cells.offset
-        )
+        # The flags begin with the first of these cells, so the offsets have to, too.
+        offsets = pa.py_buffer(np.ascontiguousarray(byte_offsets(cells)))
+        buffers = [_validity(nulls), offsets, cells.buffers()[2]]
+        cells = pa.Array.from_buffers(cells.type, len(cells), buffers)
     if pa.types.is_large_binary(type_) or pa.types.is_binary(type_):
         return cells.cast(type_)
     text = cells.cast(pa.large_string())

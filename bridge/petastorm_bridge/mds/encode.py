@@ -18,11 +18,11 @@ from .ragged import (
     concat_rows,
     filled_binary,
     list_lengths,
-    value_bytes,
 )
 
 __all__ = [
     "StoredColumn",
+    "costly_values",
     "encode_column",
     "fixed_dtype",
     "is_encoding_of",
@@ -138,6 +138,7 @@ def encode_column(
     array: pa.Array,
     null_column: str | None = None,
     element_null_column: str | None = None,
+    encoded: pa.LargeBinaryArray | None = None,
 ) -> list[StoredColumn]:
     """Return what a shard stores for one column.
 
@@ -146,6 +147,7 @@ def encode_column(
         array: All of the shard's values, of a type that :func:`is_storable`.
         null_column: Store a uint8 null column under this name.
         element_null_column: For lists: store one null flag per element under this name.
+        encoded: What :func:`costly_values` has returned for it.
 
     Returns:
         The column itself and its null columns, if asked for.
@@ -157,7 +159,11 @@ def encode_column(
     if not is_storable(type_):
         raise not_storable(name, type_)
     columns = []
-    if is_list(type_):
+    if encoded is not None:
+        # A list's elements say for themselves, in JSON, that they are null.
+        encoding = "json" if is_list(type_) else _variable_encoding(type_)
+        columns.append(StoredColumn(name, encoding, encoded))
+    elif is_list(type_):
         columns.append(_encode_list(name, array))
         if element_null_column is not None:
             flags = pa.ListArray.from_arrays(
@@ -268,19 +274,31 @@ def is_encoding_of(type_: pa.DataType, encoding: str) -> bool:
     return encoding == (_variable_encoding(type_) if dtype is None else dtype.name)
 
 
-def row_sizes(array: pa.Array) -> npt.NDArray[np.int64]:
-    """Return an upper bound of the bytes each row of one column takes in a shard, shape ``(rows,)``."""
+def costly_values(array: pa.Array) -> pa.LargeBinaryArray | None:
+    """Return the encoded values of a column whose values are written out as text, else None."""
+    if is_list(array.type) and fixed_dtype(array.type.value_type) is None:
+        return lists_to_json(array)
+    return _variable_values(array) if pa.types.is_decimal(array.type) else None
+
+
+def row_sizes(array: pa.Array, encoded: pa.LargeBinaryArray | None = None) -> npt.NDArray[np.int64]:
+    """Return an upper bound of the bytes each row of one column takes in a shard, shape ``(rows,)``.
+
+    Args:
+        array: The column.
+        encoded: What :func:`costly_values` has returned for it.
+    """
     type_ = array.type
     dtype = fixed_dtype(type_)
     if dtype is not None:
         return np.full(len(array), dtype.itemsize, np.int64)
-    if is_list(type_):
-        lengths = list_lengths(array)
-        element = fixed_dtype(type_.value_type)
-        if element is not None:
-            return lengths * element.itemsize + 13  # size word, header of at most 9 bytes
-        encoded = lists_to_json(array)
-    else:
+    element = fixed_dtype(type_.value_type) if is_list(type_) else None
+    if element is not None:
+        # Size word, header of at most 9 bytes.
+        return list_lengths(array) * element.itemsize + 13
+    if encoded is None:
+        encoded = costly_values(array)
+    if encoded is None:
         encoded = _variable_values(array)
     return np.diff(byte_offsets(encoded)) + 4
 
@@ -290,10 +308,3 @@ def encoded_bytes(column: StoredColumn) -> pa.LargeBinaryArray:
     if isinstance(column.values, np.ndarray):
         return binary_rows(column.values)
     return column.values
-
-
-def total_bytes(column: StoredColumn) -> int:
-    """Return the bytes of all values of a column."""
-    if isinstance(column.values, np.ndarray):
-        return int(column.values.nbytes)
-    return len(value_bytes(column.values))

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ._names import check_file_name
+from .codecs import parse_compression
 from .encode import NDARRAY_CODES
 from .errors import DatasetError
 from .layout import ShardLayout
@@ -44,7 +46,7 @@ def fixed_encoding(encoding: str) -> tuple[np.dtype[Any], tuple[int, ...]] | Non
     if not separator:
         return None
     shape = tuple(int(size) for size in text.split(","))
-    if min(shape) < 1:
+    if min(shape) < 1 or math.prod(shape) >= 1 << 31:
         raise ValueError(f"unknown encoding {encoding!r}")
     return np.dtype(name), shape
 
@@ -68,11 +70,19 @@ class ShardEntry:
     compression: str | None
 
     @classmethod
-    def from_json(cls, obj: dict[str, Any], index_path: str) -> ShardEntry:
+    def from_json(
+        cls, obj: dict[str, Any], index_path: str, *, has_other_encodings: bool = False
+    ) -> ShardEntry:
         """Read one element of the index's ``shards``.
 
+        Args:
+            obj: The element.
+            index_path: For messages.
+            has_other_encodings: Encodings that are not of MDS may have any width.
+
         Raises:
-            DatasetError: Another version or format than MDS 2, or not an entry of an index.
+            DatasetError: Another version or format than MDS 2, not an entry of an index, or one that
+                names files elsewhere.
         """
         if not isinstance(obj, dict):
             raise _unusable(index_path, f"a shard is {obj!r}")
@@ -82,16 +92,18 @@ class ShardEntry:
                 f"{obj.get('version')!r}; only MDS version 2 can be read."
             )
         try:
-            layout = _layout(obj)
-            samples, zipped = int(obj["samples"]), obj["zip_data"]
+            layout = _layout(obj, has_other_encodings)
             raw = _file(obj["raw_data"])
-            zipped = None if zipped is None else _file(zipped)
-            compression = obj["compression"]
+            zipped = None if obj["zip_data"] is None else _file(obj["zip_data"])
+            samples, compression = _count(obj["samples"]), obj["compression"]
+            if zipped is not None:
+                parse_compression(str(compression))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise _unusable(index_path, f"{type(error).__name__}: {error}") from error
-        if samples < 0 or (zipped is not None and not isinstance(compression, str)):
-            raise _unusable(index_path, f"{samples} samples, compression {compression!r}")
-        return cls(layout, samples, raw, zipped, compression)
+        entry = cls(layout, samples, raw, zipped, compression)
+        for name in entry.basenames:
+            check_file_name(name, index_path)
+        return entry
 
     @property
     def basenames(self) -> tuple[str, ...]:
@@ -106,34 +118,53 @@ def _unusable(index_path: str, found: str) -> DatasetError:
     )
 
 
-def _layout(obj: dict[str, Any]) -> ShardLayout:
+def _layout(obj: dict[str, Any], has_other_encodings: bool) -> ShardLayout:
     """Return the columns of an entry, whose widths must be those of their encodings."""
+    for key in ("column_names", "column_encodings", "column_sizes"):
+        if not isinstance(obj[key], list):
+            raise TypeError(f"{key} {obj[key]!r}")
     return _checked_layout(
-        tuple(obj["column_names"]), tuple(obj["column_encodings"]), tuple(obj["column_sizes"])
+        tuple(obj["column_names"]),
+        tuple(obj["column_encodings"]),
+        tuple(obj["column_sizes"]),
+        has_other_encodings,
     )
 
 
-@lru_cache(maxsize=64)  # the shards of a dataset have the same columns
+@lru_cache(maxsize=64, typed=True)  # the shards of a dataset have the same columns
 def _checked_layout(
-    names: tuple[str, ...], encodings: tuple[str, ...], widths: tuple[int | None, ...]
+    names: tuple[str, ...],
+    encodings: tuple[str, ...],
+    widths: tuple[int | None, ...],
+    has_other_encodings: bool,
 ) -> ShardLayout:
-    layout = ShardLayout(names, encodings, widths)
-    if len(set(layout.names)) != len(layout.names):
-        raise ValueError(f"columns {list(layout.names)}")
-    sizes = []
-    for _, encoding in zip(layout.names, layout.encodings, strict=True):
+    if not all(isinstance(text, str) for text in (*names, *encodings)):
+        raise TypeError(f"columns {list(names)} of encodings {list(encodings)}")
+    "".join(names).encode()  # what is no Unicode cannot be the name of an Arrow column
+    if len(set(names)) != len(names):
+        raise ValueError(f"columns {list(names)}")
+    sizes: list[int | None] = []
+    for _, encoding, width in zip(names, encodings, widths, strict=True):
         kind = fixed_encoding(encoding)
-        sizes.append(None if kind is None else kind[0].itemsize * math.prod(kind[1]))
-    if tuple(sizes) != layout.sizes:
-        raise ValueError(f"column sizes {list(layout.sizes)} instead of {sizes}")
-    return layout
+        if kind is not None:
+            sizes.append(kind[0].itemsize * math.prod(kind[1]))
+        elif has_other_encodings and width is not None:
+            sizes.append(_count(width))
+        else:
+            sizes.append(None)
+    if tuple(sizes) != widths:
+        raise ValueError(f"column sizes {list(widths)} instead of {sizes}")
+    return ShardLayout(names, encodings, widths)
+
+
+def _count(found: Any) -> int:
+    """Return a number of samples or bytes, of which MDS can address less than 4 GiB in a file."""
+    if type(found) is not int or not 0 <= found < 1 << 33:  # compressed files may be larger
+        raise ValueError(f"a size of {found!r}")
+    return found
 
 
 def _file(obj: Any) -> dict[str, Any]:
-    if not (
-        isinstance(obj["basename"], str)
-        and isinstance(obj["bytes"], int)
-        and isinstance(obj["hashes"], dict)
-    ):
+    if not (isinstance(obj["basename"], str) and isinstance(obj["hashes"], dict)):
         raise TypeError(f"file {obj!r}")
-    return dict(obj)
+    return {**obj, "bytes": _count(obj["bytes"])}

@@ -8,6 +8,7 @@ and says what each column means; stock readers never look at it.
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -89,33 +90,34 @@ class DatasetSchema:
         """Return the sidecar's text."""
         arrow = pa.schema([pa.field(f.name, f.type) for f in self.fields])
         stats = self.stats or {}
-        return json.dumps(
-            {
-                "petastorm_bridge": _FORMAT,
-                "num_rows": self.num_rows,
-                "arrow_schema": base64.b64encode(arrow.serialize().to_pybytes()).decode("ascii"),
-                "columns": [
-                    {
-                        "name": f.name,
-                        "type": str(f.type),  # for people; `arrow_schema` is what is read back
-                        "null_column": f.null_column,
-                        "element_null_column": f.element_null_column,
-                        "nulls": stats.get(f.name, ColumnStats()).nulls,
-                        "element_nulls": stats.get(f.name, ColumnStats()).element_nulls,
-                    }
-                    for f in self.fields
-                ],
-                "extra": dict(self.extra),
-            },
-            indent=1,
-        )
+        content = {
+            "petastorm_bridge": _FORMAT,
+            "num_rows": self.num_rows,
+            "arrow_schema": base64.b64encode(arrow.serialize().to_pybytes()).decode("ascii"),
+            "columns": [
+                {
+                    "name": f.name,
+                    "type": str(f.type),  # for people; `arrow_schema` is what is read back
+                    "null_column": f.null_column,
+                    "element_null_column": f.element_null_column,
+                    "nulls": stats.get(f.name, ColumnStats()).nulls,
+                    "element_nulls": stats.get(f.name, ColumnStats()).element_nulls,
+                }
+                for f in self.fields
+            ],
+            "extra": dict(self.extra),
+        }
+        content = json.loads(json.dumps(content))  # as a reader will have it
+        return json.dumps({**content, "sha256": content_digest(content)}, indent=1)
 
     @classmethod
-    def from_json(cls, text: str) -> DatasetSchema:
+    def from_json(cls, text: str | bytes) -> DatasetSchema:
         """Read a sidecar.
 
         Raises:
-            ValueError: It was written by a newer, incompatible release, or is not a sidecar.
+            ValueError: It was written by a newer, incompatible release, was altered, or is not a
+                sidecar.
+            LookupError, TypeError, AttributeError, RecursionError: The same.
         """
         obj = json.loads(text)
         if not isinstance(obj, dict) or obj.get("petastorm_bridge") != _FORMAT:
@@ -123,22 +125,54 @@ class DatasetSchema:
                 f"{SIDECAR_NAME} has format {obj.get('petastorm_bridge') if isinstance(obj, dict) else obj!r}, "
                 f"this release reads format {_FORMAT}; update petastorm-bridge."
             )
-        buffer = pa.py_buffer(base64.b64decode(obj["arrow_schema"]))
-        arrow = pa.ipc.read_schema(buffer)
+        if obj.pop("sha256", None) not in (None, content_digest(obj)):  # older releases had none
+            raise ValueError("it was altered or damaged after it was written. Convert again.")
+        arrow = _arrow_schema(obj["arrow_schema"])
+        columns = obj["columns"]
+        if [column["name"] for column in columns] != arrow.names:
+            raise ValueError(f"its columns are not those of its Arrow schema, {arrow.names}")
         fields = tuple(
-            Field(
-                name=column["name"],
-                type=arrow.field(i).type,
-                null_column=column["null_column"],
-                element_null_column=column["element_null_column"],
-            )
-            for i, column in enumerate(obj["columns"])
+            Field(name, type_, None, column["null_column"], column["element_null_column"])
+            for name, type_, column in zip(arrow.names, arrow.types, columns, strict=True)
         )
+        _check_stored_names(fields)
         stats = {
-            column["name"]: ColumnStats(column["nulls"], column["element_nulls"])
-            for column in obj["columns"]
+            column["name"]: ColumnStats(_count(column["nulls"]), _count(column["element_nulls"]))
+            for column in columns
         }
-        return cls(fields, stats, obj["num_rows"], obj["extra"])
+        if not isinstance(obj["extra"], dict):
+            raise TypeError(f"extra {obj['extra']!r}")
+        return cls(fields, stats, _count(obj["num_rows"]), obj["extra"])
+
+
+def content_digest(content: Mapping[str, Any]) -> str:
+    """Return the digest that a sidecar has of everything else in it.
+
+    A flipped bit in a type or in the number of nulls would be another table, and no shard says so.
+    """
+    text = json.dumps(content, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _arrow_schema(text: str) -> pa.Schema:
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"its Arrow schema is none ({error})") from error
+
+
+def _check_stored_names(fields: Iterable[Field]) -> None:
+    named = [f.name for f in fields]
+    named += [f.null_column for f in fields if f.null_column is not None]
+    named += [f.element_null_column for f in fields if f.element_null_column is not None]
+    if not all(isinstance(name, str) for name in named) or len(set(named)) != len(named):
+        raise ValueError(f"columns {named}")
+
+
+def _count(found: Any) -> int:
+    if type(found) is not int or found < 0:
+        raise ValueError(f"a number of rows or nulls is {found!r}")
+    return found
 
 
 def companion_names(names: Iterable[str]) -> dict[str, tuple[str, str]]:

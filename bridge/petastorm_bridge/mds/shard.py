@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import mmap
+import functools
 import os
-import threading
 from typing import Any
 
 import numpy as np
@@ -13,8 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from . import codecs
+from ._access import is_mapped, load
+from ._verified import check_hash
 from .entry import ShardEntry, fixed_encoding
 from .errors import DatasetNotFoundError, ShardCorruptedError
+from .header import read_header
 from .layout import record_dtype
 from .ragged import binary_rows, gather_ragged, unaligned_view
 
@@ -24,38 +25,12 @@ Rows = slice | npt.NDArray[np.int64]
 """Which rows of a shard: a slice or an array of row numbers from 0, in the order wanted."""
 
 
-class _Verified:
-    """Files whose hash this process has checked, by path, size and modification time."""
-
-    def __init__(self) -> None:
-        self._seen: set[tuple[str, int, int]] = set()
-        self._lock = threading.Lock()
-
-    def check(self, path: str, info: dict[str, Any], data: Any, status: os.stat_result) -> None:
-        key = (path, status.st_size, status.st_mtime_ns)
-        with self._lock:
-            if key in self._seen:
-                return
-        known = [name for name in info["hashes"] if codecs.is_hash(name)]
-        if known:
-            # One is enough; those of the xxhash family are many times faster than the others.
-            name = min(known, key=lambda name: not name.startswith("xxh"))
-            expected, found = info["hashes"][name], codecs.digest(name, data)
-            if found != expected:
-                raise ShardCorruptedError.because(path, f"{name} {expected}", found)
-        with self._lock:
-            self._seen.add(key)
-
-
-_verified = _Verified()
-
-
 class Shard:
     """Read access to the columns of one shard.
 
-    The file is mapped (or, if compressed, expanded in memory), checked against its index entry's
-    size, hash, row count and column list, and released when the object and all arrays taken from it
-    are gone.
+    The file is mapped (or read, see :mod:`._access`; or, if compressed, expanded in memory), checked
+    against its index entry's size, hash, row count and column list, and released when the object and
+    all arrays taken from it are gone.
 
     Args:
         directory: Local directory that holds the shard file.
@@ -64,6 +39,8 @@ class Shard:
     Raises:
         DatasetNotFoundError: Neither the raw nor the compressed file is there.
         ShardCorruptedError: The file does not match its entry.
+        DatasetError: It is no regular file.
+        OSError: The file system fails or refuses.
     """
 
     def __init__(self, directory: str, entry: ShardEntry) -> None:
@@ -73,38 +50,19 @@ class Shard:
         layout = entry.layout
         self._index = {name: i for i, name in enumerate(layout.names)}
         self._fixed = [fixed_encoding(encoding) for encoding in layout.encodings]
-        self._first = self._check_header()
+        header = read_header(
+            lambda start, stop: self._raw[start:stop],
+            path=self.path,
+            size=len(self._raw),
+            samples=entry.samples,
+            names=layout.names,
+            encodings=layout.encodings,
+        )
+        self._offsets, self._first = header.offsets, header.first
         self.records: npt.NDArray[Any] | None = None
         if all(kind is not None for kind in self._fixed) and layout.names:
             self.records = self._map_records()
         self._segments: list[npt.NDArray[np.int64]] = []
-
-    def _check_header(self) -> int:
-        rows = self.num_rows
-        offsets_end = 4 + 4 * (rows + 1)
-        if len(self._raw) < offsets_end:
-            raise self._damaged(f"{offsets_end} bytes of header", f"{len(self._raw)} bytes")
-        found = int(self._raw[:4].view("<u4")[0])
-        if found != rows:
-            raise self._damaged(f"{rows} rows", f"{found} rows in its header")
-        self._offsets = self._raw[4:offsets_end].view("<u4")
-        first, last = int(self._offsets[0]), int(self._offsets[-1])
-        if first < offsets_end or first > last or last != len(self._raw):
-            raise self._damaged(
-                f"samples from byte {offsets_end} to {len(self._raw)}", f"{first} to {last}"
-            )
-        try:
-            config = json.loads(self._raw[offsets_end:first].tobytes())
-            names, encodings = tuple(config["column_names"]), tuple(config["column_encodings"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise self._damaged("a JSON header", f"{error}") from error
-        layout = self.entry.layout
-        if names != layout.names or encodings != layout.encodings:
-            raise self._damaged(
-                f"columns {list(zip(layout.names, layout.encodings, strict=True))}",
-                f"{list(zip(names, encodings, strict=False))}",
-            )
-        return first
 
     def _damaged(self, asked: str, found: str) -> ShardCorruptedError:
         return ShardCorruptedError.because(self.path, asked, found)
@@ -208,12 +166,12 @@ def _load(directory: str, entry: ShardEntry) -> tuple[str, npt.NDArray[np.uint8]
             continue
         path = os.path.join(directory, info["basename"])
         try:
-            data, status = _map_file(path)
+            data, status = load(path, is_mapped(os.path.dirname(path)))
         except FileNotFoundError:
             continue
         if len(data) != info["bytes"]:
             raise ShardCorruptedError.because(path, f"{info['bytes']} bytes", f"{len(data)} bytes")
-        _verified.check(path, info, data, status)
+        check_hash(path, info["hashes"], functools.partial(_same, data), status)
         if info is entry.raw:
             return path, data
         return path, _expand(path, entry, data)
@@ -223,13 +181,8 @@ def _load(directory: str, entry: ShardEntry) -> tuple[str, npt.NDArray[np.uint8]
     )
 
 
-def _map_file(path: str) -> tuple[npt.NDArray[np.uint8], os.stat_result]:
-    with open(path, "rb") as file:
-        status = os.fstat(file.fileno())
-        if status.st_size == 0:
-            return np.empty(0, np.uint8), status
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return np.frombuffer(mapped, np.uint8), status
+def _same(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    return data
 
 
 def _expand(path: str, entry: ShardEntry, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
@@ -238,7 +191,7 @@ def _expand(path: str, entry: ShardEntry, data: npt.NDArray[np.uint8]) -> npt.ND
     expected = int(entry.raw["bytes"])
     try:
         raw = codec.decompress(data.data, expected)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, MemoryError) as error:
         raise ShardCorruptedError.because(path, f"{codec.name} data", str(error)) from error
     if len(raw) != expected:
         raise ShardCorruptedError.because(path, f"{expected} bytes", f"{len(raw)} bytes")

@@ -13,6 +13,7 @@ import pyarrow as pa
 from . import codecs
 from ._files import write_whole
 from .encode import (
+    costly_values,
     encode_column,
     fixed_dtype,
     is_list,
@@ -81,6 +82,7 @@ class ShardWriter:
             if not codecs.is_hash(name):
                 codecs.digest(name, b"")  # raises, saying which hashes there are
         self._pending: list[pa.RecordBatch] = []
+        self._encoded: list[dict[str, pa.LargeBinaryArray]] = []
         self._pending_rows = 0
         self._pending_bytes = 0
         self._infos: list[dict[str, Any]] = []
@@ -106,8 +108,12 @@ class ShardWriter:
         if batch.num_rows == 0 or batch.num_columns == 0:
             return
         sizes = np.full(batch.num_rows, 4, np.int64)
-        for column in batch.columns:
-            sizes += row_sizes(column)
+        encoded = {}
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            values = costly_values(column)
+            if values is not None:
+                encoded[name] = values
+            sizes += row_sizes(column, values)
         ends = np.cumsum(sizes)
         start = 0
         while start < batch.num_rows:
@@ -122,6 +128,7 @@ class ShardWriter:
             take = min(max(wanted, 0), batch.num_rows - start)
             if take:
                 self._pending.append(batch.slice(start, take))
+                self._encoded.append({n: v.slice(start, take) for n, v in encoded.items()})
                 self._pending_rows += take
                 self._pending_bytes += int(ends[start + take - 1]) - used
                 start += take
@@ -144,11 +151,16 @@ class ShardWriter:
                         os.remove(os.path.join(self._directory, entry["basename"]))
         self._infos = []
         self._pending = []
+        self._encoded = []
         self._pending_rows = self._pending_bytes = 0
 
     def _flush(self) -> None:
-        table = pa.Table.from_batches(self._pending).combine_chunks()
+        table = pa.Table.from_batches(self._pending)
+        encoded = {
+            name: _joined([columns[name] for columns in self._encoded]) for name in self._encoded[0]
+        }
         self._pending = []
+        self._encoded = []
         self._pending_rows = self._pending_bytes = 0
         basename = f"{self._prefix}.{len(self._infos):05}.mds"
         info = write_shard(
@@ -157,6 +169,7 @@ class ShardWriter:
             compression=self._compression,
             hashes=self._hashes,
             size_limit=self._size_limit,
+            encoded=encoded,
         )
         self._infos.append(info)
 
@@ -169,6 +182,7 @@ def write_shard(
     hashes: Sequence[str],
     size_limit: int | None,
     null_columns: Mapping[str, tuple[bool, bool]] | None = None,
+    encoded: Mapping[str, pa.LargeBinaryArray] | None = None,
 ) -> dict[str, Any]:
     """Write one table as one shard file and return its index entry and statistics.
 
@@ -180,6 +194,7 @@ def write_shard(
         size_limit: Recorded in the entry only.
         null_columns: Per column, whether to store null flags for its rows and for its elements.
             None stores them for the columns that hold nulls.
+        encoded: Columns that :func:`costly_values` has encoded already.
 
     Raises:
         OSError: The file cannot be written; nothing is left under its final name.
@@ -188,7 +203,7 @@ def write_shard(
     stored = []
     stats: dict[str, dict[str, int]] = {}
     for name, chunked in zip(table.schema.names, table.columns, strict=True):
-        array = chunked.chunk(0) if chunked.num_chunks == 1 else pa.concat_arrays(chunked.chunks)
+        array = _joined(chunked.chunks)
         nulls, element_nulls = count_nulls(array)
         stats[name] = {"nulls": nulls, "element_nulls": element_nulls}
         if null_columns is None:
@@ -197,7 +212,11 @@ def write_shard(
             wanted = null_columns.get(name, (False, False))
         null_name, element_name = companions[name]
         stored += encode_column(
-            name, array, null_name if wanted[0] else None, element_name if wanted[1] else None
+            name,
+            array,
+            null_name if wanted[0] else None,
+            element_name if wanted[1] else None,
+            None if encoded is None else encoded.get(name),
         )
     stored.sort(key=lambda column: column.name)
     layout = ShardLayout.of(stored)
@@ -206,6 +225,10 @@ def write_shard(
     raw_data, zip_data = _write_files(path, parts, compression, hashes)
     entry = {**config, "samples": table.num_rows, "raw_data": raw_data, "zip_data": zip_data}
     return {"index": entry, "stats": stats}
+
+
+def _joined(chunks: Sequence[pa.Array]) -> pa.Array:
+    return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
 
 
 def count_nulls(array: pa.Array) -> tuple[int, int]:
@@ -228,24 +251,26 @@ def _write_files(
     path: str, parts: list[Any], compression: str | None, hashes: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
     codec = codecs.parse_compression(compression)
-    raw = b"".join(_buffer(part) for part in parts)
+    raw = [_buffer(part) for part in parts]
     if codec is None:
         return _write(path, raw, hashes), None
-    zipped = _write(f"{path}.{codec.extension}", codec.compress(raw), hashes)
+    packed = [codec.compress(b"".join(raw))]
+    zipped = _write(f"{path}.{codec.extension}", packed, hashes)
     return _file_info(path, raw, hashes), zipped
 
 
-def _buffer(part: Any) -> Any:
+def _buffer(part: Any) -> memoryview:
     if isinstance(part, np.ndarray):
         return np.ascontiguousarray(part).reshape(-1).view(np.uint8).data
-    return part
+    return memoryview(part)
 
 
-def _write(path: str, data: bytes, hashes: Sequence[str]) -> dict[str, Any]:
-    write_whole(path, [data])
-    return _file_info(path, data, hashes)
+def _write(path: str, parts: Sequence[Any], hashes: Sequence[str]) -> dict[str, Any]:
+    write_whole(path, parts)
+    return _file_info(path, parts, hashes)
 
 
-def _file_info(path: str, data: bytes, hashes: Sequence[str]) -> dict[str, Any]:
-    digests = {name: codecs.digest(name, data) for name in hashes}
-    return {"basename": os.path.basename(path), "bytes": len(data), "hashes": digests}
+def _file_info(path: str, parts: Sequence[Any], hashes: Sequence[str]) -> dict[str, Any]:
+    size = sum(map(len, parts))
+    digests = {name: codecs.digest(name, *parts) for name in hashes}
+    return {"basename": os.path.basename(path), "bytes": size, "hashes": digests}

@@ -21,8 +21,9 @@ from ._leftovers import mark_alive, start_up, until_free
 from ._prefetch import Pass, prefetch
 from ._resample import whole_repeats
 from ._shards import give_up, is_local
+from ._state import check_state
 from ._stock import with_names
-from ._stream import STREAM_NAME
+from ._stream import STREAM_NAME, MappedStream, check_shards
 
 __all__ = ["MappedDataset"]
 
@@ -38,6 +39,7 @@ class MappedDataset(StreamingDataset):
     Raises:
         ValueError, TypeError: A wrong argument.
         RuntimeError: A stream without samples.
+        DatasetError: An index that cannot be used, or that names files elsewhere.
     """
 
     def __init__(self, **arguments: Any) -> None:
@@ -49,9 +51,16 @@ class MappedDataset(StreamingDataset):
         with start_up(arguments), paused_collector():
             until_free(lambda: initialise(self, **arguments))
             mark_alive(self, self._shm_prefix_int)
+        for stream, shards in zip(self.streams, self._shards_by_stream(), strict=True):
+            if not isinstance(stream, MappedStream):  # which has done so before it touched anything
+                check_shards(stream, shards)
         self._index = cast("ShardIndex", self.spanner)
         self._pass: Pass | None = None
         self._process = os.getpid()
+
+    def _shards_by_stream(self) -> Iterator[list[Any]]:
+        for first, count in zip(self.shard_offset_per_stream, self.shards_per_stream, strict=True):
+            yield self.shards[first : first + count]
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what travels to a worker process: not what belongs to this one."""
@@ -67,6 +76,15 @@ class MappedDataset(StreamingDataset):
             self._process = os.getpid()
             self.__dict__.pop("_cache_filelock", None)
             vars(self._shared_barrier).pop("lock", None)
+
+    def load_state_dict(self, obj: dict[str, Any]) -> None:
+        """Resume where ``state_dict`` was taken, as ``StreamingDataset.load_state_dict``.
+
+        Raises:
+            ValueError: It is not what ``state_dict`` gives.
+        """
+        check_state(obj)
+        super().load_state_dict(obj)
 
     def prepare_shard(self, shard_id: int, blocking: bool = True) -> None:
         """Fetch a shard, as ``StreamingDataset.prepare_shard``.

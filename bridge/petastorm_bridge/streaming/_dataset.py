@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from petastorm_bridge.mds.errors import DatasetError
 
 from ._base import MappedDataset
 from ._prefetch import Pass
-from ._shard import MappedShard, ShardPool
+from ._shard import OpenShard, ShardPool
 from ._shards import is_local, open_shard, touch
 from ._values import Format, Ragged
 from ._window import Taste, Window, gather
@@ -27,6 +28,7 @@ Int64 = npt.NDArray[np.int64]
 # more of them. Both bounds keep a window in the processor's cache.
 _WINDOW_ROWS = 16_384
 _WINDOW_BYTES = 4 << 20
+_RETRIES = 7  # as in StreamingDataset.get_item
 
 
 class ColumnarStreamingDataset(MappedDataset):
@@ -146,13 +148,20 @@ class ColumnarStreamingDataset(MappedDataset):
             # Files that are deleted take up disk for as long as they are mapped.
             held = np.array(self._pool.shard_ids, np.int64)
             self._pool.release(held[~is_local(self, held)].tolist())
-        window, shard_ids = gather(
-            sample_ids, self._index, functools.partial(self._pool.get, open_shard=self._open)
-        )
+        window, shard_ids = self._gathered(sample_ids, self._pool)
         touch(self, shard_ids)
         return window
 
-    def _open(self, shard_id: int) -> MappedShard:
+    def _gathered(self, sample_ids: Int64, pool: ShardPool) -> tuple[Window, Int64]:
+        open_shard = functools.partial(pool.get, open_shard=self._open)
+        for _ in range(_RETRIES):
+            # Where shards are read and not mapped, one may be evicted between opening and reading.
+            with contextlib.suppress(FileNotFoundError):
+                return gather(sample_ids, self._index, open_shard)
+            pool.release(pool.shard_ids)
+        return gather(sample_ids, self._index, open_shard)
+
+    def _open(self, shard_id: int) -> OpenShard:
         return open_shard(self, shard_id, self._pass)
 
 

@@ -81,6 +81,16 @@ class SampleLayout:
             tuple(reader.column_names), tuple(reader.column_encodings), tuple(reader.column_sizes)
         )
 
+    @functools.cached_property
+    def names(self) -> tuple[str, ...]:
+        """The columns' names."""
+        return tuple(column.name for column in self.columns)
+
+    @functools.cached_property
+    def encodings(self) -> tuple[str, ...]:
+        """The columns' encodings."""
+        return tuple(column.encoding for column in self.columns)
+
     def select(self, names: frozenset[str] | None) -> tuple[int, ...]:
         """Return the positions of the named columns, in stored order; None for all."""
         return tuple(i for i, c in enumerate(self.columns) if names is None or c.name in names)

@@ -33,6 +33,8 @@ _NAME = re.compile(
     r"|epoch_shape|epoch_data|petastorm_bridge)"
 )
 _ALIVE = "petastorm_bridge"
+_PID_NAMESPACE = "/proc/self/ns/pid"
+_FIRST_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO in include/linux/proc_ns.h
 # How often another program may take the shared memory that was found to be free.
 _ATTEMPTS = 100
 _LOCKS = ("barrier_filelock", "cache_filelock")
@@ -52,14 +54,21 @@ def clear_leftovers(directories: Iterable[str]) -> list[str]:
     removed = []
     for prefix, names in _runs().items():
         in_the_way = _locals(prefix) & wanted or names == [f"{prefix}_{_ALIVE}"]
-        if in_the_way and not _is_alive(prefix, names):
-            for name in names:
-                with contextlib.suppress(OSError):
-                    os.remove(os.path.join(_SHARED_MEMORY, name))
-                    removed.append(name)
-            for lock in _LOCKS:
-                with contextlib.suppress(OSError):
-                    os.remove(os.path.join(tempfile.gettempdir(), f"{prefix}_{lock}"))
+        if in_the_way:
+            with _if_dead(prefix, names) as is_dead:
+                removed += _remove(prefix, names) if is_dead else []
+    return removed
+
+
+def _remove(prefix: str, names: Iterable[str]) -> list[str]:
+    removed = []
+    for name in names:
+        with contextlib.suppress(OSError):
+            os.remove(os.path.join(_SHARED_MEMORY, name))
+            removed.append(name)
+    for lock in _LOCKS:
+        with contextlib.suppress(OSError):
+            os.remove(os.path.join(tempfile.gettempdir(), f"{prefix}_{lock}"))
     return removed
 
 
@@ -72,8 +81,7 @@ def mark_alive(dataset: object, prefix: int) -> None:
     """
     if os.path.isdir(_SHARED_MEMORY):
         path = os.path.join(_SHARED_MEMORY, f"{prefix:06}_{_ALIVE}")
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        fcntl.flock(file, fcntl.LOCK_SH)
+        file = _locked(path)
         weakref.finalize(dataset, _let_go, file, path, os.getpid())
 
 
@@ -84,20 +92,37 @@ def _let_go(file: int, path: str, process: int) -> None:
             os.remove(path)
 
 
-def _is_alive(prefix: str, names: list[str]) -> bool:
+def _locked(path: str) -> int:
+    """Return a descriptor of a file that this process keeps locked, whoever removes it meanwhile."""
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(file, fcntl.LOCK_SH)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(path), os.fstat(file)):
+                return file
+        os.close(file)
+
+
+@contextlib.contextmanager
+def _if_dead(prefix: str, names: list[str]) -> Iterator[bool]:
+    """Say whether no process of a run is alive; none can begin to use its memory in the body."""
     try:
         file = os.open(os.path.join(_SHARED_MEMORY, f"{prefix}_{_ALIVE}"), os.O_RDWR)
     except FileNotFoundError:
         mapped = _mapped()
-        return mapped is None or not mapped.isdisjoint(names)
+        yield mapped is not None and mapped.isdisjoint(names)
+        return
     except OSError:
-        return True
+        yield False
+        return
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        return True
+        is_dead = False
     else:
-        return False
+        is_dead = True
+    try:
+        yield is_dead
     finally:
         os.close(file)
 
@@ -126,7 +151,13 @@ def _locals(prefix: str) -> set[str]:
 
 
 def _mapped() -> set[str] | None:
-    """Return the names of the shared memory that any process has mapped; None if that is hidden."""
+    """Return the names of the shared memory that any process has mapped; None if that is hidden.
+
+    Within a container it is: another one may use the same memory, whose processes are not shown.
+    """
+    with contextlib.suppress(OSError):
+        if os.readlink(_PID_NAMESPACE) != _FIRST_NAMESPACE:
+            return None
     names: set[str] = set()
     known = False
     with contextlib.suppress(OSError):

@@ -29,19 +29,29 @@ class RecordPart:
         layout: Their columns.
         records: The records.
         order: Positions in ``records`` in the order wanted; None for the order they have.
+        origins: The files they came from, with the number of records of each, for messages.
     """
 
     def __init__(
-        self, layout: SampleLayout, records: npt.NDArray[Any], order: Int64 | None = None
+        self,
+        layout: SampleLayout,
+        records: npt.NDArray[Any],
+        order: Int64 | None,
+        origins: Sequence[tuple[str, int]],
     ) -> None:
         self.layout = layout
         self._records = records
         self._order = order
+        self._origins = origins
         self._chosen = records[:0]
         self._fields: tuple[Any, Sequence[int], list[npt.NDArray[Any]]] | None = None
 
     def __len__(self) -> int:
         return len(self._records)
+
+    def origin(self, row: int) -> str:
+        """Return the file that a row came from."""
+        return _origin(self._origins, row if self._order is None else int(self._order[row]))
 
     def cells(self, positions: Sequence[int], start: int, stop: int) -> list[Cells]:
         """Return the values of some columns in rows ``start`` to ``stop``."""
@@ -87,10 +97,10 @@ class RecordPart:
         start = 0
         for shard, rows in sources:
             stop = start + len(rows)
-            # The rows are within the shard, so that no clipping takes place; it saves a copy.
-            shard.records.view(opaque).take(rows, out=gathered[start:stop], mode="clip")
+            shard.take_records(rows, gathered[start:stop])
             start = stop
-        return cls(layout, gathered.view(layout.record), order)
+        origins = [(shard.path, len(rows)) for shard, rows in sources]
+        return cls(layout, gathered.view(layout.record), order, origins)
 
 
 class RaggedPart:
@@ -100,7 +110,7 @@ class RaggedPart:
         layout: Their columns.
         samples: The samples as byte strings.
         order: Positions in ``samples`` in the order wanted; None for the order they have.
-        path: A file they came from, for messages.
+        origins: The files they came from, with the number of samples of each, for messages.
 
     Raises:
         ShardCorruptedError: The sizes of a sample's columns do not add up to the sample.
@@ -111,21 +121,26 @@ class RaggedPart:
         layout: SampleLayout,
         samples: pa.LargeBinaryArray,
         order: Int64 | None,
-        path: str,
+        origins: Sequence[tuple[str, int]],
     ) -> None:
         self.layout = layout
         self._order = order
+        self._origins = origins
         self._length = len(samples)
         self._buffer = samples.buffers()[2]
         self._raw = np.frombuffer(self._buffer, np.uint8)
         offsets = byte_offsets(samples)
-        self._starts, self._sizes = self._columns(offsets[:-1], offsets[1:], path)
+        self._starts, self._sizes = self._columns(offsets[:-1], offsets[1:])
         self._strings: dict[int, pa.LargeBinaryArray] = {}
 
     def __len__(self) -> int:
         return self._length
 
-    def _columns(self, starts: Int64, stops: Int64, path: str) -> tuple[list[Int64], list[Any]]:
+    def origin(self, row: int) -> str:
+        """Return the file that a row came from."""
+        return _origin(self._origins, row if self._order is None else int(self._order[row]))
+
+    def _columns(self, starts: Int64, stops: Int64) -> tuple[list[Int64], list[Any]]:
         """Return where each column's values start and their sizes."""
         columns = self.layout.columns
         variable = sum(column.width is None for column in columns)
@@ -144,7 +159,7 @@ class RaggedPart:
         if (position != stops).any():
             row = int(np.flatnonzero(position != stops)[0])
             raise ShardCorruptedError.because(
-                path,
+                _origin(self._origins, row),
                 f"{int(stops[row] - starts[row])} bytes of columns in a sample",
                 f"{int(position[row] - starts[row])} bytes",
             )
@@ -190,9 +205,18 @@ class RaggedPart:
         order: Int64,
     ) -> RaggedPart:
         """Return chosen rows of some shards; arguments as of :meth:`RecordPart.gather`."""
-        strings = [shard.strings.take(pa.array(rows)) for shard, rows in sources]
+        strings = [shard.take(rows) for shard, rows in sources]
         gathered = strings[0] if len(strings) == 1 else pa.concat_arrays(strings)
-        return cls(layout, gathered, order, sources[0][0].path)
+        origins = [(shard.path, len(rows)) for shard, rows in sources]
+        return cls(layout, gathered, order, origins)
 
 
 Part: TypeAlias = "RecordPart | RaggedPart"
+
+
+def _origin(origins: Sequence[tuple[str, int]], position: int) -> str:
+    for path, count in origins:
+        if position < count:
+            return path
+        position -= count
+    raise IndexError(position)

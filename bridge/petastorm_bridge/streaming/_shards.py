@@ -17,8 +17,8 @@ from petastorm_bridge.mds.errors import ShardCorruptedError
 
 from ._layout import SampleLayout
 from ._prefetch import Pass
-from ._shard import MappedShard
-from ._stream import is_same, shard_path
+from ._shard import OpenShard, open_file
+from ._stream import MappedReader, is_same, shard_path
 
 __all__ = ["give_up", "is_local", "open_shard", "touch"]
 
@@ -37,7 +37,7 @@ def touch(dataset: Any, shard_ids: npt.NDArray[np.int64]) -> None:
     dataset._shard_access_times.numpy()[here] = time.time_ns()  # noqa: SLF001
 
 
-def open_shard(dataset: Any, shard_id: int, state: Pass | None) -> MappedShard:
+def open_shard(dataset: Any, shard_id: int, state: Pass | None) -> OpenShard:
     """Map a shard, fetching it first if it is not there.
 
     Args:
@@ -50,12 +50,15 @@ def open_shard(dataset: Any, shard_id: int, state: Pass | None) -> MappedShard:
         ShardCorruptedError: It is damaged, and so is a fresh copy.
     """
     shard = dataset.shards[shard_id]
-    path, layout = shard_path(shard), SampleLayout.of(shard)
+    path = shard_path(shard)
     for attempt in range(1 + _RETRIES):
         if attempt or not is_local(dataset, np.array([shard_id])).all():
             _fetch(dataset, shard_id, state)
         try:
-            return MappedShard(path, shard.raw_data.bytes, shard.samples, layout)
+            if isinstance(shard, MappedReader):
+                return shard.open()
+            size, layout = shard.raw_data.bytes, SampleLayout.of(shard)
+            return open_file(path, size, shard.samples, layout)
         except FileNotFoundError:
             continue
         except ShardCorruptedError:

@@ -14,9 +14,16 @@ def with_names(function: Any, **names: Any) -> Callable[..., Any]:
 
     Streaming's long methods name the classes they build from. A subclass that wants another one
     there has either to repeat the method, to put its class into streaming's module for everybody, or
-    this: the module and the original stay as they are. Names that the function does not use have no
-    effect.
+    this: the module and the original stay as they are.
+
+    Raises:
+        RuntimeError: The function does not use one of the names, as in another release of streaming.
     """
+    if unknown := sorted(set(names) - set(function.__code__.co_names)):
+        raise RuntimeError(
+            f"{function.__qualname__} of this release of mosaicml-streaming does not use {unknown}. "
+            "Update petastorm-bridge, or install a release of mosaicml-streaming that it supports."
+        )
     copy = FunctionType(
         function.__code__,
         {**function.__globals__, **names},

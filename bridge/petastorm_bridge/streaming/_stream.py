@@ -3,29 +3,46 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import os
-import struct
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from shutil import SpecialFileError
+from types import SimpleNamespace
+from typing import Any, BinaryIO
 
-import numpy as np
 from streaming.base.format import FileInfo, reader_from_json
 from streaming.base.format.mds import MDSReader
-from streaming.base.format.mds.encodings import mds_decode
 from streaming.base.stream import Stream, streams_registry
 
-from ._layout import Column, Kind, SampleLayout
-from ._shard import MappedShard
+from petastorm_bridge.mds._access import load
+from petastorm_bridge.mds._files import open_regular, write_whole
+from petastorm_bridge.mds._names import INDEX_NAME, check_file_names, check_folders
+from petastorm_bridge.mds._verified import best_hash, check_hash
+from petastorm_bridge.mds.codecs import parse_compression
+from petastorm_bridge.mds.dataset import parse_index
+from petastorm_bridge.mds.entry import ShardEntry
+from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
+from petastorm_bridge.mds.layout import ShardLayout
+
+from ._decoders import sample_maker
+from ._layout import SampleLayout
+from ._shard import OpenShard, open_file
 from ._stock import with_names
 
-__all__ = ["STREAM_NAME", "MappedReader", "MappedReaders", "MappedStream", "is_same", "shard_path"]
+__all__ = [
+    "STREAM_NAME",
+    "MappedReader",
+    "MappedReaders",
+    "MappedStream",
+    "check_shards",
+    "is_same",
+    "shard_path",
+]
 
 STREAM_NAME = "petastorm_bridge"
 
 _SWEEP = 64
-
-Decode = Callable[[memoryview, int, int], Any]
 
 
 class MappedStream(Stream):
@@ -36,27 +53,150 @@ class MappedStream(Stream):
     ``StreamingDataset(..., stream_name="petastorm_bridge")`` without an import.
 
     Files of a wrong size in the cache of a remote dataset (a download that was killed) are deleted
-    and fetched again.
+    and fetched again. What is fetched is compared with a hash of the index, if it has any, unless
+    ``validate_hash`` is ``""``; one that ``validate_hash`` names is compared in a local dataset, too,
+    whenever a process opens a file.
     """
 
+    _raw_size = 0
+
     def get_shards(self, world: Any, allow_unsafe_types: bool) -> list[Any]:
-        """Return the readers of all shards, as ``Stream.get_shards``."""
-        readers = _Readers()
-        get: Any = with_names(Stream.get_shards, reader_from_json=readers.make)
+        """Return the readers of all shards, as ``Stream.get_shards``.
+
+        Raises:
+            FileNotFoundError, RuntimeError: There is no index.
+            DatasetError: The index cannot be used, or names files elsewhere.
+            ValueError: Types that are not safe, or no such hash as ``validate_hash``.
+        """
+        path = os.path.join(self.local, self.split, INDEX_NAME)
+        own_hash = self.validate_hash if not self._is_cache() else None
+        readers = _Readers(path, own_hash)
+        get: Any = with_names(
+            Stream.get_shards,
+            open=open_regular,
+            json=SimpleNamespace(load=readers.load, decoder=json.decoder),
+            reader_from_json=readers.make,
+        )
         shards: list[Any] = get(self, world, allow_unsafe_types)
+        if not sum(map(len, shards)):
+            raise DatasetError(f"{path} lists no samples.")
+        check_shards(self, shards)
         return shards
 
     def set_up_local(self, shards: list[Any], cache_usage_per_shard: Any) -> None:
         """Bring the local directory into a consistent state, as ``Stream.set_up_local``."""
-        if self.remote is not None and not is_same(self.remote, self.local):
+        if self._is_cache():
             directory = os.path.join(self.local, self.split)
-            for shard in shards:
-                for info in (info for pair in shard.file_pairs for info in pair if info):
-                    path = os.path.join(directory, info.basename)
-                    with contextlib.suppress(FileNotFoundError):
-                        if os.stat(path).st_size != info.bytes:
-                            os.remove(path)
+            for info in _files(shards):
+                path = os.path.join(directory, info.basename)
+                with contextlib.suppress(FileNotFoundError):
+                    if os.stat(path).st_size != info.bytes:
+                        os.remove(path)
         super().set_up_local(shards, cache_usage_per_shard)
+
+    def _is_cache(self) -> bool:
+        """Return whether the local directory holds copies."""
+        return self.remote is not None and not is_same(self.remote, self.local)
+
+    def prepare_shard(self, shard: Any) -> int:
+        """Fetch, check and expand a shard, as ``Stream.prepare_shard``.
+
+        Raises:
+            DatasetNotFoundError: It is not in the remote directory.
+            ShardCorruptedError: It is not what the index says (also a ValueError).
+            DatasetError: A directory or device is in its place.
+        """
+        try:
+            return int(super().prepare_shard(shard))
+        except DatasetError as error:
+            if type(error) is not ShardCorruptedError:
+                raise
+            raise FetchedShardError(f"{error}") from error
+        except FileNotFoundError as error:
+            raise DatasetNotFoundError(f"Shard {error.filename or error} is missing.") from error
+        except (IsADirectoryError, NotADirectoryError, SpecialFileError) as error:
+            raise DatasetError(f"{error}: this is no shard.") from error
+        except ValueError as error:
+            if not str(error).startswith("Checksum failure"):
+                raise
+            raise FetchedShardError(f"{error}: it is not what the index says.") from error
+
+    def _prepare_shard_part(
+        self, raw_info: Any, zip_info: Any = None, compression: str | None = None
+    ) -> int:
+        stream = copy.copy(self)  # several threads prepare shards
+        stream._raw_size = raw_info.bytes  # noqa: SLF001 - of this class
+        if self.validate_hash is None:
+            stream.validate_hash = best_hash((zip_info or raw_info).hashes)
+        prepare: Any = super(MappedStream, stream)._prepare_shard_part
+        return int(prepare(raw_info, zip_info, compression))
+
+    def _download_file(self, from_basename: str, to_basename: str | None = None) -> str:
+        if self.remote is None:
+            path = os.path.join(self.local, self.split, from_basename)
+            raise DatasetNotFoundError(
+                f"{path} is missing, and there is no remote to fetch it from."
+            )
+        if "://" not in self.remote:
+            path = os.path.join(self.remote, self.split, from_basename)
+            # Copying a device would never end.
+            with contextlib.suppress(FileNotFoundError):
+                open_regular(path).close()
+        return str(super()._download_file(from_basename, to_basename))
+
+    def _decompress_shard_part(
+        self, zip_info: Any, zip_filename: str, raw_filename: str, compression: str | None
+    ) -> None:
+        """Check and expand a file, to no more bytes than the index says."""
+        codec = parse_compression(compression)
+        assert codec is not None
+        data, status = load(zip_filename, mapped=False)
+        name = self.validate_hash
+        if name:
+            check_hash(zip_filename, _only(name, zip_info), lambda: data, status)
+        try:
+            raw = codec.decompress(data.data, self._raw_size)
+        except (OSError, ValueError, MemoryError) as error:
+            asked = f"{codec.name} data"
+            raise FetchedShardError.because(zip_filename, asked, str(error)) from error
+        write_whole(raw_filename, [raw])
+        if not self.safe_keep_zip:
+            os.remove(zip_filename)
+
+
+class FetchedShardError(ShardCorruptedError, ValueError):
+    """A fetched shard is not what the index says; streaming's own error for it is a ValueError."""
+
+
+def check_shards(stream: Stream, shards: Iterable[Any]) -> None:
+    """Check that the files of a stream's shards are in its directory.
+
+    Raises:
+        DatasetError: The index names others, or the directory has links to others.
+    """
+    directory = os.path.join(stream.local, stream.split)
+    names = [info.basename for info in _files(shards)]
+    check_file_names(names, os.path.join(directory, INDEX_NAME))
+    if stream.remote is not None and not is_same(stream.remote, stream.local):
+        check_folders(directory, names)
+
+
+def _files(shards: Iterable[Any]) -> list[Any]:
+    return [info for shard in shards for pair in shard.file_pairs for info in pair if info]
+
+
+def _only(name: str, info: Any) -> dict[str, str]:
+    """Return the one hash that was asked for.
+
+    Raises:
+        ValueError: The index does not have it.
+    """
+    if name not in info.hashes:
+        raise ValueError(
+            f"validate_hash is {name!r}, but {info.basename} has the hashes {sorted(info.hashes)}. Name "
+            "one of those, or leave it out for the fastest of them."
+        )
+    return {name: info.hashes[name]}
 
 
 def is_same(remote: str, local: str) -> bool:
@@ -77,33 +217,60 @@ class MappedReaders(dict[int, "MappedReader"]):
 
 
 class _Readers:
-    """Makes the readers of one stream, which share what is equal in all shards."""
+    """Makes the readers of one stream, which share what is equal in all shards.
 
-    def __init__(self) -> None:
+    Args:
+        index_path: Where the index is.
+        own_hash: Which hash to check when a shard is opened, if any.
+    """
+
+    def __init__(self, index_path: str, own_hash: str | None) -> None:
+        self._index_path = index_path
+        self._own_hash = own_hash
         self._mapped = MappedReaders()
-        self._columns: dict[str, tuple[Any, Any, Any]] = {}
+        self._columns: dict[ShardLayout, tuple[Any, Any, Any]] = {}
 
-    def make(self, dirname: str, split: str | None, entry: dict[str, Any]) -> Any:
+    def load(self, file: BinaryIO) -> dict[str, Any]:
+        """Return the content of the index (``json.load``)."""
+        try:
+            return parse_index(file.read())
+        except (ValueError, RecursionError) as error:
+            raise DatasetError(f"{self._index_path} is not a usable index ({error}).") from error
+
+    def make(self, dirname: str, split: str | None, entry: Any) -> Any:
         """Return the reader of one entry of the index (``streaming.base.format``)."""
-        if entry["format"] != "mds" or entry["version"] != 2:
-            return reader_from_json(dirname, split, entry)
-        columns = (entry["column_names"], entry["column_encodings"], entry["column_sizes"])
-        names, encodings, sizes = self._columns.setdefault(json.dumps(columns), columns)
-        raw, zipped = entry["raw_data"], entry["zip_data"]
-        return MappedReader(
+        path = self._index_path
+        if isinstance(entry, dict) and entry.get("format") in ("csv", "tsv", "xsv", "json"):
+            try:
+                return reader_from_json(dirname, split, entry)
+            except (LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
+                raise DatasetError(f"{path} is not a usable index ({error!r}).") from error
+        checked = ShardEntry.from_json(entry, path, has_other_encodings=True)
+        layout = checked.layout
+        names, encodings, sizes = self._columns.setdefault(
+            layout, (list(layout.names), list(layout.encodings), list(layout.sizes))
+        )
+        made = MappedReader(
             dirname=dirname,
             split=split,
             column_names=names,
             column_encodings=encodings,
             column_sizes=sizes,
-            compression=entry["compression"],
-            hashes=entry["hashes"],
-            raw_data=FileInfo(**raw) if raw else None,
-            samples=entry["samples"],
-            size_limit=entry["size_limit"],
-            zip_data=FileInfo(**zipped) if zipped else None,
+            compression=None if checked.zip is None else checked.compression,
+            hashes=list(checked.raw["hashes"]),
+            raw_data=_file_info(checked.raw),
+            samples=checked.samples,
+            size_limit=None,
+            zip_data=None if checked.zip is None else _file_info(checked.zip),
             mapped=self._mapped,
         )
+        if self._own_hash:
+            made.checked_hashes = _only(self._own_hash, made.raw_data)
+        return made
+
+
+def _file_info(found: dict[str, Any]) -> FileInfo:
+    return FileInfo(found["basename"], found["bytes"], found["hashes"])
 
 
 class MappedReader(MDSReader):
@@ -117,6 +284,7 @@ class MappedReader(MDSReader):
     def __init__(self, mapped: MappedReaders, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._siblings = mapped
+        self.checked_hashes: dict[str, str] | None = None
         self._read: Callable[[int], dict[str, Any]] = self._map
         self._is_used = False
 
@@ -124,7 +292,9 @@ class MappedReader(MDSReader):
     def of(cls, reader: MDSReader, mapped: MappedReaders) -> MappedReader:
         """Return a reader of the same shard as a stock one."""
         made = cls.__new__(cls)
-        made.__setstate__({**vars(reader), "_siblings": mapped, "_is_used": False})
+        made.__setstate__(
+            {**vars(reader), "_siblings": mapped, "_is_used": False, "checked_hashes": None}
+        )
         return made
 
     def __getstate__(self) -> dict[str, Any]:
@@ -159,12 +329,36 @@ class MappedReader(MDSReader):
         size: int = super().evict()
         return size
 
+    def set_up_local(self, listing: set[str], safe_keep_zip: bool) -> int:
+        """Return the bytes that are here, as ``Reader.set_up_local``.
+
+        That deletes an expanded shard whose compressed file is gone, even if it is the only copy.
+        """
+        if safe_keep_zip and self.zip_data and shard_path(self) in listing:
+            compressed = os.path.join(self.dirname, self.split, self.zip_data.basename)
+            if compressed not in listing:
+                return int(self.get_raw_size())
+        return int(super().set_up_local(listing, safe_keep_zip))
+
+    def open(self) -> OpenShard:
+        """Open the shard's file.
+
+        Raises:
+            FileNotFoundError: The shard is not in the cache.
+            ShardCorruptedError: It is not what the index says.
+            DatasetError: It is no regular file.
+        """
+        return open_file(
+            shard_path(self),
+            self.raw_data.bytes,
+            self.samples,
+            SampleLayout.of(self),
+            self.checked_hashes,
+        )
+
     def _map(self, idx: int) -> dict[str, Any]:
         """Map the shard, so that it is read from there from now on, and return one sample."""
-        layout = SampleLayout.of(self)
-        shard = MappedShard(shard_path(self), self.raw_data.bytes, self.samples, layout)
-        records = shard.records
-        self._read = _ragged(shard) if records is None else _records(layout, records)
+        self._read = sample_maker(self.open())
         self._siblings[id(self)] = self
         if len(self._siblings) % _SWEEP == 0:
             self._sweep()
@@ -178,70 +372,6 @@ class MappedReader(MDSReader):
             else:
                 reader._read = reader._map  # noqa: SLF001
                 del self._siblings[key]
-
-
-def _records(layout: SampleLayout, records: Any) -> Callable[[int], dict[str, Any]]:
-    """Return what makes a sample of a record of fixed width."""
-    names = [column.name for column in layout.columns]
-    # One array for each column: taking a field out of a record is several times slower.
-    fields = [records[f"{i}"] for i in range(len(names))]
-    special = [
-        (column.name, int if column.encoding == "int" else _opaque(column.encoding))
-        for column in layout.columns
-        if column.encoding == "int" or column.kind is not Kind.NUMBER
-    ]
-
-    def decode(idx: int) -> dict[str, Any]:
-        sample = dict(zip(names, [field[idx] for field in fields]))  # noqa: B905 - faster
-        for name, make in special:
-            sample[name] = make(sample[name])
-        return sample
-
-    return decode
-
-
-def _opaque(encoding: str) -> Callable[[Any], Any]:
-    return lambda value: mds_decode(encoding, value.tobytes())
-
-
-def _ragged(shard: MappedShard) -> Callable[[int], dict[str, Any]]:
-    """Return what makes a sample of which some columns are of variable width."""
-    columns = [(c.name, c.width, _decoder(c)) for c in shard.layout.columns]
-    variable = sum(width is None for _, width, _ in columns)
-    sizes_of = struct.Struct(f"<{variable}I").unpack_from
-    item = shard.offsets.item
-    view = memoryview(shard.buffer)
-
-    def decode(idx: int) -> dict[str, Any]:
-        start = item(idx)
-        sizes = iter(sizes_of(view, start))
-        start += 4 * variable
-        sample = {}
-        for name, width, make in columns:
-            size = next(sizes) if width is None else width
-            sample[name] = make(view, start, size)
-            start += size
-        return sample
-
-    return decode
-
-
-def _decoder(column: Column) -> Decode:
-    """Return what makes a value, given the file and the value's place."""
-    if column.encoding == "str":
-        return lambda view, start, size: str(view[start : start + size], "utf-8")
-    if column.encoding == "bytes":
-        return lambda view, start, size: bytes(view[start : start + size])
-    if column.encoding == "int":
-        return lambda view, start, _: int.from_bytes(view[start : start + 8], "little", signed=True)
-    if column.kind is not Kind.NUMBER:
-        encoding = column.encoding
-        return lambda view, start, size: mds_decode(encoding, bytes(view[start : start + size]))
-    dtype, shape = column.dtype, column.shape
-    if not shape:
-        return lambda view, start, _: np.frombuffer(view, dtype, 1, start)[0]
-    count = int(np.prod(shape))
-    return lambda view, start, _: np.frombuffer(view, dtype, count, start).reshape(shape)
 
 
 # For programs that import this package without its entry points being installed.

@@ -14,7 +14,7 @@ import torch
 from streaming.base.format.mds.encodings import mds_decode
 from torch.utils.data import default_collate
 
-from petastorm_bridge._batches import different_shapes
+from petastorm_bridge._batches import BatchShapeError, different_shapes
 from petastorm_bridge.mds.encode import NDARRAY_CODES
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.ragged import binary_rows, byte_offsets, value_bytes
@@ -22,12 +22,25 @@ from petastorm_bridge.mds.ragged import binary_rows, byte_offsets, value_bytes
 from ._layout import Column, Kind
 from ._parts import Cells
 
-__all__ = ["Format", "Ragged", "batch_values", "join", "plain_values", "scatter", "tensors"]
+__all__ = [
+    "Format",
+    "Ragged",
+    "UndecodableError",
+    "batch_values",
+    "join",
+    "plain_values",
+    "scatter",
+    "tensors",
+]
 
 Format = Literal["numpy", "torch"]
 Ragged = Literal["error", "list"]
 
 _DTYPES = {code: name for name, code in NDARRAY_CODES.items()}
+
+
+class UndecodableError(DatasetError):
+    """Bytes of a column are not what its encoding says; the message does not know the file."""
 
 
 def batch_values(column: Column, cells: Cells, ragged: Ragged) -> Any:
@@ -43,7 +56,7 @@ def batch_values(column: Column, cells: Cells, ragged: Ragged) -> Any:
         An array ``(rows, *shape)`` of numbers; of everything else a list with one value a row.
 
     Raises:
-        DatasetError: The bytes are no such values.
+        UndecodableError: The bytes are no such values.
         RuntimeError: Arrays of differing shape (also a ValueError).
     """
     if column.kind is Kind.NUMBER:
@@ -51,12 +64,10 @@ def batch_values(column: Column, cells: Cells, ragged: Ragged) -> Any:
     strings = cells if isinstance(cells, pa.Array) else binary_rows(cells)
     try:
         return _DECODERS[column.kind](column, strings, ragged)
-    except (ValueError, LookupError, pa.ArrowException) as error:
-        if isinstance(error, RuntimeError):
-            raise
-        raise DatasetError(
-            f"Column {column.name!r} has values that are no {column.encoding!r}: {error}"
-        ) from error
+    except BatchShapeError:  # no damage
+        raise
+    except Exception as error:  # decoders of images, pickles and users raise anything
+        raise UndecodableError(f"{type(error).__name__}: {error}") from error
 
 
 def plain_values(cells: Iterable[Any], wanted: Format) -> Iterable[Any]:

@@ -10,18 +10,27 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from petastorm_bridge.mds.errors import DatasetError
+from petastorm_bridge.mds.errors import DatasetError, ShardCorruptedError
 
 from ._index import ShardIndex, group_by_shard
 from ._layout import Column, Kind, SampleLayout
 from ._parts import Part, RaggedPart, RecordPart
-from ._shard import MappedShard
-from ._values import Format, Ragged, batch_values, join, plain_values, scatter, tensors
+from ._shard import OpenShard
+from ._values import (
+    Format,
+    Ragged,
+    UndecodableError,
+    batch_values,
+    join,
+    plain_values,
+    scatter,
+    tensors,
+)
 
 __all__ = ["Taste", "Window", "gather"]
 
 Int64 = npt.NDArray[np.int64]
-GetShards = Callable[[list[int]], list[MappedShard]]
+GetShards = Callable[[list[int]], list[OpenShard]]
 
 
 @dataclass(frozen=True)
@@ -145,11 +154,31 @@ def _decoded(part: Part, start: int, stop: int, taste: Taste) -> dict[str, Any]:
         return dict(zip(choice.names, plain_values(stored, taste.format), strict=True))
     batch = {}
     for column, cells in zip(choice.columns, stored, strict=True):
-        values = batch_values(column, cells, taste.ragged)
+        try:
+            values = batch_values(column, cells, taste.ragged)
+        except UndecodableError as error:
+            raise _undecodable(part, column, start, stop, error) from error
         if taste.format == "torch":
             values = tensors(column, values, taste.ragged)
         batch[column.name] = values
     return batch
+
+
+def _undecodable(
+    part: Part, column: Column, start: int, stop: int, error: UndecodableError
+) -> DatasetError:
+    """Return the error for values that cannot be decoded; it names the file of the first."""
+    position = part.layout.columns.index(column)
+    origin = part.origin(start)
+    for row in range(start, stop):
+        try:
+            batch_values(column, part.cells([position], row, row + 1)[0], "list")
+        except UndecodableError as of_one:
+            origin, error = part.origin(row), of_one
+            break
+    return ShardCorruptedError.because(
+        origin, f"{column.encoding!r} values in column {column.name!r}", str(error)
+    )
 
 
 def _bounds(part: Part, rows: Int64 | int, start: int, stop: int) -> tuple[int, int]:
@@ -195,7 +224,7 @@ def gather(sample_ids: Int64, index: ShardIndex, shards_by_id: GetShards) -> tup
     return Window(parts, places), np.array(found)
 
 
-def _chosen(sources: list[tuple[MappedShard, Int64]], order: Int64) -> Part:
+def _chosen(sources: list[tuple[OpenShard, Int64]], order: Int64) -> Part:
     layout = sources[0][0].layout
     kind = RaggedPart if layout.record is None else RecordPart
     return kind.gather(layout, sources, order)
@@ -234,19 +263,8 @@ def _gather_run(
     return Window(parts, begins), np.array(used)
 
 
-def _viewed(shard: MappedShard, rows: slice) -> Part:
-    if shard.records is not None:
-        return RecordPart(shard.layout, shard.records[rows])
-    strings = shard.strings
-    if rows.step == 1:
-        chosen = strings.slice(rows.start, rows.stop - rows.start)
-    else:
-        chosen = strings.take(pa_range(rows))
-    return RaggedPart(shard.layout, chosen, None, shard.path)
-
-
-def pa_range(rows: slice) -> Any:
-    """Return the numbers of a slice as an Arrow array."""
-    import pyarrow as pa
-
-    return pa.array(np.arange(rows.start, rows.stop, rows.step))
+def _viewed(shard: OpenShard, rows: slice) -> Part:
+    samples = shard.view(rows)
+    origins = [(shard.path, len(samples))]
+    kind = RaggedPart if shard.layout.record is None else RecordPart
+    return kind(shard.layout, samples, None, origins)

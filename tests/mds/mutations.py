@@ -1,0 +1,280 @@
+"""Reads randomly damaged datasets by every face of the engine; run as a script, as crashes would show.
+
+``mutations.py <count> <seed> [<face> …]`` damages index, sidecar or shards of small datasets, one damage
+at a time, and reads what is left. It must give a DatasetError, or right rows; where shards have no hash,
+other values of the right types and number. Prints a tally, and every other outcome with what led to it.
+"""
+
+import contextlib
+import faulthandler
+import json
+import random
+import shutil
+import signal
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import fuzz
+import numpy as np
+import pyarrow as pa
+from sample_datasets import fixed_table, mixed_table, write
+
+from petastorm_bridge._source import MdsSource
+from petastorm_bridge.mds import dataset as mds_dataset
+from petastorm_bridge.mds.dataset import open_dataset, read_table
+from petastorm_bridge.mds.errors import DatasetError
+
+SIDECAR = "petastorm_bridge_schema.json"
+LONGEST_SECONDS = 60
+MISSING = object()
+VALUES = [
+    None, True, False, -1, 0, 1, 5, 7, 2**31, 2**32, 2**63, 10**30, float("inf"), float("nan"), 0.5,
+    "", ".", "..", "/etc/passwd", "../x", "x" * 300, "\0", "\ud800", "int32", "str", "pkl", "json",
+    "ndarray:int8:3", "ndarray:int8", "zstd", "gz", "xxh64", [], {}, [[]], [None], {"a": 1}, MISSING,
+]  # fmt: skip
+BYTES = b'\0\1\x7f\x80\xff0129"{}[],:.-eE\\/ \n'
+
+
+class HangError(Exception):
+    """Reading took far too long."""
+
+
+def paths_in(value, path=()):
+    """Every place in a JSON value."""
+    yield path
+    if isinstance(value, dict | list):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, inner in items:
+            yield from paths_in(inner, (*path, key))
+
+
+def at(value, path):
+    for key in path:
+        value = value[key]
+    return value
+
+
+def mutate_json(data, rng):
+    """Put something else in one place; return what was done, too."""
+    value = json.loads(data)
+    path = rng.choice(list(paths_in(value))[1:])
+    holder, key = at(value, path[:-1]), path[-1]
+    others = [at(value, other) for other in paths_in(value)]
+    scalars = [other for other in others if not isinstance(other, dict | list)]
+    new = rng.choice(VALUES) if rng.random() < 0.7 else rng.choice(scalars)
+    if isinstance(holder[key], int) and rng.random() < 0.3:
+        new = holder[key] + rng.choice([-1, 1, 4, -4, 256])
+    if isinstance(holder, dict) and rng.random() < 0.1:
+        holder[str(key) + rng.choice(["x", "_", ""])[:1]] = holder.pop(key)
+        new = "renamed"
+    elif new is MISSING:
+        del holder[key]
+    else:
+        holder[key] = new
+    return json.dumps(value).encode(), f"{path} = {str(new)[:40]}"
+
+
+def mutate_bytes(data, rng):
+    """Change some bytes; return what was done, too."""
+    data = bytearray(data)
+    start = rng.randrange(len(data))
+    kind = rng.randrange(6)
+    if kind <= 1:
+        data[start] ^= 1 << rng.randrange(8)
+    elif kind == 2:
+        data[start] = rng.choice(BYTES)
+    elif kind == 3:
+        del data[start:]
+    elif kind == 4:
+        del data[start : start + rng.choice([1, 2, 8, 64])]
+    else:
+        data[start:start] = data[start : start + rng.choice([1, 2, 8, 64])]
+    return bytes(data), f"bytes {kind} at {start}"
+
+
+def mutate_shard(data, rng):
+    if rng.random() < 0.5:
+        return mutate_bytes(data, rng)
+    return fuzz.alter(data, int.from_bytes(data[:4], "little"), rng), "words"
+
+
+# Faces: each returns rows that can be compared.
+
+
+def read_bridge(directory, _):
+    """As ``make_batch_reader`` opens and loads."""
+    mds_dataset._parsed.cache_clear()  # files are written faster than some clocks tick
+    mds_dataset._parsed_index.cache_clear()
+    dataset = open_dataset(directory)
+    table = read_table(dataset)
+    table.validate(full=True)
+    source = MdsSource(dataset)
+    for position, count in enumerate(source.row_counts):
+        group = source.open(position)
+        for name in source.schema.fields:
+            assert len(group.load(name, slice(0, count))) == count
+    # Rows, their types, and how many the dataset claims to have.
+    try:
+        rows = list(map(repr, table.to_pylist()))
+    except OverflowError:  # dates that Arrow has and Python has not
+        rows = ["beyond"] * table.num_rows
+    return [str(table.schema), str(dataset.num_rows), *rows]
+
+
+def read_columnar(directory, has_hashes):
+    from petastorm_bridge.streaming import ColumnarStreamingDataset
+
+    options = {"validate_hash": "xxh64"} if has_hashes else {}
+    dataset = ColumnarStreamingDataset(
+        local=directory, batch_size=5, ragged="list", allow_unsafe_types=False, **options
+    )
+    rows = []
+    for batch in dataset:
+        rows += [
+            repr(dict(zip(batch, row, strict=True))) for row in zip(*batch.values(), strict=True)
+        ]
+    return rows
+
+
+def read_samples(directory, has_hashes):
+    from streaming import StreamingDataset
+
+    options = {"validate_hash": "xxh64"} if has_hashes else {}
+    dataset = StreamingDataset(
+        local=directory, batch_size=5, stream_name="petastorm_bridge", **options
+    )
+    return [repr(dataset[i]) for i in range(dataset.num_samples)]
+
+
+FACES = {"make_batch_reader": read_bridge, "columnar": read_columnar, "samples": read_samples}
+
+
+def write_foreign(directory):
+    from streaming import MDSWriter
+
+    columns = {"a": "ndarray", "b": "ndarray:int16", "c": "str_int", "e": "str", "j": "json"}
+    with MDSWriter(columns=columns, out=directory, hashes=["xxh64"], size_limit=700) as writer:
+        for row in range(12):
+            array = np.arange(6, dtype=np.int16).reshape(2, 3) + row
+            writer.write(
+                {"a": array, "b": array[0], "c": row, "e": "x" * row, "j": {"k": [row, "ü"]}}
+            )
+
+
+def write_all(parent, face):
+    """Write the datasets that a face reads: name -> whether its shards have hashes."""
+    found = {"fixed": True, "mixed": True, "no-hashes": False}
+    write(f"{parent}/fixed", fixed_table(), hashes=("xxh64",))
+    write(f"{parent}/mixed", mixed_table(), hashes=("xxh64",))
+    write(f"{parent}/no-hashes", mixed_table(), hashes=())
+    if face == "make_batch_reader":
+        write(f"{parent}/zstd", mixed_table(), hashes=("xxh64",), compression="zstd")
+        write(f"{parent}/zstd-no-hashes", mixed_table(), hashes=(), compression="zstd")
+        found |= {"zstd": True, "zstd-no-hashes": False}
+    with contextlib.suppress(ImportError):
+        write_foreign(f"{parent}/foreign")
+        found["foreign"] = True
+    return found
+
+
+def is_right(face, name, target, has_hashes, found, wanted):
+    if found == wanted:
+        return True
+    if target == "shard":
+        return not has_hashes and len(found) == len(wanted)
+    if not has_hashes and target == "index.json":
+        return set(found) <= set(wanted)  # another shard's name
+    # Only the sidecar tells that an index lists a shard too few; streaming does not read it.
+    is_told = face == "make_batch_reader" and name != "foreign"
+    if face == "make_batch_reader":  # without schema and number of rows
+        found, wanted = found[2:], wanted[2:]
+    return not is_told and set(found) <= set(wanted)
+
+
+def outcome(face, directory, case, wanted):
+    name, target, has_hashes = case
+    signal.alarm(LONGEST_SECONDS)
+    faulthandler.dump_traceback_later(2 * LONGEST_SECONDS, exit=True)
+    try:
+        found = FACES[face](directory, has_hashes)
+    except DatasetError as error:
+        return "refused" if directory in str(error) else f"names no file: {error}"
+    except Exception as error:  # noqa: BLE001 - any other one is what is looked for
+        return f"{type(error).__name__}: {error}"
+    finally:
+        signal.alarm(0)
+        faulthandler.cancel_dump_traceback_later()
+    if found == wanted:
+        return "right"
+    return "other values" if is_right(face, name, target, has_hashes, found, wanted) else "WRONG"
+
+
+def run_face(face, count, seed):
+    """Return how often there was what, and what there must not be."""
+    tally, failures = Counter(), Counter()
+    rng = random.Random(f"{seed} {face}")
+    with tempfile.TemporaryDirectory() as parent:
+        datasets = write_all(parent, face)
+        wanted = {name: FACES[face](f"{parent}/{name}", has) for name, has in datasets.items()}
+        for number in range(count):
+            name = rng.choice(list(datasets))
+            directory = f"{parent}/{name}"
+            files = sorted(path for path in Path(directory).iterdir())
+            path = rng.choice(files)
+            is_shard = path.suffix != ".json"
+            if not is_shard and rng.random() < 0.5:
+                path = Path(directory, "index.json")
+            data = path.read_bytes()
+            is_json = not is_shard and rng.random() < 0.6
+            mutate = mutate_shard if path.suffix == ".mds" else mutate_bytes
+            damaged, done = (mutate_json if is_json else mutate)(data, rng)
+            path.write_bytes(damaged)
+            target = "shard" if is_shard else path.name
+            found = outcome(face, directory, (name, target, datasets[name]), wanted[name])
+            path.write_bytes(data)
+            if found in ("refused", "right", "other values"):
+                tally[f"{face} {target}: {found}"] += 1
+            else:
+                failures[f"{face} {name} {path.name} {done} (number {number}): {found[:300]}"] += 1
+            if face != "make_batch_reader" and number % 50 == 49:
+                forget()
+            if sorted(Path(directory).iterdir()) != files:
+                failures[f"{face} {name} {path.name} {done} (number {number}): files differ"] += 1
+                shutil.rmtree(parent)
+                write_all(parent, face)
+    return tally, failures
+
+
+def forget():
+    import forgetting
+
+    forgetting.forget()
+
+
+def hang(*_):
+    raise HangError
+
+
+def main(count, seed, faces):
+    signal.signal(signal.SIGALRM, hang)
+    if {"columnar", "samples"} & {*faces}:
+        sys.path.insert(0, str(Path(__file__).parents[1] / "streaming_native"))
+        import forgetting
+
+        forgetting.begin()
+    failed = 0
+    for face in faces:
+        tally, failures = run_face(face, count // len(faces), seed)
+        for text, times in sorted(tally.items()):
+            print(f"{times:7} {text}")
+        for text in failures:
+            print(f"FAILED {text}")
+        failed += len(failures)
+    return failed
+
+
+if __name__ == "__main__":
+    pa.set_cpu_count(1)
+    sys.exit(bool(main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:] or list(FACES))))

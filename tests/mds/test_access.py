@@ -1,0 +1,144 @@
+"""Shards that are read instead of mapped: the same rows, and errors where mapping kills."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sample_datasets import ROWS, fixed_table, mixed_table, write
+
+from petastorm_bridge.mds import _access
+from petastorm_bridge.mds._access import ACCESS_VARIABLE, file_system_type
+from petastorm_bridge.mds.dataset import open_dataset, read_table
+from petastorm_bridge.mds.errors import ShardCorruptedError
+
+MOUNTS = r"""22 27 0:21 / /proc rw,relatime - proc proc rw
+27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
+40 27 0:50 / /dbfs rw,relatime shared:1 master:2 - fuse.goofys s3 rw,user_id=0
+41 27 0:51 /a\040b /mnt/a\040-\040b rw - nfs4 server:/x rw,vers=4.2
+42 27 0:52 / /mnt/short rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("device", "type_", "is_far"),
+    [
+        ((254, 0), "ext4", False),
+        ((0, 50), "fuse.goofys", True),
+        ((0, 51), "nfs4", True),
+        ((0, 52), "", False),
+        ((0, 99), "", False),
+    ],
+)
+def test_file_systems_that_may_fail(tmp_path, monkeypatch, device, type_, is_far):
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(MOUNTS)
+    assert file_system_type(os.makedev(*device), str(mounts)) == type_
+    monkeypatch.delenv(ACCESS_VARIABLE, raising=False)
+    monkeypatch.setattr(_access, "file_system_type", lambda _: type_)
+    assert _access.is_mapped(str(tmp_path)) == (not is_far)
+    for mode in ("map", "read"):
+        monkeypatch.setenv(ACCESS_VARIABLE, mode)
+        assert _access.is_mapped(str(tmp_path)) == (mode == "map")
+
+
+def test_a_word_that_is_none(tmp_path, monkeypatch):
+    monkeypatch.setenv(ACCESS_VARIABLE, "mmap")
+    directory = write(tmp_path, fixed_table())
+    with pytest.raises(
+        ValueError, match=r"SHARD_ACCESS is 'mmap'; it must be one of auto, map, read"
+    ):
+        read_table(open_dataset(directory))
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+@pytest.mark.parametrize("table", [fixed_table(), mixed_table()], ids=["fixed", "mixed"])
+def test_reading_gives_the_rows_of_mapping(tmp_path, monkeypatch, table, compression):
+    directory = write(tmp_path, table, compression=compression)
+    monkeypatch.setenv(ACCESS_VARIABLE, "read")
+    read = read_table(open_dataset(directory))
+    monkeypatch.setenv(ACCESS_VARIABLE, "map")
+    assert read.equals(read_table(open_dataset(directory)))
+    assert read.num_rows == ROWS
+
+
+# Cuts every shard short when the first rows are there, and reads on.
+CUT_SHORT = """
+import os, sys
+import numpy as np
+directory, face = sys.argv[1:]
+
+def rows():
+    if face == "make_batch_reader":
+        from petastorm_bridge import make_batch_reader
+        with make_batch_reader("file://" + directory, num_epochs=1, workers_count=1) as reader:
+            for batch in reader:
+                yield np.sum(batch.v)
+    elif face == "columnar":
+        from petastorm_bridge.streaming import ColumnarStreamingDataset
+        for batch in ColumnarStreamingDataset(local=directory, batch_size=10):
+            yield np.sum(batch["v"])
+    else:
+        from streaming import StreamingDataset
+        dataset = StreamingDataset(local=directory, batch_size=10, stream_name="petastorm_bridge")
+        for number in range(dataset.num_samples):
+            yield np.sum(dataset[number]["v"])
+
+for number, _ in enumerate(rows()):
+    if number == 0:
+        for name in os.listdir(directory):
+            if name.endswith(".mds"):
+                os.truncate(os.path.join(directory, name), 64)
+"""
+
+
+@pytest.mark.parametrize("mode", ["map", "read"])
+@pytest.mark.parametrize("face", ["make_batch_reader", "columnar", "samples"])
+def test_a_shard_that_is_cut_short_while_it_is_read(tmp_path, face, mode):
+    if face != "make_batch_reader":
+        pytest.importorskip("streaming")
+    import pyarrow as pa
+
+    offsets = pa.array(np.arange(0, 3_000_001, 1000), pa.int32())
+    wide = pa.ListArray.from_arrays(offsets, pa.array(np.ones(3_000_000)))
+    directory = write(tmp_path, pa.table({"v": wide}), min_rows=100)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", CUT_SHORT, directory, face],
+        env=os.environ | {ACCESS_VARIABLE: mode},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if mode == "map" and face != "make_batch_reader":
+        assert done.returncode == -signal.SIGBUS  # what the guide says of mapping
+    elif mode == "map":  # the row group at hand is mapped, the next ones are opened later
+        assert done.returncode in (1, -signal.SIGBUS)
+    else:
+        assert done.returncode == 1
+        assert "ShardCorruptedError: Shard " + directory in done.stderr
+
+
+def test_a_shard_that_shrinks_while_it_is_read(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 100)
+    with path.open("rb", buffering=0) as file:
+        os.truncate(path, 40)
+        with pytest.raises(ShardCorruptedError, match="bytes 10 to 100, found an end at 40"):
+            _access.read_part(file, 10, 100)
+
+
+def test_reading_leaves_no_file_open(tmp_path, monkeypatch):
+    monkeypatch.setenv(ACCESS_VARIABLE, "read")
+    directory = write(tmp_path, fixed_table())
+    before = len(os.listdir("/proc/self/fd"))
+    dataset = open_dataset(directory)
+    shards = [dataset.open_shard(0) for _ in range(50)]
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(shards) == 50
+    monkeypatch.setenv(ACCESS_VARIABLE, "map")
+    shards = [dataset.open_shard(0) for _ in range(50)]
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert Path(shards[0].path).exists()
