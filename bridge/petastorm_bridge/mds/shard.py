@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import threading
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from . import codecs
+from ._locks import ForkSafeLock
 from .entry import ShardEntry, fixed_encoding
 from .errors import DatasetNotFoundError, ShardCorruptedError
 from .layout import record_dtype
@@ -29,7 +29,7 @@ class _Verified:
 
     def __init__(self) -> None:
         self._seen: set[tuple[str, int, int]] = set()
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     def check(self, path: str, info: dict[str, Any], data: Any, status: os.stat_result) -> None:
         key = (path, status.st_size, status.st_mtime_ns)

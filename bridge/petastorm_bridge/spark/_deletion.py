@@ -10,8 +10,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import threading
 from collections.abc import Callable
+
+from petastorm_bridge.mds._locks import ForkSafeLock
 
 from ._log import logger
 from ._store import store_at
@@ -25,7 +26,7 @@ __all__ = [
     "was_deleted",
 ]
 
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 _deleted: set[str] = set()
 _to_delete: dict[str, int] = {}
 _registered_pid: int | None = None
