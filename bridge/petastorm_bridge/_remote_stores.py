@@ -91,10 +91,14 @@ class _SingleAttempts:
         )
 
     def download_file(self, bucket: str, key: str, path: str, **options: Any) -> None:
+        from boto3.exceptions import RetriesExceededError  # type: ignore[import-not-found, import-untyped, unused-ignore]
         from boto3.s3.transfer import TransferConfig  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
         once = TransferConfig(use_threads=False, num_download_attempts=1)
-        self._client.download_file(bucket, key, path, **(options | {"Config": once}))
+        try:
+            self._client.download_file(bucket, key, path, **(options | {"Config": once}))
+        except RetriesExceededError as error:
+            raise error.last_exception from error
 
 
 def _single_requests(timeout: float) -> dict[str, Any]:
@@ -154,30 +158,33 @@ def make_fetcher(url: str, storage_options: Mapping[str, Any] | None) -> Fetcher
     if storage_options:
         fs_utils.check_options(urlparse(url).scheme, storage_options)
         return _FsspecFetcher(url, storage_options)
+    no_streaming = None
     try:
         _downloader(url)
-    except (ImportError, ValueError) as no_streaming:
-        return _without_streaming(url, no_streaming)
+    except (ImportError, ValueError) as error:
+        no_streaming = error  # not the context of what follows: it tells the whole url
     except Exception as error:  # noqa: BLE001 - stores' packages raise anything
         raise explain(error, url) from without_secrets(error, url)
+    if no_streaming is not None:
+        return _without_streaming(url, no_streaming)
     return _StreamingFetcher(urlparse(url).scheme in _TRY_AGAIN)
 
 
 def _without_streaming(url: str, no_streaming: Exception) -> Fetcher:
     cause = without_secrets(no_streaming, url)
-    shown = masked(url)
+    shown, reason = masked(url), masked(str(no_streaming), url)
     if url.startswith("dbfs:"):
         raise DatasetNotFoundError(
             f"{shown}: neither is DBFS mounted on this machine, nor can it be fetched "
-            f"({no_streaming}). On Databricks use a cluster that mounts it; elsewhere "
+            f"({reason}). On Databricks use a cluster that mounts it; elsewhere "
             "pip install databricks-sdk mosaicml-streaming."
         ) from cause
     try:
         fs_utils.FilesystemResolver(url)
     except ImportError as no_fsspec:
         if isinstance(no_streaming, ImportError):
-            raise ImportError(
-                f"{no_fsspec} Or install what mosaicml-streaming needs for it ({no_streaming})."
+            raise ImportError(  # noqa: TRY004 - a package is missing
+                f"{no_fsspec} Or install what mosaicml-streaming needs for it ({reason})."
             ) from no_fsspec
         raise
     except ValueError as error:

@@ -19,6 +19,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import ParseResult, unquote, urlparse, urlunparse
 
+from ._secrets import masked
+
 __all__ = [
     "FilesystemResolver",
     "LocalFileSystem",
@@ -362,5 +364,5 @@ def normalize_dir_url(dataset_url: Any) -> str:
         )
     stripped = url.rstrip("/")
     url = url if not stripped or stripped.endswith(":") else stripped
-    logger.debug("directory url: %s", url)
+    logger.debug("directory url: %s", masked(url))
     return url
