@@ -435,6 +435,33 @@ def test_scripts_without_a_main_guard_with_functions_and_classes_of_main(url, tm
     assert output.splitlines() == ["run as __main__", "True", "True", str(("from", str(tmp_path)))]
 
 
+def test_functions_of_main_in_a_process_that_the_program_spawned(url, tmp_path):
+    process = run_script(
+        tmp_path,
+        """
+        import multiprocessing, sys
+        from petastorm_bridge import TransformSpec, make_batch_reader
+
+        class Doubled:
+            def __call__(self, frame):
+                return frame.assign(id=frame["id"] * 2)
+
+        def read(url):
+            with make_batch_reader(url, reader_pool_type="process", workers_count=1,
+                                   transform_spec=TransformSpec(Doubled())) as reader:
+                print(sum(int(group.id.sum()) for group in reader), flush=True)
+
+        if __name__ == "__main__":
+            child = multiprocessing.get_context("spawn").Process(target=read, args=sys.argv[1:])
+            child.start()
+            child.join()
+        """,
+        url,
+    )
+    output, errors = process.communicate(timeout=120)
+    assert output == f"{sum(range(ROWS * GROUPS)) * 2}\n", errors
+
+
 HELD = """
     import os, sys, time
     from petastorm_bridge import TransformSpec, make_batch_reader

@@ -43,6 +43,9 @@ def dumps(value: Any) -> bytes:
                 "reader_pool_type='process' needs cloudpickle, to send a transform to its workers: "
                 "pip install cloudpickle. Or use reader_pool_type='thread'."
             ) from error
+    main = sys.modules.get("__mp_main__")  # the program's own module in a process that it spawned
+    if main is not None:
+        cloudpickle.register_pickle_by_value(main)
     return bytes(cloudpickle.dumps(value))
 
 
