@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from petastorm_bridge import TransformSpec, _processes, make_batch_reader
+from petastorm_bridge import TransformSpec, _processes, _threads, make_batch_reader
 from petastorm_bridge._columns import Block
-from petastorm_bridge._wire import pack_block, receive, send, unpack_block
+from petastorm_bridge._wire import WireError, pack_block, receive, send, unpack_block
 from petastorm_bridge.mds.dataset import commit_dataset
 from petastorm_bridge.mds.writer import ShardWriter
 from petastorm_bridge.predicates import in_lambda
@@ -325,8 +325,51 @@ class TestErrors:
             next(reader)
         sys.modules.pop("only_here")
 
+    def test_a_stray_write_into_the_pipe_is_reported(self, url, no_leaks):
+        def scribble(frame):
+            import os
+            import stat
+
+            for name in os.listdir("/proc/self/fd"):
+                number = int(name)
+                with contextlib.suppress(OSError):
+                    if number > 2 and stat.S_ISFIFO(os.fstat(number).st_mode):
+                        os.write(number, b"stray")
+            return frame
+
+        def scribble_and_die(frame):
+            import os
+
+            scribble(frame)
+            os._exit(4)
+
+        with no_leaks():
+            for function, text in [
+                (scribble, "no proper answer"),
+                (scribble_and_die, "exit code 4"),
+            ]:
+                with (
+                    open_reader(url, TransformSpec(function)) as reader,
+                    pytest.raises(RuntimeError, match=f"{text}.*row group 0"),
+                ):
+                    next(reader)
+                del reader
+            gc.collect()
+
+    def test_usual_file_descriptors_are_not_the_readers(self, url):
+        def scribble(frame):
+            import os
+
+            for number in range(3, 100):
+                with contextlib.suppress(OSError):
+                    os.write(number, b"stray")
+            return frame
+
+        with open_reader(url, TransformSpec(scribble), num_epochs=2) as reader:
+            assert sum(len(group.id) for group in reader) == 2 * ROWS * GROUPS
+
     def test_a_stuck_transform_does_not_hold_up_the_end(self, url, monkeypatch, no_leaks):
-        monkeypatch.setattr(_processes, "_GRACE_SECONDS", 0.2)
+        monkeypatch.setattr(_threads, "_GRACE_SECONDS", 0.2)
 
         def stick(frame):
             import time
@@ -390,6 +433,33 @@ def test_scripts_without_a_main_guard_with_functions_and_classes_of_main(url, tm
     output, errors = process.communicate(timeout=120)
     assert errors == ""
     assert output.splitlines() == ["run as __main__", "True", "True", str(("from", str(tmp_path)))]
+
+
+def test_functions_of_main_in_a_process_that_the_program_spawned(url, tmp_path):
+    process = run_script(
+        tmp_path,
+        """
+        import multiprocessing, sys
+        from petastorm_bridge import TransformSpec, make_batch_reader
+
+        class Doubled:
+            def __call__(self, frame):
+                return frame.assign(id=frame["id"] * 2)
+
+        def read(url):
+            with make_batch_reader(url, reader_pool_type="process", workers_count=1,
+                                   transform_spec=TransformSpec(Doubled())) as reader:
+                print(sum(int(group.id.sum()) for group in reader), flush=True)
+
+        if __name__ == "__main__":
+            child = multiprocessing.get_context("spawn").Process(target=read, args=sys.argv[1:])
+            child.start()
+            child.join()
+        """,
+        url,
+    )
+    output, errors = process.communicate(timeout=120)
+    assert output == f"{sum(range(ROWS * GROUPS)) * 2}\n", errors
 
 
 HELD = """
@@ -499,6 +569,25 @@ class TestWire:
     def test_large_messages(self, pipe):
         data = np.random.default_rng(0).integers(0, 255, 5_000_000, np.uint8)
         np.testing.assert_array_equal(self.through(pipe, {"data": data})["data"], data)
+
+    @pytest.mark.parametrize("before", [b"x", b"stray output of a library" * 10])
+    def test_bytes_that_are_no_message(self, pipe, before):
+        os.write(pipe[1], before)
+        send(pipe[1], "message")
+        os.close(pipe[1])
+        with pytest.raises(WireError):
+            receive(pipe[0])
+
+    def test_bytes_within_a_message(self, pipe):
+        other, into = os.pipe()
+        send(into, b"x" * 100)
+        message = os.read(other, 1000)
+        os.close(other)
+        os.close(into)
+        os.write(pipe[1], message[:60] + b"stray" + message[60:])
+        os.close(pipe[1])
+        with pytest.raises(WireError):
+            receive(pipe[0])
 
     def test_end_of_pipe(self, pipe):
         os.close(pipe[1])

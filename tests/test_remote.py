@@ -4,22 +4,32 @@ import errno
 import gc
 import os
 import pickle
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from forks import in_fork
 
 from petastorm_bridge import make_batch_reader
 from petastorm_bridge._remote import CACHE_VARIABLE, RemoteMdsSource, open_remote
 from petastorm_bridge._remote_errors import RemoteAccessError, RemoteError, explain
-from petastorm_bridge._remote_fetch import fetch_file, make_fetcher
+from petastorm_bridge._remote_fetch import fetch_file
+from petastorm_bridge._remote_limits import ATTEMPTS_VARIABLE, TIMEOUT_VARIABLE
+from petastorm_bridge._remote_stores import make_fetcher
 from petastorm_bridge.errors import DatasetError, DatasetNotFoundError
 from petastorm_bridge.mds.dataset import commit_dataset
 from petastorm_bridge.mds.writer import ShardWriter
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:This process .* is multi-threaded:DeprecationWarning"
+)
 
 ROWS = 10
 
@@ -197,6 +207,8 @@ class TestDamage:
         calls = []
 
         class Flaky:
+            tries_again = False
+
             def fetch(self, url, path):
                 calls.append(url)
                 with open(path, "wb") as file:
@@ -214,6 +226,8 @@ class TestDamage:
         calls = []
 
         class Full:
+            tries_again = False
+
             def fetch(self, url, path):
                 calls.append(url)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -228,6 +242,8 @@ def test_threads_fetch_a_shard_once(dataset, memory, cache):
     counts = []
 
     class Counting:
+        tries_again = False
+
         def __init__(self, inner):
             self.inner = inner
 
@@ -246,6 +262,140 @@ def test_threads_fetch_a_shard_once(dataset, memory, cache):
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(read, range(4))) == [[0, 10, 20]] * 4
     assert len(counts) == 3
+
+
+SHARING = """
+import fsspec, os, sys, time
+from fsspec.implementations.local import LocalFileSystem
+
+class Slow(LocalFileSystem):
+    protocol = "slow"
+
+    def get_file(self, path, target, **options):
+        with open(sys.argv[2], "a") as log:
+            log.write(os.path.basename(path) + "\\n")
+        time.sleep(0.3)
+        super().get_file("/" + path.partition("://x/")[2], target, **options)
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return path
+
+fsspec.register_implementation("slow", Slow)
+from petastorm_bridge import make_batch_reader
+with make_batch_reader(sys.argv[1], storage_options={"auto_mkdir": False}) as reader:
+    print(sum(len(group.id) for group in reader))
+"""
+
+
+def test_processes_fetch_a_shard_once(tmp_path, cache):
+    folder = write_dataset(tmp_path / "local", range(2 * ROWS))
+    log = tmp_path / "log"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", SHARING, f"slow://x{folder}", str(log)],
+            stdout=subprocess.PIPE, text=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        )
+        for _ in range(3)
+    ]  # fmt: skip
+    answers = [process.communicate(timeout=120)[0] for process in processes]
+    assert answers == [f"{2 * ROWS}\n"] * 3
+    fetched = [name for name in log.read_text().split() if name.endswith(".mds")]
+    assert sorted(fetched) == ["shard.00000.mds", "shard.00001.mds"]
+    (copies,) = cache.iterdir()
+    assert [name for name in files_below(copies) if not name.endswith((".mds", ".json"))] == []
+
+
+def test_a_fork_does_not_wait_for_what_its_parent_fetches(dataset, cache):
+    """Nor is it kept from fetching when the parent's threads hold locks for ever in its eyes."""
+    fetching, go_on = threading.Event(), threading.Event()
+    inner = make_fetcher(dataset, {"skip_instance_cache": False})
+    source = RemoteMdsSource(dataset, None, inner)
+
+    class Waiting:
+        tries_again = False
+
+        def fetch(self, url, path):
+            fetching.set()
+            go_on.wait()
+            inner.fetch(url, path)
+
+    source._fetcher = Waiting()
+    thread = threading.Thread(target=source.open, args=(0,))
+    thread.start()
+    fetching.wait()
+    try:
+        answer = in_fork(partial(_read_with_little_patience, dataset))
+    finally:
+        go_on.set()
+        thread.join()
+    assert answer == repr(list(range(3 * ROWS)))
+
+
+def _read_with_little_patience(url):
+    os.environ.update({ATTEMPTS_VARIABLE: "1", TIMEOUT_VARIABLE: "0.2"})  # of the fork alone
+    return ids_of(url, storage_options={"skip_instance_cache": False}, reader_pool_type="dummy")
+
+
+def test_what_a_killed_process_left_of_a_fetch_is_replaced(dataset, cache):
+    source = open_remote([dataset], listed=False)
+    path = source._path(source._entry(0))
+    for end in (".part", ".lock"):
+        with open(path + end, "w") as file:
+            file.write("left")
+    source.open(0)
+    assert [name for name in os.listdir(os.path.dirname(path)) if "shard" in name] == [
+        "shard.00000.mds"
+    ]
+
+
+class TestAttempts:
+    @pytest.fixture
+    def failing(self, monkeypatch):
+        monkeypatch.setattr("petastorm_bridge._remote_fetch._FIRST_PAUSE_SECONDS", 0.0)
+        calls = []
+
+        class Failing:
+            tries_again = False
+
+            def fetch(self, url, path):
+                calls.append(url)
+                raise ConnectionResetError(f"reset by peer: {url}")
+
+        return Failing(), calls
+
+    def test_are_logged_and_as_many_as_asked_for(self, failing, tmp_path, monkeypatch, caplog):
+        fetcher, calls = failing
+        monkeypatch.setenv(ATTEMPTS_VARIABLE, "3")
+        with pytest.raises(RemoteError, match=r"reset by peer"):
+            fetch_file(fetcher, "https://h/x?sig=SECRET", str(tmp_path / "x"), None)
+        assert len(calls) == 3
+        lines = [record.getMessage() for record in caplog.records]
+        assert [line[:22] for line in lines] == ["Attempt 1 of 3 failed:", "Attempt 2 of 3 failed:"]
+        assert "https://h/x?sig=***" in lines[0]
+        assert "ConnectionResetError" in lines[0]
+        assert "The next one begins in 0.0 seconds" in lines[0]
+        assert "SECRET" not in caplog.text
+
+    def test_of_the_stores_package_count(self, failing, tmp_path, caplog):
+        fetcher, calls = failing
+        fetcher.tries_again = True
+        with pytest.raises(RemoteError):
+            fetch_file(fetcher, "gs://b/x", str(tmp_path / "x"), None)
+        assert len(calls) == 1
+
+    @pytest.mark.parametrize(
+        ("variable", "value"),
+        [
+            *((ATTEMPTS_VARIABLE, value) for value in ("0", "-1", "2.5", "many")),
+            *((TIMEOUT_VARIABLE, value) for value in ("0", "-1", "long", "inf", "nan")),
+        ],
+    )
+    def test_that_are_no_number(self, dataset, monkeypatch, variable, value):
+        monkeypatch.setenv(variable, value)
+        with pytest.raises(ValueError, match=f"{variable} is '{value}'; it must be"):
+            make_batch_reader(dataset)
 
 
 class TestParquet:
@@ -293,8 +443,31 @@ def test_unknown_scheme():
 
 
 def test_a_store_whose_package_is_missing():
-    with pytest.raises(ImportError, match=r"abfs://c@a/data needs a package.*adlfs"):
+    with pytest.raises(ImportError, match=r"abfs:// urls needs a package.*pip install adlfs"):
         make_batch_reader("abfs://c@a/data")
+
+
+@pytest.mark.parametrize(
+    ("url", "error", "text"),
+    [
+        ("abfss://c@a.dfs.core.windows.net/x", ImportError, "abfss:// .*pip install adlfs"),
+        ("wasbs://c@a.blob.core.windows.net/x", ValueError, "old driver. Write abfss://"),
+        ("s3n://b/x", ValueError, "old driver. Write s3://"),
+        ("hdfs://host:8020/x", ImportError, "libhdfs.*HADOOP_HOME"),
+    ],
+)
+def test_a_driver_that_is_missing(url, error, text, monkeypatch):
+    for name in ("HADOOP_HOME", "ARROW_LIBHDFS_DIR", "JAVA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(error, match=text) as caught:
+        make_batch_reader(url)
+    assert "\n" not in str(caught.value)
+
+
+def test_options_of_pyarrow():
+    options = {"endpoint_override": "http://127.0.0.1:9", "access_key": "a"}
+    with pytest.raises(TypeError, match=r"s3fs.S3FileSystem.*endpoint_url.*write key\.$"):
+        make_batch_reader("s3://b/x", storage_options=options)
 
 
 def test_a_cache_directory_that_cannot_be_made(dataset, tmp_path, monkeypatch):

@@ -17,6 +17,9 @@ import pytest
 
 from petastorm_bridge import TransformSpec, make_batch_reader
 from petastorm_bridge._remote import CACHE_VARIABLE, open_remote
+from petastorm_bridge._remote_fetch import fetch_file
+from petastorm_bridge._remote_limits import ATTEMPTS_VARIABLE, TIMEOUT_VARIABLE
+from petastorm_bridge._remote_stores import make_fetcher
 from petastorm_bridge.errors import DatasetError, DatasetNotFoundError
 from petastorm_bridge.mds.dataset import commit_dataset
 from petastorm_bridge.mds.writer import ShardWriter
@@ -209,11 +212,18 @@ def cutting_proxy(server, cut):
     handler = type(
         "Handler", (Cutting,), {"target": server.removeprefix("http://"), "cut": cut, "requests": 0}
     )
+    with serving(handler) as endpoint:
+        yield endpoint, handler
+
+
+@contextlib.contextmanager
+def serving(handler):
+    """Endpoint URL of a server with a handler."""
     proxy = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=proxy.serve_forever)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{proxy.server_port}", handler
+        yield f"http://127.0.0.1:{proxy.server_port}"
     finally:
         proxy.shutdown()
         thread.join()
@@ -285,6 +295,64 @@ def test_a_store_that_does_not_answer(dataset, monkeypatch):
     point_to("http://127.0.0.1:9", monkeypatch)
     with pytest.raises(OSError, match=r"s3://training/data/index\.json could not be read.*127"):
         make_batch_reader(dataset)
+
+
+class Stalling(http.server.BaseHTTPRequestHandler):
+    """Answers nothing, or half of a body, and waits."""
+
+    within_body = False
+    requests: list[str]
+    go_on: threading.Event
+
+    def do_GET(self):
+        self.requests.append(self.command)
+        if self.within_body:
+            self.send_response(200)
+            for name, value in [
+                ("Content-Length", "1000"), ("ETag", '"x"'),
+                ("Last-Modified", "Wed, 21 Oct 2015 07:28:00 GMT"),
+            ]:  # fmt: skip
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command == "HEAD":
+                return
+            self.wfile.write(b"x" * 100)
+            self.wfile.flush()
+        self.go_on.wait(60)
+
+    do_HEAD = do_GET  # noqa: N815 - the name http.server looks for
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.mark.parametrize("within_body", [False, True])
+@pytest.mark.parametrize("with_options", [False, True])
+@pytest.mark.usefixtures("client")
+def test_attempts_at_a_silent_store_are_counted_once(
+    monkeypatch, tmp_path, caplog, within_body, with_options
+):
+    monkeypatch.setattr("petastorm_bridge._remote_fetch._FIRST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setenv(ATTEMPTS_VARIABLE, "2")
+    monkeypatch.setenv(TIMEOUT_VARIABLE, "0.3")
+    if with_options:
+        pytest.importorskip("s3fs", reason="takes the options")
+    handler = type(
+        "Handler", (Stalling,),
+        {"within_body": within_body, "requests": [], "go_on": threading.Event()},
+    )  # fmt: skip
+    with serving(handler) as endpoint:
+        try:
+            point_to(endpoint, monkeypatch)
+            options = {"use_listings_cache": False} if with_options else None
+            fetcher = make_fetcher("s3://b/d", options)
+            with pytest.raises(DatasetError, match=r"s3://b/d/x\.mds could not be read \(.*Time"):
+                fetch_file(fetcher, "s3://b/d/x.mds", str(tmp_path / "x"), None)
+        finally:
+            handler.go_on.set()
+    most = "HEAD" if not within_body and not with_options else "GET"
+    assert handler.requests.count(most) == 2
+    assert caplog.text.count("Attempt 1 of 2 failed") == 1
 
 
 def test_what_streaming_wrote(client, tmp_path):

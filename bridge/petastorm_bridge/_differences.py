@@ -154,6 +154,10 @@ DIFFERENCES: tuple[Difference, ...] = (
          "Where a batch has several faults, such as null lists beside lists of another length, the "
          "error is about the row group that was read first.",
          "It may be about another of the faults.", "It is an error either way."),
+        ("strided-arrays",
+         "A transform's arrays of several axes must be C-contiguous: those of `.transpose(2, 0, 1)` "
+         "are a `ValueError`, `only support row major multi-dimensional array`.",
+         "They are accepted.", "The rows are copied into a batch in any case."),
         ("timestamp-range",
          "Timestamps before 1900 fail while Spark writes them; others outside the years 1678 to "
          "2261 wrap around silently.",

@@ -15,6 +15,7 @@ from pyarrow import fs, parquet
 from ._columns import Column, NullFacts, present
 from ._parquet_files import File, Partition, find_files
 from ._parquet_schema import ColumnsDifferError, common_schema, is_list, null_facts
+from ._secrets import masked
 from ._source import RowGroup, build_schema
 from .mds.errors import DatasetError, DatasetNotFoundError
 from .mds.shard import Rows
@@ -62,7 +63,7 @@ class ParquetSource:
     ) -> None:
         self._filesystem = fs.LocalFileSystem() if filesystem is None else filesystem
         self._is_local = filesystem is None
-        self.description = str(list(paths) if listed else paths[0])
+        self.description = masked(str(list(paths) if listed else paths[0]))
         self._files = find_files(self._filesystem, paths)
         self._partitions = _partitions(self._files)
         footers = self._read_footers()
@@ -211,13 +212,15 @@ def _naming(path: str, read: Callable[[], _Result]) -> _Result:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the operating system's, which name the file
         raise DamagedFileError(
-            f"{path} cannot be read as Parquet. It is damaged, still being written, or another kind "
-            f"of file: {error}"
+            f"{masked(path)} cannot be read as Parquet. It is damaged, still being written, or another kind "
+            f"of file: {masked(str(error), path)}"
         ) from error
 
 
 def _gone(path: str) -> DatasetNotFoundError:
-    return DatasetNotFoundError(f"{path} is missing: it was deleted after the reader was opened.")
+    return DatasetNotFoundError(
+        f"{masked(path)} is missing: it was deleted after the reader was opened."
+    )
 
 
 def _partitions(files: Sequence[File]) -> dict[str, Partition]:

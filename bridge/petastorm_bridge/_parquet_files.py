@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import fs
 
+from ._secrets import masked
 from .mds.errors import DatasetError, DatasetNotFoundError
 
 __all__ = ["File", "Partition", "find_files"]
@@ -102,7 +103,7 @@ def find_files(filesystem: fs.FileSystem, paths: Sequence[str]) -> list[File]:
         if info.type != fs.FileType.File:
             found = "a directory" if info.type == fs.FileType.Directory else "nothing"
             raise NotAFileError(
-                f"Passed non-file path: {path}. There is {found}; give the url of one Parquet "
+                f"Passed non-file path: {masked(path)}. There is {found}; give the url of one Parquet "
                 "directory or a list of files."
             )
         files.append(_file(info, path, ()))

@@ -2,21 +2,24 @@
 
 Results come back in the order of the visits whatever the number of workers. Nothing runs before the
 first result is asked for, and never more than a window of visits ahead of the consumer; stopping
-cancels what has not begun and waits for what has.
+cancels what has not begun and waits, a few seconds, for what has.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from typing import Protocol
 
 from ._columns import Block
 from ._plan import Visit
+from ._threads import VisitThreads
 from ._work import Job
+from .mds._locks import ForkSafeLock
 
 __all__ = ["BlockStream", "ExecutorPool", "Pool", "inline_pool", "thread_pool"]
 
@@ -25,10 +28,25 @@ class Pool(Protocol):
     """How blocks are made from visits."""
 
     def blocks(self, job: Job, visits: Iterator[Visit]) -> Iterator[Block]:
-        """Yield the block of every visit, in order."""
+        """Yield the block of every visit, in order.
+
+        The iterator is for one thread at a time, and ``visits`` is read in it. After :meth:`close`
+        it does the rest of the visits in that thread.
+
+        Raises:
+            RuntimeError: A worker process died, or this process is a fork of the one that has the
+                workers.
+            BaseException: Whatever reading, a predicate or a transform raised, in the place of the
+                block it is about.
+        """
 
     def close(self) -> None:
-        """Stop and wait; a second call does nothing."""
+        """Stop, from whatever thread; a second call does nothing.
+
+        Visits that have not begun are cancelled. Those under way get a few seconds to finish; then
+        worker processes are killed, and threads left behind with a logged warning. Errors of what
+        is dropped are not raised. In a fork of the process that has the workers it does nothing.
+        """
 
 
 class _Inline:
@@ -53,6 +71,7 @@ class ExecutorPool:
         self._make = make
         self._window = window
         self._executor: Executor | None = None
+        self._pid = 0
         self._closed = False
 
     def blocks(self, job: Job, visits: Iterator[Visit]) -> Iterator[Block]:
@@ -61,6 +80,7 @@ class ExecutorPool:
             for visit in itertools.islice(visits, self._window):
                 pending.append(self._submit(job, visit))
             while pending:
+                self._check_process()
                 first = pending.popleft()
                 block = job.run(first) if isinstance(first, Visit) else first.result()
                 for visit in itertools.islice(visits, 1):
@@ -76,7 +96,17 @@ class ExecutorPool:
             return visit
         if self._executor is None:
             self._executor = self._make(job)
+            self._pid = os.getpid()
         return self._executor.submit(job.run, visit)
+
+    def _check_process(self) -> None:
+        """Refuse to wait for workers that a fork does not have: it copies no threads."""
+        if self._executor is not None and self._pid != os.getpid():
+            raise RuntimeError(
+                f"This reader was opened and used in another process ({self._pid}), of which this "
+                f"one ({os.getpid()}) is a fork. Its workers are there and not here. Open a reader "
+                "in each process: in a DataLoader's worker, for instance, in the dataset's __iter__."
+            )
 
     def close(self) -> None:
         self._closed = True
@@ -98,11 +128,28 @@ def thread_pool(workers: int, queue_size: int) -> Pool:
         queue_size: At most so many row groups are read ahead.
     """
     window = max(workers, min(2 * workers, queue_size))
-    return ExecutorPool(lambda _: ThreadPoolExecutor(workers, "petastorm-bridge"), window)
+    return ExecutorPool(
+        lambda job: VisitThreads(
+            lambda: _InThread(job), workers, "petastorm-bridge", job.source.description
+        ),
+        window,
+    )
+
+
+class _InThread:
+    """Does visits in the thread that asks."""
+
+    def __init__(self, job: Job) -> None:
+        self.run = job.run
+
+    def end(self) -> None:
+        pass
 
 
 class BlockStream:
     """One pass over a reader's blocks. An endless pass in which no row comes through is ended.
+
+    Threads may share it: each block goes to one of them.
 
     Args:
         job: What to do.
@@ -116,11 +163,16 @@ class BlockStream:
         self._endless = endless
         self._epoch_rows = 0
         self._error: BaseException | None = None
+        self._lock = ForkSafeLock()
 
     def __iter__(self) -> Iterator[Block]:
         return self
 
     def __next__(self) -> Block:
+        with self._lock:
+            return self._next()
+
+    def _next(self) -> Block:
         if self._error is not None:
             raise self._error  # a generator that failed would pretend to be at its end
         try:

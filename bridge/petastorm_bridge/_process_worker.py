@@ -7,8 +7,10 @@ again nor anything forked.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import pickle
+import resource
 import signal
 import sys
 import threading
@@ -21,6 +23,7 @@ from ._wire import pack_block, receive, send
 __all__ = ["dumps", "main"]
 
 _PARENT_CHECK_SECONDS = 1.0
+_PIPE_DESCRIPTORS = 1000  # and above, where the system allows so many
 
 
 def dumps(value: Any) -> bytes:
@@ -40,6 +43,9 @@ def dumps(value: Any) -> bytes:
                 "reader_pool_type='process' needs cloudpickle, to send a transform to its workers: "
                 "pip install cloudpickle. Or use reader_pool_type='thread'."
             ) from error
+    main = sys.modules.get("__mp_main__")  # the program's own module in a process that it spawned
+    if main is not None:
+        cloudpickle.register_pickle_by_value(main)
     return bytes(cloudpickle.dumps(value))
 
 
@@ -53,6 +59,7 @@ def main(tasks: int, results: int, parent: int) -> None:
     """
     # Ctrl-C reaches all processes of a terminal; the pool decides what happens to its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tasks, results = _out_of_the_way(tasks), _out_of_the_way(results)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     with contextlib.suppress(EOFError, BrokenPipeError):
         failure = None
@@ -69,6 +76,24 @@ def main(tasks: int, results: int, parent: int) -> None:
                 _answer(results, job, visit)
             else:
                 send(results, failure)
+
+
+def _out_of_the_way(descriptor: int) -> int:
+    """Move a pipe to a high number, where no library expects a file of its own.
+
+    Programs that a transform starts do not inherit it.
+    """
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    lowest = _PIPE_DESCRIPTORS
+    if limit != resource.RLIM_INFINITY:
+        lowest = min(lowest, limit - 4)
+    try:
+        moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, lowest)
+    except OSError:  # none is free up there
+        os.set_inheritable(descriptor, False)
+        return descriptor
+    os.close(descriptor)
+    return moved
 
 
 def _answer(results: int, job: Any, visit: Any) -> None:

@@ -11,28 +11,23 @@ import contextlib
 import fcntl
 import os
 import pickle
-import queue
 import select
 import signal
 import subprocess
 import sys
 import threading
-import time
-import weakref
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
-from typing import Any
 
 from ._columns import Block
 from ._plan import Visit
 from ._pool import ExecutorPool, Pool
 from ._process_worker import dumps
-from ._wire import receive, send, send_pickled, unpack_block
+from ._threads import VisitThreads
+from ._wire import WireError, receive, send, send_pickled, unpack_block
 from ._work import Job
 
 __all__ = ["process_pool"]
 
-# How long a worker may take to finish its visit when the pool is closed; then it is killed.
+# How long an idle worker may take to end before it is killed.
 _GRACE_SECONDS = 5.0
 _ALIVE_CHECK_MILLISECONDS = 1000
 _PIPE_BYTES = 1 << 20
@@ -50,7 +45,7 @@ def process_pool(workers: int, queue_size: int) -> Pool:
         queue_size: At most so many row groups are read ahead.
     """
     window = max(workers, min(2 * workers, queue_size))
-    return ExecutorPool(lambda job: _ProcessExecutor(job, workers), window)
+    return ExecutorPool(lambda job: _process_threads(job, workers), window)
 
 
 class WorkerTraceback(Exception):  # noqa: N818 - the cause of an error, named for what it shows
@@ -90,7 +85,7 @@ class _Worker:
         """Return the block of a visit.
 
         Raises:
-            RuntimeError: The process has died.
+            RuntimeError: The process has died, or answers nonsense and is killed.
             BaseException: Whatever the user's functions raised there.
         """
         try:
@@ -98,10 +93,18 @@ class _Worker:
                 send_pickled(self._tasks, self._payload)
                 self._payload = None
             send(self._tasks, visit)
-            self._wait_for_answer()
-            kind, content = receive(self._results)
+            kind, content = receive(self._results, self._wait_for_answer)
         except (EOFError, BrokenPipeError) as error:
             raise self._death(visit) from error
+        except WireError as error:
+            self._process.kill()
+            self._process.wait()
+            raise RuntimeError(
+                f"Worker process {self._process.pid} of the reader gave no proper answer while it "
+                f"read {_what(visit)} ({error}): something in it writes to the reader's pipe, "
+                "perhaps a C library with a wrong file descriptor. reader_pool_type='thread' has "
+                "no pipes."
+            ) from error
         if kind == "error":
             raise _exception(*content)
         return unpack_block(content)
@@ -121,9 +124,8 @@ class _Worker:
         if code < 0:
             with contextlib.suppress(ValueError):  # a signal Python has no name for
                 how = f"by signal {-code} ({signal.Signals(-code).name})"
-        what = "an epoch without rows" if visit.piece is None else f"row group {visit.piece.group}"
         return RuntimeError(
-            f"Worker process {self._process.pid} of the reader ended {how} while it read {what}. "
+            f"Worker process {self._process.pid} of the reader ended {how} while it read {_what(visit)}. "
             "Its output may say why; SIGKILL often means that memory ran out: use fewer workers or "
             "smaller row groups. reader_pool_type='dummy' runs the same work in this process."
         )
@@ -147,6 +149,10 @@ class _Worker:
         os.close(self._results)
 
 
+def _what(visit: Visit) -> str:
+    return "an epoch without rows" if visit.piece is None else f"row group {visit.piece.group}"
+
+
 def _exception(data: bytes | None, name: str, words: str, text: str) -> BaseException:
     error: BaseException | None = None
     if data is not None:
@@ -158,108 +164,71 @@ def _exception(data: bytes | None, name: str, words: str, text: str) -> BaseExce
     return error
 
 
-class _Shared:
-    """What the threads of a pool share; they must not keep the pool itself alive."""
+class _Workers:
+    """The processes of one pool, each used by one thread."""
 
     def __init__(self, payload: bytes) -> None:
-        self.payload = payload
-        self.tasks: queue.SimpleQueue[tuple[Future[Block], Visit] | None] = queue.SimpleQueue()
-        self.workers: set[_Worker] = set()
-        self.threads: list[threading.Thread] = []
-        self.killed = False
-        self.pid = os.getpid()
-        self._lock = threading.Lock()
+        self._payload = payload
+        self._living: set[_Worker] = set()
+        self._killed = False
+        # Of one thread again and again: the garbage collector may call kill() in the middle of start().
+        self._lock = threading.RLock()
 
     def start(self) -> _Worker:
+        """Return a new process."""
         with self._lock:
-            worker = _Worker(self.payload)
-            self.workers.add(worker)
-            if self.killed:
+            worker = _Worker(self._payload)
+            self._living.add(worker)
+            if self._killed:
                 worker.kill()
         return worker
 
     def end(self, worker: _Worker) -> None:
+        """Let a process end, and wait for that."""
         worker.end()
         with self._lock:
-            self.workers.discard(worker)
-
-    def cancel(self) -> None:
-        """Drop what waits, and tell every thread to end after what it does now."""
-        while True:
-            try:
-                waiting = self.tasks.get_nowait()
-            except queue.Empty:
-                break
-            if waiting is not None:
-                waiting[0].cancel()
-        for _ in self.threads:
-            self.tasks.put(None)
+            self._living.discard(worker)
 
     def kill(self) -> None:
+        """End all processes at once."""
         with self._lock:
-            self.killed = True
-            for worker in self.workers:
+            self._killed = True
+            for worker in self._living:
                 worker.kill()
 
 
-def _serve(shared: _Shared) -> None:
-    """Do the work of one thread: hand visits to a process, until told to end."""
-    worker: _Worker | None = None
-    while True:
-        item = shared.tasks.get()
-        if item is None:
-            break
-        future, visit = item
-        if future.set_running_or_notify_cancel():
-            try:
-                if worker is None:
-                    worker = shared.start()
-                future.set_result(worker.run(visit))
-            except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
-                future.set_exception(error)
-            if worker is not None and not worker.is_alive():
-                shared.end(worker)
-                worker = None
-        del item, future  # the block belongs to the consumer alone
-    if worker is not None:
-        shared.end(worker)
+class _InProcess:
+    """Does visits in a process, started at the first; after one that died, in another."""
+
+    def __init__(self, workers: _Workers) -> None:
+        self._workers = workers
+        self._worker: _Worker | None = None
+
+    def run(self, visit: Visit) -> Block:
+        if self._worker is None:
+            self._worker = self._workers.start()
+        try:
+            return self._worker.run(visit)
+        finally:
+            if not self._worker.is_alive():
+                self.end()
+
+    def end(self) -> None:
+        if self._worker is not None:
+            self._workers.end(self._worker)
+            self._worker = None
 
 
-class _ProcessExecutor(Executor):
-    """Runs a job's visits in processes that start as they are needed.
-
-    Left to the garbage collector, or to the end of the program, it kills its processes.
-    """
-
-    def __init__(self, job: Job, workers: int) -> None:
-        self._shared = _Shared(_pickled(job))
-        self._most = workers
-        self._finalizer = weakref.finalize(self, _abandon, self._shared)
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Have ``args[0]``, a visit, done by a worker; ``fn`` and ``kwargs`` are not used."""
-        del fn, kwargs
-        shared = self._shared
-        if len(shared.threads) < self._most:
-            name = f"petastorm-bridge-process_{len(shared.threads)}"
-            thread = threading.Thread(target=_serve, args=(shared,), name=name, daemon=True)
-            shared.threads.append(thread)
-            thread.start()
-        future: Future[Any] = Future()
-        shared.tasks.put((future, args[0]))
-        return future
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End all processes and threads; what runs has a few seconds to finish."""
-        del wait, cancel_futures  # always both
-        self._finalizer.detach()
-        self._shared.cancel()
-        deadline = time.monotonic() + _GRACE_SECONDS
-        for thread in self._shared.threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        self._shared.kill()
-        for thread in self._shared.threads:
-            thread.join()
+def _process_threads(job: Job, workers: int) -> VisitThreads:
+    """Return threads that have their visits done by processes of their own."""
+    processes = _Workers(_pickled(job))
+    return VisitThreads(
+        lambda: _InProcess(processes),
+        workers,
+        "petastorm-bridge-process",
+        job.source.description,
+        kill=processes.kill,
+    )
 
 
 def _pickled(job: Job) -> bytes:
@@ -273,10 +242,3 @@ def _pickled(job: Job) -> bytes:
             f"they cannot be pickled: {error}. Open files, sockets, locks and sessions inside the "
             "function, or use reader_pool_type='thread'."
         ) from error
-
-
-def _abandon(shared: _Shared) -> None:
-    if os.getpid() != shared.pid:  # a fork of the process that owns the workers
-        return
-    shared.cancel()
-    shared.kill()

@@ -8,15 +8,11 @@ hashes every copy is compared with, so a dataset that was written anew is never 
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import hashlib
 import os
 import posixpath
-import shutil
 import tempfile
-import threading
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlparse
@@ -24,10 +20,16 @@ from urllib.parse import urlparse
 from pyarrow import fs
 
 from . import fs_utils
+from ._file_lock import locked
+from ._owned import OwnedDirectory
 from ._parquet import ParquetSource
 from ._remote_errors import RemoteError, explain
-from ._remote_fetch import Fetcher, fetch_file, make_fetcher
+from ._remote_fetch import fetch_file
+from ._remote_limits import limits
+from ._remote_stores import Fetcher, make_fetcher
+from ._secrets import masked, without_secrets
 from ._source import MdsSource, RowGroup, Source
+from .mds._locks import ForkSafeLock
 from .mds._names import check_folders
 from .mds.dataset import INDEX_NAME, open_dataset, read_index
 from .mds.entry import ShardEntry
@@ -65,7 +67,7 @@ def open_remote(
         directories = {posixpath.dirname(url) for url in urls}
         if len(directories) > 1:
             raise ValueError(
-                f"Shards of several datasets are listed together: {', '.join(sorted(directories))}. "
+                f"Shards of several datasets are listed together: {', '.join(map(masked, sorted(directories)))}. "
                 "Open one reader for each."
             )
         names = [posixpath.basename(url) for url in urls]
@@ -98,7 +100,7 @@ def _open_parquet(
 ) -> Source:
     if urls[0].startswith("dbfs:"):
         raise no_index or DatasetNotFoundError(
-            f"DBFS is not mounted on this machine, so Parquet files like {urls[0]} cannot be read."
+            f"DBFS is not mounted on this machine, so Parquet files like {masked(urls[0])} cannot be read."
         )
     try:
         resolver = fs_utils.FilesystemResolver(urls[0], storage_options=storage_options)
@@ -108,9 +110,10 @@ def _open_parquet(
     except (ImportError, ValueError) as error:
         if no_index is None or isinstance(error, DatasetError):
             raise
-        raise no_index from error  # and Parquet could not even be looked for
-    except Exception as error:
-        raise explain(error, urls[0]) from error
+        # Parquet could not even be looked for.
+        raise no_index from without_secrets(error, *urls)
+    except Exception as error:  # noqa: BLE001 - stores' packages raise anything
+        raise explain(error, urls[0]) from without_secrets(error, *urls)
 
 
 class RemoteMdsSource(MdsSource):
@@ -130,14 +133,14 @@ class RemoteMdsSource(MdsSource):
     def __init__(self, url: str, basenames: Sequence[str] | None, fetcher: Fetcher) -> None:
         self._url = url
         self._fetcher = fetcher
-        directory, is_private = _fetch_index(url, fetcher)
-        if is_private:
-            # Not in __getstate__: a copy in a worker process must not delete the directory.
-            weakref.finalize(self, _remove, directory, os.getpid())
+        directory, private = _fetch_index(url, fetcher)
+        if private is not None:
+            # With this object alone: a copy in a worker process must not delete the directory.
+            private.remove_with(self)
         self._directory = directory
         dataset = open_dataset(directory, self._ensure)
         super().__init__(dataset, basenames)
-        self.description = url
+        self.description = masked(url)
 
     def open(self, position: int) -> RowGroup:
         """Open one shard, fetching it first if need be."""
@@ -172,50 +175,56 @@ class RemoteMdsSource(MdsSource):
             return False
 
     def _ensure(self, entry: ShardEntry) -> None:
+        if self._is_here(entry):
+            return
         path = self._path(entry)
-        with _lock_of(path):
-            if self._is_here(entry):
-                return
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            stored = _stored(entry)
-            fetch_file(self._fetcher, f"{self._url}/{stored['basename']}", path, stored)
+        stored = _stored(entry)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        # So that workers, in whatever process, fetch a shard once. Without the lock they fetch it
+        # several times, and whoever is last puts the same file in place of the same file.
+        with locked(f"{path}.lock", limits().patience) as alone:
+            if not self._is_here(entry):
+                url = f"{self._url}/{stored['basename']}"
+                fetch_file(self._fetcher, url, path, stored, alone=alone)
 
 
 def _stored(entry: ShardEntry) -> dict[str, Any]:
     return entry.raw if entry.zip is None else entry.zip
 
 
-def _fetch_index(url: str, fetcher: Fetcher) -> tuple[str, bool]:
-    """Fetch index and sidecar; return their directory, and whether it is for one source only.
+def _fetch_index(url: str, fetcher: Fetcher) -> tuple[str, OwnedDirectory | None]:
+    """Fetch index and sidecar; return their directory, twice if it is for one source only.
 
     Without hashes in the index a copied shard cannot be told from one of another dataset with the
     same sizes, so its directory is not shared.
     """
-    incoming = _make_directory(tempfile.mkdtemp, ".incoming-")
+    incoming = _new_directory(".incoming-")
     try:
-        index = os.path.join(incoming, INDEX_NAME)
-        sidecar = os.path.join(incoming, SIDECAR_NAME)
+        index = os.path.join(incoming.path, INDEX_NAME)
+        sidecar = os.path.join(incoming.path, SIDECAR_NAME)
         fetch_file(fetcher, f"{url}/{INDEX_NAME}", index, None)
         # Some stores answer "forbidden" where they may not say that there is nothing.
         with contextlib.suppress(DatasetNotFoundError, PermissionError):
             fetch_file(fetcher, f"{url}/{SIDECAR_NAME}", sidecar, None)
         try:
-            shards = read_index(incoming)
+            shards = read_index(incoming.path)
         except DatasetError as error:  # which names the copy
-            raise DatasetError(f"The index of {url} cannot be used: {error}") from error
+            raise DatasetError(
+                f"The index of {masked(url)} cannot be used: {masked(str(error))}"
+            ) from error
         if not all(_stored(entry)["hashes"] for entry in shards):
-            return incoming, True
-        directory = os.path.join(os.path.dirname(incoming), _content_name(index, sidecar))
+            return incoming.path, incoming
+        directory = os.path.join(os.path.dirname(incoming.path), _content_name(index, sidecar))
         os.makedirs(directory, exist_ok=True)
         check_folders(directory, (name for entry in shards for name in entry.basenames))
         for path in (sidecar, index):
             with contextlib.suppress(FileNotFoundError):
                 os.replace(path, os.path.join(directory, os.path.basename(path)))
     except BaseException:
-        shutil.rmtree(incoming, ignore_errors=True)
+        incoming.remove()
         raise
-    shutil.rmtree(incoming, ignore_errors=True)
-    return directory, False
+    incoming.remove()
+    return directory, None
 
 
 def _content_name(*paths: str) -> str:
@@ -227,21 +236,16 @@ def _content_name(*paths: str) -> str:
     return digest.hexdigest()[:32]
 
 
-_root_lock = threading.Lock()
-_process_root: tuple[int, str] | None = None
-_file_locks: dict[str, threading.Lock] = {}
+_root_lock = ForkSafeLock()
+_process_root: tuple[int, OwnedDirectory] | None = None
 
 
-def _lock_of(path: str) -> threading.Lock:
-    return _file_locks.setdefault(path, threading.Lock())
-
-
-def _make_directory(make: Any, prefix: str) -> str:
+def _new_directory(prefix: str) -> OwnedDirectory:
     named = os.environ.get(CACHE_VARIABLE)
     try:
         if named:
             os.makedirs(named, exist_ok=True)
-        return str(make(prefix=prefix, dir=named or _own_root()))
+        return OwnedDirectory(named or _own_root(), prefix)
     except OSError as error:
         place = f"{CACHE_VARIABLE}={named}" if named else tempfile.gettempdir()
         raise RemoteError(
@@ -255,12 +259,6 @@ def _own_root() -> str:
     global _process_root  # noqa: PLW0603 - one per process is what it is for
     with _root_lock:
         if _process_root is None or _process_root[0] != os.getpid():
-            path = tempfile.mkdtemp(prefix="petastorm-bridge-cache-")
-            atexit.register(_remove, path, os.getpid())
-            _process_root = (os.getpid(), path)
-        return _process_root[1]
-
-
-def _remove(path: str, pid: int) -> None:
-    if os.getpid() == pid:  # not in a fork
-        shutil.rmtree(path, ignore_errors=True)
+            root = OwnedDirectory(tempfile.gettempdir(), "petastorm-bridge-cache-")
+            _process_root = (os.getpid(), root)
+        return _process_root[1].path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ._secrets import masked
 from .mds.errors import DatasetError, DatasetNotFoundError
 
 __all__ = ["RemoteAccessError", "RemoteError", "explain"]
@@ -59,12 +60,13 @@ def explain(error: BaseException, url: str) -> DatasetError:
 
     Args:
         error: Anything from boto3, the Google, Azure and Databricks packages, fsspec, Arrow.
-        url: What was being read.
+        url: What was being read. Its secrets are not in the error.
     """
     if isinstance(error, DatasetError):
         return error
     codes = _codes(error)
-    found = " ".join([type(error).__name__, *sorted(codes)]) + f": {error}"
+    found = masked(" ".join([type(error).__name__, *sorted(codes)]) + f": {error}", url)
+    url = masked(url)
     if re.search(r"default auth|cannot configure default credentials", str(error)):
         return RemoteAccessError(
             f"Databricks gave no access to {url} ({found}). This process has no Databricks "

@@ -1,7 +1,8 @@
 """Messages between a process pool and its workers, over pipes.
 
-A message is ``[u32 parts][u64 size of each part][parts]``: a pickle, then the buffers it refers to
-(pickle protocol 5), so that columns are written from and read into memory without a copy between.
+A message is ``[begin][u32 parts][u64 size of each part][parts][end]``: a pickle, then the buffers it
+refers to (pickle protocol 5), so that columns are written from and read into memory without a copy
+between. The fixed bytes at both ends tell a message from what something else wrote to the pipe.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 import pickle
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,15 @@ import pyarrow as pa
 
 from ._columns import Block, Column
 
-__all__ = ["pack_block", "receive", "send", "send_pickled", "unpack_block"]
+__all__ = ["WireError", "pack_block", "receive", "send", "send_pickled", "unpack_block"]
 
 _PIPE_LIMIT = 1 << 30  # Linux moves at most 2 GiB in one call
+_BEGIN = b"\x93PSB\r\n\x1a\x01"  # hardly what a library would print
+_END = _BEGIN[::-1]
+
+
+class WireError(RuntimeError):
+    """The bytes in the pipe are no message."""
 
 
 def send(fd: int, message: Any) -> None:
@@ -40,30 +47,45 @@ def send_pickled(fd: int, data: bytes) -> None:
 
 def _send_parts(fd: int, parts: list[memoryview]) -> None:
     sizes = [part.nbytes for part in parts]
-    header = struct.pack(f"<I{len(sizes)}Q", len(sizes), *sizes)
-    for part in (memoryview(header), *parts):
+    header = _BEGIN + struct.pack(f"<I{len(sizes)}Q", len(sizes), *sizes)
+    for part in (memoryview(header), *parts, memoryview(_END)):
         done = 0
         while done < part.nbytes:
             done += os.write(fd, part[done : done + _PIPE_LIMIT])
 
 
-def receive(fd: int) -> Any:
+def receive(fd: int, wait: Callable[[], None] | None = None) -> Any:
     """Read one message.
+
+    Args:
+        fd: Where from.
+        wait: Called before every read; returns when there is something to read, or raises.
 
     Raises:
         EOFError: The other side closed the pipe or ended.
+        WireError: What came is no message. What comes after it is none either.
     """
-    (count,) = struct.unpack("<I", _read(fd, 4))
-    sizes = struct.unpack(f"<{count}Q", _read(fd, 8 * count))
-    head, *buffers = [_read(fd, size) for size in sizes]
+    _expect(fd, _BEGIN, wait)
+    (count,) = struct.unpack("<I", _read(fd, 4, wait))
+    sizes = struct.unpack(f"<{count}Q", _read(fd, 8 * count, wait))
+    head, *buffers = [_read(fd, size, wait) for size in sizes]
+    _expect(fd, _END, wait)
     return pickle.loads(head, buffers=buffers)  # noqa: S301 - from a process of our own
 
 
-def _read(fd: int, size: int) -> memoryview:
+def _expect(fd: int, wanted: bytes, wait: Callable[[], None] | None) -> None:
+    found = bytes(_read(fd, len(wanted), wait))
+    if found != wanted:
+        raise WireError(f"{found!r} instead of {wanted!r}")
+
+
+def _read(fd: int, size: int, wait: Callable[[], None] | None) -> memoryview:
     # Not a bytearray: that would be filled with zeros first.
     view = np.empty(size, np.uint8).data
     done = 0
     while done < size:
+        if wait is not None:
+            wait()
         count = os.readv(fd, [view[done : done + _PIPE_LIMIT]])
         if count == 0:
             raise EOFError

@@ -179,13 +179,9 @@ def _stack(series: Any, field: Any) -> npt.NDArray[Any]:
             raise ValueError(
                 f"field {field.name} must be the shape {field.shape}, not {value.shape}"
             )
-        if not value.flags.c_contiguous:
-            raise ValueError(
-                f"field {field.name} error: only support row major multi-dimensional array."
-            )
     if not values:
         return np.empty((0, *shape), field.numpy_dtype)
-    return np.stack(values)
+    return np.ascontiguousarray(np.stack(values))  # of transposed values it is not
 
 
 def _arrow(column: Column) -> pa.Array:

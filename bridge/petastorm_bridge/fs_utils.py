@@ -19,6 +19,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import ParseResult, unquote, urlparse, urlunparse
 
+from ._secrets import masked
+
 __all__ = [
     "FilesystemResolver",
     "LocalFileSystem",
@@ -30,6 +32,31 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 _LOCAL_SCHEMES = ("file", "dbfs")
+_PACKAGES = {
+    **dict.fromkeys(("abfs", "abfss", "adl", "az"), "adlfs"),
+    **dict.fromkeys(("gcs", "gs"), "gcsfs"),
+    **dict.fromkeys(("s3", "s3a"), "s3fs"),
+    **dict.fromkeys(("http", "https"), "aiohttp requests"),
+    **dict.fromkeys(("sftp", "ssh"), "paramiko"),
+    "hf": "huggingface_hub",
+    "oss": "ossfs",
+}
+_OLD_SCHEMES = {
+    "s3n": "s3://bucket/path",
+    "wasb": "abfs://container@account.dfs.core.windows.net/path",
+    "wasbs": "abfss://container@account.dfs.core.windows.net/path",
+}
+# Arguments of pyarrow.fs.S3FileSystem, and what s3fs calls them.
+_ARROW_OPTIONS = {
+    "access_key": "key",
+    "secret_key": "secret",
+    "session_token": "token",
+    "anonymous": "anon",
+    "endpoint_override": "client_kwargs={'endpoint_url': …}",
+    "region": "client_kwargs={'region_name': …}",
+    "connect_timeout": "config_kwargs={'connect_timeout': …}",
+    "request_timeout": "config_kwargs={'read_timeout': …}",
+}
 
 
 class LocalFileSystem:
@@ -226,11 +253,49 @@ def _factory(
         return lambda: _hdfs(parsed, user)
     if not parsed.netloc:
         raise ValueError(f"URLs must be of the form {scheme}://bucket/path")
+    check_options(scheme, options)
     fsspec = _fsspec(scheme)
-    cls = fsspec.get_filesystem_class(scheme)
+    cls = _filesystem_class(fsspec, scheme)
     arguments = dict(cls._get_kwargs_from_urls(url))
     fsspec.utils.update_storage_options(arguments, dict(options))
     return lambda: cls(**arguments)
+
+
+def _filesystem_class(fsspec: Any, scheme: str) -> Any:
+    package = _PACKAGES.get(scheme)
+    try:
+        return fsspec.get_filesystem_class(scheme)
+    except ImportError as error:
+        needed = f"pip install {package}." if package else f"{error}."
+        raise ImportError(
+            f"Reading {scheme}:// urls needs a package that is not installed: {needed}"
+        ) from error
+    except ValueError as error:
+        if package:  # which makes the scheme known
+            raise ImportError(
+                f"Reading {scheme}:// urls needs a package that is not installed: "
+                f"pip install {package}."
+            ) from error
+        if scheme in _OLD_SCHEMES:
+            raise ValueError(
+                f"The scheme {scheme}:// is of an old driver. Write {_OLD_SCHEMES[scheme]}."
+            ) from error
+        raise
+
+
+def check_options(scheme: str, options: Mapping[str, Any]) -> None:
+    """Refuse options for S3 that are those of pyarrow's filesystem.
+
+    Raises:
+        TypeError: There are some; the text says what they are called here.
+    """
+    wrong = [name for name in options if name in _ARROW_OPTIONS]
+    if scheme in {"s3", "s3a"} and wrong:
+        translated = "; ".join(f"for {name} write {_ARROW_OPTIONS[name]}" for name in wrong)
+        raise TypeError(
+            "storage_options are the arguments of s3fs.S3FileSystem, not of pyarrow's: "
+            f"{translated}."
+        )
 
 
 def _hdfs(parsed: ParseResult, user: str | None) -> Any:
@@ -240,7 +305,16 @@ def _hdfs(parsed: ParseResult, user: str | None) -> Any:
     from fsspec.implementations.arrow import ArrowFSWrapper
 
     host = parsed.hostname or "default"
-    return ArrowFSWrapper(fs.HadoopFileSystem(host, parsed.port or 0, user=user))
+    try:
+        filesystem = fs.HadoopFileSystem(host, parsed.port or 0, user=user)
+    except OSError as error:
+        if "load lib" not in str(error):
+            raise
+        raise ImportError(
+            "Reading hdfs:// urls needs Hadoop's client library libhdfs and Java's libjvm, which are "
+            "not found here: install Hadoop and Java, and set HADOOP_HOME, JAVA_HOME and CLASSPATH."
+        ) from error
+    return ArrowFSWrapper(filesystem)
 
 
 def get_filesystem_and_path_or_paths(
@@ -290,5 +364,5 @@ def normalize_dir_url(dataset_url: Any) -> str:
         )
     stripped = url.rstrip("/")
     url = url if not stripped or stripped.endswith(":") else stripped
-    logger.debug("directory url: %s", url)
+    logger.debug("directory url: %s", masked(url))
     return url

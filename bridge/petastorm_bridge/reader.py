@@ -29,6 +29,8 @@ _STOPPED = (
     "This may happen if the make_reader/make_batch_reader context manager has exited but you try to "
     "fetch a sample from it anyway"
 )
+_FIELDS_SHOWN = 8
+_PLACE_SHOWN = 200  # characters
 _RESET_TOO_EARLY = (
     "Currently do not support resetting a reader while in the middle of iteration. "
     "You can call reset only after all samples were consumed."
@@ -331,6 +333,15 @@ class Reader:
     def diagnostics(self) -> dict[str, int]:
         """Petastorm's dictionary; the queue is always reported empty."""
         return {"output_queue_size": 0}
+
+    def __repr__(self) -> str:
+        place, names = self._source.description, list(self.schema.fields)
+        if len(place) > _PLACE_SHOWN:
+            place = place[:_PLACE_SHOWN] + "…"
+        fields = ", ".join(names[:_FIELDS_SHOWN]) + (", …" if len(names) > _FIELDS_SHOWN else "")
+        rows, groups = sum(map(len, self._pieces)), len({piece.group for piece in self._pieces})
+        end = ", stopped" if self.stopped else ""
+        return f"<Reader of {place}: {rows} rows, {groups} row groups, fields {fields}{end}>"
 
     def __enter__(self) -> Self:
         return self

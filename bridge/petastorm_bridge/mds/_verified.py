@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from . import codecs
+from ._locks import ForkSafeLock
 from .errors import ShardCorruptedError
 
 __all__ = ["best_hash", "check_hash"]
 
-# Path -> what was asked of which file there. A fork while another thread holds the lock is why it is
-# made anew in children.
+# Path -> what was asked of which file there.
 _seen: dict[str, tuple[Any, ...]] = {}
-_lock = threading.Lock()
-
-
-def _new_lock() -> None:
-    global _lock  # noqa: PLW0603 - one per process is what it is for
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_new_lock)
+_lock = ForkSafeLock()
 
 
 def best_hash(hashes: Mapping[str, str]) -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from petastorm_bridge._secrets import masked
 from petastorm_bridge.fs_utils import LocalFileSystem, get_filesystem_and_path_or_paths
 
 from ._deletion import was_deleted
@@ -65,7 +66,7 @@ def _missing(filesystem: Any, files: list[tuple[str, str]]) -> list[tuple[str, s
 
 
 def _timeout_text(missing: list[tuple[str, str]]) -> str:
-    shown = ",".join(url for url, _ in missing[:_URLS_SHOWN])
+    shown = ",".join(masked(url) for url, _ in missing[:_URLS_SHOWN])
     more = f" and {len(missing) - _URLS_SHOWN} more" if len(missing) > _URLS_SHOWN else ""
     return (
         f"Timeout while waiting for all parquet-store files to appear at urls {shown}{more},"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 
+from petastorm_bridge.mds._locks import ForkSafeLock
 from petastorm_bridge.mds.encode import fixed_dtype
 
 from . import _session
@@ -21,7 +21,7 @@ _CONF = "spark.sql.execution.arrow.maxRecordsPerBatch"
 # Below this the exchange gets slower, above it images get large: 256 rows of 1 MB are 256 MB.
 _MAX_ROWS = 256
 
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 _users: dict[int, tuple[int, Callable[[], None]]] = {}
 
 

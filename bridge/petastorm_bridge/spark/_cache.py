@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from petastorm_bridge.fs_utils import existing_local_path
+from petastorm_bridge.mds._locks import ForkSafeLock
 from petastorm_bridge.mds.dataset import INDEX_NAME
 
 from ._log import logger
@@ -139,7 +140,7 @@ class ConversionCache:
     def __init__(self, entries: list[CacheEntry]) -> None:
         self._entries = entries
         self._under_way: list[CacheEntry] = []
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     def get_or_create(self, identity: Identity, create: Callable[[], str]) -> str:
         """Return the directory of an equal conversion, or make one.

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 from collections.abc import Callable
 from typing import Any
+
+from petastorm_bridge.reader import make_batch_reader
 
 __all__ = ["TFDatasetContextManager", "TorchDatasetContextManager"]
 
@@ -11,6 +15,8 @@ __all__ = ["TFDatasetContextManager", "TorchDatasetContextManager"]
 class _ReaderContext:
     """Opens a reader; closes it on exit, and when making the loader fails."""
 
+    _made_by: str  # the converter's method
+    _own_arguments: tuple[str, ...]  # of that method
     parquet_file_url_list: list[str]
     petastorm_reader_kwargs: dict[str, Any]
     reader: Any
@@ -19,12 +25,23 @@ class _ReaderContext:
         # Called there, because that is where tests patch make_batch_reader.
         from .spark_dataset_converter import _open_reader
 
+        self._check_names()
         self.reader = _open_reader(self.parquet_file_url_list, self.petastorm_reader_kwargs)
         try:
             return use(self.reader)
         except BaseException:
             self._close()
             raise
+
+    def _check_names(self) -> None:
+        known = inspect.signature(make_batch_reader).parameters
+        for name in self.petastorm_reader_kwargs:
+            if name not in known:
+                near = difflib.get_close_matches(name, [*self._own_arguments, *known], 1)
+                hint = f" Did you mean {near[0]!r}?" if near else ""
+                raise TypeError(
+                    f"{self._made_by}() got an unexpected keyword argument {name!r}.{hint}"
+                )
 
     def _close(self) -> None:
         self.reader.stop()
@@ -44,6 +61,9 @@ class TFDatasetContextManager(_ReaderContext):
         petastorm_reader_kwargs: For :func:`petastorm_bridge.make_batch_reader`.
         shuffling_queue_capacity: Rows to shuffle among; None or 0 for none.
     """
+
+    _made_by = "make_tf_dataset"
+    _own_arguments = ("batch_size", "prefetch", "shuffling_queue_capacity")
 
     def __init__(
         self,
@@ -82,6 +102,9 @@ class TorchDatasetContextManager(_ReaderContext):
         shuffling_queue_capacity: Rows to shuffle among; 0 for none.
         data_loader_fn: Makes the loader; None means :class:`petastorm_bridge.pytorch.DataLoader`.
     """
+
+    _made_by = "make_torch_dataloader"
+    _own_arguments = ("batch_size", "shuffling_queue_capacity", "data_loader_fn")
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ from urllib.parse import urlparse
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from petastorm_bridge._secrets import masked
 from petastorm_bridge.fs_utils import (
     FilesystemResolver,
     LocalFileSystem,
@@ -139,7 +140,7 @@ def _data_files(filesystem: Any, path: str, url: str) -> list[str]:
         roots = sorted(filesystem.glob(path)) if set(path) & set("*?[") else []
     if not roots:
         raise missing_dataset(
-            f"[PATH_NOT_FOUND] Path does not exist: {url}. Give the url of a Parquet file, a Parquet "
+            f"[PATH_NOT_FOUND] Path does not exist: {masked(url)}. Give the url of a Parquet file, a Parquet "
             "directory or an MDS directory, such as 'file:///dbfs/data/train'."
         )
     files: list[str] = []
@@ -151,7 +152,7 @@ def _data_files(filesystem: Any, path: str, url: str) -> list[str]:
             files.extend(found)
     if not files:
         raise analysis_error(
-            f"[UNABLE_TO_INFER_SCHEMA] Nothing to read at {url}: it holds neither Parquet files nor "
+            f"[UNABLE_TO_INFER_SCHEMA] Nothing to read at {masked(url)}: it holds neither Parquet files nor "
             f"an MDS index ({INDEX_NAME})."
         )
     return files

@@ -10,8 +10,10 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import threading
 from collections.abc import Callable
+
+from petastorm_bridge._secrets import masked
+from petastorm_bridge.mds._locks import ForkSafeLock
 
 from ._log import logger
 from ._store import store_at
@@ -25,7 +27,7 @@ __all__ = [
     "was_deleted",
 ]
 
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 _deleted: set[str] = set()
 _to_delete: dict[str, int] = {}
 _registered_pid: int | None = None
@@ -44,7 +46,7 @@ def warn_left_alone(dataset_url: str) -> None:
     logger.warning(
         "Not deleting %s: petastorm-bridge did not write it. Delete it yourself if you no longer "
         "need it.",
-        dataset_url,
+        masked(dataset_url),
     )
 
 
@@ -96,4 +98,6 @@ def _delete_all(current_handler: Callable[[], Handler]) -> None:
             current_handler()(url)
         except Exception as error:  # noqa: BLE001 - best effort: Python is exiting
             with contextlib.suppress(Exception):
-                logger.warning("Delete cache data %s failed due to %s", url, repr(error))
+                logger.warning(
+                    "Delete cache data %s failed due to %s", masked(url), masked(repr(error), url)
+                )

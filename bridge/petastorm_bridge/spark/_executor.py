@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from petastorm_bridge._secrets import masked
 from petastorm_bridge.mds.writer import ShardWriter
 
 from ._store import Store
@@ -101,7 +102,7 @@ def _write_partition(task: WriteTask, batches: Batches) -> Batches:
     partition, attempt = context.partitionId(), context.taskAttemptId()
     schema = pa.ipc.read_schema(pa.py_buffer(task.schema))
     infos: list[dict[str, Any]] = []
-    with _explained(f"write partition {partition} to {task.url}"):
+    with _explained(f"write partition {partition} to {masked(task.url)}"):
         if not task.store.is_there():
             raise FileNotFoundError(
                 "the directory that the driver made is not there. The cache directory must be on "

@@ -6,6 +6,8 @@ import contextlib
 import re
 from collections.abc import Iterator
 
+from petastorm_bridge._secrets import masked
+
 from ._errors import MaterializationError
 from ._executor import ERROR_MARK
 from ._store import Store
@@ -36,7 +38,7 @@ def clean_failure(store: Store, url: str) -> Iterator[None]:
         if not isinstance(error, Exception) or _is_analysis_error(error):
             raise
         raise MaterializationError(
-            f"Cannot convert the DataFrame to MDS in {url}: {_reason(error)} "
+            f"Cannot convert the DataFrame to MDS in {masked(url)}: {masked(_reason(error), url)} "
             f"Nothing was left there{left}."
         ) from error
 

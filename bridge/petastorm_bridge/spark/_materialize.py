@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from petastorm_bridge._secrets import masked
 from petastorm_bridge.mds.dataset import INDEX_NAME, commit_dataset, open_dataset
 from petastorm_bridge.mds.schema import SIDECAR_NAME
 
@@ -89,7 +90,7 @@ def materialize(df: Any, options: Options, directory_url: str) -> None:
                 map_shards=_Rewriter(session, store),
             )
         _remove_leftovers(store)
-    logger.info("Materialize dataframe to url %s successfully.", directory_url)
+    logger.info("Materialize dataframe to url %s successfully.", masked(directory_url))
 
 
 def new_directory_name(session: Any) -> str:

@@ -10,6 +10,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
+from petastorm_bridge._secrets import masked
 from petastorm_bridge.fs_utils import (
     LocalFileSystem,
     get_filesystem_and_path_or_paths,
@@ -273,7 +274,7 @@ def _get_parent_cache_dir_url(session: Any = None, given: str | None = None) -> 
         if named is not None:
             url = _urls.canonical_url(normalize_dir_url(named))
             _check_parent_cache_dir_url(url)
-            logger.info("Read %s %s", source, url)
+            logger.info("Read %s %s", source, masked(url))
             return url
     raise ValueError(
         f"Please set the spark config {key}. For example: "

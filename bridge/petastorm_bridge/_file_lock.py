@@ -1,0 +1,87 @@
+"""A lock on a file, among the threads of all processes that see it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+
+__all__ = ["locked"]
+
+_FIRST_PAUSE_SECONDS = 0.005
+_LONGEST_PAUSE_SECONDS = 0.25
+
+_held: set[int] = set()
+
+
+@contextlib.contextmanager
+def locked(path: str, patience: float) -> Iterator[bool]:
+    """Hold a lock in the block, and give whether it is held.
+
+    It is not where the file system has no locks, where the file cannot be made, and where somebody
+    else holds it too long. The system frees the locks of processes that end in whatever way.
+
+    Args:
+        path: The lock's file, which is there only while the lock is held.
+        patience: Seconds to wait at most.
+    """
+    descriptor = _acquire(path, time.monotonic() + patience)
+    if descriptor is None:
+        yield False
+        return
+    _held.add(descriptor)
+    process = os.getpid()
+    try:
+        yield True
+    finally:
+        if os.getpid() == process:
+            _held.discard(descriptor)
+            with contextlib.suppress(OSError):
+                os.remove(path)  # first: who waits for it must see that it is another file by then
+            with contextlib.suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # a fork may have it open
+            os.close(descriptor)
+
+
+def _acquire(path: str, deadline: float) -> int | None:
+    pause = _FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(descriptor, path):
+                return descriptor
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                os.close(descriptor)
+                return None
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        except OSError:
+            os.close(descriptor)
+            return None
+        os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: str) -> bool:
+    """Return whether an open file is still the one at a path."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False))
+    except FileNotFoundError:
+        return False
+
+
+def _let_go() -> None:
+    # A child would otherwise keep the locks of its parent beyond the parent's end.
+    for descriptor in list(_held):
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)

@@ -1,0 +1,51 @@
+"""How often, and how long at a time, a store is asked for a file."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+__all__ = ["ATTEMPTS_VARIABLE", "TIMEOUT_VARIABLE", "Limits", "limits"]
+
+ATTEMPTS_VARIABLE = "PETASTORM_BRIDGE_REMOTE_ATTEMPTS"
+TIMEOUT_VARIABLE = "PETASTORM_BRIDGE_REMOTE_TIMEOUT"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the environment allows.
+
+    Attributes:
+        attempts: Most attempts to fetch a file.
+        timeout: Seconds for which the store may be silent.
+    """
+
+    attempts: int
+    timeout: float
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which whoever fetches a file must be taken for stuck."""
+        return self.attempts * self.timeout
+
+
+def limits() -> Limits:
+    """Return the limits in force.
+
+    Raises:
+        ValueError: A variable is no number above zero.
+    """
+    return Limits(int(_number(ATTEMPTS_VARIABLE, "5", int)), _number(TIMEOUT_VARIABLE, "60", float))
+
+
+def _number(variable: str, default: str, kind: type[int | float]) -> float:
+    text = os.environ.get(variable) or default
+    try:
+        number = kind(text)
+    except ValueError:
+        number = kind(0)
+    if not 0 < number < float("inf"):
+        raise ValueError(
+            f"{variable} is {text!r}; it must be {'a whole' if kind is int else 'a'} number above 0."
+        )
+    return number
