@@ -1,5 +1,6 @@
 """Writing a DataFrame: order, completeness, and what is left after good and bad ends."""
 
+import gc
 import json
 import os
 import shutil
@@ -18,7 +19,7 @@ import petastorm_bridge
 from petastorm_bridge import make_batch_reader
 from petastorm_bridge.fs_utils import local_path
 from petastorm_bridge.mds.dataset import open_dataset, read_table
-from petastorm_bridge.spark import _materialize, _store, make_spark_converter
+from petastorm_bridge.spark import _jobs, _materialize, _store, make_spark_converter
 from petastorm_bridge.spark._errors import MaterializationError
 
 pytestmark = pytest.mark.spark
@@ -341,6 +342,26 @@ def test_a_cancelled_job_is_called_so(spark, cache_dir, tmp_path):
         make_spark_converter(frame)
     thread.join()
     assert list(cache_dir.iterdir()) == []
+
+
+def test_a_stopped_context_is_told_by_spark_itself(spark, monkeypatch):
+    from pyspark import SparkContext
+
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    assert _jobs.run_job(spark, lambda: "ran") == "ran"
+
+
+def test_jobs_leave_no_thread_and_no_connection(spark):
+    def open_files():
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+    _jobs.run_job(spark, spark.range(1).collect)
+    threads, files = threading.active_count(), open_files()
+    for _ in range(20):
+        _jobs.run_job(spark, spark.range(1).schema.json)
+    assert threading.active_count() == threads
+    assert open_files() < files + 10
 
 
 def test_the_callers_job_group_is_kept(spark, cache_dir, tmp_path):

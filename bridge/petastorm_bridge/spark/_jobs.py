@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
+import threading
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, wait
@@ -48,8 +49,14 @@ def run_job(session: Any, action: Callable[[], T]) -> T:
     # Newer releases also hand on the session's tags.
     takes_session = "session" in inspect.signature(InheritableThread.__init__).parameters
     options = {"session": session} if takes_session else {}
-    thread = InheritableThread(work, name="petastorm-bridge-job", daemon=True, **options)
-    thread.start()
+    thread: threading.Thread = InheritableThread(
+        work, name="petastorm-bridge-job", daemon=True, **options
+    )
+    try:
+        thread.start()
+    except AssertionError:  # no Spark context is active: the action will say so
+        thread = threading.Thread(target=work, name="petastorm-bridge-job", daemon=True)
+        thread.start()
     try:
         return outcome.result()
     finally:
