@@ -256,6 +256,20 @@ DIFFERENCES: tuple[Difference, ...] = (
         ("path-data-is-never-deleted",
          "`delete()` on a converter made from a path deletes the user's table.",
          "It warns and leaves it.", "The bridge deletes only what it made."),
+        ("delete-keeps-files-of-others",
+         "`delete()` and the end of the program remove the cache directory with everything in it.",
+         "They remove the shards, the index and the like; files that others put there stay, with a "
+         "warning that names them.",
+         "The bridge deletes only what it made."),
+        ("killed-conversions-are-cleared",
+         "What a killed conversion has written stays for ever.",
+         "The next program that converts into the same parent directory removes it, on the same "
+         "machine and local disk only; a reader calls it an unfinished conversion.",
+         "It is never read, it only takes space."),
+        ("interrupt-stays-an-interrupt",
+         "Ctrl-C during a conversion raises a `Py4JError` and leaves files.",
+         "`KeyboardInterrupt`; the conversion's Spark jobs are cancelled and nothing is left.",
+         "Programs rely on `except Exception` not catching it."),
         ("written-again-when-removed",
          "After the cache directory was removed from outside, converting the same DataFrame fails: "
          "`AnalysisException [PATH_NOT_FOUND]`.",
@@ -274,8 +288,23 @@ DIFFERENCES: tuple[Difference, ...] = (
          "Volumes are where Databricks keeps files now."),
         ("dbfs-cache-dir",
          "`dbfs:/…` as cache directory: `ValueError: URLs must be of the form dbfs://bucket/path`.",
-         "It is the mounted directory `/dbfs/…` (`/Volumes/…` for a volume).",
+         "It is the mounted directory `/dbfs/…` (`/Volumes/…` for a volume), or a `ValueError` that "
+         "says that there is none on this machine.",
          "The same form is accepted for paths."),
+        ("files-are-mds",
+         "`cache_dir_url` and `file_urls` are a Parquet directory and its files.",
+         "They are MDS shards: `make_batch_reader` and streaming read them; Spark and Arrow say that "
+         "they are not Parquet.",
+         "MDS is what the bridge is for."),
+        ("small-shards-are-fine",
+         "Files below 50 MB give a warning that advises to repartition, for every conversion and every "
+         "reuse.",
+         "Only small Parquet files at a path of the user's do.",
+         "The advice is about Parquet."),
+        ("max-records-per-file",
+         "`spark.sql.files.maxRecordsPerFile` cuts files, and so row groups, at that many rows.",
+         "It has no effect; `parquet_row_group_size_bytes` sets the size of a shard.",
+         "It is a setting of Spark's writer of files, which the bridge does not use."),
         ("cache-url-errors",
          "An empty cache directory url is an `IndexError`, `file://tmp/x` an "
          "`IllegalArgumentException` of Spark's, and `file:x` means `/x`.",

@@ -19,8 +19,14 @@ import pyarrow.fs
 _TYPES = {"boolean": "bool", "tinyint": "int8", "smallint": "int16", "int": "int32"}
 _TYPES |= {"bigint": "int64", "float": "float32", "double": "float64"}
 _TYPES |= {"date": "M8[D]", "timestamp": "M8[ns]", "timestamp_ntz": "M8[ns]"}
-_TIMES = {"date": "datediff({0}, date'1970-01-01')", "timestamp": "unix_micros({0}) * 1000"}
-_TIMES["timestamp_ntz"] = "unix_micros(timestamp(string({0}) || 'Z')) * 1000"
+# Multiplied, other years would wrap around to wrong ones.
+_NANOSECONDS = (
+    "if(abs(unix_micros({0})) > 9223372036854775, "
+    "raise_error('a timestamp outside the years 1678 to 2261: clip or cast it'), "
+    "unix_micros({0}) * 1000)"
+)
+_TIMES = {"date": "datediff({0}, date'1970-01-01')", "timestamp": _NANOSECONDS}
+_TIMES["timestamp_ntz"] = _NANOSECONDS.format("timestamp(string({0}) || 'Z')")
 
 
 @dataclasses.dataclass(unsafe_hash=True)  # converters took further attributes
@@ -72,8 +78,12 @@ def dataframe_to_mds(dataframe: Any, out: str = "", dtype: Any = "float32", **kw
     convert(frame, mds_kwargs=options, udf_iterable=lambda pdf: pdf.to_dict("records"))
     files, place = _opened(f"{path}/index.json")
     index = {**json.load(files.open_input_stream(place)), "columns": kinds}
-    with files.open_output_stream(place) as file:
+    # A store shows the new file when it is whole; on a disk it takes another name for that.
+    part = f"{place}.tmp" if files.type_name == "local" else place
+    with files.open_output_stream(part) as file:
         file.write(json.dumps(index).encode())
+    if part != place:
+        files.move(part, place)
     directory = MdsDirectory(path, sum(shard["samples"] for shard in index["shards"]))
     if not out:
         atexit.register(directory.delete)

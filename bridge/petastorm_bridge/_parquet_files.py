@@ -120,11 +120,15 @@ def _key(segment: str) -> tuple[str, str]:
 
 
 def _walk(filesystem: fs.FileSystem, directory: str) -> list[File]:
+    from .spark._store import MARKER_NAME, unfinished_text
+
     entries: dict[str, list[Any]] = {}
     base = directory.rstrip("/")
     for info in filesystem.get_file_info(fs.FileSelector(directory, recursive=True)):
         entries.setdefault(posixpath.dirname(info.path), []).append(info)
     normal = filesystem.normalize_path(base)
+    if any(info.base_name == MARKER_NAME for info in entries.get(normal, [])):
+        raise NoFilesError(unfinished_text(directory))
     files: list[File] = []
     _visit(entries, normal, (), files)
     if not files:

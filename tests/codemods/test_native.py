@@ -288,6 +288,47 @@ def test_null_arrays_are_refused(native, spark, tmp_path, kind):
         native.dataframe_to_mds(frame, out=str(tmp_path / "mds"))
 
 
+@pytest.mark.parametrize("moment", ["2262-04-12", "9999-12-31", "1677-09-21", "0001-01-01"])
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", "array"])
+def test_times_that_nanoseconds_cannot_hold_are_refused(native, spark, tmp_path, moment, kind):
+    value = f"array(timestamp'{moment}')" if kind == "array" else f"{kind}'{moment}'"
+    with pytest.raises(Exception, match="a timestamp outside the years 1678 to 2261"):
+        native.dataframe_to_mds(spark.sql(f"select {value} as v"), out=str(tmp_path / "mds"))
+
+
+def test_the_last_times_that_nanoseconds_hold(native, spark, tmp_path):
+    texts = ["1677-09-21 00:12:43.145225", "2262-04-11 23:47:16.854775"]
+    frame = spark.sql(" union all ".join(f"select timestamp_ntz'{text}' as v" for text in texts))
+    directory = native.dataframe_to_mds(frame.coalesce(1), out=str(tmp_path / "mds"))
+    wanted = [np.datetime64(text.replace(" ", "T"), "ns") for text in texts]
+    assert [row["v"] for row in rows_of(native, directory)] == wanted
+
+
+def test_the_index_is_never_half_written(native, spark, tmp_path, monkeypatch):
+    from petastorm_bridge import _native_write
+
+    opened, written = _native_write._opened, []
+
+    class Spy:
+        def __init__(self, files):
+            self.files = files
+
+        def __getattr__(self, name):
+            if name == "open_output_stream":
+                return lambda path: written.append(path) or self.files.open_output_stream(path)
+            return getattr(self.files, name)
+
+    def spy(path):
+        files, place = opened(path)
+        return Spy(files), place
+
+    monkeypatch.setattr(_native_write, "_opened", spy)
+    directory = native.dataframe_to_mds(spark.range(3), out=str(tmp_path / "mds"))
+    assert written == [f"{tmp_path}/mds/index.json.tmp"]
+    assert not os.path.exists(written[0])
+    assert sorted(row["id"] for row in rows_of(native, directory)) == [0, 1, 2]
+
+
 def test_vectors(native, spark, tmp_path):
     from pyspark.ml.linalg import Vectors
 

@@ -1,8 +1,13 @@
 """Which conversions share a directory, and which never may."""
 
 import os
+import random
+import select
 import shutil
+import signal
 import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -245,6 +250,92 @@ def test_different_conversions_do_not_wait_for_each_other(tmp_path):
     assert cache.get_or_create(identity("quick"), quick).endswith("/quick")
     thread.join(10)
     assert not thread.is_alive()
+
+
+def made(tmp_path, name):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "index.json").write_text("{}")
+    return f"file://{tmp_path}/{name}"
+
+
+@pytest.mark.parametrize("slow", ["Spark", "the store"])
+def test_slow_answers_hold_up_nobody_else(tmp_path, monkeypatch, slow):
+    cache = _cache.ConversionCache([])
+    first = cache.get_or_create(identity("a"), lambda: made(tmp_path, "a"))
+    asked, answer = threading.Event(), threading.Event()
+
+    def late(*_):
+        asked.set()
+        assert answer.wait(20)
+        return True
+
+    owner, name = (_Frame, "sameSemantics") if slow == "Spark" else (_cache.CacheEntry, "is_there")
+    monkeypatch.setattr(owner, name, late)
+    again = []
+    waiting = threading.Thread(
+        target=lambda: again.append(cache.get_or_create(identity("a"), lambda: "another"))
+    )
+    waiting.start()
+    assert asked.wait(20)
+    monkeypatch.undo()
+    other = identity("b", "other options")
+    assert cache.get_or_create(other, lambda: made(tmp_path, "b")).endswith("/b")
+    cache.forget("file:///anything")
+    answer.set()
+    waiting.join(20)
+    assert again == [first]
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_equal_conversions_happen_once_whatever_the_answers_take(tmp_path, removed):
+    class Late(_Frame):
+        def sameSemantics(self, other):  # noqa: N802
+            time.sleep(random.uniform(0, 0.02))
+            return super().sameSemantics(other)
+
+    cache, calls = _cache.ConversionCache([]), []
+    names = ["a", "b", "a", "c", "b", "a"] * 3
+    if removed:
+        for name in "abc":
+            cache.get_or_create(identity(name), lambda: f"file://{tmp_path}/gone")
+
+    def convert(name):
+        def create():
+            calls.append(name)
+            time.sleep(0.01)
+            return made(tmp_path, f"{name}{len(calls)}")
+
+        assert name in cache.get_or_create(replace(identity(name), df=Late(name)), create)
+
+    threads = [threading.Thread(target=convert, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(calls) == ["a", "b", "c"]
+
+
+def test_a_fork_during_a_conversion_waits_for_nothing(tmp_path):
+    cache = _cache.ConversionCache([])
+    read, write = os.pipe()
+
+    def create():
+        cache._lock.acquire()  # as if a thread were looking at that moment
+        child = os.fork()
+        if child == 0:
+            os.write(write, cache.get_or_create(identity("a"), lambda: "file:///own").encode())
+            os._exit(0)
+        cache._lock.release()
+        told = select.select([read], [], [], 20)[0]
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        assert told
+        return made(tmp_path, "a")
+
+    cache.get_or_create(identity("a"), create)
+    assert os.read(read, 100) == b"file:///own"
+    os.close(read)
+    os.close(write)
 
 
 def test_frames_that_cannot_be_compared_are_different(tmp_path):

@@ -43,6 +43,8 @@ STEPS = {
     "delete": ("deleted()", False),
     "a failing task": ("failing()", ["MaterializationError", True]),
     "what the failing task says": ("said()", "ZeroDivisionError"),
+    "an interrupt": ("interrupted()", ["KeyboardInterrupt", [], True]),
+    "a cancelled conversion": ("cancelled()", ["MaterializationError", True]),
     "a failing plan": (
         "raised(spark.sql('SELECT NULL AS v'))",
         ["AnalysisException", "ValueError"],
@@ -70,7 +72,7 @@ SEPARATE = {
 }
 
 SCRIPT = """
-import json, os, sys, pickle
+import contextlib, json, os, pickle, signal, sys, threading, time
 import numpy as np, pandas as pd, psutil, torch
 from pyspark.sql import SparkSession, functions as sf
 from pyspark.ml.linalg import Vectors
@@ -127,6 +129,45 @@ def failing():
 def said():
     text = str(failure())
     return "ZeroDivisionError" if "ZeroDivisionError" in text else text
+
+def held_up():
+    began = os.getcwd() + "/began"
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(began)
+    def wait(batches):
+        for batch in batches:
+            open(began, "w").close()
+            time.sleep(30)
+            yield batch
+    frame = spark.range(2)
+    return frame.mapInArrow(wait, frame.schema), began
+
+def while_held_up(action):
+    frame, began = held_up()
+    def act():
+        while not os.path.exists(began):
+            time.sleep(0.05)
+        action()
+    thread = threading.Thread(target=act)
+    thread.start()
+    before, started = set(os.listdir("cache")), time.monotonic()
+    try:
+        convert(frame)
+    except BaseException as error:
+        left = sorted(set(os.listdir("cache")) - before)
+        return error, left, time.monotonic() - started < 25
+    finally:
+        thread.join()
+
+def interrupted():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    error, left, soon = while_held_up(lambda: os.kill(os.getpid(), signal.SIGINT))
+    return [type(error).__name__, left, soon]
+
+def cancelled():
+    error, left, soon = while_held_up(lambda: spark.interruptAll())
+    said = "Spark cancelled the job" in str(error) and not left
+    return [type(error).__name__, said or str(error)]
 
 def raised(df):
     try:

@@ -153,20 +153,67 @@ def test_what_a_handler_raises_reaches_the_caller(spark, cache_dir):
 
 def test_a_directory_that_a_dying_task_still_writes_to_is_removed(tmp_path, monkeypatch):
     directory = tmp_path / "d"
-    directory.mkdir()
-    remove, raced = shutil.rmtree, []
+    store = _store.store_at(f"file://{directory}")
+    store.create()
+    remove, late = os.rmdir, ["shard.00001.a7.00000.mds", "shard.00001.a7.00000.mds.tmp"]
 
     def race(path):
-        if not raced:
-            raced.append(path)
-            raise OSError("Directory not empty")
+        if late:
+            (directory / late.pop()).touch()
         remove(path)
 
-    monkeypatch.setattr(shutil, "rmtree", race)
-    store = _store.store_at(f"file://{directory}")
-    store.remove_all()
+    monkeypatch.setattr(os, "rmdir", race)
+    assert store.remove_ours() == []
+    assert late == []
     assert not directory.exists()
-    store.remove_all()
+    assert store.remove_ours() == []
+
+
+@pytest.mark.difference("delete-keeps-files-of-others")
+def test_files_of_others_survive_a_deletion(spark, cache_dir, caplog):
+    frame = spark.range(10).selectExpr("id", "IF(id > 7, NULL, id) AS n")
+    converter = make_spark_converter(frame, compression_codec="gzip")
+    directory = Path(local_path(converter.cache_dir_url))
+    (directory / "model.pt").write_text("weeks of training")
+    (directory / "shard.00000.mds").write_text("not a name of ours")
+    (directory / "index.json.tmp").mkdir()
+    for _ in range(2):
+        converter.delete()
+        kept = ["index.json.tmp", "model.pt", "shard.00000.mds"]
+        assert sorted(os.listdir(directory)) == kept
+    assert f"but left what petastorm-bridge did not write: {', '.join(kept)}." in caplog.text
+
+
+def test_a_backup_is_not_the_bridges(spark, cache_dir, tmp_path, caplog):
+    converter = make_spark_converter(spark.range(10))
+    name = converter.cache_dir_url.rpartition("/")[2]
+    subprocess.run(["cp", "-a", cache_dir, tmp_path / "backup"], check=True)
+    backup = SparkDatasetConverter(f"file://{tmp_path}/backup/{name}", [], 10)
+    backup.delete()
+    _deletion.default_delete_handler(backup.cache_dir_url)
+    assert (tmp_path / "backup" / name / "index.json").exists()
+    assert caplog.text.count("petastorm-bridge did not write it") == 2
+    # The same place by another name is no copy.
+    (tmp_path / "link").symlink_to(cache_dir)
+    SparkDatasetConverter(f"file://{tmp_path}/link/{name}", [], 10).delete()
+    assert list(cache_dir.iterdir()) == []
+
+
+def test_links_are_not_followed(spark, cache_dir, tmp_path):
+    converter = make_spark_converter(spark.range(10))
+    directory = Path(local_path(converter.cache_dir_url))
+    directory.rename(tmp_path / "moved")
+    directory.symlink_to(tmp_path / "moved")
+    converter.delete()
+    assert (tmp_path / "moved" / "index.json").exists()
+    directory.unlink()
+    (tmp_path / "moved").rename(directory)
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    (directory / "shard.00000.a0.00007.mds").symlink_to(precious)
+    converter.delete()
+    assert precious.exists()
+    assert list(cache_dir.iterdir()) == []
 
 
 def test_a_failing_deletion_at_exit_is_logged_only(caplog, monkeypatch):

@@ -1,20 +1,25 @@
 """Writing a DataFrame: order, completeness, and what is left after good and bad ends."""
 
+import gc
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from pyspark.sql import functions as sf
 
 import petastorm_bridge
+from petastorm_bridge import make_batch_reader
 from petastorm_bridge.fs_utils import local_path
 from petastorm_bridge.mds.dataset import open_dataset, read_table
-from petastorm_bridge.spark import _materialize, _store, make_spark_converter
+from petastorm_bridge.spark import _jobs, _materialize, _store, make_spark_converter
 from petastorm_bridge.spark._errors import MaterializationError
 
 pytestmark = pytest.mark.spark
@@ -70,6 +75,31 @@ def test_shards_are_cut_where_petastorm_cuts_row_groups(spark, cache_dir, size, 
     assert samples == [rows_per_shard] * (1000 // rows_per_shard) + (
         [1000 % rows_per_shard] if 1000 % rows_per_shard else []
     )
+
+
+@pytest.mark.difference("max-records-per-file")
+def test_the_size_of_sparks_files_is_not_that_of_shards(spark, cache_dir):
+    key = "spark.sql.files.maxRecordsPerFile"
+    spark.conf.set(key, "7")
+    try:
+        converter = make_spark_converter(spark.range(30, numPartitions=1))
+    finally:
+        spark.conf.unset(key)
+    assert [shard.samples for shard in open_dataset(str(directory_of(converter))).shards] == [30]
+
+
+@pytest.mark.difference("files-are-mds")
+def test_the_files_are_no_parquet(spark, cache_dir):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    converter = make_spark_converter(spark.range(3))
+    with pytest.raises(pa.ArrowInvalid, match="not a parquet file"):
+        pq.read_table(local_path(converter.file_urls[0]))
+    with pytest.raises(Exception, match=r"CANNOT_READ_FILE_FOOTER|is not a Parquet file"):
+        spark.read.parquet(converter.cache_dir_url)
+    with make_batch_reader(converter.cache_dir_url, num_epochs=1) as reader:
+        assert sorted(i for batch in reader for i in batch.id.tolist()) == [0, 1, 2]
 
 
 @pytest.mark.difference("all-codecs-work")
@@ -198,9 +228,152 @@ def test_a_directory_that_cannot_be_made_is_named(spark, cache_dir):
 
 
 def test_a_directory_the_workers_do_not_see_is_explained(spark, cache_dir, monkeypatch):
-    monkeypatch.setattr(_store._MountedStore, "create", lambda self: None)
+    class Elsewhere(_materialize.WriteTask):
+        def __init__(self, **values):
+            super().__init__(**{**values, "store": _store.store_at("file:///not/mounted/there")})
+
+    monkeypatch.setattr(_materialize, "WriteTask", Elsewhere)
     with pytest.raises(MaterializationError, match="every machine of the cluster mounts"):
         make_spark_converter(spark.range(1))
+    assert list(cache_dir.iterdir()) == []
+
+
+@pytest.mark.parametrize("change", ["delete", "rename"])
+def test_a_parent_directory_that_goes_meanwhile_is_blamed(spark, cache_dir, change):
+    def go(batches):
+        for batch in batches:
+            if change == "rename":
+                os.rename(cache_dir, f"{cache_dir} renamed")
+            else:
+                shutil.rmtree(cache_dir)
+            yield batch
+
+    df = spark.range(2, numPartitions=1)
+    with pytest.raises(MaterializationError, match=r"was deleted or moved, or the one above") as e:
+        make_spark_converter(df.mapInArrow(go, df.schema))
+    assert "every machine" not in str(e.value)
+    assert not cache_dir.exists()
+
+
+def held_up(spark, folder):
+    """A frame whose tasks say that they have begun, and wait until they are killed."""
+
+    def wait(batches):
+        for batch in batches:
+            Path(folder, "began").touch()
+            time.sleep(0.1 if Path(folder, "go on").exists() else 30)
+            yield batch
+
+    df = spark.range(4, numPartitions=2)
+    return df.mapInArrow(wait, df.schema)
+
+
+def when_begun(folder, action):
+    """Start a thread that acts when a task of a :func:`held_up` frame runs."""
+
+    def act():
+        while not Path(folder, "began").exists():
+            time.sleep(0.05)
+        action()
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    return thread
+
+
+def active_jobs(spark):
+    """The jobs that Spark runs, once they have had time to end."""
+    deadline = time.monotonic() + 20
+    tracker = spark.sparkContext.statusTracker()
+    while (jobs := list(tracker.getActiveJobsIds())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return jobs
+
+
+@pytest.mark.difference("interrupt-stays-an-interrupt")
+def test_an_interrupt_ends_the_job_and_leaves_nothing(spark, cache_dir, tmp_path):
+    frame, before = held_up(spark, tmp_path), set(threading.enumerate())
+    thread = when_begun(tmp_path, lambda: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        make_spark_converter(frame)
+    thread.join()
+    assert set(threading.enumerate()) <= before
+    assert active_jobs(spark) == []
+    assert list(cache_dir.iterdir()) == []
+    assert ids_of(make_spark_converter(spark.range(3))) == [0, 1, 2]
+
+
+def test_an_interrupt_ends_no_other_job(spark, cache_dir, tmp_path):
+    """With Python's own handler; pyspark's cancels every job of the session."""
+    frame = held_up(spark, tmp_path).coalesce(1)
+
+    def slowly(batches):
+        for batch in batches:
+            deadline = time.monotonic() + 60
+            while not Path(tmp_path, "interrupted").exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            yield batch
+
+    counted = []
+    other = spark.range(2, numPartitions=1)
+    slow = other.mapInArrow(slowly, other.schema)
+    counting = threading.Thread(target=lambda: counted.append(slow.count()))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        counting.start()
+        thread = when_begun(tmp_path, lambda: os.kill(os.getpid(), signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            make_spark_converter(frame)
+        thread.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
+        (tmp_path / "interrupted").touch()
+        counting.join(60)
+    assert counted == [2]
+    assert active_jobs(spark) == []
+    assert list(cache_dir.iterdir()) == []
+
+
+@pytest.mark.difference("conversion-errors")
+def test_a_cancelled_job_is_called_so(spark, cache_dir, tmp_path):
+    frame = held_up(spark, tmp_path)
+    thread = when_begun(tmp_path, spark.sparkContext.cancelAllJobs)
+    with pytest.raises(MaterializationError, match=r"Spark cancelled the job: Job \d+ cancelled"):
+        make_spark_converter(frame)
+    thread.join()
+    assert list(cache_dir.iterdir()) == []
+
+
+def test_a_stopped_context_is_told_by_spark_itself(spark, monkeypatch):
+    from pyspark import SparkContext
+
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    assert _jobs.run_job(spark, lambda: "ran") == "ran"
+
+
+def test_jobs_leave_no_thread_and_no_connection(spark):
+    def open_files():
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+    _jobs.run_job(spark, spark.range(1).collect)
+    threads, files = threading.active_count(), open_files()
+    for _ in range(20):
+        _jobs.run_job(spark, spark.range(1).schema.json)
+    assert threading.active_count() == threads
+    assert open_files() < files + 10
+
+
+def test_the_callers_job_group_is_kept(spark, cache_dir, tmp_path):
+    (tmp_path / "go on").touch()
+    context = spark.sparkContext
+    context.setJobGroup("the caller's", "a description")
+    try:
+        make_spark_converter(held_up(spark, tmp_path))
+    finally:
+        for name in ("spark.jobGroup.id", "spark.job.description"):
+            context.setLocalProperty(name, None)
+    assert len(context.statusTracker().getJobIdsForGroup("the caller's")) == 1
 
 
 def test_shards_that_do_not_become_visible_are_reported(spark, cache_dir, monkeypatch):

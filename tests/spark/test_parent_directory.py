@@ -66,6 +66,9 @@ def test_a_url_without_scheme_is_refused_with_petastorms_text(spark, cache_dir, 
         ("", "directory url is empty"),
         ("file://tmp/x", "did you mean 'file:///tmp/x'"),
         ("file:rel/x", "holds no absolute path"),
+        ("file:///tmp/a\nb", r"holds '\\n', which urls cannot hold"),
+        ("file:///tmp/a\tb", r"holds '\\t', which urls cannot hold"),
+        ("file:///tmp/a\0b", r"holds '\\x00', which urls cannot hold"),
     ],
 )
 def test_unusable_urls_say_what_to_write(spark, cache_dir, url, message):
@@ -103,11 +106,26 @@ def test_missing_parents_are_made(spark, cache_dir):
 
 
 @pytest.mark.difference("dbfs-cache-dir")
-def test_dbfs_urls_are_mounted_paths(spark, cache_dir):
+def test_dbfs_urls_are_mounted_paths(spark, cache_dir, monkeypatch):
+    monkeypatch.setattr(os.path, "isdir", lambda path: path in {"/dbfs", "/Volumes"})
     spark.conf.set(CONF, "dbfs:/tmp/x")
     assert spark_dataset_converter._get_parent_cache_dir_url(spark) == "file:///dbfs/tmp/x"
     spark.conf.set(CONF, "dbfs:/Volumes/main/x/")
     assert spark_dataset_converter._get_parent_cache_dir_url(spark) == "file:///Volumes/main/x"
+
+
+@pytest.mark.difference("dbfs-cache-dir")
+@pytest.mark.skipif(os.path.exists("/dbfs"), reason="DBFS is mounted here")
+@pytest.mark.parametrize("url", ["dbfs:/tmp/x", "DBFS:///tmp/x", "dbfs:/Volumes/main/x"])
+def test_dbfs_urls_are_refused_where_it_is_not_mounted(spark, cache_dir, url):
+    with pytest.raises(ValueError, match=r"there is no /(dbfs|Volumes) on this machine.*file:///"):
+        make_spark_converter(spark.range(1), parent_cache_dir_url=url)
+    assert not os.path.exists("/dbfs")
+
+
+def test_a_path_is_told_as_the_url_to_write(spark, cache_dir):
+    with pytest.raises(ValueError, match="For this directory: 'file:///Volumes/main/x'"):
+        make_spark_converter(spark.range(1), parent_cache_dir_url="/Volumes/main/x")
 
 
 def test_the_conf_is_logged(spark, cache_dir, caplog):

@@ -27,6 +27,7 @@ def memory():
 
 
 def test_files_are_copied_with_the_index_last(memory, monkeypatch):
+    first, last = "shard.00000.a0.00000.mds", "shard.00001.a12.00000.flags.mds.gz"
     store = _store.store_at("memory://bucket/cache/one")
     assert not store.is_there()
     store.create()
@@ -38,28 +39,37 @@ def test_files_are_copied_with_the_index_last(memory, monkeypatch):
         type(memory), "put_file", lambda self, a, b: (copied.append(b), put(self, a, b))
     )
     with store.writing() as directory:
-        for name in (INDEX_NAME, "a.mds", SIDECAR_NAME, "z.mds"):
+        for name in (INDEX_NAME, first, SIDECAR_NAME, last):
             Path(directory, name).write_text(name)
-        assert not store.exists("a.mds")
+        assert not store.exists(first)
     assert not os.path.exists(directory)
     assert [name.rpartition("/")[2] for name in copied] == [
-        "a.mds",
-        "z.mds",
+        first,
+        last,
         SIDECAR_NAME,
         INDEX_NAME,
     ]
     assert store.sizes() == {
-        "a.mds": 5,
-        "z.mds": 5,
+        first: len(first),
+        last: len(last),
         INDEX_NAME: len(INDEX_NAME),
         SIDECAR_NAME: len(SIDECAR_NAME),
         _store.MARKER_NAME: memory.size(f"/bucket/cache/one/{_store.MARKER_NAME}"),
     }
-    store.remove("z.mds")
-    store.remove("z.mds")
-    assert not store.exists("z.mds")
-    store.remove_all()
-    store.remove_all()
+    store.remove(last)
+    store.remove(last)
+    assert not store.exists(last)
+    memory.pipe_file("/bucket/cache/one/deeper/shard.00000.a0.00000.mds", b"x")
+    memory.pipe_file("/bucket/cache/one/notes.txt", b"x")
+    assert store.remove_ours() == ["deeper", "notes.txt"]
+    assert memory.find("/bucket") == [
+        "/bucket/cache/one/deeper/shard.00000.a0.00000.mds",
+        "/bucket/cache/one/notes.txt",
+    ]
+    memory.store.clear()
+    assert store.remove_ours() == []
+    store.create()
+    assert store.remove_ours() == []
     assert store.sizes() == {}
 
 

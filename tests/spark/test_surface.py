@@ -138,6 +138,18 @@ def test_context_managers_keep_what_they_were_given():
     }
 
 
+def test_converters_and_contexts_say_what_they_are():
+    converter = spark.SparkDatasetConverter("file:///a", ["file:///a/b", "file:///a/c"], 3)
+    assert repr(converter) == "<SparkDatasetConverter of file:///a: 3 rows in 2 files>"
+    for context in (converter.make_torch_dataloader(4), converter.make_tf_dataset(4)):
+        assert repr(context) == (
+            f"<{type(context).__name__} of 2 files in file:///a, batch_size=4; enter it with 'with'>"
+        )
+        with pytest.raises(TypeError, match=r"object is not iterable.*\bwith\b.* as "):
+            iter(context)
+    assert "0 files" in repr(spark.SparkDatasetConverter("file:///a", [], 0).make_tf_dataset())
+
+
 def test_the_callers_arguments_are_not_changed():
     given = {"cur_shard": 0, "shard_count": 2}
     spark.SparkDatasetConverter("file:///a", [], 3).make_torch_dataloader(**given)

@@ -75,7 +75,11 @@ def _timeout_text(missing: list[tuple[str, str]]) -> str:
 
 
 def warn_if_small(sizes: Sequence[int], first_url: str) -> None:
-    """Warn when the median size of several files, in bytes, is below 50 MB."""
+    """Warn when the median size of several Parquet files, in bytes, is below 50 MB.
+
+    Shards are not warned of: their size is asked for by the caller, and each takes as long to read
+    as its rows do.
+    """
     if len(sizes) < 2:
         return
     median = sorted(sizes)[len(sizes) // 2]

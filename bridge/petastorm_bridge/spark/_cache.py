@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from petastorm_bridge.fs_utils import existing_local_path
-from petastorm_bridge.mds._locks import ForkSafeLock
 from petastorm_bridge.mds.dataset import INDEX_NAME
 
 from ._log import logger
@@ -51,16 +50,19 @@ class Identity:
     files_digest: str
     files: tuple[_FileState, ...]
 
-    def matches(self, other: Identity) -> bool:
-        """Return whether a directory made for ``other`` serves ``self``."""
+    def may_match(self, other: Identity) -> bool:
+        """Return whether a directory made for ``other`` may serve ``self``; asks nobody."""
         return (
             self.options == other.options
             and self.columns == other.columns
             and self.semantic_hash == other.semantic_hash
             and self.files_digest == other.files_digest
             and all(_unchanged(a, b) for a, b in zip(self.files, other.files, strict=True))
-            and _same_semantics(self.df, other.df)
         )
+
+    def matches(self, other: Identity) -> bool:
+        """Return whether a directory made for ``other`` serves ``self``; asks Spark."""
+        return self.may_match(other) and _same_semantics(self.df, other.df)
 
 
 def identity_of(df: Any, options: Hashable) -> Identity:
@@ -139,8 +141,14 @@ class ConversionCache:
 
     def __init__(self, entries: list[CacheEntry]) -> None:
         self._entries = entries
+        self._start_anew()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._start_anew)
+
+    def _start_anew(self) -> None:
+        # A child has no thread that would release its parent's lock or end its conversions.
+        self._lock = threading.Lock()
         self._under_way: list[CacheEntry] = []
-        self._lock = ForkSafeLock()
 
     def get_or_create(self, identity: Identity, create: Callable[[], str]) -> str:
         """Return the directory of an equal conversion, or make one.
@@ -151,16 +159,25 @@ class ConversionCache:
             identity: What to look for.
             create: Writes the dataset and returns its URL; whatever it raises is passed on.
         """
+        judged: list[CacheEntry] = []
         while True:
+            # Only what needs nobody's answer happens under the lock: Spark and the store may be
+            # slow, and others have conversions of their own to do.
             with self._lock:
-                entry = self._find(identity)
+                entry = self._candidate(identity, judged)
                 if entry is None:
                     entry = CacheEntry(identity)
                     self._under_way.append(entry)
                     break
-                if entry.cache_dir_url is not None:
-                    return entry.cache_dir_url
+            judged.append(entry)
+            if not entry.identity.matches(identity):
+                continue
             entry.done.wait()
+            if entry.cache_dir_url is None:
+                continue  # that conversion failed
+            if entry.is_there():
+                return entry.cache_dir_url
+            self._drop(entry)  # deleted from outside: write it again
         try:
             entry.cache_dir_url = create()
         finally:
@@ -176,11 +193,13 @@ class ConversionCache:
         with self._lock:
             self._entries[:] = [e for e in self._entries if e.cache_dir_url != cache_dir_url]
 
-    def _find(self, identity: Identity) -> CacheEntry | None:
+    def _candidate(self, identity: Identity, judged: list[CacheEntry]) -> CacheEntry | None:
         for entry in [*self._entries, *self._under_way]:
-            if not entry.identity.matches(identity):
-                continue
-            if entry in self._under_way or entry.is_there():
+            if entry not in judged and entry.identity.may_match(identity):
                 return entry
-            self._entries.remove(entry)  # deleted from outside: write it again
         return None
+
+    def _drop(self, entry: CacheEntry) -> None:
+        with self._lock:
+            if entry in self._entries:
+                self._entries.remove(entry)

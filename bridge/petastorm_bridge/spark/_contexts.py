@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from petastorm_bridge.reader import make_batch_reader
 
@@ -18,8 +18,23 @@ class _ReaderContext:
     _made_by: str  # the converter's method
     _own_arguments: tuple[str, ...]  # of that method
     parquet_file_url_list: list[str]
+    batch_size: int | None
     petastorm_reader_kwargs: dict[str, Any]
     reader: Any
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError(
+            f"'{type(self).__name__}' object is not iterable: it opens the files when it is entered. "
+            "Write: with converter.make_…(…) as batches: for batch in batches: …"
+        )
+
+    def __repr__(self) -> str:
+        urls = self.parquet_file_url_list
+        where = f" in {urls[0].rpartition('/')[0]}" if urls else ""
+        return (
+            f"<{type(self).__name__} of {len(urls)} files{where}, batch_size={self.batch_size}; "
+            "enter it with 'with'>"
+        )
 
     def _open(self, use: Callable[[Any], Any]) -> Any:
         # Called there, because that is where tests patch make_batch_reader.

@@ -22,7 +22,7 @@ from petastorm_bridge.mds.shard import ShardEntry
 
 from ._errors import analysis_error, illegal_argument, missing_dataset
 from ._log import logger
-from ._store import store_at
+from ._store import MARKER_NAME, store_at, unfinished_text
 from ._urls import sub_url
 
 __all__ = ["DatasetFiles", "describe_converted", "describe_path"]
@@ -35,8 +35,7 @@ class DatasetFiles:
     Attributes:
         urls: In row order; the URL of ``index.json`` for a dataset without shards.
         num_rows: Rows in all of them.
-        sizes: Bytes of each file that a Spark task wrote (its shards together), or of each Parquet
-            file; empty where it is unknown.
+        sizes: Bytes of each local Parquet file; empty for others.
     """
 
     urls: list[str]
@@ -52,21 +51,12 @@ def describe_converted(directory_url: str) -> DatasetFiles:
     """
     with store_at(directory_url).reading() as directory:
         dataset = open_dataset(directory)
-    per_task: dict[str, int] = {}
-    for shard in dataset.shards:
-        # Shards of one partition are "shard.<partition>.a<attempt>.<number>.mds".
-        task = re.sub(r"\.\d+\.mds.*$", "", shard.basenames[0])
-        per_task[task] = per_task.get(task, 0) + _bytes(shard)
-    return DatasetFiles(_written(directory_url, dataset), dataset.num_rows, [*per_task.values()])
+    return DatasetFiles(_written(directory_url, dataset), dataset.num_rows, [])
 
 
 def _written(directory_url: str, dataset: MdsDataset) -> list[str]:
     names = [shard.basenames[-1] for shard in dataset.shards] or [INDEX_NAME]
     return [sub_url(directory_url, name) for name in names]
-
-
-def _bytes(shard: ShardEntry) -> int:
-    return int((shard.zip or shard.raw)["bytes"])
 
 
 def describe_path(url: str) -> DatasetFiles:
@@ -148,8 +138,10 @@ def _data_files(filesystem: Any, path: str, url: str) -> list[str]:
         if filesystem.isfile(root):
             files.append(root)
         else:
-            found = (file for file in sorted(filesystem.find(root)) if not _is_hidden(root, file))
-            files.extend(found)
+            found = sorted(filesystem.find(root))
+            if any(file[len(root) :].strip("/") == MARKER_NAME for file in found):
+                raise analysis_error(unfinished_text(url))
+            files.extend(file for file in found if not _is_hidden(root, file))
     if not files:
         raise analysis_error(
             f"[UNABLE_TO_INFER_SCHEMA] Nothing to read at {masked(url)}: it holds neither Parquet files nor "

@@ -1,8 +1,8 @@
 """Deleting cache directories, and only those: now, on request, and when Python exits.
 
-The directory of every conversion holds a marker file from its first moment on. What has no marker,
-or the marker of another directory (a copy), was not made by the bridge and is left alone, whoever
-asks and in whatever process.
+The directory of every conversion holds a marker file from its first moment on, which says where the
+directory is. What has no marker, or that of another place (a copy), was not made by the bridge and
+is left alone, whoever asks and in whatever process. So is what others have put beside our files.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from petastorm_bridge._secrets import masked
 from petastorm_bridge.mds._locks import ForkSafeLock
@@ -24,8 +24,11 @@ __all__ = [
     "is_foreign",
     "note_deleted",
     "warn_left_alone",
+    "warn_of_left",
     "was_deleted",
 ]
+
+_NAMES_SHOWN = 5
 
 _lock = ForkSafeLock()
 _deleted: set[str] = set()
@@ -33,6 +36,15 @@ _to_delete: dict[str, int] = {}
 _registered_pid: int | None = None
 
 Handler = Callable[[str], object]
+
+
+def _new_lock() -> None:
+    global _lock  # noqa: PLW0603 - a child has no thread that would release its parent's lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_lock)
 
 
 def is_foreign(dataset_url: str) -> bool:
@@ -50,15 +62,28 @@ def warn_left_alone(dataset_url: str) -> None:
     )
 
 
+def warn_of_left(dataset_url: str, names: Sequence[str]) -> None:
+    """Say which files of others keep a directory from going; nothing if there are none."""
+    if names:
+        shown = ", ".join(names[:_NAMES_SHOWN]) + (", …" if len(names) > _NAMES_SHOWN else "")
+        logger.warning(
+            "Deleted the dataset in %s, but left what petastorm-bridge did not write: %s.",
+            dataset_url,
+            shown,
+        )
+
+
 def default_delete_handler(dataset_url: str) -> None:
     """Remove a cache directory; one that is gone already is fine, a foreign one is left alone.
+
+    Files that others have put into it stay, and so does the directory then, with a warning.
 
     Raises:
         OSError: It cannot be removed.
     """
     store = store_at(dataset_url)
     if store.is_ours():
-        store.remove_all()
+        warn_of_left(dataset_url, store.remove_ours())
     elif store.is_there():
         warn_left_alone(dataset_url)
 

@@ -12,7 +12,7 @@ from ._errors import MaterializationError
 from ._executor import ERROR_MARK
 from ._store import Store
 
-__all__ = ["clean_failure"]
+__all__ = ["new_directory"]
 
 # Where the text of a failed job, hundreds of lines of Java and Python, says what happened; the first
 # pattern that is found decides, its last place counts.
@@ -22,25 +22,48 @@ _TELLING_LINES = (
     r"^Caused by: (\S+: .*)$",
     r"Lost task [^\n]* executor [^)\n]*\): (.*)$",
 )
+# How Spark and Spark Connect say that somebody cancelled a job.
+_CANCELLED = r"(Job \d+ cancelled[^\n]*|\[?OPERATION_CANCELED\]?[^\n]*)"
 
 
 @contextlib.contextmanager
-def clean_failure(store: Store, url: str) -> Iterator[None]:
-    """Remove the directory when the block fails, and say in a sentence what failed and where."""
+def new_directory(store: Store, url: str) -> Iterator[None]:
+    """Make the directory; when the block fails, remove it and say what failed and where.
+
+    Raises:
+        MaterializationError: Of every exception of the block but Spark's ``AnalysisException`` and
+            those, such as ``KeyboardInterrupt``, that are no ``Exception``.
+    """
+    made = False
     try:
+        store.create()
+        made = True
         yield
     except BaseException as error:
-        left = ""
-        try:
-            store.remove_all()
-        except Exception as removal:  # noqa: BLE001 - the first error is the one to tell
-            left = f" (but it could not be removed: {removal})"
+        gone = made and _is_gone(store)
+        left = _remove(store) if made else ""
         if not isinstance(error, Exception) or _is_analysis_error(error):
             raise
         raise MaterializationError(
-            f"Cannot convert the DataFrame to MDS in {masked(url)}: {masked(_reason(error), url)} "
+            f"Cannot convert the DataFrame to MDS in {masked(url)}: {masked(_reason(error, gone), url)} "
             f"Nothing was left there{left}."
         ) from error
+
+
+def _is_gone(store: Store) -> bool:
+    try:
+        return not store.is_there()
+    except Exception:  # noqa: BLE001 - a store that cannot be reached tells nothing
+        return False
+
+
+def _remove(store: Store) -> str:
+    """Remove the directory; return what to add to "Nothing was left there"."""
+    try:
+        others = store.remove_ours()
+    except Exception as removal:  # noqa: BLE001 - the first error is the one to tell
+        return f" (but it could not be removed: {removal})"
+    return f" but what others had put there: {', '.join(others)}" if others else ""
 
 
 def _is_analysis_error(error: Exception) -> bool:
@@ -49,8 +72,13 @@ def _is_analysis_error(error: Exception) -> bool:
     return isinstance(error, AnalysisException)
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, gone: bool) -> str:
     """Return the one sentence of an error that a person wants to read."""
+    if gone:
+        return (
+            "this directory was deleted or moved, or the one above it was, while the shards were "
+            "being written."
+        )
     if isinstance(error, OSError):
         text = f"{error.strerror}: {error.filename}" if error.strerror else str(error)
         return (
@@ -58,6 +86,8 @@ def _reason(error: Exception) -> str:
             "at a directory that can be written and has room."
         )
     text = str(error)
+    if cancelled := re.search(_CANCELLED, text):
+        return f"Spark cancelled the job: {cancelled[1].strip().rstrip('.')}."
     if "No module named 'petastorm_bridge'" in text:
         return (
             "the Spark workers cannot import petastorm_bridge. Install it on the cluster "

@@ -20,10 +20,11 @@ from ._batching import small_arrow_batches
 from ._columns import ColumnPlan, plan_columns
 from ._errors import analysis_error
 from ._executor import RESULT_SCHEMA, WriteTask, rewriting, writing
-from ._failures import clean_failure
+from ._failures import new_directory
+from ._jobs import run_job
 from ._log import logger
 from ._progress import showing_progress
-from ._store import MARKER_NAME, Store, store_at
+from ._store import MARKER_NAME, Store, is_own_file, store_at
 
 __all__ = ["Options", "materialize"]
 
@@ -72,8 +73,7 @@ def materialize(df: Any, options: Options, directory_url: str) -> None:
     case_sensitive = _session.conf_value(session, "spark.sql.caseSensitive") == "true"
     plan = plan_columns(df, options.dtype, case_sensitive=case_sensitive)
     store = store_at(directory_url)
-    with clean_failure(store, directory_url):
-        store.create()
+    with new_directory(store, directory_url):
         rows, infos = _run(session, plan, options, directory_url)
         _wait_until_visible(store, infos)
         with store.writing() as directory:
@@ -112,7 +112,7 @@ def _run(
     )
     written = plan.df.mapInArrow(writing(task), RESULT_SCHEMA)
     with small_arrow_batches(session, plan.schema), showing_progress(task.store):
-        results = sorted(written.collect(), key=lambda row: row["partition"])
+        results = sorted(run_job(session, written.collect), key=lambda row: row["partition"])
     infos = [info for row in results for info in json.loads(row["shards"])]
     return sum(row["num_rows"] for row in results), infos
 
@@ -130,7 +130,7 @@ class _Rewriter:
         tasks = min(len(todo), _MAX_REWRITE_TASKS)
         positions = self._session.range(0, len(todo), 1, tasks)
         rewritten = rewriting(self._store, rewrite, todo)
-        done = positions.mapInArrow(rewritten, RESULT_SCHEMA).collect()
+        done = run_job(self._session, positions.mapInArrow(rewritten, RESULT_SCHEMA).collect)
         by_position = {row["partition"]: json.loads(row["shards"])[0] for row in done}
         return [by_position[position] for position in range(len(todo))]
 
@@ -160,6 +160,6 @@ def _remove_leftovers(store: Store) -> None:
     kept = {INDEX_NAME, SIDECAR_NAME, MARKER_NAME}
     kept.update(name for shard in shards for name in shard.basenames)
     for name in store.sizes():
-        if name not in kept:
+        if name not in kept and is_own_file(name):
             with contextlib.suppress(OSError):
                 store.remove(name)

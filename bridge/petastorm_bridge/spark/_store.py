@@ -7,22 +7,35 @@ from a temporary directory, the index last; object stores show a file when it is
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import posixpath
-import shutil
+import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 from urllib.parse import urlparse
 
 from petastorm_bridge.fs_utils import FilesystemResolver, existing_local_path, get_dataset_path
+from petastorm_bridge.mds._files import write_whole
 from petastorm_bridge.mds.dataset import INDEX_NAME
 from petastorm_bridge.mds.schema import SIDECAR_NAME
 
-__all__ = ["MARKER_NAME", "Store", "store_at"]
+from . import _owner
+
+__all__ = ["MARKER_NAME", "Store", "is_own_file", "store_at", "unfinished_text"]
 
 MARKER_NAME = "_petastorm_bridge_cache.json"
+
+# What _executor and the engine call the files of a conversion, finished and not.
+_SHARD_NAME = re.compile(r"shard\.\d{5,}\.a\d+\.\d{5,}(\.flags)?\.mds(\.\w+)?(\.tmp)?")
+_OTHER_NAMES = {
+    name + end for name in (INDEX_NAME, SIDECAR_NAME, MARKER_NAME) for end in ("", ".tmp")
+}
+_MARKER_BYTES = 1 << 16  # enough for any path; the file may be anybody's
+# A dying task may add or remove files while a directory is being removed.
+_REMOVALS = 10
 
 
 class Store(Protocol):
@@ -36,6 +49,9 @@ class Store(Protocol):
 
     def is_ours(self) -> bool:
         """Return whether the marker is there and was written for this directory."""
+
+    def owner(self) -> Any:
+        """Return what the marker of a directory of ours says of the process that made it."""
 
     def writing(self) -> contextlib.AbstractContextManager[str]:
         """Give a local directory; the files written to it are in the store after the block."""
@@ -55,8 +71,17 @@ class Store(Protocol):
     def remove(self, name: str) -> None:
         """Remove a file; one that is gone is fine."""
 
-    def remove_all(self) -> None:
-        """Remove the directory with all files; one that is gone is fine; raises OSError."""
+    def remove_ours(self) -> list[str]:
+        """Remove all files of ours, and the directory if that leaves it empty.
+
+        One that is gone is fine.
+
+        Returns:
+            The names of what is still there, which others have put there.
+
+        Raises:
+            OSError: Something of ours cannot be removed.
+        """
 
 
 def store_at(url: str) -> Store:
@@ -70,16 +95,44 @@ def store_at(url: str) -> Store:
     return _RemoteStore(url) if path is None else _MountedStore(path)
 
 
-def _marker(directory: str) -> str:
-    return json.dumps({"made_by": "petastorm-bridge", "directory": posixpath.basename(directory)})
+def unfinished_text(directory: str) -> str:
+    """Return what to say of a directory that has the marker and no index."""
+    return (
+        f"{directory} is an unfinished conversion of petastorm-bridge: {INDEX_NAME} is missing. "
+        "Either a program is still writing it, or the program that began was killed; then delete "
+        "the directory and convert the DataFrame again."
+    )
 
 
-def _is_marker(text: str | bytes, directory: str) -> bool:
+def is_own_file(name: str) -> bool:
+    """Return whether a conversion gives files such names."""
+    return name in _OTHER_NAMES or _SHARD_NAME.fullmatch(name) is not None
+
+
+def _marker(place: str) -> bytes:
+    owner = _owner.this_process()
+    marker = {"made_by": "petastorm-bridge", "directory": place, "owner": owner}
+    return json.dumps(marker).encode()
+
+
+def _read_marker(text: str | bytes, place: str) -> dict[str, Any] | None:
+    """Return what a marker says; None if it was written for another place, as in a copy."""
     try:
         marker = json.loads(text)
-    except ValueError:
-        return False
-    return isinstance(marker, dict) and marker.get("directory") == posixpath.basename(directory)
+    except (ValueError, RecursionError):
+        return None
+    ours = isinstance(marker, dict) and marker.get("directory") == place
+    return marker if ours else None
+
+
+def _sorted_out(is_folder: Mapping[str, bool]) -> tuple[list[str], list[str]]:
+    """Return the names of our files, in the order to remove them, and those of everything else.
+
+    The index goes first, so that whoever looks meanwhile sees no dataset, and the marker last.
+    """
+    ours = [name for name, folder in is_folder.items() if not folder and is_own_file(name)]
+    ours.sort(key=lambda name: (name == MARKER_NAME, name != INDEX_NAME, name))
+    return ours, sorted(set(is_folder) - set(ours))
 
 
 class _MountedStore:
@@ -89,18 +142,37 @@ class _MountedStore:
     def create(self) -> None:
         os.makedirs(os.path.dirname(self._directory), exist_ok=True)
         os.mkdir(self._directory)
-        with open(self._path(MARKER_NAME), "w", encoding="utf-8") as file:
-            file.write(_marker(self._directory))
+        try:
+            write_whole(self._path(MARKER_NAME), [_marker(self._place())])
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.rmdir(self._directory)
+            raise
 
     def is_there(self) -> bool:
         return os.path.lexists(self._directory)
 
     def is_ours(self) -> bool:
+        return self._read_marker() is not None
+
+    def owner(self) -> Any:
+        return (self._read_marker() or {}).get("owner")
+
+    def _read_marker(self) -> dict[str, Any] | None:
+        if os.path.islink(self._directory):
+            return None
+        path = self._path(MARKER_NAME)
         try:
-            with open(self._path(MARKER_NAME), encoding="utf-8") as file:
-                return _is_marker(file.read(), self._directory)
+            if not os.path.isfile(path):  # opening a pipe would wait
+                return None
+            with open(path, "rb") as file:
+                return _read_marker(file.read(_MARKER_BYTES), self._place())
         except OSError:
-            return False
+            return None
+
+    def _place(self) -> str:
+        parent, name = os.path.split(self._directory)
+        return os.path.join(os.path.realpath(parent), name)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[str]:
@@ -128,15 +200,27 @@ class _MountedStore:
         with contextlib.suppress(FileNotFoundError):
             os.remove(self._path(name))
 
-    def remove_all(self, attempts: int = 3) -> None:
-        for left in reversed(range(attempts)):
-            if not os.path.lexists(self._directory):
-                return
+    def remove_ours(self) -> list[str]:
+        if os.path.islink(self._directory):
+            raise NotADirectoryError(errno.ENOTDIR, "A link, not a directory", self._directory)
+        for _ in range(_REMOVALS):
             try:
-                shutil.rmtree(self._directory)
-            except OSError:  # a dying task removed or added a file meanwhile
-                if not left:
+                with os.scandir(self._directory) as entries:
+                    is_folder = {e.name: e.is_dir(follow_symlinks=False) for e in entries}
+                ours, others = _sorted_out(is_folder)
+                for name in ours:
+                    self.remove(name)
+                if others:
+                    return others
+                os.rmdir(self._directory)
+            except FileNotFoundError:
+                return []
+            except OSError as error:
+                if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
                     raise
+            else:
+                return []
+        raise OSError(errno.ENOTEMPTY, "Files keep appearing in it", self._directory)
 
     def _path(self, name: str) -> str:
         return os.path.join(self._directory, name)
@@ -151,16 +235,22 @@ class _RemoteStore:
     def create(self) -> None:
         filesystem = self._open()
         filesystem.makedirs(self._path, exist_ok=True)
-        filesystem.pipe_file(self._name(MARKER_NAME), _marker(self._path).encode())
+        filesystem.pipe_file(self._name(MARKER_NAME), _marker(self._path))
 
     def is_there(self) -> bool:
         return bool(self._open().exists(self._path))
 
     def is_ours(self) -> bool:
+        return self._read_marker() is not None
+
+    def owner(self) -> Any:
+        return (self._read_marker() or {}).get("owner")
+
+    def _read_marker(self) -> dict[str, Any] | None:
         try:
-            return _is_marker(self._open().cat_file(self._name(MARKER_NAME)), self._path)
+            return _read_marker(self._open().cat_file(self._name(MARKER_NAME)), self._path)
         except OSError:
-            return False
+            return None
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[str]:
@@ -200,9 +290,23 @@ class _RemoteStore:
         with contextlib.suppress(FileNotFoundError):
             self._open().rm_file(self._name(name))
 
-    def remove_all(self) -> None:
+    def remove_ours(self) -> list[str]:
+        filesystem = self._open()
         with contextlib.suppress(FileNotFoundError):
-            self._open().rm(self._path, recursive=True)
+            entries = filesystem.ls(self._path, detail=True)
+            is_folder = {
+                posixpath.basename(entry["name"].rstrip("/")): entry["type"] != "file"
+                for entry in entries
+                if entry["name"].strip("/") != self._path.strip("/")  # some list it in itself
+            }
+            ours, others = _sorted_out(is_folder)
+            if not others:
+                filesystem.rm(self._path, recursive=True)
+                return []
+            for name in ours:
+                self.remove(name)
+            return others
+        return []
 
     def _name(self, name: str) -> str:
         return f"{self._path}/{name}"

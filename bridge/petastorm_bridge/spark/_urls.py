@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 from urllib.parse import urlparse
 
 from petastorm_bridge.fs_utils import local_path
@@ -10,6 +11,7 @@ from petastorm_bridge.fs_utils import local_path
 __all__ = [
     "canonical_url",
     "check_scheme",
+    "check_writable_place",
     "is_shared",
     "is_volume",
     "normalize_dbfs_url",
@@ -17,6 +19,7 @@ __all__ = [
 ]
 
 _SHARED_ROOTS = ("/dbfs/", "/Volumes/")
+_NOT_IN_URLS = "\0\t\n\r"
 
 
 def check_scheme(url: str) -> None:
@@ -29,6 +32,34 @@ def check_scheme(url: str) -> None:
         raise ValueError(
             f"ERROR! A scheme-less directory url ({url}) is no longer supported. "
             'Please prepend "file://" for local filesystem.'
+            + (f" For this directory: 'file://{url}'." if url.startswith("/") else "")
+        )
+
+
+def check_writable_place(url: Any) -> None:
+    """Refuse urls of directories whose files would end up elsewhere than the url says.
+
+    Raises:
+        ValueError: It holds a line break or the like, which the reading of urls drops; or it is on
+            DBFS or a volume, and neither is mounted here, so that it would be made on a local disk.
+    """
+    if not isinstance(url, str):
+        return
+    url = url.strip()
+    if found := next((character for character in url if character in _NOT_IN_URLS), None):
+        raise ValueError(
+            f"The directory url {url!r} holds {found!r}, which urls cannot hold. Give a directory "
+            "without it."
+        )
+    path = local_path(url) if url.lower().startswith("dbfs:") else None
+    if path is None:
+        return
+    mount = "/" + path.split("/")[1]
+    if not os.path.isdir(mount):
+        raise ValueError(
+            f"{url} is the directory {path}, and there is no {mount} on this machine: it is no "
+            "Databricks cluster, or DBFS is not mounted here. Give a directory that the Spark workers "
+            "share with this machine, such as 'file:///path/to/cache'."
         )
 
 

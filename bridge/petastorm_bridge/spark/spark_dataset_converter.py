@@ -18,7 +18,18 @@ from petastorm_bridge.fs_utils import (
 )
 from petastorm_bridge.reader import make_batch_reader
 
-from . import _availability, _cache, _codecs, _dataset, _deletion, _horovod, _session, _urls
+from . import (
+    _availability,
+    _cache,
+    _codecs,
+    _dataset,
+    _deletion,
+    _horovod,
+    _jobs,
+    _leftovers,
+    _session,
+    _urls,
+)
 from ._codecs import DEFAULT_ROW_GROUP_SIZE_BYTES
 from ._columns import check_dtype
 from ._contexts import TFDatasetContextManager, TorchDatasetContextManager
@@ -87,6 +98,12 @@ class SparkDatasetConverter:
 
     def __len__(self) -> int:
         return self.dataset_size
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} of {self.cache_dir_url}: {self.dataset_size} rows in "
+            f"{len(self.file_urls)} files>"
+        )
 
     def make_tf_dataset(
         self,
@@ -228,14 +245,15 @@ def make_spark_converter(
     )
 
     def write() -> str:
+        _leftovers.clear_unfinished(parent_url)
         url = _make_sub_dir_url(parent_url, new_directory_name(session))
         materialize(df, options, url)
         _deletion.delete_at_exit(url, lambda: _delete_dir_handler)
         return url
 
-    cache_dir_url = _conversions.get_or_create(_cache.identity_of(df, options), write)
+    identity = _jobs.run_job(session, lambda: _cache.identity_of(df, options))
+    cache_dir_url = _conversions.get_or_create(identity, write)
     files = _dataset.describe_converted(cache_dir_url)
-    _availability.warn_if_small(files.sizes, files.urls[0])
     return SparkDatasetConverter(cache_dir_url, files.urls, files.num_rows)
 
 
@@ -272,6 +290,7 @@ def _get_parent_cache_dir_url(session: Any = None, given: str | None = None) -> 
     }
     for source, named in sources.items():
         if named is not None:
+            _urls.check_writable_place(named)
             url = _urls.canonical_url(normalize_dir_url(named))
             _check_parent_cache_dir_url(url)
             logger.info("Read %s %s", source, masked(url))
