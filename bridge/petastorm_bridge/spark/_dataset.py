@@ -10,7 +10,9 @@ from urllib.parse import urlparse
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import fs
 
+from petastorm_bridge._table_formats import refuse_table_formats
 from petastorm_bridge.fs_utils import (
     FilesystemResolver,
     LocalFileSystem,
@@ -77,7 +79,8 @@ def describe_path(url: str) -> DatasetFiles:
     Raises:
         ValueError: The path is empty (also Spark's ``IllegalArgumentException``).
         FileNotFoundError: Nothing is there (also Spark's ``AnalysisException``).
-        ValueError: It is neither Parquet nor MDS (also Spark's ``AnalysisException``).
+        ValueError: It is neither Parquet nor MDS (also Spark's ``AnalysisException``), or a table
+            of another kind.
     """
     if not url.strip():
         raise illegal_argument(
@@ -115,6 +118,12 @@ def _file_url(filesystem: Any, any_url: str, path: str) -> str:
     return f"{parsed.scheme}://{path.lstrip('/')}"
 
 
+def _arrow_filesystem(filesystem: Any) -> fs.FileSystem:
+    if _is_local(filesystem):
+        return fs.LocalFileSystem()
+    return fs.PyFileSystem(fs.FSSpecHandler(filesystem))
+
+
 def _is_local(filesystem: Any) -> bool:
     return isinstance(filesystem, LocalFileSystem)
 
@@ -147,6 +156,7 @@ def _data_files(filesystem: Any, path: str, url: str) -> list[str]:
         if filesystem.isfile(root):
             files.append(root)
         else:
+            refuse_table_formats(_arrow_filesystem(filesystem), root)
             found = (file for file in sorted(filesystem.find(root)) if not _is_hidden(root, file))
             files.extend(found)
     if not files:
