@@ -6,34 +6,42 @@ needs. Importing this package loads neither torch, TensorFlow, pyspark, streamin
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import typing as _typing
+from importlib import import_module as _import_module
 
+from ._missing import MISSING as _MISSING
+from ._missing import extend_path as _extend_path
+from ._missing import sentence as _sentence
 from .errors import NoDataAvailableError
 from .transform import TransformSpec
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from .reader import make_batch_reader
 
 __all__ = ["NoDataAvailableError", "TransformSpec", "__version__", "make_batch_reader"]
 
 __version__ = "0.1.0"
 
+__path__ = _extend_path(__path__)
+
 # What `import petastorm` has loaded as a side effect, so that programs reach it by attribute.
 _SUBMODULES = frozenset({"fs_utils", "predicates", "reader", "unischema"})
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _typing.Any:
     if name == "make_batch_reader":  # needs pyarrow.parquet and pandas: only when asked for
         from .reader import make_batch_reader
 
         return make_batch_reader
     if name in _SUBMODULES:
-        return import_module(f"{__name__}.{name}")
-    if name == "make_reader":
-        raise AttributeError(
-            "petastorm_bridge does not offer make_reader: it reads datasets written with "
-            "Petastorm's own codecs (materialize_dataset). For a plain Parquet store or a "
-            "converter's files use make_batch_reader."
-        )
+        return _import_module(f"{__name__}.{name}")
+    # No ImportError: `hasattr` and `getattr` with a default have to go on working.
+    if name in _MISSING:
+        raise AttributeError(_sentence(name))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    hidden = {"annotations"}
+    loaded = {name for name in globals() if name.startswith("__") or not name.startswith("_")}
+    return sorted(loaded - hidden | {*__all__, *_SUBMODULES})

@@ -14,11 +14,10 @@ import numpy as np
 
 from ._options import OPTIONS
 from ._pool import Pool, inline_pool, thread_pool
-from ._source import Source
 from .errors import IgnoredArgumentWarning
 from .predicates import PredicateBase
 
-__all__ = ["ReaderOptions", "parse_filters"]
+__all__ = ["ReaderOptions"]
 
 
 class _CountError(ValueError, IndexError):
@@ -44,6 +43,7 @@ class ReaderOptions:
     shard_seed: int | None
     transform_spec: Any
     filters: Any
+    cache_type: Any
 
     @classmethod
     def from_arguments(cls, given: Mapping[str, Any]) -> ReaderOptions:
@@ -74,6 +74,18 @@ class ReaderOptions:
         )
         return cls(**values)
 
+    def check_row_predicate(self) -> None:
+        """Refuse what does not go with a predicate that is about rows.
+
+        Raises:
+            RuntimeError: A local cache, as in Petastorm.
+        """
+        if self.cache_type == "local-disk":
+            raise RuntimeError(
+                "Local cache is not supported together with predicates, unless the dataset is "
+                "partitioned by the column the predicate operates on."
+            )
+
     def make_pool(self) -> Pool:
         """Return the workers of a reader."""
         if self.reader_pool_type == "dummy":
@@ -97,11 +109,6 @@ def _check_cache(given: Mapping[str, Any]) -> None:
         raise ValueError(
             "Condition 'size_limit_bytes / shards < 5 * expected_row_size_bytes' needs to hold, "
             "otherwise, newly added cached values might end up being immediately evicted."
-        )
-    if given["predicate"] is not None:
-        raise RuntimeError(
-            "Local cache is not supported together with predicates, unless the dataset is "
-            "partitioned by the column the predicate operates on."
         )
     if given["shuffle_row_drop_partitions"] != 1:
         raise RuntimeError(
@@ -204,25 +211,3 @@ def _warn_ignored(given: Mapping[str, Any]) -> None:
             IgnoredArgumentWarning,
             stacklevel=4,
         )
-
-
-def parse_filters(filters: Any, source: Source) -> tuple[Any, tuple[str, ...]]:
-    """Return Parquet-style filters as an Arrow expression, and the fields they name.
-
-    Raises:
-        ValueError: They are malformed or name an unknown field.
-    """
-    if not filters:
-        return None, ()
-    from pyarrow import parquet
-
-    expression = parquet.filters_to_expression(filters)
-    groups = filters if isinstance(filters[0], (list, set)) else [filters]
-    names = {condition[0] for group in groups for condition in group}
-    unknown = names - set(source.schema.fields)
-    if unknown:
-        raise ValueError(
-            f"filters name {', '.join(sorted(unknown))}, the table has "
-            f"{', '.join(source.schema.fields)}."
-        )
-    return expression, tuple(name for name in source.schema.fields if name in names)

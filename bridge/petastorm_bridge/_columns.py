@@ -11,13 +11,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ._pandas_metadata import noted_names, usable_metadata
 from ._types import find_type, presented_type
 from .errors import missing_extra
 
 __all__ = ["Block", "Column", "NullFacts", "harmonise", "present", "to_frame", "to_numpy"]
 
 Column = Any
-"""A NumPy array of shape ``(rows, …)`` in Petastorm's form, or an Arrow array still to be shown."""
+"""A NumPy array of shape ``(rows, …)`` or a ``pandas.Categorical``, in Petastorm's form, or an Arrow
+array still to be shown."""
 
 
 @dataclass(frozen=True)
@@ -140,17 +142,33 @@ def to_frame(
     columns: Mapping[str, Column],
     types: Mapping[str, pa.DataType],
     nulls: Mapping[str, NullFacts],
+    metadata: bytes | None = None,
 ) -> Any:
     """Return columns as the DataFrame that Petastorm passes to a transform or predicate.
 
     The pandas dtypes are those of ``pyarrow.Table.to_pandas``; strings are objects under every
     pandas release.
+
+    Args:
+        columns: The columns, in the frame's order.
+        types: Their Arrow types.
+        nulls: What is known of nulls in them.
+        metadata: The dtypes that pandas noted when it wrote them, as JSON.
     """
     import pandas as pd
 
-    table = pa.table({name: _as_arrow(column) for name, column in columns.items()})
+    categories = {n: c for n, c in columns.items() if isinstance(c, pd.Categorical)}
+    table = pa.table({n: _as_arrow(c) for n, c in columns.items() if n not in categories})
+    usable = metadata and usable_metadata(metadata)
+    if usable:
+        table = table.replace_schema_metadata({b"pandas": usable})
     frame = table.to_pandas()
+    noted = noted_names(usable)
     for name, column in columns.items():
+        if name in categories:
+            frame[name] = column
+        if name in noted or name in categories:
+            continue
         type_ = types[name]
         series = frame[name]
         if isinstance(column, np.ndarray) and column.ndim > 2:

@@ -110,7 +110,9 @@ DIFFERENCES: tuple[Difference, ...] = (
         "Sharding",
         ("equal-shards",
          "Shards are whole row groups, so their sizes differ.",
-         "Sizes differ by at most one row; where Petastorm's shards are equal, they are the same.",
+         "Sizes differ by at most one row, after predicates and filters on partition columns; where "
+         "Petastorm's shards are equal, they are the same. Predicates and filters on other columns "
+         "leave shards unequal, as in Petastorm.",
          "Unequal shards make distributed training hang or drop rows."),
         ("more-shards-than-row-groups",
          "`NoDataAvailableError` when there are more shards than row groups.",
@@ -181,8 +183,9 @@ DIFFERENCES: tuple[Difference, ...] = (
          "Nothing is wrong with the names."),
         ("table-order",
          "The order of columns in a transform's DataFrame and under `schema_fields` depends on the "
-         "hash seed.",
-         "It is the table's.", "An order that cannot be predicted cannot be relied on."),
+         "hash seed; only partition columns have a place, the last in the DataFrame.",
+         "It is the table's; in the DataFrame partition columns come last as well.",
+         "An order that cannot be predicted cannot be relied on."),
         ("paths-with-spaces",
          "A cache directory with a space or `%` in its path cannot be read back.",
          "It works.", "Nothing is wrong with the path."),
@@ -192,16 +195,25 @@ DIFFERENCES: tuple[Difference, ...] = (
         ("predicates-work",
          "Through a converter only `in_lambda` works; `in_set`, `in_negate`, `in_reduce` with "
          "`all` or `any`, `in_pseudorandom_split` and functions that return arrays fail.",
-         "All of them work on row groups.", "They are part of the API."),
+         "All of them work on row groups. So does a predicate on all keys of a table with several "
+         "partition columns, an `AssertionError` in Petastorm: it gets their values.",
+         "They are part of the API."),
         ("predicate-keeps-dtypes",
          "Integers of a partly matching row group become `float64`.", "They stay integers.",
          "A dtype must not depend on which rows match."),
         ("predicate-with-transform",
-         "A predicate with a transform that only removes fields, or has multi-dimensional fields, "
-         "fails.",
+         "A predicate with a transform that only removes fields, removes the partition column that "
+         "the predicate is about, or has multi-dimensional fields, fails.",
          "It works.", "They are part of the API."),
-        ("filters-work", "`filters` always fails with an `AttributeError`.",
-         "They are applied to rows.", "They are part of the API."),
+        ("filters-work",
+         "`filters` fails with an `AttributeError` for a converter and for a list of files. For a "
+         "directory it chooses by partition columns only: conditions on other columns, and on names "
+         "that no column has, are taken as fulfilled, so that rows come which the filters exclude. "
+         "Where no partition is left, it is an `IndexError`.",
+         "Conditions on partition columns choose as in Petastorm; those on other columns are applied "
+         "to rows. A name that no column has is a `ValueError`, and where nothing is left the reader "
+         "warns and gives nothing.",
+         "A filter that is not applied is worse than an error."),
     ),
     *_area(
         "Reader options",
@@ -227,6 +239,24 @@ DIFFERENCES: tuple[Difference, ...] = (
          "The column has the widest of the types everywhere; a missing column or types that cannot "
          "be joined are a `TypeError`, naming the files, when the reader is opened.",
          "Models expect one dtype, and errors belong to the start."),
+        ("stored-index",
+         "A pandas index that was stored with the table (`DataFrame.to_parquet`) makes any transform "
+         "fail with a `ValueError` about result columns.",
+         "It is a column of the transform's DataFrame, as it is in batches.",
+         "Nothing is wrong with the table."),
+        ("common-metadata-ignored",
+         "A `_common_metadata` file beside Parquet data that Petastorm did not write is a "
+         "`PetastormMetadataError`.",
+         "It is ignored, and the files are read.", "Dask and pandas leave such files."),
+        ("large-partition-numbers",
+         "Partition directories with integers beyond 64 bits fail with an `OverflowError`.",
+         "Their values stay text.", "Nothing is wrong with the table."),
+        ("log-tables-refused",
+         "A directory of a Delta or Iceberg table is read as loose Parquet files: rows that were "
+         "deleted or overwritten come back, and updated rows come in all their versions.",
+         "A directory that is such a table, or lies in one, is a `ValueError` that says how to read "
+         "the live rows: convert what Spark reads, or list the urls of the live files.",
+         "Never wrong rows."),
         ("parquet-more-types",
          "`uint16`, `uint32`, and large strings, binaries and lists, which current pandas and "
          "Polars write, are left out with a warning.",

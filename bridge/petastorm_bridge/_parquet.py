@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -13,8 +14,9 @@ import pyarrow as pa
 from pyarrow import fs, parquet
 
 from ._columns import Column, NullFacts, present
+from ._pandas_metadata import noted_names, pandas_metadata, without_columns
 from ._parquet_files import File, Partition, find_files
-from ._parquet_schema import ColumnsDifferError, common_schema, is_list, null_facts
+from ._parquet_schema import ColumnsDifferError, common_types, first_schema, is_list, null_facts
 from ._secrets import masked
 from ._source import RowGroup, build_schema
 from .mds.errors import DatasetError, DatasetNotFoundError
@@ -41,7 +43,11 @@ class ParquetSource:
     """The row groups of Parquet files, in the order of the files.
 
     Columns and their order are those of the first file, behind the columns that ``key=value``
-    directories hold. Numbers of different width in different files take the widest type.
+    directories hold. Numbers of different width in different files take the widest type; files are
+    compared in the columns that :meth:`narrowed` is asked for.
+
+    Attributes:
+        unchecked: Footer and schema of each file, until the source is narrowed.
 
     Args:
         paths: One file or directory, or the files of one table.
@@ -51,7 +57,7 @@ class ParquetSource:
 
     Raises:
         OSError: A path is no file.
-        DatasetError: No Parquet files, damaged ones, or ones with different columns.
+        DatasetError: No Parquet files, damaged ones, or a table that is more than its files.
     """
 
     def __init__(
@@ -65,27 +71,51 @@ class ParquetSource:
         self._is_local = filesystem is None
         self.description = masked(str(list(paths) if listed else paths[0]))
         self._files = find_files(self._filesystem, paths)
-        self._partitions = _partitions(self._files)
+        self.partitions: Mapping[str, Partition] = _partitions(self._files)
         footers = self._read_footers()
         schemas = [footer.schema.to_arrow_schema() for footer in footers]
-        stored = common_schema([file.path for file in self._files], schemas)
-        self._targets = {f.name: f.type for f in stored if f.name not in self._partitions}
-        fields = [(name, part.type, False) for name, part in self._partitions.items()]
-        fields += [(f.name, f.type, f.nullable) for f in stored if f.name in self._targets]
+        first = first_schema(schemas)
+        self.pandas_metadata = pandas_metadata(first)
+        stored = [field for field in first if field.name not in self.partitions]
+        fields = [(name, part.type, False) for name, part in self.partitions.items()]
+        fields += [(field.name, field.type, field.nullable) for field in stored]
         self.types: Mapping[str, pa.DataType]
         self.schema, self.types = build_schema(fields)
-        names = [name for name in self.types if name in self._targets]
-        self.nulls: Mapping[str, NullFacts] = {
-            **dict.fromkeys(self._partitions, NullFacts()),
-            **null_facts(stored, names, list(zip(footers, schemas, strict=True))),
-        }
+        self.nulls: Mapping[str, NullFacts] = dict.fromkeys(self.types, NullFacts())
+        self.unchecked = list(zip(footers, schemas, strict=True))
         self._groups = [(i, g) for i, f in enumerate(footers) for g in range(f.num_row_groups)]
         self.row_counts: Sequence[int] = [footers[i].row_group(g).num_rows for i, g in self._groups]
         # Parsing a footer takes time with its row groups, of which each would need one parse.
         self._footers = {i: f for i, f in enumerate(footers) if f.num_row_groups > 1}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_footers": {}}  # large, and quickly read again
+        return {**self.__dict__, "_footers": {}, "unchecked": []}  # large, and quickly read again
+
+    def narrowed(self, names: Collection[str]) -> ParquetSource:
+        """Return the source of some columns; only in these do the files have to agree.
+
+        Raises:
+            ColumnsDifferError: A file lacks one of them, or has another kind of it.
+        """
+        stored = [name for name in names if name not in self.partitions]
+        paths = [file.path for file in self._files]
+        common = common_types(stored, paths, [schema for _, schema in self.unchecked])
+        fields = [
+            (field.name, common.get(field.name, self.types[field.name]), bool(field.nullable))
+            for field in self.schema.fields.values()
+            if field.name in names
+        ]
+        source = copy.copy(self)
+        source.schema, source.types = build_schema(fields)
+        # Where files differ in a type, what pandas had in the first fits none but that.
+        changed = {name for name in stored if common[name] != self.types[name]}
+        source.pandas_metadata = without_columns(self.pandas_metadata, changed)
+        source.nulls = {
+            **dict.fromkeys(self.partitions, NullFacts()),
+            **null_facts(common, self.unchecked),
+        }
+        source.unchecked = []
+        return source
 
     def open(self, position: int) -> RowGroup:
         """Open one row group.
@@ -100,8 +130,16 @@ class ParquetSource:
         reader = self._open_file(file, self._footers.get(index))
         if index not in self._footers and reader.num_row_groups > 1:
             self._footers[index] = reader.metadata
-        parts = {name: part.column(index, 1) for name, part in self._partitions.items()}
-        return _ParquetGroup(file.path, reader, group, parts, self._targets)
+        return _ParquetGroup(self, index, reader, group)
+
+    def path(self, file: int) -> str:
+        """Return the path of one of the files."""
+        return self._files[file].path
+
+    def key(self, position: int) -> tuple[Any, ...]:
+        """Return the partition a row group lies in, one scalar per partition column."""
+        index, _ = self._groups[position]
+        return tuple(part.value(index) for part in self.partitions.values())
 
     def is_cheap(self, position: int) -> bool:  # noqa: ARG002 - every row group is decoded
         """Return False: reading Parquet means decoding it."""
@@ -142,25 +180,19 @@ class _ParquetGroup:
     """One row group; what was decoded is kept as long as the object."""
 
     def __init__(
-        self,
-        path: str,
-        reader: parquet.ParquetFile,
-        group: int,
-        partitions: dict[str, pa.DictionaryArray],
-        targets: dict[str, pa.DataType],
+        self, source: ParquetSource, file: int, reader: parquet.ParquetFile, group: int
     ) -> None:
-        self._path = path
+        self._source = source
+        self._file = file
         self._reader = reader
         self._group = group
-        self._partitions = partitions
-        self._targets = targets
         self._decoded: dict[str, Column] = {}
 
     def load(self, name: str, rows: Rows) -> Column:
         """Return a column of the rows; plain numbers without nulls as NumPy arrays."""
-        if name in self._partitions:
+        if name in self._source.partitions:
             count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
-            return self._partitions[name].take(pa.array(np.zeros(count, np.int64)))
+            return self._source.partitions[name].column(self._file, count)
         if name not in self._decoded:
             self._decoded[name] = self._decode(name)
         column = self._decoded[name]
@@ -171,22 +203,25 @@ class _ParquetGroup:
         return column.take(pa.array(rows))
 
     def _decode(self, name: str) -> Column:
+        path = self._source.path(self._file)
         table = _naming(
-            self._path,
+            path,
             lambda: self._reader.read_row_group(self._group, columns=[name], use_threads=False),
         )
         chunks = table.column(name)
         array = chunks.chunk(0) if chunks.num_chunks == 1 else chunks.combine_chunks()
-        target = self._targets[name]
+        target = self._source.types[name]
         if array.type != target:
             try:
                 array = array.cast(target)
             except pa.ArrowInvalid as error:
                 raise ColumnsDifferError(
-                    f"Column {name!r} of {self._path} is {array.type}, in the table {target}, and "
+                    f"Column {name!r} of {path} is {array.type}, in the table {target}, and "
                     f"cannot be converted: {error}"
                 ) from error
-        return _shown(array)
+        # pandas' own dtypes tell a null from NaN, which NumPy's numbers do not.
+        noted = noted_names(self._source.pandas_metadata)
+        return array if array.null_count and name in noted else _shown(array)
 
 
 def _shown(array: pa.Array) -> Column:

@@ -7,9 +7,11 @@ read in the order of their paths.
 
 from __future__ import annotations
 
+import os
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from ._secrets import masked
+from ._table_formats import refuse_table_formats
+from .errors import missing_extra
 from .mds.errors import DatasetError, DatasetNotFoundError
 
 __all__ = ["File", "Partition", "find_files"]
@@ -65,22 +69,39 @@ class Partition:
 
     def __init__(self, name: str, values: Sequence[str]) -> None:
         self.name = name
-        distinct = list(dict.fromkeys(values))
-        self._codes = [distinct.index(value) for value in values]
-        self._dictionary = _dictionary(distinct)
-        self.type = self._dictionary.type
+        codes: dict[str, int] = {}
+        self._codes = [codes.setdefault(value, len(codes)) for value in values]
+        self.type, self._values = _typed(list(codes))
 
-    def column(self, file: int, rows: int) -> pa.DictionaryArray:
-        """Return the column of ``rows`` rows of one file; pandas makes a category of it."""
-        codes = pa.array(np.full(rows, self._codes[file], np.int32))
-        return pa.DictionaryArray.from_arrays(codes, self._dictionary)
+    def value(self, file: int) -> Any:
+        """Return the value of one file as Petastorm hands it out: ``numpy.int64`` or ``numpy.str_``."""
+        value = self._values[self._codes[file]]
+        return np.str_(value) if isinstance(value, str) else np.int64(value)
+
+    @cached_property
+    def dtype(self) -> Any:
+        """The pandas category of all values; made once, so that nobody has to compare them all."""
+        try:
+            import pandas as pd
+        except ModuleNotFoundError as error:
+            raise missing_extra("pandas", "streaming") from error
+        return pd.CategoricalDtype(pd.Index(self._values, dtype=self.type.to_pandas_dtype()))
+
+    def column(self, file: int, rows: int) -> Any:
+        """Return the column of ``rows`` rows of one file as a ``pandas.Categorical``."""
+        dtype = self.dtype
+        import pandas as pd
+
+        return pd.Categorical.from_codes(np.full(rows, self._codes[file], np.int32), dtype=dtype)
 
 
-def _dictionary(values: list[str]) -> pa.Array:
+def _typed(values: list[str]) -> tuple[pa.DataType, list[Any]]:
     try:
-        return pa.array([int(value) for value in values], pa.int64())
+        numbers = [int(value) for value in values]
+        pa.array(numbers, pa.int64())
     except (ValueError, OverflowError):
-        return pa.array(values, pa.string())
+        return pa.string(), values
+    return pa.int64(), numbers
 
 
 def find_files(filesystem: fs.FileSystem, paths: Sequence[str]) -> list[File]:
@@ -94,20 +115,32 @@ def find_files(filesystem: fs.FileSystem, paths: Sequence[str]) -> list[File]:
         NotAFileError: A path is no file (Petastorm's text).
         NoFilesError: The directory holds no Parquet file.
         LayoutError: The directory is no Parquet table.
+        TableFormatError: It is a table of another kind.
     """
+    for path in paths:
+        if "\0" in path:
+            raise NotAFileError(f"Passed non-file path: {path!r}. Paths hold no NUL characters.")
     infos = filesystem.get_file_info(list(paths))
     if len(infos) == 1 and infos[0].type == fs.FileType.Directory:
+        refuse_table_formats(filesystem, paths[0])
         return _walk(filesystem, paths[0])
     files = []
     for path, info in zip(paths, infos, strict=True):
         if info.type != fs.FileType.File:
-            found = "a directory" if info.type == fs.FileType.Directory else "nothing"
+            found = _KINDS[info.type]
             raise NotAFileError(
                 f"Passed non-file path: {masked(path)}. There is {found}; give the url of one Parquet "
                 "directory or a list of files."
             )
         files.append(_file(info, path, ()))
     return files
+
+
+_KINDS = {
+    fs.FileType.NotFound: "nothing",
+    fs.FileType.Directory: "a directory",
+    fs.FileType.Unknown: "a pipe, a socket or a device",
+}
 
 
 def _file(info: Any, path: str, keys: tuple[tuple[str, str], ...]) -> File:
@@ -123,14 +156,16 @@ def _walk(filesystem: fs.FileSystem, directory: str) -> list[File]:
     from .spark._store import MARKER_NAME, unfinished_text
 
     entries: dict[str, list[Any]] = {}
-    base = directory.rstrip("/")
     for info in filesystem.get_file_info(fs.FileSelector(directory, recursive=True)):
         entries.setdefault(posixpath.dirname(info.path), []).append(info)
-    normal = filesystem.normalize_path(base)
+    normal = filesystem.normalize_path(directory.rstrip("/"))
     if any(info.base_name == MARKER_NAME for info in entries.get(normal, [])):
         raise NoFilesError(unfinished_text(directory))
     files: list[File] = []
-    _visit(entries, normal, (), files)
+    for folder, keys in _folders(entries, normal, ()):
+        if isinstance(filesystem, fs.LocalFileSystem):
+            _refuse_dead_links(folder, entries.get(folder, []))
+        files += [_file(_checked(e), e.path, keys) for e in _data(entries.get(folder, []))]
     if not files:
         raise NoFilesError(
             f"No Parquet file in {directory}: list index out of range. Files whose names begin "
@@ -140,28 +175,51 @@ def _walk(filesystem: fs.FileSystem, directory: str) -> list[File]:
     return files
 
 
-def _visit(
-    entries: dict[str, list[Any]],
-    folder: str,
-    keys: tuple[tuple[str, str], ...],
-    files: list[File],
-) -> None:
+def _data(inside: Sequence[Any]) -> list[Any]:
+    return [e for e in inside if e.type != fs.FileType.Directory and not _is_hidden(e.base_name)]
+
+
+def _folders(
+    entries: dict[str, list[Any]], folder: str, keys: tuple[tuple[str, str], ...]
+) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
+    """Yield a directory and those below it that belong to the table, with their partition keys."""
+    yield folder, keys
     inside = entries.get(folder, [])
-    data = [e for e in inside if e.type == fs.FileType.File and not _is_hidden(e.base_name)]
+    data = _data(inside)
     folders = [e for e in inside if e.type == fs.FileType.Directory and not _is_private(e)]
     if data and folders:
         raise LayoutError(
             f"Found files in an intermediate directory: {folder} holds {data[0].base_name} beside "
             f"the directory {folders[0].base_name}. Point at one of them."
         )
-    files += [_file(info, info.path, keys) for info in data]
     for info in sorted(folders, key=lambda e: str(e.path)):
         if "=" not in info.base_name:
             raise LayoutError(
                 f"Directory name did not appear to be a partition: {info.base_name} in {folder}. "
                 "Only 'key=value' directories may lie below a Parquet directory."
             )
-        _visit(entries, info.path, (*keys, _key(info.base_name)), files)
+        yield from _folders(entries, info.path, (*keys, _key(info.base_name)))
+
+
+def _refuse_dead_links(folder: str, inside: Sequence[Any]) -> None:
+    """Raise for links to nothing: Arrow leaves them out of its listing, and so their rows."""
+    listed = {info.base_name for info in inside}
+    for name in sorted(set(os.listdir(folder)) - listed):
+        path = os.path.join(folder, name)
+        if not _is_hidden(name) and not os.path.exists(path):
+            raise DatasetNotFoundError(
+                f"{path} is a link to a file that does not exist. Restore the file, or take the link "
+                "out of the directory."
+            )
+
+
+def _checked(entry: Any) -> Any:
+    if entry.type == fs.FileType.Unknown:
+        raise LayoutError(
+            f"{entry.path} is {_KINDS[entry.type]}, which cannot be read as Parquet. Take it out of "
+            "the directory."
+        )
+    return entry
 
 
 def _is_hidden(name: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +48,7 @@ def shard_pieces(
     cur_shard: int | None,
     shard_count: int | None,
     seed: int | None = None,
+    dropped: Collection[int] = (),
 ) -> list[Piece]:
     """Return the pieces of one shard; all rows when ``shard_count`` is None.
 
@@ -57,10 +58,18 @@ def shard_pieces(
     Petastorm's shards are equal already, they are Petastorm's. A seed sets the order of a shard's
     row groups, not which they are (``petastorm/reader.py``, ``_partition_row_groups``).
 
+    Args:
+        row_counts: Rows of each row group.
+        cur_shard: Which shard.
+        shard_count: Of how many.
+        seed: Sets the order of the row groups.
+        dropped: Row groups that a predicate leaves out. They keep their place in the first sharing
+            and are no lack of rows.
+
     Raises:
         NoDataAvailableError: More shards than rows.
     """
-    whole = [Piece(i, 0, count) for i, count in enumerate(row_counts) if count]
+    whole = [Piece(i, 0, n) for i, n in enumerate(row_counts) if n and i not in dropped]
     if shard_count is None:
         return whole
     total = sum(row_counts)
@@ -75,6 +84,7 @@ def shard_pieces(
     for piece in whole:
         owned[piece.group % shard_count].append(piece)
     sizes = [sum(map(len, pieces)) for pieces in owned]
+    total = sum(sizes)
     # The longest get the odd rows, so that as few rows as possible move.
     ranked = sorted(range(shard_count), key=lambda shard: (-sizes[shard], shard))
     base, odd = divmod(total, shard_count)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -37,6 +38,8 @@ class Source(Protocol):
         nulls: What is known of nulls in each field over the whole table.
         row_counts: Rows of each row group.
         description: For messages: the paths read.
+        partitions: Columns that are the same all over a row group, by name.
+        pandas_metadata: What pandas noted of its dtypes when it wrote the table (as JSON), or None.
     """
 
     @property
@@ -49,6 +52,20 @@ class Source(Protocol):
     def row_counts(self) -> Sequence[int]: ...
     @property
     def description(self) -> str: ...
+    @property
+    def partitions(self) -> Mapping[str, Any]: ...
+    @property
+    def pandas_metadata(self) -> bytes | None: ...
+
+    def narrowed(self, names: Collection[str]) -> Source:
+        """Return a source that offers these columns at least, with types and nulls of all rows.
+
+        Raises:
+            DatasetError: Not all of the dataset has them.
+        """
+
+    def key(self, position: int) -> tuple[Any, ...]:
+        """Return the values of the columns in ``partitions`` in a row group."""
 
     def open(self, position: int) -> RowGroup:
         """Open one row group; may read or expand a file, and may raise for a damaged one."""
@@ -114,6 +131,9 @@ class MdsSource:
         basenames: Read only the shards with these file names, in this order; None reads all.
     """
 
+    partitions: Mapping[str, Any] = MappingProxyType({})
+    pandas_metadata: bytes | None = None
+
     def __init__(self, dataset: MdsDataset, basenames: Sequence[str] | None = None) -> None:
         self._dataset = dataset
         self._positions = self._select(basenames)
@@ -152,6 +172,14 @@ class MdsSource:
                 f"{len(self._dataset.shards)} others."
             )
         return [by_name[name] for name in basenames]
+
+    def narrowed(self, names: Collection[str]) -> MdsSource:  # noqa: ARG002 - one schema for all
+        """Return the source itself: all shards have the same columns."""
+        return self
+
+    def key(self, position: int) -> tuple[Any, ...]:  # noqa: ARG002 - no partitions
+        """Return ``()``: no column is known before a shard is opened."""
+        return ()
 
     def open(self, position: int) -> RowGroup:
         """Open a shard; see :class:`petastorm_bridge.mds.shard.Shard` for what may be raised."""

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from ._columns import Block, Column, to_frame, to_numpy
 from ._plan import Visit
+from ._selection import RowFilters
 from ._source import RowGroup, Source
 from .mds.shard import Rows
 from .transform import TransformSpec
@@ -34,8 +35,7 @@ class Job:
         result_schema: Fields after it.
         transform: The user's transform, or None.
         predicate: The user's predicate, or None.
-        filters: An Arrow expression rows must satisfy, or None.
-        filter_fields: Fields that ``filters`` needs.
+        filters: What rows must satisfy besides, or None.
     """
 
     source: Source
@@ -43,8 +43,7 @@ class Job:
     result_schema: Unischema
     transform: TransformSpec | None = None
     predicate: Any = None
-    filters: Any = None
-    filter_fields: tuple[str, ...] = ()
+    filters: RowFilters | None = None
 
     def is_cheap(self, visit: Visit) -> bool:
         """Return whether the visit is done faster than it is handed to another thread."""
@@ -61,7 +60,7 @@ class Job:
         rows: Rows = slice(piece.start, piece.stop)
         if visit.order is not None:
             rows = visit.order + piece.start
-        rows = self._filtered(group, rows)
+        rows = self._filtered(group, piece.group, rows)
         columns = self._load(group, list(self.schema.fields), rows)
         count = _count(rows)
         if self.transform is not None:
@@ -73,12 +72,14 @@ class Job:
     def _load(self, group: RowGroup, names: list[str], rows: Rows) -> dict[str, Column]:
         return {name: group.load(name, rows) for name in names}
 
-    def _filtered(self, group: RowGroup, rows: Rows) -> Rows:
-        if self.filters is not None:
-            columns = self._load(group, list(self.filter_fields), rows)
+    def _filtered(self, group: RowGroup, position: int, rows: Rows) -> Rows:
+        filters = self.filters
+        expression = filters and filters.expressions[self.source.key(position)]
+        if filters is not None and expression is not None:
+            columns = self._load(group, list(filters.fields), rows)
             table = pa.table({n: _arrow(c) for n, c in columns.items()})
             positions = pa.array(np.arange(_count(rows)))
-            kept = table.append_column("", positions).filter(self.filters).column("").to_numpy()
+            kept = table.append_column("", positions).filter(expression).column("").to_numpy()
             rows = _select(rows, kept)
         if self.predicate is not None:
             frame = self._frame(self._load(group, self._predicate_fields(), rows))
@@ -111,7 +112,15 @@ class Job:
         return mask.astype(bool)
 
     def _frame(self, columns: Mapping[str, Column]) -> Any:
-        return to_frame(columns, self.source.types, self.source.nulls)
+        source = self.source
+        # Partition columns come last, as in the tables that Petastorm makes frames of.
+        ordered = sorted(columns, key=lambda name: name in source.partitions)
+        return to_frame(
+            {name: columns[name] for name in ordered},
+            source.types,
+            source.nulls,
+            source.pandas_metadata,
+        )
 
     def _transformed(self, columns: dict[str, Column]) -> tuple[dict[str, Column], int]:
         assert self.transform is not None
@@ -136,13 +145,17 @@ class Job:
 
     def _columns_of(self, frame: Any) -> dict[str, Column]:
         fields = self.result_schema.fields
-        shaped = {n: _stack(frame[n], f) for n, f in fields.items() if len(f.shape) > 1}
-        plain = frame[[name for name in fields if name not in shaped]]
+        ready = {n: _stack(frame[n], f) for n, f in fields.items() if len(f.shape) > 1}
+        for name, partition in self.source.partitions.items():
+            categories = partition.dtype.categories
+            if name in fields and _categories(frame[name]) is categories:
+                ready[name] = frame[name].array  # Arrow would convert all categories each time
+        plain = frame[[name for name in fields if name not in ready]]
         table = pa.Table.from_pandas(plain, preserve_index=False)
         columns = {}
         for name in fields:
-            if name in shaped:
-                columns[name] = shaped[name]
+            if name in ready:
+                columns[name] = ready[name]
             else:
                 chunks = table.column(name)
                 array = chunks.chunk(0) if chunks.num_chunks == 1 else chunks.combine_chunks()
@@ -182,6 +195,10 @@ def _stack(series: Any, field: Any) -> npt.NDArray[Any]:
     if not values:
         return np.empty((0, *shape), field.numpy_dtype)
     return np.ascontiguousarray(np.stack(values))  # of transposed values it is not
+
+
+def _categories(series: Any) -> Any:
+    return getattr(getattr(series, "dtype", None), "categories", None)
 
 
 def _arrow(column: Column) -> pa.Array:

@@ -1,7 +1,8 @@
 """Row predicates (``petastorm/predicates.py``).
 
-A predicate gets the DataFrame of its fields and says which rows stay. Petastorm's own classes were
-written for single rows and fail on DataFrames except ``in_lambda``; here all of them work.
+A predicate gets the DataFrame of its fields and says which rows stay; one whose fields are all
+partition columns of a table is asked once per partition, with a dict of scalars. Petastorm's own
+classes were written for scalars and fail on DataFrames except ``in_lambda``; here all of them work.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import abc
 import hashlib
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,14 @@ class PredicateBase(abc.ABC):
 
     @abc.abstractmethod
     def do_include(self, values: Any) -> Any:
-        """Return a boolean Series (or array) with one entry per row of the DataFrame ``values``."""
+        """Return a boolean Series (or array) with one entry per row of the DataFrame ``values``.
+
+        For a dict of scalars: whether they stay.
+        """
+
+
+def _are_scalars(values: Any) -> bool:
+    return isinstance(values, Mapping)
 
 
 def _require_predicates(predicates: Iterable[Any]) -> None:
@@ -53,7 +61,10 @@ class in_set(PredicateBase):  # noqa: N801 – Petastorm's name
         return {self._predicate_field}
 
     def do_include(self, values: Any) -> Any:
-        return values[self._predicate_field].isin(self._inclusion_values)
+        column = values[self._predicate_field]
+        if _are_scalars(values):
+            return column in self._inclusion_values
+        return column.isin(self._inclusion_values)
 
 
 class in_intersection(PredicateBase):  # noqa: N801
@@ -68,8 +79,11 @@ class in_intersection(PredicateBase):  # noqa: N801
 
     def do_include(self, values: Any) -> Any:
         column = values[self._predicate_field]
-        if len(column) and not np.iterable(column.iloc[0]):
+        first = column if _are_scalars(values) else next(iter(column), ())
+        if not np.iterable(first):
             raise ValueError("Predicate field should have iterable type")
+        if _are_scalars(values):
+            return bool(np.isin(column, self._inclusion_values).any())
         exploded = column.reset_index(drop=True).explode()
         found = exploded.isin(self._inclusion_values).groupby(level=0).any()
         return found.to_numpy()
@@ -120,7 +134,8 @@ class in_negate(PredicateBase):  # noqa: N801
         return self._predicate.get_fields()
 
     def do_include(self, values: Any) -> Any:
-        return ~np.asarray(self._predicate.do_include(values), bool)
+        included = self._predicate.do_include(values)
+        return not included if _are_scalars(values) else ~np.asarray(included, bool)
 
 
 class in_reduce(PredicateBase):  # noqa: N801
@@ -144,7 +159,9 @@ class in_reduce(PredicateBase):  # noqa: N801
 
     def do_include(self, values: Any) -> Any:
         included = [p.do_include(values) for p in self._predicate_list]
-        if self._reduce_func in (all, any):  # builtins ask a Series for one truth value
+        if self._reduce_func in (all, any) and not _are_scalars(
+            values
+        ):  # builtins ask a Series for one truth value
             matrix = np.asarray(included, bool)
             return matrix.all(axis=0) if self._reduce_func is all else matrix.any(axis=0)
         return self._reduce_func(included)
@@ -179,7 +196,10 @@ class in_pseudorandom_split(PredicateBase):  # noqa: N801
     def do_include(self, values: Any) -> Any:
         if self._predicate_field not in values:
             raise ValueError(f"Tested values does not have split key: {self._predicate_field}")
-        return values[self._predicate_field].map(self._in_subset).astype(bool)
+        column = values[self._predicate_field]
+        if _are_scalars(values):
+            return self._in_subset(column)
+        return column.map(self._in_subset).astype(bool)
 
     def _in_subset(self, value: Any) -> bool:
         digest = hashlib.md5(str(value).encode("utf-8"), usedforsecurity=False).hexdigest()

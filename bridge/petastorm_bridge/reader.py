@@ -11,9 +11,10 @@ import pyarrow as pa
 from . import _arguments as arguments
 from ._columns import Block, NullFacts, harmonise, to_numpy
 from ._open import open_source
-from ._plan import Plan, Randomness, shard_pieces, split_pieces
+from ._plan import Piece, Plan, Randomness, shard_pieces, split_pieces
 from ._pool import BlockStream, Pool
 from ._resume import checksum, without_rows
+from ._selection import Selection, filter_fields, parse_filters, select_groups
 from ._source import Source
 from ._work import Job
 from .transform import transform_schema
@@ -129,26 +130,29 @@ class Reader:
     ngram = None
 
     def __init__(self, source: Source, options: arguments.ReaderOptions) -> None:
-        self._source = source
         self._options = options
         self.num_epochs = options.num_epochs
         self.stopped = False
         self.last_row_consumed = False
-        stored = self._selected_schema(source.schema)
+        chosen = self._selected_schema(source)
+        filters = parse_filters(options.filters, source)
+        self._source = source = source.narrowed({*chosen.fields, *filter_fields(filters)})
+        # Only now are the types those of all files.
+        stored = Unischema(chosen.name, [source.schema.fields[name] for name in chosen.fields])
         self.schema = (
             stored
             if options.transform_spec is None
             else transform_schema(stored, options.transform_spec)
         )
-        filters, filter_fields = arguments.parse_filters(options.filters, source)
+        selection = select_groups(source, stored, filters, options.predicate)
+        if selection.predicate is not None:
+            options.check_row_predicate()
         self._job = Job(
-            source, stored, self.schema, options.transform_spec, options.predicate,
-            filters, filter_fields,
+            source, stored, self.schema, options.transform_spec, selection.predicate,
+            selection.filters,
         )  # fmt: skip
         self.randomness = Randomness(options.seed)
-        pieces = shard_pieces(
-            source.row_counts, options.cur_shard, options.shard_count, options.shard_seed
-        )
+        pieces = self._shard(selection)
         if not pieces:
             warnings.warn(
                 "No matching data is available for loading after rowgroup selector were applied "
@@ -161,13 +165,22 @@ class Reader:
         self._pool: Pool = options.make_pool()
         self._stream = self._start(self._plan)
 
-    def _selected_schema(self, schema: Unischema) -> Unischema:
-        asked = self._options.schema_fields
+    def _shard(self, selection: Selection) -> list[Piece]:
+        options = self._options
+        groups = selection.groups
+        counts = [self._source.row_counts[group] for group in groups]
+        pieces = shard_pieces(
+            counts, options.cur_shard, options.shard_count, options.shard_seed, selection.dropped
+        )
+        return [Piece(groups[piece.group], piece.start, piece.stop) for piece in pieces]
+
+    def _selected_schema(self, source: Source) -> Unischema:
+        schema, asked = source.schema, self._options.schema_fields
         selected = schema.create_schema_view(asked) if asked else schema
         if not selected.fields:
             raise RuntimeError(
                 f"No fields matching the criteria '{asked or None}' were found in the dataset "
-                f"{self._source.description}."
+                f"{source.description}."
             )
         return selected
 

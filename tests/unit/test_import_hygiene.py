@@ -1,11 +1,14 @@
 """Importing the package stays light: no engine, no Spark, no pandas."""
 
+import importlib
+import importlib.util
 import subprocess
 import sys
 
 import pytest
 
 import petastorm_bridge
+from petastorm_bridge._missing import MISSING
 
 HEAVY = ["torch", "tensorflow", "pyspark", "streaming", "petastorm", "pandas"]
 
@@ -60,3 +63,46 @@ def test_a_plain_import_is_enough_for_what_petastorm_loads_along(name):
 def test_other_attributes_are_refused():
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         petastorm_bridge.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("name", sorted(MISSING))
+def test_missing_parts_say_what_to_do(name):
+    text = f"petastorm_bridge does not offer {name}: "
+    for statement in (
+        f"from petastorm_bridge import {name}",
+        f"import petastorm_bridge.{name}",
+        f"from petastorm_bridge.{name} import anything",
+        f"from petastorm_bridge.{name}.below import anything",
+    ):
+        with pytest.raises(ImportError, match=text):
+            exec(statement, {})
+    with pytest.raises(AttributeError, match=text):
+        getattr(petastorm_bridge, name)
+    assert not hasattr(petastorm_bridge, name)
+    assert getattr(petastorm_bridge, name, 1) == 1
+    assert f"petastorm_bridge.{name}" not in sys.modules
+
+
+def test_other_modules_are_missing_as_ever():
+    importlib.invalidate_caches()
+    assert importlib.util.find_spec("petastorm_bridge.nothing") is None
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'petastorm_bridge\.nothing'"):
+        importlib.import_module("petastorm_bridge.nothing")
+    with pytest.raises(ImportError, match="does not offer codecs"):
+        importlib.import_module("petastorm_bridge.codecs")
+
+
+def test_the_directory_of_the_package_shows_what_it_offers():
+    names = [name for name in dir(petastorm_bridge) if not name.startswith("_")]
+    assert {"make_batch_reader", "TransformSpec", "NoDataAvailableError", "reader"} <= set(names)
+    assert not {"Any", "TYPE_CHECKING", "annotations", "import_module", "make_reader"} & set(names)
+
+
+def test_the_package_runs_as_a_program():
+    done = subprocess.run(
+        [sys.executable, "-m", "petastorm_bridge", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"petastorm-bridge {petastorm_bridge.__version__}\n"

@@ -10,8 +10,10 @@ from urllib.parse import urlparse
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import fs
 
 from petastorm_bridge._secrets import masked
+from petastorm_bridge._table_formats import refuse_table_formats
 from petastorm_bridge.fs_utils import (
     FilesystemResolver,
     LocalFileSystem,
@@ -68,7 +70,8 @@ def describe_path(url: str) -> DatasetFiles:
     Raises:
         ValueError: The path is empty (also Spark's ``IllegalArgumentException``).
         FileNotFoundError: Nothing is there (also Spark's ``AnalysisException``).
-        ValueError: It is neither Parquet nor MDS (also Spark's ``AnalysisException``).
+        ValueError: It is neither Parquet nor MDS (also Spark's ``AnalysisException``), or a table
+            of another kind.
     """
     if not url.strip():
         raise illegal_argument(
@@ -106,6 +109,12 @@ def _file_url(filesystem: Any, any_url: str, path: str) -> str:
     return f"{parsed.scheme}://{path.lstrip('/')}"
 
 
+def _arrow_filesystem(filesystem: Any) -> fs.FileSystem:
+    if _is_local(filesystem):
+        return fs.LocalFileSystem()
+    return fs.PyFileSystem(fs.FSSpecHandler(filesystem))
+
+
 def _is_local(filesystem: Any) -> bool:
     return isinstance(filesystem, LocalFileSystem)
 
@@ -138,6 +147,7 @@ def _data_files(filesystem: Any, path: str, url: str) -> list[str]:
         if filesystem.isfile(root):
             files.append(root)
         else:
+            refuse_table_formats(_arrow_filesystem(filesystem), root)
             found = sorted(filesystem.find(root))
             if any(file[len(root) :].strip("/") == MARKER_NAME for file in found):
                 raise analysis_error(unfinished_text(url))

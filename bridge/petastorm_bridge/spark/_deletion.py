@@ -38,15 +38,6 @@ _registered_pid: int | None = None
 Handler = Callable[[str], object]
 
 
-def _new_lock() -> None:
-    global _lock  # noqa: PLW0603 - a child has no thread that would release its parent's lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_new_lock)
-
-
 def is_foreign(dataset_url: str) -> bool:
     """Return whether something is there that the bridge did not make."""
     store = store_at(dataset_url)
