@@ -62,6 +62,12 @@ DIFFERENCES: tuple[Difference, ...] = (
         ("batched-size-checked",
          "`BatchedDataLoader` hangs on a batch size of 0 or less.", "`ValueError`.",
          "A hang helps nobody."),
+        ("loader-length",
+         "`len(loader)` is a `TypeError`, which frameworks take for a loader of unknown length.",
+         "It is the number of batches of a whole pass; still a `TypeError` with `num_epochs=None`, "
+         "a predicate, filters or a transform, and in subclasses that make the batches.",
+         "Lightning resumes at the right batch only if it knows the length. It now accepts "
+         "`val_check_interval=0.5`, and refuses an interval longer than the pass."),
         ("inmem-empty",
          "`InMemBatchedDataLoader` over no rows raises a `TypeError`.", "It yields no batch.",
          "The other loaders do the same."),
