@@ -221,13 +221,18 @@ class Reader:
         """Rows of a whole pass; None where it is endless or rows may go missing on the way."""
         if self.num_epochs is None or not self.keeps_rows:
             return None
-        return sum(map(len, self._pieces)) * self.num_epochs
+        return self.rows_per_epoch * self.num_epochs
+
+    @property
+    def rows_per_epoch(self) -> int:
+        """Rows of an epoch as they are stored, before a predicate, filters or a transform."""
+        return sum(map(len, self._pieces))
 
     @property
     def facts(self) -> dict[str, Any]:
         """What the order of a pass depends on besides its start; JSON-able."""
         return {
-            "rows": sum(map(len, self._pieces)),
+            "rows": self.rows_per_epoch,
             "row_groups": checksum([(p.group, p.start, p.stop) for p in self._pieces]),
             "shuffle_row_groups": bool(self._options.shuffle_row_groups),
             "shuffle_rows": bool(self._options.shuffle_rows),
