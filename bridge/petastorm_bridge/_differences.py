@@ -45,9 +45,12 @@ DIFFERENCES: tuple[Difference, ...] = (
          "Iterating a `DataLoader` again prepends the partial last batch of the pass before.",
          "A new pass starts with its own first row.", "The repeated rows are an oversight."),
         ("tf-reiteration-restarts",
-         "A `tf.data.Dataset` iterated again after a break gives nothing, two iterators at once "
-         "fail with `StopIteration`.",
-         "Every iterator is a complete pass of its own.", "Never a silent loss."),
+         "A `tf.data.Dataset` of a finite `num_epochs` that was left early goes on when it is "
+         "iterated again, without the rows that had been read ahead: often with nothing. Two "
+         "iterators at once share the rows or fail with `StopIteration`.",
+         "Each of its iterators is a complete pass. With `num_epochs=None` iterators go on as in "
+         "Petastorm; a Python loop over the dataset itself then loses no batch.",
+         "Never a silent loss."),
         ("stop-iteration-is-an-error",
          "A `StopIteration` raised by a transform silently ends the epoch.",
          "It is raised as a `RuntimeError`.", "Never a silent loss."),
@@ -62,6 +65,12 @@ DIFFERENCES: tuple[Difference, ...] = (
         ("batched-size-checked",
          "`BatchedDataLoader` hangs on a batch size of 0 or less.", "`ValueError`.",
          "A hang helps nobody."),
+        ("loader-length",
+         "`len(loader)` is a `TypeError`, which frameworks take for a loader of unknown length.",
+         "It is the number of batches of a whole pass; still a `TypeError` with `num_epochs=None`, "
+         "a predicate, filters or a transform, and in subclasses that make the batches.",
+         "Lightning resumes at the right batch only if it knows the length. It now accepts "
+         "`val_check_interval=0.5`, and refuses an interval longer than the pass."),
         ("inmem-empty",
          "`InMemBatchedDataLoader` over no rows raises a `TypeError`.", "It yields no batch.",
          "The other loaders do the same."),

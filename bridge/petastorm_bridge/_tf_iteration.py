@@ -12,13 +12,19 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import tensorflow.compat.v1 as tf
+from ._tf_passes import Passes
+from .errors import missing_extra
+
+try:
+    import tensorflow.compat.v1 as tf
+except ImportError as error:
+    raise missing_extra("tensorflow", "tensorflow") from error
 
 # There is no public way to say how a dataset is iterated.
 from tensorflow.python.data.ops.dataset_ops import DatasetV1Adapter
 from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 
-__all__ = ["BatchDataset", "Groups"]
+__all__ = ["BatchDataset", "Groups", "tf"]
 
 Groups = Callable[[], Iterator[Any]]
 """Starts a pass over groups: namedtuples of arrays of shape ``(batches, size, …)``."""
@@ -45,7 +51,7 @@ class BatchDataset(DatasetV1Adapter):  # type: ignore[misc]
     """
 
     def __init__(
-        self, groups: Groups, to_dataset: Callable[[Groups], Any], element_spec: Any
+        self, groups: Passes, to_dataset: Callable[[Groups], Any], element_spec: Any
     ) -> None:
         self._groups = groups
         self._to_dataset = to_dataset
@@ -81,7 +87,7 @@ class _BatchIterator(OwnedIterator):  # type: ignore[misc]
     """
 
     def __init__(
-        self, dataset: BatchDataset, groups: Groups, to_dataset: Callable[[Groups], Any]
+        self, dataset: BatchDataset, groups: Passes, to_dataset: Callable[[Groups], Any]
     ) -> None:
         self._dataset = dataset
         self._spec = dataset.element_spec
@@ -89,6 +95,7 @@ class _BatchIterator(OwnedIterator):  # type: ignore[misc]
         self._is_tensorflows = False
         self._lock = threading.Lock()
         self._started = False
+        self._passes = groups
         self._groups = groups()
         self._group: Any = None
         self._batches: Iterator[Any] = iter(())
@@ -135,12 +142,22 @@ class _BatchIterator(OwnedIterator):  # type: ignore[misc]
         """Let tf.data continue: with the batches that are left, or with what it makes of an error."""
         dataset = self._dataset
         if self._started:
-            left = self._left
-            group = self._group if left else None
-            part = group and type(group)._make(column[len(column) - left :] for column in group)
+            part = self._undelivered()
             dataset = self._to_dataset(lambda: self._rest(part, error))
         self._is_tensorflows = True
         super().__init__(dataset)
+
+    def _undelivered(self) -> Any:
+        """Return the batches of the group that nobody has got yet, as a group; None for none."""
+        if self._group is None or not self._left:
+            return None
+        return type(self._group)._make(column[-self._left :] for column in self._group)
+
+    def __del__(self) -> None:
+        if not self._is_tensorflows:
+            part = self._undelivered()
+            if part is not None:
+                self._passes.give_back(part)
 
     def _rest(self, group: Any, error: Exception | None) -> Iterator[Any]:
         if group:

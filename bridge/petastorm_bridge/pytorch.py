@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections.abc
 import decimal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from ._batches import Batch, cut
 from ._columns import Block
 from ._torch_base import LoaderBase, batch_integer, whole_size
-from ._torch_columns import torch_block
+from ._torch_columns import torch_block, torch_column
 from .errors import missing_extra
 from .reader import Reader
 
@@ -34,8 +34,8 @@ __all__ = [
 ]
 
 
-def decimal_friendly_collate(batch: list[Any]) -> Any:
-    """Collate rows, leaving lists of decimals and strings as they are.
+def decimal_friendly_collate(batch: Sequence[Any]) -> Any:
+    """Collate rows, leaving decimals and strings in the list or tuple that they are in.
 
     Args:
         batch: Rows, as dictionaries, sequences or values.
@@ -46,8 +46,23 @@ def decimal_friendly_collate(batch: list[Any]) -> Any:
     if isinstance(first, collections.abc.Mapping):
         return {key: decimal_friendly_collate([row[key] for row in batch]) for key in first}
     if isinstance(first, collections.abc.Sequence):
-        return [decimal_friendly_collate(list(samples)) for samples in zip(*batch, strict=True)]
-    return default_collate(batch)
+        return [decimal_friendly_collate(samples) for samples in zip(*batch, strict=False)]
+    return default_collate(list(batch))
+
+
+def _sanitize_pytorch_types(row_as_dict: dict[str, Any]) -> None:
+    """Change the values of a row to types that torch takes, in place (for programs that call it).
+
+    Raises:
+        TypeError: Strings, bytes, objects or None.
+    """
+    for name, value in row_as_dict.items():
+        if value is None:
+            raise TypeError(f"Pytorch does not support nullable fields. Found None in {name}")
+        if isinstance(value, np.bool_):
+            row_as_dict[name] = np.uint8(value)
+        elif isinstance(value, np.ndarray) and value.dtype.kind not in "mM":
+            row_as_dict[name] = torch_column(name, value)
 
 
 class DataLoader(LoaderBase):
@@ -235,6 +250,13 @@ class InMemBatchedDataLoader:
             for start in range(0, rows, size):
                 chosen = order[start : start + size]
                 yield {name: values[chosen] for name, values in self._columns.items()}
+
+    def __repr__(self) -> str:
+        rows = len(next(iter(self._columns.values()))) if self._columns else 0
+        return (
+            f"<{type(self).__name__} batch_size={self._batch_size!r} num_epochs={self._num_epochs} "
+            f"rows={rows} columns={list(self._columns)}>"
+        )
 
     def __enter__(self) -> Self:
         return self

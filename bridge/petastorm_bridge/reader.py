@@ -122,6 +122,7 @@ class Reader:
         ngram: Always None.
         last_row_consumed: Whether the current pass is over.
         pass_start: What the order of the current pass follows from.
+        is_at_start: Whether nothing of the current pass was read.
         stopped: Whether :meth:`stop` was called.
     """
 
@@ -160,6 +161,7 @@ class Reader:
                 stacklevel=3,
             )
         self._pieces = split_pieces(pieces, options.shuffle_row_drop_partitions)
+        self._own_randomness = self.randomness
         self._fresh_passes = 0
         self._plan = self._make_plan(self.randomness)
         self._pool: Pool = options.make_pool()
@@ -196,6 +198,7 @@ class Reader:
         epochs = self._options.num_epochs
         if plan is self._plan:
             self.pass_start = plan.state
+            self.is_at_start = True
         visits = plan.visits(epochs)
         visits = without_rows(visits, skipped) if skipped else visits
         return BlockStream(self._job, visits, self._pool, endless=epochs is None)
@@ -229,10 +232,22 @@ class Reader:
         return job.transform is None and job.predicate is None and job.filters is None
 
     @property
+    def rows_per_pass(self) -> int | None:
+        """Rows of a whole pass; None where it is endless or rows may go missing on the way."""
+        if self.num_epochs is None or not self.keeps_rows:
+            return None
+        return self.rows_per_epoch * self.num_epochs
+
+    @property
+    def rows_per_epoch(self) -> int:
+        """Rows of an epoch as they are stored, before a predicate, filters or a transform."""
+        return sum(map(len, self._pieces))
+
+    @property
     def facts(self) -> dict[str, Any]:
         """What the order of a pass depends on besides its start; JSON-able."""
         return {
-            "rows": sum(map(len, self._pieces)),
+            "rows": self.rows_per_epoch,
             "row_groups": checksum([(p.group, p.start, p.stop) for p in self._pieces]),
             "shuffle_row_groups": bool(self._options.shuffle_row_groups),
             "shuffle_rows": bool(self._options.shuffle_rows),
@@ -249,6 +264,14 @@ class Reader:
         self.last_row_consumed = False
         self._stream = self._start(self._plan, skipped)
 
+    def begin_again(self) -> None:
+        """Begin a pass whose order does not depend on how far the one before was read."""
+        self._fresh_passes += 1
+        self.randomness = self._own_randomness.of_pass(self._fresh_passes)
+        self._plan = self._make_plan(self.randomness)
+        self.last_row_consumed = False
+        self._stream = self._start(self._plan)
+
     def nulls(self, name: str) -> NullFacts:
         """Return what is known of nulls in a field; nothing for one a transform may have made."""
         return NullFacts() if self.is_transformed else self._source.nulls[name]
@@ -262,6 +285,7 @@ class Reader:
         """
         if self.stopped:
             raise RuntimeError(_STOPPED)
+        self.is_at_start = False
         try:
             return next(self._stream)
         except StopIteration:
@@ -284,8 +308,8 @@ class Reader:
             RuntimeError: The reader was stopped.
         """
         # Passes may run side by side or be left early, which must not change the next one's order.
-        stream = self._start(self._make_plan(self.randomness.of_pass(self._fresh_passes)))
         self._fresh_passes += 1
+        stream = self._start(self._make_plan(self._own_randomness.of_pass(self._fresh_passes)))
         while True:
             if self.stopped:
                 raise RuntimeError(_STOPPED)

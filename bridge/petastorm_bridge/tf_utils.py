@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+from calendar import timegm
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,35 +12,31 @@ from ._batches import cut_groups
 from ._columns import Block
 from ._shuffle import shuffle_window
 from ._tf_columns import TfColumns
-from ._tf_iteration import BatchDataset, Groups
-from .errors import missing_extra
+from ._tf_iteration import BatchDataset, Groups, tf
+from ._tf_passes import Passes
 from .reader import Reader
 
-try:
-    import tensorflow.compat.v1 as tf
-except ImportError as error:
-    raise missing_extra("tensorflow", "tensorflow") from error
-
-__all__ = ["make_batched_dataset", "make_petastorm_dataset"]
+__all__ = ["date_to_nsec_from_epoch", "make_batched_dataset", "make_petastorm_dataset"]
 
 # tf.data calls into Python once per group of batches; so many bytes make that cost vanish. Batches
 # of a group share its memory, so that one that is kept keeps them all.
 _GROUP_BYTES = 4 << 20
 _GROUP_ROWS = 1 << 16
 _GROUP_BATCHES = 128
+_ENDLESS_GROUPS = 16
 
-_AGAIN = (
-    "Running multiple iterations over make_petastorm_dataset is not recommend for performance "
-    "issue. Use Reader's num_epochs contructor arguments to set number of iterations,"
-    "or use tf.data.Dataset's cache() function to cache data of first iteration before"
-    "calling 'repeat' method of Datset class."
-)
+
+def date_to_nsec_from_epoch(dt: Any) -> int:
+    """Return a ``date`` or ``datetime`` as nanoseconds since 1970, without fractions of a second."""
+    return timegm(dt.timetuple()) * 1_000_000_000
 
 
 def make_petastorm_dataset(reader: Reader) -> Any:
     """Return a ``tf.data.Dataset`` with one element per row group.
 
-    Elements are namedtuples of tensors with one entry per row. Iterating again starts a new pass.
+    Elements are namedtuples of tensors with one entry per row. An iterator takes what is left of
+    the reader's pass, further ones take passes of their own; over endless epochs, each goes on
+    where those before it stopped.
 
     Args:
         reader: From :func:`petastorm_bridge.make_batch_reader`.
@@ -49,8 +45,15 @@ def make_petastorm_dataset(reader: Reader) -> Any:
         ValueError: A field has no TensorFlow type, or its name is no identifier.
     """
     columns = TfColumns(reader)
+
+    def row_groups(blocks: Iterator[Block]) -> Iterator[Any]:
+        for block in map(columns.convert, blocks):
+            if block.num_rows:
+                arrays = map(np.ascontiguousarray, block.columns.values())
+                yield columns.tuple_class(*arrays)
+
     return tf.data.Dataset.from_generator(
-        _passes(reader, columns, _row_groups), output_signature=columns.signature((None,))
+        Passes(reader, row_groups), output_signature=columns.signature((None,))
     )
 
 
@@ -82,9 +85,14 @@ def make_batched_dataset(
     size = int(size)
 
     def groups(blocks: Iterator[Block]) -> Iterator[Any]:
+        blocks = map(columns.convert, blocks)
         if shuffling_queue_capacity:
             blocks = shuffle_window(blocks, int(shuffling_queue_capacity), _generator(reader))
         most_rows = min(_GROUP_ROWS, _GROUP_BATCHES * size)
+        if reader.num_epochs is None:
+            # What TensorFlow was given of an iterator that is left does not come again before the
+            # next epoch: no iterator may be given all there is.
+            most_rows = min(most_rows, reader.rows_per_epoch // _ENDLESS_GROUPS)
         for group in cut_groups(blocks, size, most_rows, _GROUP_BYTES):
             yield columns.tuple_class(*(group[name] for name in columns.names))
 
@@ -95,25 +103,7 @@ def make_batched_dataset(
         return dataset.prefetch(ahead)
 
     spec = columns.signature((None,))
-    return BatchDataset(_passes(reader, columns, groups), to_dataset, spec)
-
-
-def _row_groups(blocks: Iterator[Block]) -> Iterator[Any]:
-    for block in blocks:
-        if block.num_rows:
-            yield tuple(np.ascontiguousarray(column) for column in block.columns.values())
-
-
-def _passes(reader: Reader, columns: TfColumns, arrange: Any) -> Groups:
-    passes = iter((False,))
-
-    def start_pass() -> Iterator[Any]:
-        if next(passes, True):
-            warnings.warn(_AGAIN, category=UserWarning, stacklevel=2)
-        for element in arrange(map(columns.convert, reader.fresh_pass())):
-            yield columns.tuple_class(*element)
-
-    return start_pass
+    return BatchDataset(Passes(reader, groups), to_dataset, spec)
 
 
 def _generator(reader: Reader) -> np.random.Generator:

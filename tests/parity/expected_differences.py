@@ -40,6 +40,7 @@ _EPOCHS = (
         "tf-reiteration-restarts", ("tf break then iterate again",), gives([_PASS[:1], _PASS])
     ),
     Expected("tf-reiteration-restarts", ("tf parallel iterators",), works("StopIteration")),
+    Expected("loader-length", ("dataloader object info",), item(1, True)),  # noqa: FBT003
     Expected(
         "stop-iteration-is-an-error",
         ("torch: transform raises StopIteration", "batched: transform raises StopIteration"),

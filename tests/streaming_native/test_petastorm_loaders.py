@@ -8,6 +8,7 @@ import pytest
 from streaming_oracle import write_shards
 
 from petastorm_bridge import TransformSpec, make_batch_reader
+from petastorm_bridge.errors import BridgeWarning
 from petastorm_bridge.predicates import in_lambda
 from petastorm_bridge.pytorch import BatchedDataLoader, DataLoader
 
@@ -46,6 +47,10 @@ def open_loader(url, kind, loader, size, capacity):
 
 def ids(batches, most=None):
     return [batch["id"].tolist() for batch in itertools.islice(batches, most)]
+
+
+def flat(batches):
+    return list(itertools.chain.from_iterable(batches))
 
 
 @pytest.mark.parametrize("capacity", [0, 40])
@@ -128,27 +133,139 @@ def test_used_row_groups_are_not_read_again(tmp_path):
         assert np.concatenate(ids(loader)).tolist() == list(range(50, sum(SIZES)))
 
 
-def test_order_without_a_seed_cannot_be_had_again(url):
-    for options, capacity in (({}, 0), ({"shuffle_row_groups": False}, 10)):
-        with (
-            DataLoader(
-                make_batch_reader(url, **options), batch_size=5, shuffling_queue_capacity=capacity
-            ) as loader,
-            pytest.raises(ValueError, match="without a seed"),
-        ):
-            loader.state_dict()
+@pytest.mark.parametrize(("options", "capacity"), [({}, 0), ({"shuffle_row_groups": False}, 10)])
+def test_an_order_without_a_seed_is_saved_as_unknown_and_begins_anew(url, options, capacity):
+    def unseeded():
+        reader = make_batch_reader(url, **options)
+        return DataLoader(reader, batch_size=5, shuffling_queue_capacity=capacity)
+
+    with unseeded() as loader:
+        loader.state_dict()  # nothing was delivered: no position to lose
+        iterator = iter(loader)
+        delivered = ids(iterator, 3)
+        with pytest.warns(BridgeWarning, match=r"without a seed.* Pass seed=") as caught:
+            states = [loader.state_dict() for _ in range(2)]
+        assert len(caught) == 1
+        assert states == [{"version": 1, "batches": None}] * 2
+        assert sorted(flat(delivered + ids(iterator))) == list(range(sum(SIZES)))
+        loader.state_dict()  # the pass is over: the next one begins anywhere
+    with unseeded() as loader:
+        with pytest.warns(BridgeWarning, match="holds no position") as caught:
+            loader.load_state_dict(states[0])
+        assert len(caught) == 1
+        for _ in range(2):
+            assert sorted(flat(ids(loader))) == list(range(sum(SIZES)))
 
 
-def test_states_of_others_are_refused(url):
-    with open_loader(url, "row groups", DataLoader, 16, 0) as loader:
+@pytest.mark.parametrize("capacity", [0, 40])
+@pytest.mark.parametrize("kind", ["rows", "epochs", "transform", "predicate"])
+def test_batches_of_another_size_go_on_with_the_next_row(url, kind, capacity):
+    with open_loader(url, kind, DataLoader, 16, capacity) as loader:
+        rows = flat(ids(loader))
+    with open_loader(url, kind, DataLoader, 10, capacity) as loader:
+        iterator = iter(loader)
+        ids(iterator, 3)
         state = loader.state_dict()
-    with (
-        open_loader(url, "shard", DataLoader, 15, 0) as other,
-        pytest.raises(ValueError, match=r"'batch_size': 16, 'row_groups': .*, 'rows': 123"),
-    ):
-        other.load_state_dict(state)
+    for size in (16, 7):
+        with open_loader(url, kind, DataLoader, size, capacity) as loader:
+            loader.load_state_dict(state)
+            iterator = iter(loader)
+            assert flat(ids(iterator, 1)) == rows[30 : 30 + size]
+            state_within = loader.state_dict()
+            iterator.close()
+            loader.load_state_dict(state_within)
+            assert flat(ids(loader)) == rows[30 + size :]
+
+
+def test_the_state_of_a_loader_of_other_data_begins_a_new_pass(url):
+    with open_loader(url, "row groups", DataLoader, 16, 0) as loader:
+        iterator = iter(loader)
+        ids(iterator, 2)
+        state = loader.state_dict()
+    with open_loader(url, "shard", DataLoader, 15, 0) as whole:
+        expected = ids(whole)
+    with open_loader(url, "shard", DataLoader, 15, 0) as other:
+        with pytest.warns(BridgeWarning, match=r"'row_groups': .*, 'rows': 123.* there"):
+            other.load_state_dict(state)
+        assert ids(other) == expected
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"epoch": 1},
+        {},
+        None,
+        [],
+        {"version": 1},
+        {"version": 2, "batches": 1},
+        {"version": 1, "batches": "1", "start": {}, "loader": {}},
+        {"version": 1, "batches": -1, "start": {}, "loader": {}},
+        {"version": 1, "batches": 1, "rows": -10, "start": {}, "loader": {}},
+        {"version": 1, "batches": 1, "start": {}},
+    ],
+)
+def test_what_is_no_state_is_refused(url, state):
     with (
         open_loader(url, "row groups", DataLoader, 16, 0) as other,
         pytest.raises(ValueError, match="no state of a loader"),
     ):
-        other.load_state_dict({"epoch": 1})
+        other.load_state_dict(state)
+
+
+@pytest.mark.parametrize("start", [{}, None, {"order": [99], "generators": None}, {"order": 3}])
+def test_a_damaged_state_is_refused(url, start):
+    with open_loader(url, "row groups", DataLoader, 16, 0) as loader:
+        state = loader.state_dict()
+        with pytest.raises(ValueError, match="damaged"):
+            loader.load_state_dict({**state, "start": start})
+
+
+def test_a_resumed_pass_may_be_left_early(url):
+    """Lightning counts the batches of the interrupted pass, wherever the resumed one began."""
+    with open_loader(url, "row groups", DataLoader, 16, 0) as loader:
+        iterator = iter(loader)
+        ids(iterator, 2)
+        state = loader.state_dict()
+    with open_loader(url, "row groups", DataLoader, 16, 0) as loader:
+        loader.load_state_dict(state)
+        assert len(ids(loader, 3)) == 3
+        assert sorted(flat(ids(loader))) == list(range(sum(SIZES)))
+        ids(loader, 3)  # a pass that nobody resumed
+        with pytest.raises(NotImplementedError):
+            ids(loader)
+
+
+def test_rows_taken_from_the_reader_beside_the_loader_make_the_position_unknown(url):
+    with open_loader(url, "plain", DataLoader, 16, 0) as loader:
+        next(loader.reader)
+        iterator = iter(loader)
+        ids(iterator, 2)
+        with pytest.warns(BridgeWarning, match="taken from its reader"):
+            assert loader.state_dict()["batches"] is None
+
+
+def test_states_of_former_versions_are_understood(url):
+    with open_loader(url, "rows", DataLoader, 16, 0) as loader:
+        iterator = iter(loader)
+        ids(iterator, 2)
+        state = loader.state_dict()
+        rest = ids(iterator)
+    del state["rows"]
+    with open_loader(url, "rows", DataLoader, 16, 0) as loader:
+        loader.load_state_dict(state)
+        assert ids(loader) == rest
+
+
+@pytest.mark.parametrize("kind", ["row groups", "epochs", "shard"])
+def test_who_counts_to_the_length_ends_the_pass(url, kind):
+    """The position is then the next pass, and another iteration begins it."""
+    with open_loader(url, kind, DataLoader, 16, 0) as loader:
+        passes = [ids(loader), ids(loader)]
+    with open_loader(url, kind, DataLoader, 16, 0) as loader:
+        assert ids(loader, len(loader)) == passes[0]
+        state = loader.state_dict()
+        assert ids(loader, len(loader)) == passes[1]
+    with open_loader(url, kind, DataLoader, 16, 0) as loader:
+        loader.load_state_dict(state)
+        assert ids(loader, len(loader)) == passes[1]
