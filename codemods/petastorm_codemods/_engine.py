@@ -14,7 +14,9 @@ import libcst as cst
 from ._analysis import Analysis
 from ._dependencies import CODE as REQUIREMENT
 from ._edits import overlaps
+from ._import_lines import joined_imports
 from ._imports import imports_petastorm, names_bridge
+from ._layout import laid_out
 from ._model import (
     Destination,
     Edit,
@@ -189,7 +191,8 @@ def _plan_for(source: Source, settings: Settings) -> _Plan:
         sites.append(Site(finding.code, line, column, cell, finding.message, finding.safety, state))
     # Where several insert at one place, lines of their own come before rewrites.
     lines = [*import_edits(analysis, needed), *_markers(analysis, left)]
-    return _Plan((*lines, *without_unused(analysis, edits)), tuple(sites))
+    rewritten = joined_imports(analysis, [*lines, *without_unused(analysis, edits)])
+    return _Plan(tuple(laid_out(analysis, rewritten)), tuple(sites))
 
 
 def _state(finding: Finding, edits: Sequence[Edit], *, unsafe: bool) -> State:

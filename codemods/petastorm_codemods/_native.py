@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
 from ._analysis import Analysis
+from ._import_place import import_place
 from ._imports import imports
 from ._model import Edit
 from ._offered import NEW, OLD
 
-_RESTART = re.compile(r"library\.restartPython\(\)")
 MODULE = f"{NEW}.native"
 FAST_MODULE = f"{NEW}.native_fast"
 
@@ -131,9 +130,9 @@ def import_edits(analysis: Analysis, needed: Iterable[tuple[int, str]]) -> Itera
         if where in analysis.slots:
             yield Edit(analysis.slots[where], analysis.slots[where], f", {text}")
             continue
-        line = f"from {module} import {text}"
         newline = analysis.source.newline
-        place = _place(analysis)
+        place, indent = import_place(analysis, module)
+        line = f"{indent}from {module} import {text}"
         if place > 0 and analysis.source.text[place - 1] not in "\r\n":
             yield Edit(place, place, f"{newline}{line}")
         else:
@@ -176,48 +175,3 @@ def leave_slot(
 
 def _is_top(analysis: Analysis, statement: cst.CSTNode) -> bool:
     return analysis.parent(analysis.parent(statement)) is analysis.module
-
-
-def _place(analysis: Analysis) -> int:
-    """Return the end of the first import at the top, or the start of the first statement."""
-    body = analysis.module.body
-    rest = [node for node in body if not _is_preamble(node, first=node is body[0])]
-    restart = _last_restart(analysis)
-    rest = [node for node in rest if analysis.start(node) >= restart] or rest
-    for node in rest:
-        if isinstance(node, cst.SimpleStatementLine) and isinstance(
-            node.body[0], cst.Import | cst.ImportFrom
-        ):
-            return _after_line(analysis, analysis.span(node)[1])
-    if rest:
-        decorators = getattr(rest[0], "decorators", ())
-        return analysis.line_start(analysis.start(decorators[0] if decorators else rest[0]))
-    return _after_line(analysis, analysis.span(body[-1])[1]) if body else 0
-
-
-def _last_restart(analysis: Analysis) -> int:
-    """Return where the last cell ends that installs packages, after which names may be gone."""
-    text = analysis.source.text
-    ends = [end for start, end in analysis.source.shell if "install" in text[start:end]]
-    ends += [match.end() for match in _RESTART.finditer(text)]
-    return max(ends, default=0)
-
-
-def _is_preamble(node: cst.CSTNode, *, first: bool) -> bool:
-    if not isinstance(node, cst.SimpleStatementLine):
-        return False
-    small = node.body[0]
-    if isinstance(small, cst.ImportFrom):
-        return isinstance(small.module, cst.Name) and small.module.value == "__future__"
-    if isinstance(small, cst.Expr):
-        documentation = isinstance(small.value, cst.SimpleString | cst.ConcatenatedString)
-        return first and documentation
-    return False
-
-
-def _after_line(analysis: Analysis, offset: int) -> int:
-    """Return the start of the next line; the end of the cell if there is none."""
-    text = analysis.source.text
-    end = min((at for at in (text.find("\n", offset), len(text)) if at >= 0), default=offset)
-    cell = analysis.source.cell_end(offset)
-    return min(end + 1, cell) if end < len(text) else len(text)
