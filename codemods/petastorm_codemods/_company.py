@@ -82,12 +82,11 @@ def _anchors(analysis: Analysis) -> frozenset[str]:
 
 def _used(analysis: Analysis) -> Iterator[str]:
     """Yield the paths of everything of Petastorm's that is used, and not only imported."""
-    for each in imports(analysis):
-        if not is_petastorm(each.path) or each.alias is None:
-            continue
-        if analysis.source.path.endswith("__init__.py"):
-            yield canonical(each.path)
-        for read in analysis.reads(each.local):
+    found = [each for each in imports(analysis) if is_petastorm(each.path) and each.alias]
+    if analysis.source.path.endswith("__init__.py"):
+        yield from (canonical(each.path) for each in found)
+    for name in {each.local for each in found}:
+        for read in analysis.reads(name):
             use = analysis.dotted(read) if is_read(analysis, read) else None
             if use is not None:
                 yield canonical(use[0])

@@ -13,7 +13,7 @@ import libcst as cst
 
 from ._analysis import Analysis
 from ._dependencies import CODE as REQUIREMENT
-from ._edits import overlaps
+from ._edits import Edits
 from ._imports import imports_petastorm, names_bridge
 from ._model import (
     Destination,
@@ -121,7 +121,10 @@ def _problem(source: Source, edits: Sequence[Edit], after: bytes, settings: Sett
         result = read_source(source.path, after)
     except ValueError as error:
         return f"does not parse: {error}"
-    if any(cell.problem for cell in result.cells) > any(cell.problem for cell in source.cells):
+    if len(result.cells) != len(source.cells) or any(
+        after.problem and not before.problem
+        for before, after in zip(source.cells, result.cells, strict=False)
+    ):
         return "has a cell that does not parse"
     if parses(source.masked) and not parses(result.masked):
         return "is not accepted by this Python"
@@ -173,13 +176,16 @@ def _plan_for(source: Source, settings: Settings) -> _Plan:
         if not _is_ignored(source.text, finding)
     ]
     edits: list[Edit] = []
-    sites: list[Site] = list(_unparsable(source))
+    accepted = Edits()
+    sites: list[Site] = list(_passed_over(source))
     left: list[Finding] = []
     needed: list[tuple[int, str]] = []
     for finding in sorted(findings, key=lambda each: (each.offset, each.code)):
         # A name that is imported twice has the same uses twice.
-        own = [edit for edit in finding.edits if edit.start == edit.end or edit not in edits]
-        state = _state(finding, [*edits, *own], unsafe=settings.unsafe)
+        own = [edit for edit in finding.edits if edit.start == edit.end or edit not in accepted]
+        state = _state(finding, unsafe=settings.unsafe)
+        if state is State.REWRITTEN and not accepted.add(own):
+            state = State.MANUAL
         if state is State.REWRITTEN:
             edits += own
             needed += [(finding.offset, name) for name in finding.needs]
@@ -192,15 +198,23 @@ def _plan_for(source: Source, settings: Settings) -> _Plan:
     return _Plan((*lines, *without_unused(analysis, edits)), tuple(sites))
 
 
-def _state(finding: Finding, edits: Sequence[Edit], *, unsafe: bool) -> State:
+def _state(finding: Finding, *, unsafe: bool) -> State:
     if finding.safety is Safety.MANUAL or not finding.edits:
         return State.MANUAL
     if finding.safety is Safety.BEHAVIOUR and not unsafe:
         return State.NEEDS_UNSAFE
-    return State.MANUAL if overlaps(edits) else State.REWRITTEN
+    return State.REWRITTEN
 
 
-def _unparsable(source: Source) -> Iterator[Site]:
+def _passed_over(source: Source) -> Iterator[Site]:
+    """Yield a site for each cell that has telling words and is left alone as a whole."""
+    for start, end, language in source.foreign:
+        if language and _TELLING.search(source.text, start, end):
+            number, line, column = source.locate(start)
+            message = f"cell left alone, it is in {language.lstrip('%')}"
+            if language.startswith("%%"):
+                message = f"cell left alone, it is what {language} is given"
+            yield Site(UNPARSABLE, line, column, number, message, Safety.MANUAL, State.MANUAL)
     for cell in source.cells:
         if cell.problem and _TELLING.search(cell.text):
             number, line, column = source.locate(cell.start)
@@ -258,10 +272,16 @@ def _statement_starts(analysis: Analysis) -> Iterator[int]:
 
 
 def _is_marked(analysis: Analysis, place: int, code: str) -> bool:
-    lines = analysis.source.text[:place].splitlines()
-    while lines and lines[-1].lstrip().startswith("#"):
-        if f"{MARK} {code} " in lines.pop():
+    text = analysis.source.text
+    while place > 0:
+        end = place - 1 - text.endswith("\r\n", 0, place)
+        start = analysis.line_start(end)
+        line = text[start:end]
+        if not line.lstrip().startswith("#"):
+            return False
+        if f"{MARK} {code} " in line:
             return True
+        place = start
     return False
 
 
