@@ -107,7 +107,9 @@ def _process(path: str, data: bytes, settings: Settings) -> Outcome:
         after = source.render(plan.edits)
         problem = _problem(source, plan.edits, after, settings)
     except Exception as error:  # noqa: BLE001 – one bad file never stops a run
-        return Failed(path, str(error) or type(error).__name__)
+        deep = isinstance(error, RecursionError)
+        reason = "left alone, because its code is nested too deep" if deep else str(error)
+        return Failed(path, reason or type(error).__name__)
     if problem:
         return Failed(path, f"left alone, because the rewrite {problem}", plan.sites)
     if all(site.state is State.REWRITTEN for site in plan.sites):

@@ -61,8 +61,6 @@ def read_notebook(document: str) -> Notebook:
     """
     try:
         notebook = _DECODER.decode(document)
-        if not all(isinstance(cell, dict) for cell in [*notebook["cells"]]):
-            raise TypeError("cells are objects")
         language = _language(notebook.get("metadata") or {})
         places = _places(document, notebook["cells"])
         cells = [
@@ -194,8 +192,14 @@ def _end(document: str, position: int) -> int:
     return _DECODER.raw_decode(document, position)[1]
 
 
-def _places(document: str, cells: list[object]) -> dict[int, int]:
-    """Return where the source of each cell that has one begins, by its number from 0."""
+def _places(document: str, cells: object) -> dict[int, int]:
+    """Return where the source of each cell that has one begins, by its number from 0.
+
+    Raises:
+        TypeError: The cells are not a list of objects.
+    """
+    if not isinstance(cells, list) or not all(isinstance(cell, dict) for cell in cells):
+        raise TypeError("cells are a list of objects")
     top = _value_of(document, _skip_space(document, 0), "cells")
     starts = _items(document, top) if cells and top is not None else ()
     places = {}

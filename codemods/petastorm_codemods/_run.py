@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
-import gc
-import multiprocessing
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -31,6 +29,7 @@ from ._model import (
     Target,
     Unchanged,
 )
+from ._processes import work_on
 from ._project import (
     METHODS,
     Project,
@@ -46,8 +45,6 @@ from ._project import (
 from ._vendor import CODE as SUPPORT
 from ._vendor import NAME, names_in, place, used_names, vendored
 
-# Fewer files are done before a second process has imported LibCST.
-_WORTH_A_PROCESS = 12
 _USED = re.compile("|".join(("petastorm", *METHODS)).encode())
 
 
@@ -95,7 +92,7 @@ def run(
         file, settings = _vendored_settings(found, settings)
     outcomes: list[Outcome] = [*found.failed]
     total = len(sources) + len(dependencies)
-    for outcome in _map(sources, settings, jobs):
+    for outcome in work_on(sources, settings, jobs):
         outcomes.append(outcome)
         show(len(outcomes), total)
     if file:
@@ -128,6 +125,9 @@ def _read(paths: Iterable[str], exclude: Iterable[str], destination: Destination
     for path in find_files(paths, exclude):
         found.paths.append(path)
         try:
+            if not stat.S_ISREG(os.stat(path).st_mode):
+                found.failed.append(Failed(path, "left alone, because it is no regular file"))
+                continue  # reading a pipe could wait for ever
             with open(path, "rb") as file:
                 data = file.read()
         except OSError as error:
@@ -206,30 +206,6 @@ def _without_bridge(settings: Settings, outcomes: Sequence[Outcome]) -> Settings
         target = dataclasses.replace(settings.target, package=Target().package)
         return dataclasses.replace(settings, target=target)
     return settings
-
-
-def _map(files: Sequence[tuple[str, bytes]], settings: Settings, jobs: int) -> Iterator[Outcome]:
-    if jobs < 2 or len(files) < _WORTH_A_PROCESS:
-        for path, data in files:
-            yield process(path, data, settings)
-        return
-    # Largest first, so that no process is left alone with a large file at the end.
-    ordered = sorted(files, key=lambda file: -len(file[1]))
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(
-        jobs, mp_context=context, initializer=_collect_rarely
-    ) as pool:
-        waiting = {pool.submit(process, path, data, settings): path for path, data in ordered}
-        for future in concurrent.futures.as_completed(waiting):
-            try:
-                yield future.result()
-            except Exception as error:  # noqa: BLE001 – a process died; the others' work counts
-                yield Failed(waiting[future], f"{type(error).__name__}: {error}")
-
-
-def _collect_rarely() -> None:
-    """Let the garbage collector of a worker rest: trees are made faster than it can walk them."""
-    gc.set_threshold(200_000, 20, 20)
 
 
 def _still_needed(outcome: Outcome, sources: dict[str, bytes]) -> bool:
