@@ -153,7 +153,7 @@ def _summary(result: Result, *, with_diff: bool, written: bool) -> None:
             what = f"{'wrote' if written else 'would change'} {outcome.path}"
             console.print(_shown(what), markup=False)
         for site in outcome.sites:
-            if site.state is not State.REWRITTEN:
+            if site.state is not State.REWRITTEN or site.told:
                 console.print(_shown(_line(outcome.path, site)), style="yellow", markup=False)
         if isinstance(outcome, Failed):
             reason = _shown(f"{outcome.path}: failed: {outcome.reason}")

@@ -194,7 +194,8 @@ def _plan_for(source: Source, settings: Settings) -> _Plan:
         elif finding.marker:
             left.append(finding)
         cell, line, column = source.locate(finding.offset)
-        sites.append(Site(finding.code, line, column, cell, finding.message, finding.safety, state))
+        where = (finding.code, line, column, cell)
+        sites.append(Site(*where, finding.message, finding.safety, state, finding.told))
     # Where several insert at one place, lines of their own come before rewrites.
     lines = [*import_edits(analysis, needed), *_markers(analysis, left)]
     return _Plan((*lines, *without_unused(analysis, edits)), tuple(sites))

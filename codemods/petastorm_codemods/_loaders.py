@@ -20,6 +20,8 @@ from ._native import COUNTERPARTS, MAKERS, clashes, is_support, spelled_import, 
 from ._offered import NEW, is_petastorm
 
 _SUCCESSORS = frozenset(COUNTERPARTS.values())
+# Who gives these asks for speed.
+_FASTER = frozenset({"data_loader_fn", "reader_pool_type", "workers_count"})
 _LINE_BREAK = re.compile(r"\s*?((?:\r\n?|\n)[ \t]*)(?=\S)")
 
 
@@ -178,10 +180,13 @@ def _called(analysis: Analysis, method: Method, call: cst.Call, start: int) -> F
     message = f"{method.name} becomes {method.opening}({analysis.target.dataset}(...))"
     if lost:
         message += f" without {', '.join(lost)}"
+    slower = not analysis.target.fast and bool(_FASTER & {*lost})
+    if slower:
+        message += ", row by row in one process; --fast reads whole batches"
     extra = ("from_petastorm",) if any(each.star for each in call.args) else ()
     needs = (*_needs(analysis, method), *extra)
     edits = tuple(_edits(analysis, method, call))
-    return Finding(method.code, start, message, Safety.SAFE, edits, needs=needs)
+    return Finding(method.code, start, message, Safety.SAFE, edits, needs=needs, told=slower)
 
 
 def _edits(analysis: Analysis, method: Method, call: cst.Call) -> Iterator[Edit]:

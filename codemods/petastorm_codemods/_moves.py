@@ -18,7 +18,7 @@ from ._modules import key_edits, native_edits, native_uses
 from ._native import COUNTERPARTS, counterpart, is_support, leave_slot, original
 from ._offered import NEW, OLD, advices, canonical, is_offered
 from ._project import METHODS
-from ._shared import is_lender, is_read
+from ._shared import is_lender, is_read, is_run_with
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def _simple(analysis: Analysis) -> dict[tuple[str, str], bool]:
 def _may_change(analysis: Analysis, local: str, path: str) -> bool:
     if analysis.source.path.endswith("__init__.py"):
         return False  # others import it from here
-    if is_lender(analysis, local):
+    if is_lender(analysis, local) or is_run_with(analysis, local):
         return False
     if any(
         isinstance(node.target, cst.Name) and node.target.value == local

@@ -13,7 +13,13 @@ from ._decode import decode_python, decode_utf8
 from ._dependencies import CODE, file_edits, is_conda_command, is_conda_entry, package_for
 from ._edits import apply_edits
 from ._engine import Settings, process, rules_for
-from ._files import concerns, find_files, is_dependency_file, repository_of
+from ._files import (
+    concerns,
+    find_files,
+    is_dependency_file,
+    petastorm_around,
+    repository_of,
+)
 from ._imports import imports_petastorm, names_bridge
 from ._model import (
     Destination,
@@ -41,6 +47,7 @@ from ._project import (
     makes_readers,
     module_names,
     passed_on,
+    taken_names,
 )
 from ._vendor import CODE as SUPPORT
 from ._vendor import NAME, names_in, place, used_names, vendored
@@ -90,7 +97,7 @@ def run(
     file = None
     if settings.vendor:
         file, settings = _vendored_settings(found, settings)
-    outcomes: list[Outcome] = [*found.failed]
+    outcomes: list[Outcome] = [*found.failed, *found.forks.values()]
     total = len(sources) + len(dependencies)
     for outcome in work_on(sources, settings, jobs):
         outcomes.append(outcome)
@@ -118,12 +125,17 @@ class _Found:
     dependencies: list[tuple[str, bytes]] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
     passed: set[tuple[str, str]] = field(default_factory=set)
+    forks: dict[str, NeedsHuman] = field(default_factory=dict)
 
 
 def _read(paths: Iterable[str], exclude: Iterable[str], destination: Destination) -> _Found:
     found = _Found()
     for path in find_files(paths, exclude):
         found.paths.append(path)
+        package = petastorm_around(path)
+        if package:
+            found.forks.setdefault(package, _fork(path))
+            continue
         try:
             if not stat.S_ISREG(os.stat(path).st_mode):
                 found.failed.append(Failed(path, "left alone, because it is no regular file"))
@@ -138,6 +150,12 @@ def _read(paths: Iterable[str], exclude: Iterable[str], destination: Destination
             kind = found.dependencies if is_dependency_file(path) else found.sources
             kind.append((path, data))
     return found
+
+
+def _fork(path: str) -> NeedsHuman:
+    message = "package left alone, it is Petastorm itself"
+    site = Site("PM000", 1, 1, None, message, Safety.MANUAL, State.MANUAL)
+    return NeedsHuman(path, b"", b"", (site,))
 
 
 def _project(found: _Found) -> Project:
@@ -157,7 +175,9 @@ def _project(found: _Found) -> Project:
     holders = frozenset().union(*(had_names(path, data) for path, data in found.sources))
     borrowed = frozenset().union(*map(borrowed_names, texts))
     lent = lent_names(borrowed, holders, frozenset(found.passed))
-    return Project(converters, defines, module_names(found.paths), readers, holders, lent)
+    takers = frozenset().union(*(taken_names(path, data) for path, data in found.sources))
+    modules = module_names(found.paths)
+    return Project(converters, defines, modules, readers, holders, lent, takers - holders)
 
 
 def _vendored_settings(found: _Found, settings: Settings) -> tuple[str, Settings]:

@@ -114,7 +114,8 @@ class Source:
         document = self.decoded.text
         replaced: list[Edit] = []
         for number, group in itertools.groupby(
-            sorted(edits), key=lambda edit: self._cell_at(edit.start)
+            sorted(edits, key=lambda edit: edit.start),  # those at one place keep their order
+            key=lambda edit: self._cell_at(edit.start),
         ):
             cell = self.cells[number]
             assert cell.notebook is not None

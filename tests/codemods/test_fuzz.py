@@ -232,10 +232,9 @@ def damage_bytes(random, data):
 
 def damage_value(random, value):
     """Put something else in the place of one value somewhere in JSON."""
-    inner = list(value) if isinstance(value, dict) else range(len(value or ()))
-    if not isinstance(value, dict | list) or not inner or random.random() < 0.15:
+    if not isinstance(value, dict | list) or not value or random.random() < 0.15:
         return random.choice(VALUES)
-    key = random.choice(list(inner))
+    key = random.choice(list(value) if isinstance(value, dict) else range(len(value)))
     changed = value.copy()
     if random.random() < 0.1:
         del changed[key]
