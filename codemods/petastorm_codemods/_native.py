@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 
 import libcst as cst
@@ -54,10 +55,11 @@ def is_class(path: str | None, analysis: Analysis) -> bool:
     )
 
 
-def constructions(analysis: Analysis) -> list[cst.Call]:
+@functools.lru_cache(maxsize=2)
+def constructions(analysis: Analysis) -> tuple[cst.Call, ...]:
     """Return the calls of the class of converters itself, which give it the files to read."""
     calls = analysis.nodes(cst.Call)
-    return [each for each in calls if original(analysis.imported(each.func) or "") in _CLASSES]
+    return tuple(each for each in calls if original(analysis.imported(each.func) or "") in _CLASSES)
 
 
 def counterpart(analysis: Analysis, path: str) -> str | None:
@@ -82,15 +84,21 @@ def original(path: str) -> str:
 
 def clashes(analysis: Analysis, names: tuple[str, ...]) -> list[str]:
     """Return those of some names that mean something else in a source than the support module's."""
-    bound = {each.local: each.path for each in imports(analysis) if each.local in names}
+    bound = _bound(analysis)
     found = {
         local
-        for local, path in bound.items()
+        for local, path in ((each, bound[each]) for each in names if each in bound)
         if path != f"{analysis.target.module}.{_NAMED.get(local, local)}"
         and COUNTERPARTS.get(original(path)) != local
     }
     found |= {name for name in names if any(analysis.bindings(name))}
     return sorted(found)
+
+
+@functools.lru_cache(maxsize=2)
+def _bound(analysis: Analysis) -> dict[str, str]:
+    """Return the path of each name that a source imports."""
+    return {each.local: each.path for each in imports(analysis)}
 
 
 def spelling(analysis: Analysis, name: str) -> str:
@@ -122,9 +130,9 @@ def import_edits(analysis: Analysis, needed: Iterable[tuple[int, str]]) -> Itera
     }
     known |= analysis.provided
     wanted: dict[cst.CSTNode | None, set[str]] = {}
-    for offset, name in needed:
+    for where, name in _in_slots(analysis, needed):
         if name not in known:
-            wanted.setdefault(_slot_of(analysis, offset), set()).add(name)
+            wanted.setdefault(where, set()).add(name)
     for where, names in wanted.items():
         text = ", ".join(sorted(names))
         if where in analysis.slots:
@@ -139,12 +147,21 @@ def import_edits(analysis: Analysis, needed: Iterable[tuple[int, str]]) -> Itera
             yield Edit(place, place, f"{line}{newline}")
 
 
-def _slot_of(analysis: Analysis, offset: int) -> cst.CSTNode | None:
+def _in_slots(
+    analysis: Analysis, needed: Iterable[tuple[int, str]]
+) -> Iterator[tuple[cst.CSTNode | None, str]]:
+    """Yield the slot of each needed name: that of the innermost function around the place."""
+    functions = [node for node in analysis.slots if node is not None]
     if None in analysis.slots:
-        return None
-    spans = [(analysis.span(node), node) for node in analysis.slots if node is not None]
-    around = [(span[0], node) for span, node in spans if span[0] <= offset < span[1]]
-    return max(around, key=lambda pair: pair[0])[1] if around else None
+        functions = []
+    later = sorted(functions, key=analysis.start, reverse=True)
+    around: list[cst.CSTNode] = []
+    for offset, name in sorted(needed):
+        while later and analysis.start(later[-1]) <= offset:
+            around.append(later.pop())
+        while around and analysis.span(around[-1])[1] <= offset:
+            around.pop()
+        yield around[-1] if around else None, name
 
 
 def leave_slot(
