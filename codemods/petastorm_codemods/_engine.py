@@ -57,6 +57,8 @@ _TELLING = re.compile(
     r"petastorm|make_(?:spark_converter|torch_dataloader|tf_dataset)|SparkDatasetConverter",
     re.IGNORECASE,
 )
+# Characters of a comment that is left in the code, without its code and link.
+_LONGEST_REMARK = 80
 # Findings of the engine itself.
 UNPARSABLE = "PM000"
 
@@ -199,7 +201,10 @@ def _plan_for(source: Source, settings: Settings) -> _Plan:
         where = (finding.code, line, column, cell)
         sites.append(Site(*where, finding.message, finding.safety, state, finding.told))
     # Where several insert at one place, lines of their own come before rewrites.
-    lines = [*import_edits(analysis, needed), *_markers(analysis, left)]
+    lines = [*import_edits(analysis, needed)]
+    if edits or lines:
+        # A file in which nothing moves is not changed for a comment: the report names its places.
+        lines += _markers(analysis, left)
     rewritten = joined_imports(analysis, [*lines, *without_unused(analysis, edits)])
     return _Plan(tuple(laid_out(analysis, rewritten)), tuple(sites))
 
@@ -241,21 +246,35 @@ def _is_ignored(text: str, finding: Finding) -> bool:
 
 
 def _markers(analysis: Analysis, findings: Iterable[Finding]) -> Iterator[Edit]:
-    """Yield a comment above the statement of each finding, unless it is there already."""
+    """Yield a comment above the statement of each finding, unless it is there already.
+
+    Statements that follow each other and have the same problem share the first one's comment.
+    """
     links = {rule.code: rule.link for rule in all_rules()}
     starts = sorted(_statement_starts(analysis))
     written: set[tuple[int, str]] = set()
+    last = (-1, "")
     for finding in findings:
         at = bisect.bisect_right(starts, finding.offset) - 1
         if at < 0:
+            continue
+        what = f"{finding.code} {_brief(finding.message)}"
+        follows, last = last in {(at - 1, what), (at, what)}, (at, what)
+        if follows:
             continue
         place = analysis.line_start(starts[at])
         if (place, finding.code) in written or _is_marked(analysis, place, finding.code):
             continue
         written.add((place, finding.code))
-        comment = f"# {MARK} {finding.code} {finding.message} ({links[finding.code]})"
+        comment = f"# {MARK} {what} ({links[finding.code]})"
         indent = analysis.indent(starts[at])
         yield Edit(place, place, f"{indent}{comment}{analysis.source.newline}")
+
+
+def _brief(message: str) -> str:
+    """Return what a message says first: a comment is short, the report says all of it."""
+    first = message.split("; ", maxsplit=1)[0]
+    return first if len(first) <= _LONGEST_REMARK else first.split(": ")[0]
 
 
 def _statement_starts(analysis: Analysis) -> Iterator[int]:

@@ -101,9 +101,10 @@ def _placed(analysis: Analysis, edits: Sequence[Edit]) -> Iterator[tuple[Edit, i
 def _imports_at_top(analysis: Analysis) -> Iterator[cst.SimpleStatementLine]:
     """Yield the lines at the top of a source that hold nothing but one ``from … import …``."""
     for line in analysis.module.body:
-        alone = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
-        if alone and isinstance(line.body[0], cst.ImportFrom):
-            yield line
+        if isinstance(line, cst.SimpleStatementLine):
+            is_import = isinstance(line.body[0], cst.ImportFrom)
+            if is_import and len(line.body) == 1:
+                yield line
 
 
 def _parts(text: str) -> dict[str, list[_Name]] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
@@ -58,7 +59,7 @@ def _beside_petastorm(analysis: Analysis, restart: int) -> cst.CSTNode | None:
 
 
 def _in_order(
-    analysis: Analysis, nodes: list[cst.BaseStatement], module: str
+    analysis: Analysis, nodes: Sequence[cst.BaseStatement], module: str
 ) -> cst.CSTNode | None:
     """Return the last of the first imports of a source that sorts before a new one.
 
