@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import libcst as cst
@@ -63,6 +63,9 @@ class Analysis:
         self.provided: set[str] = set()
         self._wrapper = MetadataWrapper(source.module, unsafe_skip_copy=True)
         self._index = _Index(source.module)
+        self._assigned: dict[tuple[Scope, str], tuple[BaseAssignment, ...]] = {}
+        self._ordered: dict[frozenset[BaseAssignment], tuple[BaseAssignment, ...]] = {}
+        self._meanings: dict[cst.CSTNode, frozenset[QualifiedName]] = {}
 
     def nodes(self, kind: type[Node]) -> Sequence[Node]:
         """Return all nodes of exactly this type, in the order of the text."""
@@ -120,8 +123,11 @@ class Analysis:
 
     def meanings(self, node: cst.CSTNode) -> frozenset[QualifiedName]:
         """Return everything that a name or attribute which is read may mean."""
-        scope = self._scopes.get(node)
-        return frozenset(scope.get_qualified_names_for(node)) if scope else frozenset()
+        if node not in self._meanings:
+            scope = self._scopes.get(node)
+            found = scope.get_qualified_names_for(node) if scope else ()
+            self._meanings[node] = frozenset(found)
+        return self._meanings[node]
 
     def imported(self, node: cst.CSTNode) -> str | None:
         """Return the dotted path that a name or attribute is imported from.
@@ -150,15 +156,36 @@ class Analysis:
         scope = self._scopes.get(node)
         if scope is None:
             return ()
-        found = [each for each in scope[node.value] if getattr(each, "node", None) is not None]
-        return tuple(sorted(found, key=lambda each: self.start(each.node)))  # type: ignore[attr-defined]
+        key = (scope, node.value)
+        if key not in self._assigned:
+            # Functions that read a name of the module's share one answer.
+            found = frozenset(scope[node.value])
+            if found not in self._ordered:
+                self._ordered[found] = self._in_order(found)
+            self._assigned[key] = self._ordered[found]
+        return self._assigned[key]
+
+    def _in_order(self, found: Iterable[BaseAssignment]) -> tuple[BaseAssignment, ...]:
+        placed = [each for each in found if getattr(each, "node", None) is not None]
+        return tuple(sorted(placed, key=lambda each: self.start(each.node)))  # type: ignore[attr-defined]
+
+    def imports_of(self, node: cst.Name) -> tuple[cst.CSTNode, ...]:
+        """Return the import statements that bind a name which is read."""
+        found = self.assignments(node)
+        return tuple(each.node for each in found if isinstance(each, ImportAssignment))
 
     def bindings(self, name: str) -> Iterator[Assignment]:
         """Yield everything in any scope, imports apart, that gives a name a meaning but None."""
+        yield from (each for each in self._bound.get(name, ()) if not self._is_none(each))
+
+    @functools.cached_property
+    def _bound(self) -> dict[str, list[Assignment]]:
+        found: dict[str, list[Assignment]] = {}
         for scope in {scope for scope in self._scopes.values() if scope is not None}:
-            for each in scope.assignments[name]:
-                if type(each) is Assignment and not self._is_none(each):
-                    yield each
+            for each in scope.assignments:
+                if type(each) is Assignment:
+                    found.setdefault(each.name, []).append(each)
+        return found
 
     def _is_none(self, assignment: Assignment) -> bool:
         target = self.parent(assignment.node)
@@ -166,13 +193,14 @@ class Analysis:
         value = statement.value if isinstance(statement, cst.Assign) else None
         return isinstance(value, cst.Name) and value.value == "None"
 
-    def within(self, node: cst.CSTNode, *kinds: type[Node]) -> Iterator[Node]:
-        """Yield the nodes of some types at or below a node."""
-        first, last = self.span(node)
-        for kind in kinds:
-            for each in self.nodes(kind):
-                if first <= self.start(each) and self.span(each)[1] <= last:
-                    yield each
+    def within(self, node: cst.CSTNode, kind: type[Node]) -> Iterator[Node]:
+        """Yield the nodes of a type at or below a node, in the order of the text."""
+        stack = [node]
+        while stack:
+            each = stack.pop()
+            if isinstance(each, kind):
+                yield each
+            stack.extend(reversed(list(_children(each))))
 
     def is_read(self, node: cst.CSTNode) -> bool:
         """Say whether an expression is evaluated, not assigned to or deleted."""
@@ -199,9 +227,14 @@ class Analysis:
 
     def reads(self, name: str) -> Iterator[cst.Name]:
         """Yield the places where a plain name is read."""
+        yield from (node for node in self._names.get(name, ()) if node in self._scopes)
+
+    @functools.cached_property
+    def _names(self) -> dict[str, list[cst.Name]]:
+        found: dict[str, list[cst.Name]] = {}
         for node in self.nodes(cst.Name):
-            if node.value == name and node in self._scopes:
-                yield node
+            found.setdefault(node.value, []).append(node)
+        return found
 
     @functools.cached_property
     def _positions(self) -> Mapping[cst.CSTNode, CodeSpan]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +17,7 @@ from ._decode import write_atomically
 from ._engine import Settings
 from ._model import Destination, Failed, NeedsHuman, Site, State, Success, Target, pending
 from ._native import FAST_MODULE
-from ._report import FORMATS, counts, diff, exit_code
+from ._report import FORMATS, counts, diff, exit_code, printable
 from ._run import Result, run
 
 
@@ -74,15 +75,15 @@ def codemod(  # noqa: PLR0917 - typer calls it with keywords
         settings = _settings(config, to, _codes(select), _codes(ignore), unsafe, fast, vendor)
         result = _run(paths, settings, (*config.exclude, *_codes(exclude)), jobs, errors)
     except (ValueError, OSError) as error:
-        errors.print(f"petastorm-bridge codemod: {error}", style="red", markup=False)
+        errors.print(printable(f"petastorm-bridge codemod: {error}"), style="red", markup=False)
         raise typer.Exit(2) from error
     if write:
         result = _write(result)
     if report:
-        typer.echo(FORMATS[report.value](result))
+        typer.echo(_shown(FORMATS[report.value](result)), color=True)
     elif show_diff:
         for outcome in result.outcomes:
-            typer.echo(diff(outcome), nl=False)
+            typer.echo(_shown(diff(outcome)), nl=False, color=True)
     else:
         _summary(result, with_diff=not (check or write), written=write)
     raise typer.Exit(exit_code(result, written=write))
@@ -147,14 +148,16 @@ def _summary(result: Result, *, with_diff: bool, written: bool) -> None:
     console = Console(highlight=False, soft_wrap=True)
     for outcome in result.outcomes:
         if with_diff and pending(outcome):
-            console.print(Syntax(diff(outcome), "diff", background_color="default"))
+            console.print(Syntax(_shown(diff(outcome)), "diff", background_color="default"))
         elif pending(outcome):
-            console.print(f"{'wrote' if written else 'would change'} {outcome.path}", markup=False)
+            what = f"{'wrote' if written else 'would change'} {outcome.path}"
+            console.print(_shown(what), markup=False)
         for site in outcome.sites:
-            if site.state is not State.REWRITTEN:
-                console.print(_line(outcome.path, site), style="yellow", markup=False)
+            if site.state is not State.REWRITTEN or site.told:
+                console.print(_shown(_line(outcome.path, site)), style="yellow", markup=False)
         if isinstance(outcome, Failed):
-            console.print(f"{outcome.path}: failed: {outcome.reason}", style="red", markup=False)
+            reason = _shown(f"{outcome.path}: failed: {outcome.reason}")
+            console.print(reason, style="red", markup=False)
     numbers = counts(result)
     done = "rewritten" if written else "to rewrite"
     console.print(
@@ -163,6 +166,13 @@ def _summary(result: Result, *, with_diff: bool, written: bool) -> None:
         f"{numbers['sites rewritten']} places {done}, {numbers['sites left']} left",
         markup=False,
     )
+
+
+def _shown(text: str) -> str:
+    """Return text as standard output may have it: a terminal nothing that steers it."""
+    if sys.stdout.isatty():
+        return printable(text)
+    return text.encode(errors="backslashreplace").decode()  # names of files in no encoding
 
 
 def _line(path: str, site: Site) -> str:

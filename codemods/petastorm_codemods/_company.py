@@ -10,6 +10,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
+import libcst as cst
+
 from ._analysis import Analysis
 from ._imports import imports
 from ._native import original
@@ -26,6 +28,7 @@ _READERS = frozenset(
 )
 # They read and write Petastorm's own format.
 _FORMAT = ("petastorm.codecs", "petastorm.etl", "petastorm.ngram", "petastorm.spark_utils")
+_READER = "petastorm.reader.Reader"
 _MAKERS = ("petastorm.make_batch_reader", "petastorm.make_reader")
 _TAKERS = ("petastorm.pytorch", "petastorm.tf_utils", "petastorm.predicates")
 _OF_READERS = (*_TAKERS, "petastorm.make_batch_reader", "petastorm.reader")
@@ -37,7 +40,12 @@ def keeper(analysis: Analysis, path: str) -> str:
     anchors = _anchors(analysis)
     readers, formats = anchors & _READERS, anchors - _READERS
     found: frozenset[str] = frozenset()
-    if _is_in(path, "petastorm.unischema"):
+    if path == _READER and _is_constructed(analysis):
+        return "reader.Reader takes other arguments on the bridge; open it with make_batch_reader"
+    if _is_in(path, "petastorm.fs_utils"):
+        # Filesystems are handed on to what reads and writes Petastorm's own format.
+        found = readers | {each for each in formats if _is_in(each, "petastorm.etl")}
+    elif _is_in(path, "petastorm.unischema"):
         found = readers | formats
     elif _is_in(path, *_OF_READERS) or (path == "petastorm.TransformSpec" and _reads(analysis)):
         found = readers
@@ -47,6 +55,14 @@ def keeper(analysis: Analysis, path: str) -> str:
     if analysis.project.readers and _is_in(path, *_TAKERS) and not _makes(analysis):
         return f"{_short(path)} may be used with make_reader elsewhere, which only Petastorm has"
     return ""
+
+
+@functools.lru_cache(maxsize=2)
+def _is_constructed(analysis: Analysis) -> bool:
+    """Say whether a source makes readers by calling their class, or extends it."""
+    made = [call.func for call in analysis.nodes(cst.Call)]
+    made += [base.value for owner in analysis.nodes(cst.ClassDef) for base in owner.bases]
+    return any(original(analysis.imported(each) or "") == _READER for each in made)
 
 
 def _short(path: str) -> str:
@@ -82,12 +98,11 @@ def _anchors(analysis: Analysis) -> frozenset[str]:
 
 def _used(analysis: Analysis) -> Iterator[str]:
     """Yield the paths of everything of Petastorm's that is used, and not only imported."""
-    for each in imports(analysis):
-        if not is_petastorm(each.path) or each.alias is None:
-            continue
-        if analysis.source.path.endswith("__init__.py"):
-            yield canonical(each.path)
-        for read in analysis.reads(each.local):
+    found = [each for each in imports(analysis) if is_petastorm(each.path) and each.alias]
+    if analysis.source.path.endswith("__init__.py"):
+        yield from (canonical(each.path) for each in found)
+    for name in {each.local for each in found}:
+        for read in analysis.reads(name):
             use = analysis.dotted(read) if is_read(analysis, read) else None
             if use is not None:
                 yield canonical(use[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterable, Sequence
 
 from ._model import Edit
@@ -15,6 +16,35 @@ def overlaps(edits: Iterable[Edit]) -> bool:
             return True
         last = max(last, edit.end)
     return False
+
+
+class Edits:
+    """Edits that do not overlap, as they are accepted one after the other."""
+
+    def __init__(self) -> None:
+        self._ordered: list[Edit] = []
+        self._known: set[Edit] = set()
+
+    def __contains__(self, edit: Edit) -> bool:
+        return edit in self._known
+
+    def add(self, edits: Sequence[Edit]) -> bool:
+        """Accept all of some edits, or none where one overlaps another; say which."""
+        for number, edit in enumerate(edits):
+            place = bisect.bisect_right(self._ordered, edit)
+            before, after = (
+                self._ordered[max(place - 1, 0) : place],
+                self._ordered[place : place + 1],
+            )
+            if any(each.end > edit.start for each in before) or any(
+                each.start < edit.end for each in after
+            ):
+                for each in edits[:number]:
+                    del self._ordered[bisect.bisect_left(self._ordered, each)]
+                return False
+            self._ordered.insert(place, edit)
+        self._known.update(edits)
+        return True
 
 
 def apply_edits(text: str, edits: Sequence[Edit]) -> str:

@@ -13,8 +13,10 @@ import libcst as cst
 
 from ._analysis import Analysis
 from ._dependencies import CODE as REQUIREMENT
-from ._edits import overlaps
+from ._edits import Edits
+from ._import_lines import joined_imports
 from ._imports import imports_petastorm, names_bridge
+from ._layout import laid_out
 from ._model import (
     Destination,
     Edit,
@@ -55,6 +57,8 @@ _TELLING = re.compile(
     r"petastorm|make_(?:spark_converter|torch_dataloader|tf_dataset)|SparkDatasetConverter",
     re.IGNORECASE,
 )
+# Characters of a comment that is left in the code, without its code and link.
+_LONGEST_REMARK = 80
 # Findings of the engine itself.
 UNPARSABLE = "PM000"
 
@@ -107,7 +111,9 @@ def _process(path: str, data: bytes, settings: Settings) -> Outcome:
         after = source.render(plan.edits)
         problem = _problem(source, plan.edits, after, settings)
     except Exception as error:  # noqa: BLE001 – one bad file never stops a run
-        return Failed(path, str(error) or type(error).__name__)
+        deep = isinstance(error, RecursionError)
+        reason = "left alone, because its code is nested too deep" if deep else str(error)
+        return Failed(path, reason or type(error).__name__)
     if problem:
         return Failed(path, f"left alone, because the rewrite {problem}", plan.sites)
     if all(site.state is State.REWRITTEN for site in plan.sites):
@@ -121,7 +127,10 @@ def _problem(source: Source, edits: Sequence[Edit], after: bytes, settings: Sett
         result = read_source(source.path, after)
     except ValueError as error:
         return f"does not parse: {error}"
-    if any(cell.problem for cell in result.cells) > any(cell.problem for cell in source.cells):
+    if len(result.cells) != len(source.cells) or any(
+        after.problem and not before.problem
+        for before, after in zip(source.cells, result.cells, strict=False)
+    ):
         return "has a cell that does not parse"
     if parses(source.masked) and not parses(result.masked):
         return "is not accepted by this Python"
@@ -173,34 +182,50 @@ def _plan_for(source: Source, settings: Settings) -> _Plan:
         if not _is_ignored(source.text, finding)
     ]
     edits: list[Edit] = []
-    sites: list[Site] = list(_unparsable(source))
+    accepted = Edits()
+    sites: list[Site] = list(_passed_over(source))
     left: list[Finding] = []
     needed: list[tuple[int, str]] = []
     for finding in sorted(findings, key=lambda each: (each.offset, each.code)):
         # A name that is imported twice has the same uses twice.
-        own = [edit for edit in finding.edits if edit.start == edit.end or edit not in edits]
-        state = _state(finding, [*edits, *own], unsafe=settings.unsafe)
+        own = [edit for edit in finding.edits if edit.start == edit.end or edit not in accepted]
+        state = _state(finding, unsafe=settings.unsafe)
+        if state is State.REWRITTEN and not accepted.add(own):
+            state = State.MANUAL
         if state is State.REWRITTEN:
             edits += own
             needed += [(finding.offset, name) for name in finding.needs]
         elif finding.marker:
             left.append(finding)
         cell, line, column = source.locate(finding.offset)
-        sites.append(Site(finding.code, line, column, cell, finding.message, finding.safety, state))
+        where = (finding.code, line, column, cell)
+        sites.append(Site(*where, finding.message, finding.safety, state, finding.told))
     # Where several insert at one place, lines of their own come before rewrites.
-    lines = [*import_edits(analysis, needed), *_markers(analysis, left)]
-    return _Plan((*lines, *without_unused(analysis, edits)), tuple(sites))
+    lines = [*import_edits(analysis, needed)]
+    if edits or lines:
+        # A file in which nothing moves is not changed for a comment: the report names its places.
+        lines += _markers(analysis, left)
+    rewritten = joined_imports(analysis, [*lines, *without_unused(analysis, edits)])
+    return _Plan(tuple(laid_out(analysis, rewritten)), tuple(sites))
 
 
-def _state(finding: Finding, edits: Sequence[Edit], *, unsafe: bool) -> State:
+def _state(finding: Finding, *, unsafe: bool) -> State:
     if finding.safety is Safety.MANUAL or not finding.edits:
         return State.MANUAL
     if finding.safety is Safety.BEHAVIOUR and not unsafe:
         return State.NEEDS_UNSAFE
-    return State.MANUAL if overlaps(edits) else State.REWRITTEN
+    return State.REWRITTEN
 
 
-def _unparsable(source: Source) -> Iterator[Site]:
+def _passed_over(source: Source) -> Iterator[Site]:
+    """Yield a site for each cell that has telling words and is left alone as a whole."""
+    for start, end, language in source.foreign:
+        if language and _TELLING.search(source.text, start, end):
+            number, line, column = source.locate(start)
+            message = f"cell left alone, it is in {language.lstrip('%')}"
+            if language.startswith("%%"):
+                message = f"cell left alone, it is what {language} is given"
+            yield Site(UNPARSABLE, line, column, number, message, Safety.MANUAL, State.MANUAL)
     for cell in source.cells:
         if cell.problem and _TELLING.search(cell.text):
             number, line, column = source.locate(cell.start)
@@ -221,21 +246,35 @@ def _is_ignored(text: str, finding: Finding) -> bool:
 
 
 def _markers(analysis: Analysis, findings: Iterable[Finding]) -> Iterator[Edit]:
-    """Yield a comment above the statement of each finding, unless it is there already."""
+    """Yield a comment above the statement of each finding, unless it is there already.
+
+    Statements that follow each other and have the same problem share the first one's comment.
+    """
     links = {rule.code: rule.link for rule in all_rules()}
     starts = sorted(_statement_starts(analysis))
     written: set[tuple[int, str]] = set()
+    last = (-1, "")
     for finding in findings:
         at = bisect.bisect_right(starts, finding.offset) - 1
         if at < 0:
+            continue
+        what = f"{finding.code} {_brief(finding.message)}"
+        follows, last = last in {(at - 1, what), (at, what)}, (at, what)
+        if follows:
             continue
         place = analysis.line_start(starts[at])
         if (place, finding.code) in written or _is_marked(analysis, place, finding.code):
             continue
         written.add((place, finding.code))
-        comment = f"# {MARK} {finding.code} {finding.message} ({links[finding.code]})"
+        comment = f"# {MARK} {what} ({links[finding.code]})"
         indent = analysis.indent(starts[at])
         yield Edit(place, place, f"{indent}{comment}{analysis.source.newline}")
+
+
+def _brief(message: str) -> str:
+    """Return what a message says first: a comment is short, the report says all of it."""
+    first = message.split("; ", maxsplit=1)[0]
+    return first if len(first) <= _LONGEST_REMARK else first.split(": ")[0]
 
 
 def _statement_starts(analysis: Analysis) -> Iterator[int]:
@@ -258,10 +297,16 @@ def _statement_starts(analysis: Analysis) -> Iterator[int]:
 
 
 def _is_marked(analysis: Analysis, place: int, code: str) -> bool:
-    lines = analysis.source.text[:place].splitlines()
-    while lines and lines[-1].lstrip().startswith("#"):
-        if f"{MARK} {code} " in lines.pop():
+    text = analysis.source.text
+    while place > 0:
+        end = place - 1 - text.endswith("\r\n", 0, place)
+        start = analysis.line_start(end)
+        line = text[start:end]
+        if not line.lstrip().startswith("#"):
+            return False
+        if f"{MARK} {code} " in line:
             return True
+        place = start
     return False
 
 

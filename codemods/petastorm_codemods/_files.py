@@ -118,3 +118,21 @@ def repository_of(path: str) -> str | None:
             return None
         directory = above
     return directory
+
+
+def petastorm_around(path: str) -> str:
+    """Return the directory of Petastorm's own package that a file is in; empty if it is in none."""
+    directory = os.path.dirname(os.path.abspath(path))
+    while os.path.dirname(directory) != directory:
+        above = os.path.dirname(directory)
+        if (
+            os.path.basename(directory) == "petastorm"
+            and not os.path.exists(os.path.join(above, "__init__.py"))
+            and all(
+                os.path.exists(os.path.join(directory, name))
+                for name in ("__init__.py", "unischema.py")
+            )
+        ):
+            return directory
+        directory = above
+    return ""

@@ -7,6 +7,7 @@ returns of functions, and what functions of the file are called with.
 
 from __future__ import annotations
 
+import functools
 import re
 
 import libcst as cst
@@ -16,6 +17,7 @@ from libcst.metadata import Assignment
 from ._kinds import Kind, combine
 from ._native import is_class, is_maker, is_support
 from ._origins import Origins
+from ._questions import Answer, Question, any_of
 from ._shared import is_lent, unseen
 
 _COPIES = frozenset({"copy.copy", "copy.deepcopy"})
@@ -23,7 +25,6 @@ _COPIES = frozenset({"copy.copy", "copy.deepcopy"})
 _PASSING = frozenset({"enumerate", "iter", "list", "next", "reversed", "sorted", "tuple", "zip"})
 _MEMBERS = frozenset({"get", "items", "pop", "setdefault", "values"})
 _LOADING = re.compile(r"ray\.get|(?:joblib|(?:cloud)?pickle|dill|torch)\.loads?")
-_DEEPEST = 24
 
 
 class Flow(Origins):
@@ -31,82 +32,83 @@ class Flow(Origins):
 
     def kind(self, node: cst.CSTNode) -> Kind:
         """Return what is known about the object that an expression gives."""
-        return self._kind(node) or Kind.UNKNOWN
+        return self._questions.answer(self._kind(node)) or Kind.UNKNOWN
 
-    def _kind(self, node: cst.CSTNode) -> Kind | None:
-        if id(node) in self._active or len(self._active) > _DEEPEST:
-            return None
-        self._active.add(id(node))
-        try:
-            return self._of(node)
-        finally:
-            self._active.discard(id(node))
+    def _kind(self, node: cst.CSTNode) -> Question:
+        return (self._of, node)
 
-    def _of(self, node: cst.CSTNode) -> Kind | None:  # noqa: PLR0911 - one line for each syntax
+    def _of(self, node: cst.CSTNode) -> Answer:  # noqa: PLR0911 - one line for each syntax
         if isinstance(node, cst.Name):
-            return None if node.value == "None" else self._of_name(node)
+            return None if node.value == "None" else (yield from self._of_name(node))
         if isinstance(node, cst.Attribute):
-            return self._of_attribute(node)
+            return (yield from self._of_attribute(node))
         if isinstance(node, cst.Call):
-            return self._of_call(node)
+            return (yield from self._of_call(node))
         if isinstance(node, cst.IfExp):
-            return combine([self._kind(node.body), self._kind(node.orelse)])
+            return (yield from any_of(map(self._kind, (node.body, node.orelse))))
         if isinstance(node, cst.BooleanOperation):
-            return combine([self._kind(node.left), self._kind(node.right)])
+            return (yield from any_of(map(self._kind, (node.left, node.right))))
         if isinstance(node, cst.Await):
-            return self._kind(node.expression)
+            return (yield self._kind(node.expression))
         if isinstance(node, cst.NamedExpr | cst.Subscript | cst.Element | cst.StarredElement):
-            return self._kind(node.value)
+            return (yield self._kind(node.value))
         if isinstance(node, cst.Tuple | cst.List | cst.Set):
-            return combine(map(self._kind, node.elements))
+            return (yield from any_of(map(self._kind, node.elements)))
         if isinstance(node, cst.Dict):
-            return combine(self._kind(element.value) for element in node.elements)
+            return (yield from any_of(self._kind(element.value) for element in node.elements))
         if isinstance(node, cst.ListComp | cst.GeneratorExp | cst.SetComp):
-            return self._kind(node.elt)
+            return (yield self._kind(node.elt))
         if isinstance(node, cst.DictComp):
-            return self._kind(node.value)
+            return (yield self._kind(node.value))
         if isinstance(node, cst.BaseString | cst.BaseNumber | cst.Lambda | cst.Comparison):
             return Kind.FOREIGN
         return Kind.UNKNOWN
 
     # --- calls ------------------------------------------------------------------------------------
 
-    def _of_call(self, node: cst.Call) -> Kind | None:  # noqa: PLR0911 - one for each callee
+    def _of_call(self, node: cst.Call) -> Answer:  # noqa: PLR0911 - one for each callee
         path = self._analysis.imported(node.func)
         if path is not None:
-            return self._of_imported_call(node, path)
+            return (yield from self._of_imported_call(node, path))
         meanings = {meaning.name for meaning in self._analysis.meanings(node.func)}
         if any(is_maker(meaning, self._analysis) for meaning in meanings):
             return Kind.DOUBTFUL  # and something else
-        if any(node.func is read for read in unseen(self._analysis)):
+        if node.func in self._unseen:
             return Kind.CONVERTER
         classes = self._classes(node.func)
         if classes:
             return combine(map(self._of_class, classes))
         functions = self._called(node)
         if functions:
-            return combine(self._kind(each) for f in functions for each in self._returns(f))
+            return (yield from any_of((self._of_returns, each) for each in functions))
         name = get_full_name_for_node(node.func) or ""
         if isinstance(node.func, cst.Name) and name in _PASSING:
-            return combine(self._kind(each.value) for each in node.args[:2])
+            return (yield from any_of(self._kind(each.value) for each in node.args[:2]))
         if isinstance(node.func, cst.Name) and name == "super":
             owner = self._analysis.enclosing(node, cst.ClassDef)
             return self._of_class(owner) if owner else Kind.UNKNOWN
         if isinstance(node.func, cst.Attribute) and node.func.attr.value in _MEMBERS:
-            return self._kind(node.func.value)
+            return (yield self._kind(node.func.value))
         return Kind.UNKNOWN
 
-    def _of_imported_call(self, node: cst.Call, path: str) -> Kind | None:
+    def _of_returns(self, function: cst.FunctionDef) -> Answer:
+        return (yield from any_of(map(self._kind, self._returns(function))))
+
+    def _of_imported_call(self, node: cst.Call, path: str) -> Answer:
         if is_maker(path, self._analysis) or is_lent(self._analysis, path):
             return Kind.CONVERTER
         if is_class(path, self._analysis):
             return Kind.CONVERTER if is_support(path, self._analysis) else Kind.FILES
         if path in _COPIES:
-            return combine(self._kind(each.value) for each in node.args[:1])
+            return (yield from any_of(self._kind(each.value) for each in node.args[:1]))
         name = path.rpartition(".")[2]
         if _LOADING.fullmatch(path) or (self._is_own_name(node.func) and not _is_class_name(name)):
             return Kind.UNKNOWN
         return Kind.FOREIGN if _is_class_name(name) else Kind.DOUBTFUL
+
+    @functools.cached_property
+    def _unseen(self) -> frozenset[cst.CSTNode]:
+        return frozenset(unseen(self._analysis))
 
     def _classes(self, node: cst.CSTNode) -> list[cst.ClassDef]:
         if not isinstance(node, cst.Name):
@@ -132,15 +134,20 @@ class Flow(Origins):
         return []
 
     def _returns(self, function: cst.FunctionDef) -> list[cst.BaseExpression]:
-        inside = self._analysis.within
-        found: list[cst.Return | cst.Yield] = [*inside(function.body, cst.Return)]
-        found += inside(function.body, cst.Yield)
-        values = [
-            each.value
-            for each in found
-            if self._analysis.enclosing(each, cst.FunctionDef, cst.Lambda) is function
-        ]
-        return [each for each in values if isinstance(each, cst.BaseExpression)]
+        return self._returned.get(function, [])
+
+    @functools.cached_property
+    def _returned(self) -> dict[cst.FunctionDef, list[cst.BaseExpression]]:
+        """What each function returns or yields."""
+        analysis = self._analysis
+        found: list[cst.Return | cst.Yield] = [*analysis.nodes(cst.Return)]
+        found += analysis.nodes(cst.Yield)
+        returned: dict[cst.FunctionDef, list[cst.BaseExpression]] = {}
+        for each in found:
+            owner = analysis.enclosing(each, cst.FunctionDef, cst.Lambda)
+            if isinstance(owner, cst.FunctionDef) and isinstance(each.value, cst.BaseExpression):
+                returned.setdefault(owner, []).append(each.value)
+        return returned
 
 
 def _is_class_name(name: str) -> bool:

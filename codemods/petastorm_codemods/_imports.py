@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import libcst as cst
@@ -62,11 +62,11 @@ def petastorm_imports(analysis: Analysis) -> tuple[Imported, ...]:
     return tuple(
         each
         for each in imports(analysis)
-        if is_petastorm(each.path) and not _has_alternative(analysis, each, imports(analysis))
+        if is_petastorm(each.path) and not _has_alternative(analysis, each)
     )
 
 
-def _has_alternative(analysis: Analysis, each: Imported, everything: tuple[Imported, ...]) -> bool:
+def _has_alternative(analysis: Analysis, each: Imported) -> bool:
     """Say whether a ``try`` or ``if`` binds the same name to something else than Petastorm.
 
     Whoever wrote that has already decided what to use where Petastorm is missing.
@@ -75,13 +75,34 @@ def _has_alternative(analysis: Analysis, each: Imported, everything: tuple[Impor
     if guard is None or isinstance(guard, cst.FunctionDef):
         return False
     first, last = analysis.span(guard)
-    locals_of_statement = {other.local for other in everything if other.statement is each.statement}
     return any(
-        other.local in locals_of_statement
-        and not is_petastorm(other.path)
-        and first <= analysis.start(other.statement) < last
-        for other in everything
+        first <= analysis.start(other.statement) < last
+        for name in {alias.local for alias in _by_statement(analysis)[each.statement]}
+        for other in _others(analysis).get(name, ())
     )
+
+
+@functools.lru_cache(maxsize=2)
+def _by_statement(analysis: Analysis) -> dict[cst.CSTNode, list[Imported]]:
+    return dict(by_statement(imports(analysis)))
+
+
+@functools.lru_cache(maxsize=2)
+def _others(analysis: Analysis) -> dict[str, list[Imported]]:
+    """Return what is imported from elsewhere than Petastorm, by its local name."""
+    found: dict[str, list[Imported]] = {}
+    for each in imports(analysis):
+        if not is_petastorm(each.path):
+            found.setdefault(each.local, []).append(each)
+    return found
+
+
+def by_statement(found: Iterable[Imported]) -> list[tuple[ImportStatement, list[Imported]]]:
+    """Return statements, in order, with the names of each."""
+    groups: dict[ImportStatement, list[Imported]] = {}
+    for each in found:
+        groups.setdefault(each.statement, []).append(each)
+    return list(groups.items())
 
 
 def root_name(node: cst.BaseExpression | cst.CSTNode) -> cst.Name | None:

@@ -17,9 +17,10 @@ from json import decoder
 scanstring: Callable[[str, int], tuple[str, int]] = decoder.scanstring  # type: ignore[attr-defined]
 
 _SPACE = re.compile(r"[ \t\n\r]*")
-_SCALAR = re.compile(r"[^\s,\]}]+")
-# Python under another name: JupyterLite and Databricks.
-_PYTHON = frozenset({"python", "python3", "ipython", "ipython3"})
+# Python under any name: ipython3, pyspark, synapse_pyspark, pyspark3kernel, xpython.
+_PYTHON = re.compile(r"python|pyspark", re.IGNORECASE)
+# In C and in one go. Numbers are of no interest here, and int() refuses those with many digits.
+_DECODER = json.JSONDecoder(parse_int=float)
 
 
 @dataclass(frozen=True)
@@ -39,38 +40,70 @@ class CellSource:
     listed: bool
 
 
-def code_cells(document: str) -> list[CellSource]:
-    """Return the sources of the code cells of a Python notebook, in order.
+@dataclass(frozen=True)
+class Notebook:
+    """The code of a notebook.
 
-    A notebook of another language has none.
+    Attributes:
+        language: What its code is in where a cell does not say; empty for Python.
+        cells: The sources of the code cells, in order.
+    """
+
+    language: str
+    cells: tuple[CellSource, ...]
+
+
+def read_notebook(document: str) -> Notebook:
+    """Return the code of a notebook.
 
     Raises:
         ValueError: The text is not JSON, or not a notebook.
     """
     try:
-        notebook = json.loads(document)
-        cells = notebook["cells"]
-        if not _is_python(notebook.get("metadata", {})):
-            return []
-        spans = dict(_sources(document))
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        notebook = _DECODER.decode(document)
+        language = _language(notebook.get("metadata") or {})
+        places = _places(document, notebook["cells"])
+        cells = [
+            _cell(document, number, cell, places[number])
+            for number, cell in enumerate(notebook["cells"])
+            if cell.get("cell_type") == "code" and number in places
+        ]
+    except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no notebook of format 4: {type(error).__name__} {error}") from error
-    found = []
-    for number, cell in enumerate(cells):
-        if cell.get("cell_type") != "code" or number not in spans:
-            continue
-        source = cell.get("source", "")
-        listed = isinstance(source, list)
-        text = "".join(source) if listed else source
-        found.append(CellSource(number + 1, text, spans[number], listed))
-    return found
+    except RecursionError as error:
+        raise ValueError("no notebook: its JSON is nested too deep") from error
+    return Notebook(language, tuple(cells))
 
 
-def _is_python(metadata: dict[str, dict[str, str]]) -> bool:
-    language = metadata.get("language_info", {}).get("name") or metadata.get("kernelspec", {}).get(
-        "language"
-    )
-    return language is None or language.lower() in _PYTHON
+def code_cells(document: str) -> list[CellSource]:
+    """Return the sources of the code cells of a notebook, in order.
+
+    Raises:
+        ValueError: The text is not JSON, or not a notebook.
+    """
+    return list(read_notebook(document).cells)
+
+
+def _language(metadata: dict[str, dict[str, str]]) -> str:
+    """Return the language of a notebook if it is not Python; where nothing says so, it is."""
+    kernel = metadata.get("kernelspec") or {}
+    said = [
+        (metadata.get("language_info") or {}).get("name"),
+        kernel.get("language"),
+        kernel.get("name"),
+    ]
+    names = [str(name) for name in said if name]
+    return "" if any(map(_PYTHON.search, names)) else next(iter(names), "")
+
+
+def _cell(document: str, number: int, cell: dict[str, object], place: int) -> CellSource:
+    source = cell["source"]
+    if isinstance(source, str):
+        return CellSource(number + 1, source, ((place, _end(document, place)),), listed=False)
+    if not isinstance(source, list) or not all(isinstance(each, str) for each in source):
+        raise ValueError(f"no notebook of format 4: the source of cell {number + 1} is no text")
+    strings = tuple((start, _end(document, start)) for start in _items(document, place))
+    return CellSource(number + 1, "".join(source), strings, listed=True)
 
 
 def replace_source(document: str, cell: CellSource, text: str) -> list[tuple[int, int, str]]:
@@ -82,6 +115,8 @@ def replace_source(document: str, cell: CellSource, text: str) -> list[tuple[int
         ((start, end),) = cell.strings
         return [(start, end, _encode(text, document))]
     old = [scanstring(document, start + 1)[0] for start, _ in cell.strings]
+    if any("\n" in each[:-1] for each in old):
+        return [_within_strings(document, cell, old, text)]
     new = text.splitlines(keepends=True) if "\r" not in text else _lines(text)
     head = 0
     while head < min(len(old), len(new)) and old[head] == new[head]:
@@ -98,6 +133,21 @@ def replace_source(document: str, cell: CellSource, text: str) -> list[tuple[int
     start, end = cell.strings[head][0], cell.strings[len(old) - tail - 1][1]
     changed = new[head : len(new) - tail]
     return [(start, end, between.join(_encode(line, document) for line in changed))]
+
+
+def _within_strings(
+    document: str, cell: CellSource, old: list[str], text: str
+) -> tuple[int, int, str]:
+    """Return the replacement where strings hold several lines: they stay as many, or get fewer."""
+    head, tail, position, end = 0, len(old), 0, len(text)
+    while head < tail - 1 and text.startswith(old[head], position):
+        position += len(old[head])
+        head += 1
+    while tail - 1 > head and text.endswith(old[tail - 1], position, end):
+        end -= len(old[tail - 1])
+        tail -= 1
+    start, last = cell.strings[head][0], cell.strings[tail - 1][1]
+    return start, last, _encode(text[position:end], document)
 
 
 def _lines(text: str) -> list[str]:
@@ -139,33 +189,31 @@ def _next_item(document: str, position: int) -> int:
 
 def _end(document: str, position: int) -> int:
     """Return the end of the value that begins at a position."""
-    first = document[position]
-    if first == '"':
-        return scanstring(document, position + 1)[1]
-    if first in "[{":
-        last = position + 1
-        walk: Callable[[str, int], Iterator[int]] = _items if first == "[" else _values
-        for value in walk(document, position):
-            last = _next_item(document, _end(document, value))
-        return _skip_space(document, last) + 1
-    match = _SCALAR.match(document, position)
-    if match is None:
-        raise ValueError(f"no JSON value at character {position}")
-    return match.end()
+    return _DECODER.raw_decode(document, position)[1]
 
 
-def _values(document: str, position: int) -> Iterator[int]:
-    for _, value in _members(document, position):
-        yield value
+def _places(document: str, cells: object) -> dict[int, int]:
+    """Return where the source of each cell that has one begins, by its number from 0.
+
+    Raises:
+        TypeError: The cells are not a list of objects.
+    """
+    if not isinstance(cells, list) or not all(isinstance(cell, dict) for cell in cells):
+        raise TypeError("cells are a list of objects")
+    top = _value_of(document, _skip_space(document, 0), "cells")
+    starts = _items(document, top) if cells and top is not None else ()
+    places = {}
+    for number, start in enumerate(starts):
+        place = _value_of(document, start, "source")
+        if place is not None:
+            places[number] = place
+    return places
 
 
-def _sources(document: str) -> Iterator[tuple[int, tuple[tuple[int, int], ...]]]:
-    """Yield number (from 0) and string positions of each cell's source."""
-    for key, value in _members(document, _skip_space(document, 0)):
-        if key != "cells":
-            continue
-        for number, cell in enumerate(_items(document, value)):
-            for name, start in _members(document, cell):
-                if name == "source":
-                    starts = list(_items(document, start)) if document[start] == "[" else [start]
-                    yield number, tuple((at, _end(document, at)) for at in starts)
+def _value_of(document: str, position: int, key: str) -> int | None:
+    """Return where the value of a key begins in an object; the last one, as JSON has it."""
+    found = None
+    for name, start in _members(document, position):
+        if name == key:
+            found = start
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from ._native import COUNTERPARTS, MAKERS, clashes, is_support, spelled_import, 
 from ._offered import NEW, is_petastorm
 
 _SUCCESSORS = frozenset(COUNTERPARTS.values())
+# Who gives these asks for speed.
+_FASTER = frozenset({"data_loader_fn", "reader_pool_type", "workers_count"})
 _LINE_BREAK = re.compile(r"\s*?((?:\r\n?|\n)[ \t]*)(?=\S)")
 
 
@@ -87,9 +90,7 @@ def _verdict(analysis: Analysis, method: Method, kind: Kind, call: cst.Call | No
             f"this may be another object than a converter; annotate it if {method.name} is its"
         )
         return message if here else None
-    own = method.name in analysis.project.defines or any(
-        node.name.value == method.name for node in analysis.nodes(cst.FunctionDef)
-    )
+    own = method.name in analysis.project.defines or _is_defined(analysis, method.name)
     strange = call is not None and not all(
         each.star == "**" or (each.keyword is not None and each.keyword.value in ALL)
         for each in call.args
@@ -100,6 +101,12 @@ def _verdict(analysis: Analysis, method: Method, kind: Kind, call: cst.Call | No
     return ""
 
 
+@functools.lru_cache(maxsize=4)
+def _is_defined(analysis: Analysis, name: str) -> bool:
+    return any(node.name.value == name for node in analysis.nodes(cst.FunctionDef))
+
+
+@functools.lru_cache(maxsize=2)
 def _uses_converters(analysis: Analysis) -> bool:
     """Say whether the source imports anything of Petastorm's, or what has come in its place.
 
@@ -114,6 +121,13 @@ def _uses_converters(analysis: Analysis) -> bool:
 
 
 def _problem(analysis: Analysis, method: Method, call: cst.Call | None) -> str:
+    problem = _problem_of_source(analysis, method)
+    return problem or (argument_problem(analysis, call, method.positions) if call else "")
+
+
+@functools.lru_cache(maxsize=4)
+def _problem_of_source(analysis: Analysis, method: Method) -> str:
+    """Return why no call in a source can be rewritten; empty if they can."""
     local = [name.rpartition(" ")[2] for name in _needs(analysis, method)]
     clash = clashes(analysis, (*local, "from_petastorm"))
     if clash:
@@ -126,9 +140,10 @@ def _problem(analysis: Analysis, method: Method, call: cst.Call | None) -> str:
         id(each.alias) for each in makers
     }:
         return "make_spark_converter may come from elsewhere; decide on one source first"
-    return argument_problem(analysis, call, method.positions) if call else ""
+    return ""
 
 
+@functools.lru_cache(maxsize=4)
 def _needs(analysis: Analysis, method: Method) -> tuple[str, ...]:
     names = (method.opening, analysis.target.dataset)
     return tuple(spelled_import(name, spelling(analysis, name)) for name in names)
@@ -165,10 +180,13 @@ def _called(analysis: Analysis, method: Method, call: cst.Call, start: int) -> F
     message = f"{method.name} becomes {method.opening}({analysis.target.dataset}(...))"
     if lost:
         message += f" without {', '.join(lost)}"
+    slower = not analysis.target.fast and bool(_FASTER & {*lost})
+    if slower:
+        message += ", row by row in one process; --fast reads whole batches"
     extra = ("from_petastorm",) if any(each.star for each in call.args) else ()
     needs = (*_needs(analysis, method), *extra)
     edits = tuple(_edits(analysis, method, call))
-    return Finding(method.code, start, message, Safety.SAFE, edits, needs=needs)
+    return Finding(method.code, start, message, Safety.SAFE, edits, needs=needs, told=slower)
 
 
 def _edits(analysis: Analysis, method: Method, call: cst.Call) -> Iterator[Edit]:

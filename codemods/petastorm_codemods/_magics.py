@@ -10,7 +10,22 @@ import re
 from dataclasses import dataclass
 
 # Cell magics whose body is Python.
-_PYTHON_CELLS = frozenset({"capture", "time", "timeit", "prun", "python", "python3"})
+_PYTHON_CELLS = frozenset(
+    {
+        *("capture", "memit", "prun", "px", "time", "timeit"),
+        *("ipython", "local", "pyspark", "python", "python3", "spark"),
+    }
+)
+# Those of them that say which language a cell is in.
+_SAY_PYTHON = frozenset({"ipython", "local", "pyspark", "python", "python3"})
+_OTHER_SPARK = re.compile(r"\s*%%spark\b.*(?:-l|--language)[ =]*(?!python)\w")
+# What is written there is no code that could run on Petastorm, or only installs it.
+_NO_CODE = frozenset(
+    {
+        *("bash", "conda", "fs", "html", "latex", "markdown", "md", "md-sandbox", "pip", "run"),
+        *("script", "sh", "sql"),
+    }
+)
 # Databricks writes the language of a cell as a line magic on its first line.
 _OTHER_LANGUAGES = frozenset({"fs", "md", "md-sandbox", "r", "scala", "sh", "sql"})
 _FIRST = re.compile(r"\s*(%{1,2})([\w-]+)")
@@ -47,7 +62,23 @@ def is_python_cell(text: str) -> bool:
     if match is None:
         return True
     sign, name = match.groups()
-    return name in _PYTHON_CELLS if sign == "%%" else name not in _OTHER_LANGUAGES
+    if sign == "%%":
+        return name in _PYTHON_CELLS and not _OTHER_SPARK.match(text)
+    return name not in _OTHER_LANGUAGES
+
+
+def says_python(text: str) -> bool:
+    """Say whether a notebook cell says on its first line that it is in Python."""
+    match = _FIRST.match(text)
+    return match is not None and match[2] in _SAY_PYTHON
+
+
+def language_of(text: str, default: str) -> str:
+    """Return what a cell is in by the magic on its first line; empty if that is no code."""
+    match = _FIRST.match(text)
+    if match is None:
+        return default
+    return "" if match[2] in _NO_CODE else "".join(match.groups())
 
 
 def mask(text: str) -> Masked:

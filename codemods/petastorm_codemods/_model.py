@@ -81,6 +81,7 @@ class Finding:
         edits: The rewrite; empty for a manual finding.
         marker: Whether a comment is left in the code when nothing is rewritten.
         needs: Names of the support module that the rewrite uses.
+        told: Whether a summary tells of the rewrite, because something is lost by it.
     """
 
     code: str
@@ -90,6 +91,7 @@ class Finding:
     edits: tuple[Edit, ...] = ()
     marker: bool = True
     needs: tuple[str, ...] = ()
+    told: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ class Site:
         message: What was found, and what to do where nothing was rewritten.
         safety: The safety of the rewrite.
         state: What became of it.
+        told: Whether a summary tells of it even if it is rewritten.
     """
 
     code: str
@@ -113,6 +116,7 @@ class Site:
     message: str
     safety: Safety
     state: State
+    told: bool = False
 
     @property
     def confidence(self) -> str:

@@ -135,7 +135,7 @@ def module_findings(analysis: Analysis) -> Iterator[Finding]:
     found = [each for each in petastorm_imports(analysis) if is_plain(each)]
     plain = [each for each in found if each.alias and not each.alias.asname]
     for each in found:
-        if each not in plain:
+        if each.alias and each.alias.asname:
             problem = module_problem(analysis, each)
             yield _finding(analysis, [each], each.local, problem)
     if plain:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
 
 from ._analysis import Analysis
 from ._company import keeper
-from ._imports import Imported, imports, petastorm_imports, root_name
+from ._imports import Imported, by_statement, imports, petastorm_imports, root_name
 from ._model import Edit
 from ._modules import key_edits, native_edits, native_uses
 from ._native import COUNTERPARTS, counterpart, is_support, leave_slot, original
 from ._offered import NEW, OLD, advices, canonical, is_offered
 from ._project import METHODS
-from ._shared import is_lender, is_read
+from ._shared import is_lender, is_read, is_run_with
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,9 @@ def _moves(analysis: Analysis) -> Iterator[Move]:
         if each.path.startswith(f"{NEW}.") and not is_support(each.path, analysis)
     ]
     readers_only = _reads_only(analysis, found)
-    statements = {id(each.statement): each.statement for each in found}
-    for statement in statements.values():
+    for statement, names in by_statement(found):
         if not isinstance(statement, cst.ImportFrom):
             continue
-        names = [each for each in found if each.statement is statement]
         movable = [each for each in names if not keeper(analysis, each.path)]
         native = [
             each
@@ -155,40 +154,65 @@ def _spelled(analysis: Analysis, each: Imported) -> str:
 
 def _is_simple(analysis: Analysis, each: Imported) -> bool:
     """Say whether all uses of a name are known and may change with the import."""
+    known, key = _simple(analysis), (each.local, canonical(each.path))
+    if key not in known:
+        known[key] = _may_change(analysis, *key)
+    return known[key]
+
+
+@functools.lru_cache(maxsize=2)
+def _simple(analysis: Analysis) -> dict[tuple[str, str], bool]:
+    """Return what is found out about the names of one source, as far as it is."""
+    del analysis
+    return {}
+
+
+def _may_change(analysis: Analysis, local: str, path: str) -> bool:
     if analysis.source.path.endswith("__init__.py"):
         return False  # others import it from here
-    if is_lender(analysis, each.local):
+    if is_lender(analysis, local) or is_run_with(analysis, local):
         return False
     if any(
-        isinstance(node.target, cst.Name) and node.target.value == each.local
+        isinstance(node.target, cst.Name) and node.target.value == local
         for node in analysis.nodes(cst.AssignTarget)
     ):
         return False  # something else under the same name, for instance where an import fails
-    if any(_is_open(analysis, read, each) for read in analysis.reads(each.local)):
+    if any(_is_open(analysis, read, path) for read in analysis.reads(local)):
         return False
-    word = re.compile(rf"\b{re.escape(each.local)}\b")
+    word = re.compile(rf"\b{re.escape(local)}\b")
     strings = (node for node in analysis.nodes(cst.SimpleString) if word.search(node.value))
     return not any(analysis.enclosing(node, cst.Annotation) for node in strings)
 
 
-def _is_open(analysis: Analysis, read: cst.Name, each: Imported) -> bool:
+def _is_open(analysis: Analysis, read: cst.Name, path: str) -> bool:
     """Say whether a name may, but need not, be what is imported: other imports, or a later cell's."""
     if not is_read(analysis, read):
         return False
     paths = {canonical(meaning.name) for meaning in analysis.meanings(read)}
-    return not paths or (canonical(each.path) in paths and len(paths) > 1)
+    return not paths or (path in paths and len(paths) > 1)
 
 
 def _use_edits(analysis: Analysis, each: Imported) -> Iterator[Edit]:
     name = COUNTERPARTS[original(each.path)]
     assert each.alias is not None
     rename = not each.alias.asname and name != each.local and _is_simple(analysis, each)
-    for read in analysis.reads(each.local):
+    for read in _uses(analysis)[each.statement, each.local]:
         if canonical(analysis.imported(read) or "") != canonical(each.path):
             continue
         if rename:
             yield analysis.replace(read, name)
         yield from key_edits(analysis, read)
+
+
+@functools.lru_cache(maxsize=2)
+def _uses(analysis: Analysis) -> Mapping[tuple[cst.CSTNode, str], list[cst.Name]]:
+    """Return the reads of what each import statement binds, by the name."""
+    found: defaultdict[tuple[cst.CSTNode, str], list[cst.Name]] = defaultdict(list)
+    for name in {each.local for each in imports(analysis)}:
+        for read in analysis.reads(name):
+            for statement in analysis.imports_of(read):
+                found[statement, name].append(read)
+    return found
 
 
 def _parted(analysis: Analysis, move: Move) -> str:

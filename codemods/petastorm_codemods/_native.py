@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
+import functools
 from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
 from ._analysis import Analysis
+from ._import_place import import_place
 from ._imports import imports
 from ._model import Edit
 from ._offered import NEW, OLD
 
-_RESTART = re.compile(r"library\.restartPython\(\)")
 MODULE = f"{NEW}.native"
 FAST_MODULE = f"{NEW}.native_fast"
 
@@ -55,10 +55,11 @@ def is_class(path: str | None, analysis: Analysis) -> bool:
     )
 
 
-def constructions(analysis: Analysis) -> list[cst.Call]:
+@functools.lru_cache(maxsize=2)
+def constructions(analysis: Analysis) -> tuple[cst.Call, ...]:
     """Return the calls of the class of converters itself, which give it the files to read."""
     calls = analysis.nodes(cst.Call)
-    return [each for each in calls if original(analysis.imported(each.func) or "") in _CLASSES]
+    return tuple(each for each in calls if original(analysis.imported(each.func) or "") in _CLASSES)
 
 
 def counterpart(analysis: Analysis, path: str) -> str | None:
@@ -83,15 +84,21 @@ def original(path: str) -> str:
 
 def clashes(analysis: Analysis, names: tuple[str, ...]) -> list[str]:
     """Return those of some names that mean something else in a source than the support module's."""
-    bound = {each.local: each.path for each in imports(analysis) if each.local in names}
+    bound = _bound(analysis)
     found = {
         local
-        for local, path in bound.items()
+        for local, path in ((each, bound[each]) for each in names if each in bound)
         if path != f"{analysis.target.module}.{_NAMED.get(local, local)}"
         and COUNTERPARTS.get(original(path)) != local
     }
     found |= {name for name in names if any(analysis.bindings(name))}
     return sorted(found)
+
+
+@functools.lru_cache(maxsize=2)
+def _bound(analysis: Analysis) -> dict[str, str]:
+    """Return the path of each name that a source imports."""
+    return {each.local: each.path for each in imports(analysis)}
 
 
 def spelling(analysis: Analysis, name: str) -> str:
@@ -123,29 +130,38 @@ def import_edits(analysis: Analysis, needed: Iterable[tuple[int, str]]) -> Itera
     }
     known |= analysis.provided
     wanted: dict[cst.CSTNode | None, set[str]] = {}
-    for offset, name in needed:
+    for where, name in _in_slots(analysis, needed):
         if name not in known:
-            wanted.setdefault(_slot_of(analysis, offset), set()).add(name)
+            wanted.setdefault(where, set()).add(name)
     for where, names in wanted.items():
         text = ", ".join(sorted(names))
         if where in analysis.slots:
             yield Edit(analysis.slots[where], analysis.slots[where], f", {text}")
             continue
-        line = f"from {module} import {text}"
         newline = analysis.source.newline
-        place = _place(analysis)
+        place, indent = import_place(analysis, module)
+        line = f"{indent}from {module} import {text}"
         if place > 0 and analysis.source.text[place - 1] not in "\r\n":
             yield Edit(place, place, f"{newline}{line}")
         else:
             yield Edit(place, place, f"{line}{newline}")
 
 
-def _slot_of(analysis: Analysis, offset: int) -> cst.CSTNode | None:
+def _in_slots(
+    analysis: Analysis, needed: Iterable[tuple[int, str]]
+) -> Iterator[tuple[cst.CSTNode | None, str]]:
+    """Yield the slot of each needed name: that of the innermost function around the place."""
+    functions = [node for node in analysis.slots if node is not None]
     if None in analysis.slots:
-        return None
-    spans = [(analysis.span(node), node) for node in analysis.slots if node is not None]
-    around = [(span[0], node) for span, node in spans if span[0] <= offset < span[1]]
-    return max(around, key=lambda pair: pair[0])[1] if around else None
+        functions = []
+    later = sorted(functions, key=analysis.start, reverse=True)
+    around: list[cst.CSTNode] = []
+    for offset, name in sorted(needed):
+        while later and analysis.start(later[-1]) <= offset:
+            around.append(later.pop())
+        while around and analysis.span(around[-1])[1] <= offset:
+            around.pop()
+        yield around[-1] if around else None, name
 
 
 def leave_slot(
@@ -176,48 +192,3 @@ def leave_slot(
 
 def _is_top(analysis: Analysis, statement: cst.CSTNode) -> bool:
     return analysis.parent(analysis.parent(statement)) is analysis.module
-
-
-def _place(analysis: Analysis) -> int:
-    """Return the end of the first import at the top, or the start of the first statement."""
-    body = analysis.module.body
-    rest = [node for node in body if not _is_preamble(node, first=node is body[0])]
-    restart = _last_restart(analysis)
-    rest = [node for node in rest if analysis.start(node) >= restart] or rest
-    for node in rest:
-        if isinstance(node, cst.SimpleStatementLine) and isinstance(
-            node.body[0], cst.Import | cst.ImportFrom
-        ):
-            return _after_line(analysis, analysis.span(node)[1])
-    if rest:
-        decorators = getattr(rest[0], "decorators", ())
-        return analysis.line_start(analysis.start(decorators[0] if decorators else rest[0]))
-    return _after_line(analysis, analysis.span(body[-1])[1]) if body else 0
-
-
-def _last_restart(analysis: Analysis) -> int:
-    """Return where the last cell ends that installs packages, after which names may be gone."""
-    text = analysis.source.text
-    ends = [end for start, end in analysis.source.shell if "install" in text[start:end]]
-    ends += [match.end() for match in _RESTART.finditer(text)]
-    return max(ends, default=0)
-
-
-def _is_preamble(node: cst.CSTNode, *, first: bool) -> bool:
-    if not isinstance(node, cst.SimpleStatementLine):
-        return False
-    small = node.body[0]
-    if isinstance(small, cst.ImportFrom):
-        return isinstance(small.module, cst.Name) and small.module.value == "__future__"
-    if isinstance(small, cst.Expr):
-        documentation = isinstance(small.value, cst.SimpleString | cst.ConcatenatedString)
-        return first and documentation
-    return False
-
-
-def _after_line(analysis: Analysis, offset: int) -> int:
-    """Return the start of the next line; the end of the cell if there is none."""
-    text = analysis.source.text
-    end = min((at for at in (text.find("\n", offset), len(text)) if at >= 0), default=offset)
-    cell = analysis.source.cell_end(offset)
-    return min(end + 1, cell) if end < len(text) else len(text)

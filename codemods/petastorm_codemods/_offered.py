@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 # Modules under their names within the package; the empty name is the package itself.
 OFFERED: dict[str, frozenset[str]] = {
-    "": frozenset({"NoDataAvailableError", "TransformSpec", "make_batch_reader"}),
+    "": frozenset({"NoDataAvailableError", "TransformSpec", "__version__", "make_batch_reader"}),
     "errors": frozenset({"NoDataAvailableError"}),
     "fs_utils": frozenset(
         {

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import abc
+import bisect
 import functools
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
@@ -15,6 +17,7 @@ from ._analysis import Analysis
 from ._imports import root_name
 from ._kinds import Kind, combine
 from ._native import is_class
+from ._questions import Answer, Question, Questions, any_of
 
 _VAGUE = re.compile(r"\b(?:Any|object|T|Generic|Protocol)\b")
 # No class of these has such methods, so that an annotation with one is loose or out of date.
@@ -24,19 +27,35 @@ _SILENT = frozenset(
 _LOOSE = frozenset({"any", "callable", "iter"})  # functions that people write as annotations
 
 
+@dataclass(frozen=True, eq=False)
+class _Bindings:
+    """Everything that binds a name.
+
+    Attributes:
+        assignments: In the order of the text.
+        starts: Where they stand; None if there is only one, or if they are of several scopes.
+        scope: The function, lambda or class that they are of; None for the module.
+    """
+
+    assignments: tuple[BaseAssignment, ...]
+    starts: Sequence[int] | None
+    scope: cst.CSTNode | None
+
+
 class Origins(abc.ABC):
     """Follows the names of one source; expressions are followed by the class that extends it."""
 
     def __init__(self, analysis: Analysis) -> None:
         self._analysis = analysis
-        self._active: set[int] = set()
+        self._questions = Questions()
+        self._bindings: dict[int, _Bindings] = {}
         self._functions: dict[str, list[cst.FunctionDef]] = {}
         for function in analysis.nodes(cst.FunctionDef):
             self._functions.setdefault(function.name.value, []).append(function)
 
     @abc.abstractmethod
-    def _kind(self, node: cst.CSTNode) -> Kind | None:
-        """Return what is known about an expression; None for the literal None."""
+    def _kind(self, node: cst.CSTNode) -> Question:
+        """Return the question what is known about an expression; None for the literal None."""
 
     @abc.abstractmethod
     def _called(self, node: cst.Call) -> list[cst.FunctionDef]:
@@ -48,33 +67,40 @@ class Origins(abc.ABC):
 
     # --- names ------------------------------------------------------------------------------------
 
-    def _of_name(self, node: cst.Name) -> Kind | None:
+    def _of_name(self, node: cst.Name) -> Answer:
         assignments = self._analysis.assignments(node)
-        last = self._last(node, assignments)
-        kinds = [self._of_assignment(each) for each in ([last] if last else assignments)]
-        return combine(kinds) if kinds else Kind.UNKNOWN
+        if not assignments:
+            return Kind.UNKNOWN
+        if id(assignments) not in self._bindings:
+            self._bindings[id(assignments)] = self._bindings_of(assignments)
+        bindings = self._bindings[id(assignments)]
+        last = self._last(node, bindings)
+        return (yield (self._of_assignment, last) if last else (self._of_bindings, bindings))
 
-    def _last(self, node: cst.Name, found: Sequence[BaseAssignment]) -> BaseAssignment | None:
+    def _of_bindings(self, bindings: _Bindings) -> Answer:
+        return (yield from any_of((self._of_assignment, each) for each in bindings.assignments))
+
+    def _bindings_of(self, assignments: tuple[BaseAssignment, ...]) -> _Bindings:
+        analysis = self._analysis
+        nodes = [each.node for each in assignments if isinstance(each, Assignment)]
+        scopes = {self._scope(each) for each in nodes}
+        starts = [0 if isinstance(each, cst.Param) else analysis.start(each) for each in nodes]
+        ordered = 1 < len(nodes) == len(assignments) and len(scopes) == 1
+        return _Bindings(assignments, starts if ordered else None, next(iter(scopes), None))
+
+    def _scope(self, node: cst.CSTNode) -> cst.CSTNode | None:
+        return self._analysis.enclosing(node, cst.FunctionDef, cst.Lambda, cst.ClassDef)
+
+    def _last(self, node: cst.Name, bindings: _Bindings) -> Assignment | None:
         """Return the assignment that certainly was the last before a use; None if that is open."""
-        if len(found) < 2 or not all(isinstance(each, Assignment) for each in found):
+        analysis = self._analysis
+        if bindings.starts is None or bindings.scope is not self._scope(node):
             return None
-        analysis, here = self._analysis, self._analysis.start(node)
-        scope = analysis.enclosing(node, cst.FunctionDef, cst.Lambda, cst.ClassDef)
-        before = []
-        for each in found:
-            assert isinstance(each, Assignment)
-            if (
-                analysis.enclosing(each.node, cst.FunctionDef, cst.Lambda, cst.ClassDef)
-                is not scope
-            ):
-                return None
-            if isinstance(each.node, cst.Param):
-                before.append((0, each))
-            elif analysis.start(each.node) < here:
-                before.append((analysis.start(each.node), each))
-        if not before:
+        place = bisect.bisect_left(bindings.starts, analysis.start(node)) - 1
+        if place < 0:
             return None
-        last = max(before, key=lambda pair: pair[0])[1]
+        last = bindings.assignments[place]
+        assert isinstance(last, Assignment)
         block = analysis.enclosing(last.node, cst.IndentedBlock, cst.Module)
         above: cst.CSTNode = node
         while above is not block:
@@ -83,39 +109,41 @@ class Origins(abc.ABC):
             above = analysis.parent(above)
         return last
 
-    def _of_assignment(self, assignment: BaseAssignment) -> Kind | None:
+    def _of_assignment(self, assignment: BaseAssignment) -> Answer:
         if isinstance(assignment, ImportAssignment):
             return Kind.UNKNOWN if self._is_own(assignment) else Kind.FOREIGN
         if not isinstance(assignment, Assignment):
             return Kind.UNKNOWN
         node = assignment.node
         if isinstance(node, cst.Param):
-            return self._of_parameter(node)
+            return (yield from self._of_parameter(node))
         if isinstance(node, cst.FunctionDef | cst.ClassDef):
             return Kind.FOREIGN
-        return self._of_target(node)
+        return (yield from self._of_target(node))
 
-    def _of_target(self, node: cst.CSTNode) -> Kind | None:  # noqa: PLR0911
+    def _of_target(self, node: cst.CSTNode) -> Answer:  # noqa: PLR0911
         """What is bound to a name, wherever in a target it stands."""
         above = self._analysis.parent(node)
         if isinstance(above, cst.Element | cst.StarredElement):
-            return self._of_unpacked(above)
+            return (yield from self._of_unpacked(above))
         if isinstance(above, cst.AssignTarget):
             statement = self._analysis.parent(above)
-            return self._kind(statement.value) if isinstance(statement, cst.Assign) else None
+            return (
+                (yield self._kind(statement.value)) if isinstance(statement, cst.Assign) else None
+            )
         if isinstance(above, cst.AnnAssign):
             said = self._of_annotation(above.annotation)
-            return said or (self._kind(above.value) if above.value else None)
+            return said or ((yield self._kind(above.value)) if above.value else None)
         if isinstance(above, cst.NamedExpr):
-            return self._kind(above.value)
+            return (yield self._kind(above.value))
         if isinstance(above, cst.For | cst.CompFor):
-            return self._kind(above.iter)
+            return (yield self._kind(above.iter))
         if isinstance(above, cst.AsName):
             item = self._analysis.parent(above)
-            return self._kind(item.item) if isinstance(item, cst.WithItem) else Kind.FOREIGN
+            return (yield self._kind(item.item)) if isinstance(item, cst.WithItem) else Kind.FOREIGN
         return Kind.UNKNOWN
 
-    def _of_unpacked(self, element: cst.CSTNode) -> Kind | None:
+    def _of_unpacked(self, element: cst.CSTNode) -> Answer:
         """One of several targets: the same place on the right, where there are places."""
         targets = self._analysis.parent(element)
         above = self._analysis.parent(targets)
@@ -123,30 +151,30 @@ class Origins(abc.ABC):
             return Kind.UNKNOWN
         place = next(n for n, each in enumerate(targets.elements) if each is element)
         if isinstance(above, cst.For | cst.CompFor):
-            return self._of_place(above.iter, place)
+            return (yield (self._of_place, above.iter, place))
         if isinstance(above, cst.AssignTarget):
             statement = self._analysis.parent(above)
             if isinstance(statement, cst.Assign):
-                return self._of_place(statement.value, place)
+                return (yield (self._of_place, statement.value, place))
         return Kind.UNKNOWN
 
-    def _of_place(self, value: cst.CSTNode, place: int) -> Kind | None:
+    def _of_place(self, value: cst.CSTNode, place: int) -> Answer:
         if isinstance(value, cst.Tuple | cst.List) and place < len(value.elements):
             chosen = value.elements[place]
             if not any(isinstance(each, cst.StarredElement) for each in value.elements):
-                return self._kind(chosen.value)
+                return (yield self._kind(chosen.value))
         if isinstance(value, cst.Call):
             name = get_full_name_for_node(value.func)
             if name == "zip" and place < len(value.args):
-                return self._kind(value.args[place].value)
+                return (yield self._kind(value.args[place].value))
             returns = [each for f in self._called(value) for each in self._returns(f)]
             if returns:
-                return combine(self._of_place(each, place) for each in returns)
-        return self._kind(value)
+                return (yield from any_of((self._of_place, each, place) for each in returns))
+        return (yield self._kind(value))
 
     # --- parameters and annotations ---------------------------------------------------------------
 
-    def _of_parameter(self, parameter: cst.Param) -> Kind | None:
+    def _of_parameter(self, parameter: cst.Param) -> Answer:
         said = self._of_annotation(parameter.annotation) if parameter.annotation else None
         if said:
             return said
@@ -158,10 +186,12 @@ class Origins(abc.ABC):
         name = parameter.name.value
         if owner and names[:1] == [name] and not _is_static(function):
             return self._of_class(owner)
-        default = self._kind(parameter.default) if parameter.default else None
+        default = (yield self._kind(parameter.default)) if parameter.default else None
         place = names.index(name) - (owner is not None) if name in names else None
-        given = [self._kind(each) for each in self._given(function, owner, name, place)]
-        return combine([default, *given]) if given else default or Kind.UNKNOWN
+        given = list(self._given(function, owner, name, place))
+        if not given:
+            return default or Kind.UNKNOWN
+        return combine([default, (yield from any_of(map(self._kind, given)))])
 
     def _given(
         self, function: cst.FunctionDef, owner: cst.ClassDef | None, name: str, place: int | None
@@ -232,35 +262,40 @@ class Origins(abc.ABC):
 
     # --- attributes -------------------------------------------------------------------------------
 
-    def _of_attribute(self, node: cst.Attribute) -> Kind | None:
+    def _of_attribute(self, node: cst.Attribute) -> Answer:
         if self._analysis.imported(node) is not None:
             return Kind.UNKNOWN if self._is_own_name(node) else Kind.FOREIGN
         owner = self._self_class(node.value)
-        found = self._fields(node.attr.value, owner)
-        kinds = [kind for kind in found if kind is not None]
-        if kinds:
-            return combine(kinds)
+        kind = yield (self._of_field, node.attr.value, owner)
+        if kind is not None:
+            return kind
         if owner:
             return Kind.UNKNOWN  # set by a base class, or from outside
         if node.attr.value in {"value", "values"}:
-            return self._kind(node.value)
+            return (yield self._kind(node.value))
         return Kind.UNKNOWN
 
-    def _fields(self, name: str, owner: cst.ClassDef | None) -> Iterator[Kind | None]:
-        """Yield what is assigned to an attribute of this name, in a class or in the whole file."""
+    def _of_field(self, name: str, owner: cst.ClassDef | None) -> Answer:
+        """What is assigned to an attribute of this name, in a class or in the whole file."""
+        targets = self._fields.get((name, owner), ())
+        return (yield from any_of((self._of_target, each) for each in targets))
+
+    @functools.cached_property
+    def _fields(self) -> dict[tuple[str, cst.ClassDef | None], list[cst.CSTNode]]:
+        """What is assigned to, by name and class; those of all classes without one."""
         analysis = self._analysis
+        found: dict[tuple[str, cst.ClassDef | None], list[cst.CSTNode]] = {}
         for attribute in analysis.nodes(cst.Attribute):
-            if attribute.attr.value != name or analysis.is_read(attribute):
-                continue
-            if owner is None or analysis.enclosing(attribute, cst.ClassDef) is owner:
-                yield self._of_target(attribute)
+            if not analysis.is_read(attribute):
+                for owner in {None, analysis.enclosing(attribute, cst.ClassDef)}:
+                    found.setdefault((attribute.attr.value, owner), []).append(attribute)
         targets: list[cst.AnnAssign | cst.AssignTarget] = [*analysis.nodes(cst.AnnAssign)]
         for target in (*targets, *analysis.nodes(cst.AssignTarget)):
             inside = analysis.enclosing(target, cst.ClassDef, cst.FunctionDef)
-            if not isinstance(inside, cst.ClassDef) or (owner is not None and inside is not owner):
-                continue
-            if isinstance(target.target, cst.Name) and target.target.value == name:
-                yield self._of_target(target.target)
+            if isinstance(inside, cst.ClassDef) and isinstance(target.target, cst.Name):
+                for owner in (None, inside):
+                    found.setdefault((target.target.value, owner), []).append(target.target)
+        return found
 
     def _self_class(self, node: cst.CSTNode) -> cst.ClassDef | None:
         """Return the class whose instance a name is by convention: ``self`` or ``cls``."""

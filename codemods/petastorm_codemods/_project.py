@@ -40,6 +40,7 @@ class Project:
         holders: Last names of the project's modules that import converters' names from Petastorm,
             with these names.
         lent: Those of them that some other file imports by name, also from modules that pass them on.
+        takers: Last names of modules that use converters' names without importing them.
     """
 
     converters: bool = False
@@ -48,6 +49,7 @@ class Project:
     readers: bool = False
     holders: frozenset[tuple[str, str]] = frozenset()
     lent: frozenset[tuple[str, str]] = frozenset()
+    takers: frozenset[tuple[str, str]] = frozenset()
 
     def owns(self, module: str) -> bool:
         """Say whether a dotted module may be the project's own rather than a library's."""
@@ -83,6 +85,11 @@ def had_names(path: str, data: bytes) -> frozenset[tuple[str, str]]:
         if match[1].startswith(_OURS):
             found |= {*_SHARED.findall(match[2])}
     return frozenset((module_at(path), name.decode()) for name in found)
+
+
+def taken_names(path: str, data: bytes) -> frozenset[tuple[str, str]]:
+    """Return the module at a path with the names of converters that its bytes have in them."""
+    return frozenset((module_at(path), name.decode()) for name in _SHARED.findall(data))
 
 
 def passed_on(path: str, data: bytes) -> frozenset[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -13,6 +14,11 @@ from ._model import Failed, NeedsHuman, Outcome, Site, State, Success, pending
 from ._registry import all_rules
 from ._run import Result
 
+# Line ends stay, those of Windows too.
+_STEERING = re.compile(
+    r"\r(?!\n)|[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+    r"|[\ud800-\udfff]"
+)
 _STATUS = {"Success": "rewritten", "NeedsHuman": "needs a human", "Failed": "failed"}
 
 
@@ -26,6 +32,14 @@ def exit_code(result: Result, *, written: bool) -> int:
     if any(isinstance(outcome, Failed | NeedsHuman) for outcome in result.outcomes):
         return 2
     return int(not written and any(pending(outcome) for outcome in result.outcomes))
+
+
+def printable(text: str) -> str:
+    """Return text with escapes in place of what could steer a terminal, lines and tabs apart.
+
+    Also of characters that reverse the direction of what follows, and of what no encoding has.
+    """
+    return _STEERING.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def diff(outcome: Outcome) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
-import gc
-import multiprocessing
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -15,7 +13,13 @@ from ._decode import decode_python, decode_utf8
 from ._dependencies import CODE, file_edits, is_conda_command, is_conda_entry, package_for
 from ._edits import apply_edits
 from ._engine import Settings, process, rules_for
-from ._files import concerns, find_files, is_dependency_file, repository_of
+from ._files import (
+    concerns,
+    find_files,
+    is_dependency_file,
+    petastorm_around,
+    repository_of,
+)
 from ._imports import imports_petastorm, names_bridge
 from ._model import (
     Destination,
@@ -31,6 +35,7 @@ from ._model import (
     Target,
     Unchanged,
 )
+from ._processes import work_on
 from ._project import (
     METHODS,
     Project,
@@ -42,12 +47,11 @@ from ._project import (
     makes_readers,
     module_names,
     passed_on,
+    taken_names,
 )
 from ._vendor import CODE as SUPPORT
 from ._vendor import NAME, names_in, place, used_names, vendored
 
-# Fewer files are done before a second process has imported LibCST.
-_WORTH_A_PROCESS = 12
 _USED = re.compile("|".join(("petastorm", *METHODS)).encode())
 
 
@@ -93,9 +97,9 @@ def run(
     file = None
     if settings.vendor:
         file, settings = _vendored_settings(found, settings)
-    outcomes: list[Outcome] = [*found.failed]
+    outcomes: list[Outcome] = [*found.failed, *found.forks.values()]
     total = len(sources) + len(dependencies)
-    for outcome in _map(sources, settings, jobs):
+    for outcome in work_on(sources, settings, jobs):
         outcomes.append(outcome)
         show(len(outcomes), total)
     if file:
@@ -121,13 +125,21 @@ class _Found:
     dependencies: list[tuple[str, bytes]] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
     passed: set[tuple[str, str]] = field(default_factory=set)
+    forks: dict[str, NeedsHuman] = field(default_factory=dict)
 
 
 def _read(paths: Iterable[str], exclude: Iterable[str], destination: Destination) -> _Found:
     found = _Found()
     for path in find_files(paths, exclude):
         found.paths.append(path)
+        package = petastorm_around(path)
+        if package:
+            found.forks.setdefault(package, _fork(path))
+            continue
         try:
+            if not stat.S_ISREG(os.stat(path).st_mode):
+                found.failed.append(Failed(path, "left alone, because it is no regular file"))
+                continue  # reading a pipe could wait for ever
             with open(path, "rb") as file:
                 data = file.read()
         except OSError as error:
@@ -138,6 +150,12 @@ def _read(paths: Iterable[str], exclude: Iterable[str], destination: Destination
             kind = found.dependencies if is_dependency_file(path) else found.sources
             kind.append((path, data))
     return found
+
+
+def _fork(path: str) -> NeedsHuman:
+    message = "package left alone, it is Petastorm itself"
+    site = Site("PM000", 1, 1, None, message, Safety.MANUAL, State.MANUAL)
+    return NeedsHuman(path, b"", b"", (site,))
 
 
 def _project(found: _Found) -> Project:
@@ -157,7 +175,9 @@ def _project(found: _Found) -> Project:
     holders = frozenset().union(*(had_names(path, data) for path, data in found.sources))
     borrowed = frozenset().union(*map(borrowed_names, texts))
     lent = lent_names(borrowed, holders, frozenset(found.passed))
-    return Project(converters, defines, module_names(found.paths), readers, holders, lent)
+    takers = frozenset().union(*(taken_names(path, data) for path, data in found.sources))
+    modules = module_names(found.paths)
+    return Project(converters, defines, modules, readers, holders, lent, takers - holders)
 
 
 def _vendored_settings(found: _Found, settings: Settings) -> tuple[str, Settings]:
@@ -206,30 +226,6 @@ def _without_bridge(settings: Settings, outcomes: Sequence[Outcome]) -> Settings
         target = dataclasses.replace(settings.target, package=Target().package)
         return dataclasses.replace(settings, target=target)
     return settings
-
-
-def _map(files: Sequence[tuple[str, bytes]], settings: Settings, jobs: int) -> Iterator[Outcome]:
-    if jobs < 2 or len(files) < _WORTH_A_PROCESS:
-        for path, data in files:
-            yield process(path, data, settings)
-        return
-    # Largest first, so that no process is left alone with a large file at the end.
-    ordered = sorted(files, key=lambda file: -len(file[1]))
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(
-        jobs, mp_context=context, initializer=_collect_rarely
-    ) as pool:
-        waiting = {pool.submit(process, path, data, settings): path for path, data in ordered}
-        for future in concurrent.futures.as_completed(waiting):
-            try:
-                yield future.result()
-            except Exception as error:  # noqa: BLE001 – a process died; the others' work counts
-                yield Failed(waiting[future], f"{type(error).__name__}: {error}")
-
-
-def _collect_rarely() -> None:
-    """Let the garbage collector of a worker rest: trees are made faster than it can walk them."""
-    gc.set_threshold(200_000, 20, 20)
 
 
 def _still_needed(outcome: Outcome, sources: dict[str, bytes]) -> bool:

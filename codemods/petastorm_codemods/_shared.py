@@ -16,7 +16,7 @@ from ._analysis import Analysis
 from ._project import SHARED, module_at, stem_of
 
 NATIVE = {"make_spark_converter": "dataframe_to_mds", "SparkDatasetConverter": "MdsDirectory"}
-_RUN = re.compile(r"^(?:# MAGIC[ \t]+)?%run\b", re.MULTILINE)
+_RUN = re.compile(r"^(?:# MAGIC[ \t]+)?%run\b[ \t]*(\S*)", re.MULTILINE)
 
 
 def unseen(analysis: Analysis) -> Iterator[cst.Name]:
@@ -50,6 +50,12 @@ def is_lent(analysis: Analysis, path: str | None) -> bool:
 def is_lender(analysis: Analysis, name: str) -> bool:
     """Say whether other files import a name from this one."""
     return (module_at(analysis.source.path), name) in analysis.project.lent
+
+
+def is_run_with(analysis: Analysis, name: str) -> bool:
+    """Say whether a source runs a notebook that uses a name without importing it."""
+    runs = {module_at(each.strip("\"'")) for each in _RUN.findall(analysis.source.text) if each}
+    return any((module, name) in analysis.project.takers for module in runs)
 
 
 def is_read(analysis: Analysis, node: cst.Name) -> bool:

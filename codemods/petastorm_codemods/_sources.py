@@ -18,8 +18,8 @@ import libcst as cst
 
 from ._decode import Decoded, decode_python, decode_utf8, newline_of
 from ._edits import apply_edits
-from ._ipynb import CellSource, code_cells, replace_source
-from ._magics import blank, is_python_cell, mask
+from ._ipynb import CellSource, read_notebook, replace_source
+from ._magics import blank, is_python_cell, language_of, mask, says_python
 from ._model import Edit
 
 _DATABRICKS = re.compile(r"# Databricks notebook source[ \t]*\r?\n")
@@ -28,6 +28,12 @@ _COMMAND = re.compile(r"^# COMMAND -+[ \t]*\r?$\n?", re.MULTILINE)
 _MAGIC_CELL = re.compile(
     r"^# MAGIC[ \t]+(?!%(?:md|md-sandbox|sql|scala|r)\b).*(?:\n# MAGIC\b.*)*", re.MULTILINE
 )
+
+
+# Cells of Databricks sources that are code of another language, or Python in comments.
+_FOREIGN_CELL = re.compile(r"^# MAGIC[ \t]+%(python|scala|r)\b.*(?:\n# MAGIC\b.*)*", re.MULTILINE)
+
+Foreign = tuple[int, int, str]
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ class Cell:
         text: The original.
         masked: What is parsed instead, of the same length.
         shell: Lines that are no Python but may install packages, as positions in the source.
-        problem: Why the cell is left alone; empty if it parses or is no Python.
+        problem: Why the cell does not parse; empty if it does, or is no Python.
         notebook: The cell in the ``.ipynb``.
     """
 
@@ -62,6 +68,7 @@ class Source:
         module: The parsed masked text.
         text: The original text; in an ``.ipynb``, cells one after the other.
         newline: How lines end.
+        foreign: Cells that are no Python, as start, end, and what they are in; empty if no code.
     """
 
     path: str
@@ -70,6 +77,7 @@ class Source:
     module: cst.Module = field(repr=False)
     text: str = field(repr=False)
     newline: str
+    foreign: tuple[Foreign, ...] = ()
 
     @functools.cached_property
     def masked(self) -> str:
@@ -84,10 +92,10 @@ class Source:
     def locate(self, offset: int) -> tuple[int | None, int, int]:
         """Return cell (None outside an ``.ipynb``), line and column of a character, from 1."""
         cell = self.cells[self._cell_at(offset)]
-        start = cell.start if cell.notebook else 0
-        before = self.text[start:offset].replace("\r\n", "\n").replace("\r", "\n")
+        line = bisect.bisect_right(self._lines, offset) - 1
+        first = bisect.bisect_right(self._lines, cell.start) - 1 if cell.notebook else 0
         number = cell.notebook.number if cell.notebook else None
-        return number, before.count("\n") + 1, len(before) - before.rfind("\n")
+        return number, line - first + 1, offset - self._lines[line] + 1
 
     def cell_end(self, offset: int) -> int:
         """Return the end of the cell of a character."""
@@ -106,7 +114,8 @@ class Source:
         document = self.decoded.text
         replaced: list[Edit] = []
         for number, group in itertools.groupby(
-            sorted(edits), key=lambda edit: self._cell_at(edit.start)
+            sorted(edits, key=lambda edit: edit.start),  # those at one place keep their order
+            key=lambda edit: self._cell_at(edit.start),
         ):
             cell = self.cells[number]
             assert cell.notebook is not None
@@ -118,7 +127,16 @@ class Source:
         return self.decoded.encode(apply_edits(document, replaced))
 
     def _cell_at(self, offset: int) -> int:
-        return max(bisect.bisect_right([cell.start for cell in self.cells], offset) - 1, 0)
+        return max(bisect.bisect_right(self._starts, offset) - 1, 0)
+
+    @functools.cached_property
+    def _starts(self) -> Sequence[int]:
+        return [cell.start for cell in self.cells]
+
+    @functools.cached_property
+    def _lines(self) -> Sequence[int]:
+        """Where lines start."""
+        return [0, *(match.end() for match in re.finditer(r"\r\n|\r|\n", self.text))]
 
 
 def read_source(path: str, data: bytes) -> Source:
@@ -139,17 +157,19 @@ def _read_module(path: str, decoded: Decoded) -> Source:
     text = decoded.text
     databricks = _DATABRICKS.match(text) is not None
     comments: tuple[tuple[int, int], ...] = ()
+    foreign: tuple[Foreign, ...] = ()
     if databricks:
         comments = tuple(
             match.span()
             for match in _MAGIC_CELL.finditer(text)
             if not text[: match.start()].rstrip("\r\n").rpartition("\n")[2].startswith("# MAGIC")
         )
+        foreign = tuple((*each.span(), f"%{each[1]}") for each in _FOREIGN_CELL.finditer(text))
     newline = newline_of(text)
     module, problem = _parse(text)
     if module is not None:
         cell = Cell(0, text, text, comments)
-        return Source(path, decoded, (cell,), module, text, newline)
+        return Source(path, decoded, (cell,), module, text, newline, foreign)
     if not databricks:
         raise ValueError(problem)
     bounds = [0, *(match.end() for match in _COMMAND.finditer(text)), len(text)]
@@ -161,24 +181,27 @@ def _read_module(path: str, decoded: Decoded) -> Source:
     cells[0] = Cell(
         0, cells[0].text, cells[0].masked, (*comments, *cells[0].shell), cells[0].problem
     )
-    return _joined(path, decoded, cells, text, newline)
+    return _joined(path, decoded, cells, text, newline, foreign)
 
 
 def _read_notebook(path: str, decoded: Decoded) -> Source:
     cells: list[Cell] = []
+    foreign: list[Foreign] = []
     text = ""
-    for source in code_cells(decoded.text):
+    document = read_notebook(decoded.text)
+    for source in document.cells:
         own = source.text
         start = len(text)
-        if is_python_cell(own):
+        if is_python_cell(own) and (not document.language or says_python(own)):
             cells.append(_cell(own, start, source))
         else:
             shell = ((start, start + len(own)),)
+            foreign.append((start, start + len(own), language_of(own, document.language)))
             cells.append(Cell(start, own, blank(own), shell, notebook=source))
         text += own if own.endswith("\n") else own + "\n"
     if not cells:
         cells = [Cell(0, "", "", notebook=CellSource(0, "", (), listed=False))]
-    return _joined(path, decoded, cells, text, "\n")
+    return _joined(path, decoded, cells, text, "\n", foreign)
 
 
 def _cell(text: str, start: int, notebook: CellSource | None = None) -> Cell:
@@ -189,11 +212,18 @@ def _cell(text: str, start: int, notebook: CellSource | None = None) -> Cell:
     shell = tuple((start + first, start + last) for first, last in masked.shell)
     module, problem = _parse(masked.text)
     if module is None:
-        return Cell(start, text, blank(text), shell, problem, notebook)
+        return Cell(start, text, blank(text), shell, problem, notebook=notebook)
     return Cell(start, text, masked.text, shell, notebook=notebook)
 
 
-def _joined(path: str, decoded: Decoded, cells: Sequence[Cell], text: str, newline: str) -> Source:
+def _joined(  # noqa: PLR0917 - what a source is made of
+    path: str,
+    decoded: Decoded,
+    cells: Sequence[Cell],
+    text: str,
+    newline: str,
+    foreign: Sequence[Foreign],
+) -> Source:
     masked = "".join(
         cell.masked + text[cell.start + len(cell.text) : follower]
         for cell, follower in zip(
@@ -203,7 +233,7 @@ def _joined(path: str, decoded: Decoded, cells: Sequence[Cell], text: str, newli
     module, problem = _parse(masked)
     if module is None:
         raise ValueError(problem)
-    return Source(path, decoded, tuple(cells), module, text, newline)
+    return Source(path, decoded, tuple(cells), module, text, newline, tuple(foreign))
 
 
 def _words_of_python(text: str) -> str:

@@ -6,6 +6,7 @@ import that is left over would keep the bridge, or Petastorm, a requirement.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator, Sequence
 
 import libcst as cst
@@ -44,9 +45,13 @@ def _is_unused(analysis: Analysis, each: Imported, edits: Sequence[Edit]) -> boo
     if not each.path.startswith("petastorm.pytorch.") or each.alias is None:
         return False
     spans = [analysis.span(read) for read in _reads(analysis, each)]
-    removals = [edit for edit in edits if each.local not in edit.text]
+    removals = sorted(edit for edit in edits if each.local not in edit.text)
+    starts = [edit.start for edit in removals]
+    # Edits do not overlap, so that only the last one before a use can cover it.
+    before = [bisect.bisect_right(starts, start) - 1 for start, _ in spans]
     return bool(spans) and all(
-        any(edit.start <= start and end <= edit.end for edit in removals) for start, end in spans
+        place >= 0 and end <= removals[place].end
+        for place, (_, end) in zip(before, spans, strict=True)
     )
 
 

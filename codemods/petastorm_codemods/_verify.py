@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import bisect
 import builtins
 import re
 import symtable
@@ -71,13 +72,16 @@ def changed_statements(before: str, after: str, edits: Sequence[Edit]) -> bool:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     starts = _line_starts(before)
+    ordered = sorted(edits)
+    ends = [edit.end for edit in ordered]  # in order as well, because none overlaps another
     kept = []
     for node in old:
         first = starts[
             min(each.lineno for each in (node, *getattr(node, "decorator_list", ()))) - 1
         ]
         last = starts[(node.end_lineno or node.lineno)]
-        if not any(edit.start <= last and edit.end >= first for edit in edits):
+        place = bisect.bisect_left(ends, first)
+        if place == len(ends) or ordered[place].start > last:
             kept.append(ast.dump(node))
     return bool(Counter(kept) - Counter(map(ast.dump, new)))
 

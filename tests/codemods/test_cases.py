@@ -1,6 +1,7 @@
 """Every golden case: its output, that a second run changes nothing, and other newline styles."""
 
 import collections
+import functools
 
 from petastorm_codemods._engine import Settings, process
 from petastorm_codemods._files import is_dependency_file
@@ -13,9 +14,11 @@ from petastorm_codemods._model import (
     Unchanged,
 )
 from petastorm_codemods._project import METHODS, Project
+from petastorm_codemods._registry import all_rules
 from petastorm_codemods._run import process_dependencies
 
 
+@functools.cache
 def run(case, text):
     # Other files of a run make converters, unless a case stands alone.
     defines = {name for name in METHODS if f"defines-{name}" in case.flags}
@@ -63,6 +66,13 @@ def test_second_run_is_a_no_op(case):
 def test_windows_newlines(text_case):
     before, expected = (text.replace("\n", "\r\n") for text in (text_case.before, text_case.after))
     assert after(run(text_case, before), before) == expected
+
+
+def test_every_rule_has_a_case(all_cases):
+    outcomes = (run(case, case.before) for case in all_cases)
+    seen = {site.code for outcome in outcomes for site in outcome.sites}
+    # The file of the support module comes from a whole run: test_vendor.py.
+    assert seen >= {rule.code for rule in all_rules()} - {"PM100"}
 
 
 def test_at_least_as_many_cases_do_not_change(all_cases):

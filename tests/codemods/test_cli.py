@@ -383,3 +383,102 @@ def test_reports_say_how_sure_each_result_is(call, tree):
     assert sarif["tool"]["driver"]["rules"][0]["help"]["text"].startswith(
         "migration_guide/rules.md#"
     )
+
+
+STEERING = "\x1b[2J\x9b1m\u202e"
+
+
+def test_nothing_in_names_and_contents_steers_a_terminal(tree):
+    text = f"x = '{STEERING}'\n{OLD}import petastorm.codecs\n"
+    root = tree(**{f"a{STEERING}_dot_py": text, f"b{STEERING}_dot_py": "petastorm = = 1\n"})
+    for options in ([], ["--check"], ["--diff"], ["--report", "markdown"], ["--select", STEERING]):
+        master, slave = os.openpty()
+        subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "petastorm_bridge.cli",
+                "codemod",
+                ".",
+                "--to",
+                "bridge",
+                *options,
+            ],
+            stdout=slave,
+            stderr=slave,
+            cwd=root,
+            env={**os.environ, "TERM": "dumb"},
+            check=False,
+        )
+        os.close(slave)
+        shown = read_all(master)
+        assert "\\x1b[2J\\x9b1m\\u202e" in shown, shown
+        assert not any(each in shown for each in STEERING if each not in "[2J1m"), shown
+
+
+def read_all(descriptor):
+    parts = []
+    while True:
+        try:
+            part = os.read(descriptor, 65536)
+        except OSError:  # Linux's way to say that no one writes any more
+            part = b""
+        if not part:
+            os.close(descriptor)
+            return b"".join(parts).decode()
+        parts.append(part)
+
+
+def test_pipes_get_names_and_contents_as_they_are(call, tree):
+    tree(**{f"a{STEERING}_dot_py": f"x = '{STEERING}'\n{OLD}"})
+    answer = call(".", "--to", "bridge", "--diff")
+    assert f"b/./a{STEERING}.py" in answer.stdout
+    assert f"'{STEERING}'" in answer.stdout
+
+
+def test_names_in_no_encoding(call, tree):
+    root = tree(a_dot_py=OLD)
+    os.rename(root / "a.py", os.path.join(os.fsencode(root), b"\xff.py"))
+    for options in ([], ["--diff"], ["--check"], ["--report", "markdown"]):
+        answer = call(".", "--to", "bridge", *options)
+        assert answer.exit_code == 1, answer.output
+        assert "\\udcff.py" in answer.stdout
+
+
+def test_pipes_and_devices_are_not_waited_for(call, tree):
+    root = tree(a_dot_py=OLD)
+    os.mkfifo(root / "pipe.py")
+    answer = call("pipe.py", "a.py", "--to", "bridge", "--write")
+    assert answer.exit_code == 2
+    assert "pipe.py: failed: left alone, because it is no regular file" in answer.stdout
+    assert (root / "a.py").read_text() == NEW
+    assert call(".", "--to", "bridge").exit_code == 0
+
+
+def test_petastorm_itself_is_left_alone(call, tree):
+    text = "from petastorm.spark import make_spark_converter\n"
+    root = tree(petastorm__unischema_dot_py=text, petastorm__tests__a_dot_py=text, b_dot_py=text)
+    (root / "petastorm/__init__.py").write_text(text)
+    answer = call(".", "--to", "bridge", "--write")
+    assert answer.exit_code == 2
+    assert answer.stdout.count("package left alone, it is Petastorm itself") == 1
+    assert (root / "petastorm/tests/a.py").read_text() == text
+    assert "petastorm_bridge" in (root / "b.py").read_text()
+
+
+def test_a_notebook_that_runs_another_keeps_the_names_it_uses(call, tree):
+    head = "# Databricks notebook source\n"
+    first = "from petastorm.spark import make_spark_converter\n# COMMAND ----------\n# MAGIC %run ./lib/second\n"
+    root = tree(
+        first_dot_py=head + first, lib__second_dot_py=head + "c = make_spark_converter(df)\n"
+    )
+    assert call(".", "--write").exit_code == 0
+    assert "import dataframe_to_mds as make_spark_converter" in (root / "first.py").read_text()
+    assert call(".", "--check").exit_code == 0
+
+
+def test_speed_that_a_rewrite_loses_is_told(call, tree):
+    loader = "make_spark_converter(df).make_torch_dataloader(num_epochs=1, workers_count=40)\n"
+    tree(a_dot_py="from petastorm.spark import make_spark_converter\n" + loader)
+    assert "without workers_count, row by row in one process" in call(".", "--check").stdout
+    assert "row by row" not in call(".", "--check", "--fast").stdout

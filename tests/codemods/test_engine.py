@@ -1,6 +1,7 @@
 """Bytes in, bytes out: encodings, newlines, and the checks of our own output."""
 
 import dataclasses
+import json
 
 import pytest
 
@@ -116,6 +117,17 @@ def test_a_bad_rewrite_leaves_the_file_alone(monkeypatch, new, complaint):
     else:
         assert isinstance(outcome, Failed)
         assert complaint in outcome.reason
+
+
+def test_a_rewrite_may_break_no_cell_where_another_is_broken(monkeypatch):
+    cells = [
+        {"cell_type": "code", "source": text} for text in ("a = = 1", "x = 1", "petastorm = 1")
+    ]
+    data = json.dumps({"cells": cells}).encode()
+    settings = settings_with(monkeypatch, edit_once("x = 1", "x = = 1"))
+    outcome = process("n.ipynb", data, settings)
+    assert isinstance(outcome, Failed)
+    assert "has a cell that does not parse" in outcome.reason
 
 
 def test_a_rule_that_raises_fails_the_file_only(monkeypatch):

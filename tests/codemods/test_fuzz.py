@@ -1,9 +1,12 @@
 """Mutations of valid sources never crash the tool nor make it write what does not parse."""
 
 import codecs
+import collections
 import json
+import os
 import pathlib
 import re
+from random import Random
 
 import hypothesis
 import libcst
@@ -203,3 +206,68 @@ def test_forms(sources, form, destination):
     rewritten = sum(isinstance(outcome, Success) for outcome in outcomes)
     unreadable = {"wrong encoding", "two bytes", "Python 2", "empty", "blank"}
     assert (rewritten > 3) == (form not in unreadable) or form == "one line", rewritten
+
+
+# Mutations of the bytes and values of files; the whole of them takes half an hour.
+MUTATIONS = int(os.environ.get("PETASTORM_BRIDGE_MUTATIONS", "700"))
+VALUES = (None, True, -1, 1e999, "", "x", [], {}, [None], {"a": 1}, "\ud800", "%%bash\n", ["a\nb"])
+
+
+def damage_bytes(random, data):
+    for _ in range(random.randint(1, 3)):
+        at = random.randint(0, max(len(data) - 1, 0))
+        kind = random.randrange(4)
+        if kind == 0:
+            data = data[:at] + bytes([random.randrange(256)]) + data[at + 1 :]
+        elif kind == 1:
+            data = data[:at]
+        elif kind == 2:
+            data = data[:at] + data[at : at + random.randint(1, 40)] * 2 + data[at:]
+        else:
+            lines = data.splitlines(keepends=True) or [b""]
+            del lines[random.randrange(len(lines))]
+            data = b"".join(lines)
+    return data
+
+
+def damage_value(random, value):
+    """Put something else in the place of one value somewhere in JSON."""
+    if not isinstance(value, dict | list) or not value or random.random() < 0.15:
+        return random.choice(VALUES)
+    key = random.choice(list(value) if isinstance(value, dict) else range(len(value)))
+    changed = value.copy()
+    if random.random() < 0.1:
+        del changed[key]
+    else:
+        changed[key] = damage_value(random, value[key])
+    return changed
+
+
+def damaged(random, path, text):
+    """A file with damage of some kind, as a path and bytes."""
+    if path == "x.py" and random.random() < 0.4:
+        path, text = "n.ipynb", as_notebook(text).decode()
+    if path == "n.ipynb" and random.random() < 0.6:
+        try:
+            return path, json.dumps(damage_value(random, json.loads(text))).encode()
+        except ValueError:
+            return path, damage_bytes(random, text.encode())
+    if path == "x.py" and random.random() < 0.2:
+        text = "# Databricks notebook source\n" + text.replace("\n\n", "\n# COMMAND ----------\n")
+    return path, damage_bytes(random, text.encode())
+
+
+def test_damaged_files(sources):
+    """Never an exception, nor a rewrite that fails its checks or is not the last one."""
+    tally = collections.Counter()
+    for seed in range(MUTATIONS):
+        random = Random(seed)
+        path, destination, text = random.choice(sources)
+        path, data = damaged(random, path, text)
+        try:
+            outcome = check(path, data, settings_of(random, destination))
+        except BaseException as error:
+            raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}") from error
+        tally[type(outcome).__name__] += 1
+    print(dict(tally))
+    assert tally["Success"] > MUTATIONS / 10, tally

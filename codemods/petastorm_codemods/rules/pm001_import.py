@@ -14,7 +14,7 @@ import libcst as cst
 
 from petastorm_codemods._analysis import Analysis
 from petastorm_codemods._company import keeper
-from petastorm_codemods._imports import Imported, petastorm_imports
+from petastorm_codemods._imports import Imported, by_statement, petastorm_imports
 from petastorm_codemods._model import Destination, Edit, Finding, Safety
 from petastorm_codemods._modules import (
     import_roots,
@@ -81,12 +81,10 @@ def _findings(analysis: Analysis) -> Iterator[Finding]:
     if plain:
         yield from _plain_imports(analysis, plain)
     for each in found:
-        if is_plain(each) and each not in plain:
+        if is_plain(each) and each.alias and each.alias.asname:
             yield _module_alias(analysis, each)
-    statements = {id(each.statement): each.statement for each in found if not is_plain(each)}
-    for statement in statements.values():
+    for statement, names in by_statement(found):
         if isinstance(statement, cst.ImportFrom):
-            names = [each for each in found if each.statement is statement]
             yield from _from_import(analysis, statement, names)
 
 

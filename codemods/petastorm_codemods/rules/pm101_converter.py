@@ -24,6 +24,7 @@ from petastorm_codemods._moves import Move, move_edits, moves, reasons
 from petastorm_codemods._native import COUNTERPARTS, MAKERS, clashes, constructions, original
 from petastorm_codemods._offered import canonical
 from petastorm_codemods._registry import rule
+from petastorm_codemods._reread import readers_of_converters
 from petastorm_codemods._shared import NATIVE, lent, unseen
 
 _KEYWORDS = ("parquet_row_group_size_bytes", "compression_codec", "dtype")
@@ -167,6 +168,12 @@ def check_missing(analysis: Analysis) -> Iterator[Finding]:
 def check_reader(analysis: Analysis) -> Iterator[Finding]:
     """Yield one finding for each import statement that moves to the bridge as it is."""
     yield from (each for each in _imports(analysis) if each.code == "PM105")
+    for call in readers_of_converters(analysis):
+        message = (
+            "what dataframe_to_mds wrote is read wrongly here; "
+            "read it with StreamingDataset, or leave the converter on the bridge"
+        )
+        yield manual("PM105", analysis.start(call), message)
 
 
 def _is_movable(analysis: Analysis, call: cst.Call) -> bool:

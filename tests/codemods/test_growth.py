@@ -1,0 +1,158 @@
+"""The cost of looking into a file grows as the file does, whatever its shape."""
+
+import json
+
+import pytest
+from growth import assert_grows_linearly
+
+from petastorm_codemods._engine import Settings, process
+from petastorm_codemods._model import Destination, Failed, Success
+from petastorm_codemods._project import Project
+from petastorm_codemods._run import run
+
+HEAD = "from petastorm.spark import make_spark_converter\nv0 = w0 = c = make_spark_converter(df)\n"
+
+
+def lines(count, text):
+    """Repeat text with its number for n, and the number after it for m."""
+    return "".join(
+        text.replace("{n}", str(number)).replace("{m}", str(number + 1)) for number in range(count)
+    )
+
+
+def ask(name):
+    return f"{name}.make_torch_dataloader(num_epochs=1)\n"
+
+
+SHAPES = {
+    "both arms of an if": lambda count: (
+        lines(count, "if flag:\n    v{m} = v{n}\nelse:\n    v{m} = (v{n} or v{n})\n")
+        + ask(f"v{count}")
+    ),
+    "try, else and finally": lambda count: (
+        lines(
+            count,
+            "try:\n    v{m} = v{n}\nexcept E:\n    v{m} = [v{n}]\nelse:\n    v{m} = (v{n}, v{n})\n",
+        )
+        + ask(f"v{count}")
+    ),
+    "names that go in a circle": lambda count: (
+        "while flag:\n"
+        + lines(count, "    if flag:\n        v{m} = v{n}\n    else:\n        v{m} = w{n}\n")
+        + lines(count, "    if flag:\n        w{m} = w{n}\n    else:\n        w{m} = v{n}\n")
+        + f"    v0 = w{count}\n    w0 = v{count}\n    "
+        + ask(f"v{count}")
+    ),
+    "functions that call each other": lambda count: (
+        lines(count, "def f{n}(x):\n    if x: return f{m}(x)\n    return f{m}(f{m}(x))\n")
+        + f"def f{count}(x): return f0(x) or c\n"
+        + ask("f0(c)")
+    ),
+    "a chain of assignments": lambda count: lines(count, "v{m} = v{n}\n") + ask(f"v{count}"),
+    "one name, many values": lambda count: lines(
+        count, "c = make_spark_converter(df)\n" + ask("c")
+    ),
+    "one name, many arms": lambda count: (
+        lines(count, "if flag:\n    c = make_spark_converter(df)\n")
+        + lines(count, "def f{n}():\n    " + ask("c"))
+    ),
+    "call sites": lambda count: lines(count, "v{m} = make_spark_converter(df)\n" + ask("v{m}")),
+    "call sites in functions": lambda count: lines(count, "def f{n}():\n    " + ask("c")),
+    "call sites in methods": lambda count: (
+        "class A:\n    def __init__(self): self.c = make_spark_converter(df)\n"
+        + lines(count, "    def f{n}(self, x):\n        " + ask("self.c"))
+    ),
+    "classes with the same field": lambda count: lines(
+        count,
+        "class A{n}:\n    def __init__(self): self.c = make_spark_converter(df)\n"
+        "    def f(self): " + ask("self.c"),
+    ),
+    "calls of the same method": lambda count: lines(
+        count, "class A{n}:\n    def f(self): return make_spark_converter(df)\n" + ask("any.f()")
+    ),
+    "calls of a function with a parameter": lambda count: (
+        "def f(x):\n" + lines(count, "    " + ask("x")) + lines(count, "f(c)\n")
+    ),
+    "imports": lambda count: lines(count, "import m{n}, petastorm.spark as p{n}\n") + ask("c"),
+    "imports in functions": lambda count: lines(
+        count, "def f{n}():\n    from petastorm import TransformSpec\n    TransformSpec()\n"
+    ),
+    "things that stay": lambda count: lines(count, "from petastorm.codecs import C{n}\n"),
+    "attributes": lambda count: lines(count, "a.b{n}.c = x.y\n") + ask("a.b0.c"),
+    "keyword arguments": lambda count: (
+        "c.make_torch_dataloader(\n" + lines(count, "    a{n}=1,\n") + ")\n"
+    ),
+    "strings": lambda count: lines(count, 'mock("petastorm.spark.make_spark_converter")\n'),
+    "statements of other kinds": lambda count: lines(count, "x{n} = [f(y) for y in z if y]\n"),
+}
+
+
+def operation_on(path, text, destination=Destination.STREAMING):
+    settings = Settings(destination, project=Project(converters=True))
+
+    def operation():
+        outcome = process(path, text.encode(), settings)
+        assert not isinstance(outcome, Failed), outcome
+
+    return operation
+
+
+@pytest.mark.parametrize("shape", sorted(SHAPES))
+def test_calls_in_code_of_any_shape(shape):
+    assert_grows_linearly(lambda count: operation_on("x.py", HEAD + SHAPES[shape](count)), 16)
+
+
+@pytest.mark.parametrize(
+    "shape", ["imports", "imports in functions", "strings", "things that stay"]
+)
+def test_imports_alone(shape):
+    def prepare(count):
+        return operation_on("x.py", SHAPES[shape](count), Destination.BRIDGE)
+
+    assert_grows_linearly(prepare, 40)
+
+
+def nested(depth):
+    """What a figure looks like in JSON: lists in objects in lists."""
+    value = {"x": [1.5] * depth}
+    for _ in range(depth):
+        value = {"children": [value], "name": "a"}
+    return value
+
+
+NOTEBOOKS = {
+    "cells": lambda count: [{"source": ["import petastorm.spark\n", "x = 1"]}] * count,
+    "lines": lambda count: [{"source": ["x = 1\n"] * count + ["import petastorm.spark"]}],
+    "outputs": lambda count: [{"source": "1", "outputs": [{"data": [{"y": 1}] * count}]}],
+    "depth of an output": lambda count: [{"source": "1", "outputs": [nested(count)]}],
+}
+
+
+@pytest.mark.parametrize("shape", sorted(NOTEBOOKS))
+def test_notebooks(shape):
+    def prepare(count):
+        cells = [{"cell_type": "code", **cell} for cell in NOTEBOOKS[shape](count)]
+        cells.append({"cell_type": "code", "source": "import petastorm.spark"})
+        return operation_on("n.ipynb", json.dumps({"cells": cells}), Destination.BRIDGE)
+
+    assert_grows_linearly(prepare, 40)
+
+
+def test_files(tmp_path):
+    def prepare(count):
+        folder = tmp_path / str(count)
+        folder.mkdir(exist_ok=True)
+        for number in range(count):
+            text = f"from m{number + 1} import make_spark_converter\n{HEAD}{ask('c')}"
+            (folder / f"m{number}.py").write_text(text)
+        return lambda: run([str(folder)], Settings())
+
+    assert_grows_linearly(prepare, 8)
+
+
+def test_converters_are_found_at_the_end_of_any_chain():
+    for shape in ("a chain of assignments", "names that go in a circle", "both arms of an if"):
+        text = HEAD + SHAPES[shape](100)
+        outcome = process("x.py", text.encode(), Settings())
+        assert isinstance(outcome, Success), outcome
+        assert b"make_torch_dataloader" not in outcome.after

@@ -1,0 +1,131 @@
+"""Rewritten statements keep to their file's layout."""
+
+import ast
+
+import pytest
+from growth import assert_grows_linearly
+
+from petastorm_codemods._engine import Settings, process
+from petastorm_codemods._model import Destination
+from petastorm_codemods._project import Project
+
+IMPORT = "from petastorm.spark import make_spark_converter\n"
+
+
+def rewritten(text, destination="streaming"):
+    settings = Settings(Destination(destination), project=Project(converters=True))
+    return process("module.py", text.encode(), settings).after.decode()
+
+
+def longest(text):
+    return max(map(len, text.splitlines()))
+
+
+CALL = "with conv.make_torch_dataloader({}) as loader:\n    pass\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "num_epochs=1",
+        "batch_size=64, num_epochs=1, cur_shard=hvd.rank(), shard_count=hvd.size()",
+        "batch_size=a_long_name_of_a_batch_size, transform_spec=make_spec(a, [b, c], d={1: 2})",
+        "num_epochs=1, transform_spec=TransformSpec(f, selected_fields=['one', 'two', 'three'])",
+    ],
+)
+def test_no_rewritten_line_is_longer_than_the_file_allows(arguments):
+    before = IMPORT + "conv = make_spark_converter(df)\n" + CALL.format(arguments)
+    after = rewritten(before)
+    limit = next(limit for limit in (88, 100, 120) if longest(before) <= limit)
+    assert longest(after) <= limit
+    ast.parse(after)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(
+            "from petastorm.spark import (SparkDatasetConverter,\n"
+            "                             make_spark_converter)\n",
+            "from petastorm_bridge.spark import (SparkDatasetConverter,\n"
+            "                                    make_spark_converter)\n",
+            id="aligned names move with their bracket",
+        ),
+        pytest.param(
+            "from petastorm.spark.spark_dataset_converter import SparkDatasetConverter, "
+            "make_spark_converter\n",
+            "from petastorm_bridge.spark.spark_dataset_converter import (\n"
+            "    SparkDatasetConverter,\n    make_spark_converter,\n)\n",
+            id="a long import goes to several lines",
+        ),
+        pytest.param(
+            "if x:\n\tfrom petastorm.spark import (\n\t\tmake_spark_converter as make,  # here\n\t)\n",
+            "if x:\n\tfrom petastorm_bridge.spark import (\n"
+            "\t\tmake_spark_converter as make,  # here\n\t)\n",
+            id="comments and tabs stay",
+        ),
+    ],
+)
+def test_imports(before, after):
+    assert rewritten(before, "bridge") == after
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        pytest.param(
+            "import logging\nimport time\n\nimport numpy as np\nimport torch\n",
+            "import torch\nfrom petastorm_bridge.native import",
+            id="behind the third-party imports that sort before it",
+        ),
+        pytest.param(
+            "import logging\n\nimport ours\n",
+            "import logging\nfrom petastorm_bridge.native import",
+            id="before the project's own",
+        ),
+        pytest.param(
+            "import warnings\nwith warnings.catch_warnings():\n    import petastorm.predicates\n",
+            "    import petastorm_bridge.predicates\n    from petastorm_bridge.native import",
+            id="beside Petastorm's, in its block",
+        ),
+    ],
+)
+def test_a_new_import_goes_where_it_belongs(head, expected):
+    settings = Settings(
+        Destination.STREAMING, project=Project(converters=True, modules=frozenset({"ours"}))
+    )
+    text = head + "\n" + CALL.format("num_epochs=1")
+    assert expected in process("module.py", text.encode(), settings).after.decode()
+
+
+def test_a_module_is_imported_from_once():
+    after = rewritten(
+        "from petastorm import TransformSpec\n"
+        "from petastorm.spark import make_spark_converter\n"
+        "conv = make_spark_converter(df)\n" + CALL.format("transform_spec=TransformSpec(f)")
+    )
+    assert after.count("from petastorm_bridge.native import") == 1
+
+
+def test_cells_of_a_databricks_notebook_keep_their_own_imports():
+    cell = "# COMMAND ----------\n" + IMPORT + "make_spark_converter(df)\n"
+    after = rewritten("# Databricks notebook source\n" + 2 * cell)
+    assert after.count("from petastorm_bridge.native import dataframe_to_mds") == 2
+
+
+def test_nothing_is_marked_in_a_file_in_which_nothing_moves():
+    text = "from petastorm import make_reader\n"
+    outcome = process("module.py", text.encode(), Settings(Destination.BRIDGE))
+    assert outcome.after == outcome.before
+    assert [site.code for site in outcome.sites] == ["PM003"]
+
+
+@pytest.mark.parametrize("shape", ["calls", "imports"])
+def test_growth(shape):
+    def prepare(size):
+        lines = {"calls": CALL.format("num_epochs=1"), "imports": IMPORT}[shape] * size
+        text = (IMPORT + "conv = make_spark_converter(df)\n" + lines).encode()
+        settings = Settings(Destination.STREAMING, project=Project(converters=True))
+        return lambda: process("module.py", text, settings)
+
+    assert_grows_linearly(prepare, 16)
