@@ -70,6 +70,7 @@ class Settings:
         unsafe: Whether behaviour-changing rewrites are made.
         target: What code that is rewritten for streaming imports.
         vendor: Whether the support module becomes a file of the repository.
+        lift_pyarrow: Whether limits on pyarrow that contradict the bridge's are raised.
         project: What is known of the other files.
     """
 
@@ -79,6 +80,7 @@ class Settings:
     unsafe: bool = False
     target: Target = field(default_factory=Target)
     vendor: bool = False
+    lift_pyarrow: bool = False
     project: Project = field(default_factory=Project)
 
 
@@ -107,7 +109,8 @@ def _process(path: str, data: bytes, settings: Settings) -> Outcome:
         after = source.render(plan.edits)
         problem = _problem(source, plan.edits, after, settings)
     except Exception as error:  # noqa: BLE001 – one bad file never stops a run
-        return Failed(path, str(error) or type(error).__name__)
+        abnormal = not isinstance(error, ValueError | SyntaxError)
+        return Failed(path, str(error) or type(error).__name__, abnormal=abnormal)
     if problem:
         return Failed(path, f"left alone, because the rewrite {problem}", plan.sites)
     if all(site.state is State.REWRITTEN for site in plan.sites):

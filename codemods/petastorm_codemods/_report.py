@@ -22,10 +22,14 @@ def status(outcome: Outcome) -> str:
 
 
 def exit_code(result: Result, *, written: bool) -> int:
-    """Return 0 if nothing is to do or all is done, 1 for pending changes, 2 if a human is needed."""
-    if any(isinstance(outcome, Failed | NeedsHuman) for outcome in result.outcomes):
+    """Return 0 if nothing is left to do, 1 if something is, 2 if the run ended abnormally.
+
+    Left to do are changes that are not written, places for a human, and files that do not parse.
+    """
+    if any(isinstance(outcome, Failed) and outcome.abnormal for outcome in result.outcomes):
         return 2
-    return int(not written and any(pending(outcome) for outcome in result.outcomes))
+    left = any(isinstance(outcome, Failed | NeedsHuman) for outcome in result.outcomes)
+    return int(left or (not written and any(map(pending, result.outcomes))))
 
 
 def diff(outcome: Outcome) -> str:

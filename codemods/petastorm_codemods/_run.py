@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import functools
 import gc
 import multiprocessing
 import os
@@ -11,15 +12,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ._decode import decode_python, decode_utf8
-from ._dependencies import CODE, file_edits, is_conda_command, is_conda_entry, package_for
-from ._edits import apply_edits
+from ._dependencies import CODE, package_for
 from ._engine import Settings, process, rules_for
-from ._files import concerns, find_files, is_dependency_file, repository_of
-from ._imports import imports_petastorm, names_bridge
+from ._evidence import Code, is_program
+from ._files import concerns, find_files, is_dependency_file, is_lock_file, repository_of
+from ._imports import imports_petastorm
+from ._lists import Lists
 from ._model import (
     Destination,
-    Edit,
     Failed,
     NeedsHuman,
     Outcome,
@@ -29,8 +29,8 @@ from ._model import (
     State,
     Success,
     Target,
-    Unchanged,
 )
+from ._offered import OLD
 from ._project import (
     METHODS,
     Project,
@@ -43,11 +43,14 @@ from ._project import (
     module_names,
     passed_on,
 )
+from ._requirements import Wanted, rewritten
 from ._vendor import CODE as SUPPORT
 from ._vendor import NAME, names_in, place, used_names, vendored
 
 # Fewer files are done before a second process has imported LibCST.
 _WORTH_A_PROCESS = 12
+# Other files than programs and lists of dependencies are data if they are longer.
+_LONGEST = 1 << 20
 _USED = re.compile("|".join(("petastorm", *METHODS)).encode())
 
 
@@ -88,26 +91,28 @@ def run(
     codes = {rule.code for rule in rules_for(settings)}
     show = progress or (lambda *_: None)
     found = _read(paths, exclude, settings.destination)
-    sources, dependencies = found.sources, found.dependencies
+    sources = found.sources
     settings = dataclasses.replace(settings, project=_project(found))
     file = None
     if settings.vendor:
         file, settings = _vendored_settings(found, settings)
     outcomes: list[Outcome] = [*found.failed]
-    total = len(sources) + len(dependencies)
+    total = len(sources) + len(found.dependencies)
     for outcome in _map(sources, settings, jobs):
         outcomes.append(outcome)
         show(len(outcomes), total)
     if file:
         outcomes += _support_file(file, settings, outcomes, sources)
-        settings = _without_bridge(settings, outcomes)
-    before = dict(sources)
-    stays = any(_still_needed(outcome, before) for outcome in outcomes)
-    if stays:
-        outcomes = [_installing_both(outcome, settings) for outcome in outcomes]
-    for path, data in dependencies:
-        if CODE in codes:
-            outcomes.append(process_dependencies(path, data, settings, stays=stays))
+    texts = dict(sources)
+    for outcome in outcomes:
+        if isinstance(outcome, Success | NeedsHuman):
+            texts[outcome.path] = outcome.after
+    code = Code([path for path in found.paths if is_program(path)], texts)
+    around = functools.partial(_repository, exclude=exclude, destination=settings.destination)
+    lists = Lists(code, found.dependencies, around)
+    outcomes = [_installing_both(outcome, settings, lists) for outcome in outcomes]
+    for path, data in found.dependencies if CODE in codes else ():
+        outcomes += lists.outcome(path, data, lift=settings.lift_pyarrow)
         show(len(outcomes), total)
     return Result(tuple(sorted(outcomes, key=lambda outcome: outcome.path)), len(found.paths))
 
@@ -126,17 +131,21 @@ class _Found:
 def _read(paths: Iterable[str], exclude: Iterable[str], destination: Destination) -> _Found:
     found = _Found()
     for path in find_files(paths, exclude):
-        found.paths.append(path)
+        other = not (is_program(path) or is_dependency_file(path))
         try:
             with open(path, "rb") as file:
-                data = file.read()
+                data = file.read(_LONGEST if other and not is_lock_file(path) else -1)
         except OSError as error:
-            found.failed.append(Failed(path, str(error)))
+            found.failed.append(Failed(path, str(error), abnormal=True))
             continue
+        if other and OLD.encode() not in data:
+            continue
+        found.paths.append(path)
         found.passed |= passed_on(path, data)
-        if concerns(data, destination):
-            kind = found.dependencies if is_dependency_file(path) else found.sources
-            kind.append((path, data))
+        if is_dependency_file(path) or not is_program(path):
+            found.dependencies.append((path, data))
+        elif concerns(data, destination):
+            found.sources.append((path, data))
     return found
 
 
@@ -199,15 +208,6 @@ def _support_file(
         yield Success(path, before, after, (site,))
 
 
-def _without_bridge(settings: Settings, outcomes: Sequence[Outcome]) -> Settings:
-    """Return settings by which the bridge is required where readers still run on it."""
-    texts = [each.after for each in outcomes if isinstance(each, Success | NeedsHuman)]
-    if any(map(names_bridge, texts)):
-        target = dataclasses.replace(settings.target, package=Target().package)
-        return dataclasses.replace(settings, target=target)
-    return settings
-
-
 def _map(files: Sequence[tuple[str, bytes]], settings: Settings, jobs: int) -> Iterator[Outcome]:
     if jobs < 2 or len(files) < _WORTH_A_PROCESS:
         for path, data in files:
@@ -224,7 +224,8 @@ def _map(files: Sequence[tuple[str, bytes]], settings: Settings, jobs: int) -> I
             try:
                 yield future.result()
             except Exception as error:  # noqa: BLE001 – a process died; the others' work counts
-                yield Failed(waiting[future], f"{type(error).__name__}: {error}")
+                reason = f"{type(error).__name__}: {error}"
+                yield Failed(waiting[future], reason, abnormal=True)
 
 
 def _collect_rarely() -> None:
@@ -232,63 +233,33 @@ def _collect_rarely() -> None:
     gc.set_threshold(200_000, 20, 20)
 
 
-def _still_needed(outcome: Outcome, sources: dict[str, bytes]) -> bool:
-    if isinstance(outcome, Success | NeedsHuman):
-        return imports_petastorm(outcome.after)
-    return imports_petastorm(sources.get(outcome.path, b""))
-
-
-def _installing_both(outcome: Outcome, settings: Settings) -> Outcome:
+def _installing_both(outcome: Outcome, settings: Settings, lists: Lists) -> Outcome:
     """Return a file again that installs for others (by ``%run``), some of which need Petastorm."""
     if not isinstance(outcome, Success | NeedsHuman) or imports_petastorm(outcome.before):
         return outcome
     if not any(site.code == CODE for site in outcome.sites):
         return outcome
+    if not lists.around(outcome.path).old:
+        return outcome
     target = dataclasses.replace(settings.target, requirement=Requirement.JOINED)
     return process(outcome.path, outcome.before, dataclasses.replace(settings, target=target))
 
 
-def process_dependencies(
-    path: str, data: bytes, settings: Settings, *, stays: bool = False
-) -> Outcome:
-    """Return what becomes of a file that lists dependencies; ``setup.py`` is nothing else here.
+def _repository(path: str, exclude: Iterable[str], destination: Destination) -> Code:
+    """Return the programs of the repository around a file, as they are."""
+    found = _read([repository_of(path) or os.path.dirname(path) or os.curdir], exclude, destination)
+    here = {os.path.relpath(each): each for each in found.paths}
+    texts = {os.path.relpath(each): data for each, data in found.sources}
+    return Code([each for each in here if not is_dependency_file(each)], texts)
+
+
+def process_dependencies(path: str, data: bytes, settings: Settings) -> Outcome:
+    """Return what becomes of a file that lists dependencies, of which nothing else is known.
 
     Args:
         path: Path of the file; its name tells the format.
         data: Its bytes.
         settings: What to do.
-        stays: Whether a file of the run still imports Petastorm, so that it is still required.
     """
-    try:
-        decoded = decode_python(data) if path.endswith(".py") else decode_utf8(data)
-        text = decoded.text
-        package = package_for(settings.destination, settings.target)
-        edits = list(file_edits(os.path.basename(path), text, package))
-        if not edits:
-            return Unchanged(path)
-        sites = [_requirement_site(text, edit, path, stays=stays) for edit in edits]
-        made = [
-            edit for edit, site in zip(edits, sites, strict=True) if site.state is State.REWRITTEN
-        ]
-        after = decoded.encode(apply_edits(text, made))
-        if len(made) < len(edits):
-            return NeedsHuman(path, data, after, tuple(sites))
-        return Success(path, data, after, tuple(sites))
-    except (SyntaxError, UnicodeError) as error:
-        return Failed(path, f"{type(error).__name__}: {error}")
-
-
-def _requirement_site(text: str, edit: Edit, path: str, *, stays: bool) -> Site:
-    before = text[: edit.start]
-    line, column = before.count("\n") + 1, edit.start - before.rfind("\n")
-    message = f"{text[edit.start : edit.end]} becomes {edit.text}"
-    state = State.MANUAL if stays else State.REWRITTEN
-    if stays:
-        message += " once no file imports petastorm any more; until then require both"
-    elif "dockerfile" in path.lower() and is_conda_command(text, edit.start):
-        message = f"conda has no {edit.text}: install it with pip"
-        state = State.MANUAL
-    elif is_conda_entry(path, text, edit.start):
-        message = f"conda has no {edit.text}: list it under pip instead"
-        state = State.MANUAL
-    return Site(CODE, line, column, None, message, Safety.SAFE, state)
+    want = Wanted(package_for(settings.destination, settings.target))
+    return rewritten(path, data, want, lift=settings.lift_pyarrow)

@@ -69,10 +69,10 @@ def test_diff_can_be_applied(call, tree):
     assert (root / "b.py").read_text() == NEW
 
 
-def test_failures_and_leftovers_give_2_but_stop_nothing(call, tree):
+def test_failures_and_leftovers_give_1_and_stop_nothing(call, tree):
     root = tree(a_dot_py="petastorm = = 1\n", b_dot_py="import petastorm.codecs\n", c_dot_py=OLD)
     answer = call(".", "--to", "bridge", "--write")
-    assert answer.exit_code == 2
+    assert answer.exit_code == 1
     assert "a.py: failed: line 1" in answer.stdout
     assert "b.py:1:1: PM003 petastorm_bridge has no codecs" in answer.stdout
     assert (root / "a.py").read_text() == "petastorm = = 1\n"
@@ -84,8 +84,7 @@ def test_failures_and_leftovers_give_2_but_stop_nothing(call, tree):
 def test_requirements_stay_while_petastorm_is_imported(call, tree):
     root = tree(a_dot_py="import petastorm.codecs\n", requirements_dot_txt="petastorm\n")
     answer = call(".", "--to", "bridge", "--write")
-    assert answer.exit_code == 2
-    assert "require both" in answer.stdout
+    assert answer.exit_code == 1
     assert (root / "requirements.txt").read_text() == "petastorm\n"
 
 
@@ -95,7 +94,7 @@ def test_a_notebook_that_installs_for_others_installs_both(call, tree):
     files = {"a_dot_py": "import petastorm.codecs\n", "b_dot_py": OLD}
     root = tree(first_dot_py=install.format("0.12 x"), **files)
     for _ in range(2):
-        assert call(".", "--to", "bridge", "--write").exit_code == 2
+        assert call(".", "--to", "bridge", "--write").exit_code == 1
         after = (root / "first.py").read_text()
         assert after == install.format("0.12 petastorm-bridge x")
     root = tree(first_dot_py=install.format("0.12 x"), a_dot_py="")
@@ -209,7 +208,7 @@ def test_processes_in_a_program_of_its_own(tree):
         check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
-    assert done.returncode == 2, done.stderr
+    assert done.returncode == 1, done.stderr
     assert {path.read_text() for path in root.glob("m*.py")} == {NEW}
     assert "20 rewritten, 0 need a human, 1 failed" in done.stdout
 
@@ -324,7 +323,7 @@ def test_vendored_files_are_new_in_the_diff(call, tree):
 def test_a_file_of_the_support_modules_name_is_kept(call, tree):
     root = tree(a_dot_py=MAKES, mds_support_dot_py="x = 1\n")
     answer = call(".", "--write", "--vendor")
-    assert answer.exit_code == 2
+    assert answer.exit_code == 1
     assert "exists and is something else" in answer.stdout
     assert (root / "mds_support.py").read_text() == "x = 1\n"
 
