@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import os
 from collections import Counter
 from collections.abc import Iterator
+from importlib import metadata
 
 from ._decode import decode_python, decode_utf8
 from ._model import Failed, NeedsHuman, Outcome, Site, State, Success, pending
-from ._registry import all_rules
+from ._limits import DISTRIBUTION
+from ._registry import GUIDE, all_rules
 from ._run import Result
 
 _STATUS = {"Success": "rewritten", "NeedsHuman": "needs a human", "Failed": "failed"}
@@ -113,8 +116,9 @@ def to_sarif(result: Result) -> str:
             "id": rule.code,
             "name": rule.name,
             "shortDescription": {"text": rule.summary},
-            "fullDescription": {"text": rule.text},
+            "fullDescription": {"text": rule.text.replace("``", "'")},
             "help": {"text": rule.link},
+            **({"helpUri": rule.link} if "://" in rule.link else {}),
         }
         for rule in all_rules()
     ]
@@ -127,7 +131,11 @@ def to_sarif(result: Result) -> str:
         for outcome in result.outcomes
         if isinstance(outcome, Failed)
     ]
-    driver = {"name": "petastorm-bridge codemod", "rules": rules}
+    driver: dict[str, object] = {"name": "petastorm-bridge codemod", "rules": rules}
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        driver["version"] = metadata.version(DISTRIBUTION)
+    if GUIDE:
+        driver["informationUri"] = GUIDE
     document = {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",

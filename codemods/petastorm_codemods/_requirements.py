@@ -177,6 +177,8 @@ def _change(text: str, entry: Entry, want: Wanted, listed: Sequence[str]) -> Ite
     if not want.package:
         return
     package = with_extras(want.package, entry.extras - {"torch"})
+    if entry.form is Form.PACKAGE:  # a cluster has a Spark of its own
+        package = re.sub(r"\bspark,|\[spark\]", "", package)
     beside = list(want.beside)
     if "torch" in entry.extras and "streaming" not in package and "torch" not in listed:
         beside.append("torch")
@@ -273,11 +275,12 @@ def _mentioned(text: str, own: Sequence[Entry], want: Wanted, *, other: bool) ->
     """Yield the lines that install Petastorm in a way that is not understood, or may do so."""
     if not (want.package or want.reason):
         return
+    known = {entry.line_end for entry in own if entry.form is Form.ELSEWHERE}
     for source in _FROM_SOURCE.finditer(text):
-        if not _in_comment(text, source.start()):
+        if not _in_comment(text, source.start()) and _line_end(text, source.end()) not in known:
             message = f"installs petastorm from its sources; {want.package} takes its place"
             yield _Change(source.start(), want.reason or message)
-    for match in _MENTION.finditer(text) if other and not own else ():
+    for match in _MENTION.finditer(text) if other and not own and BASE not in text else ():
         if _in_comment(text, match.start()) or _NAME.search(_before(text, match.start())):
             continue
         what = want.package or BASE
@@ -289,6 +292,10 @@ def _mentioned(text: str, own: Sequence[Entry], want: Wanted, *, other: bool) ->
 
 def _before(text: str, offset: int) -> str:
     return text[text.rfind("\n", 0, offset) + 1 : offset]
+
+
+def _line_end(text: str, offset: int) -> int:
+    return offset + len(re.split(r"[\r\n]", text[offset : offset + 4096], maxsplit=1)[0])
 
 
 def _in_comment(text: str, offset: int) -> bool:
@@ -310,14 +317,16 @@ def _conflicts(
         except InvalidMarker:
             continue
         what = f"{entry.name} {entry.versions}"
-        needs = f"{want.package} needs {entry.name}{ours}"
+        needs = f"{want.package}, which needs {entry.name}{ours}"
         if lift and entry.name == "pyarrow" and entry.form is not Form.KEY:
             at = text.rindex(entry.versions, entry.start, entry.end)
             end = at + len(entry.versions)
-            yield _Change(entry.start, f"{what} is lifted: {needs}", (Edit(at, end, str(ours)),))
+            yield _Change(
+                entry.start, f"{what} contradicts {needs}: lifted", (Edit(at, end, str(ours)),)
+            )
         else:
             advice = "raise it, or use --lift-pyarrow" if entry.name == "pyarrow" else "raise it"
-            yield _Change(entry.start, f"{what} cannot be installed, {needs}: {advice}")
+            yield _Change(entry.start, f"{what} contradicts {needs}: {advice}")
     yield from _pythons(path, text, want)
 
 

@@ -45,7 +45,7 @@ from ._project import (
 )
 from ._requirements import Wanted, rewritten
 from ._vendor import CODE as SUPPORT
-from ._vendor import NAME, names_in, place, used_names, vendored
+from ._vendor import Home, Homes, names_in, used_names, vendored
 
 # Fewer files are done before a second process has imported LibCST.
 _WORTH_A_PROCESS = 12
@@ -88,21 +88,24 @@ def run(
         FileNotFoundError: A path does not exist.
         ValueError: A selection matches no rule.
     """
+    paths = tuple(paths)
     codes = {rule.code for rule in rules_for(settings)}
     show = progress or (lambda *_: None)
     found = _read(paths, exclude, settings.destination)
     sources = found.sources
     settings = dataclasses.replace(settings, project=_project(found))
-    file = None
-    if settings.vendor:
-        file, settings = _vendored_settings(found, settings)
+    homes = _homes(found, paths) if settings.vendor else None
+
+    def own(path: str) -> Settings:
+        return _vendored(homes, path, settings) if homes else settings
+
     outcomes: list[Outcome] = [*found.failed]
     total = len(sources) + len(found.dependencies)
-    for outcome in _map(sources, settings, jobs):
+    for outcome in _map(sources, own, jobs):
         outcomes.append(outcome)
         show(len(outcomes), total)
-    if file:
-        outcomes += _support_file(file, settings, outcomes, sources)
+    if homes:
+        outcomes += _support_files(homes, outcomes, sources)
     texts = dict(sources)
     for outcome in outcomes:
         if isinstance(outcome, Success | NeedsHuman):
@@ -110,7 +113,7 @@ def run(
     code = Code([path for path in found.paths if is_program(path)], texts)
     around = functools.partial(_repository, exclude=exclude, destination=settings.destination)
     lists = Lists(code, found.dependencies, around)
-    outcomes = [_installing_both(outcome, settings, lists) for outcome in outcomes]
+    outcomes = [_installing_both(outcome, own(outcome.path), lists) for outcome in outcomes]
     for path, data in found.dependencies if CODE in codes else ():
         outcomes += lists.outcome(path, data, lift=settings.lift_pyarrow)
         show(len(outcomes), total)
@@ -169,33 +172,55 @@ def _project(found: _Found) -> Project:
     return Project(converters, defines, module_names(found.paths), readers, holders, lent)
 
 
-def _vendored_settings(found: _Found, settings: Settings) -> tuple[str, Settings]:
-    """Return where the support module goes, and settings by which code imports it from there."""
-    users = [path for path in found.paths if os.path.basename(path) == f"{NAME}.py"][:1]
-    if not users:  # as it is written for the first time
-        users = [path for path, data in found.sources if _USED.search(data)]
-    file, module = place(users, found.paths[0] if found.paths else os.curdir)
-    package = "mosaicml-streaming"
-    return file, dataclasses.replace(settings, target=Target(module=module, package=package))
+def _homes(found: _Found, paths: Iterable[str]) -> Homes:
+    """Return where copies of the support module go."""
+    given = [os.path.abspath(path) for path in paths]
+    folders = [path if os.path.isdir(path) else os.path.dirname(path) for path in given]
+
+    def boundary(path: str) -> str:
+        here = os.path.abspath(path)
+        around = [each for each in folders if here.startswith(each.rstrip(os.sep) + os.sep)]
+        return repository_of(path) or min(around, key=len, default=os.path.dirname(here))
+
+    return Homes([path for path, data in found.sources if _USED.search(data)], boundary)
 
 
-def _support_file(
-    file: str,
-    settings: Settings,
-    outcomes: Sequence[Outcome],
-    sources: Iterable[tuple[str, bytes]],
+def _vendored(homes: Homes, path: str, settings: Settings) -> Settings:
+    """Return settings by which a file imports the support module from its home."""
+    target = Target(module=homes.home(path).module, package="mosaicml-streaming")
+    return dataclasses.replace(settings, target=target)
+
+
+def _support_files(
+    homes: Homes, outcomes: Sequence[Outcome], sources: Iterable[tuple[str, bytes]]
 ) -> Iterator[Outcome]:
-    """Yield the outcome of the support module, with what rewritten files and its own users need."""
-    module = settings.target.module.encode()
-    texts = [each.after for each in outcomes if isinstance(each, Success | NeedsHuman)]
-    names = used_names(text for text in texts if module in text)
-    names |= used_names(data for path, data in sources if module in data and path != file)
+    """Yield the outcome of each copy of the support module, with what its users need of it."""
+    texts = dict(sources)
+    for each in outcomes:
+        if isinstance(each, Success | NeedsHuman):
+            texts[each.path] = each.after
+    users: dict[Home, list[bytes]] = {}
+    for path, text in texts.items():
+        home = homes.home(path)
+        imported = re.search(rb"\b%s\b" % re.escape(home.module.encode()), text)
+        if imported and os.path.abspath(path) != home.file:
+            users.setdefault(home, []).append(text)
+    for home, importing in users.items():
+        yield from _support_file(home, importing)
+
+
+def _support_file(home: Home, texts: Iterable[bytes]) -> Iterator[Outcome]:
+    """Yield the outcome of one copy; nothing if it has all that some files use."""
+    names = used_names(texts)
+    path = os.path.relpath(home.file)
+    if os.path.islink(home.file):
+        yield Failed(path, "it is a link, and nothing is written through links")
+        return
     try:
-        with open(file, "rb") as stream:
+        with open(home.file, "rb") as stream:
             before = stream.read()
     except FileNotFoundError:
         before = b""
-    path = os.path.relpath(file)
     try:
         own = names_in(before.decode()) if before else frozenset()
     except (ValueError, SyntaxError) as error:
@@ -203,15 +228,17 @@ def _support_file(
         return
     if names and not names <= own:
         after = vendored(names | own).encode()
-        message = f"{settings.target.module} holds what rewritten code imports"
+        message = f"{home.module} holds what rewritten code imports"
         site = Site(SUPPORT, 1, 1, None, message, Safety.SAFE, State.REWRITTEN)
         yield Success(path, before, after, (site,))
 
 
-def _map(files: Sequence[tuple[str, bytes]], settings: Settings, jobs: int) -> Iterator[Outcome]:
+def _map(
+    files: Sequence[tuple[str, bytes]], settings: Callable[[str], Settings], jobs: int
+) -> Iterator[Outcome]:
     if jobs < 2 or len(files) < _WORTH_A_PROCESS:
         for path, data in files:
-            yield process(path, data, settings)
+            yield process(path, data, settings(path))
         return
     # Largest first, so that no process is left alone with a large file at the end.
     ordered = sorted(files, key=lambda file: -len(file[1]))
@@ -219,7 +246,7 @@ def _map(files: Sequence[tuple[str, bytes]], settings: Settings, jobs: int) -> I
     with concurrent.futures.ProcessPoolExecutor(
         jobs, mp_context=context, initializer=_collect_rarely
     ) as pool:
-        waiting = {pool.submit(process, path, data, settings): path for path, data in ordered}
+        waiting = {pool.submit(process, path, data, settings(path)): path for path, data in ordered}
         for future in concurrent.futures.as_completed(waiting):
             try:
                 yield future.result()

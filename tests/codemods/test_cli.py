@@ -382,3 +382,55 @@ def test_reports_say_how_sure_each_result_is(call, tree):
     assert sarif["tool"]["driver"]["rules"][0]["help"]["text"].startswith(
         "migration_guide/rules.md#"
     )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--check", "--write"),
+        ("--diff", "--write"),
+        ("--to=bridge", "--fast"),
+        ("--to=bridge", "--vendor"),
+    ],
+)
+def test_options_that_exclude_each_other(call, tree, options):
+    root = tree(a_dot_py=OLD)
+    answer = call(".", *options)
+    assert (answer.exit_code, "hoose one" in answer.output) == (2, True)
+    assert (root / "a.py").read_text() == OLD
+
+
+def test_a_link_that_is_named_is_not_written_through(call, tree):
+    root = tree(outside__a_dot_py=OLD, inside__x_dot_py="")
+    (root / "inside/link.py").symlink_to(root / "outside/a.py")
+    answer = call("inside/link.py", "--to=bridge", "--write")
+    assert (answer.exit_code, "it is a link" in answer.stdout) == (2, True)
+    assert (root / "outside/a.py").read_text() == OLD
+
+
+def test_without_a_path_it_is_here_and_numbers_agree(call, tree):
+    tree(a_dot_py=OLD + "import petastorm.codecs\n")
+    answer = call("--to", "bridge")
+    assert "--- a/a.py" in answer.stdout
+    assert "1 file looked at: 1 to rewrite, 1 needs a human" in answer.stdout
+    assert "--write to write" in answer.stdout
+
+
+def test_help_shows_defaults_and_no_types_of_flags(call):
+    answer = call("-h")
+    assert "[default: streaming]" in answer.output
+    assert "[default: all cores]" in answer.output
+    assert "bool" not in answer.output
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["codemod", "--help"]])
+def test_neither_rich_nor_libcst_is_loaded_for_help(arguments):
+    code = (
+        "import sys; from petastorm_bridge.cli import app\n"
+        f"try: app({arguments!r})\n"
+        "except SystemExit: print([n for n in ('libcst', 'rich', 'pathspec') if n in sys.modules])"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.endswith("[]\n")
