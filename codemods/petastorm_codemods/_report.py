@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from importlib import metadata
 
 from ._decode import decode_python, decode_utf8
-from ._model import Failed, NeedsHuman, Outcome, Site, State, Success, pending
 from ._limits import DISTRIBUTION
+from ._model import Failed, NeedsHuman, Outcome, Site, State, Success, pending
 from ._registry import GUIDE, all_rules
 from ._run import Result
 
