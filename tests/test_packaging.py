@@ -70,6 +70,8 @@ def test_the_metadata_keeps_engines_out_of_the_base(dist_info):
     assert {line.split(">")[0] for line in base} == {
         "libcst",
         "numpy",
+        "packaging",
+        "pathspec",
         "pyarrow",
         "rich",
         "tqdm",

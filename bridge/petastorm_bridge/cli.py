@@ -1,16 +1,15 @@
 """The command line, ``petastorm-bridge``.
 
-Heavy imports belong into the commands: ``petastorm-bridge --help`` answers on the base install.
+Heavy imports belong into the commands: ``petastorm-bridge --help`` answers at once, and on the base install.
 """
 
 from __future__ import annotations
 
-import platform
-from importlib import metadata
 from typing import Annotated
 
 import typer
 
+from petastorm_codemods._cli import HELP as CODEMOD
 from petastorm_codemods._cli import codemod
 
 from . import __version__
@@ -37,6 +36,8 @@ app = typer.Typer(
     help="Keep Petastorm's Spark converter code running on MDS shards, and move on from it.",
     no_args_is_help=True,
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    rich_markup_mode=None,  # rich takes as long to load as everything else here
 )
 
 
@@ -56,7 +57,12 @@ def _options(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+            "--version",
+            "-V",
+            callback=_print_version,
+            is_eager=True,
+            metavar="",
+            help="Print the version and exit.",
         ),
     ] = False,
 ) -> None:
@@ -66,6 +72,9 @@ def _options(
 @app.command()
 def versions() -> None:
     """Print the versions of everything the bridge works with, for a bug report."""
+    import platform
+    from importlib import metadata
+
     typer.echo(f"{'petastorm-bridge':<20} {__version__}")
     typer.echo(f"{'python':<20} {platform.python_version()} ({platform.platform()})")
     for name in _DISTRIBUTIONS:
@@ -76,7 +85,7 @@ def versions() -> None:
         typer.echo(f"{name:<20} {found}")
 
 
-app.command()(codemod)
+app.command(help=CODEMOD)(codemod)
 app.add_typer(parity)
 
 

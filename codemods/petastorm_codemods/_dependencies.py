@@ -1,4 +1,4 @@
-"""Requirements on Petastorm in files that list dependencies, and in ``pip`` lines."""
+"""Commands that install Petastorm, and what takes its place there."""
 
 from __future__ import annotations
 
@@ -23,13 +23,19 @@ BASE = "petastorm-bridge"
 
 def install_edits(text: str, start: int, end: int, package: str) -> Iterator[Edit]:
     """Yield the edits of the lines between two positions that install Petastorm."""
-    for line, at in _logical_lines(text, start, end):
+    for line, at in logical_lines(text, start, end):
         yield from _command_edits(line, at, package)
 
 
 def is_install(words: str) -> bool:
     """Say whether a command line installs packages."""
     return _INSTALL.search(words) is not None
+
+
+def install_at(words: str) -> int | None:
+    """Return where the arguments start of a command line that installs packages; else None."""
+    install = _INSTALL.search(words)
+    return install.end() if install else None
 
 
 def word_edits(text: str, start: int, end: int, package: str) -> Iterator[Edit]:
@@ -55,56 +61,6 @@ def joined(text: str, edit: Edit) -> Edit | None:
     return Edit(edit.end + 1, edit.end + 1, f"{comma} {quote}{edit.text}{quote}")
 
 
-def file_edits(name: str, text: str, package: str) -> Iterator[Edit]:
-    """Yield the edits of a file that lists dependencies, which its base name tells the format of."""
-    lowered = name.lower()
-    for line, at in _logical_lines(text, 0, len(text)):
-        body = line.split("#")[0] if not lowered.endswith(".py") else line
-        if "dockerfile" in lowered:
-            yield from _command_edits(body, at, package)
-        elif lowered.endswith((".toml", ".py", ".cfg")):
-            yield from _quoted(lowered, body, at, package)
-        else:
-            yield from _edits(body, at, package)
-
-
-_STRING = re.compile(r"(?P<quote>['\"])(?P<body>petastorm(?:(?!(?P=quote)).)*)(?P=quote)")
-# What stands before a string that is a value of its own and no requirement.
-_VALUE = re.compile(r"\s*[\w.\"-]+\s*=\s*\Z|.*\bname\s*=\s*\Z")
-_TOML_KEY = re.compile(r"(?P<key>petastorm)\s*=\s*(?P<value>['\"][^'\"]*['\"]|\{[^{}]*\})")
-
-
-def _quoted(name: str, line: str, at: int, package: str) -> Iterator[Edit]:
-    """Requirements stand in quotes in TOML and Python, and on lines of their own in setup.cfg."""
-    if name.endswith(".cfg"):
-        stripped = line.lstrip()
-        if stripped.startswith("petastorm") and line != stripped:
-            yield from _edits(line, at, package)
-        return
-    for match in _STRING.finditer(line):
-        whole = _REQUIREMENT.match(match["body"])
-        # A marker may follow; anything else is not a requirement.
-        rest = match["body"][whole.end() :].lstrip() if whole else "-"
-        if _VALUE.match(line[: match.start()]):
-            continue
-        if whole and (not rest or rest.startswith(";")):
-            begin = at + match.start("body")
-            yield Edit(begin, begin + whole.end(), _replacement(whole, package))
-    if name.endswith(".toml"):
-        key = _TOML_KEY.match(line.lstrip())
-        if key:  # Poetry: petastorm = "^0.12"
-            begin = at + len(line) - len(line.lstrip())
-            yield Edit(begin, begin + key.end(), _toml_entry(package))
-
-
-def _toml_entry(package: str) -> str:
-    name, _, extras = package.rstrip("]").partition("[")
-    if not extras:
-        return f'{name} = "*"'
-    listed = ", ".join(f'"{extra}"' for extra in extras.split(","))
-    return f'{name} = {{version = "*", extras = [{listed}]}}'
-
-
 def _command_edits(line: str, at: int, package: str) -> Iterator[Edit]:
     """Yield the edits of the arguments of commands that install packages."""
     for command in re.finditer(r"(?:[^&|;'\"]|'[^']*'|\"[^\"]*\"|['\"])+", line):
@@ -121,10 +77,15 @@ def _edits(line: str, at: int, package: str) -> Iterator[Edit]:
 
 
 def _replacement(match: re.Match[str], package: str) -> str:
+    asked = frozenset(re.findall(r"[\w-]+", match["extras"] or ""))
+    return with_extras(package, asked)
+
+
+def with_extras(package: str, asked: frozenset[str]) -> str:
+    """Return a requirement with extras in place of some of Petastorm's."""
     name, _, own = package.partition("[")
     if name != BASE:
         return package
-    asked = re.findall(r"[\w-]+", match["extras"] or "")
     extras = {_EXTRAS[extra] for extra in asked if extra in _EXTRAS} | {*re.findall(r"\w+", own)}
     return f"{name}[{','.join(sorted(extras))}]" if extras else name
 
@@ -136,7 +97,7 @@ def package_for(destination: Destination, target: Target) -> str:
 
 def is_conda_command(text: str, offset: int) -> bool:
     """Say whether the line that a requirement stands in, up to there, is a command of conda's."""
-    *_, (line, _) = _logical_lines(text, 0, offset)
+    *_, (line, _) = logical_lines(text, 0, offset)
     return by_conda(line)
 
 
@@ -147,16 +108,7 @@ def by_conda(words: str) -> bool:
     return re.match(r"\W*(?:conda|mamba)\b", last) is not None
 
 
-def is_conda_entry(path: str, text: str, offset: int) -> bool:
-    """Say whether a requirement in a conda environment is conda's own, not one below ``pip:``."""
-    if not path.endswith((".yml", ".yaml")):
-        return False
-    sections = list(re.finditer(r"^([ ]*)-[ ]*pip[ ]*:[ ]*\r?$", text[:offset], re.MULTILINE))
-    line = text[text.rfind("\n", 0, offset) + 1 : offset]
-    return not sections or len(line) - len(line.lstrip()) <= len(sections[-1][1])
-
-
-def _logical_lines(text: str, start: int, end: int) -> Iterator[tuple[str, int]]:
+def logical_lines(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[str, int]]:
     """Yield lines with the lines that a backslash continues them with, and where they start."""
     for match in re.finditer(r"(?:[^\\\r\n]|\\(?:\r\n|[\s\S]))+", text[start:end]):
         yield match.group(), start + match.start()

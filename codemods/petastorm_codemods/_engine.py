@@ -74,6 +74,7 @@ class Settings:
         unsafe: Whether behaviour-changing rewrites are made.
         target: What code that is rewritten for streaming imports.
         vendor: Whether the support module becomes a file of the repository.
+        lift_pyarrow: Whether limits on pyarrow that contradict the bridge's are raised.
         project: What is known of the other files.
     """
 
@@ -83,6 +84,7 @@ class Settings:
     unsafe: bool = False
     target: Target = field(default_factory=Target)
     vendor: bool = False
+    lift_pyarrow: bool = False
     project: Project = field(default_factory=Project)
 
 
@@ -113,7 +115,8 @@ def _process(path: str, data: bytes, settings: Settings) -> Outcome:
     except Exception as error:  # noqa: BLE001 – one bad file never stops a run
         deep = isinstance(error, RecursionError)
         reason = "left alone, because its code is nested too deep" if deep else str(error)
-        return Failed(path, reason or type(error).__name__)
+        abnormal = not isinstance(error, ValueError | SyntaxError | RecursionError)
+        return Failed(path, reason or type(error).__name__, abnormal=abnormal)
     if problem:
         return Failed(path, f"left alone, because the rewrite {problem}", plan.sites)
     if all(site.state is State.REWRITTEN for site in plan.sites):

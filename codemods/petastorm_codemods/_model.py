@@ -156,11 +156,19 @@ class NeedsHuman:
 
 @dataclass(frozen=True)
 class Failed:
-    """The file is left as it was: it could not be read, parsed, or its rewrite verified."""
+    """The file is left as it was: it could not be read, parsed, or its rewrite verified.
+
+    Attributes:
+        path: Path of the file.
+        reason: What went wrong.
+        sites: What was found before.
+        abnormal: Whether the machine or this tool is to blame, and not what the file holds.
+    """
 
     path: str
     reason: str
     sites: tuple[Site, ...] = ()
+    abnormal: bool = False
 
 
 Outcome = Unchanged | Success | NeedsHuman | Failed

@@ -12,7 +12,7 @@ import itertools
 import multiprocessing
 import re
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
 
@@ -32,24 +32,26 @@ _OPERATORS = re.compile(rb"[-+*/%@&|^~<>]|\b(?:and|await|elif|else|for|if|in|is|
 _SECONDS_ALONE = 300.0
 
 
-def work_on(files: Sequence[File], settings: Settings, jobs: int) -> Iterator[Outcome]:
+def work_on(
+    files: Sequence[File], settings: Callable[[str], Settings], jobs: int
+) -> Iterator[Outcome]:
     """Yield what becomes of each file, in no particular order; nothing is written.
 
     Args:
         files: Paths and contents.
-        settings: What to do.
+        settings: Returns what to do with the file at a path.
         jobs: Number of processes; files that may end a process are worked on in one of their own.
     """
     risky = [file for file in files if is_risky(*file)]
     plain = [file for file in files if not is_risky(*file)] if risky else list(files)
     if jobs < 2 or len(plain) < _WORTH_A_PROCESS:
         for path, data in plain:
-            yield process(path, data, settings)
+            yield process(path, data, settings(path))
     else:
         # Largest first, so that no process is left alone with a large file at the end.
         yield from _in_pools(sorted(plain, key=lambda file: -len(file[1])), settings, jobs)
     for path, data in risky:
-        yield alone(path, data, settings)
+        yield alone(path, data, settings(path))
 
 
 def is_risky(path: str, data: bytes) -> bool:
@@ -76,7 +78,9 @@ def _is_intricate(data: bytes) -> bool:
     return deepest > _DEEPEST_BRACKETS
 
 
-def _in_pools(files: Sequence[File], settings: Settings, jobs: int) -> Iterator[Outcome]:
+def _in_pools(
+    files: Sequence[File], settings: Callable[[str], Settings], jobs: int
+) -> Iterator[Outcome]:
     """Yield the outcomes of files; where a process dies, of those that it may have worked on alone."""
     left = list(files)
     context = multiprocessing.get_context("spawn")
@@ -85,7 +89,9 @@ def _in_pools(files: Sequence[File], settings: Settings, jobs: int) -> Iterator[
         with concurrent.futures.ProcessPoolExecutor(
             jobs, mp_context=context, initializer=_collect_rarely
         ) as pool:
-            waiting = {pool.submit(process, *file, settings): file[0] for file in left}
+            waiting = {
+                pool.submit(process, path, data, settings(path)): path for path, data in left
+            }
             for future in concurrent.futures.as_completed(waiting):
                 path = waiting[future]
                 try:
@@ -93,14 +99,14 @@ def _in_pools(files: Sequence[File], settings: Settings, jobs: int) -> Iterator[
                 except BrokenProcessPool:
                     continue
                 except Exception as error:  # noqa: BLE001 – what cannot be sent between processes
-                    outcome = Failed(path, f"{type(error).__name__}: {error}")
+                    outcome = Failed(path, f"{type(error).__name__}: {error}", abnormal=True)
                 done.add(path)
                 yield outcome
         left = [file for file in left if file[0] not in done]
         # Files are taken in order, and a few wait for a process beside those that are worked on.
         suspects, left = left[: 2 * jobs + 2], left[2 * jobs + 2 :]
         for path, data in suspects:
-            yield alone(path, data, settings)
+            yield alone(path, data, settings(path))
 
 
 def alone(path: str, data: bytes, settings: Settings, seconds: float = _SECONDS_ALONE) -> Outcome:

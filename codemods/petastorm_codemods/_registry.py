@@ -7,6 +7,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from importlib import metadata
 from typing import TYPE_CHECKING
 
 from ._model import Destination, Finding, Safety
@@ -17,6 +18,21 @@ if TYPE_CHECKING:
 Check = Callable[["Analysis"], Iterable[Finding]]
 
 _RULES: dict[str, Rule] = {}
+
+
+def _guide() -> str:
+    """Return where the guide is published, with a slash behind; empty as long as it is nowhere."""
+    try:
+        urls = metadata.metadata("petastorm-bridge").get_all("Project-URL") or ()
+    except metadata.PackageNotFoundError:
+        return ""
+    named = dict(url.split(", ", 1) for url in urls)
+    found = named.get("Documentation", "")
+    return found and found.rstrip("/") + "/"
+
+
+# From [project.urls], so that the address stands in one place.
+GUIDE = _guide()
 
 
 @dataclass(frozen=True)
@@ -48,7 +64,7 @@ class Rule:
     @property
     def link(self) -> str:
         """Where the guide explains the rule."""
-        return f"migration_guide/rules.md#{self.code.lower()}"
+        return f"{GUIDE or 'migration_guide/'}rules.md#{self.code.lower()}"
 
 
 def rule(

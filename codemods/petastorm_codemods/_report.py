@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import os
 import re
 from collections import Counter
 from collections.abc import Iterator
+from importlib import metadata
 
 from ._decode import decode_python, decode_utf8
+from ._limits import DISTRIBUTION
 from ._model import Failed, NeedsHuman, Outcome, Site, State, Success, pending
-from ._registry import all_rules
+from ._registry import GUIDE, all_rules
 from ._run import Result
 
 # Line ends stay, those of Windows too.
@@ -28,10 +31,14 @@ def status(outcome: Outcome) -> str:
 
 
 def exit_code(result: Result, *, written: bool) -> int:
-    """Return 0 if nothing is to do or all is done, 1 for pending changes, 2 if a human is needed."""
-    if any(isinstance(outcome, Failed | NeedsHuman) for outcome in result.outcomes):
+    """Return 0 if nothing is left to do, 1 if something is, 2 if the run ended abnormally.
+
+    Left to do are changes that are not written, places for a human, and files that do not parse.
+    """
+    if any(isinstance(outcome, Failed) and outcome.abnormal for outcome in result.outcomes):
         return 2
-    return int(not written and any(pending(outcome) for outcome in result.outcomes))
+    left = any(isinstance(outcome, Failed | NeedsHuman) for outcome in result.outcomes)
+    return int(left or (not written and any(map(pending, result.outcomes))))
 
 
 def printable(text: str) -> str:
@@ -123,8 +130,9 @@ def to_sarif(result: Result) -> str:
             "id": rule.code,
             "name": rule.name,
             "shortDescription": {"text": rule.summary},
-            "fullDescription": {"text": rule.text},
+            "fullDescription": {"text": rule.text.replace("``", "'")},
             "help": {"text": rule.link},
+            **({"helpUri": rule.link} if "://" in rule.link else {}),
         }
         for rule in all_rules()
     ]
@@ -137,7 +145,11 @@ def to_sarif(result: Result) -> str:
         for outcome in result.outcomes
         if isinstance(outcome, Failed)
     ]
-    driver = {"name": "petastorm-bridge codemod", "rules": rules}
+    driver: dict[str, object] = {"name": "petastorm-bridge codemod", "rules": rules}
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        driver["version"] = metadata.version(DISTRIBUTION)
+    if GUIDE:
+        driver["informationUri"] = GUIDE
     document = {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",

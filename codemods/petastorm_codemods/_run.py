@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ._decode import decode_python, decode_utf8
-from ._dependencies import CODE, file_edits, is_conda_command, is_conda_entry, package_for
-from ._edits import apply_edits
+from ._dependencies import CODE, package_for
 from ._engine import Settings, process, rules_for
+from ._evidence import Code, is_program
 from ._files import (
     concerns,
     find_files,
     is_dependency_file,
+    is_lock_file,
     petastorm_around,
     repository_of,
 )
-from ._imports import imports_petastorm, names_bridge
+from ._imports import imports_petastorm
+from ._lists import Lists
 from ._model import (
     Destination,
-    Edit,
     Failed,
     NeedsHuman,
     Outcome,
@@ -33,8 +34,8 @@ from ._model import (
     State,
     Success,
     Target,
-    Unchanged,
 )
+from ._offered import OLD
 from ._processes import work_on
 from ._project import (
     METHODS,
@@ -49,9 +50,12 @@ from ._project import (
     passed_on,
     taken_names,
 )
+from ._requirements import Wanted, rewritten
 from ._vendor import CODE as SUPPORT
-from ._vendor import NAME, names_in, place, used_names, vendored
+from ._vendor import Home, Homes, names_in, used_names, vendored
 
+# Other files than programs and lists of dependencies are data if they are longer.
+_LONGEST = 1 << 20
 _USED = re.compile("|".join(("petastorm", *METHODS)).encode())
 
 
@@ -89,29 +93,34 @@ def run(
         FileNotFoundError: A path does not exist.
         ValueError: A selection matches no rule.
     """
+    paths = tuple(paths)
     codes = {rule.code for rule in rules_for(settings)}
     show = progress or (lambda *_: None)
     found = _read(paths, exclude, settings.destination)
-    sources, dependencies = found.sources, found.dependencies
+    sources = found.sources
     settings = dataclasses.replace(settings, project=_project(found))
-    file = None
-    if settings.vendor:
-        file, settings = _vendored_settings(found, settings)
+    homes = _homes(found, paths) if settings.vendor else None
+
+    def own(path: str) -> Settings:
+        return _vendored(homes, path, settings) if homes else settings
+
     outcomes: list[Outcome] = [*found.failed, *found.forks.values()]
-    total = len(sources) + len(dependencies)
-    for outcome in work_on(sources, settings, jobs):
+    total = len(sources) + len(found.dependencies)
+    for outcome in work_on(sources, own, jobs):
         outcomes.append(outcome)
         show(len(outcomes), total)
-    if file:
-        outcomes += _support_file(file, settings, outcomes, sources)
-        settings = _without_bridge(settings, outcomes)
-    before = dict(sources)
-    stays = any(_still_needed(outcome, before) for outcome in outcomes)
-    if stays:
-        outcomes = [_installing_both(outcome, settings) for outcome in outcomes]
-    for path, data in dependencies:
-        if CODE in codes:
-            outcomes.append(process_dependencies(path, data, settings, stays=stays))
+    if homes:
+        outcomes += _support_files(homes, outcomes, sources)
+    texts = dict(sources)
+    for outcome in outcomes:
+        if isinstance(outcome, Success | NeedsHuman):
+            texts[outcome.path] = outcome.after
+    code = Code([path for path in found.paths if is_program(path)], texts)
+    around = functools.partial(_repository, exclude=exclude, destination=settings.destination)
+    lists = Lists(code, found.dependencies, around)
+    outcomes = [_installing_both(outcome, own(outcome.path), lists) for outcome in outcomes]
+    for path, data in found.dependencies if CODE in codes else ():
+        outcomes += lists.outcome(path, data, lift=settings.lift_pyarrow)
         show(len(outcomes), total)
     return Result(tuple(sorted(outcomes, key=lambda outcome: outcome.path)), len(found.paths))
 
@@ -131,7 +140,7 @@ class _Found:
 def _read(paths: Iterable[str], exclude: Iterable[str], destination: Destination) -> _Found:
     found = _Found()
     for path in find_files(paths, exclude):
-        found.paths.append(path)
+        other = not (is_program(path) or is_dependency_file(path))
         package = petastorm_around(path)
         if package:
             found.forks.setdefault(package, _fork(path))
@@ -141,14 +150,18 @@ def _read(paths: Iterable[str], exclude: Iterable[str], destination: Destination
                 found.failed.append(Failed(path, "left alone, because it is no regular file"))
                 continue  # reading a pipe could wait for ever
             with open(path, "rb") as file:
-                data = file.read()
+                data = file.read(_LONGEST if other and not is_lock_file(path) else -1)
         except OSError as error:
-            found.failed.append(Failed(path, str(error)))
+            found.failed.append(Failed(path, str(error), abnormal=True))
             continue
+        if other and OLD.encode() not in data:
+            continue
+        found.paths.append(path)
         found.passed |= passed_on(path, data)
-        if concerns(data, destination):
-            kind = found.dependencies if is_dependency_file(path) else found.sources
-            kind.append((path, data))
+        if is_dependency_file(path) or not is_program(path):
+            found.dependencies.append((path, data))
+        elif concerns(data, destination):
+            found.sources.append((path, data))
     return found
 
 
@@ -180,33 +193,55 @@ def _project(found: _Found) -> Project:
     return Project(converters, defines, modules, readers, holders, lent, takers - holders)
 
 
-def _vendored_settings(found: _Found, settings: Settings) -> tuple[str, Settings]:
-    """Return where the support module goes, and settings by which code imports it from there."""
-    users = [path for path in found.paths if os.path.basename(path) == f"{NAME}.py"][:1]
-    if not users:  # as it is written for the first time
-        users = [path for path, data in found.sources if _USED.search(data)]
-    file, module = place(users, found.paths[0] if found.paths else os.curdir)
-    package = "mosaicml-streaming"
-    return file, dataclasses.replace(settings, target=Target(module=module, package=package))
+def _homes(found: _Found, paths: Iterable[str]) -> Homes:
+    """Return where copies of the support module go."""
+    given = [os.path.abspath(path) for path in paths]
+    folders = [path if os.path.isdir(path) else os.path.dirname(path) for path in given]
+
+    def boundary(path: str) -> str:
+        here = os.path.abspath(path)
+        around = [each for each in folders if here.startswith(each.rstrip(os.sep) + os.sep)]
+        return repository_of(path) or min(around, key=len, default=os.path.dirname(here))
+
+    return Homes([path for path, data in found.sources if _USED.search(data)], boundary)
 
 
-def _support_file(
-    file: str,
-    settings: Settings,
-    outcomes: Sequence[Outcome],
-    sources: Iterable[tuple[str, bytes]],
+def _vendored(homes: Homes, path: str, settings: Settings) -> Settings:
+    """Return settings by which a file imports the support module from its home."""
+    target = Target(module=homes.home(path).module, package="mosaicml-streaming")
+    return dataclasses.replace(settings, target=target)
+
+
+def _support_files(
+    homes: Homes, outcomes: Sequence[Outcome], sources: Iterable[tuple[str, bytes]]
 ) -> Iterator[Outcome]:
-    """Yield the outcome of the support module, with what rewritten files and its own users need."""
-    module = settings.target.module.encode()
-    texts = [each.after for each in outcomes if isinstance(each, Success | NeedsHuman)]
-    names = used_names(text for text in texts if module in text)
-    names |= used_names(data for path, data in sources if module in data and path != file)
+    """Yield the outcome of each copy of the support module, with what its users need of it."""
+    texts = dict(sources)
+    for each in outcomes:
+        if isinstance(each, Success | NeedsHuman):
+            texts[each.path] = each.after
+    users: dict[Home, list[bytes]] = {}
+    for path, text in texts.items():
+        home = homes.home(path)
+        imported = re.search(rb"\b%s\b" % re.escape(home.module.encode()), text)
+        if imported and os.path.abspath(path) != home.file:
+            users.setdefault(home, []).append(text)
+    for home, importing in users.items():
+        yield from _support_file(home, importing)
+
+
+def _support_file(home: Home, texts: Iterable[bytes]) -> Iterator[Outcome]:
+    """Yield the outcome of one copy; nothing if it has all that some files use."""
+    names = used_names(texts)
+    path = os.path.relpath(home.file)
+    if os.path.islink(home.file):
+        yield Failed(path, "it is a link, and nothing is written through links")
+        return
     try:
-        with open(file, "rb") as stream:
+        with open(home.file, "rb") as stream:
             before = stream.read()
     except FileNotFoundError:
         before = b""
-    path = os.path.relpath(file)
     try:
         own = names_in(before.decode()) if before else frozenset()
     except (ValueError, SyntaxError) as error:
@@ -214,77 +249,38 @@ def _support_file(
         return
     if names and not names <= own:
         after = vendored(names | own).encode()
-        message = f"{settings.target.module} holds what rewritten code imports"
+        message = f"{home.module} holds what rewritten code imports"
         site = Site(SUPPORT, 1, 1, None, message, Safety.SAFE, State.REWRITTEN)
         yield Success(path, before, after, (site,))
 
 
-def _without_bridge(settings: Settings, outcomes: Sequence[Outcome]) -> Settings:
-    """Return settings by which the bridge is required where readers still run on it."""
-    texts = [each.after for each in outcomes if isinstance(each, Success | NeedsHuman)]
-    if any(map(names_bridge, texts)):
-        target = dataclasses.replace(settings.target, package=Target().package)
-        return dataclasses.replace(settings, target=target)
-    return settings
-
-
-def _still_needed(outcome: Outcome, sources: dict[str, bytes]) -> bool:
-    if isinstance(outcome, Success | NeedsHuman):
-        return imports_petastorm(outcome.after)
-    return imports_petastorm(sources.get(outcome.path, b""))
-
-
-def _installing_both(outcome: Outcome, settings: Settings) -> Outcome:
+def _installing_both(outcome: Outcome, settings: Settings, lists: Lists) -> Outcome:
     """Return a file again that installs for others (by ``%run``), some of which need Petastorm."""
     if not isinstance(outcome, Success | NeedsHuman) or imports_petastorm(outcome.before):
         return outcome
     if not any(site.code == CODE for site in outcome.sites):
         return outcome
+    if not lists.around(outcome.path).old:
+        return outcome
     target = dataclasses.replace(settings.target, requirement=Requirement.JOINED)
     return process(outcome.path, outcome.before, dataclasses.replace(settings, target=target))
 
 
-def process_dependencies(
-    path: str, data: bytes, settings: Settings, *, stays: bool = False
-) -> Outcome:
-    """Return what becomes of a file that lists dependencies; ``setup.py`` is nothing else here.
+def _repository(path: str, exclude: Iterable[str], destination: Destination) -> Code:
+    """Return the programs of the repository around a file, as they are."""
+    found = _read([repository_of(path) or os.path.dirname(path) or os.curdir], exclude, destination)
+    here = {os.path.relpath(each): each for each in found.paths}
+    texts = {os.path.relpath(each): data for each, data in found.sources}
+    return Code([each for each in here if not is_dependency_file(each)], texts)
+
+
+def process_dependencies(path: str, data: bytes, settings: Settings) -> Outcome:
+    """Return what becomes of a file that lists dependencies, of which nothing else is known.
 
     Args:
         path: Path of the file; its name tells the format.
         data: Its bytes.
         settings: What to do.
-        stays: Whether a file of the run still imports Petastorm, so that it is still required.
     """
-    try:
-        decoded = decode_python(data) if path.endswith(".py") else decode_utf8(data)
-        text = decoded.text
-        package = package_for(settings.destination, settings.target)
-        edits = list(file_edits(os.path.basename(path), text, package))
-        if not edits:
-            return Unchanged(path)
-        sites = [_requirement_site(text, edit, path, stays=stays) for edit in edits]
-        made = [
-            edit for edit, site in zip(edits, sites, strict=True) if site.state is State.REWRITTEN
-        ]
-        after = decoded.encode(apply_edits(text, made))
-        if len(made) < len(edits):
-            return NeedsHuman(path, data, after, tuple(sites))
-        return Success(path, data, after, tuple(sites))
-    except (SyntaxError, UnicodeError) as error:
-        return Failed(path, f"{type(error).__name__}: {error}")
-
-
-def _requirement_site(text: str, edit: Edit, path: str, *, stays: bool) -> Site:
-    before = text[: edit.start]
-    line, column = before.count("\n") + 1, edit.start - before.rfind("\n")
-    message = f"{text[edit.start : edit.end]} becomes {edit.text}"
-    state = State.MANUAL if stays else State.REWRITTEN
-    if stays:
-        message += " once no file imports petastorm any more; until then require both"
-    elif "dockerfile" in path.lower() and is_conda_command(text, edit.start):
-        message = f"conda has no {edit.text}: install it with pip"
-        state = State.MANUAL
-    elif is_conda_entry(path, text, edit.start):
-        message = f"conda has no {edit.text}: list it under pip instead"
-        state = State.MANUAL
-    return Site(CODE, line, column, None, message, Safety.SAFE, state)
+    want = Wanted(package_for(settings.destination, settings.target))
+    return rewritten(path, data, want, lift=settings.lift_pyarrow)

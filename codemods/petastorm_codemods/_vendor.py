@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from ._offered import NEW
@@ -18,7 +18,7 @@ _PARTS = ("_native_write.py", "_native_read.py")
 NAME = "mds_support"
 CODE = "PM100"
 _TITLE = "What streaming lacks for code that used Petastorm's Spark converter"
-_HEAD = f'"""{_TITLE}."""\n'
+_HEAD = f'"""{_TITLE}."""\n# Copied from petastorm-bridge. SPDX-License-Identifier: Apache-2.0\n'
 # Left out where the repository has no such attribute; the one in the value is needed with them.
 _ATTRIBUTES = {"cache_dir_url": "", "file_urls": "cache_dir_url"}
 
@@ -40,21 +40,62 @@ class _Piece:
     order: int
 
 
-def place(paths: Collection[str], root: str) -> tuple[str, str]:
-    """Return where the file goes and the name that it is imported by.
+@dataclass(frozen=True)
+class Home:
+    """Where a copy of the module goes, and the name that it is imported by."""
 
-    Beside the modules that use it: in the outermost package around all of them, or else in the
-    folder that holds them all, from where scripts and notebooks find it.
+    file: str
+    module: str
+
+
+class Homes:
+    """Places copies where those who import them find them, also installed or from another folder.
+
+    A module in a package has it in the outermost package around it, a script or notebook beside
+    itself, and tests have that of what they test. Nothing goes above the boundary.
+
+    Args:
+        users: Paths of the files that may import it.
+        boundary: Folder that nothing is written above; see `boundary_of`.
     """
-    folders = [os.path.dirname(os.path.abspath(path)) for path in paths]
-    top = os.path.commonpath(folders or [os.path.dirname(os.path.abspath(root))])
-    package: list[str] = []
-    folder = top
-    while os.path.exists(os.path.join(folder, "__init__.py")):
-        package.insert(0, os.path.basename(folder))
-        folder, top = os.path.dirname(folder), folder
-    home = os.path.join(folder, package[0]) if package else top
-    return os.path.join(home, f"{NAME}.py"), ".".join([*package[:1], NAME])
+
+    def __init__(self, users: Collection[str], boundary: Callable[[str], str]) -> None:
+        self._boundary = boundary
+        homes = {self._own(path) for path in users if not _is_test(path)}
+        ordered = sorted(homes, key=lambda home: ("." not in home.module, home.file))
+        self._tested = ordered[0] if ordered else None
+
+    def home(self, path: str) -> Home:
+        """Return where a file has the module from."""
+        return self._tested if self._tested and _is_test(path) else self._own(path)
+
+    def _own(self, path: str) -> Home:
+        start = os.path.dirname(os.path.abspath(path))
+        top = self._boundary(path)
+        within = [start]
+        while within[-1] != top and os.path.dirname(within[-1]) != within[-1]:
+            within.append(os.path.dirname(within[-1]))
+        package = next(filter(_is_package, within), None)
+        if package is None:
+            return Home(os.path.join(start, f"{NAME}.py"), NAME)
+        home, folder = package, package
+        while _is_package(folder):
+            home = folder if folder in within else home
+            folder = os.path.dirname(folder)
+        inner = os.path.relpath(home, folder).split(os.sep)
+        return Home(os.path.join(home, f"{NAME}.py"), ".".join([*inner, NAME]))
+
+
+def _is_package(folder: str) -> bool:
+    """Say whether modules in a folder are imported by its name; none has a hyphen in it."""
+    named = os.path.basename(folder).isidentifier()
+    return named and os.path.isfile(os.path.join(folder, "__init__.py"))
+
+
+def _is_test(path: str) -> bool:
+    folders = set(os.path.normpath(path).split(os.sep)[:-1])
+    name = os.path.basename(path)
+    return bool(folders & {"test", "tests"}) or name.startswith(("test_", "conftest."))
 
 
 def names_in(text: str) -> frozenset[str]:

@@ -135,7 +135,7 @@ def test_a_rule_that_raises_fails_the_file_only(monkeypatch):
         raise RuntimeError(f"no idea about {analysis.source.path}")
 
     outcome = process("x.py", b"x = 1\n", settings_with(monkeypatch, check))
-    assert outcome == Failed("x.py", "no idea about x.py")
+    assert outcome == Failed("x.py", "no idea about x.py", abnormal=True)
 
 
 def test_behaviour_changing_rewrites_wait_for_unsafe(monkeypatch):

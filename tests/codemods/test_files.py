@@ -1,9 +1,11 @@
 """Which files a run looks at."""
 
 import os
+import subprocess
 
 import pytest
 
+from petastorm_codemods import _gitignore
 from petastorm_codemods._files import concerns, find_files, is_dependency_file
 from petastorm_codemods._gitignore import for_directory
 from petastorm_codemods._model import Destination
@@ -91,6 +93,54 @@ def test_gitignore(tmp_path, patterns, ignored):
     make(tmp_path, *names)
     (tmp_path / ".gitignore").write_text(patterns)
     assert set(names) - set(found(tmp_path)) == ignored
+
+
+def git(root, *command):
+    subprocess.run(["git", "-C", str(root), *command], check=True, capture_output=True)
+
+
+def test_in_a_repository_git_says_what_is_ignored(tmp_path):
+    git(tmp_path, "init", "-q")
+    make(tmp_path, "a.py", "b/c.py", "b/d.py", "gone.py", ".venv/e.py", "kept/x.py")
+    git(tmp_path, "add", "gone.py", "kept")
+    (tmp_path / "gone.py").unlink()
+    (tmp_path / "kept").rename(tmp_path.parent / f"{tmp_path.name}-outside")
+    (tmp_path / "kept").symlink_to(tmp_path.parent / f"{tmp_path.name}-outside")
+    (tmp_path / ".git" / "info" / "exclude").write_text("d.py\n")
+    make(
+        tmp_path, "nested/.gitignore", "nested/f.py", "nested/g.py", **{"nested/.gitignore": "f.py"}
+    )
+    git(tmp_path / "nested", "init", "-q")
+    assert found(tmp_path) == ["a.py", "b/c.py", "nested/g.py"]
+    assert found(tmp_path, "b") == ["b/c.py"]
+    assert found(tmp_path, exclude=["b"]) == ["a.py", "nested/g.py"]
+
+
+def test_a_repository_that_git_refuses_is_walked(tmp_path, monkeypatch):
+    git(tmp_path, "init", "-q")
+    make(tmp_path, "a.py", "b.py")
+    (tmp_path / ".gitignore").write_text("b.py\n")
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert found(tmp_path) == ["a.py"]
+
+
+def test_nothing_that_a_repository_configures_is_run(tmp_path):
+    git(tmp_path, "init", "-q")
+    make(tmp_path, "a.py")
+    git(tmp_path, "config", "core.fsmonitor", f"touch {tmp_path}/was-run; false")
+    assert found(tmp_path) == ["a.py"]
+    assert not (tmp_path / "was-run").exists()
+
+
+@pytest.mark.parametrize("repository", [True, False])
+def test_a_pattern_made_to_take_for_ever_does_not(tmp_path, monkeypatch, repository):
+    """Git itself is given up on; what it would ignore so is looked at."""
+    monkeypatch.setattr(_gitignore, "_SECONDS", 0.5)
+    if repository:
+        git(tmp_path, "init", "-q")
+    make(tmp_path, "a" * 120 + ".py")
+    (tmp_path / ".gitignore").write_text("*a" * 20 + "b\n")
+    assert found(tmp_path) == ["a" * 120 + ".py"]
 
 
 def test_gitignore_above_and_below(tmp_path):

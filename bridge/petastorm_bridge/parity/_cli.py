@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 if TYPE_CHECKING:
     from ._result import Report
@@ -268,6 +266,8 @@ def _parse_tolerance(text: str) -> tuple[str, Any]:
 @contextlib.contextmanager
 def _errors() -> Iterator[None]:
     """Turn what keeps sides from being compared into exit code 2."""
+    from rich.console import Console
+
     from ._recording import CannotCompareError
     from .recorder import RecordingError
 
@@ -287,6 +287,15 @@ def _errors() -> Iterator[None]:
 @contextlib.contextmanager
 def _progress() -> Iterator[Any]:
     """Show a bar on a terminal; give the function that moves it."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
     columns = (
         TextColumn("{task.description:<16}"),
         BarColumn(),
@@ -308,6 +317,8 @@ def _progress() -> Iterator[Any]:
 
 def _finish(report: Report, places: dict[str, Path | None]) -> None:
     """Print the report, write the files that were asked for, and leave with the exit code."""
+    from rich.console import Console
+
     from ._report import WRITERS, print_report
 
     console = Console(highlight=False, soft_wrap=True)

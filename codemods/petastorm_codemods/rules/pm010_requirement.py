@@ -37,6 +37,7 @@ _RUNNERS = frozenset(
         "check_output",
         "getoutput",
         "getstatusoutput",
+        "install",
         "main",
         "popen",
         "run",
@@ -94,6 +95,8 @@ def _call_edits(
 ) -> Iterator[tuple[Edit, bool]]:
     """Yield the same for a call that runs a command, given as one string or word by word."""
     text, words = analysis.source.text, list(_words(analysis, call))
+    if name.endswith("session.install"):  # Nox: it is pip that installs
+        name = f"pip {name}"
     command = " ".join([name, *(text[start:end] for start, end in words)])
     if not is_install(command):
         return

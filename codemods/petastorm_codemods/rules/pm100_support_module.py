@@ -1,7 +1,7 @@
 """With ``--vendor``, what rewritten code uses of the support module becomes a file of the repository.
 
-``mds_support.py`` goes into the outermost package around all files that use it, or else into the folder that
-holds them; it imports nothing of ours. A file that was written before keeps what it has.
+``mds_support.py`` goes into the outermost package around a module that imports it, or else beside the script or
+notebook; several packages have a copy each, tests none. It imports nothing of ours. A file that was written before keeps what it has.
 """
 
 from __future__ import annotations
