@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from . import recorder
-from ._judge import Judge, rank_counts, shards_are_exact, why_any_order
-from ._plan import Plan, make_plan
+from ._judge import Judge, rank_counts
+from ._plan import Plan, make_plan, shards_are_exact, why_any_order
 from ._profile import ColumnProfiles, profiles
 from ._recording import Recording, open_recording
 from ._result import ColumnResult, PromiseResult, Result, Side, State
