@@ -282,12 +282,14 @@ class Distance:
         greatest: The greatest absolute difference of two of these.
         one_nan: Rows in which some number is NaN or infinite on one side, and not so on the other.
         needed: The least relative tolerance with which all rows would be the same.
+        floats: Whether they are floating-point numbers.
     """
 
     rows: int = 0
     greatest: float | None = None
     one_nan: int = 0
     needed: float = math.inf
+    floats: bool = False
 
 
 def distance(a: Cells, b: Cells) -> Distance:
@@ -308,4 +310,4 @@ def distance(a: Cells, b: Cells) -> Distance:
     needed = math.inf if odd.any() else float(share[finite].max(initial=0))
     rows = int((finite & (left != right)).any(axis=1).sum())
     greatest = float(found.max()) if rows else None
-    return Distance(rows, greatest, int(odd.sum()), needed)
+    return Distance(rows, greatest, int(odd.sum()), needed, a.values.dtype.kind == "f")

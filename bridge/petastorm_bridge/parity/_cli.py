@@ -5,8 +5,12 @@ from __future__ import annotations
 import ast
 import contextlib
 import os
+import shlex
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -312,6 +316,9 @@ def _finish(report: Report, places: dict[str, Path | None]) -> None:
 
     console = Console(highlight=False, soft_wrap=True)
     print_report(report, console)
+    now = datetime.now().astimezone().isoformat(" ", "seconds")
+    command = shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]])
+    report = replace(report, made=(f"Made on {now}", f"Command: {command}"))
     for kind, place in places.items():
         if place is not None:
             place.parent.mkdir(parents=True, exist_ok=True)

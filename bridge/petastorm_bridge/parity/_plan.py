@@ -123,14 +123,20 @@ def _schema_result(findings: list[Finding], columns: int) -> PromiseResult:
 def _missing(a: Sequence[str], b: Sequence[str], rules: Rules) -> list[Finding]:
     first, second = set(a), set(b)
     lost = [
-        Finding(Promise.SCHEMA, f"column {name!r} is missing on the second side", name)
+        Finding(
+            Promise.SCHEMA, f"column {name!r} is missing on the second side", name, what="missing"
+        )
         for name in a
         if name not in second
     ]
     allowed = rules.allows(Effect.COLUMNS_IN_B)
     added = [
         Finding(
-            Promise.SCHEMA, f"column {name!r} is only on the second side", name, allowed=allowed
+            Promise.SCHEMA,
+            f"column {name!r} is only on the second side",
+            name,
+            allowed=allowed,
+            what="missing",
         )
         for name in b
         if name not in first
@@ -240,7 +246,7 @@ def _column(
     if not all(everywhere):
         side = "second" if everywhere[0] else "first"
         message = f"column {name!r} is missing in some batches of the {side} side"
-        return None, [Finding(Promise.SCHEMA, message, name)]
+        return None, [Finding(Promise.SCHEMA, message, name, what="missing")]
     if found is None:
         return plan, []
     if found.allowed:
@@ -308,18 +314,21 @@ def _finding(
     allowed = None
     same_shape = now[0].shape == now[1].shape
     if now[0].dtype != now[1].dtype:
+        what = "dtype"
         message = f"column {name!r} is {texts[0]} on one side and {texts[1]} on the other"
         if same_shape and _are_numbers(runs):
             allowed = rules.allows(Effect.DTYPES)
     elif not same_shape:
+        what = "shape"
         message = f"the values of {name!r} have shape {_shape_text(now[0].shape) or '[]'} on one "
         message += f"side and {_shape_text(now[1].shape) or '[]'} on the other"
     else:
+        what = "form"
         texts = [f"{run.form} ({run.kind})" for run in now]
         message = f"column {name!r} comes as {texts[0]} on one side and as {texts[1]} on the other"
     if row:
         message += f", from row {row} on"
-    return Finding(Promise.SCHEMA, message, name, row, texts[0], texts[1], allowed)
+    return Finding(Promise.SCHEMA, message, name, row, texts[0], texts[1], allowed, what)
 
 
 def _are_numbers(runs: list[list[Run]]) -> bool:
@@ -330,7 +339,7 @@ def _are_numbers(runs: list[list[Run]]) -> bool:
             for side in runs
             for run in side
         )
-    except TypeError:  # bfloat16, fields
+    except (TypeError, ValueError):  # bfloat16, fields
         return False
 
 

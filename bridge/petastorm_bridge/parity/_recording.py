@@ -189,6 +189,9 @@ class Recording:
         for layout, index, rows, text in zip(*numbers, texts, strict=True):
             if layout >= len(layouts) or len(shapes[text]) != len(layouts[layout]):
                 raise CannotCompareError(f"{folder} is damaged: a part has no layout")
+            for column, shape in zip(layouts[layout], shapes[text], strict=True):
+                if column["kind"] == "ragged" and len(shape) != 1:
+                    raise CannotCompareError(f"{folder} is damaged: a shape makes no sense")
             chunks.append(_Chunk(part, layout, index, rows, shapes[text]))
         return chunks
 

@@ -129,6 +129,7 @@ class ColumnStats:
         one_nan: Rows with a NaN, infinity or NaT on one side only.
         needed: Of rows that differ in finite numbers of one shape only: the least relative
             tolerance with which all would be the same; infinite if there is none.
+        only_floats: Whether all of them hold floating-point numbers of one shape.
         first: Of the first differing row: its places on both sides and both values.
     """
 
@@ -138,6 +139,7 @@ class ColumnStats:
     greatest: float | None = None
     one_nan: int = 0
     needed: float = 0.0
+    only_floats: bool = True
     first: tuple[int, int, Any, Any] | None = field(default=None)
 
     def add(self, a: Cells, b: Cells, differ: Array, rows: tuple[Array, Array]) -> None:
@@ -148,6 +150,7 @@ class ColumnStats:
             return
         self.differing += len(places)
         found = distance(a.take(places), b.take(places))
+        self.only_floats &= found.floats
         self.apart += found.rows
         self.one_nan += found.one_nan
         self.needed = max(self.needed, found.needed)
