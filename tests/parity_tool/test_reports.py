@@ -178,7 +178,7 @@ def test_html(reports):
     assert page.open == []
     text = " ".join(page.text)
     assert "The batches are not the same." in text
-    assert "1 of 60 rows differ (1.67%)" in text
+    assert "1 of 60 rows differs (1.67%)" in text
     # Self-contained: nothing is loaded.
     for tag, attributes in page.tags:
         assert tag not in {"script", "link", "img", "iframe"}
@@ -209,3 +209,21 @@ def test_histograms_count_every_value(call, tmp_path):
     assert found["id"]["a"]["least"] == "0"
     assert found["when"]["b"]["greatest"].startswith("2020-01-03T11:00")
     assert changed is not flipped
+
+
+def test_a_hint_has_been_tried_and_nans_are_counted_apart():
+    from petastorm_bridge.parity import Rules, compare
+
+    base = np.arange(1.0, 9.0)
+    near, nan = base * (1 + 1e-7), base.copy()
+    nan[:3], nan[5] = np.nan, 7.0
+    side = [{"id": np.arange(8), "x": base}]
+    assert compare(side, [{"id": np.arange(8), "x": near}]).hint.startswith("--tolerance float64=")
+    turned = [{name: column[::-1] for name, column in side[0].items()}]
+    assert compare(side, turned).hint == "--order shuffled"
+    result = compare(side, [{"id": np.arange(8), "x": nan}], Rules())
+    assert result.hint == ""
+    column = result.columns[1]
+    assert column.how_far == "1 row by at most 1; 3 rows with NaN or infinity on one side only"
+    other = compare(side, [{"id": np.arange(8), "x": base.astype("f4")}]).columns[1]
+    assert other.counts == ("dtype", "", "")
