@@ -55,7 +55,9 @@ def test_record_and_compare(call, tmp_path):
     answer = call("compare", "golden", "other")
     assert answer.exit_code == 0
     assert "SAME  golden and other give the same batches" in answer.stdout
-    assert call("record", "loaders:good", "--out", "other").exit_code == 2
+    again = call("record", "loaders:good", "--out", "other")
+    assert again.exit_code == 2
+    assert again.output.startswith("petastorm-bridge parity: ")
     assert call("record", "loaders:good", "--out", "other", "--overwrite").exit_code == 0
     assert call("record", "loaders:good", "--out", "few", "--limit", "10").exit_code == 0
     assert "16 rows" in call("compare", "few", "golden").stdout
@@ -70,6 +72,14 @@ def test_a_difference_is_told_in_full(call):
     )
     assert f"golden: {TABLE['x'][23]}" in answer.stdout
     assert re.search(r"text +1 +1\.67%", answer.stdout)
+
+
+def test_junit_names_what_of_the_schema_differs(call, tmp_path):
+    for name, table in (("dtype", {**TABLE, "id": TABLE["id"].astype("i4")}), ("missing", {})):
+        record(batches(table or {n: c for n, c in TABLE.items() if n != "id"}), name)
+        assert call("compare", "golden", name, "--junit", "report.xml").exit_code == 1
+        failure = ET.parse(tmp_path / "report.xml").find(".//failure")
+        assert failure.get("message").startswith(f"[{name}] column 'id' is ")
 
 
 @pytest.mark.parametrize(

@@ -253,7 +253,7 @@ def changes(draw):
 
 
 @seed(20240607)
-@settings(QUICK, max_examples=150)
+@settings(QUICK, max_examples=100)
 @given(changes(), st.integers(1, 7), st.sampled_from(["exact", "shuffled"]))
 def test_any_single_change_is_noticed_and_its_column_named(change, size, order):
     table, other, name = change
@@ -268,7 +268,7 @@ def test_any_single_change_is_noticed_and_its_column_named(change, size, order):
 
 
 @seed(20240607)
-@settings(QUICK, max_examples=30)
+@settings(QUICK, max_examples=20)
 @given(tables(), st.data())
 def test_no_other_cut_and_no_other_order_is_taken_for_a_difference(table, data):
     rows = len(table["id"])

@@ -30,6 +30,8 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
+_PROGRAM = "petastorm-bridge parity"  # what error messages begin with
+
 _Order = Annotated[str, typer.Option(help="exact, or shuffled: rows may come in any order.")]
 _Batches = Annotated[str, typer.Option(help="exact, or any: batches may be cut anywhere.")]
 _Shards = Annotated[str, typer.Option(help="exact, or union: rows may be on any rank.")]
@@ -83,7 +85,7 @@ def record(  # noqa: PLR0917 - typer calls it with keywords
     for name, value in (("--limit", limit), ("--rank", rank), ("--world-size", world_size)):
         arguments += [name, str(value)] if value is not None else []
     arguments += ["--rows"] * rows + ["--overwrite"] * overwrite
-    raise typer.Exit(recorder.main(arguments))
+    raise typer.Exit(recorder.main(arguments, _PROGRAM))
 
 
 @app.command()
@@ -279,7 +281,7 @@ def _errors() -> Iterator[None]:
         yield
     except (CannotCompareError, RecordingError) as error:
         errors = Console(stderr=True, highlight=False)
-        errors.print(f"petastorm-bridge parity: {error}", style="red", markup=False)
+        errors.print(f"{_PROGRAM}: {error}", style="red", markup=False)
         raise typer.Exit(2) from error
     except typer.Exit:
         raise

@@ -84,8 +84,12 @@ def compare_recordings(
     b.check()
     result, judge = _judged(a, b, rules, labels=labels, profile=profile, progress=progress)
 
+    def tried(_: str, done: int, total: int) -> None:
+        if progress:
+            progress("trying a hint", done, total)
+
     def is_same(others: Rules) -> bool:
-        return _judged(a, b, others, progress=progress)[0].same
+        return _judged(a, b, others, progress=tried)[0].same
 
     return replace(result, hint=hint(judge, list(result.promises), is_same))
 

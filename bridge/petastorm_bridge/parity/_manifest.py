@@ -9,6 +9,8 @@ import stat
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from .recorder import FORMAT, manifest_checksum
 
 __all__ = ["CannotCompareError", "read_manifest", "regular_file"]
@@ -93,8 +95,16 @@ def _contradiction(manifest: dict[str, Any]) -> str:
     # The first format has no layout for what only empty batches have.
     if not layouts <= keys or (manifest["format"] != 1 and layouts != keys):
         return "its layouts have other columns than its keys"
-    if {column["name"] for column in manifest["columns"]} != {key for row in keys for key in row}:
+    names = [column["name"] for column in manifest["columns"]]
+    if len(set(names)) != len(names) or set(names) != {key for row in keys for key in row}:
         return "its columns are not those of its keys"
+    parts = ("kind", "dtype", "form")
+    told = {(c["name"], p, v) for c in manifest["columns"] for p in parts for v in c[f"{p}s"]}
+    used = {(c["name"], p, c[p]) for layout in manifest["layouts"] for c in layout for p in parts}
+    if not used <= told or (manifest["format"] != 1 and used != told):
+        return "its columns are not those of its layouts"
+    if not all(map(_has_range, manifest["columns"])):
+        return "the ranges of its times make no sense"
     return ""
 
 
@@ -116,6 +126,19 @@ def _is_bound(value: Any) -> bool:
         or (isinstance(value, (int, float)) and -_MOST <= value < 2 * _MOST)
         or (isinstance(value, float) and abs(value) < float("inf"))
     )
+
+
+def _has_range(column: dict[str, Any]) -> bool:
+    """Say whether the least and the greatest value of a column of times are times."""
+    dtype = column["dtypes"][0]
+    if not dtype.startswith(("datetime64", "timedelta64")):
+        return True
+    try:
+        known = np.dtype(dtype).kind in "mM"
+    except (TypeError, ValueError):
+        return False
+    bounds = [bound for bound in (column["min"], column["max"]) if bound is not None]
+    return known and all(isinstance(b, int) and -_MOST <= b < _MOST for b in bounds)
 
 
 def _list_of(check: Callable[[Any], bool]) -> Callable[[Any], bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -79,8 +80,12 @@ class Plan:
         """The names of the columns."""
         return [column.name for column in self.columns]
 
+    @cached_property
+    def _by_name(self) -> dict[str, ColumnPlan]:
+        return {column.name: column for column in self.columns}
+
     def __getitem__(self, name: str) -> ColumnPlan:
-        return next(column for column in self.columns if column.name == name)
+        return self._by_name[name]
 
 
 def make_plan(a: Recording, b: Recording, rules: Rules) -> Plan:

@@ -7,7 +7,7 @@ import glob
 import json
 import os
 import re
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -154,6 +154,10 @@ class Recording:
             found.append(sizes)
         return found
 
+    @cached_property
+    def _batch_ends(self) -> list[Array]:
+        return [np.cumsum(sizes) for sizes in self.batch_sizes]
+
     @property
     def formats(self) -> set[int]:
         """The formats of the recordings of the ranks."""
@@ -193,7 +197,20 @@ class Recording:
                 if column["kind"] == "ragged" and len(shape) != 1:
                     raise CannotCompareError(f"{folder} is damaged: a shape makes no sense")
             chunks.append(_Chunk(part, layout, index, rows, shapes[text]))
+        self._check_sizes(folder, chunks)
         return chunks
+
+    @staticmethod
+    def _check_sizes(folder: str, chunks: Sequence[_Chunk]) -> None:
+        """Refuse more rows than can be there, before anything is made as long as they are many."""
+        rows: Counter[int] = Counter()
+        for chunk in chunks:
+            rows[chunk.layout] += chunk.rows
+        for layout, number in rows.items():
+            path = os.path.join(folder, f"values-{layout}.arrow")
+            with _damage(folder):
+                if number > os.path.getsize(path):  # a row has a byte at least
+                    raise ValueError(f"{path} is too small for {counted(number, 'row')}")
 
     @cached_property
     def everywhere(self) -> set[str]:
@@ -270,7 +287,7 @@ class Recording:
         """Return rank, row within the rank, batch and row within the batch of a row."""
         rank = int(np.searchsorted(self.rank_starts, row, side="right")) - 1
         within = row - int(self.rank_starts[rank])
-        ends = np.cumsum(self.batch_sizes[rank])
+        ends = self._batch_ends[rank]
         batch = int(np.searchsorted(ends, within, side="right"))
         return rank, within, batch, within - (int(ends[batch - 1]) if batch else 0)
 

@@ -61,7 +61,7 @@ class Finding:
         a: What the first side has there, as text.
         b: What the second side has there.
         allowed: Name of the difference that allows it.
-        what: Of a column: ``dtype``, ``shape``, ``form``, ``order`` or ``missing``.
+        what: Of a column's schema: ``dtype``, ``shape``, ``form`` or ``missing``.
     """
 
     promise: Promise

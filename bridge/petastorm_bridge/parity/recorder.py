@@ -1024,8 +1024,13 @@ def counted(number: int, one: str, several: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else several or one + 's'}"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Record from the command line; returns the exit code, 0 or 2."""
+def main(arguments: Sequence[str] | None = None, program: str = "recorder") -> int:
+    """Record from the command line; returns the exit code, 0 or 2.
+
+    Args:
+        arguments: Those of the command line by default.
+        program: What error messages begin with.
+    """
     parser = argparse.ArgumentParser(description="Record what a loader gives.")
     parser.add_argument("function", help="module:function that returns the loader")
     parser.add_argument("--out", required=True, help="directory of the recording")
@@ -1048,11 +1053,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             overwrite=given.overwrite,
         )
     except RecordingError as error:
-        print(f"recorder: {error}", file=sys.stderr)
+        print(f"{program}: {error}", file=sys.stderr)
         return 2
     except Exception:  # noqa: BLE001 - the loader's own error is what the user must see
         traceback.print_exc()
-        print("recorder: the loader failed; nothing was written", file=sys.stderr)
+        print(f"{program}: the loader failed; nothing was written", file=sys.stderr)
         return 2
     print(f"{given.out}: {describe(manifest)}", flush=True)
     return 0
