@@ -26,7 +26,7 @@ from petastorm_bridge.parity import (
     recorder,
 )
 
-CHANGES = int(os.environ.get("PARITY_DAMAGE", "1200"))
+CHANGES = int(os.environ.get("PARITY_DAMAGE", "500"))
 RULES = (Rules(), Rules(batches="any"), Rules(order="shuffled"))
 
 
@@ -73,8 +73,8 @@ def value_of(array, shape, kind):
 def row_of(batch, layout, shapes, row):
     """One row of a record batch: of each column its name, dtype, shape and bits."""
     found = []
-    for column, shape in zip(layout, shapes, strict=True):
-        array = batch[column["name"]].slice(row, 1)
+    for column, of_chunk in zip(layout, shapes, strict=True):
+        array, shape = batch[column["name"]].slice(row, 1), of_chunk
         if column["kind"] == "ragged":
             shape = batch[column["name"] + recorder.SHAPE_SUFFIX][row].as_py()
         if array.null_count and pa.types.is_large_list(array.type):
@@ -155,6 +155,30 @@ def change_manifest(folder, chance):
     write(folder, manifest, sealed=chance.random() < 0.8)
 
 
+def change_everywhere(folder, chance):
+    """Exchange a word of the manifest wherever it is, so that nothing contradicts it."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["files"], manifest["checksum"]
+
+    def words(value):
+        if isinstance(value, str):
+            return [value]
+        inner = value.values() if isinstance(value, dict) else value
+        return [w for v in inner for w in words(v)] if isinstance(value, (dict, list)) else []
+
+    def exchanged(value):
+        if isinstance(value, dict):
+            return {key: exchanged(inner) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [exchanged(inner) for inner in value]
+        return new if value == old else value
+
+    known = sorted(set(words(manifest)))
+    old, new = chance.choice(known), chance.choice([*known, *words(VALUES)])
+    files = json.loads((folder / "manifest.json").read_text())["files"]
+    write(folder, {**exchanged(manifest), "files": files})
+
+
 def change_bytes(folder, chance):
     path = chance.choice(sorted(folder.iterdir()))
     data = bytearray(path.read_bytes())
@@ -198,7 +222,10 @@ def change_chunks(folder, chance):
     write(folder, json.loads((folder / "manifest.json").read_text()))
 
 
-KINDS = (change_manifest, change_bytes, change_bytes, change_bytes, change_files, change_chunks)
+KINDS = (
+    *(change_manifest, change_everywhere, change_bytes, change_bytes, change_bytes),
+    *(change_files, change_chunks),
+)
 
 
 def outcome(good, folder, known, rules):

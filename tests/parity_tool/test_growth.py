@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from growth import assert_grows_linearly
 
-from petastorm_bridge.parity import Rules, compare, record
+from petastorm_bridge.parity import Promise, Rules, compare, record
 
 
 def recorded(folder, columns, batches, changed):
@@ -34,7 +34,7 @@ def test_costs_grow_with_columns_and_batches(tmp_path, columns, batches, order):
 
         def comparison():
             result = compare(*folders, Rules(order=order, key=["id"]), profile=True)
-            assert len(result.promise("values").findings) == min(10, counts[0])
+            assert len(result.promise(Promise.VALUES).findings) == min(10, counts[0])
             assert "--tolerance float64=" in result.hint
 
         return comparison
