@@ -2,10 +2,14 @@
 
 import json
 import os
+import signal
 import stat
+import subprocess
 import sys
+import time
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -123,7 +127,7 @@ def test_the_padding_of_streaming_is_recognised(call):
     assert result["b"]["ranks"] == [[46, 6]] * 2
     count = result["promises"][1]
     assert (count["state"], count["findings"][0]["allowed"]) == ("allowed", "streaming-padding")
-    assert any("'streaming' repeats 1 row(s)" in note for note in result["notes"])
+    assert any("'streaming' repeats 1 row," in note for note in result["notes"])
 
 
 @pytest.mark.parametrize(
@@ -162,7 +166,7 @@ def test_a_spark_table(call, spark):
     flags = ["--batch-size", "9", "--only", "petastorm", "--only", "bridge"]
     answer, report = call("--data", "parity_table", *flags)
     assert answer.exit_code == 0, answer.output
-    assert dict(report["facts"])["data"].startswith("parity_table: 40 rows in 2 file(s)")
+    assert dict(report["facts"])["data"].startswith("parity_table: 40 rows in 2 files")
     answer, _ = call("--data", "no_such_table", *flags)
     assert answer.exit_code == 2
     assert "the table no_such_table cannot be read" in " ".join(answer.output.split())
@@ -212,3 +216,67 @@ def test_an_interrupted_run_leaves_no_process(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert waiting[0].returncode < 0
+
+
+WRAPPER = """#!/bin/sh
+sleep 300 &
+echo $! > {children}
+{after}
+"""
+
+
+@pytest.fixture
+def wrapper(tmp_path):
+    """A script that starts `sleep`, as one that wraps an interpreter would; and who that sleeper is."""
+
+    def make(after):
+        script, children = tmp_path / "wrapper", tmp_path / "children"
+        script.write_text(WRAPPER.format(children=children, after=after))
+        script.chmod(0o755)
+        return str(script), children
+
+    return make
+
+
+def sleeper(children):
+    end = time.monotonic() + 20
+    while not (children.exists() and children.read_text().strip()):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    return psutil.Process(int(children.read_text()))
+
+
+def is_gone(process):
+    """Whether a process has ended; nobody may be left to wait for it."""
+    gone, _ = psutil.wait_procs([process], timeout=10)
+    return bool(gone) or process.status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize("after", ["wait", "exit 0"])
+def test_what_a_wrapper_script_started_ends_with_it(tmp_path, wrapper, after):
+    script, children = wrapper(after)
+    with Legs(str(tmp_path), "petastorm", timeout=1) as legs:
+        legs.start([script], dict(os.environ))
+        left = sleeper(children)
+        legs.wait()
+    assert is_gone(left)
+
+
+INTERRUPTED = """
+import os, sys
+from petastorm_bridge.parity._legs import Legs
+with Legs(sys.argv[1], "petastorm", timeout=300) as legs:
+    legs.start([sys.argv[2]], dict(os.environ))
+    legs.wait()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_leave_no_process_either(tmp_path, wrapper, number):
+    script, children = wrapper("wait")
+    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path), script]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as running:
+        left = sleeper(children)
+        running.send_signal(number)
+        running.wait(20)
+    assert is_gone(left)

@@ -81,11 +81,11 @@ def test_a_project_uses_it(project):
         "test_loader.py::test_different",
     ], done.stdout + done.stderr
     assert "4 passed" in lines[-1]
-    assert "[values] column 'x' differs in 10 row(s)" in done.stdout
+    assert "[values] column 'x' differs in 10 rows" in done.stdout
     assert "expected: 0.0" in done.stdout
     (project / "test_loader.py").write_text(TESTS.replace("check(loader,", "check(loader(9),"))
     done = run(project, "-k", "golden")
-    assert "[count] 1 row(s) too few on loader" in done.stdout
+    assert "[count] 1 row too few on loader" in done.stdout
     assert "digits: id=9, x=3.0" in done.stdout
 
 
@@ -111,7 +111,7 @@ def test_the_message_tells_where_they_part():
     with pytest.raises(AssertionError) as caught:
         assert_same_batches(batches(table), batches(flipped(table, "image", 30, 9)), order="exact")
     message = str(caught.value)
-    assert "column 'image' differs in 1 row(s)" in message
+    assert "column 'image' differs in 1 row" in message
     assert f"expected: [0, 1]: {table['image'][30, 0, 1]}" in message
     assert "\x1b" not in message
     rows = np.arange(60)[::-1]

@@ -55,7 +55,9 @@ def test_record_and_compare(call, tmp_path):
     answer = call("compare", "golden", "other")
     assert answer.exit_code == 0
     assert "SAME  golden and other give the same batches" in answer.stdout
-    assert call("record", "loaders:good", "--out", "other").exit_code == 2
+    again = call("record", "loaders:good", "--out", "other")
+    assert again.exit_code == 2
+    assert again.output.startswith("petastorm-bridge parity: ")
     assert call("record", "loaders:good", "--out", "other", "--overwrite").exit_code == 0
     assert call("record", "loaders:good", "--out", "few", "--limit", "10").exit_code == 0
     assert "16 rows" in call("compare", "few", "golden").stdout
@@ -65,12 +67,19 @@ def test_a_difference_is_told_in_full(call):
     answer = call("compare", "golden", "loaders:bad")
     assert answer.exit_code == 1
     assert "DIFFERENT" in answer.stdout
-    assert (
-        "[values] column 'x' differs in 1 row(s) (1.67%), first in row 23 (batch 2, place 7)"
-        in (answer.stdout)
+    assert "[values] column 'x' differs in 1 row (1.67%), in row 23 (batch 2, place 7)" in (
+        answer.stdout
     )
     assert f"golden: {TABLE['x'][23]}" in answer.stdout
     assert re.search(r"text +1 +1\.67%", answer.stdout)
+
+
+def test_junit_names_what_of_the_schema_differs(call, tmp_path):
+    for name, table in (("dtype", {**TABLE, "id": TABLE["id"].astype("i4")}), ("missing", {})):
+        record(batches(table or {n: c for n, c in TABLE.items() if n != "id"}), name)
+        assert call("compare", "golden", name, "--junit", "report.xml").exit_code == 1
+        failure = ET.parse(tmp_path / "report.xml").find(".//failure")
+        assert failure.get("message").startswith(f"[{name}] column 'id' is ")
 
 
 @pytest.mark.parametrize(
@@ -179,7 +188,7 @@ def test_html(reports):
     assert page.open == []
     text = " ".join(page.text)
     assert "The batches are not the same." in text
-    assert "1 of 60 rows differ (1.67%)" in text
+    assert "1 of 60 rows differs (1.67%)" in text
     # Self-contained: nothing is loaded.
     for tag, attributes in page.tags:
         assert tag not in {"script", "link", "img", "iframe"}
@@ -210,3 +219,21 @@ def test_histograms_count_every_value(call, tmp_path):
     assert found["id"]["a"]["least"] == "0"
     assert found["when"]["b"]["greatest"].startswith("2020-01-03T11:00")
     assert changed is not flipped
+
+
+def test_a_hint_has_been_tried_and_nans_are_counted_apart():
+    from petastorm_bridge.parity import Rules, compare
+
+    base = np.arange(1.0, 9.0)
+    near, nan = base * (1 + 1e-7), base.copy()
+    nan[:3], nan[5] = np.nan, 7.0
+    side = [{"id": np.arange(8), "x": base}]
+    assert compare(side, [{"id": np.arange(8), "x": near}]).hint.startswith("--tolerance float64=")
+    turned = [{name: column[::-1] for name, column in side[0].items()}]
+    assert compare(side, turned).hint == "--order shuffled"
+    result = compare(side, [{"id": np.arange(8), "x": nan}], Rules())
+    assert result.hint == ""
+    column = result.columns[1]
+    assert column.how_far == "1 row by at most 1; 3 rows with NaN or infinity on one side only"
+    other = compare(side, [{"id": np.arange(8), "x": base.astype("f4")}]).columns[1]
+    assert other.counts == ("dtype", "", "")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,10 +21,18 @@ _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far two floating-point values may be apart: ``atol + rtol * |second|``."""
+    """How far two finite floating-point values may be apart: ``atol + rtol * |second|``.
+
+    Raises:
+        ValueError: A number is negative or none.
+    """
 
     rtol: float = 0.0
     atol: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.rtol < math.inf and 0 <= self.atol < math.inf):
+            raise ValueError(f"a tolerance is {self.rtol}, {self.atol}; it must not be negative")
 
 
 @dataclass(frozen=True)
@@ -35,8 +44,9 @@ class Cells:
         dtype: NumPy's name, or ``str``, ``bytes``, class names.
         shape: Shape of one row's value (``ragged``: its number of dimensions).
         rows: Number of rows.
-        values: ``number``: an array [rows, *shape]; ``ragged``: a list of arrays or None; otherwise
-            a flat Arrow array of rows × shape strings or bytes.
+        values: ``number``: an array [rows, *shape]; ``ragged``: a list of arrays or None;
+            ``mixed`` (rows of several places, which differ in kind, dtype or shape): a list of
+            cells and row; otherwise a flat Arrow array of rows × shape strings or bytes.
     """
 
     kind: str
@@ -49,13 +59,16 @@ class Cells:
         """Return one row's value as Python or NumPy shows it."""
         if self.kind in {"number", "ragged"}:
             return self.values[row]
+        if self.kind == "mixed":
+            cells, place = self.values[row]
+            return cells.cell(place)
         size = int(np.prod(self.shape))
         found = [_readable(self.kind, v) for v in self.values[row * size : row * size + size]]
         return found if self.shape else found[0]
 
     def take(self, rows: Array) -> Cells:
         """Return the rows with these indices."""
-        if self.kind == "ragged":
+        if self.kind in {"ragged", "mixed"}:
             return replace(self, rows=len(rows), values=[self.values[i] for i in rows])
         if self.kind == "number":
             return replace(self, rows=len(rows), values=self.values[rows])
@@ -68,8 +81,12 @@ def _readable(kind: str, value: Any) -> Any:
     found = value.as_py()
     if found is None or kind != "object":
         return found
-    tagged = json.loads(found)
-    return f"{tagged[0]}({tagged[1]})" if len(tagged) > 1 else str(tagged)
+    try:
+        tagged = json.loads(found)
+    except (ValueError, RecursionError):
+        return repr(found)
+    is_pair = isinstance(tagged, list) and len(tagged) > 1
+    return f"{tagged[0]}({tagged[1]})" if is_pair else str(tagged)
 
 
 def from_arrow(
@@ -79,109 +96,156 @@ def from_arrow(
     array = fields[name]
     rows = len(array)
     if kind == "ragged":
-        return Cells(kind, dtype, (shape[0],), rows, _ragged(fields, name, dtype))
+        (ndim,) = shape
+        return Cells(kind, dtype, (ndim,), rows, _ragged(fields, name, dtype, ndim))
     flat = array.flatten() if shape else array
+    if shape and (array.null_count or len(flat) != rows * math.prod(shape)):
+        raise ValueError(f"column {name!r} is not of its shape")
     if kind != "number":
+        wanted = pa.large_string() if kind == "text" else pa.large_binary()
+        if flat.type != wanted:
+            raise ValueError(f"column {name!r} is {flat.type}, not {wanted}")
         return Cells(kind, dtype, tuple(shape), rows, flat)
     return Cells(kind, dtype, tuple(shape), rows, numbers(flat, dtype).reshape(rows, *shape))
 
 
 def numbers(flat: Any, dtype: str) -> Array:
-    """Return a flat Arrow array of numbers as NumPy, of the dtype it was recorded with."""
+    """Return a flat Arrow array of numbers as NumPy, of the dtype it was recorded with.
+
+    Raises:
+        ValueError: It cannot have been recorded with this dtype.
+    """
+    if flat.null_count:
+        raise ValueError("numbers have nulls")
     if pa.types.is_fixed_size_binary(flat.type):
         width = flat.type.byte_width
-        raw = np.frombuffer(flat.buffers()[1], np.uint8)
+        raw = np.frombuffer(flat.buffers()[1] or b"", np.uint8)
         raw = raw[flat.offset * width : (flat.offset + len(flat)) * width]
-        return np.asarray(raw.view(np.uint16 if dtype == "bfloat16" else _foreign(dtype, width)))
+        return np.asarray(raw.view(_foreign(dtype, width)))
+    timed = dtype.startswith(("datetime64", "timedelta64"))
+    stored = "int64" if timed else "uint8" if dtype == "bool" else dtype
+    wanted = "float16" if stored == "float16" else stored
+    if wanted not in recorder.PRIMITIVES or flat.type != pa.from_numpy_dtype(np.dtype(wanted)):
+        raise ValueError(f"{flat.type} does not hold {dtype}")
     array = flat.to_numpy(zero_copy_only=False)
     if dtype == "bool":
+        if len(array) and array.max() > 1:
+            raise ValueError("a truth value is neither true nor false")
         return np.asarray(array.view(np.bool_))
-    timed = dtype.startswith(("datetime64", "timedelta64"))
     return np.asarray(array.view(dtype) if timed else array)
 
 
 def _foreign(dtype: str, width: int) -> np.dtype[Any]:
-    try:
-        found = np.dtype(dtype)
-    except TypeError:  # a dtype of another library, or a structured one
-        return np.dtype((np.void, width))
+    """Return how values of a dtype that Arrow does not have are read: as numbers or as bytes."""
+    if dtype == "bfloat16":
+        found = np.dtype(np.uint16)
+    else:
+        try:
+            found = np.dtype(dtype)
+        except (TypeError, ValueError, SyntaxError):  # of another library, or a structured one
+            return np.dtype((np.void, width))
+        if found.kind not in "fc" or dtype in recorder.PRIMITIVES:
+            return np.dtype((np.void, width))
+    if found.itemsize != width:
+        raise ValueError(f"{width} bytes do not hold {dtype}")
     return found
 
 
-def _ragged(fields: dict[str, Any], name: str, dtype: str) -> list[Array | None]:
-    array = fields[name]
+def _ragged(fields: dict[str, Any], name: str, dtype: str, ndim: int) -> list[Array | None]:
+    array, shapes = fields[name], fields[name + recorder.SHAPE_SUFFIX]
     flat = numbers(array.flatten(), dtype)
     lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
     ends = np.cumsum(lengths)
-    shapes = fields[name + recorder.SHAPE_SUFFIX].to_pylist()
+    sizes = shapes.flatten().to_numpy(zero_copy_only=False).reshape(len(array), ndim)
     missing = array.is_null().to_numpy(zero_copy_only=False)
     return [
         None if missing[i] else flat[ends[i] - lengths[i] : ends[i]].reshape(shape)
-        for i, shape in enumerate(shapes)
+        for i, shape in enumerate(map(tuple, sizes.tolist()))
     ]
 
 
-def hashes(cells: Cells, *, ragged: bool = False) -> Array:
-    """Hash each row, uint64 [rows]; equal to the recorder's hashes of the same values.
-
-    Args:
-        cells: The column.
-        ragged: Hash numbers as if their shapes differed: needed when they do in other rows.
-    """
+def hashes(cells: Cells) -> Array:
+    """Hash each row, uint64 [rows]; equal to the recorder's hashes of the same values."""
+    if cells.kind == "mixed":
+        found = np.empty(cells.rows, np.uint64)
+        for rows, of_rows in _uniform(cells):
+            found[rows] = hashes(of_rows)
+        return found
     if cells.kind == "ragged":
-        return np.asarray(recorder.hash_ragged(cells.values))
+        return np.asarray(recorder.hash_ragged(cells.values, cells.dtype))
     if cells.kind == "number":
-        found = recorder.hash_ragged(list(cells.values)) if ragged else None
-        return np.asarray(recorder.hash_fixed(cells.values) if found is None else found)
-    flat = recorder.hash_flat(cells.values).reshape(cells.rows, *cells.shape)
-    return np.asarray(recorder.hash_fixed(flat))
+        return np.asarray(recorder.hash_fixed(cells.values, cells.dtype))
+    return np.asarray(recorder.hash_flat(cells.values, cells.kind, cells.rows, cells.shape))
 
 
-def unequal(
-    a: Cells, b: Cells, tolerance: Tolerance | None = None, *, any_nan: bool = False
-) -> Array:
+def unequal(a: Cells, b: Cells, tolerance: Tolerance | None = None) -> Array:
     """Say in which rows two columns differ, bool [rows].
 
     Args:
         a: One side.
         b: The other, of as many rows.
         tolerance: How far floating-point numbers may be apart; None asks for the same bits.
-        any_nan: Any NaN equals any other, whatever its bits.
     """
+    if "mixed" in {a.kind, b.kind}:
+        return _unequal_mixed(a, b, tolerance)
     if a.kind == b.kind == "number" and a.shape == b.shape and a.dtype == b.dtype:
-        differ = different_numbers(a.values, b.values, tolerance, any_nan=any_nan)
+        differ = different_numbers(a.values, b.values, tolerance)
         return np.asarray(differ.reshape(a.rows, -1).any(axis=1))
     if {a.kind, b.kind} <= {"number", "ragged"} and a.dtype == b.dtype:
         pairs = zip(a.values, b.values, strict=True)
-        same = [_same_arrays(x, y, tolerance, any_nan) for x, y in pairs]
-        return ~np.array(same, np.bool_)
-    if a.kind in {"number", "ragged"} or b.kind in {"number", "ragged"} or a.shape != b.shape:
-        return np.ones(a.rows, np.bool_)
-    return np.asarray(_different_flat(a, b).reshape(a.rows, -1).any(axis=1))
+        return ~np.array([_same_arrays(x, y, tolerance) for x, y in pairs], np.bool_)
+    flat = not {a.kind, b.kind} & {"number", "ragged"} and a.shape == b.shape
+    if flat and a.kind == b.kind:
+        return np.asarray(_different_flat(a, b).reshape(a.rows, -1).any(axis=1))
+    # Of another kind; nulls alone have none.
+    return ~(_all_null(a) & _all_null(b)) if a.kind != b.kind else np.ones(a.rows, np.bool_)
 
 
-def _same_arrays(
-    x: Array | None, y: Array | None, tolerance: Tolerance | None, any_nan: bool
-) -> bool:
+def _uniform(cells: Cells) -> Iterator[tuple[Array, Cells]]:
+    """Yield the rows of mixed cells that come from one place, and their cells."""
+    places: dict[int, list[int]] = {}
+    for row, (part, _) in enumerate(cells.values):
+        places.setdefault(id(part), []).append(row)
+    for rows in places.values():
+        part = cells.values[rows[0]][0]
+        yield np.array(rows), part.take(np.array([cells.values[row][1] for row in rows]))
+
+
+def _unequal_mixed(a: Cells, b: Cells, tolerance: Tolerance | None) -> Array:
+    differ = np.ones(a.rows, np.bool_)
+    for rows, part in _uniform(a if a.kind == "mixed" else b):
+        left, right = (part, b.take(rows)) if a.kind == "mixed" else (a.take(rows), part)
+        differ[rows] = unequal(left, right, tolerance)
+    return differ
+
+
+def _all_null(cells: Cells) -> Array:
+    """Say which rows are one null, bool [rows]."""
+    if cells.kind == "number":
+        return np.zeros(cells.rows, np.bool_)
+    if cells.kind == "ragged":
+        return np.array([value is None for value in cells.values], np.bool_)
+    if cells.shape:
+        return np.zeros(cells.rows, np.bool_)
+    return np.asarray(cells.values.is_null().to_numpy(zero_copy_only=False))
+
+
+def _same_arrays(x: Array | None, y: Array | None, tolerance: Tolerance | None) -> bool:
     if x is None or y is None:
         return x is y
     if x.shape != y.shape:
         return False
-    return not different_numbers(x, y, tolerance, any_nan=any_nan).any()
+    return not different_numbers(x, y, tolerance).any()
 
 
 def _different_flat(a: Cells, b: Cells) -> Array:
     left, right = (cells.values.cast(pa.large_binary()) for cells in (a, b))
     missing = [v.is_null().to_numpy(zero_copy_only=False) for v in (left, right)]
     differ = pc.not_equal(left, right).fill_null(False).to_numpy(zero_copy_only=False)
-    if a.kind != b.kind and "null" not in {a.dtype, b.dtype}:
-        differ = ~(missing[0] & missing[1])
     return np.asarray(differ | (missing[0] != missing[1]))
 
 
-def different_numbers(
-    a: Array, b: Array, tolerance: Tolerance | None = None, *, any_nan: bool = False
-) -> Array:
+def different_numbers(a: Array, b: Array, tolerance: Tolerance | None = None) -> Array:
     """Say which elements of two arrays of one dtype and shape differ, by their bits by default."""
     kind = a.dtype.kind
     if kind not in "fcV":
@@ -190,30 +254,60 @@ def different_numbers(
     if kind == "f" and a.dtype.itemsize in _BITS:
         differ = _bits(a) != _bits(b)
     else:
-        words = [np.ascontiguousarray(v).view(np.uint8).reshape(*v.shape, -1) for v in (a, b)]
+        width = a.dtype.itemsize
+        words = [np.ascontiguousarray(v).reshape(-1).view(np.uint8) for v in (a, b)]
+        words = [w.reshape(*a.shape, width) for w in words]
         differ = (words[0] != words[1]).any(axis=-1)
-    if kind == "V" or not differ.any():
+    if kind == "V" or tolerance is None or not differ.any():
         return np.asarray(differ)
-    if any_nan:
-        differ &= ~(np.isnan(a) & np.isnan(b))
-    if tolerance is not None:
-        with np.errstate(invalid="ignore", over="ignore"):
-            near = np.abs(a - b) <= tolerance.atol + tolerance.rtol * np.abs(b)
-        differ &= ~near & ~(np.isnan(a) & np.isnan(b)) & (a != b)
-    return np.asarray(differ)
+    wide = np.result_type(a.dtype, np.float64)  # what is allowed must not be rounded away
+    with np.errstate(invalid="ignore", over="ignore"):
+        near = np.abs(a.astype(wide) - b) <= tolerance.atol + tolerance.rtol * np.abs(
+            b.astype(wide)
+        )
+    near &= np.isfinite(a) & np.isfinite(b)  # any number is within a share of infinity
+    return np.asarray(differ & ~near & ~(np.isnan(a) & np.isnan(b)) & (a != b))
 
 
 def _bits(values: Array) -> Array:
     return np.ascontiguousarray(values).view(_BITS[values.dtype.itemsize])
 
 
-def distance(a: Cells, b: Cells) -> float | None:
-    """Return the greatest absolute difference of two columns of numbers; None without one."""
-    if a.kind != "number" or b.kind != "number" or a.shape != b.shape:
-        return None
-    if a.values.dtype.kind not in "iuf" or not a.values.size:
-        return None
-    with np.errstate(invalid="ignore", over="ignore"):
-        apart = np.abs(a.values.astype(np.float64) - b.values.astype(np.float64))
-    finite = apart[np.isfinite(apart)]
-    return float(finite.max()) if finite.size else None
+@dataclass(frozen=True)
+class Distance:
+    """How far numbers are apart that differ.
+
+    Attributes:
+        rows: Rows that differ in finite numbers.
+        greatest: The greatest absolute difference of two of these.
+        one_nan: Rows in which some number is NaN or infinite on one side, and not so on the other.
+        needed: The least relative tolerance with which all rows would be the same.
+        floats: Whether they are floating-point numbers.
+    """
+
+    rows: int = 0
+    greatest: float | None = None
+    one_nan: int = 0
+    needed: float = math.inf
+    floats: bool = False
+
+
+def distance(a: Cells, b: Cells) -> Distance:
+    """Measure rows of numbers that differ; nothing is measured of anything else."""
+    if a.kind != "number" or b.kind != "number" or a.shape != b.shape or a.dtype != b.dtype:
+        return Distance()
+    if a.values.dtype.kind not in "iuf" or a.dtype == "bfloat16" or not a.values.size:
+        return Distance()
+    wide = np.result_type(a.values.dtype, np.float64)
+    left, right = (c.values.reshape(c.rows, -1).astype(wide) for c in (a, b))
+    with np.errstate(all="ignore"):
+        apart = np.abs(left - right)
+        share = np.where(apart > 0, apart / np.abs(right), 0)
+    finite = np.isfinite(left) & np.isfinite(right)
+    odd = (~finite & ~((left == right) | (np.isnan(left) & np.isnan(right)))).any(axis=1)
+    found = apart[finite]
+    # A sign of zero or the bits of a NaN is within any tolerance.
+    needed = math.inf if odd.any() else float(share[finite].max(initial=0))
+    rows = int((finite & (left != right)).any(axis=1).sum())
+    greatest = float(found.max()) if rows else None
+    return Distance(rows, greatest, int(odd.sum()), needed, a.values.dtype.kind == "f")

@@ -5,8 +5,12 @@ from __future__ import annotations
 import ast
 import contextlib
 import os
+import shlex
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +27,8 @@ app = typer.Typer(
     help="Prove that two loaders give the same batches: record, compare, report.",
     no_args_is_help=True,
 )
+
+_PROGRAM = "petastorm-bridge parity"  # what error messages begin with
 
 _Order = Annotated[str, typer.Option(help="exact, or shuffled: rows may come in any order.")]
 _Batches = Annotated[str, typer.Option(help="exact, or any: batches may be cut anywhere.")]
@@ -77,7 +83,7 @@ def record(  # noqa: PLR0917 - typer calls it with keywords
     for name, value in (("--limit", limit), ("--rank", rank), ("--world-size", world_size)):
         arguments += [name, str(value)] if value is not None else []
     arguments += ["--rows"] * rows + ["--overwrite"] * overwrite
-    raise typer.Exit(recorder.main(arguments))
+    raise typer.Exit(recorder.main(arguments, _PROGRAM))
 
 
 @app.command()
@@ -275,7 +281,7 @@ def _errors() -> Iterator[None]:
         yield
     except (CannotCompareError, RecordingError) as error:
         errors = Console(stderr=True, highlight=False)
-        errors.print(f"petastorm-bridge parity: {error}", style="red", markup=False)
+        errors.print(f"{_PROGRAM}: {error}", style="red", markup=False)
         raise typer.Exit(2) from error
     except typer.Exit:
         raise
@@ -323,6 +329,9 @@ def _finish(report: Report, places: dict[str, Path | None]) -> None:
 
     console = Console(highlight=False, soft_wrap=True)
     print_report(report, console)
+    now = datetime.now().astimezone().isoformat(" ", "seconds")
+    command = shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]])
+    report = replace(report, made=(f"Made on {now}", f"Command: {command}"))
     for kind, place in places.items():
         if place is not None:
             place.parent.mkdir(parents=True, exist_ok=True)

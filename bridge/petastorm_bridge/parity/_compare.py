@@ -9,8 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 from . import recorder
-from ._judge import Judge, rank_counts, shards_are_exact, why_any_order
-from ._plan import Plan, make_plan
+from ._describe import describe_value, place_text
+from ._hints import hint
+from ._judge import Judge, rank_counts
+from ._plan import Plan, make_plan, shards_are_exact, why_any_order
 from ._profile import ColumnProfiles, profiles
 from ._recording import Recording, open_recording
 from ._result import ColumnResult, PromiseResult, Result, Side, State
@@ -80,6 +82,27 @@ def compare_recordings(
     """Compare two opened recordings; see `compare`."""
     a.check()
     b.check()
+    result, judge = _judged(a, b, rules, labels=labels, profile=profile, progress=progress)
+
+    def tried(_: str, done: int, total: int) -> None:
+        if progress:
+            progress("trying a hint", done, total)
+
+    def is_same(others: Rules) -> bool:
+        return _judged(a, b, others, progress=tried)[0].same
+
+    return replace(result, hint=hint(judge, list(result.promises), is_same))
+
+
+def _judged(
+    a: Recording,
+    b: Recording,
+    rules: Rules,
+    *,
+    labels: tuple[str, str] | None = None,
+    profile: bool = False,
+    progress: Progress | None = None,
+) -> tuple[Result, Judge]:
     labels = labels or (("first", "second") if a.name == b.name else (a.name, b.name))
     plan = make_plan(a, b, rules)
     judge = Judge(a, b, rules, labels, plan, _compare_rows(a, b, plan, rules, progress))
@@ -93,7 +116,7 @@ def compare_recordings(
     ]
     notes = [*plan.notes, *judge.notes, *_notes(judge, promises)]
     found = profiles(a, b, progress) if profile else {}
-    return Result(
+    result = Result(
         _side(a, labels[0]),
         _side(b, labels[1]),
         tuple(_named(promise, labels) for promise in promises),
@@ -101,6 +124,7 @@ def compare_recordings(
         tuple(notes),
         rules.to_json(),
     )
+    return result, judge
 
 
 def _compare_rows(
@@ -147,7 +171,7 @@ def _notes(judge: Judge, promises: Sequence[PromiseResult]) -> Iterator[str]:
 
 
 def _columns(judge: Judge, found: Mapping[str, ColumnProfiles]) -> Iterator[ColumnResult]:
-    bad = {f.column for f in judge.plan.schema.findings if f.column and not f.allowed}
+    bad = {f.column: f.what for f in judge.plan.schema.findings if f.column and not f.allowed}
     for name in dict.fromkeys([*judge.a.names, *judge.b.names]):
         stats = judge.rows.stats.get(name, ColumnStats())
         profile = found.get(name, ColumnProfiles(None, None, ""))
@@ -163,7 +187,18 @@ def _columns(judge: Judge, found: Mapping[str, ColumnProfiles]) -> Iterator[Colu
             stats.differing,
             stats.greatest,
             profile.measures,
+            stats.how_far,
+            bad.get(name, ""),
+            _first(judge, stats),
         )
+
+
+def _first(judge: Judge, stats: ColumnStats) -> tuple[str, str, str] | None:
+    """Return where a column differs first, and both values."""
+    if stats.first is None:
+        return None
+    row, _, one, other = stats.first
+    return (place_text(judge.a, row), *describe_value(one, other))
 
 
 def _side(side: Recording, label: str) -> Side:

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ._cells import Cells
 from ._recording import Recording
+from .recorder import counted
 
-__all__ = ["describe_row", "describe_value", "place_text"]
+__all__ = ["are", "counted", "describe_row", "describe_value", "listed", "place_text"]
 
 _WIDTH = 60
 _COLUMNS = 6
+
+
+def are(number: int) -> str:
+    """The verb that agrees with a number of things."""
+    return "is" if number == 1 else "are"
+
+
+def listed(names: Sequence[str], most: int = 20) -> str:
+    """Write names one after the other, but not endlessly many."""
+    text = ", ".join(names[:most])
+    return text + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def place_text(side: Recording, row: int) -> str:

@@ -6,6 +6,7 @@ from html import escape
 
 from petastorm_bridge import __version__
 
+from ._describe import counted
 from ._result import MEANING, ColumnResult, Profile, PromiseResult, Report, Result, Side, State
 
 __all__ = ["html_page"]
@@ -80,7 +81,9 @@ def html_page(report: Report) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(report.title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
         + "\n".join(parts)
-        + f"\n<footer>Written by petastorm-bridge {__version__}, command parity.</footer>\n"
+        + f"\n<footer>Written by petastorm-bridge {__version__}, command parity."
+        + "".join(f"<br>{escape(text)}" for text in report.made)
+        + "</footer>\n"
         "</main>\n</body>\n</html>\n"
     )
 
@@ -129,7 +132,12 @@ def _section(result: Result) -> str:
             if value is not None:
                 parts.append(f"<br>{escape(side.label)}: <code>{escape(value)}</code>")
         parts.append("</div>")
+    if result.hint:
+        parts.append(
+            f'<div class="note">They are the same with <code>{escape(result.hint)}</code>.</div>'
+        )
     parts += [f'<div class="note">{escape(note)}</div>' for note in result.notes]
+    parts.append(f'<p class="meaning">Rules: {escape(result.rules_text)}.</p>')
     parts += [_columns(result), "</section>"]
     return "\n".join(parts)
 
@@ -200,11 +208,7 @@ def _column(result: Result, column: ColumnResult) -> str:
         for name, texts in rows
         if any(texts)
     )
-    share = column.differing / max(1, column.compared)
-    differing = f"{column.differing:,} of {column.compared:,} rows differ ({share:.2%})"
-    if column.greatest is not None:
-        differing += f", by at most {column.greatest:.6g}"
-    said = f"<p class='meaning'>{escape(differing)}</p>" if column.differing else ""
+    said = _said(result, column)
     heads = (
         f'<tr><th></th><th class="side-a">{escape(result.a.label)}</th>'
         f'<th class="side-b">{escape(result.b.label)}</th></tr>'
@@ -214,6 +218,26 @@ def _column(result: Result, column: ColumnResult) -> str:
         f"{_state(column.state)}</header><div class='inside'><table>{heads}{table}</table>"
         f"{_figures(result, column)}</div>{said}</article>"
     )
+
+
+def _said(result: Result, column: ColumnResult) -> str:
+    """Say how a column differs, and show the values of its first row that does."""
+    texts = [f"another {column.schema}" if column.schema not in {"", "missing"} else column.schema]
+    if column.differing:
+        number, verb = column.differing, "differs" if column.differing == 1 else "differ"
+        share = number / max(1, column.compared)
+        text = f"{number:,} of {counted(column.compared, 'row')} {verb} ({share:.2%})"
+        texts.append(f"{text}; {column.how_far}" if column.how_far else text)
+    said = "; ".join(filter(None, texts))
+    values = ""
+    if column.first is not None:
+        place, one, other = column.first
+        values = f"<br>{escape(place)}: <span class='side-a'>{escape(result.a.label)}</span> "
+        values += (
+            f"<code>{escape(one)}</code>, <span class='side-b'>{escape(result.b.label)}</span> "
+        )
+        values += f"<code>{escape(other)}</code>"
+    return f"<p class='meaning'>{escape(said)}{values}</p>" if said else ""
 
 
 def _missing(profile: Profile | None) -> str:

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ._cells import Array
-from ._describe import describe_row, describe_value, place_text
-from ._plan import Plan
+from ._describe import are, counted, describe_row, describe_value, listed, place_text
+from ._plan import Plan, shards_are_exact, why_any_order
 from ._recording import Recording
 from ._result import Finding, Promise, PromiseResult, State
 from ._rows import Rows
 from ._rules import Effect, Rules
 from ._walk import gather
 
-__all__ = ["Judge", "rank_counts", "shards_are_exact", "why_any_order"]
+__all__ = ["Judge", "rank_counts"]
 
 _SHOWN = 10
 
@@ -53,30 +53,32 @@ class Judge:
             findings.append(self._count_finding())
         elif self._shards_exact and self.a.ranks > 1:
             findings += self._rank_findings()
-        text = f"{self.a.rows:,} rows"
+        text = counted(self.a.rows, "row")
         if self.a.rows != self.b.rows:
             share = (self.b.rows - self.a.rows) / max(1, self.a.rows)
-            text = f"{self.a.rows:,} rows against {self.b.rows:,} ({share:+.2%})"
+            text = f"{counted(self.a.rows, 'row')} against {self.b.rows:,} ({share:+.2%})"
         if self.a.ranks > 1 or self.b.ranks > 1:
-            text += f" on {self.a.ranks} and {self.b.ranks} rank(s)"
+            text += f" on {self.a.ranks} and {counted(self.b.ranks, 'rank')}"
         return _judged(Promise.COUNT, text, findings)
 
     def _count_finding(self) -> Finding:
         short = self.a.rows > self.b.rows
         rows, repeats = self._unmatched(first=short)
-        words = f"{abs(self.a.rows - self.b.rows):,} row(s) "
+        words = f"{counted(abs(self.a.rows - self.b.rows), 'row')} "
         words += "too few on the second side" if short else "too many on the second side"
         padding = self.padding_text(first=short)
         if padding:
             words += f": {padding}"
         elif repeats and repeats == len(rows):
             side = "first" if short else "second"
-            words += f": the {side} side repeats {repeats:,} row(s)"
+            words += f": the {side} side repeats {counted(repeats, 'row')}"
         if len(rows):
             row = int(rows[0])
             where = place_text(self.a if short else self.b, row)
-            kind = "repeats" if repeats == len(rows) else "without counterpart"
-            words += f"; the first of those {kind} is {where}"
+            kind = "that are repeated" if repeats == len(rows) else "without counterpart"
+            words += (
+                f"; the first of those {kind} is {where}" if len(rows) > 1 else f"; it is {where}"
+            )
         allowed = self._count_allowed(short=short, repeats=repeats == len(rows), padding=padding)
         texts = self._row_texts(rows, first=short)
         row_number = int(rows[0]) if len(rows) else min(self.a.rows, self.b.rows)
@@ -99,7 +101,7 @@ class Judge:
             return ""
         label = self.labels[0 if first else 1]
         return (
-            f"{label!r} repeats {repeats:,} row(s), the padding with which StreamingDataset gives "
+            f"{label!r} repeats {counted(repeats, 'row')}, the padding with which StreamingDataset gives "
             "every rank as many rows"
         )
 
@@ -122,8 +124,8 @@ class Judge:
                 Promise.COUNT,
                 f"rank {rank} has another number of rows or steps",
                 row=int(self.a.rank_starts[rank]),
-                a=f"{left[0]:,} rows in {left[1]:,} steps",
-                b=f"{right[0]:,} rows in {right[1]:,} steps",
+                a=f"{counted(left[0], 'row')} in {counted(left[1], 'step')}",
+                b=f"{counted(right[0], 'row')} in {counted(right[1], 'step')}",
             )
             for rank, (left, right) in enumerate(zip(*counts, strict=True))
             if left[0] != right[0]
@@ -138,10 +140,12 @@ class Judge:
             findings.append(self._strayed())
         agreeing = self.rows.agreeing
         if findings and agreeing is not None and self.a.rows == self.b.rows:
-            others = [name for name in self.plan.names if name not in agreeing]
+            known = set(agreeing)
+            others = [name for name in self.plan.names if name not in known]
             self.notes.append(
-                f"As a whole, {len(agreeing)} column(s) hold the same values on both sides; "
-                f"these do not: {', '.join(others)}."
+                f"As a whole, {counted(len(agreeing), 'column')} "
+                f"{'holds' if len(agreeing) == 1 else 'hold'} the same values on both sides; "
+                f"not so {listed(others)}."
             )
         text = f"{self.a.rows - len(self.rows.missing):,} of {self.a.rows:,} rows are on both sides"
         for rows, where in ((self.rows.missing, "missing"), (self.rows.extra, "extra")):
@@ -177,7 +181,7 @@ class Judge:
         left, right = self.rows.first_strayed
         ranks = self.a.place(left)[0], self.b.place(right)[0]
         text = describe_row(gather(self.a, self.plan, np.array([left])), 0)
-        words = f"{self.rows.strayed:,} row(s) are on the wrong rank; the first is "
+        words = f"{counted(self.rows.strayed, 'row')} {are(self.rows.strayed)} on the wrong rank; the first is "
         words += f"{place_text(self.a, left)}, which is {place_text(self.b, right)} "
         words += "on the second side"
         return Finding(
@@ -196,9 +200,11 @@ class Judge:
         if not self.rows.moved or self.rows.first_moved is None:
             if len(self.rows.missing) or len(self.rows.extra):
                 return PromiseResult(Promise.ORDER, State.SAME, "of the rows that both sides have")
-            return PromiseResult(Promise.ORDER, State.SAME, f"{self.a.rows:,} rows in order")
+            return PromiseResult(
+                Promise.ORDER, State.SAME, f"{counted(self.a.rows, 'row')} in order"
+            )
         if len(self.rows.missing) or len(self.rows.extra) or self.a.rows != self.b.rows:
-            text = f"{self.rows.moved:,} rows are at other places since rows are missing or extra"
+            text = f"{counted(self.rows.moved, 'row')} {are(self.rows.moved)} at another place since rows are missing or extra"
             return _unchecked(Promise.ORDER, text)
         left, right = self.rows.first_moved
         share = self.rows.moved / max(1, self.a.rows)
@@ -207,7 +213,7 @@ class Judge:
         ]
         words = f"{place_text(self.a, left)} is {place_text(self.b, right)} on the second side"
         finding = Finding(Promise.ORDER, words, None, left, texts[0], texts[1])
-        text = f"{self.rows.moved:,} of {self.a.rows:,} rows ({share:.2%}) are at another place"
+        text = f"{self.rows.moved:,} of {counted(self.a.rows, 'row')} ({share:.2%}) {are(self.rows.moved)} at another place"
         return _judged(Promise.ORDER, text, [finding])
 
     def batches(self) -> PromiseResult:
@@ -225,9 +231,9 @@ class Judge:
             found = self._other_cut(rank, *sizes)
             if found is not None:
                 findings.append(found)
-        text = f"{total:,} batches"
+        text = counted(total, "batch", "batches")
         if findings:
-            text = f"{total:,} batches, cut in other places on {len(findings)} rank(s)"
+            text += f", cut in other places on {counted(len(findings), 'rank')}"
         elif self.a.rows != self.b.rows:
             text = "the same as far as both sides go"
         return _judged(Promise.BATCHES, text, findings)
@@ -241,7 +247,7 @@ class Judge:
         ends_early = int(a.sum()) != int(b.sum()) and place >= common - 1
         if ends_early:  # the last batch of the shorter side; the count says so
             return None
-        sizes = [f"{s[place]} rows" if place < len(s) else "no batch" for s in (a, b)]
+        sizes = [counted(int(s[place]), "row") if place < len(s) else "no batch" for s in (a, b)]
         row = int(self.a.rank_starts[rank] + a[:place].sum())
         words = f"batch {place}" + (f" of rank {rank}" if self.a.ranks > 1 else "")
         words += f", which begins at row {row}, has another size"
@@ -256,45 +262,26 @@ class Judge:
         for (left, right, one, other), name in sorted(found, key=lambda item: item[0][:2]):
             stats = self.rows.stats[name]
             share = stats.differing / max(1, stats.compared)
-            words = (
-                f"column {name!r} differs in {stats.differing:,} row(s) ({share:.2%}), first in "
-            )
+            words = f"column {name!r} differs in {counted(stats.differing, 'row')} ({share:.2%})"
+            words += ", first in " if stats.differing > 1 else ", in "
             words += place_text(self.a, left)
             if left != right:
                 words += f", which is row {right} on the second side"
-            if stats.greatest is not None:
-                words += f"; by at most {stats.greatest:.6g}"
+            if stats.how_far:
+                words += f"; {stats.how_far}"
             texts = describe_value(one, other)
             findings.append(Finding(Promise.VALUES, words, name, left, *texts))
         compared = max((s.compared for s in self.rows.stats.values()), default=0)
-        text = f"{compared:,} rows of {len(self.plan.columns)} column(s)"
+        text = f"{counted(compared, 'row')} of {counted(len(self.plan.columns), 'column')}"
         if findings:
-            text += f"; {len(findings)} column(s) differ"
+            text += f"; {counted(len(findings), 'column')} {'differs' if len(findings) == 1 else 'differ'}"
         if self.rows.ambiguous and findings:
             self.notes.append(
-                f"{self.rows.ambiguous:,} rows could not be told apart by the columns that agree "
+                f"{counted(self.rows.ambiguous, 'row')} could not be told apart by the columns that agree "
                 "and were put together in the order they came in; name a column that tells them "
                 "apart (--key)."
             )
         return _judged(Promise.VALUES, text, findings)
-
-
-def shards_are_exact(a: Recording, b: Recording, rules: Rules) -> bool:
-    """Say whether every rank must have the same rows on both sides."""
-    return rules.shards == "exact" and a.ranks == b.ranks and not rules.allows(Effect.SHARDS)
-
-
-def why_any_order(a: Recording, b: Recording, rules: Rules) -> str | None:
-    """Say why the order of rows is not compared, if it is not."""
-    if rules.order == "shuffled":
-        return "rows may come in any order"
-    if allowed := rules.allows(Effect.ORDER):
-        return f"{allowed} is allowed"
-    if a.ranks != b.ranks:
-        return f"{a.ranks} rank(s) cannot be in the order of {b.ranks}"
-    if a.ranks > 1 and not shards_are_exact(a, b, rules):
-        return "rows may be on any rank"
-    return None
 
 
 def rank_counts(side: Recording) -> list[tuple[int, int]]:

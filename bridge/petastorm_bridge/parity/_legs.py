@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -18,6 +21,10 @@ _GRACE_SECONDS = 10.0
 class Legs:
     """Processes that work together; leaving the context ends those that are left.
 
+    Each has a session of its own, so that whatever it starts ends with it: a wrapper script's
+    interpreter, a loader's workers. That also holds when this process is interrupted, terminated
+    or loses its terminal.
+
     What they print goes to files: a full pipe that nobody reads would stop them.
 
     Args:
@@ -31,13 +38,24 @@ class Legs:
         self._timeout = timeout
         self._running: list[tuple[subprocess.Popen[bytes], Path]] = []
         self._started = 0
+        self._handled: list[signal.Signals] = []
         self.said = ""
 
     def __enter__(self) -> Legs:  # noqa: PYI034 - typing.Self needs Python 3.11
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                if signal.getsignal(number) is signal.SIG_DFL:
+                    self._handled.append(number)
+                    signal.signal(number, _leave)
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._kill()
+        try:
+            self._kill()
+        finally:
+            for number in self._handled:
+                signal.signal(number, signal.SIG_DFL)
+            self._handled.clear()
 
     def start(self, command: list[str], environment: dict[str, str]) -> None:
         """Start one more.
@@ -50,7 +68,12 @@ class Legs:
         try:
             with words.open("wb") as file:
                 process = subprocess.Popen(  # noqa: S603 - the interpreter is the user's choice
-                    command, stdout=subprocess.DEVNULL, stderr=file, env=environment
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=file,
+                    env=environment,
+                    start_new_session=True,
                 )
         except OSError as error:
             raise CannotCompareError(
@@ -68,9 +91,9 @@ class Legs:
         failed = False
         while self._running:
             for entry in list(self._running):
-                code = entry[0].poll()
-                if code is None:
+                if not _has_ended(entry[0]):
                     continue
+                code = _end(entry[0])
                 self._running.remove(entry)
                 if code and not failed:
                     failed = True
@@ -83,10 +106,27 @@ class Legs:
             time.sleep(_STEP_SECONDS if self._running else 0)
 
     def _kill(self) -> None:
-        for process, _ in self._running:
-            process.kill()
-            process.wait()
-        self._running.clear()
+        while self._running:
+            _end(self._running[-1][0])
+            self._running.pop()
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Say whether a process has ended; its number stays taken until it is waited for."""
+    options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    return process.returncode is not None or bool(os.waitid(os.P_PID, process.pid, options))
+
+
+def _end(process: subprocess.Popen[bytes]) -> int:
+    """End all processes of a session and return how the first of them ended."""
+    if process.returncode is None:
+        # Not waited for, so nobody else can have got its number.
+        os.killpg(process.pid, signal.SIGKILL)
+    return process.wait()
+
+
+def _leave(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def _last_line(path: Path) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ._compare import compare_recordings
 from ._data import find_data, write_mds
+from ._describe import counted
 from ._recording import CannotCompareError, Recording
 from ._result import Report, Result
 from ._rules import KEY_ORDER, PADDING, Rules
@@ -116,7 +117,9 @@ def _describe_data(runner: Runner) -> str:
     rows = sum(sum(of_file) for _, of_file in runner.files)
     groups = sum(len(of_file) for _, of_file in runner.files)
     count = len(runner.files)
-    return f"{runner.request.label or runner.request.data}: {rows:,} rows in {count} file(s), {groups} row group(s)"
+    label = runner.request.label or runner.request.data
+    parts = counted(count, "file"), counted(groups, "row group")
+    return f"{label}: {counted(rows, 'row')} in {', '.join(parts)}"
 
 
 def _describe_loader(runner: Runner) -> str:
@@ -133,7 +136,7 @@ def _describe_attempts(attempts: Attempts, expected: int | None) -> str:
     if not attempts.rows:
         return "none that left a recording"
     counts = ", ".join(f"{rows:,}" for rows in attempts.rows)
-    text = f"{len(attempts.rows)}, with {counts} rows"
+    text = f"{len(attempts.rows)}, with {counts} {'row' if attempts.rows == [1] else 'rows'}"
     if expected is not None:
         lost = sum(rows < expected for rows in attempts.rows)
         text += f" of {expected:,}"

@@ -70,7 +70,6 @@ class Matches:
         missing: Whether a row of the first side has no counterpart, bool.
         extra: Whether a row of the second side has none, bool.
         pairs: Files of rows that have the same key and differ otherwise, int64 [n, 2].
-        paired: How many such pairs.
         ambiguous: How many of them had more than one candidate.
     """
 
@@ -81,7 +80,6 @@ class Matches:
     strayed: int = 0
     first_strayed: tuple[int, int] | None = None
     pairs: list[str] = field(default_factory=list)
-    paired: int = 0
     ambiguous: int = 0
 
     def pair_slices(self, limit: int) -> Iterator[Array]:
@@ -129,7 +127,6 @@ def match(
             pairs = np.stack([left[by_key[0]]["row"], right[by_key[1]]["row"]], axis=1)
             matches.pairs.append(os.path.join(folder, f"pairs-{index}"))
             pairs[np.argsort(pairs[:, 0])].tofile(matches.pairs[-1])
-            matches.paired += len(pairs)
             matches.ambiguous += _ambiguous(left["key"]) + _ambiguous(right["key"])
         matches.missing[_without(left, by_key[0])["row"]] = True
         matches.extra[_without(right, by_key[1])["row"]] = True

@@ -67,7 +67,7 @@ def _facts(side: Recording) -> dict[str, dict[str, Any]]:
 def _edges(facts: list[dict[str, Any]]) -> Array | None:
     least = [f["min"] for f in facts if f["min"] is not None]
     greatest = [f["max"] for f in facts if f["max"] is not None]
-    if not least:
+    if not least or not greatest:
         return None
     low, high = float(min(least)), float(max(greatest))
     if not np.isfinite(high - low):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import json
 import os
 import re
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,16 +17,28 @@ import numpy as np
 import pyarrow as pa
 
 from ._cells import Array, Cells, from_arrow
-from .recorder import FORMAT, checksum
+from ._manifest import CannotCompareError, read_manifest, regular_file
+from .recorder import checksum, counted
 
-__all__ = ["Block", "CannotCompareError", "Recording", "open_recording"]
+__all__ = ["Block", "CannotCompareError", "Recording", "Run", "open_recording"]
 
-_RANK = re.compile(r"rank-(\d+)-of-(\d+)")
+_RANK = re.compile(r"rank-(\d{1,9})-of-(\d{1,9})")
 _CACHED_BATCHES = 4
+_CACHED_FILES = 64
+# What reading and decoding files of any content can raise.
+_DAMAGE = (OSError, pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError)
 
 
-class CannotCompareError(Exception):
-    """A recording is missing, incomplete or damaged, or the request makes no sense."""
+@contextlib.contextmanager
+def _damage(place: str) -> Iterator[None]:
+    """Turn what reading a damaged file raises into one error."""
+    try:
+        yield
+    except _DAMAGE as error:
+        said = str(error).partition("\n")[0][:300] or type(error).__name__
+        raise CannotCompareError(f"{place} is damaged: {said}; record again") from error
+    except (MemoryError, RecursionError) as error:
+        raise CannotCompareError(f"{place} is damaged: its sizes make no sense") from error
 
 
 @dataclass(frozen=True)
@@ -68,9 +82,9 @@ class Recording:
     def __init__(self, path: str, parts: Sequence[str]) -> None:
         self.path = path
         self._parts = list(parts)
-        self.manifests = [_manifest(part) for part in parts]
+        self.manifests = [read_manifest(part) for part in parts]
         self.rows = sum(manifest["rows"] for manifest in self.manifests)
-        self._files: dict[tuple[int, int], Any] = {}
+        self._files: OrderedDict[tuple[int, int], Any] = OrderedDict()
         self._cache: OrderedDict[tuple[int, int, int], Any] = OrderedDict()
 
     def check(self) -> None:
@@ -80,13 +94,14 @@ class Recording:
             CannotCompareError: One is damaged or gone.
         """
         for part, manifest in zip(self._parts, self.manifests, strict=True):
-            for name, wanted in manifest.get("files", {}).items():
+            for name, wanted in manifest["files"].items():
                 try:
+                    regular_file(os.path.join(part, name))
                     found = checksum(part, name)
                 except OSError as error:
-                    raise CannotCompareError(f"{part} is damaged: {error}") from error
+                    raise CannotCompareError(f"{part} is damaged: {error}; record again") from error
                 if found != wanted:
-                    raise CannotCompareError(f"{part} is damaged: {name} was changed")
+                    raise CannotCompareError(f"{part} is damaged: {name} was changed; record again")
 
     @property
     def name(self) -> str:
@@ -131,10 +146,22 @@ class Recording:
     @cached_property
     def batch_sizes(self) -> list[Array]:
         """The sizes of the batches of each rank."""
-        return [
-            _table(part, "batches.arrow").column("rows").to_numpy(zero_copy_only=False)
-            for part in self._parts
-        ]
+        found = []
+        for part, manifest in zip(self._parts, self.manifests, strict=True):
+            sizes = _integers(_table(part, "batches.arrow", _BATCHES), "rows")
+            if len(sizes) != manifest["batches"] or sum(sizes.tolist()) != manifest["rows"]:
+                raise CannotCompareError(f"{part} is damaged: its batches do not add up")
+            found.append(sizes)
+        return found
+
+    @cached_property
+    def _batch_ends(self) -> list[Array]:
+        return [np.cumsum(sizes) for sizes in self.batch_sizes]
+
+    @property
+    def formats(self) -> set[int]:
+        """The formats of the recordings of the ranks."""
+        return {manifest["format"] for manifest in self.manifests}
 
     @cached_property
     def names(self) -> list[str]:
@@ -149,51 +176,106 @@ class Recording:
     def _chunks(self) -> list[_Chunk]:
         chunks = []
         for part, folder in enumerate(self._parts):
-            rows = _table(folder, "chunks.arrow").to_pylist()
-            shapes = {row["shapes"]: _shapes(row["shapes"]) for row in rows}
-            chunks += [
-                _Chunk(part, row["layout"], row["index"], row["rows"], shapes[row["shapes"]])
-                for row in rows
-            ]
-        if sum(chunk.rows for chunk in chunks) != self.rows:
-            raise CannotCompareError(f"{self.path} is damaged: its parts do not add up")
+            of_part = self._chunks_of(part, folder)
+            if sum(chunk.rows for chunk in of_part) != self.manifests[part]["rows"]:
+                raise CannotCompareError(f"{folder} is damaged: its parts do not add up")
+            chunks += of_part
         return chunks
+
+    def _chunks_of(self, part: int, folder: str) -> list[_Chunk]:
+        table = _table(folder, "chunks.arrow", _CHUNKS)
+        texts = table.column("shapes").to_pylist()
+        with _damage(f"{folder}: chunks.arrow"):
+            shapes = {text: _shapes(text) for text in set(texts)}
+        numbers = [_integers(table, name).tolist() for name in ("layout", "index", "rows")]
+        layouts = self.manifests[part]["layouts"]
+        chunks = []
+        for layout, index, rows, text in zip(*numbers, texts, strict=True):
+            if layout >= len(layouts) or len(shapes[text]) != len(layouts[layout]):
+                raise CannotCompareError(f"{folder} is damaged: a part has no layout")
+            for column, shape in zip(layouts[layout], shapes[text], strict=True):
+                if column["kind"] == "ragged" and len(shape) != 1:
+                    raise CannotCompareError(f"{folder} is damaged: a shape makes no sense")
+            chunks.append(_Chunk(part, layout, index, rows, shapes[text]))
+        self._check_sizes(folder, chunks)
+        return chunks
+
+    @staticmethod
+    def _check_sizes(folder: str, chunks: Sequence[_Chunk]) -> None:
+        """Refuse more rows than can be there, before anything is made as long as they are many."""
+        rows: Counter[int] = Counter()
+        for chunk in chunks:
+            rows[chunk.layout] += chunk.rows
+        for layout, number in rows.items():
+            path = os.path.join(folder, f"values-{layout}.arrow")
+            with _damage(folder):
+                if number > os.path.getsize(path):  # a row has a byte at least
+                    raise ValueError(f"{path} is too small for {counted(number, 'row')}")
+
+    @cached_property
+    def everywhere(self) -> set[str]:
+        """The columns that all batches have."""
+        batches = [keys for manifest in self.manifests for keys in manifest["keys"]]
+        return set.intersection(*map(set, batches)) if batches else set()
 
     @cached_property
     def _starts(self) -> Array:
         return np.cumsum([0] + [chunk.rows for chunk in self._chunks])
 
+    @cached_property
+    def _runs(self) -> tuple[dict[str, list[Run]], dict[str, list[Run]]]:
+        """What the columns are in which rows, and what they are in batches without rows."""
+        found: dict[str, list[Run]] = {}
+        empty: dict[str, list[Run]] = {}
+        last: tuple[object, ...] = ()
+        for start, chunk in zip(self._starts.tolist(), self._chunks, strict=False):
+            if chunk.rows and (chunk.part, chunk.layout, chunk.shapes) == last:
+                continue  # as before in every column
+            if chunk.rows:
+                last = chunk.part, chunk.layout, chunk.shapes
+            for column, shape in zip(self._layout(chunk), chunk.shapes, strict=True):
+                runs = (found if chunk.rows else empty).setdefault(column["name"], [])
+                shown = (None,) * shape[0] if column["kind"] == "ragged" else shape
+                run = Run(start, column["kind"], column["dtype"], shown, column["form"])
+                if not runs or runs[-1] != replace(run, start=runs[-1].start):
+                    runs.append(run)
+        return found, empty
+
     def runs(self, name: str) -> list[Run]:
         """Say what a column is in which rows; a new run starts where anything changes."""
-        found: list[Run] = []
-        for start, chunk in zip(self._starts, self._chunks, strict=False):
-            for index, column in enumerate(self._layout(chunk)):
-                if column["name"] != name:
-                    continue
-                kind, shape = column["kind"], chunk.shapes[index]
-                shown: tuple[int | None, ...] = (None,) * shape[0] if kind == "ragged" else shape
-                run = Run(int(start), kind, column["dtype"], shown, column["form"])
-                if not found or found[-1] != Run(found[-1].start, *_facts(run)):
-                    found.append(run)
+        return self._runs[0].get(name, [])
+
+    def empty_runs(self, name: str) -> list[Run]:
+        """Say what a column is in batches without rows."""
+        return self._runs[1].get(name, [])
+
+    @cached_property
+    def key_runs(self) -> list[tuple[int, tuple[str, ...]]]:
+        """Say which columns come in which order from which row on."""
+        found: list[tuple[int, tuple[str, ...]]] = []
+        for start, chunk in zip(self._starts.tolist(), self._chunks, strict=False):
+            names = tuple(column["name"] for column in self._layout(chunk))
+            if chunk.rows and (not found or found[-1][1] != names):
+                found.append((start, names))
         return found
 
-    def block(self, start: int, limit: int, names: Sequence[str] | None = None) -> Block:
+    def block(self, start: int, limit: int, names: Collection[str] | None = None) -> Block:
         """Return up to `limit` rows from `start` on; fewer where their layout ends."""
         place = int(np.searchsorted(self._starts, start, side="right")) - 1
         chunk = self._chunks[place]
         first = start - int(self._starts[place])
         rows = min(limit, chunk.rows - first)
-        batch = self._batch(chunk).slice(first, rows)
-        fields = dict(zip(batch.schema.names, batch.columns, strict=True))
-        columns = {}
-        for index, column in enumerate(self._layout(chunk)):
-            name = column["name"]
-            if names is None or name in names:
-                shape = chunk.shapes[index]
-                columns[name] = from_arrow(fields, name, column["kind"], column["dtype"], shape)
+        with _damage(self._parts[chunk.part]):
+            batch = self._batch(chunk).slice(first, rows)
+            fields = dict(zip(batch.schema.names, batch.columns, strict=True))
+            columns = {}
+            for column, shape in zip(self._layout(chunk), chunk.shapes, strict=True):
+                name = column["name"]
+                if names is None or name in names:
+                    columns[name] = from_arrow(fields, name, column["kind"], column["dtype"], shape)
         return Block(start, rows, columns)
 
-    def blocks(self, limit: int, names: Sequence[str] | None = None) -> Iterator[Block]:
+    def blocks(self, limit: int, names: Collection[str] | None = None) -> Iterator[Block]:
         """Yield all rows, in blocks of at most `limit`."""
         start = 0
         while start < self.rows:
@@ -205,65 +287,65 @@ class Recording:
         """Return rank, row within the rank, batch and row within the batch of a row."""
         rank = int(np.searchsorted(self.rank_starts, row, side="right")) - 1
         within = row - int(self.rank_starts[rank])
-        ends = np.cumsum(self.batch_sizes[rank])
+        ends = self._batch_ends[rank]
         batch = int(np.searchsorted(ends, within, side="right"))
         return rank, within, batch, within - (int(ends[batch - 1]) if batch else 0)
 
     def _layout(self, chunk: _Chunk) -> list[dict[str, str]]:
-        return list(self.manifests[chunk.part]["layouts"][chunk.layout])
+        layout: list[dict[str, str]] = self.manifests[chunk.part]["layouts"][chunk.layout]
+        return layout
 
     def _batch(self, chunk: _Chunk) -> Any:
         key = (chunk.part, chunk.layout, chunk.index)
         if key not in self._cache:
-            try:
-                self._cache[key] = self._file(chunk.part, chunk.layout).get_batch(chunk.index)
-            except (OSError, pa.ArrowException) as error:
-                raise CannotCompareError(f"{self.path} is damaged: {error}") from error
+            batch = self._file(chunk.part, chunk.layout).get_batch(chunk.index)
+            batch.validate(full=True)  # of a damaged file Arrow believes everything
+            if batch.num_rows != chunk.rows:
+                raise ValueError("a part has another number of rows than chunks.arrow says")
+            self._cache[key] = batch
             if len(self._cache) > _CACHED_BATCHES:
                 self._cache.popitem(last=False)
         return self._cache[key]
 
     def _file(self, part: int, layout: int) -> Any:
         if (part, layout) not in self._files:
+            if len(self._files) == _CACHED_FILES:
+                self._files.popitem(last=False)
             # Read rather than mapped: mapped pages count as this process's memory.
-            path = os.path.join(self._parts[part], f"values-{layout}.arrow")
+            path = regular_file(os.path.join(self._parts[part], f"values-{layout}.arrow"))
             self._files[part, layout] = pa.ipc.open_file(pa.OSFile(path))
         return self._files[part, layout]
 
 
-def _facts(run: Run) -> tuple[str, str, tuple[int | None, ...], str]:
-    return run.kind, run.dtype, run.shape, run.form
+_BATCHES = pa.schema([("rows", pa.int64())])
+_CHUNKS = pa.schema(
+    [("layout", pa.int32()), ("index", pa.int32()), ("rows", pa.int64()), ("shapes", pa.string())]
+)
 
 
 def _shapes(text: str) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(shape) for shape in json.loads(text))
+    shapes = tuple(tuple(shape) for shape in json.loads(text))
+    for shape in shapes:
+        if not all(type(size) is int and 0 <= size < 1 << 48 for size in shape) or len(shape) > 64:
+            raise ValueError("a shape makes no sense")
+    return shapes
 
 
-def _table(folder: str, name: str) -> Any:
-    try:
-        with pa.OSFile(os.path.join(folder, name)) as file:
-            return pa.ipc.open_file(file).read_all()
-    except (OSError, pa.ArrowException) as error:
-        raise CannotCompareError(f"{folder} is damaged: {name}: {error}") from error
+def _table(folder: str, name: str, schema: Any) -> Any:
+    with _damage(f"{folder}: {name}"):
+        with pa.OSFile(regular_file(os.path.join(folder, name))) as file:
+            table = pa.ipc.open_file(file).read_all()
+        table.validate(full=True)
+        if table.schema != schema or any(column.null_count for column in table.columns):
+            raise ValueError("its columns are not those of a recording")
+        return table
 
 
-def _manifest(folder: str) -> dict[str, Any]:
-    path = os.path.join(folder, "manifest.json")
-    try:
-        with open(path, encoding="utf-8") as file:
-            manifest: dict[str, Any] = json.load(file)
-    except FileNotFoundError:
-        raise CannotCompareError(
-            f"{folder} is no recording: it has no manifest.json, which the recorder writes last"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise CannotCompareError(f"{path} cannot be read: {error}") from error
-    if manifest.get("format") != FORMAT:
-        raise CannotCompareError(
-            f"{folder} has format {manifest.get('format')}, this version reads format {FORMAT}; "
-            "record it again, or use the other version of petastorm-bridge"
-        )
-    return manifest
+def _integers(table: Any, name: str) -> Array:
+    found = table.column(name).to_numpy(zero_copy_only=False)
+    if len(found) and found.min() < 0:
+        raise CannotCompareError(f"a recording is damaged: {name} is negative; record again")
+    return np.asarray(found)
 
 
 def open_recording(path: str | os.PathLike[str]) -> Recording:
@@ -274,7 +356,9 @@ def open_recording(path: str | os.PathLike[str]) -> Recording:
     """
     folder = os.fspath(path)
     if not os.path.isdir(folder):
-        raise CannotCompareError(f"there is no recording {folder}")
+        left = glob.glob(glob.escape(os.path.normpath(folder)) + ".replaced-*")
+        hint = f"; {left[0]} is an earlier one that an interrupted program left" if left else ""
+        raise CannotCompareError(f"there is no recording {folder}{hint}")
     if os.path.exists(os.path.join(folder, "manifest.json")):
         return Recording(folder, [folder])
     found = {m[0]: (int(m[1]), int(m[2])) for m in map(_RANK.fullmatch, os.listdir(folder)) if m}
@@ -285,7 +369,12 @@ def open_recording(path: str | os.PathLike[str]) -> Recording:
     sizes = {size for _, size in found.values()}
     if len(sizes) > 1:
         raise CannotCompareError(f"{folder} mixes recordings of {sorted(sizes)} ranks")
-    missing = set(range(sizes.pop())) - {rank for rank, _ in found.values()}
-    if missing:
-        raise CannotCompareError(f"{folder} is incomplete: rank(s) {sorted(missing)} are missing")
+    ranks = sorted(rank for rank, _ in found.values())
+    size = sizes.pop()
+    if ranks != list(range(len(ranks))) or len(ranks) != size:
+        there = ", ".join(map(str, ranks[:20])) + (" …" if len(ranks) > 20 else "")
+        raise CannotCompareError(
+            f"{folder} is incomplete: it has {counted(len(ranks), 'rank')} of {size}, "
+            f"namely {there}; the others are missing"
+        )
     return Recording(folder, [os.path.join(folder, name) for name in sorted(found)])

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from petastorm_bridge import __version__
 
+from ._describe import counted
 from ._html import html_page
 from ._result import ColumnResult, Finding, PromiseResult, Report, Result, State
 
@@ -32,6 +33,9 @@ _MARKS = {
     State.ALLOWED: "⚠️ allowed",
     State.UNCHECKED: "not compared",
 }
+
+
+_MOST_COLUMNS = 20
 
 
 def print_report(report: Report, console: Console) -> None:
@@ -59,7 +63,9 @@ def _terminal(result: Result) -> Group:
         parts.append(_first_failure(result, failure))
     differing = [c for c in result.columns if c.state is State.DIFFERENT]
     if differing:
-        parts.append(_column_table(differing))
+        parts += [_column_table(differing), *_column_values(result, differing)]
+    if result.hint:
+        parts.append(Text(f"hint: they are the same with {result.hint}", style="cyan"))
     parts += [Text(f"note: {note}", style="yellow") for note in result.notes]
     return Group(*parts)
 
@@ -93,11 +99,23 @@ def _column_table(columns: list[ColumnResult]) -> Table:
     table.add_column("  column")
     for heading in ("differing rows", "share", "at most"):
         table.add_column(heading, justify="right")
-    for column in columns[:20]:
-        at_most = "" if column.greatest is None else f"{column.greatest:.6g}"
-        share = f"{column.differing / max(1, column.compared):.2%}"
-        table.add_row(Text(f"  {column.name}"), f"{column.differing:,}", share, at_most)
+    for column in columns[:_MOST_COLUMNS]:
+        number, share, how_far = column.counts
+        table.add_row(Text(f"  {column.name}"), number, share, how_far.removeprefix("by at most "))
     return table
+
+
+def _column_values(result: Result, columns: list[ColumnResult]) -> list[Text]:
+    """Show both values of every column's first row that differs."""
+    lines = []
+    for column in columns[:_MOST_COLUMNS]:
+        if column.first is not None:
+            place, one, other = column.first
+            line = Text.assemble((f"  {column.name} ", "bold"), (f"in {place}  ", "dim"))
+            line.append(f"{result.a.label}: ", "dim").append(one)
+            lines.append(line.append(f"  {result.b.label}: ", "dim").append(other))
+    left_out = len(columns) - _MOST_COLUMNS
+    return lines + ([Text(f"  and {counted(left_out, 'more column')}")] if left_out > 0 else [])
 
 
 def json_text(report: Report) -> str:
@@ -137,7 +155,7 @@ def junit_text(report: Report) -> str:
             case = ET.SubElement(
                 suite, "testcase", classname=f"parity.{name}", name=promise.promise.value
             )
-            _add_outcome(case, promise)
+            _add_outcome(case, promise, result.hint)
         _count(suite)
     for problem in report.problems:
         suite = ET.SubElement(suites, "testsuite", name="parity", tests="1")
@@ -148,9 +166,10 @@ def junit_text(report: Report) -> str:
     return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _add_outcome(case: ET.Element, promise: PromiseResult) -> None:
+def _add_outcome(case: ET.Element, promise: PromiseResult, hint: str) -> None:
     if promise.state is State.DIFFERENT:
         lines = [_finding_text(finding) for finding in promise.findings]
+        lines += [f"hint: they are the same with {hint}"] if hint else []
         failure = ET.SubElement(case, "failure", message=_clean(lines[0]))
         failure.text = _clean("\n".join(lines))
     elif promise.state is State.UNCHECKED:
@@ -173,8 +192,9 @@ def _clean(text: str) -> str:
 
 def _finding_text(finding: Finding) -> str:
     values = [v for v in (finding.a, finding.b) if v is not None]
+    what = f"[{finding.what}] " if finding.what else ""
     allowed = f" (allowed: {finding.allowed})" if finding.allowed else ""
-    return finding.message + (f": {' | '.join(values)}" if values else "") + allowed
+    return what + finding.message + (f": {' | '.join(values)}" if values else "") + allowed
 
 
 def markdown_text(report: Report) -> str:
@@ -182,6 +202,7 @@ def markdown_text(report: Report) -> str:
     marks = {0: "✅", 1: "❌", 2: "⚠️"}
     lines = [f"## {marks[report.exit_code]} {_cell(report.title)}", ""]
     lines += [f"- {name}: {_cell(text)}" for name, text in report.facts]
+    lines += [f"- {_cell(text)}" for text in report.made]
     for result in report.results:
         lines += ["", *_markdown_result(result)]
     lines += ["", *(f"⚠️ **could not be compared**: {_cell(p)}" for p in report.problems)]
@@ -199,8 +220,32 @@ def _markdown_result(result: Result) -> list[str]:
     if failure is not None:
         lines += ["", f"**First difference** ({failure.promise.value}): {_cell(failure.message)}"]
         values = [(result.a.label, failure.a), (result.b.label, failure.b)]
-        lines += [""] + [f"- {label}: `{v.replace('`', '')}`" for label, v in values if v]
+        lines += [""] + [f"- {label}: {_code(v)}" for label, v in values if v]
+    lines += _markdown_columns(result)
+    if result.hint:
+        lines += ["", f"They are the same with `{result.hint}`."]
+    lines += ["", f"Rules: {_cell(result.rules_text)}."]
     return lines + [f"\n> {_cell(note)}" for note in result.notes]
+
+
+def _markdown_columns(result: Result) -> list[str]:
+    differing = [c for c in result.columns if c.state is State.DIFFERENT]
+    if not differing:
+        return []
+    heads = ["column", "differing rows", "share", "how far", "first in"]
+    heads += [_cell(result.a.label), _cell(result.b.label)]
+    lines = ["", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for column in differing[:_MOST_COLUMNS]:
+        place, one, other = column.first or ("", "", "")
+        values = [_code(text) if text else "" for text in (one, other)]
+        cells = [_code(column.name), *map(_cell, column.counts), place, *values]
+        lines.append(f"| {' | '.join(cells)} |")
+    left_out = len(differing) - _MOST_COLUMNS
+    return lines + (["", f"And {counted(left_out, 'more column')}."] if left_out > 0 else [])
+
+
+def _code(text: str) -> str:
+    return f"`{text.replace('`', '').replace('|', chr(92) + '|').replace(chr(10), ' ')}`"
 
 
 def _cell(text: str) -> str:

@@ -61,6 +61,7 @@ class Finding:
         a: What the first side has there, as text.
         b: What the second side has there.
         allowed: Name of the difference that allows it.
+        what: Of a column's schema: ``dtype``, ``shape``, ``form`` or ``missing``.
     """
 
     promise: Promise
@@ -70,6 +71,7 @@ class Finding:
     a: str | None = None
     b: str | None = None
     allowed: str | None = None
+    what: str = ""
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,9 @@ class ColumnResult:
         differing: Number of rows whose values differ.
         greatest: Greatest absolute difference.
         measures: What the histogram counts: ``values``, ``lengths`` or nothing.
+        how_far: How far numbers are apart, in words.
+        schema: What differs apart from values: ``dtype``, ``shape``, ``form``, ``missing``.
+        first: Of the first row that differs: its place and both values, in words.
     """
 
     name: str
@@ -118,6 +123,17 @@ class ColumnResult:
     differing: int = 0
     greatest: float | None = None
     measures: str = ""
+    how_far: str = ""
+    schema: str = ""
+    first: tuple[str, str, str] | None = None
+
+    @property
+    def counts(self) -> tuple[str, str, str]:
+        """Number and share of the rows that differ, and how far, for a table."""
+        if not self.differing:
+            return self.schema, "", ""
+        number = f"{self.schema}, {self.differing:,}" if self.schema else f"{self.differing:,}"
+        return number, f"{self.differing / max(1, self.compared):.2%}", self.how_far
 
 
 @dataclass(frozen=True)
@@ -145,6 +161,7 @@ class Result:
         columns: In the first side's order.
         notes: What a reader should know besides: what was relaxed, padding, other containers.
         rules: What was asked for, as text.
+        hint: Options with which the sides would be the same; they have been tried.
     """
 
     a: Side
@@ -153,6 +170,14 @@ class Result:
     columns: tuple[ColumnResult, ...]
     notes: tuple[str, ...] = ()
     rules: dict[str, Any] = field(default_factory=dict)
+    hint: str = ""
+
+    @property
+    def rules_text(self) -> str:
+        """The rules that are not those by default, in one line."""
+        given = {name: value for name, value in self.rules.items() if value}
+        given = {n: v for n, v in given.items() if v != "exact" and (n, v) != ("containers", "any")}
+        return ", ".join(f"{name} {value}" for name, value in given.items()) or "exact"
 
     @property
     def same(self) -> bool:
@@ -186,12 +211,14 @@ class Report:
         results: The comparisons.
         facts: Further lines: the data, the options, how often something was run.
         problems: What could not be compared, and why.
+        made: When, and with which command.
     """
 
     title: str
     results: tuple[Result, ...]
     facts: tuple[tuple[str, str], ...] = ()
     problems: tuple[str, ...] = ()
+    made: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:

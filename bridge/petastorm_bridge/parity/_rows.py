@@ -148,7 +148,7 @@ def _spill(
     # Both sides are cut into as many parts.
     name = "a" if side is both.a else "b"
     spill = Spill(both.folder, name, max(both.a.rows, both.b.rows))
-    for block in side.blocks(BLOCK_ROWS, both.plan.names):
+    for block in side.blocks(BLOCK_ROWS, frozenset(both.plan.names)):
         chosen = np.arange(block.rows)
         if where is not None:
             chosen = np.flatnonzero(where[block.start : block.start + block.rows])
@@ -176,7 +176,7 @@ def _known_elsewhere(both: Both, side: Recording, other: Recording, rows: Array)
         return np.zeros(0, np.int64)
     wanted = row_hashes(gather(side, plan, rows), plan.columns, len(rows))
     there = np.zeros(0, np.uint64)
-    for block in other.blocks(BLOCK_ROWS, plan.names):
+    for block in other.blocks(BLOCK_ROWS, frozenset(plan.names)):
         cells = {c.name: c.prepare(block) for c in plan.columns}
         of_block = row_hashes(cells, plan.columns, block.rows)
         there = np.union1d(there, of_block[np.isin(of_block, wanted)])
@@ -218,7 +218,7 @@ def _pair_similar(
     cells = gather(both.a, both.plan, left), gather(both.b, both.plan, right)
     alike = np.zeros((len(left), len(right)), np.int32)
     for column in columns:
-        sides = [hashes(side[column.name], ragged=column.ragged) for side in cells]
+        sides = [hashes(side[column.name]) for side in cells]
         alike += sides[0][:, None] == sides[1][None, :]
     pairs = []
     for row in range(len(left)):
@@ -284,8 +284,8 @@ def compare_shuffled(both: Both, rules: Rules) -> Rows:
 def _sums(side: Recording, plan: Plan, progress: Progress | None) -> dict[str, int]:
     """Return a digest of each column's values in any order, and under '' of the rows."""
     totals = dict.fromkeys([*plan.names, ""], 0)
-    for block in side.blocks(BLOCK_ROWS, plan.names):
-        found = {c.name: hashes(c.prepare(block), ragged=c.ragged) for c in plan.columns}
+    for block in side.blocks(BLOCK_ROWS, frozenset(plan.names)):
+        found = {c.name: hashes(c.prepare(block)) for c in plan.columns}
         for name, values in [*found.items(), ("", recorder.hash_rows(found))]:
             totals[name] += int(recorder.mix(values.copy()).sum(dtype=np.uint64))
         if progress:
@@ -303,4 +303,5 @@ def _key(plan: Plan, rules: Rules, agreeing: tuple[str, ...]) -> tuple[ColumnPla
             "rows in any order with a tolerance for every column cannot be told apart; name a "
             "column that is the same on both sides (--key id)"
         )
-    return tuple(c for c in exact if c.name in agreeing) or exact
+    agree = set(agreeing)
+    return tuple(c for c in exact if c.name in agree) or exact

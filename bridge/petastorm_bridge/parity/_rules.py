@@ -131,7 +131,7 @@ class Rules:
 def _is_floating(dtype: str) -> bool:
     try:
         return np.dtype(dtype).kind == "f"
-    except TypeError:
+    except (TypeError, ValueError):
         return False
 
 

@@ -21,11 +21,13 @@ import importlib
 import json
 import os
 import platform
+import re
 import shutil
 import sys
 import time
 import traceback
 import zlib
+from functools import lru_cache
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,12 +39,13 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-FORMAT = 1
+FORMAT = 2  # 1 had neither shapes and dtypes in its digests nor a checksum of the manifest
 CHUNK_ROWS = 16384
 CHUNK_BYTES = 32 << 20
 ROW_BLOCK = 1024  # rows stacked at a time when a loader gives single rows
 MAX_LAYOUTS = 256
 SHAPE_SUFFIX = "\0shape"
+FILE_NAME = re.compile(r"manifest\.json|batches\.arrow|chunks\.arrow|values-\d+\.arrow")
 PRIMITIVES = frozenset(
     [
         "int8",
@@ -102,6 +105,8 @@ class Column(NamedTuple):
 def as_array(value: Any) -> Any:
     """Return a tensor, array or scalar as an ndarray; None if it is none of these."""
     library = type(value).__module__.partition(".")[0]
+    if isinstance(value, np.ma.MaskedArray):
+        raise RecordingError("a masked array cannot be recorded; fill it first (filled)")
     if isinstance(value, (np.ndarray, np.generic)):
         return np.asarray(value)
     if library == "torch" and hasattr(value, "detach"):
@@ -233,18 +238,32 @@ def batch_columns(item: Any, nested: set[str]) -> dict[str, Column]:
     Raises:
         RecordingError: A value is no column, or the columns' lengths differ.
     """
-    columns = {
-        name: column
-        for key, value in leaves(item)
-        for name, column in value_columns(key, value, nested)
-    }
+    columns = unique(
+        pair for key, value in leaves(item) for pair in value_columns(key, value, nested)
+    )
     lengths = {name: column.rows for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise RecordingError(
-            "the columns of a batch have different lengths: %s. If the loader gives one row at a "
-            "time, say so (--rows, or rows=True)." % lengths
+            f"the columns of a batch have different lengths: {lengths}. If the loader gives one row "
+            "at a time, say so (--rows, or rows=True)."
         )
     return columns
+
+
+def unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return pairs as a dict.
+
+    Raises:
+        RecordingError: Two have the same name, as {"a.b": …, "a": {"b": …}} has them.
+    """
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise RecordingError(f"two columns are called {name!r}; rename one")
+        if "\0" in name:
+            raise RecordingError(f"the column {name!r} has a NUL character in its name; rename it")
+        found[name] = value
+    return found
 
 
 def value_columns(key: str, value: Any, nested: set[str]) -> Iterator[tuple[str, Column]]:
@@ -255,8 +274,8 @@ def value_columns(key: str, value: Any, nested: set[str]) -> Iterator[tuple[str,
         return
     if not isinstance(value, list):
         raise RecordingError(
-            "the value of %r is a %s, which has no rows. If the loader gives one row at a time, "
-            "say so (--rows, or rows=True)." % (key, type(value).__name__)
+            f"the value of {key!r} is a {type(value).__name__}, which has no rows. If the loader "
+            "gives one row at a time, say so (--rows, or rows=True)."
         )
     columns = value and all(is_column(part) for part in value)
     if columns and len({len(part) for part in value}) == 1 and len(value[0]) != len(value):
@@ -266,7 +285,7 @@ def value_columns(key: str, value: Any, nested: set[str]) -> Iterator[tuple[str,
         # many rows as there are positions does not tell; the others do.
         for index, part in enumerate(value):
             inner = list(part) if isinstance(part, tuple) else part
-            yield from value_columns("%s.%d" % (key, index), inner, nested)
+            yield from value_columns(f"{key}.{index}", inner, nested)
         return
     yield key, stack(value, "list")
 
@@ -299,16 +318,9 @@ def stack(values: Any, form: str) -> Column:
     return cells_column(cells, (), form)
 
 
-def row_columns(rows: Any) -> dict[str, Column]:
-    """Return {key: Column} for a block of single rows with the same keys."""
-    found: dict[str, list[Any]] = {}
-    for row in rows:
-        for key, value in leaves(row):
-            found.setdefault(key, []).append(value)
-    for key, values in found.items():
-        if len(values) != len(rows):
-            raise RecordingError("some rows lack %r" % key)
-    return {key: stack(values, "rows") for key, values in found.items()}
+def row_columns(rows: Sequence[dict[str, Any]]) -> dict[str, Column]:
+    """Return {key: Column} for a block of single rows, {key: value}, with the same keys."""
+    return {key: stack([row[key] for row in rows], "rows") for key in rows[0]}
 
 
 # ----------------------------------------------------------------------------- Arrow and hashes
@@ -335,17 +347,25 @@ def encode_cell(value: Any) -> list[Any]:  # noqa: PLR0911 - a table of types
     if hasattr(value, "keys"):
         return [
             "dict",
-            [[str(k), None if value[k] is None else encode_cell(value[k])] for k in value.keys()],  # noqa: SIM118
+            [
+                [encode_key(k), None if value[k] is None else encode_cell(value[k])]
+                for k in value.keys()  # noqa: SIM118
+            ],
         ]
     array = as_array(value)
     if array is None:
         raise RecordingError(
-            "a value of type %s cannot be recorded; turn it into an array, a string or bytes first"
-            % type(value).__name__
+            f"a value of type {type(value).__name__} cannot be recorded; turn it into an array, a "
+            "string or bytes first"
         )
     if array.dtype.kind == "O":
         return ["object", list(array.shape), [encode_cell(v) for v in array.ravel()]]
     return [dtype_name(array.dtype), list(array.shape), np.ascontiguousarray(array).tobytes().hex()]
+
+
+def encode_key(key: Any) -> Any:
+    """Write the key of a dict: a string as it is, anything else with its type."""
+    return str(key) if isinstance(key, str) else None if key is None else encode_cell(key)
 
 
 def flat_arrow(column: Column) -> Any:
@@ -409,12 +429,23 @@ def mix(words: Array) -> Array:
     return words
 
 
-def hash_fixed(values: Any) -> Array:
-    """Hash each row of an array [n, ...] of fixed-width elements; uint64 [n]."""
-    rows = values.shape[0]
-    width = values.dtype.itemsize * int(np.prod(values.shape[1:]))
+@lru_cache(maxsize=4096)
+def hash_kind(dtype: str, shape: tuple[int, ...]) -> Array:
+    """Hash a dtype and the shape of one row's value; uint64 [1].
+
+    Every row's hash contains it: rows of the same bytes and another shape are other rows.
+    """
+    name = f"{dtype} {shape!r}".encode("utf-8", "surrogatepass")
+    return np.frombuffer(hashlib.blake2b(name, digest_size=8).digest(), np.uint64)
+
+
+def hash_fixed(values: Any, dtype: str) -> Array:
+    """Hash each row of an array [n, ...] of fixed-width elements, with dtype and shape; uint64 [n]."""
+    rows, shape = values.shape[0], tuple(map(int, values.shape[1:]))
+    kind = hash_kind(dtype, shape)
+    width = values.dtype.itemsize * int(np.prod(shape))
     if rows == 0 or width == 0:
-        return np.zeros(rows, np.uint64)
+        return mix(np.repeat(kind, rows))
     raw = np.ascontiguousarray(values).reshape(rows, -1).view(np.uint8).reshape(rows, width)
     length = -(-width // 8)
     keys = np.arange(1, length + 1, dtype=np.uint64) * GOLDEN
@@ -428,45 +459,55 @@ def hash_fixed(values: Any) -> Array:
             part = padded
         words = part.view(np.uint64) + keys
         hashes[start : start + step] = mix(words).sum(axis=1, dtype=np.uint64)
-    return hashes
+    return mix(hashes + kind)
 
 
-def hash_bytes(cells: Any) -> Array:
+def hash_bytes(cells: Any, kind: str) -> Array:
     """Hash each cell of a list of bytes-like objects or None; uint64 [n]."""
+    person = kind.encode()
     found = [
         int(MISSING)
         if cell is None
-        else int.from_bytes(hashlib.blake2b(cell, digest_size=8).digest(), "little")
+        else int.from_bytes(hashlib.blake2b(cell, digest_size=8, person=person).digest(), "little")
         for cell in cells
     ]
     return np.array(found, np.uint64)
 
 
-def hash_flat(array: Any) -> Array:
-    """Hash each cell of a flat Arrow array of strings or bytes; uint64 [n]."""
+def hash_flat(array: Any, kind: str, rows: int, shape: tuple[int, ...]) -> Array:
+    """Hash each row of strings or bytes, which are a flat Arrow array of all cells; uint64 [n].
+
+    A null has the same hash whatever kind of column it is in: of nulls alone nobody knows the kind.
+    """
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     words = array.cast(pa.large_binary()).dictionary_encode()
-    hashes = np.append(hash_bytes(words.dictionary.to_pylist()), MISSING)
+    hashes = np.append(hash_bytes(words.dictionary.to_pylist(), kind), MISSING)
     places = words.indices.fill_null(len(words.dictionary)).to_numpy(zero_copy_only=False)
-    return np.asarray(hashes[places])
+    return hash_fixed(hashes[places].reshape((rows, *shape)), "cells")
 
 
 def hash_column(column: Column) -> Array:
     """Hash each row of a column; uint64 [n]. The columns' names are mixed in by `hash_rows`."""
     if column.kind == "number":
-        return hash_fixed(column.values)
+        return hash_fixed(column.values, column.dtype)
     if column.kind == "ragged":
-        return hash_ragged(column.values)
-    return hash_fixed(hash_flat(flat_arrow(column)).reshape((column.rows, *column.shape)))
+        return hash_ragged(column.values, column.dtype)
+    return hash_flat(flat_arrow(column), column.kind, column.rows, column.shape)
 
 
-def hash_ragged(arrays: Iterable[Any]) -> Array:
-    """Hash each array of a list of arrays or None by shape and bytes; uint64 [n]."""
-    return hash_bytes(
-        None if a is None else b"%r" % (a.shape,) + np.ascontiguousarray(a).tobytes()
-        for a in arrays
-    )
+def hash_ragged(arrays: Sequence[Any], dtype: str) -> Array:
+    """Hash each array of a list of arrays or None as `hash_fixed` hashes it; uint64 [n]."""
+    places: dict[Any, list[int]] = {}
+    for place, array in enumerate(arrays):
+        places.setdefault(None if array is None else array.shape, []).append(place)
+    hashes = np.empty(len(arrays), np.uint64)
+    for shape, alike in places.items():
+        if shape is None:
+            hashes[alike] = hash_fixed(np.full(1, MISSING), "cells")
+        else:
+            hashes[alike] = hash_fixed(np.stack([arrays[place] for place in alike]), dtype)
+    return hashes
 
 
 def hash_rows(columns: Any) -> Array:
@@ -499,8 +540,8 @@ class Digests:
     def to_json(self) -> dict[str, Any]:
         """Return both as hexadecimal numbers."""
         return {
-            "ordered": "%016x" % int(self._ordered[0]),
-            "unordered": "%016x" % int(self._unordered[0]),
+            "ordered": f"{int(self._ordered[0]):016x}",
+            "unordered": f"{int(self._unordered[0]):016x}",
         }
 
 
@@ -597,13 +638,11 @@ class Writer:
     """
 
     def __init__(self, out: str | os.PathLike[str], overwrite: bool = False) -> None:
-        self.out = os.path.abspath(str(out))
+        self.out = os.path.realpath(str(out))
         if os.path.exists(self.out) and not (overwrite and is_replaceable(self.out)):
-            raise RecordingError(
-                "%s exists already; %s"
-                % (self.out, "remove it" if overwrite else "choose another place or overwrite it")
-            )
-        self.folder = "%s.incomplete-%d" % (self.out, os.getpid())
+            remedy = "remove it" if overwrite else "choose another place or overwrite it"
+            raise RecordingError(f"{self.out} exists already; {remedy}")
+        self.folder = f"{self.out}.incomplete-{os.getpid()}"
         shutil.rmtree(self.folder, ignore_errors=True)
         os.makedirs(self.folder)
         self.rows = self.batches = 0
@@ -640,7 +679,7 @@ class Writer:
         self.rows += rows
         self.batches += 1
         self._pending_rows += rows
-        self._pending_bytes += sum(getattr(c.values, "nbytes", 64 * rows) for c in columns.values())
+        self._pending_bytes += sum(map(size_of, columns.values()))
         if self._pending_rows >= CHUNK_ROWS or self._pending_bytes >= CHUNK_BYTES:
             self._flush()
 
@@ -653,10 +692,7 @@ class Writer:
     def _flush(self) -> None:
         pending, self._pending = self._pending, []
         rows, self._pending_rows, self._pending_bytes = self._pending_rows, 0, 0
-        if not rows:
-            for columns in pending[:1]:  # an empty batch still has columns
-                for name, column in columns.items():
-                    self.facts.setdefault(name, Facts()).add(column)
+        if not pending or not pending[0]:
             return
         columns = {name: join([b[name] for b in pending]) for name in pending[0]}
         fields, hashes = {}, {}
@@ -680,7 +716,7 @@ class Writer:
                 raise RecordingError("columns or dtypes change all the time; recording given up")
             index = self._layouts[key] = len(self._layouts)
             schema = pa.schema([pa.field(n, array.type) for n, array in fields.items()])
-            path = os.path.join(self.folder, "values-%d.arrow" % index)
+            path = os.path.join(self.folder, f"values-{index}.arrow")
             self._files.append((schema, pa.RecordBatchFileWriter(path, schema)))
             self._counts.append(0)
         return self._layouts[key]
@@ -714,11 +750,10 @@ class Writer:
             ],
         }
         manifest.update(facts)
+        manifest["checksum"] = manifest_checksum(manifest)
         with open(os.path.join(self.folder, "manifest.json"), "w", encoding="utf-8") as file:
             json.dump(manifest, file, indent=1)
-        if os.path.exists(self.out):
-            shutil.rmtree(self.out)
-        os.rename(self.folder, self.out)
+        put_in_place(self.folder, self.out)
         return manifest
 
     def abort(self) -> None:
@@ -726,6 +761,15 @@ class Writer:
         for _, file in self._files:
             file.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def size_of(column: Column) -> int:
+    """Return about how many bytes a column takes in memory."""
+    if column.kind == "number":
+        return int(column.values.nbytes)
+    if column.kind == "ragged":
+        return sum(64 if array is None else 64 + array.nbytes for array in column.values)
+    return sum(64 + len(cell) if hasattr(cell, "__len__") else 64 for cell in column.values)
 
 
 def join(columns: Sequence[Column]) -> Column:
@@ -741,9 +785,36 @@ def join(columns: Sequence[Column]) -> Column:
 
 
 def is_replaceable(folder: str) -> bool:
-    """Say whether a directory is a recording, or empty."""
-    names = os.listdir(folder) if os.path.isdir(folder) else ["a file"]
-    return not names or "manifest.json" in names
+    """Say whether a directory is a recording and nothing else, or empty."""
+    if not os.path.isdir(folder):
+        return False
+    names = os.listdir(folder)
+    return not names or ("manifest.json" in names and all(map(FILE_NAME.fullmatch, names)))
+
+
+def put_in_place(folder: str, out: str) -> None:
+    """Give a finished directory its name; what had the name is deleted once that has worked.
+
+    Whenever this is interrupted, the old recording or the new one is complete: under its name, or
+    beside it with ".replaced-" and a process id added to the name.
+    """
+    replaced = f"{out}.replaced-{os.getpid()}"
+    if os.path.exists(out):
+        shutil.rmtree(replaced, ignore_errors=True)
+        os.rename(out, replaced)
+    try:
+        os.rename(folder, out)
+    except OSError:
+        if os.path.exists(replaced):
+            os.rename(replaced, out)
+        raise
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+def manifest_checksum(manifest: dict[str, Any]) -> str:
+    """Return the CRC-32 of what a manifest says, apart from that checksum."""
+    told = {name: value for name, value in manifest.items() if name != "checksum"}
+    return f"{zlib.crc32(json.dumps(told, sort_keys=True).encode()):08x}"
 
 
 def checksum(folder: str, name: str) -> str:
@@ -752,7 +823,7 @@ def checksum(folder: str, name: str) -> str:
     with open(os.path.join(folder, name), "rb") as file:
         for block in iter(lambda: file.read(1 << 20), b""):
             found = zlib.crc32(block, found)
-    return "%08x" % found
+    return f"{found:08x}"
 
 
 def write_table(folder: str, name: str, columns: Any) -> None:
@@ -799,8 +870,8 @@ def record(
     facts: dict[str, Any] = {"rank": rank, "world_size": world_size if rank is not None else None}
     if rank is not None:
         if world_size is None or not 0 <= rank < world_size:
-            raise RecordingError("rank %s of %s makes no sense" % (rank, world_size))
-        out = os.path.join(str(out), "rank-%05d-of-%05d" % (rank, world_size))
+            raise RecordingError(f"rank {rank} of {world_size} makes no sense")
+        out = os.path.join(str(out), f"rank-{rank:05d}-of-{world_size:05d}")
     writer = Writer(out, overwrite)
     started = time.time()
     try:
@@ -833,35 +904,62 @@ def _run(
     say: Callable[[int], object] | None,
 ) -> None:
     if not hasattr(loader, "__iter__"):
-        raise RecordingError("a %s cannot be iterated over" % type(loader).__name__)
+        raise RecordingError(f"a {type(loader).__name__} cannot be iterated over")
     facts["source"], facts["padded"] = source_of(loader)
-    block: list[Any] = []
+    block = RowBlock(writer)
     nested: set[str] = set()
-    container = ""
     for _ in range(epochs):
         for item in loader:
             if rows is None:
                 rows = looks_like_rows(item)
-            container = container_name(item)
             if rows:
-                block.append(item)
-                if len(block) == ROW_BLOCK:
-                    writer.add(row_columns(block), container)
-                    block = []
+                block.add(item)
             else:
-                writer.add(batch_columns(item, nested), container)
+                writer.add(batch_columns(item, nested), container_name(item))
             if say:
                 say(writer.rows)
-            if limit and writer.rows + len(block) >= limit:
+            if limit and writer.rows + len(block.rows) >= limit:
                 facts["limited"] = True
                 break
-        if block:
-            writer.add(row_columns(block), container)
-            block = []
+        block.flush()
         writer.end_epoch()
         if facts["limited"]:
             break
     facts["batched"] = not rows
+
+
+class RowBlock:
+    """Single rows that wait to be written together: of the same keys, in the same container."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._writer, self._container = writer, ""
+
+    def add(self, item: Any) -> None:
+        """Take a row.
+
+        Raises:
+            RecordingError: Its keys are not those of the rows before it.
+        """
+        row, container = unique(leaves(item)), container_name(item)
+        if self.rows and (container != self._container or list(row) != list(self.rows[0])):
+            self._check(row)
+            self.flush()
+        self._container = container
+        self.rows.append(row)
+        if len(self.rows) == ROW_BLOCK:
+            self.flush()
+
+    def _check(self, row: dict[str, Any]) -> None:
+        other = set(row) ^ set(self.rows[0])
+        if other:
+            raise RecordingError(f"some rows lack {min(other)!r}")
+
+    def flush(self) -> None:
+        """Write what waits."""
+        if self.rows:
+            rows, self.rows = self.rows, []
+            self._writer.add(row_columns(rows), self._container)
 
 
 def source_of(loader: Any) -> tuple[str, bool]:
@@ -873,7 +971,7 @@ def source_of(loader: Any) -> tuple[str, bool]:
         names += [(c.__module__, c.__name__) for c in type(seen).__mro__]
         seen = getattr(seen, "dataset", None)
     padded = any(n == "StreamingDataset" and m.startswith("streaming") for m, n in names)
-    return "%s.%s" % (type(loader).__module__, type(loader).__qualname__), padded
+    return f"{type(loader).__module__}.{type(loader).__qualname__}", padded
 
 
 def versions() -> dict[str, str]:
@@ -895,17 +993,17 @@ def find_function(name: str) -> Any:
     """
     module, _, function = name.partition(":")
     if not function:
-        raise RecordingError("%r is not of the form module:function" % name)
+        raise RecordingError(f"{name!r} is not of the form module:function")
     sys.path.insert(0, os.getcwd())
     try:
         found = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name and not (module + ".").startswith(error.name + "."):
             raise
-        raise RecordingError("no module %r in %s or on the path" % (module, os.getcwd())) from error
+        raise RecordingError(f"no module {module!r} in {os.getcwd()} or on the path") from error
     for part in function.split("."):
         if not hasattr(found, part):
-            raise RecordingError("%s has no %r" % (module, function))
+            raise RecordingError(f"{module} has no {function!r}")
         found = getattr(found, part)
     return found
 
@@ -913,19 +1011,26 @@ def find_function(name: str) -> Any:
 def describe(manifest: dict[str, Any]) -> str:
     """Return a line about a recording."""
     columns = ", ".join(
-        "%s %s%s" % (c["name"], "|".join(c["dtypes"]), c["shape"] or "")
-        for c in manifest["columns"]
+        f"{c['name']} {'|'.join(c['dtypes'])}{c['shape'] or ''}" for c in manifest["columns"]
     )
-    return "%d rows in %d batches, %d columns: %s" % (
-        manifest["rows"],
-        manifest["batches"],
-        len(manifest["columns"]),
-        columns,
+    return (
+        f"{counted(manifest['rows'], 'row')} in {counted(manifest['batches'], 'batch', 'batches')}, "
+        f"{counted(len(manifest['columns']), 'column')}: {columns}"
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Record from the command line; returns the exit code, 0 or 2."""
+def counted(number: int, one: str, several: str | None = None) -> str:
+    """Write a number and what it counts: '1 row', '2 rows'."""
+    return f"{number:,} {one if number == 1 else several or one + 's'}"
+
+
+def main(arguments: Sequence[str] | None = None, program: str = "recorder") -> int:
+    """Record from the command line; returns the exit code, 0 or 2.
+
+    Args:
+        arguments: Those of the command line by default.
+        program: What error messages begin with.
+    """
     parser = argparse.ArgumentParser(description="Record what a loader gives.")
     parser.add_argument("function", help="module:function that returns the loader")
     parser.add_argument("--out", required=True, help="directory of the recording")
@@ -948,13 +1053,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             overwrite=given.overwrite,
         )
     except RecordingError as error:
-        print("recorder: %s" % error, file=sys.stderr)
+        print(f"{program}: {error}", file=sys.stderr)
         return 2
     except Exception:  # noqa: BLE001 - the loader's own error is what the user must see
         traceback.print_exc()
-        print("recorder: the loader failed; nothing was written", file=sys.stderr)
+        print(f"{program}: the loader failed; nothing was written", file=sys.stderr)
         return 2
-    print("%s: %s" % (given.out, describe(manifest)), flush=True)
+    print(f"{given.out}: {describe(manifest)}", flush=True)
     return 0
 
 
