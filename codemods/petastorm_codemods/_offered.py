@@ -48,7 +48,7 @@ OFFERED: dict[str, frozenset[str]] = {
             "register_delete_dir_handler",
         }
     ),
-    "tf_utils": frozenset({"make_petastorm_dataset"}),
+    "tf_utils": frozenset({"date_to_nsec_from_epoch", "make_petastorm_dataset"}),
     "transform": frozenset({"TransformSpec", "edit_field", "transform_schema"}),
     "unischema": frozenset({"Unischema", "UnischemaField"}),
 }

@@ -147,7 +147,9 @@ def _read(paths: Iterable[str], exclude: Iterable[str], destination: Destination
             continue
         try:
             if not stat.S_ISREG(os.stat(path).st_mode):
-                found.failed.append(Failed(path, "left alone, because it is no regular file"))
+                found.failed.append(
+                    Failed(path, "left alone, because it is no regular file", abnormal=True)
+                )
                 continue  # reading a pipe could wait for ever
             with open(path, "rb") as file:
                 data = file.read(_LONGEST if other and not is_lock_file(path) else -1)

@@ -76,7 +76,7 @@ def test_failures_and_leftovers_give_1_and_stop_nothing(call, tree):
     assert "a.py: failed: line 1" in answer.stdout
     assert "b.py:1:1: PM003 petastorm_bridge has no codecs" in answer.stdout
     assert (root / "a.py").read_text() == "petastorm = = 1\n"
-    assert (root / "b.py").read_text().startswith("# petastorm-bridge: PM003 ")
+    assert (root / "b.py").read_text() == "import petastorm.codecs\n"
     assert (root / "c.py").read_text() == NEW
     assert call("c.py", "--to", "bridge").exit_code == 0
 
@@ -260,7 +260,7 @@ def test_fast(call, tree):
     assert call(".", "--write", "--fast").exit_code == 0
     text = (root / "b.py").read_text()
     assert "from petastorm_bridge.native_fast import ColumnarStreamingDataset" in text
-    assert "StreamingDataLoader(ColumnarStreamingDataset(local=conv.path, " in text
+    assert "ColumnarStreamingDataset(\n            local=conv.path, " in text
     assert call(".", "--check", "--fast").exit_code == 0
 
 
@@ -431,7 +431,7 @@ def read_all(descriptor):
 def test_pipes_get_names_and_contents_as_they_are(call, tree):
     tree(**{f"a{STEERING}_dot_py": f"x = '{STEERING}'\n{OLD}"})
     answer = call(".", "--to", "bridge", "--diff")
-    assert f"b/./a{STEERING}.py" in answer.stdout
+    assert f"b/a{STEERING}.py" in answer.stdout
     assert f"'{STEERING}'" in answer.stdout
 
 
@@ -459,7 +459,7 @@ def test_petastorm_itself_is_left_alone(call, tree):
     root = tree(petastorm__unischema_dot_py=text, petastorm__tests__a_dot_py=text, b_dot_py=text)
     (root / "petastorm/__init__.py").write_text(text)
     answer = call(".", "--to", "bridge", "--write")
-    assert answer.exit_code == 2
+    assert answer.exit_code == 1
     assert answer.stdout.count("package left alone, it is Petastorm itself") == 1
     assert (root / "petastorm/tests/a.py").read_text() == text
     assert "petastorm_bridge" in (root / "b.py").read_text()

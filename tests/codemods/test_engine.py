@@ -57,18 +57,24 @@ def test_unreadable_files_fail_with_a_reason(data):
     assert outcome.reason
 
 
+# Marks are left in files only in which something moves.
+MOVED = b"from petastorm import TransformSpec\r\n"
+
+
 def test_markers_use_the_newline_and_indent_of_the_place():
-    outcome = process("x.py", b"def f():\r\n\tfrom petastorm import make_reader\r\n", BRIDGE)
+    outcome = process(
+        "x.py", MOVED + b"def f():\r\n\tfrom petastorm import make_reader\r\n", BRIDGE
+    )
     assert isinstance(outcome, NeedsHuman)
-    first, marker, last = outcome.after.split(b"\r\n")[:3]
+    first, marker, last = outcome.after.split(b"\r\n")[1:4]
     assert marker.startswith(b"\t# petastorm-bridge: PM003 ")
     assert (first, last) == (b"def f():", b"\tfrom petastorm import make_reader")
 
 
 def test_markers_stand_above_decorators():
     source = b"@f\n@__import__('x')\nclass A: from petastorm import make_reader\n"
-    outcome = process("x.py", source, BRIDGE)
-    assert outcome.after.split(b"\n")[1:] == source.split(b"\n")
+    outcome = process("x.py", MOVED + source, BRIDGE)
+    assert outcome.after.split(b"\n")[2:] == source.split(b"\n")
 
 
 def test_sites_say_where():
@@ -147,7 +153,7 @@ def test_behaviour_changing_rewrites_wait_for_unsafe(monkeypatch):
     outcome = process("x.py", b"x = 1\n", settings)
     assert isinstance(outcome, NeedsHuman)
     assert [site.state for site in outcome.sites] == [State.NEEDS_UNSAFE]
-    assert outcome.after.startswith(b"# petastorm-bridge: PM999 changes x (")
+    assert outcome.after == outcome.before
     unsafe = process("x.py", b"x = 1\n", dataclasses.replace(settings, unsafe=True))
     assert (type(unsafe), unsafe.after) == (Success, b"x = 2\n")
     assert [site.confidence for site in unsafe.sites] == ["medium"]

@@ -107,4 +107,4 @@ def test_cells_that_do_not_parse_stop_nothing(repositories):
     text = (folder / "solutions_todo.py").read_text()
     assert "converter = FILL IN" in text
     assert "dataframe_to_mds(train_df)" in text
-    assert "StreamingDataset(local=converter_train.path" in text
+    assert "local=converter_train.path" in text

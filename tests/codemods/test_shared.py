@@ -10,7 +10,10 @@ from petastorm_codemods._run import run
 HOLDER = "from petastorm.spark import SparkDatasetConverter, make_spark_converter\n"
 PLAIN = "from petastorm_bridge.native import MdsDirectory, dataframe_to_mds\n"
 ALIASED = (
-    "from petastorm_bridge.native import MdsDirectory, dataframe_to_mds as make_spark_converter\n"
+    "from petastorm_bridge.native import (\n"
+    "    MdsDirectory,\n"
+    "    dataframe_to_mds as make_spark_converter,\n"
+    ")\n"
 )
 NOTEBOOK = "# Databricks notebook source\n"
 
@@ -102,7 +105,9 @@ def test_modules_that_are_imported_as_a_whole(rewrite):
     assert after["train.py"] == (
         "from .names import *\n"
         "from petastorm_bridge.native import StreamingDataset, dataframe_to_mds, tf_dataset\n"
-        "with tf_dataset(StreamingDataset(local=dataframe_to_mds(df).path, num_epochs=None, shuffle=True)) as d:\n"
+        "with tf_dataset(\n"
+        "    StreamingDataset(local=dataframe_to_mds(df).path, num_epochs=None, shuffle=True)\n"
+        ") as d:\n"
         "    pass\n"
     )
 
@@ -133,7 +138,7 @@ def test_arguments_and_keys_of_imported_names(rewrite):
     assert "MdsDirectory as SparkDatasetConverter" in after["names.py"]
     assert "SparkDatasetConverter.CACHE_DIR_CONF" in after["user.py"]
     assert "make_spark_converter(df, size_limit=size, dtype=None)" in after["user.py"]
-    assert "StreamingDataLoader(StreamingDataset(local=conv.path" in after["user.py"]
+    assert "StreamingDataset(local=conv.path" in after["user.py"]
 
 
 @pytest.mark.parametrize(

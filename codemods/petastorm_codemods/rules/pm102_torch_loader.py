@@ -17,7 +17,9 @@ from petastorm_codemods._model import Destination, Finding, Safety
 from petastorm_codemods._registry import rule
 
 _AFTER = """from petastorm_bridge.native import StreamingDataLoader, StreamingDataset
-with StreamingDataLoader(StreamingDataset(local=conv.path, shuffle=True, batch_size=64, num_epochs=1)) as loader:
+with StreamingDataLoader(
+    StreamingDataset(local=conv.path, shuffle=True, batch_size=64, num_epochs=1)
+) as loader:
     train(loader)"""
 
 _METHOD = Method(

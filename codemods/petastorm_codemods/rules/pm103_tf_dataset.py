@@ -14,7 +14,9 @@ from petastorm_codemods._model import Destination, Finding, Safety
 from petastorm_codemods._registry import rule
 
 _AFTER = """from petastorm_bridge.native import StreamingDataset, tf_dataset
-with tf_dataset(StreamingDataset(local=conv.path, num_epochs=None, shuffle=True, batch_size=64)) as dataset:
+with tf_dataset(
+    StreamingDataset(local=conv.path, num_epochs=None, shuffle=True, batch_size=64)
+) as dataset:
     model.fit(dataset)"""
 
 _METHOD = Method(
