@@ -98,11 +98,13 @@ def test_endless_datasets_go_on_in_a_function(open_reader):
     assert len({int(first()) for _ in range(6)}) > 1
 
 
-def test_keras_validates_on_other_rows_of_an_endless_dataset(open_reader):
+def test_keras_validates_on_other_rows_of_an_endless_dataset(numbered, open_reader):
     import keras
 
     model = keras.Sequential([keras.Input((1,)), keras.layers.Identity()])
-    dataset = batched(open_reader(num_epochs=None)).map(lambda batch: batch.x[:, None])
+    # Far more batches than Keras takes ahead and drops, which might otherwise be one epoch each time.
+    reader = open_reader(numbered(400, name="many"), num_epochs=None)
+    dataset = batched(reader).map(lambda batch: batch.x[:, None])
     seen = {float(model.predict(dataset, steps=1, verbose=0)[0, 0]) for _ in range(4)}
     assert len(seen) > 1
 

@@ -155,7 +155,10 @@ def test_a_directory_that_a_dying_task_still_writes_to_is_removed(tmp_path, monk
     directory = tmp_path / "d"
     store = _store.store_at(f"file://{directory}")
     store.create()
-    remove, late = os.rmdir, ["shard.00001.a7.00000.mds", "shard.00001.a7.00000.mds.tmp"]
+    remove, late = (
+        os.rmdir,
+        ["shard.00001.a7.00000.mds", f"shard.00001.a7.00000.mds.{32 * 'a'}.tmp"],
+    )
 
     def race(path):
         if late:

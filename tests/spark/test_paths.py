@@ -34,8 +34,8 @@ def parquet(tmp_path):
         pq.write_table(table, directory / f"part-{part:05}.snappy.parquet")
     (directory / "_SUCCESS").write_text("")
     (directory / ".part-00000.snappy.parquet.crc").write_text("x")
-    (directory / "_delta_log").mkdir()
-    (directory / "_delta_log" / "0.checkpoint.parquet").write_text("not data")
+    (directory / "_temporary" / "0").mkdir(parents=True)
+    (directory / "_temporary" / "0" / "part-00002.snappy.parquet").write_text("not data")
     return directory
 
 

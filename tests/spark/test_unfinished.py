@@ -12,10 +12,12 @@ import pytest
 
 import petastorm_bridge
 from petastorm_bridge import make_batch_reader
+from petastorm_bridge.mds._files import write_whole
 from petastorm_bridge.spark import _leftovers, _owner, _store, make_spark_converter
 
 BRIDGE = str(Path(petastorm_bridge.__file__).parents[1])
 SHARD = "shard.00000.a0.00000.mds"
+HALF_A_SHARD = f"{SHARD}.{32 * '0'}.tmp"
 
 # A process that says who it is and then waits for its end.
 OWNER = """
@@ -74,7 +76,7 @@ def unfinished(directory, owner, *files):
     marker = directory / _store.MARKER_NAME
     content = {**json.loads(marker.read_text()), "owner": owner}
     marker.write_text(json.dumps(content))
-    for name in (SHARD, f"{SHARD}.tmp", *files):
+    for name in (SHARD, HALF_A_SHARD, *files):
         (directory / name).write_text("x")
     return directory
 
@@ -88,6 +90,23 @@ def cleared(directory, *files, owner):
 @pytest.mark.difference("killed-conversions-are-cleared")
 def test_a_conversion_of_a_process_that_was_killed_is_removed(tmp_path, dead):
     assert cleared(tmp_path / "a", owner=dead)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [SHARD, f"{SHARD}.zstd", "index.json", "petastorm_bridge_schema.json", _store.MARKER_NAME],
+)
+def test_a_file_that_is_being_written_is_ours_by_its_name(tmp_path, name):
+    names = []
+
+    def parts():
+        names.extend(os.listdir(tmp_path))
+        yield b"x"
+
+    write_whole(str(tmp_path / name), parts())
+    assert len(names) == 1
+    assert names != [name]
+    assert _store.is_own_file(names[0])
 
 
 # What differs from the description of a process that has ended.
@@ -198,7 +217,7 @@ def test_readers_and_converters_say_that_it_is_unfinished(tmp_path, dead):
         make_spark_converter(url)
     with pytest.raises(IndexError, match=SAYS_UNFINISHED):
         make_batch_reader(url)
-    for name in (SHARD, f"{SHARD}.tmp"):
+    for name in (SHARD, HALF_A_SHARD):
         (tmp_path / "a" / name).unlink()
     with pytest.raises(ValueError, match=SAYS_UNFINISHED):
         make_spark_converter(url)

@@ -174,6 +174,14 @@ def test_damaged_offsets_name_the_file(tmp_path, read):
             read(local=str(tmp_path))
 
 
+OF_2_GIB = {
+    "column_names": ["a", "b"],
+    "column_encodings": ["ndarray:float64:134217728", "ndarray:float64:134217728"],
+    "column_sizes": [1 << 30, 1 << 30],
+}
+OF_OPAQUE_2_GIB = {"column_names": ["a"], "column_encodings": ["str"], "column_sizes": [1 << 31]}
+
+
 @pytest.mark.parametrize(
     "edit",
     [
@@ -185,6 +193,8 @@ def test_damaged_offsets_name_the_file(tmp_path, read):
         lambda index: index["shards"][0].update(samples=21),
         lambda index: index["shards"][0]["raw_data"].update(bytes=-1),
         lambda index: index["shards"][0].update(column_names=["a"]),
+        lambda index: index["shards"][0].update(OF_2_GIB),
+        lambda index: index["shards"][0].update(OF_OPAQUE_2_GIB),
         lambda index: index["shards"][0].update(compression="zstd", zip_data={}),
         lambda index: index["shards"][0].update(format="csv"),
         lambda index: index["shards"][0].update(format="table"),

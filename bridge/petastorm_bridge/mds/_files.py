@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import stat
 import uuid
 from collections.abc import Iterable
@@ -12,10 +13,12 @@ from typing import Any, BinaryIO
 
 from .errors import DatasetError
 
-__all__ = ["open_regular", "read_into", "write_whole"]
+__all__ = ["final_name", "open_regular", "read_into", "write_whole"]
 
 # What a name that leads to no usable file gives, unlike a file system that fails or refuses.
 _NO_FILE = {errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.ENODEV, errno.EISDIR, errno.EINVAL}
+
+_TEMPORARY = re.compile(r"(.+)\.[0-9a-f]{32}\.tmp", re.DOTALL)
 
 
 def open_regular(path: str) -> BinaryIO:
@@ -103,3 +106,9 @@ def write_whole(path: str, parts: Iterable[Any], *, is_durable: bool = False) ->
         if isinstance(error, OSError) and error.filename is None and error.errno is not None:
             raise OSError(error.errno, os.strerror(error.errno), path) from error
         raise
+
+
+def final_name(name: str) -> str:
+    """Return the name that a file which :func:`write_whole` is writing will have; others as they are."""
+    temporary = _TEMPORARY.fullmatch(name)
+    return temporary[1] if temporary else name

@@ -154,6 +154,8 @@ def _checked_layout(
             sizes.append(None)
     if tuple(sizes) != widths:
         raise ValueError(f"column sizes {list(widths)} instead of {sizes}")
+    if sum(size or 0 for size in sizes) >= 1 << 31:  # NumPy's record types end there
+        raise ValueError(f"column sizes {list(widths)}, 2 GiB or more in each sample")
     return ShardLayout(names, encodings, widths)
 
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from urllib.parse import urlparse
 
 from petastorm_bridge.fs_utils import FilesystemResolver, existing_local_path, get_dataset_path
-from petastorm_bridge.mds._files import write_whole
+from petastorm_bridge.mds._files import final_name, write_whole
 from petastorm_bridge.mds.dataset import INDEX_NAME
 from petastorm_bridge.mds.schema import SIDECAR_NAME
 
@@ -28,11 +28,9 @@ __all__ = ["MARKER_NAME", "Store", "is_own_file", "store_at", "unfinished_text"]
 
 MARKER_NAME = "_petastorm_bridge_cache.json"
 
-# What _executor and the engine call the files of a conversion, finished and not.
-_SHARD_NAME = re.compile(r"shard\.\d{5,}\.a\d+\.\d{5,}(\.flags)?\.mds(\.\w+)?(\.tmp)?")
-_OTHER_NAMES = {
-    name + end for name in (INDEX_NAME, SIDECAR_NAME, MARKER_NAME) for end in ("", ".tmp")
-}
+# What _executor and the engine call the files of a conversion.
+_SHARD_NAME = re.compile(r"shard\.\d{5,}\.a\d+\.\d{5,}(\.flags)?\.mds(\.\w+)?")
+_OTHER_NAMES = {INDEX_NAME, SIDECAR_NAME, MARKER_NAME}
 _MARKER_BYTES = 1 << 16  # enough for any path; the file may be anybody's
 # A dying task may add or remove files while a directory is being removed.
 _REMOVALS = 10
@@ -105,8 +103,9 @@ def unfinished_text(directory: str) -> str:
 
 
 def is_own_file(name: str) -> bool:
-    """Return whether a conversion gives files such names."""
-    return name in _OTHER_NAMES or _SHARD_NAME.fullmatch(name) is not None
+    """Return whether a conversion gives files such names, finished or not."""
+    final = final_name(name)
+    return final in _OTHER_NAMES or _SHARD_NAME.fullmatch(final) is not None
 
 
 def _marker(place: str) -> bytes:
