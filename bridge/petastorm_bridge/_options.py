@@ -114,7 +114,7 @@ OPTIONS: tuple[Option, ...] = (
         ("cache_extra_settings", _I, "See `cache_type`."),
         ("hdfs_driver", _I, "There is one HDFS driver, Arrow's."),
         ("transform_spec", _H, "The transform, called once per row group and epoch."),
-        ("filters", _H, "Applied to rows; Petastorm fails here."),
+        ("filters", _H, "On partition columns they choose files before sharding; on others they choose rows."),
         ("storage_options", _H, "Passed to the remote file system."),
         ("zmq_copy_buffers", _I, "Process pools use pipes."),
         ("filesystem", _I, "The url decides."),
