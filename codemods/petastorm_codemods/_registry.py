@@ -27,8 +27,8 @@ def _guide() -> str:
     except metadata.PackageNotFoundError:
         return ""
     named = dict(url.split(", ", 1) for url in urls)
-    found = named.get("Documentation", "")
-    return found and found.rstrip("/") + "/"
+    found: str = named.get("Documentation", "")
+    return found.rstrip("/") + "/" if found else ""
 
 
 # From [project.urls], so that the address stands in one place.
