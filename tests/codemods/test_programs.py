@@ -15,7 +15,7 @@ import pytest
 
 from petastorm_codemods._decode import write_atomically
 from petastorm_codemods._engine import Settings
-from petastorm_codemods._model import Destination, Success, Target, Unchanged
+from petastorm_codemods._model import Destination, NeedsHuman, Success, Target, Unchanged
 from petastorm_codemods._run import run as codemod
 
 HERE = pathlib.Path(__file__).parent
@@ -34,6 +34,10 @@ FORMS = {
     ),
 }
 
+# Programs that native streaming leaves something of to a human: they read a converter's directory with
+# the bridge's reader, which shows some types otherwise there. Of theirs it shows all alike.
+MARKED = {"reader_on_converter.py"}
+
 pytestmark = [pytest.mark.spark, pytest.mark.tf, pytest.mark.slow]
 
 
@@ -46,8 +50,9 @@ def copy_programs(folder):
 
 def rewrite(folder, settings):
     for outcome in codemod([str(folder)], settings).outcomes:
-        assert isinstance(outcome, Success | Unchanged), outcome
-        if isinstance(outcome, Success):
+        marked = os.path.basename(outcome.path) in MARKED and settings is not FORMS["bridge"]
+        assert isinstance(outcome, NeedsHuman if marked else Success | Unchanged), outcome
+        if isinstance(outcome, Success | NeedsHuman):
             write_atomically(outcome.path, outcome.after)
 
 
