@@ -191,6 +191,14 @@ _TYPES = (
         ),
         works("ValueError", id=_TEN[:6]),
     ),
+    *(
+        Expected(
+            "strided-arrays",
+            (f"edit shape (2,3) ndarray non-contiguous [{loader}]",),
+            works(error, id=_TEN[:6], img=[[[i] * 3] * 2 for i in _TEN[:6]]),
+        )
+        for loader, error in (*((t, "ValueError") for t in _TORCH), ("tf", "InvalidArgumentError"))
+    ),
     Expected(
         "trailing-nuls",
         ("type string__extremes float32 tf",),
