@@ -135,8 +135,13 @@ def test_the_oldest_python_rewrites_a_program(oldest, tmp_path):
     )
     run(oldest / "petastorm-bridge", "codemod", "--write", ".", folder=tmp_path)
     assert program.read_text() == (
-        "from petastorm_bridge.native import dataframe_to_mds, StreamingDataLoader, StreamingDataset\n"
-        "with StreamingDataLoader(StreamingDataset(local=dataframe_to_mds(df).path, shuffle=True,"
-        " num_epochs=1)) as loader:\n"
+        "from petastorm_bridge.native import (\n"
+        "    StreamingDataLoader,\n"
+        "    StreamingDataset,\n"
+        "    dataframe_to_mds,\n"
+        ")\n"
+        "with StreamingDataLoader(\n"
+        "    StreamingDataset(local=dataframe_to_mds(df).path, shuffle=True, num_epochs=1)\n"
+        ") as loader:\n"
         "    print(loader)\n"
     )
