@@ -6,28 +6,29 @@
 import os
 import subprocess
 import sys
+from collections import Counter
 from importlib.util import find_spec
 
 import mutations
 import pytest
 
-COUNT = int(os.environ.get("PETASTORM_BRIDGE_MUTATIONS", "1500"))
+COUNT = int(os.environ.get("PETASTORM_BRIDGE_MUTATIONS", "240"))
 
 
-@pytest.mark.parametrize("face", mutations.FACES)
-def test_damaged_datasets(face):
-    if face != "make_batch_reader" and find_spec("streaming") is None:
-        pytest.skip("streaming is not installed")
+@pytest.mark.slow
+def test_damaged_datasets():
+    faces = list(mutations.FACES) if find_spec("streaming") else ["make_batch_reader"]
     # In a process of its own, because what is looked for are crashes, too.
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", mutations.__file__, str(COUNT // 3), "1", face],
+        [sys.executable, "-W", "ignore", mutations.__file__, str(COUNT), "1", *faces],
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    tally = dict(reversed(line.split(maxsplit=1)) for line in done.stdout.splitlines())
+    lines = (line.split(maxsplit=1) for line in done.stdout.splitlines())
+    tally = Counter({text: int(times) for times, text in lines})
     # The damages are neither all noticed nor all harmless, or they would test little.
     for file in ("index.json", "shard"):
-        assert int(tally[f"{face} {file}: refused"]) > COUNT / 60
-        assert int(tally[f"{face} {file}: right"]) > 0
+        assert min(tally[f"{face} {file}: refused"] for face in faces) > COUNT / 60
+        assert sum(tally[f"{face} {file}: right"] for face in faces) > 0
