@@ -184,6 +184,7 @@ def _plan_for(source: Source, settings: Settings) -> _Plan:
         for finding in rule.check(analysis)
         if not _is_ignored(source.text, finding)
     ]
+    findings = _in_company(findings, unsafe=settings.unsafe)
     edits: list[Edit] = []
     accepted = Edits()
     sites: list[Site] = list(_passed_over(source))
@@ -210,6 +211,26 @@ def _plan_for(source: Source, settings: Settings) -> _Plan:
         lines += _markers(analysis, left)
     rewritten = joined_imports(analysis, [*lines, *without_unused(analysis, edits)])
     return _Plan(tuple(laid_out(analysis, rewritten)), tuple(sites))
+
+
+def _in_company(findings: Sequence[Finding], *, unsafe: bool) -> list[Finding]:
+    """Return findings again, with no edits for those that move with others only, if none does.
+
+    Lines that install packages are no others: what becomes of them follows from the code.
+    """
+    if any(
+        _state(each, unsafe=unsafe) is State.REWRITTEN
+        and not each.alone
+        and each.code != REQUIREMENT
+        for each in findings
+    ):
+        return [*findings]
+    return [
+        dataclasses.replace(each, message=each.alone, safety=Safety.MANUAL, edits=())
+        if each.alone
+        else each
+        for each in findings
+    ]
 
 
 def _state(finding: Finding, *, unsafe: bool) -> State:

@@ -82,6 +82,8 @@ class Finding:
         marker: Whether a comment is left in the code when nothing is rewritten.
         needs: Names of the support module that the rewrite uses.
         told: Whether a summary tells of the rewrite, because something is lost by it.
+        alone: What to do where nothing else in the file's code is rewritten, and this for that
+            reason is not either; empty if the rewrite depends on no other.
     """
 
     code: str
@@ -92,6 +94,7 @@ class Finding:
     marker: bool = True
     needs: tuple[str, ...] = ()
     told: bool = False
+    alone: str = ""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import libcst as cst
 
 from ._analysis import Analysis, manual
 from ._company import keeper
+from ._idle import is_unused, unused_advice
 from ._imports import Imported, petastorm_imports, root_name
 from ._model import Edit, Finding, Safety
 from ._native import COUNTERPARTS, clashes, counterpart, leave_slot, original
@@ -166,7 +167,9 @@ def _finding(analysis: Analysis, found: Sequence[Imported], local: str, problem:
         edits += [rename_root(analysis, node) for _, node in rest]
     edits += import_roots(analysis, found, [path for path, _ in rest])
     code = "PM101" if native else "PM105"
-    return Finding(code, start, what, Safety.SAFE, tuple(edits), needs=names)
+    idle = all(each.path == OLD and is_unused(analysis, each) for each in found)
+    alone = unused_advice([OLD]) if idle else ""
+    return Finding(code, start, what, Safety.SAFE, tuple(edits), needs=names, alone=alone)
 
 
 def _is_alone(each: Imported) -> bool:

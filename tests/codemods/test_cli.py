@@ -361,6 +361,15 @@ def test_one_file_is_seen_in_its_repository(call, tree):
     assert "1 to rewrite" in call("b.py", "--check").stdout
 
 
+@pytest.mark.parametrize("to", ["bridge", "streaming"])
+def test_an_import_that_nothing_uses_stays_and_is_said_to_be_unused(call, tree, to):
+    root = tree(a_dot_py="import petastorm\n", requirements_dot_txt="petastorm\n")
+    answer = call(".", "--to", to, "--write")
+    assert "petastorm is not used in this file: remove its import [needs a human]" in answer.stdout
+    assert (root / "a.py").read_text() == "import petastorm\n"
+    assert (root / "requirements.txt").read_text() == "petastorm\n"
+
+
 def test_reports_say_how_sure_each_result_is(call, tree):
     key = 'spark.conf.set("SparkDatasetConverter.PARENT_CACHE_DIR_URL_CONF", url)\n'
     tree(a_dot_py=MAKES + key + "c.make_torch_dataloader(predicate=p)\n")

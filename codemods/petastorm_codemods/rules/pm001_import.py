@@ -9,11 +9,13 @@ left alone, because its author has already decided what to use without Petastorm
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import libcst as cst
 
 from petastorm_codemods._analysis import Analysis
 from petastorm_codemods._company import keeper
+from petastorm_codemods._idle import is_unused, unused_advice
 from petastorm_codemods._imports import Imported, by_statement, petastorm_imports
 from petastorm_codemods._model import Destination, Edit, Finding, Safety
 from petastorm_codemods._modules import (
@@ -93,6 +95,13 @@ def _safe(analysis: Analysis, node: cst.CSTNode, what: str, edits: Sequence[Edit
     return Finding("PM001", analysis.start(node), message, Safety.SAFE, tuple(edits))
 
 
+def _moved(analysis: Analysis, each: Imported, edits: Sequence[Edit]) -> Finding:
+    """Return the finding of a module that moves; the package itself, if unused, not by itself."""
+    finding = _safe(analysis, each.statement, each.path, edits)
+    idle = each.path == OLD and is_unused(analysis, each)
+    return replace(finding, alone=unused_advice([OLD])) if idle else finding
+
+
 def _missing(analysis: Analysis, node: cst.CSTNode, message: str) -> Finding:
     return Finding(_MISSING, analysis.start(node), message, Safety.MANUAL)
 
@@ -105,7 +114,7 @@ def _module_alias(analysis: Analysis, each: Imported) -> Finding:
     problem = module_problem(analysis, each)
     if problem:
         return _missing(analysis, each.statement, problem)
-    return _safe(analysis, each.statement, each.path, [rename_root(analysis, each.alias.name)])
+    return _moved(analysis, each, [rename_root(analysis, each.alias.name)])
 
 
 # --- import petastorm.spark ----------------------------------------------------------------------
@@ -128,7 +137,7 @@ def _plain_imports(analysis: Analysis, plain: Sequence[Imported]) -> Iterator[Fi
     edits = [rename_root(analysis, node) for _, node in uses]
     imports = import_roots(analysis, moved, [path for path, _ in uses])
     for number, (each, own) in enumerate(zip(moved, imports, strict=True)):
-        yield _safe(analysis, each.statement, each.path, [own, *(edits if number == 0 else [])])
+        yield _moved(analysis, each, [own, *(edits if number == 0 else [])])
 
 
 # --- from petastorm.spark import … ---------------------------------------------------------------
