@@ -36,8 +36,8 @@ def unused_advice(paths: Iterable[str]) -> str:
     names = [path[len(OLD) + 1 :] or OLD for path in paths]
     if not names:
         return ""
-    verb, what = ("is", "its import") if len(names) == 1 else ("are", "their imports")
-    return f"{', '.join(names)} {verb} not used in this file: remove {what}"
+    # A comment in the code may end at the colon.
+    return f"unused, remove the import: {', '.join(names)}"
 
 
 @functools.lru_cache(maxsize=2)

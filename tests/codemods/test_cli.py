@@ -365,7 +365,7 @@ def test_one_file_is_seen_in_its_repository(call, tree):
 def test_an_import_that_nothing_uses_stays_and_is_said_to_be_unused(call, tree, to):
     root = tree(a_dot_py="import petastorm\n", requirements_dot_txt="petastorm\n")
     answer = call(".", "--to", to, "--write")
-    assert "petastorm is not used in this file: remove its import [needs a human]" in answer.stdout
+    assert "unused, remove the import: petastorm [needs a human]" in answer.stdout
     assert (root / "a.py").read_text() == "import petastorm\n"
     assert (root / "requirements.txt").read_text() == "petastorm\n"
 

@@ -151,7 +151,7 @@ def _from_import(
     moved = [each for each in names if not problems[id(each)]]
     kept = [each for each in names if problems[id(each)]]
     if kept:
-        yield _missing(analysis, statement, _message(kept, problems))
+        yield _missing(analysis, statement, _message(analysis, kept, problems))
     if not moved:
         return
     what = ", ".join(each.path for each in moved)
@@ -161,11 +161,14 @@ def _from_import(
     yield _safe(analysis, statement, what, edits)
 
 
-def _message(kept: Sequence[Imported], problems: dict[int, str]) -> str:
+def _message(analysis: Analysis, kept: Sequence[Imported], problems: dict[int, str]) -> str:
     """Return what keeps some names of a statement; like ones in one sentence."""
+    idle = [each for each in kept if is_unused(analysis, each)]
+    kept = [each for each in kept if each not in idle]
     plain = [each.path for each in kept if problems[id(each)] == advice(each.path)]
     texts = [problems[id(each)] for each in kept if each.path not in plain]
-    return "; ".join(dict.fromkeys([*texts, *advices(plain)]))
+    told = filter(None, [unused_advice(each.path for each in idle)])
+    return "; ".join(dict.fromkeys([*texts, *advices(plain), *told]))
 
 
 def _name_problem(analysis: Analysis, each: Imported) -> str:

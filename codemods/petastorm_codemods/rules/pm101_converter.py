@@ -18,6 +18,7 @@ import libcst as cst
 
 from petastorm_codemods._analysis import Analysis, manual
 from petastorm_codemods._calls import argument_edits, drop, keyword
+from petastorm_codemods._idle import is_unused, unused_advice
 from petastorm_codemods._model import Destination, Edit, Finding, Safety
 from petastorm_codemods._modules import key_edits, module_findings
 from petastorm_codemods._moves import Move, move_edits, moves, reasons
@@ -149,8 +150,10 @@ def check_missing(analysis: Analysis) -> Iterator[Finding]:
     for move in moves(analysis):
         # What is on the bridge already has been marked, or was put there on purpose.
         if move.missing and not move.from_bridge:
-            message = reasons(analysis, move.missing)
-            yield manual("PM104", analysis.start(move.statement), message)
+            idle = [each for each in move.missing if is_unused(analysis, each)]
+            used = [each for each in move.missing if each not in idle]
+            told = reasons(analysis, used), unused_advice(each.path for each in idle)
+            yield manual("PM104", analysis.start(move.statement), "; ".join(filter(None, told)))
     yield from (each for each in _imports(analysis) if each.code == "PM104")
 
 
