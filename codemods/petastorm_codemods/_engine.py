@@ -33,6 +33,7 @@ from ._model import (
     Unchanged,
 )
 from ._native import import_edits
+from ._noted import noted
 from ._project import Project
 from ._registry import Rule, all_rules, selected
 from ._sources import Source, read_source
@@ -92,6 +93,7 @@ class Settings:
 class _Plan:
     edits: tuple[Edit, ...]
     sites: tuple[Site, ...]
+    noted: tuple[Site, ...] = ()
 
 
 def process(path: str, data: bytes, settings: Settings) -> Outcome:
@@ -108,8 +110,8 @@ def _process(path: str, data: bytes, settings: Settings) -> Outcome:
         plan = _plan(source, settings)
         if not plan.edits:
             if any(site.state is not State.REWRITTEN for site in plan.sites):
-                return NeedsHuman(path, data, data, plan.sites)
-            return Unchanged(path)
+                return NeedsHuman(path, data, data, plan.sites, plan.noted)
+            return Unchanged(path, noted=plan.noted)
         after = source.render(plan.edits)
         problem = _problem(source, plan.edits, after, settings)
     except Exception as error:  # noqa: BLE001 – one bad file never stops a run
@@ -120,8 +122,8 @@ def _process(path: str, data: bytes, settings: Settings) -> Outcome:
     if problem:
         return Failed(path, f"left alone, because the rewrite {problem}", plan.sites)
     if all(site.state is State.REWRITTEN for site in plan.sites):
-        return Success(path, data, after, plan.sites)
-    return NeedsHuman(path, data, after, plan.sites)
+        return Success(path, data, after, plan.sites, plan.noted)
+    return NeedsHuman(path, data, after, plan.sites, plan.noted)
 
 
 def _problem(source: Source, edits: Sequence[Edit], after: bytes, settings: Settings) -> str:
@@ -201,16 +203,29 @@ def _plan_for(source: Source, settings: Settings) -> _Plan:
             needed += [(finding.offset, name) for name in finding.needs]
         elif finding.marker:
             left.append(finding)
-        cell, line, column = source.locate(finding.offset)
-        where = (finding.code, line, column, cell)
-        sites.append(Site(*where, finding.message, finding.safety, state, finding.told))
+        sites.append(_site(source, finding, state))
     # Where several insert at one place, lines of their own come before rewrites.
     lines = [*import_edits(analysis, needed)]
     if edits or lines:
         # A file in which nothing moves is not changed for a comment: the report names its places.
         lines += _markers(analysis, left)
     rewritten = joined_imports(analysis, [*lines, *without_unused(analysis, edits)])
-    return _Plan(tuple(laid_out(analysis, rewritten)), tuple(sites))
+    known = {finding.offset for finding in findings}
+    codes = {rule.code for rule in selected(settings.destination, settings.select, settings.ignore)}
+    quiet = (
+        _site(source, finding, state)
+        for finding, state in noted(analysis, edits)
+        if finding.offset not in known
+        and finding.code in codes
+        and not _is_ignored(source.text, finding)
+    )
+    return _Plan(tuple(laid_out(analysis, rewritten)), tuple(sites), tuple(quiet))
+
+
+def _site(source: Source, finding: Finding, state: State) -> Site:
+    cell, line, column = source.locate(finding.offset)
+    where = (finding.code, line, column, cell)
+    return Site(*where, finding.message, finding.safety, state, finding.told)
 
 
 def _in_company(findings: Sequence[Finding], *, unsafe: bool) -> list[Finding]:

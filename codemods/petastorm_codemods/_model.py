@@ -27,6 +27,7 @@ class State(enum.Enum):
     REWRITTEN = "rewritten"
     NEEDS_UNSAFE = "needs --unsafe"
     MANUAL = "needs a human"
+    WORKS = "works as it is"
 
 
 class Requirement(enum.Enum):
@@ -124,7 +125,7 @@ class Site:
     @property
     def confidence(self) -> str:
         """How sure the tool is of the result: high, medium or none."""
-        if self.state is not State.REWRITTEN:
+        if self.state not in {State.REWRITTEN, State.WORKS}:
             return "none"
         return "high" if self.safety is Safety.SAFE else "medium"
 
@@ -135,6 +136,7 @@ class Unchanged:
 
     path: str
     sites: tuple[Site, ...] = ()
+    noted: tuple[Site, ...] = ()  # sites without edits of their own, for reports alone
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,7 @@ class Success:
     before: bytes = field(repr=False)
     after: bytes = field(repr=False)
     sites: tuple[Site, ...] = ()
+    noted: tuple[Site, ...] = ()  # sites without edits of their own, for reports alone
 
 
 @dataclass(frozen=True)
@@ -155,6 +158,7 @@ class NeedsHuman:
     before: bytes = field(repr=False)
     after: bytes = field(repr=False)
     sites: tuple[Site, ...] = ()
+    noted: tuple[Site, ...] = ()  # sites without edits of their own, for reports alone
 
 
 @dataclass(frozen=True)

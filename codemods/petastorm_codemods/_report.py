@@ -89,6 +89,12 @@ def _sites(result: Result) -> Iterator[tuple[Outcome, Site]]:
             yield outcome, site
 
 
+def _listed(outcome: Outcome) -> list[Site]:
+    """Return all sites of a file in the order of its lines, those without edits of their own too."""
+    found = [*outcome.sites, *([] if isinstance(outcome, Failed) else outcome.noted)]
+    return sorted(found, key=lambda site: (site.cell or 0, site.line, site.column))
+
+
 def _place(site: Site) -> str:
     return f"cell {site.cell}, line {site.line}" if site.cell else str(site.line)
 
@@ -112,7 +118,7 @@ def to_json(result: Result) -> str:
                     "state": site.state.value,
                     "confidence": site.confidence,
                 }
-                for site in outcome.sites
+                for site in _listed(outcome)
             ],
         }
         for outcome in result.outcomes
@@ -188,7 +194,8 @@ def to_markdown(result: Result) -> str:
     rows = [
         f"| {_cell(outcome.path)} | {_place(site)} | {site.code} | {site.state.value} "
         f"| {site.confidence} | {_cell(site.message)} |"
-        for outcome, site in _sites(result)
+        for outcome in result.outcomes
+        for site in _listed(outcome)
     ]
     if rows:
         lines += ["\n## Call sites\n", "| file | line | rule | result | confidence | what |"]

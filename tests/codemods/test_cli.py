@@ -370,6 +370,33 @@ def test_an_import_that_nothing_uses_stays_and_is_said_to_be_unused(call, tree, 
     assert (root / "requirements.txt").read_text() == "petastorm\n"
 
 
+CONVERTER = """from petastorm.spark import SparkDatasetConverter, make_spark_converter
+spark.conf.set(SparkDatasetConverter.PARENT_CACHE_DIR_URL_CONF, url)
+spark.conf.set("petastorm.spark.converter.parentCacheDirUrl", url)
+converter = make_spark_converter(df)
+"""
+
+
+@pytest.mark.parametrize("to", ["bridge", "streaming"])
+def test_reports_name_calls_and_keys_that_need_no_edit_of_their_own(call, tree, to):
+    tree(a_dot_py=CONVERTER)
+    report = json.loads(call(".", "--to", to, "--report", "json").stdout)
+    (file,) = report["files"]
+    assert [(site["line"], site["state"]) for site in file["sites"]] == [
+        (1, "rewritten"),
+        (2, "rewritten"),
+        (3, "works as it is"),
+        (4, "rewritten"),
+    ]
+    assert (report["counts"]["sites rewritten"], report["counts"]["sites left"]) == (1, 0)
+    assert "| a.py | 3 | PM002 | works as it is |" in call(".", "--report", "markdown").stdout
+    assert "1 place rewritten, 0 left" in call(".", "--to", to, "--write").stdout
+    again = call(".", "--to", to, "--report", "json")
+    (file,) = json.loads(again.stdout)["files"]
+    assert (again.exit_code, file["status"]) == (0, "unchanged")
+    assert {site["state"] for site in file["sites"]} == {"works as it is"}
+
+
 def test_reports_say_how_sure_each_result_is(call, tree):
     key = 'spark.conf.set("SparkDatasetConverter.PARENT_CACHE_DIR_URL_CONF", url)\n'
     tree(a_dot_py=MAKES + key + "c.make_torch_dataloader(predicate=p)\n")
@@ -379,6 +406,7 @@ def test_reports_say_how_sure_each_result_is(call, tree):
         (site["code"], site["safety"], site["state"], site["confidence"]) for site in file["sites"]
     ]
     assert found == [
+        ("PM101", "safe", "rewritten", "high"),
         ("PM101", "safe", "rewritten", "high"),
         ("PM106", "behaviour-changing", "needs --unsafe", "none"),
         ("PM102", "manual", "needs a human", "none"),
