@@ -34,6 +34,7 @@ _NEEDS = {
     "spark": re.compile(rb"\bpetastorm_bridge\.spark\b|\bdataframe_to_mds\b"),
     "tensorflow": re.compile(rb"\bpetastorm_bridge\.tf_utils\b|\bmake_tf_dataset\b|\btf_dataset\b"),
     "pandas": re.compile(rb"\bpetastorm_bridge\b[^\n]*\bmake_batch_reader\b"),
+    "torch": re.compile(rb"\bpetastorm_bridge\.pytorch\b|\bmake_torch_dataloader\b"),
 }
 # Lines of code, not comments of ours.
 _BRIDGE = re.compile(rb"^(?![ \t\"]*#)[^\n]*\bpetastorm_bridge\b", re.MULTILINE)
@@ -54,7 +55,7 @@ class Evidence:
         old: A file that still imports Petastorm; empty if none does.
         new: A file that imports the bridge, or what is vendored of it; empty if none does.
         bridge: Whether any imports the bridge itself.
-        needs: What the bridge's names that they use are for: its extras, and pandas.
+        needs: What the bridge's names that they use are for: its extras, pandas and torch.
         came_along: What they import that came with Petastorm, as it is installed.
         empty: Whether there are no such files.
     """

@@ -37,14 +37,35 @@ def python_limit() -> SpecifierSet:
 
 
 @functools.cache
-def limits(extras: frozenset[str]) -> dict[str, SpecifierSet]:
-    """Return the limits of what the distribution brings with some extras, by canonical name."""
+def limits(extras: frozenset[str], alone: frozenset[str] = frozenset()) -> dict[str, SpecifierSet]:
+    """Return the limits of what the distribution brings with some extras, by canonical name.
+
+    Args:
+        extras: The names of the extras; those that they bring themselves count as well.
+        alone: Names of packages whose limits count whichever extra brings them: programs use them
+            that ask for none.
+    """
     found: dict[str, SpecifierSet] = {}
+    asked = _with_inner(extras)
     for each in _requirements():
-        if each.marker is None or any(_holds(each.marker, extra=extra) for extra in extras):
-            name = canonicalize_name(each.name)
+        name = canonicalize_name(each.name)
+        if _is_brought(each, asked) or name in alone:
             found[name] = found.get(name, SpecifierSet()) & each.specifier
     return found
+
+
+def _with_inner(extras: frozenset[str]) -> frozenset[str]:
+    """Return extras together with those that they consist of, as `all` does."""
+    found = extras
+    for each in _requirements():
+        if canonicalize_name(each.name) == DISTRIBUTION and _is_brought(each, extras):
+            found |= each.extras
+    return found if found == extras else _with_inner(found)
+
+
+def _is_brought(requirement: Requirement, extras: frozenset[str]) -> bool:
+    marker = requirement.marker
+    return marker is None or any(_holds(marker, extra=extra) for extra in extras)
 
 
 def contradict(one: SpecifierSet, other: SpecifierSet) -> bool:

@@ -12,7 +12,7 @@ from ._files import is_dependency_file, is_lock_file
 from ._manifests import entries
 from ._model import Outcome, Unchanged
 from ._offered import OLD
-from ._requirements import rewritten, wanted
+from ._requirements import asked_extras, rewritten, wanted
 
 _INCLUDED = re.compile(r"^[ \t]*(?:-[rc]|--(?:requirement|constraint))[ \t=]*(\S+)", re.MULTILINE)
 # Files that say for which Pythons the programs beside them are.
@@ -42,7 +42,9 @@ class Lists:
         # What is installed for everyone does not make the folder of a program its own.
         self._homes = {self._folders[path] for path in named if is_dependency_file(path)}
         self._known: dict[str, Evidence] = {}
-        self._listed = self._gathered()
+        self._listed: defaultdict[str, set[str]] = defaultdict(set)
+        self._asked: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
+        self._gather()
         self._linked = _linked(self._texts, named)
 
     def around(self, path: str) -> Evidence:
@@ -60,7 +62,7 @@ class Lists:
             around = self._repository(path)
             there = os.path.relpath(path)
             evidence = around.evidence(around.folder_for(there), ())
-        want = wanted(evidence, self._listed[folder])
+        want = wanted(evidence, self._listed[folder], self._asked[folder])
         found = rewritten(path, data, want, lift=lift)
         if not isinstance(found, Unchanged) or OLD in self._texts[path]:
             yield found
@@ -70,14 +72,13 @@ class Lists:
             self._known[folder] = self._code.evidence(folder, self._homes - {folder})
         return self._known[folder]
 
-    def _gathered(self) -> dict[str, set[str]]:
-        """Return the names that the lists for one folder hold together."""
-        found: defaultdict[str, set[str]] = defaultdict(set)
+    def _gather(self) -> None:
+        """Note the names that the lists for one folder hold together, and extras of the bridge."""
         for path, text in self._texts.items():
             if is_dependency_file(path) and not is_lock_file(path):
-                found[self._folders[path]] |= {entry.name for entry in entries(path, text)}
-            found[self._folders[path]] |= set()
-        return dict(found)
+                found, folder = entries(path, text), self._folders[path]
+                self._listed[folder] |= {entry.name for entry in found}
+                self._asked[folder] |= asked_extras(found)
 
 
 def _linked(texts: dict[str, str], named: Sequence[str]) -> set[str]:

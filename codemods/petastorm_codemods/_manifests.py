@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from packaging.utils import canonicalize_name
 
@@ -23,6 +24,8 @@ _MARKER = r"(?:\s*;(?P<marker>[^#\n]*?))?"
 # A requirement that is all of a line, but for pip's options.
 _LINE = re.compile(rf"\s*{_REQUIREMENT}{_MARKER}(?P<options>(?:\s*\\?\s*--[^#]*)*)\s*\Z")
 _URL_LINE = re.compile(rf"\s*(?P<name>{_NAME})(?P<extras>\s*\[[^\]\n]*\])?\s*@\s*\S+")
+# A wheel's name tells its version: name, version, perhaps a build, and three tags.
+_WHEEL = re.compile(r"/[^/\s-]+-(?P<version>[^/\s-]+)-[^/\s#?]+\.whl(?=[#?]|\Z)")
 _WHOLE = re.compile(rf"\s*{_REQUIREMENT}{_MARKER}\s*")
 _WORD = re.compile(rf"(?<![\w./@#:=~<>!,\[-]){_REQUIREMENT}(?![\w.\[/@-])(?!\s*/)")
 _STRING = re.compile(r"(?P<quote>['\"])(?P<body>(?:(?!(?P=quote))[^\\\n])*)(?P=quote)")
@@ -62,7 +65,8 @@ class Entry:
     Attributes:
         name: Canonical name of what is required.
         extras: Names of its extras.
-        versions: Its limits as they are written; empty if there are none.
+        versions: Its limits as they are written, or as the wheel's name in an address gives them;
+            empty if there are none.
         marker: Its environment marker; empty if there is none.
         start: Where it starts, in characters of the text.
         end: Where name, extras and limits end.
@@ -139,7 +143,9 @@ def _on_line(body: str, at: int, line: str) -> Iterator[Entry]:
     if match:
         name, extras = canonicalize_name(match["name"]), frozenset[str]()
         start, end = at + match.start("name"), at + match.end()
-        yield Entry(name, extras, "", "", start, end, at + len(line), Form.ELSEWHERE)
+        wheel = _WHEEL.search(match.group())
+        versions = f"=={unquote(wheel['version'])}" if wheel else ""
+        yield Entry(name, extras, versions, "", start, end, at + len(line), Form.ELSEWHERE)
 
 
 def _on_toml_line(body: str, at: int, line: str, table: str, *, keys: bool) -> Iterator[Entry]:

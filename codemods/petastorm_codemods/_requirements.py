@@ -40,6 +40,8 @@ _PYTHON = re.compile(
     r"|-[ \t]+python[ \t]*(?P<conda>[=<>]+[ \t]*\d[\w.,<>=* ]*))",
     re.MULTILINE,
 )
+# What programs need of what the extras bring, and use without them.
+_ALONE = frozenset({"pandas", "torch"})
 _SETUP_PYTHON = re.compile(r"python_requires\s*=\s*['\"](?P<limit>[^'\"]+)")
 
 
@@ -71,12 +73,15 @@ class _Change:
     edits: tuple[Edit, ...] = ()
 
 
-def wanted(evidence: Evidence, listed: Collection[str]) -> Wanted:
+def wanted(
+    evidence: Evidence, listed: Collection[str], asked: frozenset[str] = frozenset()
+) -> Wanted:
     """Return what a file should list instead of Petastorm.
 
     Args:
         evidence: What the files import that it is for.
         listed: Canonical names that it lists, with the files beside it.
+        asked: Extras of the bridge that those ask for, by its name or as Petastorm's.
     """
     if not evidence.new:
         reason = "no file here imports petastorm or what takes its place: left as it is"
@@ -91,9 +96,21 @@ def wanted(evidence: Evidence, listed: Collection[str]) -> Wanted:
     return Wanted(
         package=f"{BASE}[{','.join(sorted(extras))}]" if extras else BASE,
         beside=tuple(sorted(missing - set(_limits.limits(frozenset(extras))))),
-        limits=_limits.limits(frozenset({*extras, *evidence.needs} - {"pandas"})),
+        limits=_limits.limits(
+            frozenset({*extras, *evidence.needs, *asked} - _ALONE), _ALONE & evidence.needs
+        ),
         joined=bool(evidence.old),
     )
+
+
+def asked_extras(found: Sequence[Entry]) -> frozenset[str]:
+    """Return the extras of the bridge that requirements ask for once Petastorm's are rewritten."""
+    asked = {extra for entry in found if entry.name == BASE for extra in entry.extras}
+    for entry in found:
+        if entry.name == OLD:
+            package = with_extras(BASE, entry.extras - {"torch"})
+            asked |= set(Parsed(package).extras)
+    return frozenset(asked)
 
 
 def rewritten(
@@ -318,7 +335,7 @@ def _conflicts(
             continue
         what = f"{entry.name} {entry.versions}"
         needs = f"{want.package}, which needs {entry.name}{ours}"
-        if lift and entry.name == "pyarrow" and entry.form is not Form.KEY:
+        if lift and entry.name == "pyarrow" and entry.form not in {Form.KEY, Form.ELSEWHERE}:
             at = text.rindex(entry.versions, entry.start, entry.end)
             end = at + len(entry.versions)
             yield _Change(

@@ -18,6 +18,7 @@ READS = (
     "from petastorm import make_batch_reader\nwith make_batch_reader(url) as reader:\n    pass\n"
 )
 STAYS = "from petastorm import make_reader\nwith make_reader(url) as reader:\n    pass\n"
+WHEELS = "https://wheels.example/cpu"
 NATIVE = "petastorm-bridge[streaming]"
 
 
@@ -135,6 +136,29 @@ def test_included_lists_are_compared_too(write):
     assert list(left) == [("limits/constraints.txt", 1)]
 
 
+@pytest.mark.parametrize(
+    ("program", "text", "line", "said"),
+    [
+        (READS + "import petastorm.pytorch\n", "torch>=1.9,<2.0\n", 2, "needs torch>=2.1"),
+        (READS, "pandas==1.5.3\n", 2, "needs pandas>=2.0"),
+        (CONVERTS, "torch~=1.11\n", 2, "needs torch>=2.1"),
+        (READS, "tensorflow<2.12\n", 2, "needs tensorflow>=2.16"),
+        (CONVERTS, f"torch @ {WHEELS}/torch-1.13.1%2Bcpu-cp310-linux.whl\n", 2, "needs torch"),
+        (READS, f"pyarrow @ {WHEELS}/pyarrow-10.0.1-cp310-linux.whl#sha\n", 2, "pyarrow>=14"),
+        (READS, "petastorm-bridge[all]\npyspark==3.3.0\n", 3, "needs pyspark>=3.5"),
+    ],
+)
+def test_limits_count_of_all_that_is_used_or_listed(write, program, text, line, said):
+    files = {"train.py": program, "requirements.txt": f"petastorm[tf]\n{text}"}
+    _, left = write(files, "--to=bridge", "--lift-pyarrow")
+    assert said in left["requirements.txt", line]
+
+
+def test_limits_on_what_nothing_uses_are_left(write):
+    text = "petastorm\ntorch<2\ntensorflow<2.12\npyspark==3.3.0\n"
+    assert write({"train.py": READS, "requirements.txt": text})[1] == {}
+
+
 def test_each_project_of_a_repository_is_judged_alone(write):
     old = "petastorm==0.12\n"
     files, left = write(
@@ -216,4 +240,6 @@ def test_our_limits_come_from_our_metadata():
     assert str(_limits.limits(frozenset())["pyarrow"]) == ">=14"
     assert "torch" not in _limits.limits(frozenset({"spark"}))
     assert str(_limits.limits(frozenset({"streaming"}))["torch"]) == ">=2.1"
+    assert {"torch", "pyspark", "tensorflow"} <= set(_limits.limits(frozenset({"all"})))
+    assert str(_limits.limits(frozenset(), frozenset({"torch"}))["torch"]) == ">=2.1"
     assert str(_limits.python_limit()) == ">=3.10"
