@@ -141,7 +141,8 @@ DIFFERENCES: tuple[Difference, ...] = (
         ("one-dtype-per-column",
          "A column's dtype flips from batch to batch with where its nulls are.",
          "It is decided once per dataset: what Petastorm gives for a single row group that holds "
-         "a null.",
+         "a null. A column with null lists is of objects in all batches of a reader without "
+         "predicate, filters and transform.",
          "Models expect one dtype."),
         ("tf-null-warning",
          "TensorFlow silently receives nulls as 0, the smallest integer, `False` or `b'None'`.",
