@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from . import _arguments as arguments
 from ._columns import Block, NullFacts, harmonise, harmonise_null_lists, to_numpy
+from ._missing import attribute_error, extend_path
 from ._open import open_source
 from ._plan import Piece, Plan, Randomness, shard_pieces, split_pieces
 from ._pool import BlockStream, Pool
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = ["Reader", "make_batch_reader"]
+
+__path__ = extend_path([])  # so that importing what is missing says why
+
+
+def __getattr__(name: str) -> Any:
+    raise attribute_error("reader", name)
+
 
 _STOPPED = (
     "Trying to read a sample after a reader created by make_reader/make_batch_reader has stopped. "
