@@ -15,7 +15,16 @@ from ._pandas_metadata import noted_names, usable_metadata
 from ._types import find_type, presented_type
 from .errors import missing_extra
 
-__all__ = ["Block", "Column", "NullFacts", "harmonise", "present", "to_frame", "to_numpy"]
+__all__ = [
+    "Block",
+    "Column",
+    "NullFacts",
+    "harmonise",
+    "harmonise_null_lists",
+    "present",
+    "to_frame",
+    "to_numpy",
+]
 
 Column = Any
 """A NumPy array of shape ``(rows, …)`` or a ``pandas.Categorical``, in Petastorm's form, or an Arrow
@@ -132,10 +141,23 @@ def harmonise(values: Any, type_: pa.DataType, nulls: NullFacts) -> Any:
     wanted = None if row is None else row.nulls_as
     if wanted is None or values.dtype == np.dtype(wanted) or values.dtype.kind == "O":
         return values
-    is_list = pa.types.is_list(type_) or pa.types.is_large_list(type_)
-    if is_list and not nulls.elements:
+    if _is_list(type_) and not nulls.elements:
         return values
     return values.astype(wanted)
+
+
+def harmonise_null_lists(values: Any, type_: pa.DataType, nulls: NullFacts) -> Any:
+    """Return lists as objects if a list of their column is null anywhere, as :func:`harmonise` does.
+
+    A row group of nothing but null lists can only be an array of None; the others follow it.
+    """
+    if not nulls.rows or not isinstance(values, np.ndarray) or not _is_list(type_):
+        return values
+    return values.astype(object, copy=False)
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_list(type_) or pa.types.is_large_list(type_))
 
 
 def to_frame(

@@ -141,7 +141,8 @@ DIFFERENCES: tuple[Difference, ...] = (
         ("one-dtype-per-column",
          "A column's dtype flips from batch to batch with where its nulls are.",
          "It is decided once per dataset: what Petastorm gives for a single row group that holds "
-         "a null.",
+         "a null. A column with null lists is of objects in all batches of a reader without "
+         "predicate, filters and transform.",
          "Models expect one dtype."),
         ("tf-null-warning",
          "TensorFlow silently receives nulls as 0, the smallest integer, `False` or `b'None'`.",
@@ -335,6 +336,22 @@ DIFFERENCES: tuple[Difference, ...] = (
          "They are MDS shards: `make_batch_reader` and streaming read them; Spark and Arrow say that "
          "they are not Parquet.",
          "MDS is what the bridge is for."),
+        ("timestamps-are-nanoseconds",
+         "`spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS` makes timestamps "
+         "`datetime64[us]`, and `datetime64[us, UTC]` in a transform's DataFrame.",
+         "It has no effect: timestamps are nanoseconds without a time zone, in UTC, as with Spark's "
+         "default.",
+         "It is a setting of Spark's writer of files, which the bridge does not use."),
+        ("nullable-tells-of-nulls",
+         "`UnischemaField.nullable` says whether Spark's schema allows nulls in the column.",
+         "It says whether nulls were found when the DataFrame was written.",
+         "What is there decides on a column's dtype, and Spark allows nulls nearly everywhere."),
+        ("unsupported-texts",
+         "The warning about an unsupported column names the type as Parquet has it: "
+         "`StructType(struct<a: int64 not null>)`.",
+         "It names the Arrow type that Spark's becomes, `struct<a: int64>`; the text around it is "
+         "the same.",
+         "Such a column is never written, so there is no file to tell its type."),
         ("small-shards-are-fine",
          "Files below 50 MB give a warning that advises to repartition, for every conversion and every "
          "reuse.",

@@ -1,7 +1,8 @@
 """Parts of Petastorm that the bridge does not have, and the sentence that says so.
 
-A part that is imported, as ``from petastorm_bridge import make_reader`` or
-``import petastorm_bridge.codecs``, raises the sentence. To offer a part, remove its row.
+A part that is imported, as ``from petastorm_bridge import make_reader``,
+``import petastorm_bridge.codecs`` or ``from petastorm_bridge.unischema import dict_to_spark_row``,
+raises the sentence. To offer a part, remove its row.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from importlib.abc import Loader, PathEntryFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-__all__ = ["MISSING", "extend_path", "sentence"]
+__all__ = ["MISSING", "MISSING_IN", "attribute_error", "extend_path", "sentence"]
 
 _PACKAGE = __name__.rpartition(".")[0]
 _OWN_FORMAT = (
@@ -51,31 +52,76 @@ MISSING: dict[str, str] = {
     "workers_pool": _INTERNAL,
 }
 
+MISSING_IN: dict[str, dict[str, str]] = {
+    "reader": {
+        "make_reader": _OWN_FORMAT,
+        "LOCAL_DISK_CACHE": "write the string 'local-disk'; it is checked and has no effect",
+        "NULL_CACHE": "write the string 'null'",
+        "normalize_dataset_url_or_urls": _INTERNAL,
+    },
+    "unischema": {
+        "dict_to_spark_row": _OWN_FORMAT,
+        "insert_explicit_nulls": _OWN_FORMAT,
+        "match_unischema_fields": (
+            "schema.create_schema_view([pattern, …]).fields has the fields whose names match"
+        ),
+    },
+    "unischema.Unischema": {
+        "as_spark_schema": _OWN_FORMAT,
+        "make_namedtuple_tf": "make_namedtuple(…) makes the same tuples, also of tensors",
+    },
+}
+"""The same for names in modules and classes that the bridge has."""
 
-def sentence(name: str) -> str:
-    """Return why there is no part of that name, and what to do."""
-    return f"{_PACKAGE} does not offer {name}: {MISSING[name]}."
+
+def _reason(dotted: str) -> str | None:
+    place, _, name = dotted.rpartition(".")
+    return MISSING_IN.get(place, {}).get(name) if place else MISSING.get(name)
+
+
+def sentence(dotted: str) -> str:
+    """Return why there is no part of that name, such as ``"reader.make_reader"``, and what to do."""
+    return f"{_PACKAGE} does not offer {dotted}: {_reason(dotted)}."
+
+
+def attribute_error(place: str, name: str) -> AttributeError:
+    """Return the error for a name that a module or class of the bridge does not have.
+
+    No ImportError: ``hasattr`` and ``getattr`` with a default have to go on working.
+
+    Args:
+        place: Dotted, below the package, e.g. ``"unischema"``.
+        name: What was asked for.
+    """
+    dotted = f"{place}.{name}"
+    if _reason(dotted) is None:
+        return AttributeError(f"module '{_PACKAGE}.{place}' has no attribute {name!r}")
+    return AttributeError(sentence(dotted))
 
 
 class _Loader(Loader):
     """Raises the sentence where the import would run a module."""
 
     def exec_module(self, module: ModuleType) -> None:
-        raise ImportError(sentence(module.__name__.rpartition(".")[2]), name=module.__name__)
+        raise ImportError(
+            sentence(module.__name__.removeprefix(f"{_PACKAGE}.")), name=module.__name__
+        )
 
 
 class _Finder(PathEntryFinder):
     """Finds what is in the table, for an entry of the package's path that is no directory."""
 
     def find_spec(self, fullname: str, target: ModuleType | None = None) -> ModuleSpec | None:  # noqa: ARG002
-        package, _, name = fullname.rpartition(".")
-        if package == _PACKAGE and name in MISSING:
+        if fullname.startswith(f"{_PACKAGE}.") and _reason(fullname.removeprefix(f"{_PACKAGE}.")):
             return ModuleSpec(fullname, _Loader())
         return None
 
 
 def extend_path(path: Sequence[str]) -> list[str]:
-    """Return a package's path with a last entry at which the missing parts are found."""
+    """Return a package's path with a last entry at which the missing parts are found.
+
+    A module with such a path has Python look there for names that it does not have.
+    """
     # Known to Python's own finder by its cache of entries, so that no other import meets it.
     entry = os.path.join(os.path.dirname(os.path.abspath(__file__)), "missing parts")
     sys.path_importer_cache[entry] = _Finder()

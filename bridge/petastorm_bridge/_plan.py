@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -95,8 +96,9 @@ def shard_pieces(
     for shard in range(shard_count):
         surplus += _take_tail(owned[shard], sizes[shard] - target[shard])
     surplus.sort(key=lambda piece: (piece.group, piece.start))
+    waiting = deque(surplus)
     for shard in range(shard_count):
-        owned[shard] += _take_head(surplus, target[shard] - sizes[shard])
+        owned[shard] += _take_head(waiting, target[shard] - sizes[shard])
     order = list(range(len(row_counts)))
     if seed is not None:
         random.Random(seed).shuffle(order)  # noqa: S311 - Petastorm's generator
@@ -117,14 +119,14 @@ def _take_tail(pieces: list[Piece], count: int) -> list[Piece]:
     return taken
 
 
-def _take_head(pieces: list[Piece], count: int) -> list[Piece]:
+def _take_head(pieces: deque[Piece], count: int) -> list[Piece]:
     """Remove ``count`` rows from the start of ``pieces`` and return them."""
     taken = []
     while count > 0:
-        first = pieces.pop(0)
+        first = pieces.popleft()
         moved = min(count, len(first))
         if moved < len(first):
-            pieces.insert(0, Piece(first.group, first.start + moved, first.stop))
+            pieces.appendleft(Piece(first.group, first.start + moved, first.stop))
         taken.append(Piece(first.group, first.start, first.start + moved))
         count -= moved
     return taken

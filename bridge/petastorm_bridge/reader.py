@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from . import _arguments as arguments
-from ._columns import Block, NullFacts, harmonise, to_numpy
+from ._columns import Block, NullFacts, harmonise, harmonise_null_lists, to_numpy
+from ._missing import attribute_error, extend_path
 from ._open import open_source
 from ._plan import Piece, Plan, Randomness, shard_pieces, split_pieces
 from ._pool import BlockStream, Pool
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = ["Reader", "make_batch_reader"]
+
+__path__ = extend_path([])  # so that importing what is missing says why
+
+
+def __getattr__(name: str) -> Any:
+    raise attribute_error("reader", name)
+
 
 _STOPPED = (
     "Trying to read a sample after a reader created by make_reader/make_batch_reader has stopped. "
@@ -325,6 +333,15 @@ class Reader:
             return values
         return harmonise(values, self._source.types[name], self._source.nulls[name])
 
+    def _yielded(self, name: str, column: Any) -> Any:
+        """Return a column as it stands in the reader's own batches."""
+        values = self.shown(name, column)
+        # Null lists that a predicate drops spoil nothing. For loaders, which take no objects, the
+        # row groups without null lists stay usable.
+        if not self.keeps_rows:
+            return values
+        return harmonise_null_lists(values, self._source.types[name], self._source.nulls[name])
+
     # Petastorm's reader.
 
     def __iter__(self) -> Iterator[Any]:
@@ -335,7 +352,7 @@ class Reader:
             block = self.next_block()
             if block.num_rows:
                 break
-        columns = {name: self.shown(name, column) for name, column in block.columns.items()}
+        columns = {name: self._yielded(name, column) for name, column in block.columns.items()}
         return self.schema.make_namedtuple(*(columns[name] for name in self.schema.fields))
 
     def next(self) -> Any:

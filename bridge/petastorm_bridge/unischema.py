@@ -8,7 +8,15 @@ from collections import OrderedDict, namedtuple
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from ._missing import MISSING_IN, attribute_error, extend_path, sentence
+
 __all__ = ["Unischema", "UnischemaField"]
+
+__path__ = extend_path([])  # so that importing what is missing says why
+
+
+def __getattr__(name: str) -> Any:
+    raise attribute_error("unischema", name)
 
 
 class UnischemaField(NamedTuple):
@@ -55,6 +63,8 @@ class Unischema:
         fields = self.__dict__.get("_fields", {})
         if item in fields:
             return fields[item]  # type: ignore[no-any-return]
+        if item in MISSING_IN["unischema.Unischema"]:
+            raise AttributeError(sentence(f"unischema.Unischema.{item}"))
         raise AttributeError(f"{type(self).__name__} has no field or attribute {item!r}")
 
     def __str__(self) -> str:

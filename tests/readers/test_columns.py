@@ -42,6 +42,57 @@ def test_one_null_decides_the_dtype_of_all_batches(write):
     assert np.array_equal(got, [1, 2, np.nan, 4, 5, 6], equal_nan=True)
 
 
+def dtypes_of(url, **options):
+    with make_batch_reader(url, shuffle_row_groups=False, **options) as reader:
+        return [str(batch.c.dtype) for batch in reader]
+
+
+@pytest.mark.difference("one-dtype-per-column")
+@pytest.mark.parametrize("pool", ["dummy", "thread"])
+@pytest.mark.parametrize(
+    ("element", "lists"),
+    [
+        (pa.bool_(), [[], []]),
+        (pa.bool_(), [[True], [False]]),
+        (pa.bool_(), [[True, False], [False, None]]),
+        (pa.int32(), [[], []]),
+        (pa.int32(), [[1, 2], [3, 4]]),
+        (pa.int64(), [[1, None], [3, 4]]),
+        (pa.float32(), [[1.0], [2.0]]),
+        (pa.timestamp("us"), [[1], [2]]),
+        (pa.string(), [["a", "b"], ["c", "d"]]),
+    ],
+)
+def test_a_row_group_of_null_lists_decides_the_dtype_of_all(write, element, lists, pool):
+    values = pa.array([*lists, None, None], pa.list_(element))
+    url = write(pa.table({"i": range(4), "c": values}), [2, 2])
+    assert dtypes_of(url, reader_pool_type=pool) == ["object", "object"]
+    with make_batch_reader(url, shuffle_row_groups=False) as reader:
+        first, second = reader
+    assert first.c.shape == (2, len(lists[0]))
+    assert pa.array([*first.c], values.type, from_pandas=True).equals(values[:2])
+    assert second.c.tolist() == [[None], [None]]
+
+
+def test_null_lists_that_a_predicate_drops_leave_the_dtype(write):
+    values = pa.array([None, None, [1, 2], [3, 4]], pa.list_(pa.int32()))
+    url = write(pa.table({"i": range(4), "c": values}), [2, 2])
+    kept = in_lambda(["i"], lambda i: i > 1)
+    assert dtypes_of(url, predicate=kept) == ["int32"]
+    assert dtypes_of(url, filters=[("i", ">", 1)]) == ["int32"]
+
+
+def test_a_loader_takes_the_row_groups_before_null_lists(write):
+    values = pa.array([[1, 2], [3, 4], None, None], pa.list_(pa.int32()))
+    url = write(pa.table({"c": values}), [2, 2])
+    assert loaded_first(url)["c"].dtype == torch.int32
+
+
+def loaded_first(url):
+    with make_batch_reader(url, shuffle_row_groups=False, workers_count=1) as reader:
+        return next(iter(DataLoader(reader, batch_size=2)))
+
+
 def test_a_transform_sees_the_same_dtype_in_every_row_group(write):
     seen = []
 

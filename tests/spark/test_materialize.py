@@ -10,13 +10,14 @@ import sys
 import textwrap
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import pytest
 from pyspark.sql import functions as sf
 
 import petastorm_bridge
-from petastorm_bridge import make_batch_reader
+from petastorm_bridge import TransformSpec, make_batch_reader
 from petastorm_bridge.fs_utils import local_path
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.spark import _jobs, _materialize, _store, make_spark_converter
@@ -86,6 +87,56 @@ def test_the_size_of_sparks_files_is_not_that_of_shards(spark, cache_dir):
     finally:
         spark.conf.unset(key)
     assert [shard.samples for shard in open_dataset(str(directory_of(converter))).shards] == [30]
+
+
+@pytest.mark.difference("timestamps-are-nanoseconds")
+def test_the_timestamps_of_sparks_files_are_not_those_of_shards(spark, cache_dir):
+    key = "spark.sql.parquet.outputTimestampType"
+    spark.conf.set(key, "TIMESTAMP_MICROS")
+    try:
+        converter = make_spark_converter(spark.sql("SELECT timestamp'2020-01-01 00:00:00Z' AS t"))
+    finally:
+        spark.conf.unset(key)
+    seen = []
+
+    def note(frame):
+        seen.append(str(frame.t.dtype))
+        return frame
+
+    with make_batch_reader(converter.cache_dir_url) as reader:
+        (batch,) = reader
+    assert batch.t.dtype == "datetime64[ns]"
+    with make_batch_reader(converter.cache_dir_url, transform_spec=TransformSpec(note)) as reader:
+        list(reader)
+    assert seen == ["datetime64[ns]"]
+
+
+@pytest.mark.difference("nullable-tells-of-nulls")
+def test_a_field_is_nullable_if_nulls_were_written(spark, cache_dir):
+    for limit, found in ((1, True), (9, False)):
+        frame = spark.range(3).selectExpr("id", f"if(id > {limit}, NULL, id) AS v")
+        assert frame.schema["v"].nullable
+        with make_batch_reader(make_spark_converter(frame).cache_dir_url) as reader:
+            fields = reader.schema.fields
+        assert (fields["id"].nullable, fields["v"].nullable) == (False, found)
+
+
+@pytest.mark.difference("unsupported-texts")
+def test_warnings_of_unsupported_columns_name_arrow_types(spark, cache_dir):
+    frame = spark.range(1).selectExpr(
+        "id", "named_struct('a', id) AS s", "map(id, 'x') AS m", "array(array(id)) AS l"
+    )
+    converter = make_spark_converter(frame)
+    lists = "list<element: list<element: int64>>"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with make_batch_reader(converter.cache_dir_url):
+            pass
+    assert [str(one.message) for one in caught if "gnoring" in str(one.message)] == [
+        "Column 's' has an unsupported field struct<a: int64>. Ignoring...",
+        "Column 'm' has an unsupported field map<int64, string>. Ignoring...",
+        f"[ARROW-1644] Ignoring unsupported structure {lists} for field 'l'",
+    ]
 
 
 @pytest.mark.difference("files-are-mds")

@@ -8,7 +8,8 @@ import sys
 import pytest
 
 import petastorm_bridge
-from petastorm_bridge._missing import MISSING
+from petastorm_bridge._missing import MISSING, MISSING_IN
+from petastorm_bridge.unischema import Unischema
 
 HEAVY = ["torch", "tensorflow", "pyspark", "streaming", "petastorm", "pandas"]
 
@@ -81,6 +82,64 @@ def test_missing_parts_say_what_to_do(name):
     assert not hasattr(petastorm_bridge, name)
     assert getattr(petastorm_bridge, name, 1) == 1
     assert f"petastorm_bridge.{name}" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [(m, n) for m, names in MISSING_IN.items() if "." not in m for n in names],
+)
+def test_missing_names_of_a_module_say_what_to_do(place, name):
+    text = rf"petastorm_bridge does not offer {place}\.{name}: "
+    module = importlib.import_module(f"petastorm_bridge.{place}")
+    with pytest.raises(ImportError, match=text):
+        exec(f"from petastorm_bridge.{place} import {name}", {})
+    with pytest.raises(AttributeError, match=text):
+        getattr(module, name)
+    assert not hasattr(module, name)
+    assert f"petastorm_bridge.{place}.{name}" not in sys.modules
+
+
+@pytest.mark.parametrize("place", ["reader", "unischema"])
+def test_other_names_of_a_module_are_missing_as_ever(place):
+    with pytest.raises(ImportError, match="cannot import name 'nothing' from"):
+        exec(f"from petastorm_bridge.{place} import nothing", {})
+    module = importlib.import_module(f"petastorm_bridge.{place}")
+    with pytest.raises(AttributeError, match=f"'petastorm_bridge.{place}' has no attribute"):
+        module.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("name", sorted(MISSING_IN["unischema.Unischema"]))
+def test_missing_methods_of_a_schema_say_what_to_do(name):
+    schema = Unischema("s", [])
+    with pytest.raises(AttributeError, match=rf"does not offer unischema\.Unischema\.{name}: "):
+        getattr(schema, name)
+    assert not hasattr(schema, name)
+
+
+WITHOUT = """
+import sys
+sys.modules[sys.argv[1]] = None
+import petastorm_bridge.native
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "package"),
+    [
+        ("filelock", "filelock"),
+        ("pandas", "pandas"),
+        ("streaming", "mosaicml-streaming"),
+        ("torch", "torch"),
+    ],
+)
+def test_the_support_module_names_the_extra_it_needs(module, package):
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, module], capture_output=True, text=True, check=False
+    )
+    assert done.stderr.splitlines()[-1] == (
+        f"ImportError: {package} is not installed. Install it with: "
+        "pip install 'petastorm-bridge[streaming]'"
+    )
 
 
 def test_other_modules_are_missing_as_ever():

@@ -4,6 +4,7 @@ import importlib.util
 import itertools
 import random
 import time
+from collections import deque
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from petastorm_bridge._plan import Piece, Plan, Randomness, shard_pieces, split_pieces
+from petastorm_bridge._plan import (
+    Piece,
+    Plan,
+    Randomness,
+    _take_head,
+    shard_pieces,
+    split_pieces,
+)
 from petastorm_bridge.errors import NoDataAvailableError
 
 COUNTS = st.lists(st.integers(0, 40), max_size=12)
@@ -51,6 +59,21 @@ def test_shards_are_those_of_petastorm_where_those_are_equal(shard_count, per_sh
     for shard in range(shard_count):
         expected = [Piece(i, 0, rows) for i in range(len(counts)) if i % shard_count == shard]
         assert shard_pieces(counts, shard, shard_count) == expected
+
+
+def test_the_rows_that_move_are_taken_from_the_front_without_moving_the_rest():
+    """A list closes the gap behind every piece taken, which no count of calls shows."""
+
+    class NeverShifted(deque):
+        def pop(self, *_):
+            raise AssertionError("taken from the middle or from the end")
+
+        def insert(self, *_):
+            raise AssertionError("put back by shifting what is behind it")
+
+    pieces = NeverShifted(Piece(i, 0, 2) for i in range(4))
+    assert _take_head(pieces, 5) == [Piece(0, 0, 2), Piece(1, 0, 2), Piece(2, 0, 1)]
+    assert list(pieces) == [Piece(2, 1, 2), Piece(3, 0, 2)]
 
 
 def test_as_few_rows_as_possible_move():
