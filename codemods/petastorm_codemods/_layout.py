@@ -118,7 +118,7 @@ def _layout(before: str, after: str, indent: str, column: int, style: _Style) ->
         column: Where the statement starts in its line.
         style: The file's layout.
     """
-    old, new = before.splitlines(), after.splitlines()
+    old, new = _lines(before), _lines(after)
     new = _realigned(old, new, column)
     after = style.newline.join(new)
     limit = max(style.limit, _longest(old, column))
@@ -209,9 +209,9 @@ class _Flat:
 
 def _flattened(statement: str) -> _Flat | None:
     """Return a statement on one line; None if that would lose something or cannot be told."""
-    lines = statement.splitlines()
+    lines = _lines(statement)
     tokens = [token for token in _tokens(statement) if token.string.strip()]
-    known = {tokenize.OP, tokenize.NAME, tokenize.NUMBER, tokenize.STRING}  # no parts of f-strings
+    known = {tokenize.OP, tokenize.NAME, tokenize.NUMBER, tokenize.STRING}
     broken = any(token.start[0] != token.end[0] for token in tokens)
     if broken or any(line.endswith("\\") for line in lines) or {t.type for t in tokens} - known:
         return None
@@ -330,12 +330,43 @@ class _Splitter:
         return lines
 
 
+def _lines(text: str) -> list[str]:
+    """Return the lines of a text as Python counts them: form feeds, unlike `splitlines`, end none."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+
 def _tokens(text: str) -> Iterator[tokenize.TokenInfo]:
-    """Yield the tokens of a statement or of its beginning, as far as there are any."""
+    """Yield the tokens of a statement or of its beginning, as far as there are any.
+
+    An f-string is one token; from Python 3.12 on `tokenize` takes it apart.
+    """
+    first: tokenize.TokenInfo | None = None
+    depth = 0
     try:
-        yield from tokenize.generate_tokens(io.StringIO(text).readline)
+        for token in tokenize.generate_tokens(io.StringIO("\n".join(_lines(text))).readline):
+            name = tokenize.tok_name[token.type]
+            if name == "FSTRING_START":
+                first = first or token
+                depth += 1
+            elif name == "FSTRING_END" and first is not None:
+                depth -= 1
+                if not depth:
+                    yield _joined_string(text, first, token)
+                    first = None
+            elif first is None:
+                yield token
     except (tokenize.TokenError, SyntaxError):
         return
+
+
+def _joined_string(
+    text: str, first: tokenize.TokenInfo, last: tokenize.TokenInfo
+) -> tokenize.TokenInfo:
+    lines = _lines(text)[first.start[0] - 1 : last.end[0]]
+    lines[-1] = lines[-1][: last.end[1]]
+    lines[0] = lines[0][first.start[1] :]
+    joined = "\n".join(lines)
+    return tokenize.TokenInfo(tokenize.STRING, joined, first.start, last.end, first.line)
 
 
 def _brackets(line: str) -> Iterator[tuple[int, str]]:

@@ -129,3 +129,13 @@ def test_growth(shape):
         return lambda: process("module.py", text, settings)
 
     assert_grows_linearly(prepare, 16)
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("odd", ["\x0c", "\x1c", "\u2028"])
+def test_odd_characters_and_newlines_end_no_line_of_a_statement(newline, odd):
+    arguments = f"num_epochs=1, transform_spec=make('{odd}', f'{{a}}{odd}', one, two, three, four)"
+    text = IMPORT + "conv = make_spark_converter(df)\n" + CALL.format(arguments)
+    after = rewritten(text.replace("\n", newline))
+    assert f"'{odd}', f'{{a}}{odd}'" in after
+    assert after.count(newline) > text.count("\n")

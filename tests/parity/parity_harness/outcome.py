@@ -212,7 +212,10 @@ def same_bits(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> bool:
     """
     if left.dtype.kind in "OSU":
         return bool(np.array_equal(left, right))
-    return not different_numbers(left, right, any_nan=True).any()
+    differ = different_numbers(left, right)
+    if left.dtype.kind in "fc":
+        differ &= ~(np.isnan(left) & np.isnan(right))
+    return not differ.any()
 
 
 def as_rows(value: object) -> object:
