@@ -75,8 +75,11 @@ class Ignores:
 
     def enter(self, directory: str) -> Ignores:
         """Return the patterns that hold within a directory."""
+        path = os.path.join(directory, ".gitignore")
+        if not os.path.isfile(path):
+            return self  # none, or a pipe, which reading would wait for
         try:
-            with open(os.path.join(directory, ".gitignore"), encoding="utf-8") as file:
+            with open(path, encoding="utf-8") as file:
                 lines = [line for line in file if len(re.findall(r"\*+", line)) <= _MOST_STARS]
                 return Ignores(directory, GitIgnoreSpec.from_lines(lines), self)
         except (OSError, ValueError):

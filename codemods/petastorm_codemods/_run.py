@@ -239,6 +239,9 @@ def _support_file(home: Home, texts: Iterable[bytes]) -> Iterator[Outcome]:
     if os.path.islink(home.file):
         yield Failed(path, "it is a link, and nothing is written through links")
         return
+    if os.path.exists(home.file) and not os.path.isfile(home.file):
+        yield Failed(path, "left alone, because it is no regular file", abnormal=True)
+        return  # reading a pipe could wait for ever
     try:
         with open(home.file, "rb") as stream:
             before = stream.read()

@@ -491,6 +491,14 @@ def test_pipes_and_devices_are_not_waited_for(call, tree):
     assert call(".", "--to", "bridge").exit_code == 0
 
 
+@pytest.mark.parametrize("name", [".gitignore", "mds_support.py"])
+def test_pipes_in_place_of_our_own_files_are_not_waited_for(call, tree, name):
+    root = tree(a_dot_py="from petastorm.spark import make_spark_converter\n")
+    os.mkfifo(root / name)
+    assert call("a.py", ".", "--vendor").exit_code in {1, 2}
+    assert "dataframe_to_mds" not in (root / "a.py").read_text()
+
+
 def test_petastorm_itself_is_left_alone(call, tree):
     text = "from petastorm.spark import make_spark_converter\n"
     root = tree(petastorm__unischema_dot_py=text, petastorm__tests__a_dot_py=text, b_dot_py=text)
