@@ -2,7 +2,7 @@
 PYTHON ?= python3
 # Test processes; each may start a Spark session and TensorFlow (about 3 GB together).
 WORKERS ?= 2
-# Further arguments for pytest, for instance: make test ARGS='tests/test_examples.py -x'
+# Further arguments for pytest, for instance: make test ARGS='tests/project/test_examples.py -x'
 ARGS ?=
 
 ENVIRONMENT := $(PYTHON) tools/environment.py
@@ -43,11 +43,11 @@ test-legacy: setup ## the test suite beside the real Petastorm
 
 # Benchmarks race the real Petastorm, and building environments and wheels is the same everywhere.
 test-modern: setup-modern ## the test suite on today's versions (what needs Petastorm is skipped)
-	@$(MODERN) $(PYTEST) --ignore tests/test_benchmarks.py --ignore tests/test_environment.py \
-		--ignore tests/test_packaging.py $(ARGS)
+	@$(MODERN) $(PYTEST) --ignore tests/project/test_benchmarks.py --ignore tests/project/test_environment.py \
+		--ignore tests/project/test_packaging.py $(ARGS)
 
 parity: setup ## of the test suite, the live comparison with the real Petastorm only
-	@$(DEV) $(PYTEST) tests/parity $(ARGS)
+	@$(DEV) $(PYTEST) tests/against_petastorm/live $(ARGS)
 
 lint: setup ## style and types
 	@$(DEV) python -m ruff check --quiet .

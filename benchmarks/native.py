@@ -61,9 +61,8 @@ def _native_race(group: str, data: Data, *, shuffle: bool) -> list[Measurement]:
 
 
 def _columnar_contestant(data: Data, *, shuffle: bool) -> Contestant:
-    from streaming import StreamingDataLoader
-
     from petastorm_bridge.streaming import ColumnarStreamingDataset
+    from streaming import StreamingDataLoader
 
     converter = data.numeric["bridge"]
     dataset = ColumnarStreamingDataset(
@@ -82,9 +81,8 @@ def _sample_contestant(
     name: str, data: Data, stream: str, *, shuffle: bool, by_index: bool
 ) -> Contestant:
     """Single samples, without a loader: the same order by index as by iterating."""
-    from streaming import StreamingDataset
-
     from petastorm_bridge.streaming import MappedStreamingDataset
+    from streaming import StreamingDataset
 
     settings = data.settings
     rows = settings.native_rows
@@ -110,8 +108,9 @@ def _sample_contestant(
 
 def _ceiling_contestant(data: Data, *, shuffle: bool) -> Contestant:
     """Iterates a stock dataset whose shards give the same sample always, without reading anything."""
-    from streaming import Stream, StreamingDataset
     from streaming.base.format.mds import MDSReader
+
+    from streaming import Stream, StreamingDataset
 
     first = StreamingDataset(local=data.native, batch_size=1)[0]
 

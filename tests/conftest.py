@@ -16,12 +16,24 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import HealthCheck, settings
 
 PARENT_CACHE_DIR_URL_CONF = "petastorm.spark.converter.parentCacheDirUrl"
 SHARED_MEMORY = Path("/dev/shm")
 
 # Tests are no package; what all of them may import lies in this folder.
 sys.path.insert(0, str(Path(__file__).parent / "helpers"))
+
+# The same examples on every run and every machine: a failure here is a failure everywhere.
+settings.register_profile(
+    "repeatable",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("repeatable")
 
 # Spark's workers would otherwise run whatever `python3` is on the PATH.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -46,11 +58,11 @@ LONG_FILES = (
     "spark/test_distributed.py",
     "spark/test_connect.py",
     "codemods/test_programs.py",
-    "streaming_native/test_processes.py",
+    "streaming/test_processes.py",
     "stress/test_complete_epochs.py",
-    "test_benchmarks.py",
-    "test_examples.py",
-    "parity/test_*.py",
+    "project/test_benchmarks.py",
+    "project/test_examples.py",
+    "against_petastorm/live/test_*.py",
 )
 
 
@@ -150,6 +162,45 @@ def cache_dir(spark, tmp_path) -> Iterator[Path]:
         spark.conf.unset(PARENT_CACHE_DIR_URL_CONF)
     else:
         spark.conf.set(PARENT_CACHE_DIR_URL_CONF, before)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """``write(table, rows=[4, 6])`` → url of a dataset with shards of so many rows."""
+    from datasets import write_dataset
+
+    def write(table, rows=None, name="data"):
+        return write_dataset(tmp_path / name, table, rows)
+
+    return write
+
+
+@pytest.fixture
+def numbered(write):
+    """``numbered(10, [4, 6])`` → url of a dataset with ``id`` 0 … 9 and ``x`` twice that."""
+    import numpy as np
+    import pyarrow as pa
+
+    def numbered(total, rows=None, name="data"):
+        ids = np.arange(total)
+        table = pa.table({"id": ids, "x": (ids * 2).astype(np.float32)})
+        return write(table, rows, name)
+
+    return numbered
+
+
+@pytest.fixture
+def ids_of():
+    """Return the ids a torch loader yields, in order, as a list."""
+    from petastorm_bridge import make_batch_reader
+    from petastorm_bridge.pytorch import DataLoader
+
+    def ids_of(url, *, loader=DataLoader, batch_size=4, capacity=0, **options):
+        with make_batch_reader(url, **options) as reader:
+            batches = loader(reader, batch_size=batch_size, shuffling_queue_capacity=capacity)
+            return [int(i) for batch in batches for i in batch["id"]]
+
+    return ids_of
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from __future__ import annotations
 import typing as _typing
 from importlib import import_module as _import_module
 
-from ._missing import MISSING as _MISSING
-from ._missing import extend_path as _extend_path
-from ._missing import sentence as _sentence
+from ._tables.missing import MISSING as _MISSING
+from ._tables.missing import extend_path as _extend_path
+from ._tables.missing import sentence as _sentence
 from .errors import NoDataAvailableError
 from .transform import TransformSpec
 

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._batches import Batch, cut
-from ._columns import Block
-from ._torch_base import LoaderBase, batch_integer, whole_size
-from ._torch_columns import torch_block, torch_column
+from ._blocks.batches import Batch, cut
+from ._blocks.columns import Block
+from ._torch.base import LoaderBase, batch_integer, whole_size
+from ._torch.columns import torch_block, torch_column
 from .errors import missing_extra
 from .reader import Reader
 
 try:
-    import torch
     from torch.utils.data import default_collate
+
+    import torch
 except ImportError as error:
     raise missing_extra("torch", "streaming") from error
 

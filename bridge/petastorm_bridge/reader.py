@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from . import _arguments as arguments
-from ._columns import Block, NullFacts, harmonise, harmonise_null_lists, to_numpy
-from ._missing import attribute_error, extend_path
-from ._open import open_source
-from ._plan import Piece, Plan, Randomness, shard_pieces, split_pieces
-from ._pool import BlockStream, Pool
-from ._resume import checksum, without_rows
-from ._selection import Selection, filter_fields, parse_filters, select_groups
-from ._source import Source
-from ._work import Job
+from ._blocks.columns import Block, NullFacts, harmonise, harmonise_null_lists, to_numpy
+from ._reading import arguments
+from ._reading.job import Job
+from ._reading.plan import Piece, Plan, Randomness, shard_pieces, split_pieces
+from ._reading.pool import BlockStream, Pool
+from ._reading.selection import Selection, filter_fields, parse_filters, select_groups
+from ._sources.open import open_source
+from ._sources.source import Source
+from ._tables.missing import attribute_error, extend_path
+from ._torch.position import checksum, without_rows
 from .transform import transform_schema
 from .unischema import Unischema
 

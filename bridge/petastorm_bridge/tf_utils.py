@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ._batches import cut_groups
-from ._columns import Block
-from ._shuffle import shuffle_window
-from ._tf_columns import TfColumns
-from ._tf_iteration import BatchDataset, Groups, tf
-from ._tf_passes import Passes
+from ._blocks.batches import cut_groups
+from ._blocks.columns import Block
+from ._blocks.shuffle import shuffle_window
+from ._tensorflow.columns import TfColumns
+from ._tensorflow.iteration import BatchDataset, Groups, tf
+from ._tensorflow.passes import Passes
 from .reader import Reader
 
 __all__ = ["date_to_nsec_from_epoch", "make_batched_dataset", "make_petastorm_dataset"]

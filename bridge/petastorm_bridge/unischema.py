@@ -8,7 +8,7 @@ from collections import OrderedDict, namedtuple
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from ._missing import MISSING_IN, attribute_error, extend_path, sentence
+from ._tables.missing import MISSING_IN, attribute_error, extend_path, sentence
 
 __all__ = ["Unischema", "UnischemaField"]
 

@@ -11,12 +11,9 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from ._analysis import Analysis
-from ._dependencies import CODE as REQUIREMENT
-from ._edits import Edits
-from ._import_lines import joined_imports
-from ._imports import imports_petastorm, names_bridge
-from ._layout import laid_out
+from ._meaning.analysis import Analysis
+from ._meaning.imports import imports_petastorm, names_bridge
+from ._meaning.other_files import Project
 from ._model import (
     Destination,
     Edit,
@@ -32,13 +29,16 @@ from ._model import (
     Target,
     Unchanged,
 )
-from ._native import import_edits
-from ._noted import noted
-from ._project import Project
+from ._petastorm.counterparts import import_edits
+from ._project.install_commands import CODE as REQUIREMENT
 from ._registry import Rule, all_rules, selected
-from ._sources import Source, read_source
-from ._unused import without_unused
-from ._verify import changed_statements, parses, undefined_names
+from ._rewriting.import_lines import joined_imports
+from ._rewriting.layout import laid_out
+from ._rewriting.noted import noted
+from ._rewriting.unused import without_unused
+from ._text.edits import Edits
+from ._text.sources import Source, read_source
+from ._text.verify import changed_statements, parses, undefined_names
 
 MARK = "petastorm-bridge:"
 _IGNORE = re.compile(

@@ -17,8 +17,8 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
 
 from ._engine import Settings, process
-from ._ipynb import read_notebook
 from ._model import Failed, Outcome
+from ._text.ipynb import read_notebook
 
 File = tuple[str, bytes]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ._model import Destination, Finding, Safety
 
 if TYPE_CHECKING:
-    from ._analysis import Analysis
+    from ._meaning.analysis import Analysis
 
 Check = Callable[["Analysis"], Iterable[Finding]]
 

@@ -10,34 +10,9 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ._dependencies import CODE, package_for
 from ._engine import Settings, process, rules_for
-from ._evidence import Code, is_program
-from ._files import (
-    concerns,
-    find_files,
-    is_dependency_file,
-    is_lock_file,
-    petastorm_around,
-    repository_of,
-)
-from ._imports import imports_petastorm
-from ._lists import Lists
-from ._model import (
-    Destination,
-    Failed,
-    NeedsHuman,
-    Outcome,
-    Requirement,
-    Safety,
-    Site,
-    State,
-    Success,
-    Target,
-)
-from ._offered import OLD
-from ._processes import work_on
-from ._project import (
+from ._meaning.imports import imports_petastorm
+from ._meaning.other_files import (
     METHODS,
     Project,
     borrowed_names,
@@ -50,9 +25,34 @@ from ._project import (
     passed_on,
     taken_names,
 )
-from ._requirements import Wanted, rewritten
-from ._vendor import CODE as SUPPORT
-from ._vendor import Home, Homes, names_in, used_names, vendored
+from ._model import (
+    Destination,
+    Failed,
+    NeedsHuman,
+    Outcome,
+    Requirement,
+    Safety,
+    Site,
+    State,
+    Success,
+    Target,
+)
+from ._petastorm.offered import OLD
+from ._processes import work_on
+from ._project.evidence import Code, is_program
+from ._project.files import (
+    concerns,
+    find_files,
+    is_dependency_file,
+    is_lock_file,
+    petastorm_around,
+    repository_of,
+)
+from ._project.install_commands import CODE, package_for
+from ._project.lists import Lists
+from ._project.requirements import Wanted, rewritten
+from ._project.vendor import CODE as SUPPORT
+from ._project.vendor import Home, Homes, names_in, used_names, vendored
 
 # Other files than programs and lists of dependencies are data if they are longer.
 _LONGEST = 1 << 20

@@ -12,12 +12,12 @@ from rich.progress import Progress
 from rich.text import Text
 
 from ._config import Config, read_config
-from ._decode import write_atomically
 from ._engine import Settings
 from ._model import Destination, Failed, NeedsHuman, Outcome, Site, State, Success, Target, pending
-from ._native import FAST_MODULE
-from ._report import FORMATS, counts, diff, exit_code, printable
+from ._petastorm.counterparts import FAST_MODULE
+from ._reports.report import FORMATS, counts, diff, exit_code, printable
 from ._run import Result, run
+from ._text.decode import write_atomically
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,8 @@ def run(path):
 
 def steady():
     """Keep the real package from losing rows, as the live comparison does."""
-    sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "parity"))
+    tests = pathlib.Path(__file__).parents[1]
+    sys.path.insert(0, str(tests / "against_petastorm" / "live"))
     from parity_harness.original import repeatable
 
     return repeatable()

@@ -4,7 +4,7 @@ import collections
 import functools
 
 from petastorm_codemods._engine import Settings, process
-from petastorm_codemods._files import is_dependency_file
+from petastorm_codemods._meaning.other_files import METHODS, Project
 from petastorm_codemods._model import (
     Destination,
     Failed,
@@ -13,7 +13,7 @@ from petastorm_codemods._model import (
     Target,
     Unchanged,
 )
-from petastorm_codemods._project import METHODS, Project
+from petastorm_codemods._project.files import is_dependency_file
 from petastorm_codemods._registry import all_rules
 from petastorm_codemods._run import process_dependencies
 

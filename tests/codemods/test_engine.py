@@ -6,9 +6,8 @@ import json
 import pytest
 
 from petastorm_codemods import _engine, _registry
-from petastorm_codemods._decode import decode_python, newline_of, write_atomically
-from petastorm_codemods._edits import apply_edits, overlaps
 from petastorm_codemods._engine import Settings, process
+from petastorm_codemods._meaning.other_files import Project
 from petastorm_codemods._model import (
     Destination,
     Edit,
@@ -20,8 +19,9 @@ from petastorm_codemods._model import (
     Success,
     Unchanged,
 )
-from petastorm_codemods._project import Project
-from petastorm_codemods._verify import undefined_names
+from petastorm_codemods._text.decode import decode_python, newline_of, write_atomically
+from petastorm_codemods._text.edits import apply_edits, overlaps
+from petastorm_codemods._text.verify import undefined_names
 
 BRIDGE = Settings(Destination.BRIDGE)
 OLD, NEW = b"from petastorm import TransformSpec", b"from petastorm_bridge import TransformSpec"

@@ -5,10 +5,10 @@ import subprocess
 
 import pytest
 
-from petastorm_codemods import _gitignore
-from petastorm_codemods._files import concerns, find_files, is_dependency_file
-from petastorm_codemods._gitignore import for_directory
 from petastorm_codemods._model import Destination
+from petastorm_codemods._project import gitignore
+from petastorm_codemods._project.files import concerns, find_files, is_dependency_file
+from petastorm_codemods._project.gitignore import for_directory
 
 
 def make(root, *names, **texts):
@@ -135,7 +135,7 @@ def test_nothing_that_a_repository_configures_is_run(tmp_path):
 @pytest.mark.parametrize("repository", [True, False])
 def test_a_pattern_made_to_take_for_ever_does_not(tmp_path, monkeypatch, repository):
     """Git itself is given up on; what it would ignore so is looked at."""
-    monkeypatch.setattr(_gitignore, "_SECONDS", 0.5)
+    monkeypatch.setattr(gitignore, "_SECONDS", 0.5)
     if repository:
         git(tmp_path, "init", "-q")
     make(tmp_path, "a" * 120 + ".py")

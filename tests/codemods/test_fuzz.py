@@ -14,10 +14,10 @@ import pytest
 from hypothesis import strategies as st
 
 from petastorm_codemods._engine import Settings, process
-from petastorm_codemods._ipynb import code_cells
+from petastorm_codemods._meaning.other_files import Project
 from petastorm_codemods._model import Destination, Failed, NeedsHuman, Outcome, Success
-from petastorm_codemods._project import Project
-from petastorm_codemods._sources import read_source
+from petastorm_codemods._text.ipynb import code_cells
+from petastorm_codemods._text.sources import read_source
 
 TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 BITS = [

@@ -6,8 +6,8 @@ import pytest
 from growth import assert_grows_linearly
 
 from petastorm_codemods._engine import Settings, process
+from petastorm_codemods._meaning.other_files import Project
 from petastorm_codemods._model import Destination, Failed, Success
-from petastorm_codemods._project import Project
 from petastorm_codemods._run import run
 
 HEAD = "from petastorm.spark import make_spark_converter\nv0 = w0 = c = make_spark_converter(df)\n"

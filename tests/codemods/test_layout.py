@@ -6,8 +6,8 @@ import pytest
 from growth import assert_grows_linearly
 
 from petastorm_codemods._engine import Settings, process
+from petastorm_codemods._meaning.other_files import Project
 from petastorm_codemods._model import Destination
-from petastorm_codemods._project import Project
 
 IMPORT = "from petastorm.spark import make_spark_converter\n"
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from petastorm_bridge._options import OPTIONS
+from petastorm_bridge._tables.options import OPTIONS
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from petastorm_codemods._vendor import vendored
+from petastorm_codemods._project.vendor import vendored
 
 boto3 = pytest.importorskip("boto3", reason="talks to the store")
 moto_server = pytest.importorskip("moto.server", reason="is the store")

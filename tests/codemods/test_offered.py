@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 
-from petastorm_codemods._offered import OFFERED, is_module, is_offered, renamed
+from petastorm_codemods._petastorm.offered import OFFERED, is_module, is_offered, renamed
 
 MODULES = [f"petastorm.{name}" if name else "petastorm" for name in OFFERED]
 

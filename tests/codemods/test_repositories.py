@@ -7,11 +7,11 @@ import shutil
 
 import pytest
 
-from petastorm_codemods._decode import write_atomically
 from petastorm_codemods._engine import MARK, Settings
 from petastorm_codemods._model import Destination, Failed, NeedsHuman, Success
 from petastorm_codemods._run import run
-from petastorm_codemods._verify import undefined_names
+from petastorm_codemods._text.decode import write_atomically
+from petastorm_codemods._text.verify import undefined_names
 
 HERE = pathlib.Path(__file__).parent / "repositories"
 METHODS = {"make_torch_dataloader", "make_tf_dataset"}

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from petastorm_bridge.cli import app
-from petastorm_codemods import _limits
+from petastorm_codemods._project import limits
 
 CONVERTS = (
     "import pandas\n"
@@ -233,13 +233,13 @@ def test_a_line_that_is_to_be_left_alone_is(write):
     ],
 )
 def test_limits_that_contradict(one, other, contradict):
-    assert _limits.contradict(_limits.parsed(one), _limits.parsed(other)) is contradict
+    assert limits.contradict(limits.parsed(one), limits.parsed(other)) is contradict
 
 
 def test_our_limits_come_from_our_metadata():
-    assert str(_limits.limits(frozenset())["pyarrow"]) == ">=14"
-    assert "torch" not in _limits.limits(frozenset({"spark"}))
-    assert str(_limits.limits(frozenset({"streaming"}))["torch"]) == ">=2.1"
-    assert {"torch", "pyspark", "tensorflow"} <= set(_limits.limits(frozenset({"all"})))
-    assert str(_limits.limits(frozenset(), frozenset({"torch"}))["torch"]) == ">=2.1"
-    assert str(_limits.python_limit()) == ">=3.10"
+    assert str(limits.limits(frozenset())["pyarrow"]) == ">=14"
+    assert "torch" not in limits.limits(frozenset({"spark"}))
+    assert str(limits.limits(frozenset({"streaming"}))["torch"]) == ">=2.1"
+    assert {"torch", "pyspark", "tensorflow"} <= set(limits.limits(frozenset({"all"})))
+    assert str(limits.limits(frozenset(), frozenset({"torch"}))["torch"]) == ">=2.1"
+    assert str(limits.python_limit()) == ">=3.10"

@@ -3,8 +3,8 @@
 import pytest
 
 from petastorm_codemods._engine import Settings
+from petastorm_codemods._meaning.other_files import lent_names
 from petastorm_codemods._model import Destination, Failed, pending
-from petastorm_codemods._project import lent_names
 from petastorm_codemods._run import run
 
 HOLDER = "from petastorm.spark import SparkDatasetConverter, make_spark_converter\n"

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from petastorm_codemods import _vendor
 from petastorm_codemods._engine import Settings
+from petastorm_codemods._project import vendor
 from petastorm_codemods._run import run
 
 DIRECTORY = {"dataframe_to_mds", "MdsDirectory"}
@@ -35,13 +35,13 @@ COMBINATIONS = {
 def test_size(combination):
     """The limit does not hold for a repository that uses both frameworks and all there is."""
     limit = 300 if combination == "both with transforms, everything" else 275
-    assert len(_vendor.vendored(COMBINATIONS[combination]).splitlines()) <= limit
+    assert len(vendor.vendored(COMBINATIONS[combination]).splitlines()) <= limit
 
 
 @pytest.mark.parametrize("combination", COMBINATIONS)
 def test_form(combination, tmp_path):
     pytest.importorskip("ruff", reason="judges the form; it comes with the development tools")
-    text = _vendor.vendored(COMBINATIONS[combination])
+    text = vendor.vendored(COMBINATIONS[combination])
     path = tmp_path / "mds_support.py"
     path.write_text(text)
     compile(text, path, "exec")
@@ -58,11 +58,11 @@ def test_form(combination, tmp_path):
 
 
 def test_a_file_that_was_written_keeps_its_names():
-    torch = _vendor.vendored(DIRECTORY | TORCH)
-    assert _vendor.names_in(torch) >= DIRECTORY | TORCH
+    torch = vendor.vendored(DIRECTORY | TORCH)
+    assert vendor.names_in(torch) >= DIRECTORY | TORCH
     assert "tf_dataset" not in torch
     assert "cache_dir_url" not in torch
-    again = _vendor.vendored(_vendor.names_in(torch))
+    again = vendor.vendored(vendor.names_in(torch))
     assert again == torch
 
 

@@ -15,7 +15,7 @@ from collections import Counter
 
 import numpy as np
 
-from petastorm_bridge.mds import _ndarray, ragged, shard
+from petastorm_bridge.mds import ndarray, ragged, shard
 from petastorm_bridge.mds.dataset import open_dataset
 from petastorm_bridge.mds.decode import column_array, column_view
 from petastorm_bridge.mds.errors import DatasetError
@@ -94,7 +94,7 @@ def opened_path(dataset):
 
 
 def main(parent, rounds, seed):
-    shard.gather_ragged = _ndarray.gather_ragged = watched_gather
+    shard.gather_ragged = ndarray.gather_ragged = watched_gather
     outcomes = Counter()
     for name in sorted(os.listdir(parent)):
         rng = random.Random(f"{seed} {name}")

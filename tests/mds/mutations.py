@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from sample_datasets import fixed_table, mixed_table, write
 
-from petastorm_bridge._source import MdsSource
+from petastorm_bridge._sources.source import MdsSource
 from petastorm_bridge.mds import dataset as mds_dataset
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.errors import DatasetError
@@ -262,7 +262,7 @@ def hang(*_):
 def main(count, seed, faces):
     signal.signal(signal.SIGALRM, hang)
     if {"columnar", "samples"} & {*faces}:
-        sys.path.insert(0, str(Path(__file__).parents[1] / "streaming_native"))
+        sys.path.insert(0, str(Path(__file__).parents[1] / "streaming"))
         import forgetting
 
         forgetting.begin()

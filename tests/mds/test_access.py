@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from sample_datasets import ROWS, fixed_table, mixed_table, write
 
-from petastorm_bridge.mds import _access
-from petastorm_bridge.mds._access import ACCESS_VARIABLE, file_system_type
+from petastorm_bridge.mds import access
+from petastorm_bridge.mds.access import ACCESS_VARIABLE, file_system_type
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.errors import ShardCorruptedError
 
@@ -39,11 +39,11 @@ def test_file_systems_that_may_fail(tmp_path, monkeypatch, device, type_, is_far
     mounts.write_text(MOUNTS)
     assert file_system_type(os.makedev(*device), str(mounts)) == type_
     monkeypatch.delenv(ACCESS_VARIABLE, raising=False)
-    monkeypatch.setattr(_access, "file_system_type", lambda _: type_)
-    assert _access.is_mapped(str(tmp_path)) == (not is_far)
+    monkeypatch.setattr(access, "file_system_type", lambda _: type_)
+    assert access.is_mapped(str(tmp_path)) == (not is_far)
     for mode in ("map", "read"):
         monkeypatch.setenv(ACCESS_VARIABLE, mode)
-        assert _access.is_mapped(str(tmp_path)) == (mode == "map")
+        assert access.is_mapped(str(tmp_path)) == (mode == "map")
 
 
 def test_a_word_that_is_none(tmp_path, monkeypatch):
@@ -160,7 +160,7 @@ def test_a_shard_that_shrinks_while_it_is_read(tmp_path):
     with path.open("rb", buffering=0) as file:
         os.truncate(path, 40)
         with pytest.raises(ShardCorruptedError, match="bytes 10 to 100, found an end at 40"):
-            _access.read_part(file, 10, 100)
+            access.read_part(file, 10, 100)
 
 
 def test_reading_leaves_no_file_open(tmp_path, monkeypatch):

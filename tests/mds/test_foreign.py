@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from petastorm_bridge._columns import to_frame, to_numpy
-from petastorm_bridge._source import MdsSource
+from petastorm_bridge._blocks.columns import to_frame, to_numpy
+from petastorm_bridge._sources.source import MdsSource
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.errors import DatasetError
 
@@ -285,7 +285,7 @@ def test_a_fetched_shard_tells_the_type_of_dynamic_arrays(tmp_path):
 
 def test_dynamic_arrays_of_a_remote_dataset(tmp_path, monkeypatch):
     fsspec = pytest.importorskip("fsspec")
-    from petastorm_bridge._remote import CACHE_VARIABLE, open_remote
+    from petastorm_bridge._sources.remote import CACHE_VARIABLE, open_remote
 
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "copies"))
     samples = [{"x": np.full((2, 2), row, "i2")} for row in range(90)]

@@ -15,7 +15,8 @@ from pyspark.sql import functions as sf
 
 from petastorm_bridge.fs_utils import local_path
 from petastorm_bridge.mds.dataset import open_dataset, read_table
-from petastorm_bridge.spark import _cache, make_spark_converter, spark_dataset_converter
+from petastorm_bridge.spark import make_spark_converter, spark_dataset_converter
+from petastorm_bridge.spark._directory import conversions
 
 pytestmark = pytest.mark.spark
 
@@ -184,7 +185,7 @@ def test_threads_that_convert_the_same_frame_share_one_conversion(spark, cache_d
 
 def identity(name, options="options"):
     """An identity that needs no Spark; equal names mean equal plans."""
-    return _cache.Identity(_Frame(name), options, (("id", "bigint"),), 7, "", ())
+    return conversions.Identity(_Frame(name), options, (("id", "bigint"),), 7, "", ())
 
 
 class _Frame:
@@ -199,7 +200,7 @@ class _Frame:
 
 def test_a_failed_conversion_lets_the_next_one_waiting_try(tmp_path):
     entries = []
-    cache = _cache.ConversionCache(entries)
+    cache = conversions.ConversionCache(entries)
     started, waiting = threading.Event(), threading.Event()
     results = []
 
@@ -234,7 +235,7 @@ def test_a_failed_conversion_lets_the_next_one_waiting_try(tmp_path):
 
 
 def test_different_conversions_do_not_wait_for_each_other(tmp_path):
-    cache = _cache.ConversionCache([])
+    cache = conversions.ConversionCache([])
     other_ran = threading.Event()
 
     def slow():
@@ -260,7 +261,7 @@ def made(tmp_path, name):
 
 @pytest.mark.parametrize("slow", ["Spark", "the store"])
 def test_slow_answers_hold_up_nobody_else(tmp_path, monkeypatch, slow):
-    cache = _cache.ConversionCache([])
+    cache = conversions.ConversionCache([])
     first = cache.get_or_create(identity("a"), lambda: made(tmp_path, "a"))
     asked, answer = threading.Event(), threading.Event()
 
@@ -269,7 +270,9 @@ def test_slow_answers_hold_up_nobody_else(tmp_path, monkeypatch, slow):
         assert answer.wait(20)
         return True
 
-    owner, name = (_Frame, "sameSemantics") if slow == "Spark" else (_cache.CacheEntry, "is_there")
+    owner, name = (
+        (_Frame, "sameSemantics") if slow == "Spark" else (conversions.CacheEntry, "is_there")
+    )
     monkeypatch.setattr(owner, name, late)
     again = []
     waiting = threading.Thread(
@@ -293,7 +296,7 @@ def test_equal_conversions_happen_once_whatever_the_answers_take(tmp_path, remov
             time.sleep(random.uniform(0, 0.02))
             return super().sameSemantics(other)
 
-    cache, calls = _cache.ConversionCache([]), []
+    cache, calls = conversions.ConversionCache([]), []
     names = ["a", "b", "a", "c", "b", "a"] * 3
     if removed:
         for name in "abc":
@@ -316,7 +319,7 @@ def test_equal_conversions_happen_once_whatever_the_answers_take(tmp_path, remov
 
 
 def test_a_fork_during_a_conversion_waits_for_nothing(tmp_path):
-    cache = _cache.ConversionCache([])
+    cache = conversions.ConversionCache([])
     read, write = os.pipe()
 
     def create():
@@ -348,7 +351,7 @@ def test_frames_that_cannot_be_compared_are_different(tmp_path):
 
 
 def test_many_source_files_are_compared_by_name_only(monkeypatch, tmp_path):
-    monkeypatch.setattr(_cache, "_MAX_FILES_LOOKED_AT", 1)
+    monkeypatch.setattr(conversions, "_MAX_FILES_LOOKED_AT", 1)
     names = [f"file://{tmp_path}/{i}" for i in range(2)]
     for name in names:
         Path(local_path(name)).write_text("x")
@@ -362,11 +365,11 @@ def test_many_source_files_are_compared_by_name_only(monkeypatch, tmp_path):
         def semanticHash(self):  # noqa: N802
             return 1
 
-    assert _cache.identity_of(Many("a"), "o").files == ()
-    monkeypatch.setattr(_cache, "_MAX_FILES_LOOKED_AT", 2)
-    assert [size for size, _ in _cache.identity_of(Many("a"), "o").files] == [1, 1]
+    assert conversions.identity_of(Many("a"), "o").files == ()
+    monkeypatch.setattr(conversions, "_MAX_FILES_LOOKED_AT", 2)
+    assert [size for size, _ in conversions.identity_of(Many("a"), "o").files] == [1, 1]
     names[:] = ["s3://bucket/x"]
-    assert _cache.identity_of(Many("a"), "o").files == (None,)
+    assert conversions.identity_of(Many("a"), "o").files == (None,)
 
 
 def test_a_plan_whose_files_cannot_be_listed_is_compared_by_its_plan():
@@ -379,4 +382,6 @@ def test_a_plan_whose_files_cannot_be_listed_is_compared_by_its_plan():
         def semanticHash(self):  # noqa: N802
             return 1
 
-    assert _cache.identity_of(Opaque("a"), "o").matches(_cache.identity_of(Opaque("a"), "o"))
+    assert conversions.identity_of(Opaque("a"), "o").matches(
+        conversions.identity_of(Opaque("a"), "o")
+    )

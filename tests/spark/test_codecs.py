@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from petastorm_bridge.mds.codecs import parse_compression
-from petastorm_bridge.spark import _codecs
 from petastorm_bridge.spark._errors import ArgumentTypeError
+from petastorm_bridge.spark._writing import codecs
 
 
-@pytest.mark.parametrize("codec", _codecs.CODECS.values(), ids=lambda codec: codec.name)
+@pytest.mark.parametrize("codec", codecs.CODECS.values(), ids=lambda codec: codec.name)
 def test_every_codec_of_petastorm_names_an_mds_compression(codec):
     assert codec.fate in {"honoured", "emulated"}
     assert codec.note.endswith(".")
-    assert _codecs.mds_compression(codec.name.upper()) == codec.mds
+    assert codecs.mds_compression(codec.name.upper()) == codec.mds
     expected = None if codec.mds is None else codec.mds.partition(":")[0]
     found = parse_compression(codec.mds)
     assert (None if found is None else found.extension) == expected
@@ -20,7 +20,7 @@ def test_every_codec_of_petastorm_names_an_mds_compression(codec):
 
 @pytest.mark.parametrize("codec", [None, "", 0, False])
 def test_falsy_codecs_mean_uncompressed(codec):
-    assert _codecs.mds_compression(codec) is None
+    assert codecs.mds_compression(codec) is None
 
 
 @pytest.mark.parametrize("codec", ["zstd", "brotli", "none", "foo"])
@@ -30,13 +30,13 @@ def test_codecs_unknown_to_petastorm_are_refused_with_its_text(codec):
         "'uncompressed', 'bzip2', 'gzip', 'lz4', 'snappy', 'deflate'"
     )
     with pytest.raises(RuntimeError) as caught:
-        _codecs.mds_compression(codec)
+        codecs.mds_compression(codec)
     assert str(caught.value) == expected
 
 
 def test_a_codec_of_another_type_is_a_type_error_and_petastorms_attribute_error():
     with pytest.raises(TypeError, match="not int: 5") as caught:
-        _codecs.mds_compression(5)
+        codecs.mds_compression(5)
     assert isinstance(caught.value, AttributeError)
 
 
@@ -53,16 +53,16 @@ def test_a_codec_of_another_type_is_a_type_error_and_petastorms_attribute_error(
     ],
 )
 def test_row_group_sizes_that_petastorm_takes_are_taken(asked, size):
-    assert _codecs.shard_size(asked) == size
+    assert codecs.shard_size(asked) == size
 
 
 @pytest.mark.parametrize("asked", ["abc", "1k", "", "1024.5"])
 def test_row_group_sizes_that_are_no_numbers_are_value_errors(asked):
     with pytest.raises(ValueError, match="is not a whole number"):
-        _codecs.shard_size(asked)
+        codecs.shard_size(asked)
 
 
 @pytest.mark.parametrize("asked", [1024.5, True, [1]])
 def test_row_group_sizes_of_another_type_are_type_errors(asked):
     with pytest.raises(ArgumentTypeError, match="not an int"):
-        _codecs.shard_size(asked)
+        codecs.shard_size(asked)

@@ -13,11 +13,11 @@ import petastorm_bridge
 from petastorm_bridge.fs_utils import local_path
 from petastorm_bridge.spark import (
     SparkDatasetConverter,
-    _deletion,
-    _store,
     make_spark_converter,
     spark_dataset_converter,
 )
+from petastorm_bridge.spark._directory import deletion
+from petastorm_bridge.spark._directory import store as _store
 from petastorm_bridge.spark.spark_dataset_converter import register_delete_dir_handler
 
 pytestmark = pytest.mark.spark
@@ -123,10 +123,10 @@ def test_only_directories_with_their_own_marker_are_deleted(spark, cache_dir, tm
     (partitioned / "k=1").mkdir(parents=True)
     for directory in (copy, table, partitioned):
         SparkDatasetConverter(f"file://{directory}", [], 0).delete()
-        _deletion.default_delete_handler(f"file://{directory}")
+        deletion.default_delete_handler(f"file://{directory}")
         assert directory.exists()
     assert caplog.text.count("petastorm-bridge did not write it") == 6
-    _deletion.default_delete_handler(f"file://{tmp_path}/nothing")
+    deletion.default_delete_handler(f"file://{tmp_path}/nothing")
 
 
 def test_a_registered_handler_deletes_instead(spark, cache_dir, handler_calls):
@@ -193,7 +193,7 @@ def test_a_backup_is_not_the_bridges(spark, cache_dir, tmp_path, caplog):
     subprocess.run(["cp", "-a", cache_dir, tmp_path / "backup"], check=True)
     backup = SparkDatasetConverter(f"file://{tmp_path}/backup/{name}", [], 10)
     backup.delete()
-    _deletion.default_delete_handler(backup.cache_dir_url)
+    deletion.default_delete_handler(backup.cache_dir_url)
     assert (tmp_path / "backup" / name / "index.json").exists()
     assert caplog.text.count("petastorm-bridge did not write it") == 2
     # The same place by another name is no copy.
@@ -220,14 +220,14 @@ def test_links_are_not_followed(spark, cache_dir, tmp_path):
 
 
 def test_a_failing_deletion_at_exit_is_logged_only(caplog, monkeypatch):
-    monkeypatch.setattr(_deletion, "_to_delete", {"file:///a": os.getpid(), "file:///b": -1})
+    monkeypatch.setattr(deletion, "_to_delete", {"file:///a": os.getpid(), "file:///b": -1})
     deleted = []
 
     def handler(url):
         deleted.append(url)
         raise PermissionError("read only")
 
-    _deletion._delete_all(lambda: handler)
+    deletion._delete_all(lambda: handler)
     assert deleted == ["file:///a"]  # b was made by another process, this one's parent
     assert "Delete cache data file:///a failed due to PermissionError('read only')" in caplog.text
 
@@ -250,7 +250,7 @@ assert len(os.listdir("cache")) == 1
 WITHOUT_SPARK = """
 import os, signal, sys
 from petastorm_bridge.spark import _deletion, spark_dataset_converter as face
-from petastorm_bridge.spark._store import store_at
+from petastorm_bridge.spark._directory.store import store_at
 store_at("file://" + os.path.abspath("cache/made")).create()
 _deletion.delete_at_exit("file://" + os.path.abspath("cache/made"), lambda: face._delete_dir_handler)
 """
@@ -305,14 +305,14 @@ def test_the_directory_goes_when_the_process_ends(tmp_path, end):
 
 def test_the_exit_handler_is_registered_once(monkeypatch):
     registered = []
-    monkeypatch.setattr(_deletion.atexit, "register", lambda *args: registered.append(args))
-    monkeypatch.setattr(_deletion, "_to_delete", {})
-    monkeypatch.setattr(_deletion, "_registered_pid", None)
-    _deletion.delete_at_exit("file:///a", lambda: print)
-    _deletion.delete_at_exit("file:///b", lambda: print)
+    monkeypatch.setattr(deletion.atexit, "register", lambda *args: registered.append(args))
+    monkeypatch.setattr(deletion, "_to_delete", {})
+    monkeypatch.setattr(deletion, "_registered_pid", None)
+    deletion.delete_at_exit("file:///a", lambda: print)
+    deletion.delete_at_exit("file:///b", lambda: print)
     assert len(registered) == 1
-    assert set(_deletion._to_delete) == {"file:///a", "file:///b"}
-    _deletion.note_deleted("file:///a")
-    assert set(_deletion._to_delete) == {"file:///b"}
-    assert _deletion.was_deleted("file:///a")
-    assert not _deletion.was_deleted("file:///b")
+    assert set(deletion._to_delete) == {"file:///a", "file:///b"}
+    deletion.note_deleted("file:///a")
+    assert set(deletion._to_delete) == {"file:///b"}
+    assert deletion.was_deleted("file:///a")
+    assert not deletion.was_deleted("file:///b")

@@ -177,7 +177,7 @@ def executors_import_neither_torch_nor_streaming():
         import pyarrow as pa
         list(batches)
         heavy = {"torch", "streaming", "tensorflow", "petastorm", "petastorm_bridge.pytorch"}
-        wrote = "petastorm_bridge.spark._executor" in sys.modules
+        wrote = "petastorm_bridge.spark._writing.executor" in sys.modules
         loaded = ",".join(sorted(heavy & set(sys.modules))) or ("none" if wrote else "fresh")
         yield pa.RecordBatch.from_pydict({"heavy": [loaded]})
     found = {row["heavy"] for row in rows(2, 2).mapInArrow(look, "heavy string").collect()}

@@ -13,7 +13,7 @@ import petastorm_bridge
 import petastorm_bridge.spark
 
 BRIDGE = Path(petastorm_bridge.__file__).parents[1]
-SPARK_MODULES = sorted((BRIDGE / "petastorm_bridge" / "spark").glob("*.py"))
+SPARK_MODULES = sorted((BRIDGE / "petastorm_bridge" / "spark").rglob("*.py"))
 
 # None of these exists on Spark Connect.
 CLASSIC_ONLY = {
@@ -28,7 +28,7 @@ CLASSIC_ONLY = {
 }
 
 # Functions that ask for it where it may be missing, and take the other way then.
-ASKS = {("_jobs", "_context", "sparkContext")}
+ASKS = {("jobs", "_context", "sparkContext")}
 
 
 @pytest.mark.parametrize("path", SPARK_MODULES, ids=lambda path: path.stem)
@@ -64,7 +64,7 @@ def test_pyspark_is_imported_inside_functions_only(path):
             ["torch", "tensorflow", "pyspark", "streaming", "petastorm"],
         ),
         (
-            "petastorm_bridge.spark._executor",
+            "petastorm_bridge.spark._writing.executor",
             ["torch", "tensorflow", "streaming", "petastorm", "pandas", "pyarrow.parquet"],
         ),
     ],

@@ -22,9 +22,9 @@ import json, os, random, signal, sys, time, uuid
 import pyarrow as pa
 from petastorm_bridge.mds.dataset import commit_dataset, open_dataset, read_table
 from petastorm_bridge.mds.writer import ShardWriter
-from petastorm_bridge.spark._deletion import default_delete_handler
-from petastorm_bridge.spark._leftovers import _looked_at, clear_unfinished
-from petastorm_bridge.spark._store import store_at
+from petastorm_bridge.spark._directory.deletion import default_delete_handler
+from petastorm_bridge.spark._directory.leftovers import _looked_at, clear_unfinished
+from petastorm_bridge.spark._directory.store import store_at
 
 PARENT, KILLS = sys.argv[1], int(sys.argv[2])
 BATCH = pa.RecordBatch.from_pydict({"id": list(range(500))})

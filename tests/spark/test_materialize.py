@@ -20,8 +20,11 @@ import petastorm_bridge
 from petastorm_bridge import TransformSpec, make_batch_reader
 from petastorm_bridge.fs_utils import local_path
 from petastorm_bridge.mds.dataset import open_dataset, read_table
-from petastorm_bridge.spark import _jobs, _materialize, _store, make_spark_converter
+from petastorm_bridge.spark import make_spark_converter
+from petastorm_bridge.spark._directory import store
 from petastorm_bridge.spark._errors import MaterializationError
+from petastorm_bridge.spark._writing import jobs as _jobs
+from petastorm_bridge.spark._writing import materialize
 
 pytestmark = pytest.mark.spark
 
@@ -210,14 +213,14 @@ def test_the_frame_is_evaluated_once(spark, cache_dir):
 
 def test_only_metadata_comes_to_the_driver(spark, cache_dir, monkeypatch):
     collected = []
-    run = _materialize._run
+    run = materialize._run
 
     def spy(*args):
         result = run(*args)
         collected.append(json.dumps(result[1]))
         return result
 
-    monkeypatch.setattr(_materialize, "_run", spy)
+    monkeypatch.setattr(materialize, "_run", spy)
     df = spark.range(2000, numPartitions=2).selectExpr("id", "repeat('secret', 50) AS s")
     make_spark_converter(df)
     assert "secret" not in collected[0]
@@ -226,13 +229,13 @@ def test_only_metadata_comes_to_the_driver(spark, cache_dir, monkeypatch):
 
 def test_nothing_is_visible_before_the_last_moment(spark, cache_dir, monkeypatch):
     seen = []
-    commit = _materialize.commit_dataset
+    commit = materialize.commit_dataset
 
     def spy(directory, *args, **kwargs):
         seen.append(os.path.exists(os.path.join(directory, "index.json")))
         return commit(directory, *args, **kwargs)
 
-    monkeypatch.setattr(_materialize, "commit_dataset", spy)
+    monkeypatch.setattr(materialize, "commit_dataset", spy)
     converter = make_spark_converter(spark.range(5))
     assert seen == [False]
     assert (directory_of(converter) / "index.json").exists()
@@ -279,11 +282,11 @@ def test_a_directory_that_cannot_be_made_is_named(spark, cache_dir):
 
 
 def test_a_directory_the_workers_do_not_see_is_explained(spark, cache_dir, monkeypatch):
-    class Elsewhere(_materialize.WriteTask):
+    class Elsewhere(materialize.WriteTask):
         def __init__(self, **values):
-            super().__init__(**{**values, "store": _store.store_at("file:///not/mounted/there")})
+            super().__init__(**{**values, "store": store.store_at("file:///not/mounted/there")})
 
-    monkeypatch.setattr(_materialize, "WriteTask", Elsewhere)
+    monkeypatch.setattr(materialize, "WriteTask", Elsewhere)
     with pytest.raises(MaterializationError, match="every machine of the cluster mounts"):
         make_spark_converter(spark.range(1))
     assert list(cache_dir.iterdir()) == []
@@ -428,8 +431,8 @@ def test_the_callers_job_group_is_kept(spark, cache_dir, tmp_path):
 
 
 def test_shards_that_do_not_become_visible_are_reported(spark, cache_dir, monkeypatch):
-    monkeypatch.setattr(_materialize, "_VISIBLE_WITHIN_SECONDS", 0.3)
-    monkeypatch.setattr(_store._MountedStore, "sizes", lambda self: {})
+    monkeypatch.setattr(materialize, "_VISIBLE_WITHIN_SECONDS", 0.3)
+    monkeypatch.setattr(store._MountedStore, "sizes", lambda self: {})
     with pytest.raises(MaterializationError, match="2 shards written by the executors"):
         make_spark_converter(spark.range(2, numPartitions=2))
     assert list(cache_dir.iterdir()) == []
@@ -439,7 +442,7 @@ def test_an_interrupt_is_passed_on_and_leaves_nothing(spark, cache_dir, monkeypa
     def interrupted(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_materialize, "_wait_until_visible", interrupted)
+    monkeypatch.setattr(materialize, "_wait_until_visible", interrupted)
     with pytest.raises(KeyboardInterrupt):
         make_spark_converter(spark.range(2))
     assert list(cache_dir.iterdir()) == []
@@ -481,7 +484,7 @@ def test_frames_with_large_values_get_small_batches_and_the_setting_comes_back(s
 def test_a_session_that_refuses_the_setting_still_converts(spark):
     import pyarrow as pa
 
-    from petastorm_bridge.spark._batching import small_arrow_batches
+    from petastorm_bridge.spark._writing.batching import small_arrow_batches
 
     class Refusing:
         """Stands for serverless compute, where most settings cannot be changed."""
@@ -592,8 +595,8 @@ def test_workers_import_neither_frameworks_nor_the_session(tmp_path):
             found = [n for n in names if n in sys.modules]
             yield pa.RecordBatch.from_pydict({"name": found})
 
-        from petastorm_bridge.spark._executor import RESULT_SCHEMA, WriteTask, writing
-        from petastorm_bridge.spark._store import store_at
+        from petastorm_bridge.spark._writing.executor import RESULT_SCHEMA, WriteTask, writing
+        from petastorm_bridge.spark._directory.store import store_at
         import pyarrow as pa
         os.mkdir("out")
         df = spark.range(10, numPartitions=1)

@@ -11,7 +11,8 @@ import pytest
 import petastorm_bridge
 from petastorm_bridge.mds.dataset import INDEX_NAME
 from petastorm_bridge.mds.schema import SIDECAR_NAME
-from petastorm_bridge.spark import _availability, _dataset, _deletion, _store
+from petastorm_bridge.spark._directory import availability, dataset, deletion
+from petastorm_bridge.spark._directory import store as _store
 
 BRIDGE = str(Path(petastorm_bridge.__file__).parents[1])
 
@@ -89,27 +90,27 @@ def test_a_failed_writer_copies_nothing(memory):
 
 def test_only_marked_directories_are_deleted(memory, caplog):
     memory.pipe_file("/bucket/table/k=1/data.parquet", b"x")
-    _deletion.default_delete_handler("memory://bucket/table")
+    deletion.default_delete_handler("memory://bucket/table")
     assert memory.exists("/bucket/table/k=1/data.parquet")
     assert "petastorm-bridge did not write it" in caplog.text
     _store.store_at("memory://bucket/made").create()
-    _deletion.default_delete_handler("memory://bucket/made")
+    deletion.default_delete_handler("memory://bucket/made")
     assert not memory.exists("/bucket/made")
-    _deletion.default_delete_handler("memory://bucket/nothing")
+    deletion.default_delete_handler("memory://bucket/nothing")
     assert caplog.text.count("did not write it") == 1
 
 
 def test_a_missing_index_is_told(memory):
     _store.store_at("memory://bucket/made").create()
     with pytest.raises(FileNotFoundError, match=INDEX_NAME):
-        _dataset.describe_converted("memory://bucket/made")
+        dataset.describe_converted("memory://bucket/made")
 
 
 def test_files_are_waited_for(memory):
     memory.pipe_file("/bucket/a", b"x")
-    _availability.wait_for_files(["memory://bucket/a"], 0)
+    availability.wait_for_files(["memory://bucket/a"], 0)
     with pytest.raises(RuntimeError, match="appear at urls memory://bucket/b,Please check"):
-        _availability.wait_for_files(["memory://bucket/a", "memory://bucket/b"], 0)
+        availability.wait_for_files(["memory://bucket/a", "memory://bucket/b"], 0)
 
 
 # A store that is a folder, found by its entry point like the packages of real stores, so that

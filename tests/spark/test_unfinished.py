@@ -12,8 +12,11 @@ import pytest
 
 import petastorm_bridge
 from petastorm_bridge import make_batch_reader
-from petastorm_bridge.mds._files import write_whole
-from petastorm_bridge.spark import _leftovers, _owner, _store, make_spark_converter
+from petastorm_bridge.mds.files import write_whole
+from petastorm_bridge.spark import make_spark_converter
+from petastorm_bridge.spark._directory import leftovers
+from petastorm_bridge.spark._directory import owner as _owner
+from petastorm_bridge.spark._directory import store as _store
 
 BRIDGE = str(Path(petastorm_bridge.__file__).parents[1])
 SHARD = "shard.00000.a0.00000.mds"
@@ -22,7 +25,7 @@ HALF_A_SHARD = f"{SHARD}.{32 * '0'}.tmp"
 # A process that says who it is and then waits for its end.
 OWNER = """
 import json, sys
-from petastorm_bridge.spark._owner import this_process
+from petastorm_bridge.spark._directory.owner import this_process
 print(json.dumps(this_process()), flush=True)
 sys.stdin.read()
 """
@@ -30,7 +33,7 @@ sys.stdin.read()
 
 @pytest.fixture(autouse=True)
 def nothing_looked_at(monkeypatch):
-    monkeypatch.setattr(_leftovers, "_looked_at", set())
+    monkeypatch.setattr(leftovers, "_looked_at", set())
 
 
 @pytest.fixture
@@ -83,7 +86,7 @@ def unfinished(directory, owner, *files):
 
 def cleared(directory, *files, owner):
     unfinished(directory, owner, *files)
-    _leftovers.clear_unfinished(f"file://{directory.parent}")
+    leftovers.clear_unfinished(f"file://{directory.parent}")
     return not directory.exists()
 
 
@@ -143,8 +146,8 @@ def test_a_process_that_goes_on_keeps_its_directory(tmp_path, processes):
     assert not cleared(tmp_path / "a", owner=owner)
     assert not cleared(tmp_path / "mine" / "b", owner=_owner.this_process())
     process.send_signal(signal.SIGSTOP)
-    _leftovers._looked_at.clear()
-    _leftovers.clear_unfinished(f"file://{tmp_path}")
+    leftovers._looked_at.clear()
+    leftovers.clear_unfinished(f"file://{tmp_path}")
     assert (tmp_path / "a" / SHARD).exists()
 
 
@@ -177,7 +180,7 @@ def test_copies_and_links_stay(tmp_path, dead):
     os.mkfifo(parent / "pipe")
     (parent / "folder").mkdir()
     os.mkfifo(parent / "folder" / _store.MARKER_NAME)
-    _leftovers.clear_unfinished(f"file://{parent}")
+    leftovers.clear_unfinished(f"file://{parent}")
     assert sorted(os.listdir(parent)) == ["a", "folder", "link", "pipe"]
     assert (original / SHARD).exists()
     assert (parent / "a" / SHARD).exists()
@@ -201,10 +204,10 @@ def test_disks_are_told_apart(tmp_path):
 
 
 def test_a_process_looks_once_for_each_parent(tmp_path, dead):
-    _leftovers.clear_unfinished(f"file://{tmp_path}")
+    leftovers.clear_unfinished(f"file://{tmp_path}")
     assert not cleared(tmp_path / "a", owner=dead)
-    _leftovers.clear_unfinished("memory://bucket/parent")
-    _leftovers.clear_unfinished(f"file://{tmp_path}/nothing")
+    leftovers.clear_unfinished("memory://bucket/parent")
+    leftovers.clear_unfinished(f"file://{tmp_path}/nothing")
 
 
 SAYS_UNFINISHED = "is an unfinished conversion of petastorm-bridge.*delete the directory"

@@ -6,7 +6,7 @@ from urllib.parse import urlparse
 import pytest
 
 from petastorm_bridge import fs_utils
-from petastorm_bridge.spark import _urls
+from petastorm_bridge.spark._directory import urls
 
 
 @pytest.mark.parametrize(
@@ -76,18 +76,18 @@ def test_normalize_dir_url_refuses_what_is_no_url():
     ],
 )
 def test_sub_url_adds_a_name_and_decodes_nothing(url, expected):
-    assert _urls.sub_url(url, "c") == expected
+    assert urls.sub_url(url, "c") == expected
 
 
 def test_urls_of_databricks_are_mounted_paths():
-    assert _urls.canonical_url("dbfs:/tmp/x") == "file:///dbfs/tmp/x"
-    assert _urls.canonical_url("dbfs:/Volumes/x") == "file:///Volumes/x"
-    assert _urls.canonical_url("file:/tmp/x") == "file:///tmp/x"
-    assert _urls.canonical_url("s3://bucket/x") == "s3://bucket/x"
-    assert _urls.is_volume("/Volumes/x")
-    assert _urls.is_volume("dbfs:/Volumes/x")
-    assert not _urls.is_volume("/Volumes/../x")
-    assert not _urls.is_volume("s3://Volumes/x")
+    assert urls.canonical_url("dbfs:/tmp/x") == "file:///dbfs/tmp/x"
+    assert urls.canonical_url("dbfs:/Volumes/x") == "file:///Volumes/x"
+    assert urls.canonical_url("file:/tmp/x") == "file:///tmp/x"
+    assert urls.canonical_url("s3://bucket/x") == "s3://bucket/x"
+    assert urls.is_volume("/Volumes/x")
+    assert urls.is_volume("dbfs:/Volumes/x")
+    assert not urls.is_volume("/Volumes/../x")
+    assert not urls.is_volume("s3://Volumes/x")
 
 
 def test_filesystem_resolver_offers_what_petastorms_users_call(tmp_path):

@@ -7,9 +7,7 @@ import sys
 import numpy as np
 import pyarrow as pa
 import pytest
-
-from petastorm_bridge.mds.dataset import commit_dataset
-from petastorm_bridge.mds.writer import ShardWriter
+from datasets import write_dataset
 
 FEATURES = 16
 
@@ -21,7 +19,10 @@ def shard_directory(tmp_path_factory):
 
     def directory(rows, shards):
         if (rows, shards) not in written:
-            written[rows, shards] = _write(tmp_path_factory.mktemp("mds"), rows, shards)
+            place = tmp_path_factory.mktemp("mds")
+            sizes = [len(part) for part in np.array_split(np.arange(rows), shards)]
+            write_dataset(place, _table(np.arange(rows)), sizes)
+            written[rows, shards] = str(place)
         return written[rows, shards]
 
     return directory
@@ -38,24 +39,11 @@ def busy_cores():
         spinner.wait()
 
 
-def _write(directory, rows, shards):
-    infos = []
-    batch = None
-    for number, ids in enumerate(np.array_split(np.arange(rows), shards)):
-        batch = pa.RecordBatch.from_pydict(
-            {
-                "id": pa.array(ids, pa.int64()),
-                "x": pa.FixedSizeListArray.from_arrays(
-                    pa.array(features(ids).ravel(), pa.float32()), FEATURES
-                ).cast(pa.list_(pa.float32())),
-            }
-        )
-        writer = ShardWriter(batch.schema, str(directory), prefix=f"shard.{number:05}")
-        writer.write(batch)
-        infos += writer.finish()
-    assert len(infos) == shards
-    commit_dataset(str(directory), batch.schema, infos)
-    return str(directory)
+def _table(ids):
+    """The rows of these ids; ``x`` is a list of floats, of one length."""
+    flat = pa.array(features(ids).ravel(), pa.float32())
+    x = pa.FixedSizeListArray.from_arrays(flat, FEATURES).cast(pa.list_(pa.float32()))
+    return pa.table({"id": pa.array(ids, pa.int64()), "x": x})
 
 
 def features(ids):

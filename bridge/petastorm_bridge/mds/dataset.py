@@ -12,15 +12,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from ._collector import paused_collector
-from ._files import open_regular, write_whole
-from ._names import INDEX_NAME, check_file_names
+from .collector import paused_collector
 from .decode import column_array
 from .encode import is_encoding_of
 from .entry import ShardEntry
 from .errors import DatasetError, DatasetNotFoundError
+from .files import open_regular, write_whole
 from .infer import inferred_schema
 from .layout import ShardLayout
+from .names import INDEX_NAME, check_file_names
 from .schema import SIDECAR_NAME, ColumnStats, DatasetSchema, Field, companion_names
 from .shard import Shard
 from .writer import flags_needed, write_shard

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ._names import check_file_name
 from .codecs import parse_compression
 from .encode import NDARRAY_CODES
 from .errors import DatasetError
 from .layout import ShardLayout
+from .names import check_file_name
 
 __all__ = ["ShardEntry", "fixed_encoding"]
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from ._ndarray import first_value
 from .entry import ShardEntry, fixed_encoding
 from .errors import DatasetError, ShardCorruptedError
 from .layout import ShardLayout
+from .ndarray import first_value
 from .schema import DatasetSchema, Field
 from .shard import Shard
 

@@ -11,13 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from . import codecs
-from ._access import is_mapped, load
-from ._verified import check_hash
+from .access import is_mapped, load
 from .entry import ShardEntry, fixed_encoding
 from .errors import DatasetNotFoundError, ShardCorruptedError
 from .header import read_header
 from .layout import record_dtype
 from .ragged import binary_rows, gather_ragged, unaligned_view
+from .verified import check_hash
 
 __all__ = ["Rows", "Shard", "ShardEntry", "fixed_encoding"]
 

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from . import codecs
-from ._files import write_whole
 from .encode import (
     costly_values,
     encode_column,
@@ -22,6 +21,7 @@ from .encode import (
     not_storable,
     row_sizes,
 )
+from .files import write_whole
 from .layout import MAX_SHARD_BYTES, ShardLayout, assemble_shard
 from .schema import companion_names
 

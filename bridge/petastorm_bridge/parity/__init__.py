@@ -9,11 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ._compare import compare
+    from ._comparing.compare import compare
+    from ._comparing.rules import Rules, Tolerance
     from ._pytest import assert_same_batches
-    from ._recording import CannotCompareError
+    from ._recordings.recording import CannotCompareError
     from ._result import Finding, Promise, Result, State
-    from ._rules import Rules, Tolerance
     from .recorder import RecordingError, record
 
 __all__ = [
@@ -31,16 +31,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "CannotCompareError": "_recording",
+    "CannotCompareError": "_recordings.recording",
     "Finding": "_result",
     "Promise": "_result",
     "RecordingError": "recorder",
     "Result": "_result",
-    "Rules": "_rules",
+    "Rules": "_comparing.rules",
     "State": "_result",
-    "Tolerance": "_rules",
+    "Tolerance": "_comparing.rules",
     "assert_same_batches": "_pytest",
-    "compare": "_compare",
+    "compare": "_comparing.compare",
     "record": "recorder",
 }
 

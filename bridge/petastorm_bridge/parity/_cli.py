@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from ._comparing.rules import Rules
     from ._result import Report
-    from ._rules import Rules
 
 __all__ = ["app"]
 
@@ -109,7 +109,7 @@ def compare(  # noqa: PLR0917 - typer calls it with keywords
     Exit code 0: the same; 1: different; 2: could not be compared.
     """
     from . import recorder
-    from ._compare import compare as run
+    from ._comparing.compare import compare as run
     from ._result import Report
 
     with _errors():
@@ -186,7 +186,7 @@ def run(  # noqa: PLR0917 - typer calls it with keywords
 
     Exit code 0: the same; 1: different; 2: something could not be compared.
     """
-    from . import _live
+    from ._running import live
 
     with _errors(), tempfile.TemporaryDirectory(prefix="parity-") as temporary:
         rules = _rules(
@@ -199,8 +199,8 @@ def run(  # noqa: PLR0917 - typer calls it with keywords
             key=key,
         )
         with _progress() as progress:
-            where = _live.find_data(data, temporary)
-            request = _live.Request(
+            where = live.find_data(data, temporary)
+            request = live.Request(
                 where,
                 batch_size,
                 loader,
@@ -210,13 +210,13 @@ def run(  # noqa: PLR0917 - typer calls it with keywords
                 attempts,
                 limit,
                 timeout,
-                tuple(only or _live.LEGS),
+                tuple(only or live.LEGS),
                 label=data,
                 keep=None if keep is None else str(keep.absolute()),
             )
             if keep is not None:
                 keep.mkdir(parents=True, exist_ok=True)
-            report = _live.run(
+            report = live.run(
                 request,
                 rules,
                 temporary,
@@ -228,7 +228,7 @@ def run(  # noqa: PLR0917 - typer calls it with keywords
 
 
 def _parse_options(texts: Sequence[str]) -> dict[str, Any]:
-    from ._recording import CannotCompareError
+    from ._recordings.recording import CannotCompareError
 
     found = {}
     for text in texts:
@@ -248,7 +248,7 @@ def _labels(a: str, b: str) -> tuple[str, str]:
 
 
 def _rules(*, tolerance: list[str] | None, **options: Any) -> Rules:
-    from ._rules import Rules
+    from ._comparing.rules import Rules
 
     lists = {"allow", "ignore", "key"}
     given: dict[str, Any] = {n: tuple(v or ()) if n in lists else v for n, v in options.items()}
@@ -256,8 +256,8 @@ def _rules(*, tolerance: list[str] | None, **options: Any) -> Rules:
 
 
 def _parse_tolerance(text: str) -> tuple[str, Any]:
-    from ._recording import CannotCompareError
-    from ._rules import Tolerance
+    from ._comparing.rules import Tolerance
+    from ._recordings.recording import CannotCompareError
 
     dtype, _, numbers = text.partition("=")
     try:
@@ -274,7 +274,7 @@ def _errors() -> Iterator[None]:
     """Turn what keeps sides from being compared into exit code 2."""
     from rich.console import Console
 
-    from ._recording import CannotCompareError
+    from ._recordings.recording import CannotCompareError
     from .recorder import RecordingError
 
     try:
@@ -325,7 +325,7 @@ def _finish(report: Report, places: dict[str, Path | None]) -> None:
     """Print the report, write the files that were asked for, and leave with the exit code."""
     from rich.console import Console
 
-    from ._report import WRITERS, print_report
+    from ._reports.text import WRITERS, print_report
 
     console = Console(highlight=False, soft_wrap=True)
     print_report(report, console)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from ._compare import compare
+from ._comparing.compare import compare
+from ._comparing.rules import Rules
 from ._result import Report, Result
-from ._rules import Rules
 
 __all__ = ["assert_same_batches"]
 
@@ -51,7 +51,7 @@ def failure_text(result: Result) -> str:
     """Return what the terminal report says of a comparison."""
     from rich.console import Console
 
-    from ._report import print_report
+    from ._reports.text import print_report
 
     console = Console(width=120, no_color=True, highlight=False, soft_wrap=True)
     with console.capture() as text:

@@ -18,23 +18,14 @@ from petastorm_bridge.fs_utils import (
 )
 from petastorm_bridge.reader import make_batch_reader
 
-from . import (
-    _availability,
-    _cache,
-    _codecs,
-    _dataset,
-    _deletion,
-    _horovod,
-    _jobs,
-    _leftovers,
-    _session,
-    _urls,
-)
-from ._codecs import DEFAULT_ROW_GROUP_SIZE_BYTES
-from ._columns import check_dtype
+from . import _horovod, _session
 from ._contexts import TFDatasetContextManager, TorchDatasetContextManager
+from ._directory import availability, conversions, dataset, deletion, leftovers, urls
 from ._errors import ArgumentTypeError
-from ._materialize import Options, materialize, new_directory_name
+from ._writing import codecs, jobs
+from ._writing.codecs import DEFAULT_ROW_GROUP_SIZE_BYTES
+from ._writing.columns import check_dtype
+from ._writing.materialize import Options, materialize, new_directory_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,10 +47,10 @@ _DEFAULT_WORKERS = 4
 
 _PARENT_CACHE_DIR_URL_VARIABLE = "PETASTORM_BRIDGE_PARENT_CACHE_DIR_URL"
 
-_delete_dir_handler: Callable[[str], object] = _deletion.default_delete_handler
+_delete_dir_handler: Callable[[str], object] = deletion.default_delete_handler
 
-_cache_df_meta_list: list[_cache.CacheEntry] = []
-_conversions = _cache.ConversionCache(_cache_df_meta_list)
+_cache_df_meta_list: list[conversions.CacheEntry] = []
+_conversions = conversions.ConversionCache(_cache_df_meta_list)
 
 
 def register_delete_dir_handler(handler: Callable[[str], object] | None) -> None:
@@ -71,7 +62,7 @@ def register_delete_dir_handler(handler: Callable[[str], object] | None) -> None
         handler: The function; None restores the default, which removes the directory's files.
     """
     global _delete_dir_handler  # noqa: PLW0603 - the name that Petastorm's users patch
-    _delete_dir_handler = _deletion.default_delete_handler if handler is None else handler
+    _delete_dir_handler = deletion.default_delete_handler if handler is None else handler
 
 
 class SparkDatasetConverter:
@@ -174,11 +165,11 @@ class SparkDatasetConverter:
         Other converters of the same DataFrame share the data and lose it, too. A directory that the
         bridge did not make is left alone, with a warning (Petastorm deletes the user's table).
         """
-        if self._made_from_path or _deletion.is_foreign(self.cache_dir_url):
-            _deletion.warn_left_alone(self.cache_dir_url)
+        if self._made_from_path or deletion.is_foreign(self.cache_dir_url):
+            deletion.warn_left_alone(self.cache_dir_url)
             return
         _conversions.forget(self.cache_dir_url)
-        _deletion.note_deleted(self.cache_dir_url)
+        deletion.note_deleted(self.cache_dir_url)
         _delete_dir_handler(self.cache_dir_url)
 
 
@@ -239,34 +230,34 @@ def make_spark_converter(
     check_dtype(dtype)
     options = Options(
         parent_url=parent_url,
-        size_limit=_codecs.shard_size(parquet_row_group_size_bytes),
-        compression=_codecs.mds_compression(compression_codec),
+        size_limit=codecs.shard_size(parquet_row_group_size_bytes),
+        compression=codecs.mds_compression(compression_codec),
         dtype=dtype,
     )
 
     def write() -> str:
-        _leftovers.clear_unfinished(parent_url)
+        leftovers.clear_unfinished(parent_url)
         url = _make_sub_dir_url(parent_url, new_directory_name(session))
         materialize(df, options, url)
-        _deletion.delete_at_exit(url, lambda: _delete_dir_handler)
+        deletion.delete_at_exit(url, lambda: _delete_dir_handler)
         return url
 
-    identity = _jobs.run_job(session, lambda: _cache.identity_of(df, options))
+    identity = jobs.run_job(session, lambda: conversions.identity_of(df, options))
     cache_dir_url = _conversions.get_or_create(identity, write)
-    files = _dataset.describe_converted(cache_dir_url)
+    files = dataset.describe_converted(cache_dir_url)
     return SparkDatasetConverter(cache_dir_url, files.urls, files.num_rows)
 
 
 def _converter_of_path(path: str) -> SparkDatasetConverter:
     _session.refuse_on_executor()
-    if "DATABRICKS_RUNTIME_VERSION" in os.environ and not _urls.is_volume(path):
+    if "DATABRICKS_RUNTIME_VERSION" in os.environ and not urls.is_volume(path):
         path = _normalize_databricks_dbfs_url(
             path,
             "On databricks runtime, if `df` argument is a string, it must be a dbfs "
             "fuse path like 'file:/dbfs/xxx' or a dbfs path like 'dbfs:/xxx'.",
         )
-    files = _dataset.describe_path(path)
-    _availability.warn_if_small(files.sizes, files.urls[0])
+    files = dataset.describe_path(path)
+    availability.warn_if_small(files.sizes, files.urls[0])
     converter = SparkDatasetConverter(path, files.urls, files.num_rows)
     converter._made_from_path = True  # noqa: SLF001 - our own class
     return converter
@@ -290,8 +281,8 @@ def _get_parent_cache_dir_url(session: Any = None, given: str | None = None) -> 
     }
     for source, named in sources.items():
         if named is not None:
-            _urls.check_writable_place(named)
-            url = _urls.canonical_url(normalize_dir_url(named))
+            urls.check_writable_place(named)
+            url = urls.canonical_url(normalize_dir_url(named))
             _check_parent_cache_dir_url(url)
             logger.info("Read %s %s", source, masked(url))
             return url
@@ -308,7 +299,7 @@ def _check_parent_cache_dir_url(dir_url: str) -> None:
     _check_url(dir_url)
     filesystem, path = get_filesystem_and_path_or_paths(dir_url)
     on_cluster = "DATABRICKS_RUNTIME_VERSION" in os.environ and not _is_spark_local_mode()
-    if on_cluster and isinstance(filesystem, LocalFileSystem) and not _urls.is_shared(path):
+    if on_cluster and isinstance(filesystem, LocalFileSystem) and not urls.is_shared(path):
         logger.warning(
             "Usually, when running on databricks spark cluster, you should specify a dbfs fuse path "
             "for %s, like: 'file:/dbfs/path/to/cache_dir', otherwise, you should mount NFS to this "
@@ -323,15 +314,15 @@ def _is_spark_local_mode() -> bool:
 
 
 def _check_url(dir_url: str) -> None:
-    _urls.check_scheme(dir_url)
+    urls.check_scheme(dir_url)
 
 
 def _make_sub_dir_url(dir_url: str, name: str) -> str:
-    return _urls.sub_url(dir_url, name)
+    return urls.sub_url(dir_url, name)
 
 
 def _normalize_databricks_dbfs_url(url: str, err_msg: str) -> str:
-    return _urls.normalize_dbfs_url(url, err_msg)
+    return urls.normalize_dbfs_url(url, err_msg)
 
 
 def _get_horovod_rank_and_size() -> tuple[int | None, int | None]:
@@ -351,8 +342,8 @@ def _open_reader(url_list: list[str], reader_kwargs: Mapping[str, Any]) -> Any:
 
 
 def _wait_file_available(url_list: list[str]) -> None:
-    _availability.wait_for_files(url_list, _FILE_AVAILABILITY_WAIT_TIMEOUT_SECS)
+    availability.wait_for_files(url_list, _FILE_AVAILABILITY_WAIT_TIMEOUT_SECS)
 
 
 def _check_dataset_file_median_size(url_list: list[str]) -> None:
-    _availability.warn_if_small(_availability.local_sizes(url_list), url_list[0])
+    availability.warn_if_small(availability.local_sizes(url_list), url_list[0])

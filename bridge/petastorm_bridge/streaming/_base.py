@@ -10,17 +10,17 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-from streaming import StreamingDataset
 from streaming.base.batching import generate_work
 from streaming.base.dataset import _ShardState
 
-from petastorm_bridge.mds._collector import paused_collector
+from petastorm_bridge.mds.collector import paused_collector
+from streaming import StreamingDataset
 
+from ._fetching import give_up, is_local
 from ._index import ShardIndex
 from ._leftovers import mark_alive, start_up, until_free
 from ._prefetch import Pass, prefetch
 from ._resample import whole_repeats
-from ._shards import give_up, is_local
 from ._state import check_state
 from ._stock import with_names
 from ._stream import STREAM_NAME, MappedStream, check_shards

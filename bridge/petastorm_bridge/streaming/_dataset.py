@@ -14,9 +14,9 @@ from streaming.base.format.mds import MDSReader
 from petastorm_bridge.mds.errors import DatasetError
 
 from ._base import MappedDataset
+from ._fetching import is_local, open_shard, touch
+from ._mapped import OpenShard, ShardPool
 from ._prefetch import Pass
-from ._shard import OpenShard, ShardPool
-from ._shards import is_local, open_shard, touch
 from ._values import Format, Ragged
 from ._window import Taste, Window, gather
 

@@ -13,7 +13,7 @@ from streaming.base.format.mds.encodings import mds_decode
 from petastorm_bridge.mds.errors import ShardCorruptedError
 
 from ._layout import Column, Kind
-from ._shard import OpenShard, ReadShard
+from ._mapped import OpenShard, ReadShard
 
 __all__ = ["sample_maker"]
 

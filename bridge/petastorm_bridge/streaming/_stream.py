@@ -15,19 +15,19 @@ from streaming.base.format import FileInfo, reader_from_json
 from streaming.base.format.mds import MDSReader
 from streaming.base.stream import Stream, streams_registry
 
-from petastorm_bridge.mds._access import load
-from petastorm_bridge.mds._files import open_regular, write_whole
-from petastorm_bridge.mds._names import INDEX_NAME, check_file_names, check_folders
-from petastorm_bridge.mds._verified import best_hash, check_hash
+from petastorm_bridge.mds.access import load
 from petastorm_bridge.mds.codecs import parse_compression
 from petastorm_bridge.mds.dataset import parse_index
 from petastorm_bridge.mds.entry import ShardEntry
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
+from petastorm_bridge.mds.files import open_regular, write_whole
 from petastorm_bridge.mds.layout import ShardLayout
+from petastorm_bridge.mds.names import INDEX_NAME, check_file_names, check_folders
+from petastorm_bridge.mds.verified import best_hash, check_hash
 
 from ._decoders import sample_maker
 from ._layout import SampleLayout
-from ._shard import OpenShard, open_file
+from ._mapped import OpenShard, open_file
 from ._stock import with_names
 
 __all__ = [

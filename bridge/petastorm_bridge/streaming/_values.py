@@ -10,11 +10,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import torch
 from streaming.base.format.mds.encodings import mds_decode
 from torch.utils.data import default_collate
 
-from petastorm_bridge._batches import BatchShapeError, different_shapes
+import torch
+from petastorm_bridge._blocks.batches import BatchShapeError, different_shapes
 from petastorm_bridge.mds.encode import NDARRAY_CODES
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.ragged import binary_rows, byte_offsets, value_bytes

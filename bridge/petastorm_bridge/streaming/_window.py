@@ -14,8 +14,8 @@ from petastorm_bridge.mds.errors import DatasetError, ShardCorruptedError
 
 from ._index import ShardIndex, group_by_shard
 from ._layout import Column, Kind, SampleLayout
+from ._mapped import OpenShard
 from ._parts import Part, RaggedPart, RecordPart
-from ._shard import OpenShard
 from ._values import (
     Format,
     Ragged,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from petastorm_codemods._analysis import Analysis
 from petastorm_codemods._engine import UNPARSABLE
+from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._model import Destination, Finding, Safety
 from petastorm_codemods._registry import rule
 

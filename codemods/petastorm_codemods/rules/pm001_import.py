@@ -13,20 +13,12 @@ from dataclasses import replace
 
 import libcst as cst
 
-from petastorm_codemods._analysis import Analysis
-from petastorm_codemods._company import keeper
-from petastorm_codemods._idle import is_unused, unused_advice
-from petastorm_codemods._imports import Imported, by_statement, petastorm_imports
+from petastorm_codemods._meaning.analysis import Analysis
+from petastorm_codemods._meaning.company import keeper
+from petastorm_codemods._meaning.idle import is_unused, unused_advice
+from petastorm_codemods._meaning.imports import Imported, by_statement, petastorm_imports
 from petastorm_codemods._model import Destination, Edit, Finding, Safety
-from petastorm_codemods._modules import (
-    import_roots,
-    is_plain,
-    module_problem,
-    module_uses,
-    rename_root,
-    stuck_reason,
-)
-from petastorm_codemods._offered import (
+from petastorm_codemods._petastorm.offered import (
     NEW,
     OFFERED,
     OLD,
@@ -36,6 +28,14 @@ from petastorm_codemods._offered import (
     is_offered,
 )
 from petastorm_codemods._registry import rule
+from petastorm_codemods._rewriting.modules import (
+    import_roots,
+    is_plain,
+    module_problem,
+    module_uses,
+    rename_root,
+    stuck_reason,
+)
 
 _MISSING = "PM003"
 

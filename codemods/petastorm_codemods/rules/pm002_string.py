@@ -14,11 +14,11 @@ from collections.abc import Iterator
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
 
-from petastorm_codemods._analysis import Analysis, manual
-from petastorm_codemods._company import keeper
+from petastorm_codemods._meaning.analysis import Analysis, manual
+from petastorm_codemods._meaning.company import keeper
 from petastorm_codemods._model import Destination, Edit, Finding, Safety
-from petastorm_codemods._native import COUNTERPARTS
-from petastorm_codemods._offered import OLD, is_offered, renamed
+from petastorm_codemods._petastorm.counterparts import COUNTERPARTS
+from petastorm_codemods._petastorm.offered import OLD, is_offered, renamed
 from petastorm_codemods._registry import rule
 
 _PATH = re.compile(r"petastorm(?:\.[A-Za-z_]\w*)*")

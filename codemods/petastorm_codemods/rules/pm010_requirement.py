@@ -13,8 +13,10 @@ from collections.abc import Iterator
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
 
-from petastorm_codemods._analysis import Analysis
-from petastorm_codemods._dependencies import (
+from petastorm_codemods._meaning.analysis import Analysis
+from petastorm_codemods._model import Destination, Edit, Finding, Requirement, Safety
+from petastorm_codemods._petastorm.offered import OLD
+from petastorm_codemods._project.install_commands import (
     CODE,
     by_conda,
     install_edits,
@@ -24,8 +26,6 @@ from petastorm_codemods._dependencies import (
     package_for,
     word_edits,
 )
-from petastorm_codemods._model import Destination, Edit, Finding, Requirement, Safety
-from petastorm_codemods._offered import OLD
 from petastorm_codemods._registry import rule
 
 # Functions that run a command, by the last part of their names.

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from petastorm_codemods._analysis import Analysis
+from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._model import Destination, Finding, Safety
+from petastorm_codemods._project.vendor import CODE
 from petastorm_codemods._registry import rule
-from petastorm_codemods._vendor import CODE
 
 
 @rule(

@@ -16,17 +16,23 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from petastorm_codemods._analysis import Analysis, manual
-from petastorm_codemods._calls import argument_edits, drop, keyword
-from petastorm_codemods._idle import is_unused, unused_advice
+from petastorm_codemods._meaning.analysis import Analysis, manual
+from petastorm_codemods._meaning.calls import argument_edits, drop, keyword
+from petastorm_codemods._meaning.idle import is_unused, unused_advice
+from petastorm_codemods._meaning.shared import NATIVE, lent, unseen
 from petastorm_codemods._model import Destination, Edit, Finding, Safety
-from petastorm_codemods._modules import key_edits, module_findings
-from petastorm_codemods._moves import Move, move_edits, moves, reasons
-from petastorm_codemods._native import COUNTERPARTS, MAKERS, clashes, constructions, original
-from petastorm_codemods._offered import canonical
+from petastorm_codemods._petastorm.counterparts import (
+    COUNTERPARTS,
+    MAKERS,
+    clashes,
+    constructions,
+    original,
+)
+from petastorm_codemods._petastorm.offered import canonical
 from petastorm_codemods._registry import rule
-from petastorm_codemods._reread import readers_of_converters
-from petastorm_codemods._shared import NATIVE, lent, unseen
+from petastorm_codemods._rewriting.modules import key_edits, module_findings
+from petastorm_codemods._rewriting.moves import Move, move_edits, moves, reasons
+from petastorm_codemods._rewriting.reread import readers_of_converters
 
 _KEYWORDS = ("parquet_row_group_size_bytes", "compression_codec", "dtype")
 _BEFORE = """from petastorm.spark import SparkDatasetConverter, make_spark_converter

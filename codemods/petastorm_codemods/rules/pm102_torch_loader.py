@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from petastorm_codemods._analysis import Analysis
-from petastorm_codemods._loaders import Method, loader_findings
+from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._model import Destination, Finding, Safety
 from petastorm_codemods._registry import rule
+from petastorm_codemods._rewriting.loaders import Method, loader_findings
 
 _AFTER = """from petastorm_bridge.native import StreamingDataLoader, StreamingDataset
 with StreamingDataLoader(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from petastorm_codemods._analysis import Analysis
+from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._model import Destination, Edit, Finding, Safety
 from petastorm_codemods._registry import rule
 

@@ -1,0 +1,214 @@
+"""Checks of a reader's arguments: what Petastorm refuses is refused with the same exception type."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from petastorm_bridge._tables.options import OPTIONS
+from petastorm_bridge.errors import IgnoredArgumentWarning
+from petastorm_bridge.predicates import PredicateBase
+
+from .pool import Pool, inline_pool, thread_pool
+
+__all__ = ["ReaderOptions"]
+
+
+class _CountError(ValueError, IndexError):
+    """A worker count below one; Petastorm stumbles over it with an IndexError."""
+
+
+@dataclass(frozen=True)
+class ReaderOptions:
+    """The checked arguments that decide what a reader yields."""
+
+    schema_fields: Any
+    reader_pool_type: str
+    workers_count: int
+    results_queue_size: int
+    seed: Any
+    shuffle_rows: bool
+    shuffle_row_groups: bool
+    shuffle_row_drop_partitions: int
+    predicate: Any
+    num_epochs: int | None
+    cur_shard: int | None
+    shard_count: int | None
+    shard_seed: int | None
+    transform_spec: Any
+    filters: Any
+    cache_type: Any
+
+    @classmethod
+    def from_arguments(cls, given: Mapping[str, Any]) -> ReaderOptions:
+        """Check the arguments of ``make_batch_reader``.
+
+        Raises:
+            ValueError, TypeError, AttributeError, IndexError, RuntimeError: As Petastorm does.
+        """
+        _check_cache(given)
+        _check_pool(given)
+        _check_fields(given["schema_fields"])
+        _check_epochs(given["num_epochs"])
+        _check_functions(given)
+        if given["shard_seed"]:
+            warnings.warn(
+                "shard_seed was deprecated and will be removed in future versions. "
+                "Use seed to apply randomization effects on sharding row groups.",
+                stacklevel=4,
+            )
+        _warn_ignored(given)
+        cur_shard, shard_count = _shard(given["cur_shard"], given["shard_count"])
+        values = {name: given[name] for name in cls.__dataclass_fields__}
+        values.update(
+            cur_shard=cur_shard,
+            shard_count=shard_count,
+            shard_seed=_python_int(given["shard_seed"] or given["seed"]),
+            shuffle_row_drop_partitions=_parts(given["shuffle_row_drop_partitions"]),
+        )
+        return cls(**values)
+
+    def check_row_predicate(self) -> None:
+        """Refuse what does not go with a predicate that is about rows.
+
+        Raises:
+            RuntimeError: A local cache, as in Petastorm.
+        """
+        if self.cache_type == "local-disk":
+            raise RuntimeError(
+                "Local cache is not supported together with predicates, unless the dataset is "
+                "partitioned by the column the predicate operates on."
+            )
+
+    def make_pool(self) -> Pool:
+        """Return the workers of a reader."""
+        if self.reader_pool_type == "dummy":
+            return inline_pool()
+        if self.reader_pool_type == "process":
+            from .processes import process_pool
+
+            return process_pool(self.workers_count, self.results_queue_size)
+        return thread_pool(self.workers_count, self.results_queue_size)
+
+
+def _check_cache(given: Mapping[str, Any]) -> None:
+    cache_type = given["cache_type"]
+    if cache_type not in (None, "null", "local-disk"):
+        raise ValueError(f"Unknown cache_type: {cache_type}")
+    if cache_type != "local-disk":
+        return
+    limit, row = given["cache_size_limit"], given["cache_row_size_estimate"]
+    shards = (given["cache_extra_settings"] or {}).get("shards", 6)
+    if limit / shards < 5 * row:  # a missing size is a TypeError, as in petastorm/local_disk_cache
+        raise ValueError(
+            "Condition 'size_limit_bytes / shards < 5 * expected_row_size_bytes' needs to hold, "
+            "otherwise, newly added cached values might end up being immediately evicted."
+        )
+    if given["shuffle_row_drop_partitions"] != 1:
+        raise RuntimeError(
+            "Local cache is not supported together with shuffle_row_drop_partitions > 1"
+        )
+
+
+def _check_pool(given: Mapping[str, Any]) -> None:
+    pool, workers = given["reader_pool_type"], given["workers_count"]
+    if pool not in ("thread", "process", "dummy"):
+        raise ValueError(f"Unknown reader_pool_type: {pool}")
+    if pool == "dummy":
+        return
+    if not isinstance(workers, (int, np.integer)):
+        raise TypeError(
+            f"workers_count is {workers!r}: '{type(workers).__name__}' object cannot be interpreted "
+            "as an integer."
+        )
+    if workers < 1:
+        raise _CountError(f"workers_count is {workers}; at least one worker is needed.")
+
+
+def _check_fields(fields: Any) -> None:
+    if fields is not None and not isinstance(fields, Iterable):
+        raise ValueError(
+            "Fields must be either None, an iterable collection of Unischema fields "
+            "or an NGram object."
+        )
+
+
+def _check_epochs(num_epochs: Any) -> None:
+    if num_epochs is not None and (not isinstance(num_epochs, int) or num_epochs < 1):
+        raise ValueError("iterations must be positive integer or None")
+
+
+def _check_functions(given: Mapping[str, Any]) -> None:
+    predicate, transform = given["predicate"], given["transform_spec"]
+    if predicate is not None and not isinstance(predicate, PredicateBase):
+        raise ValueError("predicate parameter is expected to be derived from PredicateBase")
+    if given["rowgroup_selector"] is not None:
+        raise ValueError(
+            "rowgroup_selector parameter is expected to be derived from RowGroupSelectorBase; "
+            "the bridge has no row group indexes, use predicate or filters."
+        )
+    if transform is not None and not hasattr(transform, "removed_fields"):
+        raise AttributeError(
+            f"transform_spec is a {type(transform).__name__}, which has no attribute "
+            "'removed_fields'; wrap the function: TransformSpec(func)."
+        )
+
+
+def _shard(cur_shard: Any, shard_count: Any) -> tuple[int | None, int | None]:
+    if cur_shard is None and shard_count is None:
+        return None, None
+    integers = (int, np.integer)
+    if (
+        not shard_count
+        or not isinstance(cur_shard, integers)
+        or not isinstance(shard_count, integers)
+    ):
+        raise ValueError(
+            "partition and num_partitions must be ints and both specified to use partitioning: "
+            f"cur_shard is {cur_shard!r}, shard_count is {shard_count!r}"
+        )
+    return int(cur_shard), int(shard_count)
+
+
+def _python_int(seed: Any) -> Any:
+    """Return NumPy's integers as Python's, which alone ``random.Random`` takes."""
+    return int(seed) if isinstance(seed, np.integer) else seed
+
+
+def _parts(drop_partitions: Any) -> int:
+    try:
+        return max(0, operator.index(drop_partitions))
+    except TypeError as error:
+        raise TypeError(f"shuffle_row_drop_partitions is {drop_partitions!r}: {error}") from None
+
+
+@cache
+def _defaults() -> dict[str, Any]:
+    from petastorm_bridge.reader import make_batch_reader
+
+    parameters = inspect.signature(make_batch_reader).parameters
+    return {name: parameter.default for name, parameter in parameters.items()}
+
+
+def _warn_ignored(given: Mapping[str, Any]) -> None:
+    defaults = _defaults()
+    for option in OPTIONS:
+        if option.api != "make_batch_reader" or not option.warns:
+            continue
+        value, default = given[option.name], defaults[option.name]
+        # Of one type only: pyarrow 14 crashes when a file system is compared with None.
+        if value is None or (isinstance(value, type(default)) and value == default):
+            continue
+        warnings.warn(
+            f"{option.name}={value!r} is ignored. {option.meaning} "
+            f"See migration_guide/options.md#make_batch_reader-{option.name}",
+            IgnoredArgumentWarning,
+            stacklevel=4,
+        )

@@ -1,0 +1,92 @@
+"""From a URL, or a list of them, to a source of row groups."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from petastorm_bridge import fs_utils
+from petastorm_bridge.mds.dataset import INDEX_NAME, open_dataset
+
+from .source import MdsSource, Source
+
+__all__ = ["open_source"]
+
+
+def open_source(url_or_urls: Any, storage_options: Mapping[str, Any] | None = None) -> Source:
+    """Open the dataset at a directory URL, or made of a list of file URLs.
+
+    Raises:
+        ValueError: No URL, one without a scheme, or URLs of several places (Petastorm's texts).
+        OSError: There is nothing to read.
+    """
+    urls = _normalised(url_or_urls)
+    listed = isinstance(url_or_urls, list)
+    local = [_path_here(url) for url in urls]
+    if None in local:
+        from .remote import open_remote
+
+        return open_remote(urls, listed, storage_options)
+    paths = [path for path in local if path is not None]
+    return open_paths(paths, listed=listed)
+
+
+def _normalised(url_or_urls: Any) -> list[str]:
+    if isinstance(url_or_urls, list):
+        if not url_or_urls:
+            raise ValueError("dataset url list must be non-empty.")
+        urls = [str(fs_utils.normalize_dir_url(url)) for url in url_or_urls]
+    else:
+        urls = [str(fs_utils.normalize_dir_url(url_or_urls))]
+    if not all("://" in url and fs_utils.local_path(url) is None for url in urls):
+        fs_utils.get_filesystem_and_path_or_paths(urls)  # refuses missing and mixed schemes
+    return urls
+
+
+def _path_here(url: str) -> str | None:
+    """Return the local path of a URL; None where it has none, or ``dbfs:`` is not mounted here."""
+    path = fs_utils.existing_local_path(url)
+    if path is not None and url.lower().startswith("dbfs:"):
+        return path if os.path.isdir("/" + path.split("/")[1]) else None
+    return path
+
+
+def open_paths(paths: Sequence[str], *, listed: bool) -> Source:
+    """Open local files or a local directory.
+
+    Args:
+        paths: One directory, or files of one dataset.
+        listed: Whether the caller named the files one by one.
+    """
+    directory = _mds_directory(paths, listed)
+    if directory is not None:
+        names = [os.path.relpath(path, directory) for path in paths] if listed else None
+        if names is not None and INDEX_NAME in names:  # how an empty dataset names its files
+            names = [name for name in names if name != INDEX_NAME]
+        return MdsSource(open_dataset(directory), names)
+    from .parquet import ParquetSource
+
+    return ParquetSource(list(paths), listed=listed)
+
+
+def _mds_directory(paths: Sequence[str], listed: bool) -> str | None:
+    if listed:
+        parents = {os.path.dirname(path) for path in paths}
+        names = [os.path.basename(path) for path in paths]
+        if any(".mds" in name or name == INDEX_NAME for name in names):
+            # dataframe_to_mds gives every partition a folder, under one merged index.
+            directory = os.path.commonpath(parents)
+            if len(parents) > 1 and not os.path.isfile(os.path.join(directory, INDEX_NAME)):
+                raise ValueError(
+                    f"Shards of several datasets are listed together: {', '.join(sorted(parents))}. "
+                    "Open one reader for each."
+                )
+            return directory
+        return None
+    path = paths[0]
+    if os.path.isfile(os.path.join(path, INDEX_NAME)):
+        return path
+    if os.path.basename(path) == INDEX_NAME:
+        return os.path.dirname(path)
+    return None

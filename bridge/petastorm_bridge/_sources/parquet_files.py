@@ -1,0 +1,231 @@
+"""Which files make up a Parquet table, and what their directories say of partitions.
+
+The rules are those of the ``ParquetManifest`` that Petastorm's reader rests on (pyarrow up to 14):
+hidden files are skipped, a directory holds either files or ``key=value`` directories, files are
+read in the order of their paths.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import fs
+
+from petastorm_bridge._secrets import masked
+from petastorm_bridge.errors import missing_extra
+from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError
+
+from .table_formats import refuse_table_formats
+
+__all__ = ["File", "Partition", "find_files"]
+
+
+class LayoutError(DatasetError, ValueError, IndexError):
+    """A directory is no Parquet table; Petastorm raises either ValueError or IndexError."""
+
+
+class NotAFileError(DatasetNotFoundError):
+    """A path is nothing, or a directory where files are listed; Petastorm raises OSError."""
+
+
+class NoFilesError(DatasetNotFoundError, IndexError):
+    """A directory holds no Parquet file; Petastorm stumbles over it with an IndexError."""
+
+
+@dataclass(frozen=True)
+class File:
+    """One Parquet file.
+
+    Attributes:
+        path: As its file system understands it.
+        keys: ``(name, value)`` of the partition directories above it, outermost first.
+        size: Bytes.
+        mtime: Modification time in nanoseconds, or None where the store has none.
+    """
+
+    path: str
+    keys: tuple[tuple[str, str], ...]
+    size: int
+    mtime: int | None
+
+
+class Partition:
+    """A column that is stored in directory names.
+
+    Args:
+        name: Column name.
+        values: Value of each file, as text.
+
+    Attributes:
+        name: Column name.
+        type: int64 where all values are integers, else string, as in Petastorm.
+    """
+
+    def __init__(self, name: str, values: Sequence[str]) -> None:
+        self.name = name
+        codes: dict[str, int] = {}
+        self._codes = [codes.setdefault(value, len(codes)) for value in values]
+        self.type, self._values = _typed(list(codes))
+
+    def value(self, file: int) -> Any:
+        """Return the value of one file as Petastorm hands it out: ``numpy.int64`` or ``numpy.str_``."""
+        value = self._values[self._codes[file]]
+        return np.str_(value) if isinstance(value, str) else np.int64(value)
+
+    @cached_property
+    def dtype(self) -> Any:
+        """The pandas category of all values; made once, so that nobody has to compare them all."""
+        try:
+            import pandas as pd
+        except ModuleNotFoundError as error:
+            raise missing_extra("pandas", "streaming") from error
+        return pd.CategoricalDtype(pd.Index(self._values, dtype=self.type.to_pandas_dtype()))
+
+    def column(self, file: int, rows: int) -> Any:
+        """Return the column of ``rows`` rows of one file as a ``pandas.Categorical``."""
+        dtype = self.dtype
+        import pandas as pd
+
+        return pd.Categorical.from_codes(np.full(rows, self._codes[file], np.int32), dtype=dtype)
+
+
+def _typed(values: list[str]) -> tuple[pa.DataType, list[Any]]:
+    try:
+        numbers = [int(value) for value in values]
+        pa.array(numbers, pa.int64())
+    except (ValueError, OverflowError):
+        return pa.string(), values
+    return pa.int64(), numbers
+
+
+def find_files(filesystem: fs.FileSystem, paths: Sequence[str]) -> list[File]:
+    """Return the files of a table.
+
+    Args:
+        filesystem: Where they are.
+        paths: One directory, or files, which keep their order.
+
+    Raises:
+        NotAFileError: A path is no file (Petastorm's text).
+        NoFilesError: The directory holds no Parquet file.
+        LayoutError: The directory is no Parquet table.
+        TableFormatError: It is a table of another kind.
+    """
+    for path in paths:
+        if "\0" in path:
+            raise NotAFileError(f"Passed non-file path: {path!r}. Paths hold no NUL characters.")
+    infos = filesystem.get_file_info(list(paths))
+    if len(infos) == 1 and infos[0].type == fs.FileType.Directory:
+        refuse_table_formats(filesystem, paths[0])
+        return _walk(filesystem, paths[0])
+    files = []
+    for path, info in zip(paths, infos, strict=True):
+        if info.type != fs.FileType.File:
+            found = _KINDS[info.type]
+            raise NotAFileError(
+                f"Passed non-file path: {masked(path)}. There is {found}; give the url of one Parquet "
+                "directory or a list of files."
+            )
+        files.append(_file(info, path, ()))
+    return files
+
+
+_KINDS = {
+    fs.FileType.NotFound: "nothing",
+    fs.FileType.Directory: "a directory",
+    fs.FileType.Unknown: "a pipe, a socket or a device",
+}
+
+
+def _file(info: Any, path: str, keys: tuple[tuple[str, str], ...]) -> File:
+    return File(path, keys, info.size, info.mtime_ns)
+
+
+def _key(segment: str) -> tuple[str, str]:
+    name, _, value = segment.partition("=")
+    return name, value
+
+
+def _walk(filesystem: fs.FileSystem, directory: str) -> list[File]:
+    from petastorm_bridge.spark._directory.store import MARKER_NAME, unfinished_text
+
+    entries: dict[str, list[Any]] = {}
+    for info in filesystem.get_file_info(fs.FileSelector(directory, recursive=True)):
+        entries.setdefault(posixpath.dirname(info.path), []).append(info)
+    normal = filesystem.normalize_path(directory.rstrip("/"))
+    if any(info.base_name == MARKER_NAME for info in entries.get(normal, [])):
+        raise NoFilesError(unfinished_text(directory))
+    files: list[File] = []
+    for folder, keys in _folders(entries, normal, ()):
+        if isinstance(filesystem, fs.LocalFileSystem):
+            _refuse_dead_links(folder, entries.get(folder, []))
+        files += [_file(_checked(e), e.path, keys) for e in _data(entries.get(folder, []))]
+    if not files:
+        raise NoFilesError(
+            f"No Parquet file in {directory}: list index out of range. Files whose names begin "
+            "with '_' or '.' do not count."
+        )
+    files.sort(key=lambda file: file.path)
+    return files
+
+
+def _data(inside: Sequence[Any]) -> list[Any]:
+    return [e for e in inside if e.type != fs.FileType.Directory and not _is_hidden(e.base_name)]
+
+
+def _folders(
+    entries: dict[str, list[Any]], folder: str, keys: tuple[tuple[str, str], ...]
+) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
+    """Yield a directory and those below it that belong to the table, with their partition keys."""
+    yield folder, keys
+    inside = entries.get(folder, [])
+    data = _data(inside)
+    folders = [e for e in inside if e.type == fs.FileType.Directory and not _is_private(e)]
+    if data and folders:
+        raise LayoutError(
+            f"Found files in an intermediate directory: {folder} holds {data[0].base_name} beside "
+            f"the directory {folders[0].base_name}. Point at one of them."
+        )
+    for info in sorted(folders, key=lambda e: str(e.path)):
+        if "=" not in info.base_name:
+            raise LayoutError(
+                f"Directory name did not appear to be a partition: {info.base_name} in {folder}. "
+                "Only 'key=value' directories may lie below a Parquet directory."
+            )
+        yield from _folders(entries, info.path, (*keys, _key(info.base_name)))
+
+
+def _refuse_dead_links(folder: str, inside: Sequence[Any]) -> None:
+    """Raise for links to nothing: Arrow leaves them out of its listing, and so their rows."""
+    listed = {info.base_name for info in inside}
+    for name in sorted(set(os.listdir(folder)) - listed):
+        path = os.path.join(folder, name)
+        if not _is_hidden(name) and not os.path.exists(path):
+            raise DatasetNotFoundError(
+                f"{path} is a link to a file that does not exist. Restore the file, or take the link "
+                "out of the directory."
+            )
+
+
+def _checked(entry: Any) -> Any:
+    if entry.type == fs.FileType.Unknown:
+        raise LayoutError(
+            f"{entry.path} is {_KINDS[entry.type]}, which cannot be read as Parquet. Take it out of "
+            "the directory."
+        )
+    return entry
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(("_", ".")) or name.endswith((".crc", "_$folder$", "_metadata"))
+
+
+def _is_private(info: Any) -> bool:
+    return info.base_name.startswith(("_", ".")) and "=" not in info.base_name

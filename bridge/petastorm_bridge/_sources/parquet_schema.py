@@ -1,0 +1,192 @@
+"""What the footers of several Parquet files say together: one schema, and where nulls are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from petastorm_bridge._blocks.columns import NullFacts
+from petastorm_bridge.mds.errors import DatasetError
+
+__all__ = ["ColumnsDifferError", "common_types", "first_schema", "is_list", "null_facts"]
+
+
+class ColumnsDifferError(DatasetError, TypeError):
+    """Not all files have the columns of the first; in Petastorm a TypeError while reading."""
+
+
+class _TwiceError(DatasetError, KeyError):
+    """Two columns have one name; in Petastorm a KeyError."""
+
+    __str__ = Exception.__str__  # KeyError shows the text as a Python literal
+
+
+def is_list(type_: pa.DataType) -> bool:
+    """Return whether a type is a list of any length."""
+    return bool(pa.types.is_list(type_) or pa.types.is_large_list(type_))
+
+
+def first_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
+    """Return the first file's columns; those without a type there have that of the next file.
+
+    Args:
+        schemas: The schemas of all files.
+    """
+    first = schemas[0]
+    untyped = [field.name for field in first if pa.types.is_null(field.type)]
+    if not untyped or not _has_distinct_names(first):
+        return first
+    types: dict[str, pa.DataType] = {}
+    for schema in schemas[1:]:
+        for name in untyped:
+            at = schema.get_field_index(name)
+            if at >= 0 and not pa.types.is_null(schema.field(at).type):
+                types.setdefault(name, schema.field(at).type)
+        if len(types) == len(untyped):
+            break
+    fields = [field.with_type(types.get(field.name, field.type)) for field in first]
+    return pa.schema(fields, first.metadata)
+
+
+def _has_distinct_names(schema: pa.Schema) -> bool:
+    return len(set(schema.names)) == len(schema.names)
+
+
+def common_types(
+    names: Sequence[str], paths: Sequence[str], schemas: Sequence[pa.Schema]
+) -> dict[str, pa.DataType]:
+    """Return types of columns that hold the values of all files.
+
+    Args:
+        names: The columns that are read; others may differ as they like.
+        paths: The files, for messages.
+        schemas: Their schemas, one each.
+
+    Raises:
+        ColumnsDifferError: A file lacks a column, or has another kind of it.
+    """
+    for name in names:
+        if schemas[0].get_field_index(name) < 0:
+            raise _TwiceError(
+                f"Column {name!r} does not exist in schema only once: {paths[0]} has "
+                f"{', '.join(schemas[0].names)}. Leave it out with schema_fields."
+            )
+    common = {name: schemas[0].field(name) for name in names}
+    previous: pa.Schema | None = schemas[0]
+    for path, schema in zip(paths, schemas, strict=True):
+        if previous is not None and schema.equals(previous):
+            continue
+        previous = schema
+        for name in names:
+            at = schema.get_field_index(name)
+            if at < 0:
+                raise ColumnsDifferError(
+                    f"{path} has no column {name!r}, which {paths[0]} has. It has: "
+                    f"{', '.join(schema.names)}. Name the columns that all files have in "
+                    "schema_fields, or read the files apart."
+                )
+            common[name] = _unified(common[name], schema.field(at), path)
+    return {name: field.type for name, field in common.items()}
+
+
+def _unified(known: pa.Field, found: pa.Field, path: str) -> pa.Field:
+    if pa.types.is_dictionary(found.type):
+        found = found.with_type(found.type.value_type)
+    try:
+        schemas = [pa.schema([field]) for field in (known, found)]
+        return pa.unify_schemas(schemas, promote_options="permissive").field(0)
+    except pa.ArrowException as error:
+        raise ColumnsDifferError(
+            f"Column {known.name!r} is {found.type} in {path} and {known.type} in files before it; "
+            "no type holds both. Write the files again with one schema, or leave the column out "
+            "with schema_fields."
+        ) from error
+
+
+def null_facts(
+    types: Mapping[str, pa.DataType], files: Sequence[tuple[Any, pa.Schema]]
+) -> dict[str, NullFacts]:
+    """Return what the row groups' statistics tell of nulls in each column.
+
+    Columns without statistics count as without nulls: their row groups are then shown one by one
+    as pandas shows them, which is what Petastorm does.
+
+    Args:
+        types: The columns wanted; only these are looked at.
+        files: Footer and schema of each file.
+    """
+    lists = {name: is_list(type_) for name, type_ in types.items()}
+    found: set[str] = set()
+    positions = _leaves_of(schema for _, schema in files)
+    for (footer, schema), leaves in zip(files, positions, strict=True):
+        asked = {name: leaves[name] for name in types if name not in found}
+        found |= _nulls_in(footer, schema, asked, lists)
+    return {
+        name: NullFacts(
+            rows=name in found and not lists[name], elements=name in found and lists[name]
+        )
+        for name in types
+    }
+
+
+def _nulls_in(
+    footer: Any, schema: pa.Schema, leaves: Mapping[str, int], lists: Mapping[str, bool]
+) -> set[str]:
+    """Return those columns of one file that hold nulls."""
+    found = {name for name in leaves if pa.types.is_null(schema.field(name).type)}
+    if not footer.num_rows:
+        return set()
+    # A column that cannot hold nulls needs no look, unless elements of its lists can.
+    asked = {
+        name: leaf
+        for name, leaf in leaves.items()
+        if name not in found and (lists[name] or schema.field(name).nullable)
+    }
+    for group in range(footer.num_row_groups if asked else 0):
+        row_group = footer.row_group(group)
+        having = {name for name, leaf in asked.items() if _has_nulls(row_group, leaf, lists[name])}
+        found |= having
+        asked = {name: leaf for name, leaf in asked.items() if name not in having}
+        if not asked:
+            break
+    return found
+
+
+def _leaves_of(schemas: Iterable[pa.Schema]) -> list[dict[str, int]]:
+    """Return, per file, the number of the leaf column that holds a flat or list column."""
+    result: list[dict[str, int]] = []
+    previous: pa.Schema | None = None
+    for schema in schemas:
+        if previous is not None and schema.equals(previous):
+            result.append(result[-1])
+            continue
+        position = 0
+        leaves = {}
+        for field in schema:
+            leaves[field.name] = position
+            position += _leaf_count(field.type)
+        result.append(leaves)
+        previous = schema
+    return result
+
+
+def _leaf_count(type_: pa.DataType) -> int:
+    if isinstance(type_, pa.BaseExtensionType):
+        return _leaf_count(type_.storage_type)
+    if type_.num_fields:
+        return sum(_leaf_count(type_.field(i).type) for i in range(type_.num_fields))
+    return 1
+
+
+def _has_nulls(row_group: Any, leaf: int, is_list_column: bool) -> bool:
+    column = row_group.column(leaf)
+    statistics = column.statistics
+    if statistics is None or not statistics.has_null_count or not statistics.null_count:
+        return False
+    if not is_list_column:
+        return True
+    # A list counts as one null value when it is null or empty itself. If that is all there is, the
+    # group has no elements whose type nulls could change.
+    return not column.num_values == statistics.null_count == row_group.num_rows

@@ -1,0 +1,97 @@
+"""What went wrong at a remote store, in one clear error."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from petastorm_bridge._secrets import masked
+from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError
+
+__all__ = ["RemoteAccessError", "RemoteError", "explain"]
+
+# How the packages of the stores say that something is not there, or not to be seen. Their classes
+# are known by name, because none of the packages may be imported to look at an error.
+_MISSING_NAMES = {"NotFound", "NoSuchKey", "ResourceNotFoundError", "EntryNotFoundError"}
+_MISSING_CODES = {"404", "NoSuchKey", "NoSuchBucket", "NOT_FOUND", "RESOURCE_DOES_NOT_EXIST"}
+_DENIED_NAMES = {
+    "ClientAuthenticationError",
+    "DefaultCredentialsError",
+    "Forbidden",
+    "NoCredentialsError",
+    "NotAuthenticated",
+    "PartialCredentialsError",
+    "PermissionDenied",
+    "Unauthenticated",
+    "Unauthorized",
+}
+_DENIED_CODES = {
+    "401",
+    "403",
+    "AccessDenied",
+    "ExpiredToken",
+    "InvalidAccessKeyId",
+    "PERMISSION_DENIED",
+    "SignatureDoesNotMatch",
+}
+
+_ADVICE = {
+    "s3": "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and S3_ENDPOINT_URL for a store that is "
+    "not AWS)",
+    "gs": "Set GOOGLE_APPLICATION_CREDENTIALS, or GCS_KEY and GCS_SECRET",
+    "azure": "Set AZURE_ACCOUNT_NAME and AZURE_ACCOUNT_ACCESS_KEY",
+    "abfs": "Pass account_name and account_key in storage_options",
+    "dbfs": "Set DATABRICKS_HOST and DATABRICKS_TOKEN",
+}
+_ADVICE.update({"s3a": _ADVICE["s3"], "s3n": _ADVICE["s3"], "gcs": _ADVICE["gs"]})
+_ADVICE.update({"azure-dl": _ADVICE["azure"], "abfss": _ADVICE["abfs"]})
+
+
+class RemoteError(DatasetError, OSError):
+    """A remote store could not be read."""
+
+
+class RemoteAccessError(RemoteError, PermissionError):
+    """A remote store refused: credentials are missing, wrong, or not good enough."""
+
+
+def explain(error: BaseException, url: str) -> DatasetError:
+    """Return the error to raise in place of ``error``, which a store's package raised.
+
+    Args:
+        error: Anything from boto3, the Google, Azure and Databricks packages, fsspec, Arrow.
+        url: What was being read. Its secrets are not in the error.
+    """
+    if isinstance(error, DatasetError):
+        return error
+    codes = _codes(error)
+    found = masked(" ".join([type(error).__name__, *sorted(codes)]) + f": {error}", url)
+    url = masked(url)
+    if re.search(r"default auth|cannot configure default credentials", str(error)):
+        return RemoteAccessError(
+            f"Databricks gave no access to {url} ({found}). This process has no Databricks "
+            "credentials: worker processes do not inherit those of a notebook. Set DATABRICKS_HOST "
+            "and DATABRICKS_TOKEN in the worker's environment, for instance with os.environ at "
+            "the start of the function that runs there."
+        )
+    names = {cls.__name__ for cls in type(error).__mro__}
+    if isinstance(error, FileNotFoundError) or names & _MISSING_NAMES or codes & _MISSING_CODES:
+        return DatasetNotFoundError(
+            f"{url} is not there, or its bucket is not ({found}). Check the url, the region and the "
+            "endpoint."
+        )
+    if isinstance(error, PermissionError) or names & _DENIED_NAMES or codes & _DENIED_CODES:
+        advice = _ADVICE.get(url.partition(":")[0].lower(), "Pass credentials in storage_options")
+        return RemoteAccessError(
+            f"No access to {url} ({found}). {advice}, in this process and in every worker that "
+            "reads, or pass storage_options."
+        )
+    return RemoteError(f"{url} could not be read ({found}).")
+
+
+def _codes(error: Any) -> set[str]:
+    response = getattr(error, "response", None)
+    codes = {getattr(error, "code", None), getattr(error, "error_code", None)}
+    if isinstance(response, dict):
+        codes.add(response.get("Error", {}).get("Code"))
+    return {str(code) for code in codes if isinstance(code, (int, str))}

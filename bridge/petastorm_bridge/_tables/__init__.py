@@ -1,0 +1,1 @@
+"""Facts that the code, its tests and the guide read: one row, one place."""

@@ -1,0 +1,1 @@
+"""What the TensorFlow datasets share: columns as tensors, and who gets which rows."""

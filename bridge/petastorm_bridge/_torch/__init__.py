@@ -1,0 +1,1 @@
+"""What the torch loaders share: columns as tensors, batches, positions to resume from."""

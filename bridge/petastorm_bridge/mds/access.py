@@ -1,0 +1,120 @@
+"""How the bytes of shard files get into memory: mapped, or read where a mapping may fail.
+
+A mapped page that cannot be had (the file was cut short, an NFS server is gone, a FUSE mount fails)
+kills the process with SIGBUS, and nothing can catch that. Reading gives an error instead. So files of
+network and user-space file systems are read, and all others mapped, which is faster and takes no memory
+of the process; the environment variable ``PETASTORM_BRIDGE_SHARD_ACCESS`` decides otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from .errors import ShardCorruptedError
+from .files import open_regular, read_into
+
+__all__ = ["ACCESS_VARIABLE", "is_mapped", "load", "read_part"]
+
+ACCESS_VARIABLE = "PETASTORM_BRIDGE_SHARD_ACCESS"
+
+_MODES = ("auto", "map", "read")
+# Types of /proc/self/mountinfo whose files live on other machines or in another process. Those that
+# FUSE serves are called fuse, fuseblk or fuse.<name>.
+_FAR_TYPES = {
+    "9p", "acfs", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs",
+    "nfs4", "orangefs", "panfs", "prl_fs", "pvfs2", "smb3", "smbfs", "vboxsf", "virtiofs", "vmhgfs",
+    "wekafs",
+}  # fmt: skip
+
+
+def is_mapped(directory: str) -> bool:
+    """Return whether files of a directory are mapped; otherwise they are read.
+
+    Raises:
+        ValueError: The environment variable says neither.
+    """
+    mode = os.environ.get(ACCESS_VARIABLE) or "auto"
+    if mode not in _MODES:
+        raise ValueError(f"{ACCESS_VARIABLE} is {mode!r}; it must be one of {', '.join(_MODES)}.")
+    return not _is_far(directory) if mode == "auto" else mode == "map"
+
+
+@lru_cache(maxsize=1024)
+def _is_far(directory: str) -> bool:
+    try:
+        device = os.stat(directory or ".").st_dev
+    except OSError:
+        return False
+    type_ = file_system_type(device)
+    return type_ in _FAR_TYPES or type_.startswith("fuse")
+
+
+def file_system_type(device: int, mounts: str = "/proc/self/mountinfo") -> str:
+    """Return the type of the file system with a device number; empty if the system does not tell.
+
+    Args:
+        device: ``st_dev`` of a file.
+        mounts: What lists them, see ``proc(5)``.
+    """
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        with open(mounts, encoding="utf-8", errors="replace") as file:
+            for line in file:
+                before, _, after = line.partition(" - ")
+                if before.split()[2:3] == [wanted]:
+                    return after.split()[0]
+    except (OSError, IndexError):
+        pass
+    return ""
+
+
+def load(path: str, mapped: bool) -> tuple[npt.NDArray[np.uint8], os.stat_result]:
+    """Return all bytes of a file, shape ``(size,)``, and what the system says of the file.
+
+    They are released when nothing refers to them any more.
+
+    Args:
+        path: A regular file.
+        mapped: Whether to map it or to read it, see :func:`is_mapped`.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        DatasetError: It is no regular file, or became shorter meanwhile.
+        OSError: It cannot be read.
+    """
+    with open_regular(path) as file:
+        status = os.fstat(file.fileno())
+        if status.st_size == 0:
+            return np.empty(0, np.uint8), status
+        if not mapped:
+            return read_part(file, 0, status.st_size), status
+    # Unlike the mmap module's, this mapping keeps no descriptor: there may be thousands.
+    with pa.memory_map(os.fsencode(path)) as source:
+        return np.frombuffer(source.read_buffer(), np.uint8), status
+
+
+def read_part(file: BinaryIO, start: int, stop: int) -> npt.NDArray[np.uint8]:
+    """Return bytes ``start`` to ``stop`` of a file.
+
+    Raises:
+        ShardCorruptedError: It ends before.
+        OSError: The file system fails.
+    """
+    out: npt.NDArray[np.uint8] = np.empty(stop - start, np.uint8)
+    fill(file, start, out)
+    return out
+
+
+def fill(file: BinaryIO, start: int, out: npt.NDArray[Any]) -> None:
+    """Fill an array with a file's bytes from ``start`` on; raises as :func:`read_part`."""
+    found = read_into(file, start, out.data)
+    if found != len(out):
+        raise ShardCorruptedError.because(
+            str(file.name), f"bytes {start} to {start + len(out)}", f"an end at {start + found}"
+        )

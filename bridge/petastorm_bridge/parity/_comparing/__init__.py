@@ -1,0 +1,1 @@
+"""From two recordings and the rules to a verdict."""

@@ -1,0 +1,83 @@
+"""Say in words where a row is and what a value is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from petastorm_bridge.parity._recordings.cells import Cells
+from petastorm_bridge.parity._recordings.recording import Recording
+from petastorm_bridge.parity.recorder import counted
+
+__all__ = ["are", "counted", "describe_row", "describe_value", "listed", "place_text"]
+
+_WIDTH = 60
+_COLUMNS = 6
+
+
+def are(number: int) -> str:
+    """The verb that agrees with a number of things."""
+    return "is" if number == 1 else "are"
+
+
+def listed(names: Sequence[str], most: int = 20) -> str:
+    """Write names one after the other, but not endlessly many."""
+    text = ", ".join(names[:most])
+    return text + (f" and {len(names) - most:,} more" if len(names) > most else "")
+
+
+def place_text(side: Recording, row: int) -> str:
+    """Say where a row is: its number, rank and batch."""
+    rank, within, batch, in_batch = side.place(row)
+    text = f"row {within} of rank {rank}" if side.ranks > 1 else f"row {row}"
+    return text + (f" (batch {batch}, place {in_batch})" if side.batched else "")
+
+
+def describe_row(columns: dict[str, Cells], row: int) -> str:
+    """Show a row: its first columns and their values."""
+    shown = [f"{name}={show(cells.cell(row))}" for name, cells in columns.items()]
+    more = f", … {len(shown) - _COLUMNS} more" if len(shown) > _COLUMNS else ""
+    return ", ".join(shown[:_COLUMNS]) + more
+
+
+def describe_value(a: Any, b: Any) -> tuple[str, str]:
+    """Show two values that differ; of arrays, the first element that differs."""
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and a.shape == b.shape and a.ndim:
+        raw = [np.ascontiguousarray(v).reshape(-1) for v in (a, b)]
+        words = [v.view(np.uint8).reshape(len(v), -1) for v in raw]
+        places = np.flatnonzero((words[0] != words[1]).any(axis=1))
+        if len(places):
+            place = int(places[0])
+            where = [int(i) for i in np.unravel_index(place, a.shape)]
+            texts = describe_value(raw[0][place], raw[1][place])
+            return f"{where}: {texts[0]}", f"{where}: {texts[1]}"
+    if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        place = next((i for i, pair in enumerate(zip(a, b, strict=True)) if pair[0] != pair[1]), 0)
+        return f"[{place}]: {show(a[place])}", f"[{place}]: {show(b[place])}"
+    texts = show(a), show(b)
+    if texts[0] == texts[1]:
+        return exactly(a), exactly(b)
+    return texts
+
+
+def show(value: Any) -> str:
+    """Write a value in one short line."""
+    if isinstance(value, np.ndarray) and value.ndim:
+        head = ", ".join(show(v) for v in value.reshape(-1)[:4])
+        more = ", …" if value.size > 4 else ""
+        return f"{value.dtype}{list(value.shape)}[{head}{more}]"
+    if isinstance(value, np.generic | np.ndarray):
+        return str(value)
+    text = repr(value)
+    return text if len(text) <= _WIDTH else f"{text[:_WIDTH]}… ({len(value)} long)"
+
+
+def exactly(value: Any) -> str:
+    """Write a value with its bits, for two that look alike."""
+    if isinstance(value, np.generic):
+        return f"{show(value)} (bits {value.tobytes()[::-1].hex()})"
+    if isinstance(value, np.ndarray):
+        return f"{show(value)} (bytes {value.tobytes()[:16].hex()})"
+    return f"{value!r} ({type(value).__name__})"

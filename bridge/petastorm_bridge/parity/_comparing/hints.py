@@ -1,0 +1,90 @@
+"""Say under which looser rules two sides would be the same; every hint has been tried."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from petastorm_bridge.parity._recordings.cells import Tolerance
+from petastorm_bridge.parity._recordings.manifest import CannotCompareError
+from petastorm_bridge.parity._result import Promise, PromiseResult, State
+
+from .judge import Judge
+from .rules import Rules
+
+__all__ = ["hint"]
+
+_RELAXABLE = {Promise.ORDER, Promise.BATCHES, Promise.VALUES}
+
+
+def hint(judge: Judge, promises: list[PromiseResult], is_same: Callable[[Rules], bool]) -> str:
+    """Return the options with which two sides that differ would be the same; empty if none are.
+
+    Args:
+        judge: What judged them.
+        promises: How they fared.
+        is_same: Compares the sides under other rules.
+    """
+    broken = {result.promise for result in promises if result.state is State.DIFFERENT}
+    if not broken or not broken <= _RELAXABLE:
+        return ""
+    changes: dict[str, Any] = {}
+    if Promise.ORDER in broken:
+        changes["order"] = "shuffled"
+    if Promise.BATCHES in broken:
+        changes["batches"] = "any"
+    if Promise.VALUES in broken:
+        values = _values(judge)
+        if values is None:
+            return ""
+        changes |= values
+    try:
+        same = is_same(replace(judge.rules, **changes))
+    except CannotCompareError:
+        return ""
+    return " ".join(_options(judge.rules, changes)) if same else ""
+
+
+def _values(judge: Judge) -> dict[str, Any] | None:
+    """Return the rules that accept the values that differ, if any do."""
+    tolerances = dict(judge.rules.tolerances)
+    changes: dict[str, Any] = {}
+    for name, stats in judge.rows.stats.items():
+        if not stats.differing:
+            continue
+        if stats.only_floats and not stats.apart:
+            changes["nan"] = "any"
+            continue
+        if not stats.only_floats or stats.one_nan or stats.greatest is None:
+            return None
+        dtype = judge.plan[name].dtype or judge.a.runs(name)[0].dtype
+        known = judge.rules.tolerance(dtype) or Tolerance()
+        if math.isfinite(stats.needed):
+            known = replace(known, rtol=max(known.rtol, _round_up(stats.needed)))
+        else:
+            known = replace(known, atol=max(known.atol, _round_up(stats.greatest)))
+        before = tolerances.get(dtype, Tolerance())
+        tolerances[dtype] = Tolerance(max(before.rtol, known.rtol), max(before.atol, known.atol))
+    if tolerances != judge.rules.tolerances:
+        changes["tolerances"] = tolerances
+    return changes
+
+
+def _round_up(number: float) -> float:
+    """Return the next larger number of one digit."""
+    if not number:
+        return 0.0
+    power = math.floor(math.log10(number))
+    digit = math.floor(number / 10.0**power) + 1
+    return float(f"{digit}e{power}")
+
+
+def _options(rules: Rules, changes: dict[str, Any]) -> list[str]:
+    options = [f"--{name} {value}" for name, value in changes.items() if name != "tolerances"]
+    for dtype, tolerance in changes.get("tolerances", {}).items():
+        if tolerance != rules.tolerances.get(dtype):
+            absolute = f",{tolerance.atol:g}" if tolerance.atol else ""
+            options.append(f"--tolerance {dtype}={tolerance.rtol:g}{absolute}")
+    return options

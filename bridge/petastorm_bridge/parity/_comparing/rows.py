@@ -1,0 +1,308 @@
+"""Which rows have a counterpart on the other side: the heart of count, multiset, order and values."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from petastorm_bridge.parity import recorder
+from petastorm_bridge.parity._recordings.cells import Array, hashes
+from petastorm_bridge.parity._recordings.recording import CannotCompareError, Recording
+
+from .matching import Matches, Spill, match
+from .plan import ColumnPlan, Plan
+from .rules import Rules
+from .walk import (
+    BLOCK_ROWS,
+    ColumnStats,
+    Progress,
+    compare_columns,
+    gather,
+    row_hashes,
+    segments,
+    walk,
+)
+
+__all__ = ["Both", "Rows", "compare_in_order", "compare_shuffled"]
+
+_FEW = 2000  # rows without a counterpart that are looked at one by one
+_MANY = 200_000
+_GATHER_BYTES = 128 << 20
+
+
+@dataclass(frozen=True)
+class Both:
+    """What is compared: both sides and the plan, a way to report progress, a temporary directory."""
+
+    a: Recording
+    b: Recording
+    plan: Plan
+    progress: Progress | None = None
+    folder: str = ""
+
+
+@dataclass
+class Rows:
+    """What became of the rows of both sides.
+
+    Attributes:
+        missing: Rows of the first side without a counterpart, ascending.
+        extra: Rows of the second side without one, ascending.
+        missing_repeats: How many of `missing` are equal to another row that the second side has.
+        extra_repeats: How many of `extra` are equal to a row that the first side has.
+        moved: Equal rows that are at different places.
+        first_moved: The first of them: its places on both sides.
+        strayed: Equal rows on different ranks.
+        first_strayed: The first of them.
+        stats: The values of the rows that belong together, by column.
+        ambiguous: Rows of equal keys that were put together in the order they came in.
+        agreeing: Of shuffled rows, the columns that hold the same values as a whole.
+    """
+
+    stats: dict[str, ColumnStats]
+    missing: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    extra: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    missing_repeats: int = 0
+    extra_repeats: int = 0
+    moved: int = 0
+    first_moved: tuple[int, int] | None = None
+    strayed: int = 0
+    first_strayed: tuple[int, int] | None = None
+    ambiguous: int = 0
+    agreeing: tuple[str, ...] | None = None
+
+
+def compare_in_order(both: Both) -> Rows:
+    """Compare rows that should be at the same places.
+
+    Rows that agree where they are need no more attention; only the others are looked for.
+    """
+    a, b, plan = both.a, both.b, both.plan
+    stats = {name: ColumnStats() for name in plan.names}
+    differs = np.ones(a.rows, np.bool_)
+    partly = np.zeros(a.rows, np.bool_)  # some column agrees at that place
+    for pair in walk(a, b, plan, both.progress):
+        found = compare_columns(plan, pair.a, pair.b)
+        places = np.arange(pair.rows)
+        rows = pair.start_a + places, pair.start_b + places
+        for name, differ in found.items():
+            stats[name].add(pair.a[name], pair.b[name], differ, rows)
+        columns = np.stack(list(found.values()))
+        differs[pair.start_a : pair.start_a + pair.rows] = columns.any(axis=0)
+        partly[pair.start_a : pair.start_a + pair.rows] = ~columns.all(axis=0)
+    if not differs.any() and a.rows == b.rows:
+        return Rows(stats)
+    with tempfile.TemporaryDirectory(prefix="parity-") as folder:
+        return _look_for(replace(both, folder=folder), stats, differs, partly)
+
+
+def _look_for(both: Both, stats: dict[str, ColumnStats], differs: Array, partly: Array) -> Rows:
+    """Look for the rows that differ where they are."""
+    a, b, plan = both.a, both.b, both.plan
+    differs_b = np.ones(b.rows, np.bool_)
+    for first_a, rows_a, first_b, rows_b in segments(a, b):
+        rows = min(rows_a, rows_b)
+        differs_b[first_b : first_b + rows] = differs[first_a : first_a + rows]
+    columns = (plan.columns,)
+    left = _spill(both, a, columns, differs)
+    right = _spill(both, b, columns, differs_b)
+    found = match(left, right, (a.rows, b.rows), (a.rank_starts, b.rank_starts), both.folder)
+    repeats = _repeats(both, found)
+    changed = _changed_in_place(both, partly, found, repeats)
+    if found.moved or found.missing.any() or found.extra.any():
+        # What differs place by place says nothing once rows have moved.
+        stats = _fresh_stats(plan, a.rows - int(differs.sum()) + found.moved)
+        _compare_pairs(both, changed, stats)
+        _pair_similar(both, found, repeats, stats)
+    return _rows(found, repeats, stats)
+
+
+def _fresh_stats(plan: Plan, compared: int) -> dict[str, ColumnStats]:
+    return {name: ColumnStats(compared=max(0, compared)) for name in plan.names}
+
+
+def _rows(found: Matches, repeats: tuple[Array, Array], stats: dict[str, ColumnStats]) -> Rows:
+    missing, extra = np.flatnonzero(found.missing), np.flatnonzero(found.extra)
+    return Rows(
+        stats,
+        missing,
+        extra,
+        int(np.isin(repeats[0], missing).sum()),
+        int(np.isin(repeats[1], extra).sum()),
+        found.moved,
+        found.first_moved,
+        found.strayed,
+        found.first_strayed,
+        found.ambiguous,
+    )
+
+
+def _spill(
+    both: Both,
+    side: Recording,
+    columns: tuple[tuple[ColumnPlan, ...], ...],
+    where: Array | None = None,
+) -> Spill:
+    """Write the hashes of rows to disk: of the first columns as key, of all of the last in full."""
+    # Both sides are cut into as many parts.
+    name = "a" if side is both.a else "b"
+    spill = Spill(both.folder, name, max(both.a.rows, both.b.rows))
+    for block in side.blocks(BLOCK_ROWS, frozenset(both.plan.names)):
+        chosen = np.arange(block.rows)
+        if where is not None:
+            chosen = np.flatnonzero(where[block.start : block.start + block.rows])
+        if len(chosen):
+            cells = {c.name: c.prepare(block) for c in both.plan.columns}
+            if len(chosen) < block.rows:
+                cells = {key: value.take(chosen) for key, value in cells.items()}
+            found = [row_hashes(cells, group, len(chosen)) for group in columns]
+            spill.add(found[0], found[-1], block.start + chosen)
+        if both.progress:
+            both.progress("looking for rows", block.start + block.rows, side.rows)
+    return spill
+
+
+def _repeats(both: Both, found: Matches) -> tuple[Array, Array]:
+    """Return the rows without counterpart that the other side has, only not so often."""
+    left = _known_elsewhere(both, both.a, both.b, np.flatnonzero(found.missing))
+    right = _known_elsewhere(both, both.b, both.a, np.flatnonzero(found.extra))
+    return left, right
+
+
+def _known_elsewhere(both: Both, side: Recording, other: Recording, rows: Array) -> Array:
+    plan = both.plan
+    if not len(rows) or len(rows) > _MANY:
+        return np.zeros(0, np.int64)
+    wanted = row_hashes(gather(side, plan, rows), plan.columns, len(rows))
+    there = np.zeros(0, np.uint64)
+    for block in other.blocks(BLOCK_ROWS, frozenset(plan.names)):
+        cells = {c.name: c.prepare(block) for c in plan.columns}
+        of_block = row_hashes(cells, plan.columns, block.rows)
+        there = np.union1d(there, of_block[np.isin(of_block, wanted)])
+    return np.asarray(rows[np.isin(wanted, there)])
+
+
+def _changed_in_place(
+    both: Both, partly: Array, found: Matches, repeats: tuple[Array, Array]
+) -> Array:
+    """Return the rows that changed where they are, int64 [n, 2]; they no longer count as missing.
+
+    At least one column must agree, if there are two.
+    """
+    changed = []
+    for first_a, rows_a, first_b, rows_b in segments(both.a, both.b):
+        rows = min(rows_a, rows_b)
+        alike = found.missing[first_a : first_a + rows] & found.extra[first_b : first_b + rows]
+        if len(both.plan.columns) > 1:
+            alike &= partly[first_a : first_a + rows]
+        places = np.flatnonzero(alike)
+        known = np.isin(places + first_a, repeats[0]) | np.isin(places + first_b, repeats[1])
+        places = places[~known]
+        changed.append(np.stack([places + first_a, places + first_b], axis=1))
+    pairs = np.concatenate(changed)
+    found.missing[pairs[:, 0]] = False
+    found.extra[pairs[:, 1]] = False
+    return np.asarray(pairs)
+
+
+def _pair_similar(
+    both: Both, found: Matches, repeats: tuple[Array, Array], stats: dict[str, ColumnStats]
+) -> None:
+    """Take rows without counterpart for changed ones if at least half of their columns agree."""
+    columns = both.plan.columns
+    left = np.setdiff1d(np.flatnonzero(found.missing), repeats[0])
+    right = np.setdiff1d(np.flatnonzero(found.extra), repeats[1])
+    if not len(left) or not len(right) or max(len(left), len(right)) > _FEW or len(columns) < 2:
+        return
+    cells = gather(both.a, both.plan, left), gather(both.b, both.plan, right)
+    alike = np.zeros((len(left), len(right)), np.int32)
+    for column in columns:
+        sides = [hashes(side[column.name]) for side in cells]
+        alike += sides[0][:, None] == sides[1][None, :]
+    pairs = []
+    for row in range(len(left)):
+        best = int(np.argmax(alike[row]))
+        if 2 * alike[row, best] >= len(columns):
+            pairs.append((left[row], right[best]))
+            alike[:, best] = -1
+    if pairs:
+        together = np.array(pairs)
+        found.missing[together[:, 0]] = False
+        found.extra[together[:, 1]] = False
+        _compare_pairs(both, together, stats)
+
+
+def _compare_pairs(both: Both, pairs: Array, stats: dict[str, ColumnStats]) -> None:
+    """Compare the values of rows that belong together; int64 [n, 2]."""
+    limit = int(np.clip(_GATHER_BYTES // max(1, both.a.row_bytes), 1000, 1 << 20))
+    for start in range(0, len(pairs), limit):
+        rows = pairs[start : start + limit, 0], pairs[start : start + limit, 1]
+        left, right = gather(both.a, both.plan, rows[0]), gather(both.b, both.plan, rows[1])
+        for name, differ in compare_columns(both.plan, left, right).items():
+            stats[name].add(left[name], right[name], differ, rows)
+
+
+def compare_shuffled(both: Both, rules: Rules) -> Rows:
+    """Compare rows that may come in any order.
+
+    If the sides do not agree as a whole, rows are put together by the columns that do.
+
+    Raises:
+        CannotCompareError: There are tolerances but no column that tells the rows apart.
+    """
+    a, b, plan = both.a, both.b, both.plan
+    sums = [_sums(side, plan, both.progress) for side in (a, b)]
+    agreeing = tuple(n for n in plan.names if a.rows == b.rows and sums[0][n] == sums[1][n])
+    shards_matter = rules.shards == "exact" and a.ranks == b.ranks > 1
+    if a.rows == b.rows and sums[0][""] == sums[1][""] and not shards_matter:
+        return Rows({name: ColumnStats(compared=a.rows) for name in plan.names})
+    columns = (_key(plan, rules, agreeing), plan.columns)
+    with tempfile.TemporaryDirectory(prefix="parity-") as folder:
+        both = replace(both, folder=folder)
+        left, right = _spill(both, a, columns), _spill(both, b, columns)
+        # Without a key by name, or tolerances, few columns that happen to agree prove nothing.
+        unique = not rules.key and all(c.tolerance is None for c in plan.columns)
+        found = match(
+            left,
+            right,
+            (a.rows, b.rows),
+            (a.rank_starts, b.rank_starts),
+            folder,
+            unique=unique,
+        )
+        stats = _fresh_stats(plan, found.moved)
+        for pairs in found.pair_slices(1 << 20):
+            _compare_pairs(both, pairs, stats)
+        repeats = _repeats(both, found)
+        _pair_similar(both, found, repeats, stats)
+        rows = _rows(found, repeats, stats)
+    rows.agreeing = agreeing
+    return rows
+
+
+def _sums(side: Recording, plan: Plan, progress: Progress | None) -> dict[str, int]:
+    """Return a digest of each column's values in any order, and under '' of the rows."""
+    totals = dict.fromkeys([*plan.names, ""], 0)
+    for block in side.blocks(BLOCK_ROWS, frozenset(plan.names)):
+        found = {c.name: hashes(c.prepare(block)) for c in plan.columns}
+        for name, values in [*found.items(), ("", recorder.hash_rows(found))]:
+            totals[name] += int(recorder.mix(values.copy()).sum(dtype=np.uint64))
+        if progress:
+            progress("counting rows", block.start + block.rows, side.rows)
+    return {name: total % 2**64 for name, total in totals.items()}
+
+
+def _key(plan: Plan, rules: Rules, agreeing: tuple[str, ...]) -> tuple[ColumnPlan, ...]:
+    """Choose the columns that tell which row is which."""
+    if rules.key:
+        return tuple(plan[name] for name in rules.key)
+    exact = tuple(c for c in plan.columns if c.tolerance is None)
+    if not exact:
+        raise CannotCompareError(
+            "rows in any order with a tolerance for every column cannot be told apart; name a "
+            "column that is the same on both sides (--key id)"
+        )
+    agree = set(agreeing)
+    return tuple(c for c in exact if c.name in agree) or exact

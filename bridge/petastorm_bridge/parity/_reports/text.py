@@ -1,0 +1,268 @@
+"""Reports of comparisons: terminal, JSON, JUnit XML and Markdown (`html` has the page to look at)."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+from collections.abc import Callable
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from petastorm_bridge import __version__
+from petastorm_bridge.parity._comparing.describe import counted
+from petastorm_bridge.parity._result import (
+    ColumnResult,
+    Finding,
+    PromiseResult,
+    Report,
+    Result,
+    State,
+)
+
+from .html import html_page
+
+__all__ = ["WRITERS", "json_text", "junit_text", "markdown_text", "print_report"]
+
+_STYLES = {
+    State.SAME: ("same", "green"),
+    State.DIFFERENT: ("DIFFERENT", "bold red"),
+    State.ALLOWED: ("allowed", "yellow"),
+    State.UNCHECKED: ("not compared", "dim"),
+}
+_MARKS = {
+    State.SAME: "✅ same",
+    State.DIFFERENT: "❌ different",
+    State.ALLOWED: "⚠️ allowed",
+    State.UNCHECKED: "not compared",
+}
+
+
+_MOST_COLUMNS = 20
+
+
+def print_report(report: Report, console: Console) -> None:
+    """Print a report for people at a terminal."""
+    console.print(Text(report.title, style="bold"))
+    for name, text in report.facts:
+        console.print(Text.assemble((f"  {name}: ", "dim"), text))
+    for result in report.results:
+        console.print()
+        console.print(_terminal(result))
+    for problem in report.problems:
+        console.print(Text(f"\ncould not be compared: {problem}", style="red"))
+
+
+def _terminal(result: Result) -> Group:
+    parts: list[RenderableType] = [_verdict(result), _promise_table(result)]
+    parts += [
+        Text(f"allowed by {finding.allowed}: {finding.message}", style="yellow")
+        for promise in result.promises
+        for finding in promise.findings
+        if finding.allowed
+    ]
+    failure = result.first_failure
+    if failure is not None:
+        parts.append(_first_failure(result, failure))
+    differing = [c for c in result.columns if c.state is State.DIFFERENT]
+    if differing:
+        parts += [_column_table(differing), *_column_values(result, differing)]
+    if result.hint:
+        parts.append(Text(f"hint: they are the same with {result.hint}", style="cyan"))
+    parts += [Text(f"note: {note}", style="yellow") for note in result.notes]
+    return Group(*parts)
+
+
+def _verdict(result: Result) -> Text:
+    names = f"{result.a.label} and {result.b.label}"
+    if result.same:
+        return Text(f"SAME  {names} give the same batches", style="bold green")
+    return Text(f"DIFFERENT  {names} do not give the same batches", style="bold red")
+
+
+def _promise_table(result: Result) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    for promise in result.promises:
+        word, style = _STYLES[promise.state]
+        table.add_row(f"  {promise.promise.value}", Text(word, style), Text(promise.summary))
+    return table
+
+
+def _first_failure(result: Result, finding: Finding) -> Text:
+    text = Text("first difference  ", style="bold")
+    text.append(f"[{finding.promise.value}] ", style="red").append(finding.message, style="default")
+    for side, value in ((result.a, finding.a), (result.b, finding.b)):
+        if value is not None:
+            text.append(f"\n  {side.label}: ", style="dim").append(value, style="default")
+    return text
+
+
+def _column_table(columns: list[ColumnResult]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("  column")
+    for heading in ("differing rows", "share", "at most"):
+        table.add_column(heading, justify="right")
+    for column in columns[:_MOST_COLUMNS]:
+        number, share, how_far = column.counts
+        table.add_row(Text(f"  {column.name}"), number, share, how_far.removeprefix("by at most "))
+    return table
+
+
+def _column_values(result: Result, columns: list[ColumnResult]) -> list[Text]:
+    """Show both values of every column's first row that differs."""
+    lines = []
+    for column in columns[:_MOST_COLUMNS]:
+        if column.first is not None:
+            place, one, other = column.first
+            line = Text.assemble((f"  {column.name} ", "bold"), (f"in {place}  ", "dim"))
+            line.append(f"{result.a.label}: ", "dim").append(one)
+            lines.append(line.append(f"  {result.b.label}: ", "dim").append(other))
+    left_out = len(columns) - _MOST_COLUMNS
+    return lines + ([Text(f"  and {counted(left_out, 'more column')}")] if left_out > 0 else [])
+
+
+def json_text(report: Report) -> str:
+    """Return a report as JSON; its keys are those of the classes in `_result`."""
+    return json.dumps(as_data(report), indent=2, ensure_ascii=False) + "\n"
+
+
+def as_data(report: Report) -> dict[str, Any]:
+    """Return a report as plain data."""
+    found: dict[str, Any] = _plain(report)
+    found["version"] = __version__
+    found["exit_code"] = report.exit_code
+    for result, data in zip(report.results, found["results"], strict=True):
+        data["same"] = result.same
+        failure = result.first_failure
+        data["first_failure"] = None if failure is None else _plain(failure)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, enum.Enum):
+        return value.value
+    if dataclasses.is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+
+
+def junit_text(report: Report) -> str:
+    """Return a report as JUnit XML: a suite for each comparison, a case for each promise."""
+    suites = ET.Element("testsuites", name="petastorm-bridge parity")
+    for result in report.results:
+        name = f"{result.a.label} and {result.b.label}"
+        suite = ET.SubElement(suites, "testsuite", name=name, tests=str(len(result.promises)))
+        for promise in result.promises:
+            case = ET.SubElement(
+                suite, "testcase", classname=f"parity.{name}", name=promise.promise.value
+            )
+            _add_outcome(case, promise, result.hint)
+        _count(suite)
+    for problem in report.problems:
+        suite = ET.SubElement(suites, "testsuite", name="parity", tests="1")
+        case = ET.SubElement(suite, "testcase", classname="parity", name="could not be compared")
+        ET.SubElement(case, "error", message=_clean(problem))
+        _count(suite)
+    ET.indent(suites)
+    return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _add_outcome(case: ET.Element, promise: PromiseResult, hint: str) -> None:
+    if promise.state is State.DIFFERENT:
+        lines = [_finding_text(finding) for finding in promise.findings]
+        lines += [f"hint: they are the same with {hint}"] if hint else []
+        failure = ET.SubElement(case, "failure", message=_clean(lines[0]))
+        failure.text = _clean("\n".join(lines))
+    elif promise.state is State.UNCHECKED:
+        ET.SubElement(case, "skipped", message=_clean(promise.summary))
+    else:
+        ET.SubElement(case, "system-out").text = _clean(promise.summary)
+
+
+def _count(suite: ET.Element) -> None:
+    for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(attribute, str(len(suite.findall(f"testcase/{tag}"))))
+
+
+def _clean(text: str) -> str:
+    """Remove what XML cannot hold."""
+    return "".join(
+        c if c in "\t\n\r" or " " <= c < "\ud800" or c >= "\ue000" else "?" for c in text
+    )
+
+
+def _finding_text(finding: Finding) -> str:
+    values = [v for v in (finding.a, finding.b) if v is not None]
+    what = f"[{finding.what}] " if finding.what else ""
+    allowed = f" (allowed: {finding.allowed})" if finding.allowed else ""
+    return what + finding.message + (f": {' | '.join(values)}" if values else "") + allowed
+
+
+def markdown_text(report: Report) -> str:
+    """Return a report for a pull request."""
+    marks = {0: "✅", 1: "❌", 2: "⚠️"}
+    lines = [f"## {marks[report.exit_code]} {_cell(report.title)}", ""]
+    lines += [f"- {name}: {_cell(text)}" for name, text in report.facts]
+    lines += [f"- {_cell(text)}" for text in report.made]
+    for result in report.results:
+        lines += ["", *_markdown_result(result)]
+    lines += ["", *(f"⚠️ **could not be compared**: {_cell(p)}" for p in report.problems)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _markdown_result(result: Result) -> list[str]:
+    word = "give the same batches" if result.same else "do **not** give the same batches"
+    lines = [f"### `{result.a.label}` and `{result.b.label}` {word}", ""]
+    lines += ["| promise | | |", "|---|---|---|"]
+    for promise in result.promises:
+        row = [promise.promise.value, _MARKS[promise.state], _cell(promise.summary)]
+        lines.append(f"| {' | '.join(row)} |")
+    failure = result.first_failure
+    if failure is not None:
+        lines += ["", f"**First difference** ({failure.promise.value}): {_cell(failure.message)}"]
+        values = [(result.a.label, failure.a), (result.b.label, failure.b)]
+        lines += [""] + [f"- {label}: {_code(v)}" for label, v in values if v]
+    lines += _markdown_columns(result)
+    if result.hint:
+        lines += ["", f"They are the same with `{result.hint}`."]
+    lines += ["", f"Rules: {_cell(result.rules_text)}."]
+    return lines + [f"\n> {_cell(note)}" for note in result.notes]
+
+
+def _markdown_columns(result: Result) -> list[str]:
+    differing = [c for c in result.columns if c.state is State.DIFFERENT]
+    if not differing:
+        return []
+    heads = ["column", "differing rows", "share", "how far", "first in"]
+    heads += [_cell(result.a.label), _cell(result.b.label)]
+    lines = ["", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for column in differing[:_MOST_COLUMNS]:
+        place, one, other = column.first or ("", "", "")
+        values = [_code(text) if text else "" for text in (one, other)]
+        cells = [_code(column.name), *map(_cell, column.counts), place, *values]
+        lines.append(f"| {' | '.join(cells)} |")
+    left_out = len(differing) - _MOST_COLUMNS
+    return lines + (["", f"And {counted(left_out, 'more column')}."] if left_out > 0 else [])
+
+
+def _code(text: str) -> str:
+    return f"`{text.replace('`', '').replace('|', chr(92) + '|').replace(chr(10), ' ')}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
+
+
+# Option of the command line → what writes the file.
+WRITERS: dict[str, Callable[[Report], str]] = {
+    "json": json_text,
+    "junit": junit_text,
+    "markdown": markdown_text,
+    "html": html_page,
+}

@@ -1,0 +1,1 @@
+"""Running both sides of a live comparison, each in a process of its own."""

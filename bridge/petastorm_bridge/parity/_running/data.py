@@ -1,0 +1,89 @@
+"""The data of a live comparison: a Parquet directory or a Spark table, and the same as MDS shards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from petastorm_bridge.parity._recordings.recording import CannotCompareError
+
+__all__ = ["find_data", "parquet_files", "urls_of", "write_mds"]
+
+
+def find_data(data: str, folder: str) -> str:
+    """Return the Parquet directory for a directory or a Spark table, which is written there.
+
+    Raises:
+        CannotCompareError: It is neither.
+    """
+    if os.path.isdir(data):
+        return data
+    if os.sep in data or not all(part.isidentifier() for part in data.split(".")):
+        raise CannotCompareError(f"there is no directory {data}, and no table can have that name")
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise CannotCompareError(
+            f"there is no directory {data}; to read a table, install petastorm-bridge[spark]"
+        ) from None
+    try:
+        session = SparkSession.builder.getOrCreate()
+        place = os.path.join(folder, "table")
+        session.table(data).write.parquet(Path(place).as_uri())
+    except Exception as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise CannotCompareError(f"the table {data} cannot be read: {first}") from error
+    return place
+
+
+def parquet_files(data: str) -> list[tuple[str, list[int]]]:
+    """Return the path of each file of a table, and the rows of its row groups."""
+    from pyarrow import fs, parquet
+
+    from petastorm_bridge._sources.parquet_files import find_files
+
+    folder = os.path.abspath(data)
+    try:
+        paths = [file.path for file in find_files(fs.LocalFileSystem(), [folder])]
+        footers = [parquet.read_metadata(path) for path in paths]
+    except (OSError, ValueError, IndexError) as error:
+        raise CannotCompareError(f"{data} is no directory of Parquet files: {error}") from error
+    return [
+        (path, [footer.row_group(i).num_rows for i in range(footer.num_row_groups)])
+        for path, footer in zip(paths, footers, strict=True)
+    ]
+
+
+def urls_of(data: str, paths: Sequence[str]) -> list[str] | str:
+    """Return the files' URLs; the directory's if its ``key=value`` parts hold columns."""
+    folder = Path(data).absolute()
+    if any(Path(path).parent != folder for path in paths):
+        return folder.as_uri()
+    return [Path(path).as_uri() for path in paths]
+
+
+def write_mds(files: Sequence[tuple[str, list[int]]], folder: str) -> None:
+    """Write Parquet files as MDS shards.
+
+    Raises:
+        CannotCompareError: A column's type cannot be stored.
+    """
+    from pyarrow import parquet
+
+    from petastorm_bridge.mds.dataset import commit_dataset
+    from petastorm_bridge.mds.writer import ShardWriter
+
+    os.makedirs(folder)
+    schema = parquet.read_schema(files[0][0])
+    try:
+        writer = ShardWriter(schema, folder)
+        for path, _ in files:
+            with parquet.ParquetFile(path) as file:
+                for batch in file.iter_batches():
+                    writer.write(batch.cast(schema) if hasattr(batch, "cast") else batch)
+        commit_dataset(folder, schema, writer.finish())
+    except (TypeError, ValueError) as error:
+        raise CannotCompareError(
+            f"streaming: the data cannot be written as MDS: {error}"
+        ) from error

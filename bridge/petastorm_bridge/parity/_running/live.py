@@ -1,0 +1,145 @@
+"""Run Petastorm, the bridge and native streaming over the same Parquet files, and compare all three.
+
+Each runs in a process of its own and is judged by the recording that it leaves: Petastorm sometimes
+aborts after its last row, and sometimes loses rows, so it is run again until its epoch is complete.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+from petastorm_bridge.parity._comparing.compare import compare_recordings
+from petastorm_bridge.parity._comparing.describe import counted
+from petastorm_bridge.parity._comparing.rules import KEY_ORDER, PADDING, Rules
+from petastorm_bridge.parity._comparing.walk import Progress
+from petastorm_bridge.parity._recordings.recording import CannotCompareError, Recording
+from petastorm_bridge.parity._result import Report, Result
+
+from .data import find_data, write_mds
+from .runner import BRIDGE, FILTERS, LEGS, PETASTORM, STREAMING, Attempts, Request, Runner
+
+__all__ = ["LEGS", "Request", "find_data", "run"]
+
+
+def run(
+    request: Request,
+    rules: Rules,
+    folder: str,
+    *,
+    profile: bool = False,
+    progress: Progress | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Report:
+    """Run what was asked for and compare each two.
+
+    Args:
+        request: What to run.
+        rules: How to compare.
+        folder: Temporary directory.
+        profile: Gather histograms.
+        progress: Is called while rows are compared.
+        say: Is called with what is being done.
+
+    Raises:
+        CannotCompareError: The data or an option makes no sense.
+    """
+    runner = Runner(request, folder, say)
+    if runner.shuffled:
+        rules = dataclasses.replace(rules, order="shuffled")
+    found: dict[str, Recording] = {}
+    problems: list[str] = []
+    for package in (BRIDGE, STREAMING):
+        if package not in request.only or (package == STREAMING and _unfit(request, problems)):
+            continue
+        say(package)
+        try:
+            if package == STREAMING:
+                write_mds(runner.files, os.path.join(folder, "mds"))
+            found[package] = runner.run(package)
+        except CannotCompareError as error:
+            problems.append(str(error))
+    facts = [("data", _describe_data(runner)), ("loader", _describe_loader(runner))]
+    if PETASTORM in request.only:
+        expected = runner.expected_rows()
+        if expected is None and BRIDGE in found:
+            expected = found[BRIDGE].rows
+        best, attempts = runner.run_petastorm(expected)
+        facts.append(("petastorm's runs", _describe_attempts(attempts, expected)))
+        if attempts.problem and best is None:
+            problems.append(attempts.problem)
+        if best is not None:
+            found = {PETASTORM: best, **found}
+    results = list(_compare_all(found, rules, profile=profile, progress=progress))
+    notes = [("note", problem) for problem in problems if problem.startswith("streaming was not")]
+    broken = [problem for problem in problems if not problem.startswith("streaming was not")]
+    title = f"{_listed(found)} over {request.label or request.data}"
+    return Report(title, tuple(results), (*facts, *notes), tuple(broken))
+
+
+def _listed(found: Mapping[str, Recording]) -> str:
+    names = list(found) or ["nothing"]
+    text = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    return text[0].upper() + text[1:]
+
+
+def _compare_all(
+    found: Mapping[str, Recording], rules: Rules, *, profile: bool, progress: Progress | None
+) -> Sequence[Result]:
+    names = list(found)
+    pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
+    results = []
+    for a, b in pairs:
+        allow = tuple(rules.allow)
+        if STREAMING in {a, b}:
+            # What StreamingDataset does by design: reported, but no failure.
+            allow = (*allow, *(n for n in (PADDING, KEY_ORDER) if n not in allow))
+        chosen = dataclasses.replace(rules, allow=allow)
+        results.append(
+            compare_recordings(
+                found[a], found[b], chosen, labels=(a, b), profile=profile, progress=progress
+            )
+        )
+    return results
+
+
+def _unfit(request: Request, problems: list[str]) -> bool:
+    """Say whether native streaming has no counterpart of what was asked for."""
+    reasons = [f"no {n}" for n in sorted((FILTERS | {"cur_shard"}) & request.options.keys())]
+    reasons += ["no transform"] if request.transform else []
+    reasons += ["no tf.data.Dataset"] if request.loader == "tf" else []
+    if reasons:
+        problems.append(f"streaming was not run: it has {', '.join(reasons)} of its own")
+    return bool(reasons)
+
+
+def _describe_data(runner: Runner) -> str:
+    rows = sum(sum(of_file) for _, of_file in runner.files)
+    groups = sum(len(of_file) for _, of_file in runner.files)
+    count = len(runner.files)
+    label = runner.request.label or runner.request.data
+    parts = counted(count, "file"), counted(groups, "row group")
+    return f"{label}: {counted(rows, 'row')} in {', '.join(parts)}"
+
+
+def _describe_loader(runner: Runner) -> str:
+    request = runner.request
+    options = {**request.options}
+    if request.transform:
+        options["transform"] = request.transform
+    names = {"torch": "DataLoader", "batched": "BatchedDataLoader", "tf": "tf.data.Dataset"}
+    given = "".join(f", {name}={value!r}" for name, value in options.items())
+    return f"{names[request.loader]}, batch_size={request.batch_size}{given}"
+
+
+def _describe_attempts(attempts: Attempts, expected: int | None) -> str:
+    if not attempts.rows:
+        return "none that left a recording"
+    counts = ", ".join(f"{rows:,}" for rows in attempts.rows)
+    text = f"{len(attempts.rows)}, with {counts} {'row' if attempts.rows == [1] else 'rows'}"
+    if expected is not None:
+        lost = sum(rows < expected for rows in attempts.rows)
+        text += f" of {expected:,}"
+        text += f"; {lost} of them incomplete (no-lost-rows)" if lost else ""
+    return text

@@ -1,0 +1,215 @@
+"""Run loaders in processes of their own and open the recordings that they leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from petastorm_bridge.parity import recorder
+from petastorm_bridge.parity._recordings.recording import (
+    CannotCompareError,
+    Recording,
+    open_recording,
+)
+
+from . import leg
+from .data import parquet_files, urls_of
+from .legs import Legs
+
+__all__ = ["BRIDGE", "FILTERS", "LEGS", "PETASTORM", "STREAMING", "Attempts", "Request", "Runner"]
+
+PETASTORM, BRIDGE, STREAMING = "petastorm", "bridge", "streaming"
+_PACKAGES = {PETASTORM: "petastorm", BRIDGE: "petastorm_bridge", STREAMING: "streaming"}
+LEGS = (PETASTORM, BRIDGE, STREAMING)
+LOADERS = ("torch", "batched", "tf")
+# Options under which the number of rows cannot be told from the files.
+FILTERS = {"predicate", "filters", "rowgroup_selector"}
+_SHUFFLES = {"shuffle_rows", "shuffle_row_groups", "shuffling_queue_capacity"}
+_MOST_WORKERS = 32
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to run.
+
+    Attributes:
+        data: Parquet directory, or name of a Spark table.
+        batch_size: Rows in a batch.
+        loader: ``torch``, ``batched`` (`BatchedDataLoader`) or ``tf``.
+        options: Further options of ``make_batch_reader`` and the loader, for every package.
+        transform: ``module:function``; the function gets the package's ``TransformSpec`` class and
+            returns an instance of it.
+        petastorm_python: Interpreter in which Petastorm is installed; this one by default.
+        attempts: How often Petastorm is run at most.
+        limit: Stop after about so many rows.
+        timeout: Seconds that one run may take.
+        only: The packages to run.
+        label: What to call the data.
+        keep: Directory for the recordings; by default they are not kept.
+    """
+
+    data: str
+    batch_size: int
+    loader: str = "torch"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    transform: str | None = None
+    petastorm_python: str | None = None
+    attempts: int = 10
+    limit: int | None = None
+    timeout: float = 3600
+    only: Sequence[str] = LEGS
+    label: str = ""
+    keep: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, given, known in (
+            ("loader", (self.loader,), LOADERS),
+            ("package", self.only, LEGS),
+        ):
+            for value in given:
+                if value not in known:
+                    raise CannotCompareError(
+                        f"there is no {name} {value!r}; there are {', '.join(known)}"
+                    )
+        if len(set(self.only)) < 2:
+            raise CannotCompareError(
+                f"{self.only[0]} alone cannot be compared; name another package"
+            )
+        if self.options.get("num_epochs", 1) is None and not self.limit:
+            raise CannotCompareError("endless epochs never end; give a limit of rows")
+
+
+@dataclass
+class Attempts:
+    """The rows of each run, and what the last failure said."""
+
+    rows: list[int] = field(default_factory=list)
+    problem: str = ""
+
+
+class Runner:
+    def __init__(self, request: Request, scratch: str, say: Callable[[str], None]) -> None:
+        self.request, self.scratch, self.say = request, scratch, say
+        self.folder = request.keep or scratch
+        self.files = parquet_files(request.data)
+        for script in (recorder.__file__, leg.__file__):
+            shutil.copy(script, scratch)
+
+    def expected_rows(self) -> int | None:
+        """How many rows a complete run has, if the files alone tell."""
+        options = self.request.options
+        if self.request.transform or FILTERS & options.keys() or self.request.limit:
+            return None
+        groups = [rows for _, of_file in self.files for rows in of_file]
+        if "cur_shard" in options:
+            if options.get("shard_seed") is not None or not options.get("shard_count"):
+                return None
+            groups = groups[options["cur_shard"] :: options["shard_count"]]  # Petastorm's shards
+        return sum(groups) * int(options.get("num_epochs", 1) or 1)
+
+    @property
+    def ranks(self) -> int:
+        """How many shards are run, one after the other; 0 if only one, or none, was asked for."""
+        options = self.request.options
+        return 0 if "cur_shard" in options else int(options.get("shard_count") or 0)
+
+    def options(self, package: str) -> dict[str, Any]:
+        """The options of one package; as many workers as keep Petastorm's order stable."""
+        found = dict(self.request.options)
+        if package == PETASTORM and "workers_count" not in found and not self.shuffled:
+            groups = sum(len(of_file) for _, of_file in self.files)
+            groups *= int(found.get("num_epochs", 1) or 1)
+            needed = max(4, -(-groups // 4))
+            found["workers_count"] = needed if needed <= _MOST_WORKERS else 1
+        return found
+
+    @property
+    def shuffled(self) -> bool:
+        """Whether the options ask for any shuffling."""
+        return any(self.request.options.get(name) for name in _SHUFFLES)
+
+    def run(self, package: str, attempt: int = 0) -> Recording:
+        """Run one package once; with ranks, all of them.
+
+        Raises:
+            CannotCompareError: It left no recording.
+        """
+        out = os.path.join(self.folder, f"{package}-{attempt}")
+        shutil.rmtree(out, ignore_errors=True)
+        port = _free_port()
+        with Legs(self.scratch, package, self.request.timeout) as legs:
+            for rank in range(self.ranks) if self.ranks else (None,):
+                legs.start(*self._command(package, out, rank, port))
+                if package != STREAMING:  # its ranks wait for each other, the others need not
+                    legs.wait()
+            legs.wait()
+            try:
+                return open_recording(out)
+            except CannotCompareError:
+                last = legs.said or "it said nothing"
+                raise CannotCompareError(f"{package} could not be recorded: {last}") from None
+
+    def _command(
+        self, package: str, out: str, rank: int | None, port: int
+    ) -> tuple[list[str], dict[str, str]]:
+        """The command line and the environment of one process."""
+        request = self.request
+        options = self.options(package)
+        environment = {k: v for k, v in os.environ.items() if k not in {"RANK", "WORLD_SIZE"}}
+        if rank is not None and package == STREAMING:
+            environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            environment |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(self.ranks))
+            environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        elif rank is not None:
+            options["cur_shard"] = rank
+        spec = {
+            "package": _PACKAGES[package],
+            "urls": urls_of(request.data, [path for path, _ in self.files]),
+            "mds": os.path.join(self.scratch, "mds"),
+            "loader": request.loader,
+            "batch_size": request.batch_size,
+            "options": options,
+            "transform": request.transform,
+            "limit": request.limit,
+            "out": out,
+            "rank": rank,
+            "world_size": self.ranks or None,
+        }
+        path = os.path.join(self.scratch, f"{os.path.basename(out)}-{rank or 0}.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(spec, file)
+        python = request.petastorm_python if package == PETASTORM else None
+        if python:  # this process's own paths must not reach another interpreter
+            environment.pop("PYTHONPATH", None)
+        command = [python or sys.executable, os.path.join(self.scratch, "leg.py"), path]
+        return command, environment
+
+    def run_petastorm(self, expected: int | None) -> tuple[Recording | None, Attempts]:
+        """Run Petastorm until it has all rows; gives the fullest recording."""
+        attempts = Attempts()
+        best: Recording | None = None
+        for attempt in range(self.request.attempts):
+            self.say(f"petastorm, run {attempt + 1}")
+            try:
+                recording = self.run(PETASTORM, attempt)
+            except CannotCompareError as error:
+                attempts.problem = str(error)
+                break
+            attempts.rows.append(recording.rows)
+            if best is None or recording.rows > best.rows:
+                best = recording
+            if expected is None or recording.rows >= expected:
+                break
+        return best, attempts
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])

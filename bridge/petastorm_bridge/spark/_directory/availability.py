@@ -1,0 +1,103 @@
+"""Waiting for files that a store shows late, and the warning about small ones."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from petastorm_bridge._secrets import masked
+from petastorm_bridge.fs_utils import LocalFileSystem, get_filesystem_and_path_or_paths
+from petastorm_bridge.spark._log import logger
+
+from .deletion import was_deleted
+
+__all__ = ["wait_for_files", "warn_if_small"]
+
+_POLL_SECONDS = 0.1
+_URLS_SHOWN = 5
+_REMOTE_THREADS = 32
+_RECOMMENDED_FILE_SIZE_BYTES = 50 * 1024 * 1024
+
+
+def wait_for_files(urls: list[str], timeout: float) -> None:
+    """Wait until all files are there; some stores show a new file only after a while.
+
+    Args:
+        urls: Files of one store.
+        timeout: Seconds to wait altogether.
+
+    Raises:
+        RuntimeError: Some are still missing after ``timeout``, or this process deleted them itself,
+            in which case there is nothing to wait for.
+    """
+    filesystem, paths = get_filesystem_and_path_or_paths(urls)
+    missing = _missing(filesystem, list(zip(urls, paths, strict=True)))
+    if not missing:
+        return
+    directory = missing[0][0].rpartition("/")[0]
+    if was_deleted(directory):
+        raise RuntimeError(
+            f"{_timeout_text(missing)} This process deleted {directory} (converter.delete() on "
+            "this converter or on another one of the same DataFrame). Make a new converter with "
+            "make_spark_converter(df)."
+        )
+    end = time.monotonic() + timeout
+    while missing and time.monotonic() < end:
+        time.sleep(_POLL_SECONDS)
+        missing = _missing(filesystem, missing)
+    if missing:
+        raise RuntimeError(
+            f"{_timeout_text(missing)} They did not appear within {timeout:g} s: they were deleted, "
+            "or this machine does not mount the storage they are on."
+        )
+
+
+def _missing(filesystem: Any, files: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    if isinstance(filesystem, LocalFileSystem):
+        there = [filesystem.exists(path) for _, path in files]
+    else:
+        filesystem.invalidate_cache()
+        with ThreadPoolExecutor(_REMOTE_THREADS) as pool:
+            there = list(pool.map(filesystem.exists, [path for _, path in files]))
+    return [file for file, is_there in zip(files, there, strict=True) if not is_there]
+
+
+def _timeout_text(missing: list[tuple[str, str]]) -> str:
+    shown = ",".join(masked(url) for url, _ in missing[:_URLS_SHOWN])
+    more = f" and {len(missing) - _URLS_SHOWN} more" if len(missing) > _URLS_SHOWN else ""
+    return (
+        f"Timeout while waiting for all parquet-store files to appear at urls {shown}{more},"
+        "Please check whether these files were saved successfully when materializing dataframe."
+    )
+
+
+def warn_if_small(sizes: Sequence[int], first_url: str) -> None:
+    """Warn when the median size of several Parquet files, in bytes, is below 50 MB.
+
+    Shards are not warned of: their size is asked for by the caller, and each takes as long to read
+    as its rows do.
+    """
+    if len(sizes) < 2:
+        return
+    median = sorted(sizes)[len(sizes) // 2]
+    if median >= _RECOMMENDED_FILE_SIZE_BYTES:
+        return
+    logger.warning(
+        "The median size %d B (< 50 MB) of the parquet files is too small. Total size: %d B. "
+        "Increase the median file size by calling df.repartition(n) or df.coalesce(n), which might "
+        "help improve the performance. Parquet files: %s, ...",
+        median,
+        sum(sizes),
+        first_url,
+    )
+
+
+def local_sizes(urls: list[str]) -> list[int]:
+    """Return the sizes of local files, nothing for files of another store."""
+    filesystem, paths = get_filesystem_and_path_or_paths(urls)
+    if not isinstance(filesystem, LocalFileSystem):
+        return []
+    return [os.path.getsize(path) for path in paths]

@@ -1,0 +1,1 @@
+"""Writing a DataFrame in executors: what runs there, and the job on the driver."""

@@ -1,0 +1,165 @@
+"""A DataFrame becomes a directory of MDS shards, written by the executors."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+import time
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from petastorm_bridge._secrets import masked
+from petastorm_bridge.mds.dataset import INDEX_NAME, commit_dataset, open_dataset
+from petastorm_bridge.mds.schema import SIDECAR_NAME
+from petastorm_bridge.spark import _session
+from petastorm_bridge.spark._directory.store import MARKER_NAME, Store, is_own_file, store_at
+from petastorm_bridge.spark._errors import analysis_error
+from petastorm_bridge.spark._log import logger
+
+from .batching import small_arrow_batches
+from .columns import ColumnPlan, plan_columns
+from .executor import RESULT_SCHEMA, WriteTask, rewriting, writing
+from .failures import new_directory
+from .jobs import run_job
+from .progress import showing_progress
+
+__all__ = ["Options", "materialize"]
+
+_VISIBLE_WITHIN_SECONDS = 30.0
+_MAX_REWRITE_TASKS = 64
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a DataFrame is written.
+
+    Attributes:
+        parent_url: URL of the directory that gets the new directory.
+        size_limit: Bytes per shard.
+        compression: MDS compression, or None.
+        dtype: Floating-point precision, ``'float32'``, ``'float64'`` or None.
+    """
+
+    parent_url: str
+    size_limit: int
+    compression: str | None
+    dtype: str | None
+
+
+def materialize(df: Any, options: Options, directory_url: str) -> None:
+    """Write a DataFrame as a dataset, complete or not at all.
+
+    The plan runs once. Every partition writes its own shards, in the partition's order; the driver
+    sees their index entries only. The index is put in place last, by a rename.
+
+    Args:
+        df: Spark DataFrame, classic or Connect.
+        options: How to write it.
+        directory_url: Directory to make.
+
+    Raises:
+        AnalysisException: Spark cannot plan it, or could not write it as Parquet either.
+        MaterializationError: A task failed, or the directory cannot be written.
+    """
+    if df.isStreaming:
+        raise analysis_error(
+            "[CALL_ON_STREAMING_DATASET_UNSUPPORTED] A streaming DataFrame cannot be converted. "
+            "Write it to a table first and convert that."
+        )
+    session = _session.session_of(df)
+    case_sensitive = _session.conf_value(session, "spark.sql.caseSensitive") == "true"
+    plan = plan_columns(df, options.dtype, case_sensitive=case_sensitive)
+    store = store_at(directory_url)
+    with new_directory(store, directory_url):
+        rows, infos = _run(session, plan, options, directory_url)
+        _wait_until_visible(store, infos)
+        with store.writing() as directory:
+            commit_dataset(
+                directory,
+                plan.schema,
+                infos,
+                extra={
+                    "ignored": [list(column) for column in plan.ignored],
+                    "spark_schema": df.schema.json(),
+                    "dtype": options.dtype,
+                },
+                num_rows=rows,
+                map_shards=_Rewriter(session, store),
+            )
+        _remove_leftovers(store)
+    logger.info("Materialize dataframe to url %s successfully.", masked(directory_url))
+
+
+def new_directory_name(session: Any) -> str:
+    """Return a unique name that tells people when and by which Spark application it was made."""
+    now = dt.datetime.now().astimezone().strftime("%Y%m%d%H%M%S")
+    return f"{now}-appid-{_session.application_id(session)}-{uuid.uuid4()}"
+
+
+def _run(
+    session: Any, plan: ColumnPlan, options: Options, directory_url: str
+) -> tuple[int, list[dict[str, Any]]]:
+    """Run the job; return the number of rows and the shards' entries in row order."""
+    task = WriteTask(
+        store=store_at(directory_url),
+        url=directory_url,
+        schema=plan.schema.serialize().to_pybytes(),
+        size_limit=options.size_limit,
+        compression=options.compression,
+    )
+    written = plan.df.mapInArrow(writing(task), RESULT_SCHEMA)
+    with small_arrow_batches(session, plan.schema), showing_progress(task.store):
+        results = sorted(run_job(session, written.collect), key=lambda row: row["partition"])
+    infos = [info for row in results for info in json.loads(row["shards"])]
+    return sum(row["num_rows"] for row in results), infos
+
+
+class _Rewriter:
+    """Runs the engine's rewriting of shards as a Spark job, for ``commit_dataset``."""
+
+    def __init__(self, session: Any, store: Store) -> None:
+        self._session = session
+        self._store = store
+
+    def __call__(self, rewrite: Any, infos: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return ``[rewrite(info) for info in infos]``."""
+        todo = list(infos)
+        tasks = min(len(todo), _MAX_REWRITE_TASKS)
+        positions = self._session.range(0, len(todo), 1, tasks)
+        rewritten = rewriting(self._store, rewrite, todo)
+        done = run_job(self._session, positions.mapInArrow(rewritten, RESULT_SCHEMA).collect)
+        by_position = {row["partition"]: json.loads(row["shards"])[0] for row in done}
+        return [by_position[position] for position in range(len(todo))]
+
+
+def _wait_until_visible(store: Store, infos: list[dict[str, Any]]) -> None:
+    """Wait until the driver sees what the executors wrote, which mounted stores may delay."""
+    entries = [info["index"]["zip_data"] or info["index"]["raw_data"] for info in infos]
+    end = time.monotonic() + _VISIBLE_WITHIN_SECONDS
+    while True:
+        sizes = store.sizes()
+        missing = [e["basename"] for e in entries if sizes.get(e["basename"]) != e["bytes"]]
+        if not missing:
+            return
+        if time.monotonic() > end:
+            raise FileNotFoundError(
+                f"{len(missing)} shards written by the executors, such as {missing[0]}, are not "
+                "visible on the driver. The cache directory must be on storage that every machine "
+                "mounts"
+            )
+        time.sleep(0.1)
+
+
+def _remove_leftovers(store: Store) -> None:
+    """Remove what failed and speculative attempts left; nothing reads it, it only takes space."""
+    with store.reading() as directory:
+        shards = open_dataset(directory).shards
+    kept = {INDEX_NAME, SIDECAR_NAME, MARKER_NAME}
+    kept.update(name for shard in shards for name in shard.basenames)
+    for name in store.sizes():
+        if name not in kept and is_own_file(name):
+            with contextlib.suppress(OSError):
+                store.remove(name)

@@ -1,0 +1,102 @@
+"""Getting hold of the shards of a ``StreamingDataset`` while they come and go in its cache."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from filelock import FileLock, Timeout
+from streaming.base.constant import TICK
+from streaming.base.dataset import _ShardState
+
+from petastorm_bridge.mds.errors import ShardCorruptedError
+
+from ._layout import SampleLayout
+from ._mapped import OpenShard, open_file
+from ._prefetch import Pass
+from ._stream import MappedReader, is_same, shard_path
+
+__all__ = ["give_up", "is_local", "open_shard", "touch"]
+
+_RETRIES = 7  # as in StreamingDataset.get_item
+
+
+def is_local(dataset: Any, shard_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Return which shards have a file in the cache at the moment."""
+    states = dataset._shard_states.numpy()[shard_ids]  # noqa: SLF001 - of a subclass
+    return np.asarray(states == _ShardState.LOCAL)
+
+
+def touch(dataset: Any, shard_ids: npt.NDArray[np.int64]) -> None:
+    """Note that shards were used just now, so that others are evicted before them."""
+    here = shard_ids[is_local(dataset, shard_ids)]
+    dataset._shard_access_times.numpy()[here] = time.time_ns()  # noqa: SLF001
+
+
+def open_shard(dataset: Any, shard_id: int, state: Pass | None) -> OpenShard:
+    """Map a shard, fetching it first if it is not there.
+
+    Args:
+        dataset: The dataset.
+        shard_id: Which shard.
+        state: The pass under way, whose thread may be fetching it.
+
+    Raises:
+        RuntimeError: It was evicted again and again before it could be opened, or never appeared.
+        ShardCorruptedError: It is damaged, and so is a fresh copy.
+    """
+    shard = dataset.shards[shard_id]
+    path = shard_path(shard)
+    for attempt in range(1 + _RETRIES):
+        if attempt or not is_local(dataset, np.array([shard_id])).all():
+            _fetch(dataset, shard_id, state)
+        try:
+            if isinstance(shard, MappedReader):
+                return shard.open()
+            size, layout = shard.raw_data.bytes, SampleLayout.of(shard)
+            return open_file(path, size, shard.samples, layout)
+        except FileNotFoundError:
+            continue
+        except ShardCorruptedError:
+            if attempt or not _is_copy(dataset, shard_id):
+                raise
+            dataset.evict_shard(shard_id)
+    advice = (
+        "`cache_limit` may be too low: shards are evicted before they are read."
+        if dataset.cache_limit
+        else "Look whether it is in the remote directory, and whether it was deleted from the "
+        "local one."
+    )
+    raise RuntimeError(f"Shard {path} was fetched {_RETRIES} times and is not there. {advice}")
+
+
+def _fetch(dataset: Any, shard_id: int, state: Pass | None) -> None:
+    """Fetch and expand a shard, or wait until another thread or process has."""
+    dataset.prepare_shard(shard_id, blocking=False)
+    while dataset._shard_states[shard_id] == _ShardState.PREPARING:  # noqa: SLF001
+        if state is not None:
+            state.check()
+        time.sleep(TICK)
+
+
+def give_up(dataset: Any, shard_id: int) -> None:
+    """Undo a fetch that failed: the shard is in the remote directory only."""
+    # The failed call may hold the lock still, if it was evicting; then the shard is left as it is.
+    lock = FileLock(dataset._cache_filelock_path, timeout=1)  # noqa: SLF001 - of a subclass
+    with contextlib.suppress(Timeout), lock:
+        if dataset._shard_states[shard_id] == _ShardState.PREPARING:  # noqa: SLF001
+            if _is_copy(dataset, shard_id):
+                dataset.shards[shard_id].evict()
+            dataset._shard_states[shard_id] = _ShardState.REMOTE  # noqa: SLF001
+
+
+def _is_copy(dataset: Any, shard_id: int) -> bool:
+    """Return whether a shard's local file is a copy, which may be fetched again."""
+    stream = dataset.streams[dataset.stream_per_shard[shard_id]]
+    return stream.remote is not None and not is_same(
+        os.path.join(stream.remote, stream.split), os.path.join(stream.local, stream.split)
+    )

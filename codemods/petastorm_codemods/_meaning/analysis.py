@@ -1,0 +1,293 @@
+"""What rules ask about a source: nodes by type, their positions, and what names mean."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import libcst as cst
+from libcst.metadata import (
+    Assignment,
+    BaseAssignment,
+    ByteSpanPositionProvider,
+    CodeSpan,
+    ImportAssignment,
+    MetadataWrapper,
+    QualifiedName,
+    QualifiedNameSource,
+    Scope,
+    ScopeProvider,
+)
+
+from petastorm_codemods._model import Destination, Edit, Finding, Safety, Target
+from petastorm_codemods._petastorm.offered import canonical
+from petastorm_codemods._text.sources import Source
+
+from .other_files import Project
+
+Node = TypeVar("Node", bound=cst.CSTNode)
+
+
+class Analysis:
+    """One source under analysis.
+
+    Attributes:
+        source: The source.
+        module: Its parsed text.
+        destination: Where call sites are taken.
+        project: What is known of the other files.
+        target: What rewritten code imports, and which dataset it reads with.
+        slots: Where rewritten imports have left room for more names, by the function that they
+            stand in; None for the top of the module.
+        top_slot: Whether that one is a statement of the module itself.
+        provided: Names of the support module that rewritten imports at the top bind.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        destination: Destination,
+        project: Project | None = None,
+        target: Target | None = None,
+    ) -> None:
+        self.source = source
+        self.module = source.module
+        self.destination = destination
+        self.project = project or Project()
+        self.target = target or Target()
+        self.slots: dict[cst.CSTNode | None, int] = {}
+        self.top_slot = False
+        self.provided: set[str] = set()
+        self._wrapper = MetadataWrapper(source.module, unsafe_skip_copy=True)
+        self._index = _Index(source.module)
+        self._assigned: dict[tuple[Scope, str], tuple[BaseAssignment, ...]] = {}
+        self._ordered: dict[frozenset[BaseAssignment], tuple[BaseAssignment, ...]] = {}
+        self._meanings: dict[cst.CSTNode, frozenset[QualifiedName]] = {}
+
+    def nodes(self, kind: type[Node]) -> Sequence[Node]:
+        """Return all nodes of exactly this type, in the order of the text."""
+        return self._index.by_type[kind]  # type: ignore[return-value]
+
+    def parent(self, node: cst.CSTNode) -> cst.CSTNode:
+        """Return the node above; the module's is the module itself."""
+        return self._index.parents.get(node, self.module)
+
+    def enclosing(self, node: cst.CSTNode, *kinds: type[Node]) -> Node | None:
+        """Return the nearest node of some types at or above a node."""
+        current: cst.CSTNode = node
+        while not isinstance(current, kinds):
+            if current is self.module:
+                return None
+            current = self.parent(current)
+        return current
+
+    def span(self, node: cst.CSTNode) -> tuple[int, int]:
+        """Return start and end of a node in characters of the text, without outer whitespace."""
+        span = self._positions[node]
+        start, end = span.start, span.start + span.length
+        return (
+            (start, end)
+            if self._characters is None
+            else (
+                self._characters[start],
+                self._characters[end],
+            )
+        )
+
+    def start(self, node: cst.CSTNode) -> int:
+        """Return where a node starts."""
+        return self.span(node)[0]
+
+    def replace(self, node: cst.CSTNode, text: str) -> Edit:
+        """Return the edit that puts text in the place of a node."""
+        return Edit(*self.span(node), text)
+
+    def code(self, node: cst.CSTNode) -> str:
+        """Return the original text of a node."""
+        start, end = self.span(node)
+        return self.source.text[start:end]
+
+    def line_start(self, offset: int) -> int:
+        """Return where the line of a character starts."""
+        text = self.source.text
+        return max(text.rfind("\n", 0, offset), text.rfind("\r", 0, offset)) + 1
+
+    def indent(self, offset: int) -> str:
+        """Return the whitespace that the line of a character begins with."""
+        start = self.line_start(offset)
+        line = self.source.text[start:offset]
+        return line[: len(line) - len(line.lstrip())]
+
+    def meanings(self, node: cst.CSTNode) -> frozenset[QualifiedName]:
+        """Return everything that a name or attribute which is read may mean."""
+        if node not in self._meanings:
+            scope = self._scopes.get(node)
+            found = scope.get_qualified_names_for(node) if scope else ()
+            self._meanings[node] = frozenset(found)
+        return self._meanings[node]
+
+    def imported(self, node: cst.CSTNode) -> str | None:
+        """Return the dotted path that a name or attribute is imported from.
+
+        None if it is not imported, and if it may also mean something else than None.
+        """
+        names = self.meanings(node)
+        if len(names) > 1 and self._is_else_none(node):
+            names = frozenset(each for each in names if each.source is QualifiedNameSource.IMPORT)
+        if len({canonical(name.name) for name in names}) != 1:
+            return None
+        name = min(names, key=lambda each: each.name)
+        return name.name if name.source is QualifiedNameSource.IMPORT else None
+
+    def _is_else_none(self, node: cst.CSTNode) -> bool:
+        """Say whether a name is None where it is not what is imported."""
+        while isinstance(node, cst.Attribute):
+            node = node.value
+        found = self.assignments(node) if isinstance(node, cst.Name) else ()
+        others = [each for each in found if not isinstance(each, ImportAssignment)]
+        nones = [each for each in others if isinstance(each, Assignment) and self._is_none(each)]
+        return len(nones) == len(others) < len(found)
+
+    def assignments(self, node: cst.Name) -> tuple[BaseAssignment, ...]:
+        """Return everything that binds a name which is read, in the order of the text."""
+        scope = self._scopes.get(node)
+        if scope is None:
+            return ()
+        key = (scope, node.value)
+        if key not in self._assigned:
+            # Functions that read a name of the module's share one answer.
+            found = frozenset(scope[node.value])
+            if found not in self._ordered:
+                self._ordered[found] = self._in_order(found)
+            self._assigned[key] = self._ordered[found]
+        return self._assigned[key]
+
+    def _in_order(self, found: Iterable[BaseAssignment]) -> tuple[BaseAssignment, ...]:
+        placed = [each for each in found if getattr(each, "node", None) is not None]
+        return tuple(sorted(placed, key=lambda each: self.start(each.node)))  # type: ignore[attr-defined]
+
+    def imports_of(self, node: cst.Name) -> tuple[cst.CSTNode, ...]:
+        """Return the import statements that bind a name which is read."""
+        found = self.assignments(node)
+        return tuple(each.node for each in found if isinstance(each, ImportAssignment))
+
+    def bindings(self, name: str) -> Iterator[Assignment]:
+        """Yield everything in any scope, imports apart, that gives a name a meaning but None."""
+        yield from (each for each in self._bound.get(name, ()) if not self._is_none(each))
+
+    @functools.cached_property
+    def _bound(self) -> dict[str, list[Assignment]]:
+        found: dict[str, list[Assignment]] = {}
+        for scope in {scope for scope in self._scopes.values() if scope is not None}:
+            for each in scope.assignments:
+                if type(each) is Assignment:
+                    found.setdefault(each.name, []).append(each)
+        return found
+
+    def _is_none(self, assignment: Assignment) -> bool:
+        target = self.parent(assignment.node)
+        statement = self.parent(target) if isinstance(target, cst.AssignTarget) else None
+        value = statement.value if isinstance(statement, cst.Assign) else None
+        return isinstance(value, cst.Name) and value.value == "None"
+
+    def within(self, node: cst.CSTNode, kind: type[Node]) -> Iterator[Node]:
+        """Yield the nodes of a type at or below a node, in the order of the text."""
+        stack = [node]
+        while stack:
+            each = stack.pop()
+            if isinstance(each, kind):
+                yield each
+            stack.extend(reversed(list(_children(each))))
+
+    def is_read(self, node: cst.CSTNode) -> bool:
+        """Say whether an expression is evaluated, not assigned to or deleted."""
+        above = self.parent(node)
+        while isinstance(above, cst.Element | cst.StarredElement | cst.Tuple | cst.List):
+            above = self.parent(above)
+        if isinstance(above, cst.AnnAssign):
+            return above.target is not node
+        return not isinstance(above, cst.AssignTarget | cst.Del)
+
+    def dotted(self, node: cst.CSTNode) -> tuple[str, cst.CSTNode] | None:
+        """Return the path of a name with the attributes taken from it, and the whole expression.
+
+        ``sp.SparkDatasetConverter.PARENT`` is asked for by its first name; None as for `imported`.
+        """
+        path = self.imported(node)
+        if path is None:
+            return None
+        while True:
+            above = self.parent(node)
+            if not isinstance(above, cst.Attribute) or above.value is not node:
+                return path, node
+            path, node = f"{path}.{above.attr.value}", above
+
+    def reads(self, name: str) -> Iterator[cst.Name]:
+        """Yield the places where a plain name is read."""
+        yield from (node for node in self._names.get(name, ()) if node in self._scopes)
+
+    @functools.cached_property
+    def _names(self) -> dict[str, list[cst.Name]]:
+        found: dict[str, list[cst.Name]] = {}
+        for node in self.nodes(cst.Name):
+            found.setdefault(node.value, []).append(node)
+        return found
+
+    @functools.cached_property
+    def _positions(self) -> Mapping[cst.CSTNode, CodeSpan]:
+        return self._wrapper.resolve(ByteSpanPositionProvider)
+
+    @functools.cached_property
+    def _scopes(self) -> Mapping[cst.CSTNode, Scope | None]:
+        return self._wrapper.resolve(ScopeProvider)
+
+    @functools.cached_property
+    def _characters(self) -> Sequence[int] | None:
+        """The character that each byte of the parsed text belongs to; None if they are the same."""
+        text = self.source.masked
+        if text.isascii():
+            return None
+        sizes = (len(character.encode()) for character in text)
+        at = list(itertools.chain.from_iterable([index] * size for index, size in enumerate(sizes)))
+        return [*at, len(text)]
+
+
+class _Index:
+    """Nodes by type and parents, by walking fields: far quicker than LibCST's visitors."""
+
+    def __init__(self, module: cst.Module) -> None:
+        self.by_type: dict[type[cst.CSTNode], list[cst.CSTNode]] = defaultdict(list)
+        self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
+        stack: list[cst.CSTNode] = [module]
+        while stack:
+            node = stack.pop()
+            self.by_type[type(node)].append(node)
+            children = list(_children(node))
+            for child in children:
+                self.parents[child] = node
+            stack.extend(reversed(children))
+
+
+@functools.cache
+def _fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
+    return tuple(each.name for each in dataclasses.fields(kind))
+
+
+def _children(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    for name in _fields(type(node)):
+        value = getattr(node, name)
+        if isinstance(value, cst.CSTNode):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            for each in value:
+                if isinstance(each, cst.CSTNode):
+                    yield each
+
+
+def manual(code: str, offset: int, message: str) -> Finding:
+    """Return a finding that a human has to deal with."""
+    return Finding(code, offset, message, Safety.MANUAL)

@@ -1,0 +1,88 @@
+"""Edits of the arguments of a call that leave the layout of the others alone."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import libcst as cst
+
+from petastorm_codemods._model import Edit
+
+from .analysis import Analysis
+
+
+def keyword(argument: cst.Arg) -> str | None:
+    """Return the keyword of an argument; None for positional and starred ones."""
+    return argument.keyword.value if argument.keyword else None
+
+
+def is_none(node: cst.CSTNode) -> bool:
+    """Say whether an expression is the literal None."""
+    return isinstance(node, cst.Name) and node.value == "None"
+
+
+def argument_edits(
+    analysis: Analysis,
+    call: cst.Call,
+    names: Mapping[str, str],
+    dropped: Collection[str],
+) -> Iterator[Edit]:
+    """Yield the edits that rename some keywords of a call and drop others."""
+    arguments = call.args
+    keep = [each for each in arguments if keyword(each) not in dropped]
+    for argument in keep:
+        name = keyword(argument)
+        if argument.keyword and name is not None and names.get(name, name) != name:
+            yield analysis.replace(argument.keyword, names[name])
+    yield from drop(analysis, call, [each for each in arguments if keyword(each) in dropped])
+
+
+def drop(analysis: Analysis, call: cst.Call, dropped: Collection[cst.Arg]) -> Iterator[Edit]:
+    """Yield the edits that remove arguments with their commas; neighbours keep their lines."""
+    yield from remove(analysis, call.args, dropped)
+
+
+def remove(
+    analysis: Analysis,
+    listed: Sequence[cst.Arg] | Sequence[cst.ImportAlias],
+    dropped: Collection[cst.CSTNode],
+) -> Iterator[Edit]:
+    """Yield the edits that remove some of the things that commas part."""
+    gone = [any(each is other for other in dropped) for each in listed]
+    if not any(gone):
+        return
+    spans = [analysis.span(each) for each in listed]
+    kept = [number for number, away in enumerate(gone) if not away]
+    if not kept:
+        end = spans[-1][1]
+        if isinstance(listed[-1].comma, cst.Comma):
+            end = analysis.source.text.index(",", end) + 1
+        yield Edit(spans[0][0], end, "")
+        return
+    for first, last in _runs(gone[: kept[-1]]):
+        if first and _ends_line(analysis, spans, first, last):
+            # The line break stays, which a comment about what goes would only confuse.
+            end = analysis.source.text.index("\n", spans[last][1])
+            end -= analysis.source.text[end - 1] == "\r"
+            yield Edit(spans[first - 1][1], end, ",")
+        else:
+            yield Edit(spans[first][0], spans[last + 1][0], "")
+    if gone[-1]:
+        yield Edit(spans[kept[-1]][1], spans[-1][1], "")
+
+
+def _runs(gone: Sequence[bool]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last place of each run of what goes."""
+    places = [number for number, away in enumerate(gone) if away]
+    for first in places:
+        if first - 1 not in places:
+            yield first, next(n for n in itertools.count(first) if n + 1 not in places)
+
+
+def _ends_line(analysis: Analysis, spans: Sequence[tuple[int, int]], first: int, last: int) -> bool:
+    """Say whether what goes follows something on its line, and nothing follows it there."""
+    text = analysis.source.text
+    before = text[spans[first - 1][1] : spans[first][0]]
+    line, newline, _ = text[spans[last][1] : spans[last + 1][0]].partition("\n")
+    return "\n" not in before and bool(newline) and "," in line.partition("#")[0]

@@ -1,0 +1,58 @@
+"""Imports of Petastorm's that a file makes no use of."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+
+import libcst as cst
+
+from petastorm_codemods._petastorm.offered import OLD
+
+from .analysis import Analysis
+from .imports import Imported
+from .shared import is_lender, is_read, is_run_with
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+# Lines for IPython hold Python that is not parsed; those that install packages name them only.
+_MAGIC = re.compile(r"^[ \t]*(?:# MAGIC[ \t]+)?[%!](?!%?(?:pip|conda)\b)(.*)", re.MULTILINE)
+
+
+def is_unused(analysis: Analysis, each: Imported) -> bool:
+    """Say whether nothing in a file uses an import, and other files have no reason to take it from it.
+
+    A name in ``__all__``, or in any other string that is nothing but the name, counts as used.
+    """
+    name = each.local
+    if each.alias is None or analysis.source.path.endswith("__init__.py"):
+        return False
+    if is_lender(analysis, name) or is_run_with(analysis, name) or name in _written(analysis):
+        return False
+    return not any(is_read(analysis, read) for read in analysis.reads(name))
+
+
+def unused_advice(paths: Iterable[str]) -> str:
+    """Return what to do about imports that nothing uses; empty if there are none."""
+    names = [path[len(OLD) + 1 :] or OLD for path in paths]
+    if not names:
+        return ""
+    # A comment in the code may end at the colon.
+    return f"unused, remove the import: {', '.join(names)}"
+
+
+@functools.lru_cache(maxsize=2)
+def _written(analysis: Analysis) -> frozenset[str]:
+    """Return the names that stand in strings, in annotations in quotes, and in lines for IPython."""
+    words: set[str] = set()
+    for node in analysis.nodes(cst.SimpleString):
+        value = node.evaluated_value
+        if not isinstance(value, str):
+            continue
+        if analysis.enclosing(node, cst.Annotation):
+            words.update(_WORD.findall(value))
+        elif value != OLD:  # a name of many things, directories for instance
+            words.add(value)
+    for line in _MAGIC.findall(analysis.source.text):
+        words.update(_WORD.findall(line))
+    return frozenset(words)

@@ -1,0 +1,126 @@
+"""The imports of a source that concern Petastorm."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+from libcst.helpers import get_full_name_for_node
+
+from petastorm_codemods._petastorm.offered import is_petastorm
+
+from .analysis import Analysis
+
+ImportStatement = cst.Import | cst.ImportFrom
+
+
+@dataclass(frozen=True)
+class Imported:
+    """One name of one import statement.
+
+    Attributes:
+        path: Dotted path of what is imported, for instance ``petastorm.spark``.
+        local: The name it is bound to, for instance ``petastorm`` for ``import petastorm.spark``.
+        alias: The node; None for ``import *``.
+        statement: The statement.
+    """
+
+    path: str
+    local: str
+    alias: cst.ImportAlias | None
+    statement: ImportStatement
+
+
+@functools.lru_cache(maxsize=2)
+def imports(analysis: Analysis) -> tuple[Imported, ...]:
+    """Return everything that the source imports absolutely, in no particular order."""
+    return tuple(_imports(analysis))
+
+
+def _imports(analysis: Analysis) -> Iterator[Imported]:
+    for plain in analysis.nodes(cst.Import):
+        for alias in plain.names:
+            path = alias.evaluated_name
+            yield Imported(path, alias.evaluated_alias or path.split(".")[0], alias, plain)
+    for statement in analysis.nodes(cst.ImportFrom):
+        module = get_full_name_for_node(statement.module) if statement.module else None
+        if module is None or statement.relative:
+            continue
+        if isinstance(statement.names, cst.ImportStar):
+            yield Imported(f"{module}.*", "*", None, statement)
+            continue
+        for alias in statement.names:
+            name = alias.evaluated_name
+            yield Imported(f"{module}.{name}", alias.evaluated_alias or name, alias, statement)
+
+
+@functools.lru_cache(maxsize=2)
+def petastorm_imports(analysis: Analysis) -> tuple[Imported, ...]:
+    """Return what is imported from Petastorm and has no alternative beside it."""
+    return tuple(
+        each
+        for each in imports(analysis)
+        if is_petastorm(each.path) and not _has_alternative(analysis, each)
+    )
+
+
+def _has_alternative(analysis: Analysis, each: Imported) -> bool:
+    """Say whether a ``try`` or ``if`` binds the same name to something else than Petastorm.
+
+    Whoever wrote that has already decided what to use where Petastorm is missing.
+    """
+    guard = analysis.enclosing(each.statement, cst.Try, cst.If, cst.FunctionDef)
+    if guard is None or isinstance(guard, cst.FunctionDef):
+        return False
+    first, last = analysis.span(guard)
+    return any(
+        first <= analysis.start(other.statement) < last
+        for name in {alias.local for alias in _by_statement(analysis)[each.statement]}
+        for other in _others(analysis).get(name, ())
+    )
+
+
+@functools.lru_cache(maxsize=2)
+def _by_statement(analysis: Analysis) -> dict[cst.CSTNode, list[Imported]]:
+    return dict(by_statement(imports(analysis)))
+
+
+@functools.lru_cache(maxsize=2)
+def _others(analysis: Analysis) -> dict[str, list[Imported]]:
+    """Return what is imported from elsewhere than Petastorm, by its local name."""
+    found: dict[str, list[Imported]] = {}
+    for each in imports(analysis):
+        if not is_petastorm(each.path):
+            found.setdefault(each.local, []).append(each)
+    return found
+
+
+def by_statement(found: Iterable[Imported]) -> list[tuple[ImportStatement, list[Imported]]]:
+    """Return statements, in order, with the names of each."""
+    groups: dict[ImportStatement, list[Imported]] = {}
+    for each in found:
+        groups.setdefault(each.statement, []).append(each)
+    return list(groups.items())
+
+
+def root_name(node: cst.BaseExpression | cst.CSTNode) -> cst.Name | None:
+    """Return the first name of a dotted expression."""
+    while isinstance(node, cst.Attribute):
+        node = node.value
+    return node if isinstance(node, cst.Name) else None
+
+
+_IMPORT = re.compile(rb"^[ \t\"]*(?:from|import)[ \t]+petastorm\b", re.MULTILINE)
+
+
+def names_bridge(data: bytes) -> bool:
+    """Say whether a file's bytes name a module of the bridge."""
+    return re.search(rb"\bpetastorm_bridge\b", data) is not None
+
+
+def imports_petastorm(data: bytes) -> bool:
+    """Say by the look of its lines whether a file imports Petastorm; they may be in an ``.ipynb``."""
+    return _IMPORT.search(data) is not None

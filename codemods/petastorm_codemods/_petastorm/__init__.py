@@ -1,0 +1,1 @@
+"""Petastorm's names, and their counterparts."""

@@ -1,0 +1,1 @@
+"""What a run reports, and the page of rules in the guide."""

@@ -1,0 +1,217 @@
+"""Reports of a run: JSON, SARIF, Markdown, and unified diffs."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from importlib import metadata
+
+from petastorm_codemods._model import Failed, NeedsHuman, Outcome, Site, State, Success, pending
+from petastorm_codemods._project.limits import DISTRIBUTION
+from petastorm_codemods._registry import GUIDE, all_rules
+from petastorm_codemods._run import Result
+from petastorm_codemods._text.decode import decode_python, decode_utf8
+
+# Line ends stay, those of Windows too.
+_STEERING = re.compile(
+    r"\r(?!\n)|[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+    r"|[\ud800-\udfff]"
+)
+_STATUS = {"Success": "rewritten", "NeedsHuman": "needs a human", "Failed": "failed"}
+
+
+def status(outcome: Outcome) -> str:
+    """Return one word or two for what became of a file."""
+    return _STATUS.get(type(outcome).__name__, "unchanged")
+
+
+def exit_code(result: Result, *, written: bool) -> int:
+    """Return 0 if nothing is left to do, 1 if something is, 2 if the run ended abnormally.
+
+    Left to do are changes that are not written, places for a human, and files that do not parse.
+    """
+    if any(isinstance(outcome, Failed) and outcome.abnormal for outcome in result.outcomes):
+        return 2
+    left = any(isinstance(outcome, Failed | NeedsHuman) for outcome in result.outcomes)
+    return int(left or (not written and any(map(pending, result.outcomes))))
+
+
+def printable(text: str) -> str:
+    """Return text with escapes in place of what could steer a terminal, lines and tabs apart.
+
+    Also of characters that reverse the direction of what follows, and of what no encoding has.
+    """
+    return _STEERING.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def diff(outcome: Outcome) -> str:
+    """Return the unified diff of one file; empty if it does not change."""
+    if not isinstance(outcome, Success | NeedsHuman) or not pending(outcome):
+        return ""
+    before, after = (
+        _text(outcome.path, data).splitlines(keepends=True)
+        for data in (outcome.before, outcome.after)
+    )
+    name = outcome.path.replace(os.sep, "/").lstrip("/")
+    old = f"a/{name}" if outcome.before else "/dev/null"  # as Git says of a new file
+    lines = difflib.unified_diff(before, after, old, f"b/{name}")
+    return "".join(
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+    )
+
+
+def _text(path: str, data: bytes) -> str:
+    return (decode_python(data) if path.endswith(".py") else decode_utf8(data)).text
+
+
+def counts(result: Result) -> dict[str, int]:
+    """Return the numbers of files and call sites by what became of them."""
+    files = Counter(status(outcome) for outcome in result.outcomes)
+    sites = Counter(site.state for _, site in _sites(result))
+    return {
+        "scanned": result.scanned,
+        "rewritten": files["rewritten"],
+        "needs a human": files["needs a human"],
+        "failed": files["failed"],
+        "sites rewritten": sites[State.REWRITTEN],
+        "sites left": sites[State.MANUAL] + sites[State.NEEDS_UNSAFE],
+    }
+
+
+def _sites(result: Result) -> Iterator[tuple[Outcome, Site]]:
+    for outcome in result.outcomes:
+        for site in outcome.sites:
+            yield outcome, site
+
+
+def _listed(outcome: Outcome) -> list[Site]:
+    """Return all sites of a file in the order of its lines, those without edits of their own too."""
+    found = [*outcome.sites, *([] if isinstance(outcome, Failed) else outcome.noted)]
+    return sorted(found, key=lambda site: (site.cell or 0, site.line, site.column))
+
+
+def _place(site: Site) -> str:
+    return f"cell {site.cell}, line {site.line}" if site.cell else str(site.line)
+
+
+def to_json(result: Result) -> str:
+    """Return the run as JSON: counts, and for each file its status, reason and call sites."""
+    files = [
+        {
+            "path": outcome.path,
+            "status": status(outcome),
+            "reason": outcome.reason if isinstance(outcome, Failed) else None,
+            "changes": pending(outcome),
+            "sites": [
+                {
+                    "code": site.code,
+                    "cell": site.cell,
+                    "line": site.line,
+                    "column": site.column,
+                    "message": site.message,
+                    "safety": site.safety.value,
+                    "state": site.state.value,
+                    "confidence": site.confidence,
+                }
+                for site in _listed(outcome)
+            ],
+        }
+        for outcome in result.outcomes
+    ]
+    return json.dumps({"version": 1, "counts": counts(result), "files": files}, indent=2)
+
+
+def to_sarif(result: Result) -> str:
+    """Return the run as SARIF 2.1.0, as code scanning services take it.
+
+    https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
+    """
+    rules = [
+        {
+            "id": rule.code,
+            "name": rule.name,
+            "shortDescription": {"text": rule.summary},
+            "fullDescription": {"text": rule.text.replace("``", "'")},
+            "help": {"text": rule.link},
+            **({"helpUri": rule.link} if "://" in rule.link else {}),
+        }
+        for rule in all_rules()
+    ]
+    results = [
+        _sarif_result(outcome.path, site.code, site.message, _level(site), site)
+        for outcome, site in _sites(result)
+    ]
+    results += [
+        _sarif_result(outcome.path, "PM000", outcome.reason, "error")
+        for outcome in result.outcomes
+        if isinstance(outcome, Failed)
+    ]
+    driver: dict[str, object] = {"name": "petastorm-bridge codemod", "rules": rules}
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        driver["version"] = metadata.version(DISTRIBUTION)
+    if GUIDE:
+        driver["informationUri"] = GUIDE
+    document = {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{"tool": {"driver": driver}, "results": results}],
+    }
+    return json.dumps(document, indent=2)
+
+
+def _level(site: Site) -> str:
+    if site.state is State.REWRITTEN:
+        return "note"
+    return "warning" if site.state is State.MANUAL else "note"
+
+
+def _sarif_result(
+    path: str, code: str, message: str, level: str, site: Site | None = None
+) -> dict[str, object]:
+    location: dict[str, object] = {"artifactLocation": {"uri": path.replace(os.sep, "/")}}
+    # Lines of a cell are no lines of the file; the message says which cell.
+    if site and site.cell:
+        message = f"{_place(site)}: {message}"
+    elif site:
+        location["region"] = {"startLine": site.line, "startColumn": site.column}
+    return {
+        "ruleId": code,
+        "level": level,
+        "message": {"text": message},
+        "locations": [{"physicalLocation": location}],
+    }
+
+
+def to_markdown(result: Result) -> str:
+    """Return the run as Markdown: counts, a table of call sites, and the files that failed."""
+    lines = ["# petastorm-bridge codemod\n", "| what | number |", "|---|---|"]
+    lines += [f"| {what} | {number} |" for what, number in counts(result).items()]
+    rows = [
+        f"| {_cell(outcome.path)} | {_place(site)} | {site.code} | {site.state.value} "
+        f"| {site.confidence} | {_cell(site.message)} |"
+        for outcome in result.outcomes
+        for site in _listed(outcome)
+    ]
+    if rows:
+        lines += ["\n## Call sites\n", "| file | line | rule | result | confidence | what |"]
+        lines += ["|---|---|---|---|---|---|", *rows]
+    failed = [
+        f"- `{outcome.path}`: {outcome.reason}"
+        for outcome in result.outcomes
+        if isinstance(outcome, Failed)
+    ]
+    if failed:
+        lines += ["\n## Failed\n", *failed]
+    return "\n".join([*lines, ""])
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+FORMATS = {"json": to_json, "sarif": to_sarif, "markdown": to_markdown}

@@ -1,0 +1,190 @@
+"""Imports of Petastorm's modules, whose members are reached by attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import libcst as cst
+
+from petastorm_codemods._meaning.analysis import Analysis, manual
+from petastorm_codemods._meaning.company import keeper
+from petastorm_codemods._meaning.idle import is_unused, unused_advice
+from petastorm_codemods._meaning.imports import Imported, petastorm_imports, root_name
+from petastorm_codemods._model import Edit, Finding, Safety
+from petastorm_codemods._petastorm.counterparts import (
+    COUNTERPARTS,
+    clashes,
+    counterpart,
+    leave_slot,
+    original,
+)
+from petastorm_codemods._petastorm.offered import (
+    NEW,
+    OLD,
+    advice,
+    advices,
+    is_module,
+    is_offered,
+    renamed,
+)
+
+Use = tuple[str, cst.CSTNode]
+
+# Modules that `import petastorm_bridge` already loads.
+_LOADED = frozenset({"petastorm", "petastorm.errors", "petastorm.transform"})
+
+
+def is_plain(each: Imported) -> bool:
+    """Say whether something is imported by an ``import`` statement, so that it is a module."""
+    return isinstance(each.statement, cst.Import)
+
+
+def rename_root(analysis: Analysis, node: cst.CSTNode) -> Edit:
+    """Return the edit that turns ``petastorm`` at the start of a path into the bridge's name."""
+    root = root_name(node)
+    assert root is not None
+    return analysis.replace(root, NEW)
+
+
+def module_uses(analysis: Analysis, local: str) -> list[Use]:
+    """Return the path and the whole expression of each use of an imported name."""
+    uses = (analysis.dotted(name) for name in analysis.reads(local))
+    return [use for use in uses if use is not None]
+
+
+def native_uses(analysis: Analysis, local: str) -> Iterator[Use]:
+    """Yield the native name and the expression for uses of a module that have a counterpart."""
+    for read in analysis.reads(local):
+        path: str | None = analysis.imported(read)
+        node: cst.CSTNode = read
+        if path is None or original(path) in COUNTERPARTS:
+            continue  # no module
+        while path:
+            name = counterpart(analysis, path)
+            if name is not None and analysis.is_read(node):
+                yield name, node
+            if name is not None:
+                break
+            above = analysis.parent(node)
+            if not isinstance(above, cst.Attribute) or above.value is not node:
+                break
+            path, node = f"{path}.{above.attr.value}", above
+
+
+def native_edits(analysis: Analysis, uses: Sequence[Use]) -> Iterator[Edit]:
+    """Yield the edits that put native names in the place of such uses."""
+    for name, node in uses:
+        yield analysis.replace(node, name)
+        yield from key_edits(analysis, node)
+
+
+def key_edits(analysis: Analysis, node: cst.CSTNode) -> Iterator[Edit]:
+    """Yield the edit of the attribute that names Spark's configuration key, if it follows."""
+    above = analysis.parent(node)
+    if isinstance(above, cst.Attribute) and above.attr.value == "PARENT_CACHE_DIR_URL_CONF":
+        yield analysis.replace(above.attr, "CACHE_DIR_CONF")
+
+
+def module_problem(analysis: Analysis, each: Imported) -> str:
+    """Return why a module cannot be the bridge's; empty if it can."""
+    if not is_module(original(each.path)):
+        return advice(original(each.path))
+    uses = module_uses(analysis, each.local)
+    missing = sorted({path for path, _ in uses if not is_offered(original(path))})
+    stays = filter(None, (keeper(analysis, path) for path, _ in uses))
+    return "; ".join(dict.fromkeys([*advices(missing), *stays]))
+
+
+def stuck_reason(analysis: Analysis, kept: Sequence[Imported]) -> str | None:
+    """Return why the name ``petastorm`` cannot become another everywhere; None if it can."""
+    targets = (each.target for each in analysis.nodes(cst.AssignTarget))
+    if any(isinstance(each, cst.Name) and each.value == OLD for each in targets):
+        return "the name petastorm also means something else in this file"
+    for name in analysis.reads(OLD):
+        use = analysis.dotted(name)
+        meanings = {meaning.name for meaning in analysis.meanings(name)}
+        if use is None:
+            if any(OLD in meaning.split(".") for meaning in meanings):
+                return "the name petastorm also means something else in this file"
+        elif not is_offered(use[0]) and not any(
+            use[0].startswith(each.path) for each in kept if each.path != OLD
+        ):
+            return advice(use[0])
+    uses = module_uses(analysis, OLD)
+    return next(filter(None, (keeper(analysis, path) for path, _ in uses)), None)
+
+
+def import_roots(
+    analysis: Analysis, moved: Sequence[Imported], paths: Sequence[str]
+) -> Iterator[Edit]:
+    """Yield the edit of each ``import petastorm…``, so that the modules in use are loaded."""
+    wanted = {_module_of(path) for path in paths} - _LOADED
+    known = {parent for each in moved for parent in _parents(each.path)}
+    for each in moved:
+        assert each.alias is not None
+        if each.path == OLD and wanted - known:
+            names = ", ".join(renamed(path) for path in sorted(wanted - known))
+            yield analysis.replace(each.alias.name, names)
+            known |= wanted
+        else:
+            yield rename_root(analysis, each.alias.name)
+
+
+def _module_of(path: str) -> str:
+    while not is_module(path):
+        path = path.rpartition(".")[0]
+    return path
+
+
+def _parents(path: str) -> Iterator[str]:
+    while path:
+        yield path
+        path = path.rpartition(".")[0]
+
+
+# --- for streaming -------------------------------------------------------------------------------
+
+
+def module_findings(analysis: Analysis) -> Iterator[Finding]:
+    """Yield a finding for each ``import petastorm…`` statement, with all uses of its name."""
+    found = [each for each in petastorm_imports(analysis) if is_plain(each)]
+    plain = [each for each in found if each.alias and not each.alias.asname]
+    for each in found:
+        if each.alias and each.alias.asname:
+            problem = module_problem(analysis, each)
+            yield _finding(analysis, [each], each.local, problem)
+    if plain:
+        kept = [each for each in plain if not is_module(each.path)]
+        problem = "; ".join(advice(each.path) for each in kept)
+        yield _finding(analysis, plain, OLD, problem or stuck_reason(analysis, kept) or "")
+
+
+def _finding(analysis: Analysis, found: Sequence[Imported], local: str, problem: str) -> Finding:
+    start = analysis.start(found[0].statement)
+    native = list(native_uses(analysis, local))
+    names = tuple(dict.fromkeys(name for name, _ in native))
+    clash = clashes(analysis, names)
+    if clash:
+        problem = f"{', '.join(clash)} means something else in this file; rename it first"
+    if problem:
+        return manual("PM104", start, problem)
+    taken = {analysis.start(node) for _, node in native}
+    rest = [use for use in module_uses(analysis, local) if analysis.start(use[1]) not in taken]
+    edits = [*native_edits(analysis, native)]
+    what = f"{found[0].path} comes from {NEW}"
+    if native and not rest and len(found) == 1 and _is_alone(found[0]):
+        text = f"from {analysis.target.module} import {', '.join(names)}"
+        edits.append(analysis.replace(found[0].statement, text))
+        leave_slot(analysis, found[0].statement, analysis.span(found[0].statement)[1], names)
+        return Finding("PM101", start, what, Safety.SAFE, tuple(edits))
+    if local == OLD:
+        edits += [rename_root(analysis, node) for _, node in rest]
+    edits += import_roots(analysis, found, [path for path, _ in rest])
+    code = "PM101" if native else "PM105"
+    idle = all(each.path == OLD and is_unused(analysis, each) for each in found)
+    alone = unused_advice([OLD]) if idle else ""
+    return Finding(code, start, what, Safety.SAFE, tuple(edits), needs=names, alone=alone)
+
+
+def _is_alone(each: Imported) -> bool:
+    return isinstance(each.statement, cst.Import) and len(each.statement.names) == 1

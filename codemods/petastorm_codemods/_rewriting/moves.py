@@ -1,0 +1,259 @@
+"""Moving ``from petastorm… import …`` statements for ``--to streaming``: which name goes where."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+
+from petastorm_codemods._meaning.analysis import Analysis
+from petastorm_codemods._meaning.company import keeper
+from petastorm_codemods._meaning.imports import (
+    Imported,
+    by_statement,
+    imports,
+    petastorm_imports,
+    root_name,
+)
+from petastorm_codemods._meaning.other_files import METHODS
+from petastorm_codemods._meaning.shared import is_lender, is_read, is_run_with
+from petastorm_codemods._model import Edit
+from petastorm_codemods._petastorm.counterparts import (
+    COUNTERPARTS,
+    counterpart,
+    is_support,
+    leave_slot,
+    original,
+)
+from petastorm_codemods._petastorm.offered import NEW, OLD, advices, canonical, is_offered
+
+from .modules import key_edits, native_edits, native_uses
+
+
+@dataclass(frozen=True)
+class Move:
+    """What becomes of one import statement.
+
+    Attributes:
+        statement: The statement.
+        native: Its names with a counterpart.
+        bridged: Its names that only the bridge has.
+        missing: Its names that stay with Petastorm.
+    """
+
+    statement: cst.ImportFrom
+    native: tuple[Imported, ...]
+    bridged: tuple[Imported, ...]
+    missing: tuple[Imported, ...]
+
+    @property
+    def from_bridge(self) -> bool:
+        """Whether the statement imports from the bridge already."""
+        root = root_name(self.statement.module) if self.statement.module else None
+        return root is not None and root.value == NEW
+
+    def needs(self, analysis: Analysis) -> tuple[str, ...]:
+        """Return the native names that uses of its modules need."""
+        uses = (use for each in self.bridged for use in native_uses(analysis, each.local))
+        return tuple(dict.fromkeys(name for name, _ in uses))
+
+    def changes(self) -> bool:
+        """Say whether anything in the statement moves."""
+        return bool(self.native) or (bool(self.bridged) and not self.from_bridge)
+
+
+@functools.lru_cache(maxsize=2)
+def moves(analysis: Analysis) -> tuple[Move, ...]:
+    """Return what becomes of each import of names from Petastorm, or from the bridge."""
+    return tuple(_moves(analysis))
+
+
+def _moves(analysis: Analysis) -> Iterator[Move]:
+    found = [*petastorm_imports(analysis)]
+    found += [
+        each
+        for each in imports(analysis)
+        if each.path.startswith(f"{NEW}.") and not is_support(each.path, analysis)
+    ]
+    readers_only = _reads_only(analysis, found)
+    for statement, names in by_statement(found):
+        if not isinstance(statement, cst.ImportFrom):
+            continue
+        movable = [each for each in names if not keeper(analysis, each.path)]
+        native = [
+            each
+            for each in movable
+            if counterpart(analysis, each.path)
+            not in {None, "TransformSpec" if readers_only else None}
+        ]
+        rest = [each for each in movable if each not in native]
+        bridged = [each for each in rest if each.alias and is_offered(original(each.path))]
+        missing = [each for each in names if each not in native and each not in bridged]
+        yield Move(statement, tuple(native), tuple(bridged), tuple(missing))
+
+
+def _reads_only(analysis: Analysis, found: Sequence[Imported]) -> bool:
+    """Say whether a source uses readers and no converters, so that transforms are for readers."""
+    paths = {original(each.path) for each in found}
+    converters = any(COUNTERPARTS.get(path, "TransformSpec") != "TransformSpec" for path in paths)
+    readers = any(path.endswith((".make_batch_reader", ".make_reader")) for path in paths)
+    loaders = any(node.attr.value in METHODS for node in analysis.nodes(cst.Attribute))
+    return readers and not converters and not loaders
+
+
+def reasons(analysis: Analysis, found: Sequence[Imported]) -> str:
+    """Return why some names have no native counterpart, and what to do."""
+    texts = []
+    named = [each for each in found if each.alias is not None]
+    if len(named) < len(found):
+        texts.append("import the names one by one instead of *, so that they can be moved")
+    kept = [keeper(analysis, each.path) for each in named]
+    texts += [text for text in kept if text]
+    paths = [original(each.path) for each, text in zip(named, kept, strict=True) if not text]
+    bridged = [path for path in paths if is_offered(path)]
+    if bridged:
+        names = ", ".join(path[len(OLD) + 1 :] for path in bridged)
+        verbs = ("have", "run") if len(bridged) > 1 else ("has", "runs")
+        texts.append(f"{names} {verbs[0]} no counterpart in streaming and {verbs[1]} on {NEW}")
+    texts += advices(path for path in paths if path not in bridged)
+    return "; ".join(dict.fromkeys(texts))
+
+
+def move_edits(analysis: Analysis, move: Move) -> Iterator[Edit]:
+    """Yield the edits of a statement, and of all uses of names that are called otherwise now."""
+    for each in move.native:
+        yield from _use_edits(analysis, each)
+    for each in move.bridged:
+        yield from native_edits(analysis, list(native_uses(analysis, each.local)))
+    statement = move.statement
+    groups = [group for group in (move.missing, move.bridged, move.native) if group]
+    assert statement.module is not None
+    if len(groups) > 1:
+        yield analysis.replace(statement, _parted(analysis, move))
+        if move.native:  # they come last
+            leave_slot(analysis, statement, analysis.span(statement)[1], _plain(analysis, move))
+        return
+    if move.bridged:
+        root = root_name(statement.module)
+        assert root is not None
+        yield analysis.replace(root, NEW)
+        return
+    yield analysis.replace(statement.module, analysis.target.module)
+    for each in move.native:
+        assert each.alias is not None
+        yield analysis.replace(each.alias.name, _spelled(analysis, each))
+    last = move.native[-1].alias
+    if last:
+        leave_slot(analysis, statement, analysis.span(last)[1], _plain(analysis, move))
+
+
+def _plain(analysis: Analysis, move: Move) -> list[str]:
+    """Return the native names that a statement binds under their own names."""
+    return [_spelled(analysis, each) for each in move.native if _as_written(each, "") == ""]
+
+
+def _spelled(analysis: Analysis, each: Imported) -> str:
+    """Return the new name in the import, with the old one as alias where uses cannot change."""
+    assert each.alias is not None
+    name = COUNTERPARTS[original(each.path)]
+    if each.alias.asname or name == each.local or _is_simple(analysis, each):
+        return name
+    return f"{name} as {each.local}"
+
+
+def _is_simple(analysis: Analysis, each: Imported) -> bool:
+    """Say whether all uses of a name are known and may change with the import."""
+    known, key = _simple(analysis), (each.local, canonical(each.path))
+    if key not in known:
+        known[key] = _may_change(analysis, *key)
+    return known[key]
+
+
+@functools.lru_cache(maxsize=2)
+def _simple(analysis: Analysis) -> dict[tuple[str, str], bool]:
+    """Return what is found out about the names of one source, as far as it is."""
+    del analysis
+    return {}
+
+
+def _may_change(analysis: Analysis, local: str, path: str) -> bool:
+    if analysis.source.path.endswith("__init__.py"):
+        return False  # others import it from here
+    if is_lender(analysis, local) or is_run_with(analysis, local):
+        return False
+    if any(
+        isinstance(node.target, cst.Name) and node.target.value == local
+        for node in analysis.nodes(cst.AssignTarget)
+    ):
+        return False  # something else under the same name, for instance where an import fails
+    if any(_is_open(analysis, read, path) for read in analysis.reads(local)):
+        return False
+    word = re.compile(rf"\b{re.escape(local)}\b")
+    strings = (node for node in analysis.nodes(cst.SimpleString) if word.search(node.value))
+    return not any(analysis.enclosing(node, cst.Annotation) for node in strings)
+
+
+def _is_open(analysis: Analysis, read: cst.Name, path: str) -> bool:
+    """Say whether a name may, but need not, be what is imported: other imports, or a later cell's."""
+    if not is_read(analysis, read):
+        return False
+    paths = {canonical(meaning.name) for meaning in analysis.meanings(read)}
+    return not paths or (path in paths and len(paths) > 1)
+
+
+def _use_edits(analysis: Analysis, each: Imported) -> Iterator[Edit]:
+    name = COUNTERPARTS[original(each.path)]
+    assert each.alias is not None
+    rename = not each.alias.asname and name != each.local and _is_simple(analysis, each)
+    for read in _uses(analysis)[each.statement, each.local]:
+        if canonical(analysis.imported(read) or "") != canonical(each.path):
+            continue
+        if rename:
+            yield analysis.replace(read, name)
+        yield from key_edits(analysis, read)
+
+
+@functools.lru_cache(maxsize=2)
+def _uses(analysis: Analysis) -> Mapping[tuple[cst.CSTNode, str], list[cst.Name]]:
+    """Return the reads of what each import statement binds, by the name."""
+    found: defaultdict[tuple[cst.CSTNode, str], list[cst.Name]] = defaultdict(list)
+    for name in {each.local for each in imports(analysis)}:
+        for read in analysis.reads(name):
+            for statement in analysis.imports_of(read):
+                found[statement, name].append(read)
+    return found
+
+
+def _parted(analysis: Analysis, move: Move) -> str:
+    """Return several statements in the place of one; what stays comes first, below its marker."""
+    statement = move.statement
+    line = analysis.parent(statement)
+    alone = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
+    indent = analysis.indent(analysis.start(statement))
+    between = analysis.source.newline + indent if alone else "; "
+    module = analysis.code(statement.module) if statement.module else ""
+    bridge = (
+        NEW + module[len(OLD) :]
+        if module.startswith(OLD) and not module.startswith(NEW)
+        else module
+    )
+    parts = [
+        (module, [_as_written(each, each.path.rpartition(".")[2]) for each in move.missing]),
+        (bridge, [_as_written(each, each.path.rpartition(".")[2]) for each in move.bridged]),
+        (
+            analysis.target.module,
+            [_as_written(each, _spelled(analysis, each)) for each in move.native],
+        ),
+    ]
+    return between.join(
+        f"from {place} import {', '.join(names)}" for place, names in parts if names
+    )
+
+
+def _as_written(each: Imported, name: str) -> str:
+    aliased = each.alias is not None and each.alias.asname is not None
+    return f"{name} as {each.local}" if aliased else name

@@ -1,0 +1,94 @@
+"""Readers that are opened on what a converter has written.
+
+Shards that streaming's writer wrote do not say what their columns mean, so that the bridge's readers give
+other values: numbers for booleans and dates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import libcst as cst
+from libcst.metadata import Assignment
+
+from petastorm_codemods._meaning.analysis import Analysis
+from petastorm_codemods._meaning.flow import Flow
+from petastorm_codemods._meaning.imports import imports
+from petastorm_codemods._meaning.kinds import Kind
+from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, original
+from petastorm_codemods._petastorm.offered import canonical
+
+_READERS = frozenset({"petastorm.make_batch_reader", "petastorm.make_reader"})
+_MEMBERS = frozenset({"cache_dir_url", "file_urls"})
+
+
+def readers_of_converters(analysis: Analysis) -> Iterator[cst.Call]:
+    """Yield the calls that open readers on the directory or the files of a converter."""
+    named = [each for each in analysis.nodes(cst.Attribute) if each.attr.value in _MEMBERS]
+    if not named or not _has_converters(analysis):
+        return
+    flow = Flow(analysis)
+    others = {Kind.FOREIGN, Kind.FILES}
+    members = {each for each in named if flow.kind(each.value) not in others}
+    fields = _fields(analysis)
+    for call in analysis.nodes(cst.Call):
+        if canonical(original(analysis.imported(call.func) or "")) in _READERS:
+            given = [each.value for each in call.args if _is_url(call, each)]
+            if any(_comes_from(analysis, each, members, fields) for each in given):
+                yield call
+
+
+def _has_converters(analysis: Analysis) -> bool:
+    """Say whether there are converters whose rows streaming writes, here or in other files."""
+    own = (original(each.path) in COUNTERPARTS for each in imports(analysis))
+    return analysis.project.converters or any(own)
+
+
+def _is_url(call: cst.Call, argument: cst.Arg) -> bool:
+    if argument.keyword:
+        return argument.keyword.value in {"dataset_url", "dataset_url_or_urls"}
+    return argument is call.args[0]
+
+
+def _fields(analysis: Analysis) -> dict[str, list[cst.BaseExpression]]:
+    """Return what is assigned to attributes, by their names."""
+    found: dict[str, list[cst.BaseExpression]] = {}
+    for target in analysis.nodes(cst.AssignTarget):
+        statement = analysis.parent(target)
+        if isinstance(target.target, cst.Attribute) and isinstance(statement, cst.Assign):
+            found.setdefault(target.target.attr.value, []).append(statement.value)
+    return found
+
+
+def _comes_from(
+    analysis: Analysis,
+    value: cst.CSTNode,
+    members: Collection[cst.CSTNode],
+    fields: dict[str, list[cst.BaseExpression]],
+) -> bool:
+    """Say whether an expression, or what its names are assigned, has such a member in it."""
+    seen: set[cst.CSTNode] = set()
+    left = [value]
+    while left:
+        node = left.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        for each in analysis.within(node, cst.Attribute):
+            if each in members:
+                return True
+            left += fields.get(each.attr.value, ())
+        for name in analysis.within(node, cst.Name):
+            left += _values(analysis, name)
+    return False
+
+
+def _values(analysis: Analysis, name: cst.Name) -> Iterator[cst.CSTNode]:
+    for each in analysis.assignments(name):
+        if isinstance(each, Assignment):
+            target = analysis.parent(each.node)
+            statement = analysis.parent(target)
+            if isinstance(target, cst.For | cst.CompFor):
+                yield target.iter
+            elif isinstance(statement, cst.Assign):
+                yield statement.value

@@ -1,0 +1,1 @@
+"""Files as text: encodings, notebooks, edits, and reading the result back."""

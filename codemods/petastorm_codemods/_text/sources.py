@@ -1,0 +1,256 @@
+"""Modules, Databricks source notebooks and ``.ipynb`` files as one kind of thing to rewrite.
+
+Whatever the file, rules see one text of Python in which names are resolved over all cells in order.
+Parts that are not Python or do not parse are comments of the same length there.
+"""
+
+from __future__ import annotations
+
+import ast
+import bisect
+import functools
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from petastorm_codemods._model import Edit
+
+from .decode import Decoded, decode_python, decode_utf8, newline_of
+from .edits import apply_edits
+from .ipynb import CellSource, read_notebook, replace_source
+from .magics import blank, is_python_cell, language_of, mask, says_python
+
+_DATABRICKS = re.compile(r"# Databricks notebook source[ \t]*\r?\n")
+_COMMAND = re.compile(r"^# COMMAND -+[ \t]*\r?$\n?", re.MULTILINE)
+# Cells of Databricks sources in comments, but for those that hold no commands.
+_MAGIC_CELL = re.compile(
+    r"^# MAGIC[ \t]+(?!%(?:md|md-sandbox|sql|scala|r)\b).*(?:\n# MAGIC\b.*)*", re.MULTILINE
+)
+
+
+# Cells of Databricks sources that are code of another language, or Python in comments.
+_FOREIGN_CELL = re.compile(r"^# MAGIC[ \t]+%(python|scala|r)\b.*(?:\n# MAGIC\b.*)*", re.MULTILINE)
+
+Foreign = tuple[int, int, str]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A stretch of a source's text.
+
+    Attributes:
+        start: First character.
+        text: The original.
+        masked: What is parsed instead, of the same length.
+        shell: Lines that are no Python but may install packages, as positions in the source.
+        problem: Why the cell does not parse; empty if it does, or is no Python.
+        notebook: The cell in the ``.ipynb``.
+    """
+
+    start: int
+    text: str
+    masked: str
+    shell: tuple[tuple[int, int], ...] = ()
+    problem: str = ""
+    notebook: CellSource | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file's Python.
+
+    Attributes:
+        path: Path of the file.
+        decoded: The file's own text.
+        cells: The stretches; one for a module that parses.
+        module: The parsed masked text.
+        text: The original text; in an ``.ipynb``, cells one after the other.
+        newline: How lines end.
+        foreign: Cells that are no Python, as start, end, and what they are in; empty if no code.
+    """
+
+    path: str
+    decoded: Decoded
+    cells: tuple[Cell, ...]
+    module: cst.Module = field(repr=False)
+    text: str = field(repr=False)
+    newline: str
+    foreign: tuple[Foreign, ...] = ()
+
+    @functools.cached_property
+    def masked(self) -> str:
+        """The text that was parsed."""
+        return self.module.code
+
+    @property
+    def shell(self) -> tuple[tuple[int, int], ...]:
+        """Positions of lines that are no Python but may install packages."""
+        return tuple(itertools.chain.from_iterable(cell.shell for cell in self.cells))
+
+    def locate(self, offset: int) -> tuple[int | None, int, int]:
+        """Return cell (None outside an ``.ipynb``), line and column of a character, from 1."""
+        cell = self.cells[self._cell_at(offset)]
+        line = bisect.bisect_right(self._lines, offset) - 1
+        first = bisect.bisect_right(self._lines, cell.start) - 1 if cell.notebook else 0
+        number = cell.notebook.number if cell.notebook else None
+        return number, line - first + 1, offset - self._lines[line] + 1
+
+    def cell_end(self, offset: int) -> int:
+        """Return the end of the cell of a character."""
+        cell = self.cells[self._cell_at(offset)]
+        return cell.start + len(cell.text)
+
+    def render(self, edits: Sequence[Edit]) -> bytes:
+        """Return the file's bytes after edits.
+
+        Raises:
+            ValueError: Edits overlap, or one spans two cells.
+            UnicodeEncodeError: New text does not fit the file's encoding.
+        """
+        if self.cells[0].notebook is None:
+            return self.decoded.encode(apply_edits(self.text, edits))
+        document = self.decoded.text
+        replaced: list[Edit] = []
+        for number, group in itertools.groupby(
+            sorted(edits, key=lambda edit: edit.start),  # those at one place keep their order
+            key=lambda edit: self._cell_at(edit.start),
+        ):
+            cell = self.cells[number]
+            assert cell.notebook is not None
+            own = [Edit(e.start - cell.start, e.end - cell.start, e.text) for e in group]
+            if any(edit.end > len(cell.text) for edit in own):
+                raise ValueError("a rewrite spans two cells")
+            text = apply_edits(cell.text, own)
+            replaced += [Edit(*span) for span in replace_source(document, cell.notebook, text)]
+        return self.decoded.encode(apply_edits(document, replaced))
+
+    def _cell_at(self, offset: int) -> int:
+        return max(bisect.bisect_right(self._starts, offset) - 1, 0)
+
+    @functools.cached_property
+    def _starts(self) -> Sequence[int]:
+        return [cell.start for cell in self.cells]
+
+    @functools.cached_property
+    def _lines(self) -> Sequence[int]:
+        """Where lines start."""
+        return [0, *(match.end() for match in re.finditer(r"\r\n|\r|\n", self.text))]
+
+
+def read_source(path: str, data: bytes) -> Source:
+    """Read a file's bytes as something to rewrite; the path only says which format it is.
+
+    Raises:
+        ValueError: It cannot be decoded, is no notebook, or is a module that does not parse.
+    """
+    try:
+        if path.endswith(".ipynb"):
+            return _read_notebook(path, decode_utf8(data))
+        return _read_module(path, decode_python(data))
+    except (SyntaxError, UnicodeError, RecursionError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def _read_module(path: str, decoded: Decoded) -> Source:
+    text = decoded.text
+    databricks = _DATABRICKS.match(text) is not None
+    comments: tuple[tuple[int, int], ...] = ()
+    foreign: tuple[Foreign, ...] = ()
+    if databricks:
+        comments = tuple(
+            match.span()
+            for match in _MAGIC_CELL.finditer(text)
+            if not text[: match.start()].rstrip("\r\n").rpartition("\n")[2].startswith("# MAGIC")
+        )
+        foreign = tuple((*each.span(), f"%{each[1]}") for each in _FOREIGN_CELL.finditer(text))
+    newline = newline_of(text)
+    module, problem = _parse(text)
+    if module is not None:
+        cell = Cell(0, text, text, comments)
+        return Source(path, decoded, (cell,), module, text, newline, foreign)
+    if not databricks:
+        raise ValueError(problem)
+    bounds = [0, *(match.end() for match in _COMMAND.finditer(text)), len(text)]
+    cells = [
+        _cell(text[start:end], start)
+        for start, end in itertools.pairwise(bounds)
+        if end > start or end == 0
+    ]
+    cells[0] = Cell(
+        0, cells[0].text, cells[0].masked, (*comments, *cells[0].shell), cells[0].problem
+    )
+    return _joined(path, decoded, cells, text, newline, foreign)
+
+
+def _read_notebook(path: str, decoded: Decoded) -> Source:
+    cells: list[Cell] = []
+    foreign: list[Foreign] = []
+    text = ""
+    document = read_notebook(decoded.text)
+    for source in document.cells:
+        own = source.text
+        start = len(text)
+        if is_python_cell(own) and (not document.language or says_python(own)):
+            cells.append(_cell(own, start, source))
+        else:
+            shell = ((start, start + len(own)),)
+            foreign.append((start, start + len(own), language_of(own, document.language)))
+            cells.append(Cell(start, own, blank(own), shell, notebook=source))
+        text += own if own.endswith("\n") else own + "\n"
+    if not cells:
+        cells = [Cell(0, "", "", notebook=CellSource(0, "", (), listed=False))]
+    return _joined(path, decoded, cells, text, "\n", foreign)
+
+
+def _cell(text: str, start: int, notebook: CellSource | None = None) -> Cell:
+    """Parse a cell on its own, with magics masked if that helps."""
+    if _parse(text)[0] is not None:
+        return Cell(start, text, text, notebook=notebook)
+    masked = mask(text)
+    shell = tuple((start + first, start + last) for first, last in masked.shell)
+    module, problem = _parse(masked.text)
+    if module is None:
+        return Cell(start, text, blank(text), shell, problem, notebook=notebook)
+    return Cell(start, text, masked.text, shell, notebook=notebook)
+
+
+def _joined(  # noqa: PLR0917 - what a source is made of
+    path: str,
+    decoded: Decoded,
+    cells: Sequence[Cell],
+    text: str,
+    newline: str,
+    foreign: Sequence[Foreign],
+) -> Source:
+    masked = "".join(
+        cell.masked + text[cell.start + len(cell.text) : follower]
+        for cell, follower in zip(
+            cells, [*(cell.start for cell in cells[1:]), len(text)], strict=True
+        )
+    )
+    module, problem = _parse(masked)
+    if module is None:
+        raise ValueError(problem)
+    return Source(path, decoded, tuple(cells), module, text, newline, tuple(foreign))
+
+
+def _words_of_python(text: str) -> str:
+    """Return what this Python says of a text that LibCST cannot parse; empty if it can."""
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None)
+        return f"line {line}: {getattr(error, 'msg', error)}" if line else str(error)
+    return ""
+
+
+def _parse(text: str) -> tuple[cst.Module | None, str]:
+    try:
+        return cst.parse_module(text), ""
+    except cst.ParserSyntaxError as error:
+        return None, _words_of_python(text) or f"line {error.raw_line}: {error.message}"
+    except Exception as error:  # noqa: BLE001 – the parser may fail in any way on broken code
+        return None, f"{type(error).__name__}: {error}"

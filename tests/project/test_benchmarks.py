@@ -1,0 +1,218 @@
+"""The benchmarks run, race what they say they race, and judge correctly. Speed is not tested."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+REPOSITORY = Path(__file__).parents[2]
+sys.path.insert(0, str(REPOSITORY))
+
+from benchmarks import _first_task, _measure, _races, _targets  # noqa: E402 - no package, run from the root
+from benchmarks._settings import FULL, GROUPS, QUICK  # noqa: E402
+
+HAS_PETASTORM = importlib.util.find_spec("petastorm") is not None
+PACKAGES = {"petastorm", "bridge"} if HAS_PETASTORM else {"bridge"}
+
+
+class Loader:
+    """Hands out given ids in batches of two, a different list each time it is opened."""
+
+    def __init__(self, epochs, log=None, name=""):
+        self.epochs = iter(epochs)
+        self.log = [] if log is None else log
+        self.name = name
+
+    def open(self):
+        self.log.append(self.name)
+        ids = next(self.epochs)
+        return nullcontext(np.array(ids[start : start + 2]) for start in range(0, len(ids), 2))
+
+
+def contestant(epochs, *, rows=3, loses_rows=False, log=None, name="one"):
+    loader = Loader(epochs, log, name)
+    return _measure.loader_contestant(
+        name, rows, loader.open, lambda batch: batch, loses_rows=loses_rows
+    )
+
+
+def test_contestants_take_turns():
+    log = []
+    both = [contestant([[0, 1, 2]] * 8, log=log, name=name) for name in "AB"]
+    measurements = _measure.race("group", "rows/s", both, rounds=6, warm_ups=2)
+    assert log[:4] == ["A", "B"] * 2
+    rounds = [tuple(log[start : start + 2]) for start in range(4, 16, 2)]
+    assert set(rounds) == {("A", "B"), ("B", "A")}
+    assert [(one.name, one.rows, len(one.samples)) for one in measurements] == [
+        ("A", 3, 6),
+        ("B", 3, 6),
+    ]
+    assert all(sample > 0 for one in measurements for sample in one.samples)
+
+
+def test_incomplete_epochs_are_repeated_and_counted():
+    epochs = [[], [2, 1, 0], [0, 1], [0], [0, 1, 2]]
+    (measurement,) = _measure.race("group", "rows/s", [contestant(epochs, loses_rows=True)], 1)
+    assert measurement.repeated == 3
+    assert len(measurement.samples) == 1
+
+
+@pytest.mark.parametrize("epochs", [[[0, 1]], [[]], [[0, 1, 1]], [[0, 1, 2], [0, 1]]])
+def test_who_must_not_lose_rows_ends_the_race(epochs):
+    with pytest.raises(_measure.IncompleteEpochError, match="one: "):
+        _measure.race("group", "rows/s", [contestant(epochs)], 1)
+
+
+def test_who_always_loses_rows_ends_the_race():
+    with pytest.raises(_measure.IncompleteEpochError, match="no complete epoch in 50"):
+        _measure.race("group", "rows/s", [contestant([[0]] * 99, loses_rows=True)], 1)
+
+
+def test_a_measurement_survives_json():
+    measured = _measure.Measurement("images", "bridge", "images/s", 5, (2.0, 1.0, 4.0), 1, "note")
+    record = json.loads(json.dumps(measured.as_json()))
+    assert (record["median"], record["min"], record["max"]) == (2.0, 1.0, 4.0)
+    assert _measure.Measurement.from_json(record) == measured
+
+
+def test_targets_compare_medians_the_right_way_round():
+    def measured(group, name, *samples):
+        return _measure.Measurement(group, name, "", 1, samples)
+
+    measurements = [
+        measured("torch-sequential", "bridge DataLoader", 1.0, 400.0, 500.0),
+        measured("torch-sequential", "petastorm DataLoader", 4.0, 4.0, 4.0),
+        measured("torch-sequential", "petastorm BatchedDataLoader", 50.0, 50.0, 50.0),
+        measured("memory", "bridge DataLoader", 10.0),
+        measured("memory", "petastorm DataLoader", 30.0),
+        measured("memory", "bridge DataLoader, larger table", 20.0),
+    ]
+    verdicts = {
+        (verdict.target.ours, verdict.target.theirs): (verdict.ratio, verdict.met)
+        for verdict in _targets.judge(measurements, FULL)
+        if verdict.target.group in {"torch-sequential", "memory"}
+    }
+    ours = "bridge DataLoader"
+    assert verdicts[ours, "petastorm DataLoader"] == (3.0, True)  # memory, the later of the two
+    assert verdicts[ours, "petastorm BatchedDataLoader"] == (8.0, False)
+    assert verdicts[ours, "native StreamingDataLoader, 0 workers"] == (None, None)
+    assert verdicts["bridge DataLoader, larger table", ours] == (0.5, False)
+    assert not {verdict.target.group for verdict in _targets.judge([], FULL)}
+
+
+def test_the_image_transform_gives_the_declared_arrays():
+    import io
+
+    import pandas as pd
+
+    buffer = io.BytesIO()
+    Image.new("RGB", (256, 256), (255, 0, 0)).save(buffer, "JPEG")
+    frame = _races._decode_images(pd.DataFrame({"id": [7], "content": [buffer.getvalue()]}))
+    assert list(frame.columns) == ["id", "image"]
+    (image,) = frame["image"]
+    assert image.shape == (3, 224, 224)
+    assert image.dtype == np.float32
+    assert image[0].min() > 0.9
+    assert image[1].max() < 0.1
+
+
+@pytest.fixture(scope="module")
+def quick_run(tmp_path_factory):
+    """Everything that ``--quick`` reports, and its plot."""
+    directory = tmp_path_factory.mktemp("benchmarks")
+    files = {"--json": directory / "figures.json", "--plot": directory / "plot.png"}
+    options = [str(part) for pair in files.items() for part in pair]
+    process = subprocess.run(
+        [sys.executable, "-m", "benchmarks.run", "--quick", *options, "--directory", directory],
+        cwd=REPOSITORY,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    # Petastorm may abort the interpreter at exit, so the files are what counts.
+    assert files["--json"].exists(), process.stderr
+    report = json.loads(files["--json"].read_text(encoding="utf-8"))
+    return report, files["--plot"], process.stdout, directory
+
+
+@pytest.mark.timeout(1_500)  # whoever comes first waits for the run
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.tf
+def test_a_quick_run_races_everybody(quick_run):
+    report, plot, output, directory = quick_run
+    names = {}
+    for one in report["measurements"]:
+        names.setdefault(one["group"], set()).add(one["name"])
+    assert set(names) == set(GROUPS)
+    native = {f"native StreamingDataLoader, {workers} workers" for workers in (0, 2)}
+    loaders = {
+        f"{package} {loader}"
+        for package in PACKAGES
+        for loader in ("DataLoader", "BatchedDataLoader")
+    }
+    for group in ("torch-sequential", "torch-shuffled", "torch-scalars"):
+        assert names[group] == loaders | native
+    assert names["tensorflow"] == {
+        f"{package}, batch {size}" for package in PACKAGES for size in (256, 32)
+    }
+    assert names["images"] == {
+        f"{package}, {workers}"
+        for package in PACKAGES
+        for workers in ("1 worker", "2 workers", "4 workers")
+    }
+    assert len(names["materialise"]) == len(PACKAGES) + 1
+    assert names["materialise-cluster"] == names["materialise"]
+    assert len(names["first-task"] - names["materialise"]) == 1
+    assert names["opening-time"] == names["opening-memory"]
+    assert len(names["opening-time"]) == 3 * len(QUICK.openings)
+    with Image.open(plot) as picture:
+        assert picture.size[0] > 500
+    assert "Targets" in output
+    assert "…" not in output  # nothing is cut short
+    assert {path.name for path in directory.iterdir()} == {"figures.json", "plot.png"}
+
+
+@pytest.mark.timeout(1_500)  # whoever comes first waits for the run
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.tf
+def test_a_quick_run_reports_rows_and_samples(quick_run):
+    report, *_ = quick_run
+    sizes = {
+        "images": {QUICK.images},
+        "codemod": {QUICK.codemod_files},
+        "first-task": {_first_task.ROWS},
+        "memory": {QUICK.rows, QUICK.rows * QUICK.memory_growth, QUICK.native_rows},
+        "opening-time": {rows for _, rows in QUICK.openings},
+        "opening-memory": {rows for _, rows in QUICK.openings},
+    }
+    for one in report["measurements"]:
+        assert one["rows"] in sizes.get(one["group"], {QUICK.rows, QUICK.native_rows})
+        assert len(one["samples"]) == QUICK.rounds == QUICK.slow_rounds
+        assert one["min"] <= one["median"] <= one["max"]
+    assert report["settings"]["rows"] == QUICK.rows
+    assert report["environment"]["versions"]["torch"]
+    measured = [target for target in report["targets"] if target["ratio"] is not None]
+    assert all(target["met"] == (target["ratio"] >= target["at_least"]) for target in measured)
+    assert (len(measured) == len(report["targets"])) == HAS_PETASTORM
+
+
+def test_an_unknown_race_is_refused():
+    process = subprocess.run(
+        [sys.executable, "-m", "benchmarks.run", "--only", "torch-sequental"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 2
+    assert "choose from" in process.stderr

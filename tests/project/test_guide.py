@@ -1,0 +1,71 @@
+"""The guide: generated pages are current, links lead somewhere, and its code runs."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+GUIDE = ROOT / "migration_guide"
+PAGES = sorted(GUIDE.glob("*.md"))
+
+
+def anchors(page):
+    text = page.read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    made = {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+    return made | set(re.findall(r'<a id="([^"]+)">', text))
+
+
+def test_generated_pages_are_current():
+    command = [sys.executable, str(ROOT / "tools" / "build_docs.py"), "--check"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
+        if target.startswith("http"):
+            continue
+        name, _, anchor = target.partition("#")
+        linked = (page.parent / name) if name else page
+        assert linked.exists(), target
+        assert not anchor or anchor in anchors(linked), target
+
+
+def test_messages_name_anchors_that_exist():
+    found = set()
+    for path in (ROOT / "bridge").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        found |= set(re.findall(r"migration_guide/([\w\-]+\.md)(?:#([\w\-{}.]+))?", text))
+    assert ("differences.md", "tf-null-warning") in found
+    for name, anchor in found:
+        assert (GUIDE / name).exists(), name
+        if anchor and "{" not in anchor:
+            assert anchor in anchors(GUIDE / name), f"{name}#{anchor}"
+
+
+def test_every_option_has_an_anchor():
+    from petastorm_bridge._tables.options import OPTIONS
+
+    known = anchors(GUIDE / "options.md")
+    for option in OPTIONS:
+        assert f"{option.api}-{option.name}" in known
+
+
+@pytest.mark.spark
+@pytest.mark.tf
+@pytest.mark.slow
+def test_code_of_the_swap_page_runs(tmp_path):
+    text = (GUIDE / "swap-the-import.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"<!-- test: (\w+) -->\n```python\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) == text.count("```python") > 5
+    program = tmp_path / "swap_the_import.py"
+    program.write_text("\n".join(code for _, code in blocks) + "\nprint('complete')\n")
+    result = subprocess.run(
+        [sys.executable, str(program)], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert result.stdout.strip().endswith("complete"), result.stdout + result.stderr

@@ -1,0 +1,167 @@
+"""Importing the package stays light: no engine, no Spark, no pandas."""
+
+import importlib
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+
+import petastorm_bridge
+from petastorm_bridge._tables.missing import MISSING, MISSING_IN
+from petastorm_bridge.unischema import Unischema
+
+HEAVY = ["torch", "tensorflow", "pyspark", "streaming", "petastorm", "pandas"]
+
+SCRIPT = """
+import importlib, sys
+importlib.import_module(sys.argv[1])
+print(*sorted(name for name in sys.argv[2:] if name in sys.modules))
+"""
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "petastorm_bridge",
+        "petastorm_bridge.errors",
+        "petastorm_bridge.mds",
+        "petastorm_bridge.mds.writer",
+        "petastorm_bridge.mds.dataset",
+        "petastorm_bridge.mds.decode",
+        "petastorm_bridge.reader",
+        "petastorm_bridge.transform",
+        "petastorm_bridge.predicates",
+        "petastorm_bridge.unischema",
+        "petastorm_codemods",
+    ],
+)
+def test_nothing_heavy_is_imported(module):
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, module, *HEAVY], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []
+
+
+def test_the_check_notices_an_import():
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, "json", "json", "torch"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["json"]
+
+
+@pytest.mark.parametrize("name", ["fs_utils", "predicates", "reader", "transform", "unischema"])
+def test_a_plain_import_is_enough_for_what_petastorm_loads_along(name):
+    """`import petastorm; petastorm.predicates.in_set(...)` works with the original."""
+    code = f"import petastorm_bridge as p; assert p.{name}.__name__ == 'petastorm_bridge.{name}'"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_other_attributes_are_refused():
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        petastorm_bridge.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("name", sorted(MISSING))
+def test_missing_parts_say_what_to_do(name):
+    text = f"petastorm_bridge does not offer {name}: "
+    for statement in (
+        f"from petastorm_bridge import {name}",
+        f"import petastorm_bridge.{name}",
+        f"from petastorm_bridge.{name} import anything",
+        f"from petastorm_bridge.{name}.below import anything",
+    ):
+        with pytest.raises(ImportError, match=text):
+            exec(statement, {})
+    with pytest.raises(AttributeError, match=text):
+        getattr(petastorm_bridge, name)
+    assert not hasattr(petastorm_bridge, name)
+    assert getattr(petastorm_bridge, name, 1) == 1
+    assert f"petastorm_bridge.{name}" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [(m, n) for m, names in MISSING_IN.items() if "." not in m for n in names],
+)
+def test_missing_names_of_a_module_say_what_to_do(place, name):
+    text = rf"petastorm_bridge does not offer {place}\.{name}: "
+    module = importlib.import_module(f"petastorm_bridge.{place}")
+    with pytest.raises(ImportError, match=text):
+        exec(f"from petastorm_bridge.{place} import {name}", {})
+    with pytest.raises(AttributeError, match=text):
+        getattr(module, name)
+    assert not hasattr(module, name)
+    assert f"petastorm_bridge.{place}.{name}" not in sys.modules
+
+
+@pytest.mark.parametrize("place", ["reader", "unischema"])
+def test_other_names_of_a_module_are_missing_as_ever(place):
+    with pytest.raises(ImportError, match="cannot import name 'nothing' from"):
+        exec(f"from petastorm_bridge.{place} import nothing", {})
+    module = importlib.import_module(f"petastorm_bridge.{place}")
+    with pytest.raises(AttributeError, match=f"'petastorm_bridge.{place}' has no attribute"):
+        module.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("name", sorted(MISSING_IN["unischema.Unischema"]))
+def test_missing_methods_of_a_schema_say_what_to_do(name):
+    schema = Unischema("s", [])
+    with pytest.raises(AttributeError, match=rf"does not offer unischema\.Unischema\.{name}: "):
+        getattr(schema, name)
+    assert not hasattr(schema, name)
+
+
+WITHOUT = """
+import sys
+sys.modules[sys.argv[1]] = None
+import petastorm_bridge.native
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "package"),
+    [
+        ("filelock", "filelock"),
+        ("pandas", "pandas"),
+        ("streaming", "mosaicml-streaming"),
+        ("torch", "torch"),
+    ],
+)
+def test_the_support_module_names_the_extra_it_needs(module, package):
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, module], capture_output=True, text=True, check=False
+    )
+    assert done.stderr.splitlines()[-1] == (
+        f"ImportError: {package} is not installed. Install it with: "
+        "pip install 'petastorm-bridge[streaming]'"
+    )
+
+
+def test_other_modules_are_missing_as_ever():
+    importlib.invalidate_caches()
+    assert importlib.util.find_spec("petastorm_bridge.nothing") is None
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'petastorm_bridge\.nothing'"):
+        importlib.import_module("petastorm_bridge.nothing")
+    with pytest.raises(ImportError, match="does not offer codecs"):
+        importlib.import_module("petastorm_bridge.codecs")
+
+
+def test_the_directory_of_the_package_shows_what_it_offers():
+    names = [name for name in dir(petastorm_bridge) if not name.startswith("_")]
+    assert {"make_batch_reader", "TransformSpec", "NoDataAvailableError", "reader"} <= set(names)
+    assert not {"Any", "TYPE_CHECKING", "annotations", "import_module", "make_reader"} & set(names)
+
+
+def test_the_package_runs_as_a_program():
+    done = subprocess.run(
+        [sys.executable, "-m", "petastorm_bridge", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"petastorm-bridge {petastorm_bridge.__version__}\n"

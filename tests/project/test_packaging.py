@@ -1,0 +1,147 @@
+"""What is built holds both packages and nothing else, and imports on the light base alone."""
+
+import email
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = {"petastorm_bridge": ROOT / "bridge", "petastorm_codemods": ROOT / "codemods"}
+INSTALL = ("install", "-q", "--disable-pip-version-check")
+ENGINES = ("pandas", "petastorm", "pyspark", "streaming", "tensorflow", "torch")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    built = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    (path,) = folder.iterdir()
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(folder / "unpacked")
+    return folder / "unpacked"
+
+
+@pytest.fixture(scope="module")
+def dist_info(wheel):
+    (folder,) = wheel.glob("*.dist-info")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def oldest(wheel, environment, tmp_path_factory):
+    """Commands of a new environment: the oldest Python supported, with the base install."""
+    metadata = email.message_from_string(next(wheel.glob("*.dist-info/METADATA")).read_text())
+    version = metadata["Requires-Python"].removeprefix(">=")
+    python = environment.find_python((version,))
+    if python == version:
+        pytest.skip(f"there is no Python {version} on this machine")
+    folder = tmp_path_factory.mktemp("oldest")
+    run(python, "-m", "venv", folder)
+    (file,) = wheel.parent.glob("*.whl")
+    run(folder / "bin" / "pip", *INSTALL, file)
+    return folder / "bin"
+
+
+def run(*command, folder=ROOT.anchor):
+    command = list(map(str, command))
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_wheel_holds_the_two_packages(wheel, dist_info):
+    assert {entry.name for entry in wheel.iterdir()} == {*SOURCES, dist_info.name}
+    for package, root in SOURCES.items():
+        wanted = {file.relative_to(root) for file in (root / package).rglob("*.py")}
+        wanted.add(Path(package, "py.typed"))
+        held = {file.relative_to(wheel) for file in (wheel / package).rglob("*") if file.is_file()}
+        assert wanted <= held
+        assert {file.suffix for file in held} <= {".py", ".typed", ".json"}
+
+
+def test_the_metadata_keeps_engines_out_of_the_base(dist_info):
+    metadata = email.message_from_string((dist_info / "METADATA").read_text())
+    base = [line for line in metadata.get_all("Requires-Dist") if "extra ==" not in line]
+    assert {line.split(">")[0] for line in base} == {
+        "libcst",
+        "numpy",
+        "packaging",
+        "pathspec",
+        "pyarrow",
+        "rich",
+        "tqdm",
+        "typer",
+    }
+    assert set(metadata.get_all("Provides-Extra")) == {"all", "spark", "streaming", "tensorflow"}
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert (dist_info / "licenses" / "LICENSE").is_file()
+    entry_points = (dist_info / "entry_points.txt").read_text()
+    assert "petastorm-bridge = petastorm_bridge.cli:main" in entry_points
+
+
+@pytest.mark.parametrize(
+    "module", ["petastorm_bridge", "petastorm_bridge.cli", "petastorm_codemods"]
+)
+def test_importing_loads_no_engine(wheel, module):
+    code = (
+        f"import sys, {module} as module\n"
+        f"print(module.__file__)\n"
+        f"print([name for name in {ENGINES} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-B", "-W", "error", "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd="/",
+        env={"PYTHONPATH": str(wheel)},
+    )
+    file, loaded = done.stdout.splitlines()
+    assert file.startswith(str(wheel))
+    assert loaded == "[]"
+
+
+@pytest.mark.slow
+def test_the_oldest_python_reads_tables_once_it_has_pandas(oldest, tmp_path):
+    (tmp_path / "read.py").write_text(
+        "import pyarrow as pa, pyarrow.parquet as pq, sys, petastorm_bridge as bridge\n"
+        "pq.write_table(pa.table({'id': range(10), 'word': ['a'] * 10}), 'table.parquet')\n"
+        "with bridge.make_batch_reader(sys.argv[1], num_epochs=2) as reader:\n"
+        "    try:\n"
+        "        print(sum(batch.id.sum() for batch in reader))\n"
+        "    except ImportError as error:\n"
+        "        print(error)\n"
+    )
+    command = (oldest / "python", "-W", "error", "read.py", (tmp_path / "table.parquet").as_uri())
+    assert run(*command, folder=tmp_path).startswith(
+        "pandas is not installed. Install it with: pip"
+    )
+    run(oldest / "pip", *INSTALL, "pandas")
+    assert run(*command, folder=tmp_path) == "90\n"
+
+
+@pytest.mark.slow
+def test_the_oldest_python_rewrites_a_program(oldest, tmp_path):
+    program = tmp_path / "train.py"
+    program.write_text(
+        "from petastorm.spark import make_spark_converter\n"
+        "with make_spark_converter(df).make_torch_dataloader(num_epochs=1) as loader:\n"
+        "    print(loader)\n"
+    )
+    run(oldest / "petastorm-bridge", "codemod", "--write", ".", folder=tmp_path)
+    assert program.read_text() == (
+        "from petastorm_bridge.native import (\n"
+        "    StreamingDataLoader,\n"
+        "    StreamingDataset,\n"
+        "    dataframe_to_mds,\n"
+        ")\n"
+        "with StreamingDataLoader(\n"
+        "    StreamingDataset(local=dataframe_to_mds(df).path, shuffle=True, num_epochs=1)\n"
+        ") as loader:\n"
+        "    print(loader)\n"
+    )

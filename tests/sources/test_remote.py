@@ -1,0 +1,530 @@
+"""Remote datasets without a network: fetching, caching, checking, and what errors say."""
+
+import errno
+import gc
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from forks import in_fork
+
+from petastorm_bridge import make_batch_reader
+from petastorm_bridge._sources.fetch import fetch_file
+from petastorm_bridge._sources.remote import CACHE_VARIABLE, RemoteMdsSource, open_remote
+from petastorm_bridge._sources.remote_errors import RemoteAccessError, RemoteError, explain
+from petastorm_bridge._sources.remote_limits import ATTEMPTS_VARIABLE, TIMEOUT_VARIABLE
+from petastorm_bridge._sources.remote_stores import make_fetcher
+from petastorm_bridge.errors import DatasetError, DatasetNotFoundError
+from petastorm_bridge.mds.dataset import commit_dataset
+from petastorm_bridge.mds.writer import ShardWriter
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:This process .* is multi-threaded:DeprecationWarning"
+)
+
+ROWS = 10
+
+
+@pytest.fixture
+def memory():
+    """An empty `memory://` store."""
+    store = fsspec.filesystem("memory")
+    store.store.clear()
+    yield store
+    store.store.clear()
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    folder = tmp_path / "copies"
+    monkeypatch.setenv(CACHE_VARIABLE, str(folder))
+    return folder
+
+
+def write_dataset(folder, ids, compression=None, hashes=("sha1",)):
+    """Write an MDS dataset of shards with 10 rows."""
+    folder.mkdir(parents=True, exist_ok=True)
+    table = pa.table({"id": np.asarray(ids), "s": [f"text {i}" for i in ids]})
+    writer = ShardWriter(
+        table.schema, str(folder), prefix="shard", size_limit=1, min_rows=ROWS,
+        compression=compression, hashes=hashes,
+    )  # fmt: skip
+    for start in range(0, len(table), ROWS):
+        writer.write(table.slice(start, ROWS).to_batches()[0])
+    commit_dataset(str(folder), table.schema, writer.finish())
+    return folder
+
+
+@pytest.fixture
+def dataset(memory, tmp_path):
+    """URL of a dataset with 3 shards."""
+    folder = write_dataset(tmp_path / "local", range(3 * ROWS))
+    memory.put(f"{folder}/", "/bucket/data", recursive=True)
+    return "memory://bucket/data"
+
+
+def ids_of(url, **options):
+    with make_batch_reader(url, shuffle_row_groups=False, **options) as reader:
+        return np.concatenate([group.id for group in reader]).tolist()
+
+
+def files_below(folder):
+    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+
+
+def test_shards_are_fetched_when_first_read_and_kept(dataset, memory, cache):
+    source = open_remote([dataset], listed=False)
+    assert source.description == dataset
+    assert list(source.row_counts) == [ROWS] * 3
+    (folder,) = cache.iterdir()
+    assert files_below(folder) == ["index.json", "petastorm_bridge_schema.json"]
+    assert not source.is_cheap(1)
+    source.open(1)
+    assert source.is_cheap(1)
+    assert not source.is_cheap(0)
+    memory.rm("/bucket/data", recursive=True)
+    assert source.open(1).load("id", slice(0, 2)).tolist() == [10, 11]
+    with pytest.raises(DatasetNotFoundError, match=r"memory://bucket/data/shard\.00000\.mds"):
+        source.open(0)
+    assert len(files_below(folder)) == 3
+
+
+def test_epochs_and_readers_share_the_copies(dataset, memory, cache):
+    assert ids_of(dataset, num_epochs=2) == list(range(3 * ROWS)) * 2
+    for name in memory.ls("/bucket/data", detail=False):
+        if name.endswith(".mds"):
+            memory.rm(name)
+    assert ids_of(dataset, workers_count=2) == list(range(3 * ROWS))
+    assert ids_of([f"{dataset}/shard.00002.mds"]) == list(range(20, 30))
+    assert len(list(cache.iterdir())) == 1
+
+
+def test_a_dataset_written_anew_is_read_anew(dataset, memory, cache, tmp_path):
+    assert ids_of(dataset)[:2] == [0, 1]
+    other = write_dataset(tmp_path / "other", range(100, 100 + 3 * ROWS))
+    memory.put(f"{other}/", "/bucket/data", recursive=True)
+    assert ids_of(dataset)[:2] == [100, 101]
+
+
+def test_without_hashes_copies_are_not_shared(memory, cache, tmp_path):
+    """Two such datasets of the same sizes have the same index; their shards must not mix."""
+    one = write_dataset(tmp_path / "one", range(ROWS), hashes=())
+    two = write_dataset(tmp_path / "two", range(10, 10 + ROWS), hashes=())
+    three = write_dataset(tmp_path / "three", range(20, 20 + ROWS), hashes=())
+    assert (two / "index.json").read_text() == (three / "index.json").read_text()
+    for folder in (one, two, three):
+        memory.put(f"{folder}/", f"/bucket/{folder.name}", recursive=True)
+    assert ids_of("memory://bucket/two") == list(range(10, 20))
+    assert ids_of("memory://bucket/three") == list(range(20, 30))
+    source = open_remote(["memory://bucket/two"], listed=False)
+    memory.put(f"{three}/", "/bucket/two", recursive=True)
+    assert ids_of("memory://bucket/two") == list(range(20, 30))
+    again = pickle.loads(pickle.dumps(source))
+    del source
+    gc.collect()
+    assert not any(files_below(cache))  # they went with their sources
+    del again
+
+
+@pytest.mark.parametrize("compression", ["zstd:3", "gz"])
+def test_compressed_shards_are_kept_compressed(memory, cache, tmp_path, compression):
+    folder = write_dataset(tmp_path / "zip", range(ROWS), compression=compression)
+    memory.put(f"{folder}/", "/bucket/zip", recursive=True)
+    assert ids_of("memory://bucket/zip") == list(range(ROWS))
+    extension = compression.partition(":")[0]
+    assert next(n for n in files_below(cache) if ".mds" in n).endswith(f".mds.{extension}")
+
+
+def test_the_default_directory_goes_with_the_process(dataset, monkeypatch):
+    monkeypatch.delenv(CACHE_VARIABLE, raising=False)
+    source = open_remote([dataset], listed=False)
+    source.open(0)
+    folder = os.path.dirname(source._path(source._entry(0)))
+    assert os.path.basename(os.path.dirname(folder)).startswith("petastorm-bridge-cache-")
+    copy = pickle.loads(pickle.dumps(source))  # as for worker processes
+    assert copy._path(copy._entry(0)) == source._path(source._entry(0))
+    other = open_remote([dataset], listed=False)
+    assert other._path(other._entry(0)) == source._path(source._entry(0))
+
+
+class TestDamage:
+    @pytest.fixture(autouse=True)
+    def _no_pauses(self, monkeypatch):
+        monkeypatch.setattr("petastorm_bridge._sources.fetch._FIRST_PAUSE_SECONDS", 0.0)
+
+    @pytest.mark.parametrize(
+        ("change", "found"),
+        [
+            (lambda data: data[:-1], r"bytes, found"),
+            (lambda data: data + b"x", r"bytes, found"),
+            (lambda data: b"", "found 0"),
+            (lambda data: data[:-1] + bytes([data[-1] ^ 1]), r"expected sha1 \w+, found"),
+        ],
+    )
+    def test_in_the_store_leaves_no_copy(self, dataset, memory, cache, change, found):
+        name = "/bucket/data/shard.00001.mds"
+        memory.pipe(name, change(memory.cat(name)))
+        source = open_remote([dataset], listed=False)
+        with pytest.raises(DatasetError, match=rf"shard\.00001\.mds does not match.*{found}"):
+            source.open(1)
+        assert not [name for name in files_below(cache) if "shard" in name]
+        assert source.open(0).load("id", slice(0, 1)).tolist() == [0]
+
+    @pytest.mark.parametrize("length", [100, None])
+    def test_of_a_copy_is_mended(self, dataset, cache, length):
+        source = open_remote([dataset], listed=False)
+        (folder,) = cache.iterdir()
+        copy = folder / "shard.00000.mds"
+        source.open(0)
+        content = copy.read_bytes()
+        copy.write_bytes(content[:length] if length else content[:-1] + b"\xff")
+        assert source.open(0).load("id", slice(0, 2)).tolist() == [0, 1]
+        assert copy.read_bytes() == content
+
+    def test_of_the_index(self, dataset, memory, cache):
+        memory.pipe("/bucket/data/index.json", b'{"version": 2, "shards": [')
+        with pytest.raises(DatasetError, match="not a usable MDS index"):
+            ids_of(dataset)
+        assert files_below(cache) == []
+
+    @pytest.mark.parametrize("name", ["../../escape.mds", "/tmp/escape.mds"])
+    def test_an_index_cannot_write_elsewhere(self, dataset, memory, cache, name):
+        index = memory.cat("/bucket/data/index.json")
+        memory.pipe("/bucket/data/index.json", index.replace(b"shard.00000.mds", name.encode()))
+        with pytest.raises(DatasetError, match="names a file outside"):
+            ids_of(dataset)
+
+    def test_transient_failures_are_tried_again(self, tmp_path):
+        calls = []
+
+        class Flaky:
+            tries_again = False
+
+            def fetch(self, url, path):
+                calls.append(url)
+                with open(path, "wb") as file:
+                    file.write(b"ab" if len(calls) < 3 else b"abc")
+                if len(calls) == 1:
+                    raise ConnectionResetError("reset by peer")
+
+        target = tmp_path / "x"
+        fetch_file(Flaky(), "s3://b/x", str(target), {"bytes": 3, "hashes": {}})
+        assert len(calls) == 3
+        assert target.read_bytes() == b"abc"
+        assert [p.name for p in tmp_path.iterdir()] == ["x"]
+
+    def test_a_full_disk_is_not_the_stores_fault(self, tmp_path):
+        calls = []
+
+        class Full:
+            tries_again = False
+
+            def fetch(self, url, path):
+                calls.append(url)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        with pytest.raises(OSError, match=f"No space left.*s3://b/x.*{CACHE_VARIABLE}") as caught:
+            fetch_file(Full(), "s3://b/x", str(tmp_path / "x"), None)
+        assert caught.value.errno == errno.ENOSPC
+        assert len(calls) == 1
+
+
+def test_threads_fetch_a_shard_once(dataset, memory, cache):
+    counts = []
+
+    class Counting:
+        tries_again = False
+
+        def __init__(self, inner):
+            self.inner = inner
+
+        def fetch(self, url, path):
+            counts.append(url)
+            self.inner.fetch(url, path)
+
+    source = RemoteMdsSource(dataset, None, Counting(make_fetcher(dataset, None)))
+    counts.clear()
+    start = threading.Barrier(4)
+
+    def read(_):
+        start.wait()
+        return [source.open(i).load("id", slice(0, 1)).item() for i in range(3)]
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(read, range(4))) == [[0, 10, 20]] * 4
+    assert len(counts) == 3
+
+
+SHARING = """
+import fsspec, os, sys, time
+from fsspec.implementations.local import LocalFileSystem
+
+class Slow(LocalFileSystem):
+    protocol = "slow"
+
+    def get_file(self, path, target, **options):
+        with open(sys.argv[2], "a") as log:
+            log.write(os.path.basename(path) + "\\n")
+        time.sleep(0.3)
+        super().get_file("/" + path.partition("://x/")[2], target, **options)
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return path
+
+fsspec.register_implementation("slow", Slow)
+from petastorm_bridge import make_batch_reader
+with make_batch_reader(sys.argv[1], storage_options={"auto_mkdir": False}) as reader:
+    print(sum(len(group.id) for group in reader))
+"""
+
+
+def test_processes_fetch_a_shard_once(tmp_path, cache):
+    folder = write_dataset(tmp_path / "local", range(2 * ROWS))
+    log = tmp_path / "log"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", SHARING, f"slow://x{folder}", str(log)],
+            stdout=subprocess.PIPE, text=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        )
+        for _ in range(3)
+    ]  # fmt: skip
+    answers = [process.communicate(timeout=120)[0] for process in processes]
+    assert answers == [f"{2 * ROWS}\n"] * 3
+    fetched = [name for name in log.read_text().split() if name.endswith(".mds")]
+    assert sorted(fetched) == ["shard.00000.mds", "shard.00001.mds"]
+    (copies,) = cache.iterdir()
+    assert [name for name in files_below(copies) if not name.endswith((".mds", ".json"))] == []
+
+
+def test_a_fork_does_not_wait_for_what_its_parent_fetches(dataset, cache):
+    """Nor is it kept from fetching when the parent's threads hold locks for ever in its eyes."""
+    fetching, go_on = threading.Event(), threading.Event()
+    inner = make_fetcher(dataset, {"skip_instance_cache": False})
+    source = RemoteMdsSource(dataset, None, inner)
+
+    class Waiting:
+        tries_again = False
+
+        def fetch(self, url, path):
+            fetching.set()
+            go_on.wait()
+            inner.fetch(url, path)
+
+    source._fetcher = Waiting()
+    thread = threading.Thread(target=source.open, args=(0,))
+    thread.start()
+    fetching.wait()
+    try:
+        answer = in_fork(partial(_read_with_little_patience, dataset))
+    finally:
+        go_on.set()
+        thread.join()
+    assert answer == repr(list(range(3 * ROWS)))
+
+
+def _read_with_little_patience(url):
+    os.environ.update({ATTEMPTS_VARIABLE: "1", TIMEOUT_VARIABLE: "0.2"})  # of the fork alone
+    return ids_of(url, storage_options={"skip_instance_cache": False}, reader_pool_type="dummy")
+
+
+def test_what_a_killed_process_left_of_a_fetch_is_replaced(dataset, cache):
+    source = open_remote([dataset], listed=False)
+    path = source._path(source._entry(0))
+    for end in (".part", ".lock"):
+        with open(path + end, "w") as file:
+            file.write("left")
+    source.open(0)
+    assert [name for name in os.listdir(os.path.dirname(path)) if "shard" in name] == [
+        "shard.00000.mds"
+    ]
+
+
+class TestAttempts:
+    @pytest.fixture
+    def failing(self, monkeypatch):
+        monkeypatch.setattr("petastorm_bridge._sources.fetch._FIRST_PAUSE_SECONDS", 0.0)
+        calls = []
+
+        class Failing:
+            tries_again = False
+
+            def fetch(self, url, path):
+                calls.append(url)
+                raise ConnectionResetError(f"reset by peer: {url}")
+
+        return Failing(), calls
+
+    def test_are_logged_and_as_many_as_asked_for(self, failing, tmp_path, monkeypatch, caplog):
+        fetcher, calls = failing
+        monkeypatch.setenv(ATTEMPTS_VARIABLE, "3")
+        with pytest.raises(RemoteError, match=r"reset by peer"):
+            fetch_file(fetcher, "https://h/x?sig=SECRET", str(tmp_path / "x"), None)
+        assert len(calls) == 3
+        lines = [record.getMessage() for record in caplog.records]
+        assert [line[:22] for line in lines] == ["Attempt 1 of 3 failed:", "Attempt 2 of 3 failed:"]
+        assert "https://h/x?sig=***" in lines[0]
+        assert "ConnectionResetError" in lines[0]
+        assert "The next one begins in 0.0 seconds" in lines[0]
+        assert "SECRET" not in caplog.text
+
+    def test_of_the_stores_package_count(self, failing, tmp_path, caplog):
+        fetcher, calls = failing
+        fetcher.tries_again = True
+        with pytest.raises(RemoteError):
+            fetch_file(fetcher, "gs://b/x", str(tmp_path / "x"), None)
+        assert len(calls) == 1
+
+    @pytest.mark.parametrize(
+        ("variable", "value"),
+        [
+            *((ATTEMPTS_VARIABLE, value) for value in ("0", "-1", "2.5", "many")),
+            *((TIMEOUT_VARIABLE, value) for value in ("0", "-1", "long", "inf", "nan")),
+        ],
+    )
+    def test_that_are_no_number(self, dataset, monkeypatch, variable, value):
+        monkeypatch.setenv(variable, value)
+        with pytest.raises(ValueError, match=f"{variable} is '{value}'; it must be"):
+            make_batch_reader(dataset)
+
+
+class TestParquet:
+    @pytest.fixture
+    def table(self, memory, tmp_path):
+        for key in (1, 2):
+            folder = tmp_path / "table" / f"k={key}"
+            folder.mkdir(parents=True)
+            rows = pa.table({"id": np.arange(4) + 10 * key, "s": list("abcd")})
+            pq.write_table(rows, folder / "a.parquet", row_group_size=3)
+        memory.put(f"{tmp_path}/table", "/bucket/", recursive=True)
+        return "memory://bucket/table"
+
+    def test_is_read_in_place(self, table, cache):
+        with make_batch_reader(table, shuffle_row_groups=False) as reader:
+            found = [(g.k.tolist()[0], g.id.tolist(), g.s.tolist()) for g in reader]
+        assert found[:2] == [(1, [10, 11, 12], ["a", "b", "c"]), (1, [13], ["d"])]
+        assert len(found) == 4
+        assert files_below(cache) == []
+
+    def test_file_lists(self, table):
+        urls = [f"{table}/k={key}/a.parquet" for key in (2, 1)]
+        with make_batch_reader(urls, shuffle_row_groups=False) as reader:
+            assert reader.schema.fields.keys() == {"id", "s"}
+            assert [g.id[0] for g in reader] == [20, 23, 10, 13]
+
+    def test_nothing_there(self, memory, cache):
+        with pytest.raises(OSError, match="Passed non-file path: /bucket/nope"):
+            ids_of("memory://bucket/nope")
+        with pytest.raises(OSError, match="Passed non-file path: /bucket/nope"):
+            ids_of(["memory://bucket/nope.parquet"])
+
+
+def test_urls_of_several_places(memory):
+    for urls in (["memory://a/x.mds", "s3://a/x.mds"], ["s3://a/x.mds", "s3://b/x.mds"]):
+        with pytest.raises(ValueError, match="same scheme and netloc"):
+            make_batch_reader(urls)
+    with pytest.raises(ValueError, match="Shards of several datasets"):
+        make_batch_reader(["memory://a/x/0.mds", "memory://a/y/0.mds"])
+
+
+def test_unknown_scheme():
+    with pytest.raises(ValueError, match="nowhere"):
+        make_batch_reader("nowhere://bucket/data")
+
+
+def test_a_store_whose_package_is_missing():
+    with pytest.raises(ImportError, match=r"abfs:// urls needs a package.*pip install adlfs"):
+        make_batch_reader("abfs://c@a/data")
+
+
+@pytest.mark.parametrize(
+    ("url", "error", "text"),
+    [
+        ("abfss://c@a.dfs.core.windows.net/x", ImportError, "abfss:// .*pip install adlfs"),
+        ("wasbs://c@a.blob.core.windows.net/x", ValueError, "old driver. Write abfss://"),
+        ("s3n://b/x", ValueError, "old driver. Write s3://"),
+        ("hdfs://host:8020/x", ImportError, "libhdfs.*HADOOP_HOME"),
+    ],
+)
+def test_a_driver_that_is_missing(url, error, text, monkeypatch):
+    for name in ("HADOOP_HOME", "ARROW_LIBHDFS_DIR", "JAVA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(error, match=text) as caught:
+        make_batch_reader(url)
+    assert "\n" not in str(caught.value)
+
+
+def test_options_of_pyarrow():
+    options = {"endpoint_override": "http://127.0.0.1:9", "access_key": "a"}
+    with pytest.raises(TypeError, match=r"s3fs.S3FileSystem.*endpoint_url.*write key\.$"):
+        make_batch_reader("s3://b/x", storage_options=options)
+
+
+def test_a_cache_directory_that_cannot_be_made(dataset, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "file" / "below"))
+    with pytest.raises(OSError, match=f"{CACHE_VARIABLE}={tmp_path}/file/below") as caught:
+        make_batch_reader(dataset)
+    assert isinstance(caught.value, DatasetError)
+
+
+@pytest.mark.skipif(os.path.isdir("/Volumes"), reason="there are real volumes here")
+def test_databricks_volumes_without_credentials(monkeypatch, tmp_path):
+    pytest.importorskip("databricks.sdk", reason="it is what refuses")
+    for name in list(os.environ):
+        if name.startswith("DATABRICKS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for url in ("dbfs:/Volumes/main/data/x", "dbfs:///Volumes/main/data/x"):
+        with pytest.raises(PermissionError, match="DATABRICKS_HOST and DATABRICKS_TOKEN") as caught:
+            make_batch_reader(url)
+        assert "default auth: cannot configure default credentials" in str(caught.value)
+
+
+def error(name, text="words", bases=(Exception,), **attributes):
+    return type(name, bases, attributes)(text)
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "text"),
+    [
+        (FileNotFoundError("b/x"), DatasetNotFoundError, "is not there"),
+        (error("NotFound"), DatasetNotFoundError, "is not there"),
+        (
+            error("ClientError", response={"Error": {"Code": "NoSuchBucket"}}),
+            DatasetNotFoundError,
+            "or its bucket is not",
+        ),
+        (error("NoCredentialsError"), RemoteAccessError, "AWS_ACCESS_KEY_ID"),
+        (
+            error("ClientError", response={"Error": {"Code": "SignatureDoesNotMatch"}}),
+            RemoteAccessError,
+            "in every worker",
+        ),
+        (PermissionError("b/x"), RemoteAccessError, "No access to s3://b/x"),
+        (error("HttpError", code=403), RemoteAccessError, "No access"),
+        (error("ConnectTimeoutError"), RemoteError, "could not be read"),
+        (
+            ValueError("default auth: cannot configure default credentials"),
+            RemoteAccessError,
+            "DATABRICKS_TOKEN",
+        ),
+    ],
+)
+def test_one_clear_error(raised, kind, text):
+    explained = explain(raised, "s3://b/x")
+    assert type(explained) is kind
+    assert text in str(explained)
+    assert "s3://b/x" in str(explained)
+    assert type(raised).__name__ in str(explained)
+    assert explain(explained, "s3://b/x") is explained

@@ -1,0 +1,184 @@
+"""Shards that are fetched, expanded, checked, evicted and found damaged."""
+
+import itertools
+import json
+import shutil
+
+import pytest
+from streaming_oracle import FIXED, RAGGED, columnar_loader, ids, stock_loader, write_shards
+
+from petastorm_bridge.streaming import ColumnarStreamingDataset
+from streaming import Stream, StreamingDataLoader
+
+# Stock streaming opens files to check or expand them and leaves them to the collector.
+pytestmark = [
+    pytest.mark.filterwarnings(
+        r"ignore:unclosed file <_io.BufferedReader name='.*shard:ResourceWarning"
+    ),
+    pytest.mark.filterwarnings(
+        r"ignore:Exception ignored in. <_io.FileIO name='.*shard:pytest.PytestUnraisableExceptionWarning"
+    ),
+]
+
+SIZES = [40, 7, 25, 33, 40, 40, 12, 28, 35, 40]
+
+
+def chained(batches):
+    return list(itertools.chain.from_iterable(batches))
+
+
+def wanted(tmp_path, **arguments):
+    """Two epochs of stock streaming over a copy that needs no fetching."""
+    copy = tmp_path / "copy"
+    if not copy.exists():
+        write_shards(copy, SIZES, {"id": "int64"})
+    loader = stock_loader({"local": str(copy), **arguments})
+    return [ids(loader), ids(loader)]
+
+
+@pytest.mark.parametrize("columns", [FIXED, RAGGED], ids=["fixed", "ragged"])
+@pytest.mark.parametrize("compression", [None, "zstd:3", "gz"])
+@pytest.mark.parametrize("keep_zip", [False, True])
+def test_remote_shards(tmp_path, compression, columns, keep_zip):
+    """Fetched ahead, checked by their hash, expanded."""
+    remote = tmp_path / "remote"
+    write_shards(remote, SIZES, columns, compression=compression, hashes=["sha1", "xxh3_64"])
+    arguments = {"batch_size": 16, "shuffle": True, "shuffle_block_size": 64, "predownload": 20}
+    place = {"remote": str(remote), "local": str(tmp_path / "local"), "validate_hash": "sha1"}
+    loader = columnar_loader({**arguments, **place, "keep_zip": keep_zip})
+    assert [ids(loader), ids(loader)] == wanted(tmp_path, **arguments)
+    names = {path.suffix for path in (tmp_path / "local").iterdir()}
+    assert ".mds" in names
+    assert bool(names - {".mds", ".json"}) == (keep_zip and compression is not None)
+
+
+def test_local_shards_that_are_compressed(tmp_path):
+    write_shards(tmp_path / "local", SIZES, RAGGED, compression="zstd")
+    arguments = {"batch_size": 16, "shuffle": True}
+    loader = columnar_loader({**arguments, "local": str(tmp_path / "local")})
+    assert [ids(loader), ids(loader)] == wanted(tmp_path, **arguments)
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_cache_limit(tmp_path, compression, workers):
+    """More shards are in use at once than the cache holds: they come and go while they are read."""
+    remote, local = tmp_path / "remote", tmp_path / "local"
+    write_shards(remote, SIZES, RAGGED, compression=compression)
+    shards = json.loads((remote / "index.json").read_text())["shards"]
+    pairs = [[shard["raw_data"], shard["zip_data"]] for shard in shards]
+    largest = max(sum(info["bytes"] for info in pair if info) for pair in pairs)
+    limit = 5 * largest
+    arguments = {"batch_size": 8, "shuffle": True, "shuffle_block_size": 200}
+    place = {"remote": str(remote), "local": str(local), "cache_limit": limit}
+    loader = columnar_loader({**arguments, **place}, num_workers=workers)
+    found = [ids(loader), ids(loader)]
+    if workers == 0:
+        assert found == wanted(tmp_path, **arguments)
+    assert [sorted(chained(epoch)) for epoch in found] == [list(range(sum(SIZES)))] * 2
+    dataset = loader.dataset
+    # Streaming makes room for a shard before it fetches it, in each thread for itself.
+    threads = 2 * max(workers, 1)
+    assert dataset.cache_usage <= limit + (threads - 1) * largest
+    assert sum(path.stat().st_size for path in local.iterdir()) == dataset.cache_usage
+    assert len(list(local.glob("*.mds"))) < len(SIZES)
+
+
+def test_mapped_files_do_not_keep_evicted_ones_on_disk(tmp_path):
+    remote = tmp_path / "remote"
+    write_shards(remote, [200] * 30)
+    limit = 6 * max(path.stat().st_size for path in remote.glob("*.mds"))
+    dataset = ColumnarStreamingDataset(
+        remote=str(remote), local=str(tmp_path / "local"), batch_size=20, cache_limit=limit
+    )
+    for batch in dataset:
+        held = len(dataset._pool)
+        assert held <= 10, batch["id"][0]
+
+
+def test_download_that_was_cut_short_is_done_again(tmp_path):
+    remote, local = tmp_path / "remote", tmp_path / "local"
+    write_shards(remote, SIZES)
+    shutil.copytree(remote, local)
+    shards = sorted(local.glob("*.mds"))
+    shards[2].write_bytes(shards[2].read_bytes()[:-100])
+    shards[3].write_bytes(b"")
+    loader = columnar_loader({"remote": str(remote), "local": str(local), "batch_size": 50})
+    assert chained(ids(loader)) == list(range(sum(SIZES)))
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-100], lambda data: b"\0" * len(data)])
+def test_damaged_copy_is_replaced(tmp_path, damage):
+    """Found while reading; with the stock Stream, too, which does not look at sizes."""
+    remote, local = tmp_path / "remote", tmp_path / "local"
+    write_shards(remote, SIZES)
+    streams = [Stream(remote=str(remote), local=str(local))]
+    dataset = ColumnarStreamingDataset(streams=streams, batch_size=50)
+    assert len(list(dataset)) == len(dataset)
+    path = sorted(local.glob("*.mds"))[4]
+    path.write_bytes(damage(path.read_bytes()))
+    dataset._pool = None
+    assert chained(ids(dataset)) == list(range(sum(SIZES)))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_fetch_that_fails_is_an_error_not_a_wait(tmp_path, workers):
+    remote = tmp_path / "remote"
+    write_shards(remote, SIZES)
+    sorted(remote.glob("*.mds"))[5].unlink()
+    loader = columnar_loader(
+        {"remote": str(remote), "local": str(tmp_path / "local"), "batch_size": 16},
+        num_workers=workers,
+    )
+    with pytest.raises(FileNotFoundError, match=r"shard\.00005\.mds"):
+        ids(loader)
+    states = set(loader.dataset._shard_states.numpy().tolist())
+    assert states == {1, 3}  # none is being prepared for ever
+
+
+def test_wrong_hash(tmp_path):
+    remote = tmp_path / "remote"
+    write_shards(remote, SIZES, hashes=["sha1"])
+    path = sorted(remote.glob("*.mds"))[1]
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    dataset = ColumnarStreamingDataset(
+        remote=str(remote), local=str(tmp_path / "local"), batch_size=16, validate_hash="sha1"
+    )
+    with pytest.raises(ValueError, match="Checksum failure"):
+        list(dataset)
+    assert not (tmp_path / "local" / path.name).exists()  # nobody reads what was not approved
+
+
+def test_predownload_is_kept(tmp_path):
+    """No more shards are fetched than what lies so many samples ahead."""
+    remote, local = tmp_path / "remote", tmp_path / "local"
+    write_shards(remote, [10] * 20)
+    dataset = ColumnarStreamingDataset(
+        remote=str(remote), local=str(local), batch_size=10, predownload=10
+    )
+    for position, _ in enumerate(dataset):
+        present = len(list(local.glob("*.mds")))
+        assert position + 1 <= present <= position + 3
+
+
+def test_a_pass_that_is_left_ends_its_thread(tmp_path, no_leaks):
+    remote = tmp_path / "remote"
+    write_shards(remote, [10] * 20)
+    arguments = {"remote": str(remote), "batch_size": 4, "predownload": 8}
+    next(iter(ColumnarStreamingDataset(local=str(tmp_path / "first"), **arguments)))
+    dataset = ColumnarStreamingDataset(local=str(tmp_path / "second"), **arguments)
+    loader = StreamingDataLoader(dataset, batch_size=None)
+    with no_leaks():
+        batches = iter(dataset)
+        next(batches)
+        batches.close()
+        first, second = iter(dataset), iter(dataset)
+        next(first)
+        next(second)
+        assert list(first) == []  # as with stock, only one pass at a time
+        assert len(list(second)) == 49
+        for _ in range(2):
+            for _batch in loader:
+                break
+        dataset._pool = None
+        del batches, first, second

@@ -1,0 +1,256 @@
+"""Datasets that are not what they should be, read by the faces that streaming's own classes have."""
+
+import json
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from streaming_oracle import FIXED, RAGGED, ids, write_shards
+
+from petastorm_bridge.mds.errors import DatasetError, ShardCorruptedError
+from petastorm_bridge.streaming import ColumnarStreamingDataset, MappedStreamingDataset
+from petastorm_bridge.streaming._stock import with_names
+from streaming import MDSWriter, Stream, StreamingDataset
+
+# Stock streaming opens files to check them and leaves them to the collector.
+pytestmark = [
+    pytest.mark.filterwarnings(
+        r"ignore:unclosed file <_io.BufferedReader name='.*shard:ResourceWarning"
+    ),
+    pytest.mark.filterwarnings(
+        r"ignore:Exception ignored in. <_io.FileIO name='.*shard:pytest.PytestUnraisableExceptionWarning"
+    ),
+]
+
+SIZES = [20, 20, 20]
+
+
+def columnar(**arguments):
+    return list(ColumnarStreamingDataset(batch_size=10, **arguments))
+
+
+def iterated(**arguments):
+    return list(MappedStreamingDataset(batch_size=10, **arguments))
+
+
+def by_name(**arguments):
+    dataset = StreamingDataset(batch_size=10, stream_name="petastorm_bridge", **arguments)
+    return [dataset[number] for number in range(dataset.num_samples)]
+
+
+def of_stock_streams(**arguments):
+    return list(ColumnarStreamingDataset(batch_size=10, streams=[Stream(**arguments)]))
+
+
+FACES = [columnar, iterated, by_name]
+
+
+@pytest.fixture(params=FACES, ids=lambda face: face.__name__)
+def read(request):
+    return request.param
+
+
+def edit_index(directory, edit):
+    path = Path(directory, "index.json")
+    index = json.loads(path.read_text())
+    edit(index)
+    path.write_text(json.dumps(index))
+
+
+def flip_last_byte(path):
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+
+
+@pytest.mark.parametrize("face", [*FACES, of_stock_streams])
+@pytest.mark.parametrize("compression", [None, "zstd"])
+@pytest.mark.parametrize("is_absolute", [True, False])
+def test_an_index_cannot_touch_files_elsewhere(tmp_path, face, compression, is_absolute):
+    """A file of the user's that is where the index says a shard is, and has another size."""
+    victim = tmp_path / "home" / "precious.txt"
+    victim.parent.mkdir()
+    victim.write_text("mine")
+    remote = tmp_path / "remote"
+    write_shards(remote, SIZES, compression=compression)
+    name = str(victim) if is_absolute else "../home/precious.txt"
+    for part in ("raw_data", "zip_data") if compression else ("raw_data",):
+        edit_index(remote, lambda i, part=part: i["shards"][1][part].update(basename=name))
+        with pytest.raises(DatasetError, match="names a file outside of its directory"):
+            face(remote=str(remote), local=str(tmp_path / f"cache-{part}"))
+        assert victim.read_text() == "mine"
+        assert not list((tmp_path / f"cache-{part}").glob("*.mds*"))
+
+
+def test_a_link_out_of_the_cache_is_refused(tmp_path, read):
+    victim = tmp_path / "home" / "shard.00001.mds"
+    victim.parent.mkdir()
+    victim.write_text("mine")
+    remote, local = tmp_path / "remote", tmp_path / "local"
+    write_shards(remote / "0", SIZES)
+    os.rename(remote / "0" / "index.json", remote / "index.json")
+
+    def merge(index):
+        for shard in index["shards"]:
+            shard["raw_data"]["basename"] = "0/" + shard["raw_data"]["basename"]
+
+    edit_index(remote, merge)
+    assert len(read(remote=str(remote), local=str(tmp_path / "good")))  # as dataframe_to_mds merges
+    local.mkdir()
+    (local / "0").symlink_to(victim.parent)
+    with pytest.raises(DatasetError, match=r"is a link to .*home, outside of the directory"):
+        read(remote=str(remote), local=str(local))
+    assert victim.read_text() == "mine"
+
+
+def test_an_expanded_shard_is_kept_where_it_is_the_only_copy(tmp_path, read):
+    """Stock streaming deletes it, because the compressed file is gone."""
+    write_shards(tmp_path, SIZES, compression="zstd")
+    assert read(local=str(tmp_path))
+    for path in tmp_path.glob("*.zstd"):
+        path.unlink()
+    raw = sorted(tmp_path.glob("*.mds"))
+    assert len(raw) == len(SIZES)
+    assert read(local=str(tmp_path))
+    assert sorted(tmp_path.glob("*.mds")) == raw
+
+
+@pytest.mark.parametrize("columns", [FIXED, RAGGED], ids=["fixed", "ragged"])
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_a_damaged_download_is_found_by_the_hash_of_the_index(tmp_path, read, columns, compression):
+    remote = tmp_path / "remote"
+    write_shards(remote, SIZES, columns, hashes=["sha1", "xxh64"], compression=compression)
+    flip_last_byte(sorted(remote.glob("*.mds*"))[1])
+    with pytest.raises(ShardCorruptedError, match=r"shard\.00001\.mds"):
+        read(remote=str(remote), local=str(tmp_path / "local"))
+    if compression is None:  # what is compressed has a check of its own
+        place = {"remote": str(remote), "local": str(tmp_path / "other")}
+        assert read(**place, validate_hash="")
+
+
+def test_a_local_shard_is_compared_with_the_hash_that_the_user_names(tmp_path, read):
+    write_shards(tmp_path, SIZES, RAGGED, hashes=["sha1", "xxh64"])
+    flip_last_byte(sorted(tmp_path.glob("*.mds"))[1])
+    assert read(local=str(tmp_path))
+    with pytest.raises(ShardCorruptedError, match=r"shard\.00001\.mds .*expected sha1"):
+        read(local=str(tmp_path), validate_hash="sha1")
+    with pytest.raises(ValueError, match=r"'md5', but shard\.00000\.mds has the hashes"):
+        read(local=str(tmp_path), validate_hash="md5")
+
+
+DAMAGES = {
+    "json": (b'{"k": 1}', b'{"k": 1?'),
+    "str": (b"text", b"te\xff\xfe"),
+    "str_int": (b"12345", b"1234x"),
+}
+
+
+@pytest.mark.parametrize("encoding", DAMAGES)
+def test_a_value_that_cannot_be_decoded_names_its_file(tmp_path, read, encoding):
+    values = {"json": {"k": 1}, "str": "text", "str_int": 12345}
+    columns = {"n": "int64", "v": encoding}
+    with MDSWriter(columns=columns, out=str(tmp_path), size_limit=400) as writer:
+        for number in range(40):
+            writer.write({"n": np.int64(number), "v": values[encoding]})
+    path = sorted(tmp_path.glob("*.mds"))[2]
+    good, bad = DAMAGES[encoding]
+    path.write_bytes(path.read_bytes().replace(good, bad))
+    with pytest.raises(
+        ShardCorruptedError, match=rf"shard\.00002\.mds .*'v'.*{encoding}|{encoding}.*'v'"
+    ):
+        read(local=str(tmp_path))
+
+
+def test_damaged_offsets_name_the_file(tmp_path, read):
+    write_shards(tmp_path, SIZES, RAGGED)
+    path = sorted(tmp_path.glob("*.mds"))[1]
+    whole = path.read_bytes()
+    for place in range(8, 4 * 20, 12):
+        data = bytearray(whole)
+        data[place : place + 4] = b"\xff\xff\xff\x7f"
+        path.write_bytes(data)
+        with pytest.raises(DatasetError, match=r"shard\.00001\.mds"):
+            read(local=str(tmp_path))
+
+
+OF_2_GIB = {
+    "column_names": ["a", "b"],
+    "column_encodings": ["ndarray:float64:134217728", "ndarray:float64:134217728"],
+    "column_sizes": [1 << 30, 1 << 30],
+}
+OF_OPAQUE_2_GIB = {"column_names": ["a"], "column_encodings": ["str"], "column_sizes": [1 << 31]}
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda index: index.update(version=3),
+        lambda index: index.update(shards=[]),
+        lambda index: index.update(shards={}),
+        lambda index: index["shards"][0].update(samples=float("inf")),
+        lambda index: index["shards"][0].update(samples=10**30),
+        lambda index: index["shards"][0].update(samples=21),
+        lambda index: index["shards"][0]["raw_data"].update(bytes=-1),
+        lambda index: index["shards"][0].update(column_names=["a"]),
+        lambda index: index["shards"][0].update(OF_2_GIB),
+        lambda index: index["shards"][0].update(OF_OPAQUE_2_GIB),
+        lambda index: index["shards"][0].update(compression="zstd", zip_data={}),
+        lambda index: index["shards"][0].update(format="csv"),
+        lambda index: index["shards"][0].update(format="table"),
+        lambda index: index["shards"][0]["column_names"].__setitem__(0, "other"),
+    ],
+)
+def test_an_index_that_cannot_be_used(tmp_path, read, edit):
+    write_shards(tmp_path, SIZES)
+    edit_index(tmp_path, edit)
+    with pytest.raises(DatasetError) as caught:
+        read(local=str(tmp_path))
+    assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize("is_remote", [True, False])
+@pytest.mark.parametrize("name", ["index.json", "shard.00001.mds"])
+def test_what_is_no_file_is_refused_at_once(tmp_path, read, name, is_remote):
+    data = tmp_path / "data"
+    write_shards(data, SIZES)
+    (data / name).unlink()
+    os.mkfifo(data / name)
+    place = {"local": str(data)}
+    if is_remote:
+        place = {"local": str(tmp_path / "cache"), "remote": str(data)}
+    with pytest.raises(DatasetError, match=f"{name} is no regular file"):
+        read(**place)
+
+
+@pytest.mark.parametrize(
+    ("state", "problem"),
+    [
+        (None, "it is None"),
+        ({}, "has no 'epoch'"),
+        ({"sample_in_epoch": -7}, "'sample_in_epoch' is -7, not an integer from 0"),
+        ({"epoch": -2}, "'epoch' is -2"),
+        ({"epoch": True}, "'epoch' is True"),
+        ({"num_canonical_nodes": 0}, "'num_canonical_nodes' is 0"),
+        ({"shuffle_seed": "1"}, "'shuffle_seed' is '1'"),
+        ({"initial_physical_nodes": "x"}, "'initial_physical_nodes' is 'x'"),
+    ],
+)
+def test_a_state_that_is_none(tmp_path, state, problem):
+    write_shards(tmp_path, SIZES)
+    dataset = ColumnarStreamingDataset(local=str(tmp_path), batch_size=10)
+    good = dataset.state_dict(0, from_beginning=True)
+    dataset.load_state_dict(good)
+    bad = {**good, **state} if state else state
+    with pytest.raises(ValueError, match=f"This is no state of a StreamingDataset: .*{problem}"):
+        dataset.load_state_dict(bad)
+    assert len(ids(dataset)) == 6
+
+
+def test_streaming_without_a_name_that_is_replaced_is_told():
+    def function():
+        return os.sep
+
+    assert with_names(function, os=threading)
+    with pytest.raises(RuntimeError, match=r"does not use \['Spanner'\].*Update petastorm-bridge"):
+        with_names(function, Spanner=object)

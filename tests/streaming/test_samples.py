@@ -1,0 +1,148 @@
+"""Single samples without streaming's threads: what differs from the batches of the other dataset.
+
+Orders are compared in test_order.py, values in test_values.py.
+"""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from streaming_oracle import FIXED, RAGGED, ids, mapped_loader, stock_loader, write_shards
+
+from petastorm_bridge.streaming import MappedStreamingDataset
+from streaming import Stream, StreamingDataset
+
+pytestmark = [
+    # Of the stock samples.
+    pytest.mark.filterwarnings("ignore:The given NumPy array is not writable:UserWarning"),
+    # Stock streaming opens files to check or expand them and leaves them to the collector.
+    pytest.mark.filterwarnings(
+        r"ignore:unclosed file <_io.BufferedReader name='.*shard:ResourceWarning"
+    ),
+    pytest.mark.filterwarnings(
+        r"ignore:Exception ignored in. <_io.FileIO name='.*shard:pytest.PytestUnraisableExceptionWarning"
+    ),
+]
+
+SIZES = [40, 7, 25, 33, 40, 40, 12, 28, 35, 40]
+
+
+class Doubled(StreamingDataset):
+    def __getitem__(self, at):
+        return {"id": super().__getitem__(at)["id"] * 2}
+
+
+def expected(tmp_path, **arguments):
+    """Two epochs of stock streaming over a copy that needs no fetching."""
+    write_shards(tmp_path / "copy", SIZES, {"id": "int64"})
+    loader = stock_loader({"local": str(tmp_path / "copy"), **arguments})
+    return [ids(loader), ids(loader)]
+
+
+def test_a_subclass_with_its_own_getitem(tmp_path):
+    """As users of StreamingDataset write it."""
+    write_shards(tmp_path, SIZES)
+
+    class Mapped(MappedStreamingDataset):
+        def __getitem__(self, at):
+            return {"id": super().__getitem__(at)["id"] * 2}
+
+    arguments = {"local": str(tmp_path), "batch_size": 7, "shuffle": True}
+    stock, mapped = Doubled(**arguments), Mapped(**arguments)
+    assert [sample["id"] for sample in mapped] == [sample["id"] for sample in stock]
+
+
+@pytest.mark.parametrize("compression", [None, "zstd:3"])
+def test_remote_shards(tmp_path, compression):
+    remote = tmp_path / "remote"
+    write_shards(remote, SIZES, RAGGED, compression=compression, hashes=["sha1"])
+    arguments = {"batch_size": 16, "shuffle": True, "shuffle_block_size": 64, "predownload": 20}
+    place = {"remote": str(remote), "local": str(tmp_path / "local"), "validate_hash": "sha1"}
+    loader = mapped_loader({**arguments, **place})
+    assert [ids(loader), ids(loader)] == expected(tmp_path, **arguments)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_cache_limit(tmp_path, workers):
+    """Shards are evicted while they are read."""
+    remote = tmp_path / "remote"
+    write_shards(remote, SIZES, FIXED, compression="zstd")
+    shards = json.loads((remote / "index.json").read_text())["shards"]
+    limit = 5 * max(shard["raw_data"]["bytes"] + shard["zip_data"]["bytes"] for shard in shards)
+    arguments = {"batch_size": 8, "shuffle": True, "shuffle_block_size": 200}
+    place = {"remote": str(remote), "local": str(tmp_path / "local"), "cache_limit": limit}
+    loader = mapped_loader({**arguments, **place}, num_workers=workers)
+    found = [ids(loader), ids(loader)]
+    if workers == 0:
+        assert found == expected(tmp_path, **arguments)
+    for epoch in found:
+        assert sorted(itertools.chain.from_iterable(epoch)) == list(range(sum(SIZES)))
+    assert len(list((tmp_path / "local").glob("*.mds"))) < len(SIZES)
+
+
+def test_streams_that_the_user_made(tmp_path):
+    """Their shards are mapped, too."""
+    sizes = {"a": [20, 30], "b": [25]}
+    for number, (name, shards) in enumerate(sizes.items()):
+        write_shards(tmp_path / name, shards, RAGGED, first=1000 * number)
+    found = []
+    for dataset in (StreamingDataset, MappedStreamingDataset):
+        streams = [Stream(local=str(tmp_path / name), repeat=2) for name in sizes]
+        made = dataset(streams=streams, batch_size=8, shuffle=True)
+        found.append(list(made))
+    for stock, mapped in zip(*found, strict=True):
+        np.testing.assert_equal(mapped, stock)
+    assert {type(shard).__name__ for shard in made.shards} == {"MappedReader"}
+
+
+@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_workers(tmp_path, context):
+    write_shards(tmp_path, SIZES, RAGGED)
+    arguments = {"local": str(tmp_path), "batch_size": 7, "shuffle": True}
+    wanted = ids(stock_loader(arguments, num_workers=2))
+    loader = mapped_loader(arguments, num_workers=2, multiprocessing_context=context)
+    next(iter(loader.dataset))  # a dataset in use, too, travels
+    loader.dataset.next_epoch = 0
+    assert ids(loader) == wanted
+
+
+def test_a_fetch_that_fails_is_an_error_not_a_wait(tmp_path):
+    remote = tmp_path / "remote"
+    write_shards(remote, SIZES)
+    sorted(remote.glob("*.mds"))[5].unlink()
+    arguments = {"remote": str(remote), "local": str(tmp_path / "local"), "batch_size": 16}
+    dataset = MappedStreamingDataset(**arguments)
+    with pytest.raises(FileNotFoundError, match=r"shard\.00005\.mds"):
+        list(dataset)
+    assert set(dataset._shard_states.numpy().tolist()) == {1, 3}
+
+
+def test_a_pass_that_is_left_ends_its_thread(tmp_path, no_leaks):
+    remote = tmp_path / "remote"
+    write_shards(remote, [10] * 20)
+    arguments = {"remote": str(remote), "batch_size": 4, "predownload": 8}
+    next(iter(MappedStreamingDataset(local=str(tmp_path / "first"), **arguments)))
+    dataset = MappedStreamingDataset(local=str(tmp_path / "second"), **arguments)
+    with no_leaks():
+        samples = iter(dataset)
+        next(samples)
+        fetched = len(list((tmp_path / "second").glob("*.mds")))
+        assert fetched <= 3  # 8 samples ahead
+        samples.close()
+        first, second = iter(dataset), iter(dataset)
+        next(first)
+        next(second)
+        assert list(first) == []  # as with stock, only one pass at a time
+        assert len(list(second)) == 199
+        for shard in dataset.shards:
+            shard.evict()  # lets go of the mapped files
+        del samples, first, second
+
+
+def test_shards_out_of_use_are_let_go(tmp_path):
+    """A pass in order over many shards holds some of them mapped, not all."""
+    write_shards(tmp_path, [10] * 300)
+    dataset = MappedStreamingDataset(local=str(tmp_path), batch_size=10)
+    mapped = [len(dataset.shards[0]._siblings) for _ in dataset]
+    assert max(mapped) <= 128
