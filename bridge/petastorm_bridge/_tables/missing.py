@@ -16,7 +16,7 @@ from types import ModuleType
 
 __all__ = ["MISSING", "MISSING_IN", "attribute_error", "extend_path", "sentence"]
 
-_PACKAGE = __name__.rpartition(".")[0]
+_PACKAGE = "petastorm_bridge"
 _OWN_FORMAT = (
     "it belongs to datasets in Petastorm's own format (materialize_dataset). Read plain Parquet or a "
     "converter's files with make_batch_reader, or write the data anew with make_spark_converter"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LoaderBase", "batch_integer", "whole_size"]
 
-logger = logging.getLogger(f"{__package__}.pytorch")
+logger = logging.getLogger("petastorm_bridge.pytorch")
 
 _PARALLEL = (
     "You must finish a full pass of Petastorm DataLoader before making another pass from the "
