@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -9,15 +10,22 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ._blocks.columns import Block, NullFacts, harmonise, harmonise_null_lists, to_numpy
-from ._reading import arguments
+from ._reading.arguments import ReaderOptions
 from ._reading.job import Job
-from ._reading.plan import Piece, Plan, Randomness, shard_pieces, split_pieces
+from ._reading.plan import (
+    Piece,
+    Plan,
+    Randomness,
+    checksum,
+    shard_pieces,
+    split_pieces,
+    without_rows,
+)
 from ._reading.pool import BlockStream, Pool
 from ._reading.selection import Selection, filter_fields, parse_filters, select_groups
 from ._sources.open import open_source
 from ._sources.source import Source
 from ._tables.missing import attribute_error, extend_path
-from ._torch.position import checksum, without_rows
 from .transform import transform_schema
 from .unischema import Unischema
 
@@ -115,9 +123,43 @@ def make_batch_reader(  # noqa: PLR0917 – the signature of Petastorm
         NoDataAvailableError: More shards than rows.
         RuntimeError: No column is left to read.
     """
-    options = arguments.ReaderOptions.from_arguments(locals())
+    given = {
+        "schema_fields": schema_fields,
+        "reader_pool_type": reader_pool_type,
+        "workers_count": workers_count,
+        "results_queue_size": results_queue_size,
+        "seed": seed,
+        "shuffle_rows": shuffle_rows,
+        "shuffle_row_groups": shuffle_row_groups,
+        "shuffle_row_drop_partitions": shuffle_row_drop_partitions,
+        "predicate": predicate,
+        "rowgroup_selector": rowgroup_selector,
+        "num_epochs": num_epochs,
+        "cur_shard": cur_shard,
+        "shard_count": shard_count,
+        "shard_seed": shard_seed,
+        "cache_type": cache_type,
+        "cache_location": cache_location,
+        "cache_size_limit": cache_size_limit,
+        "cache_row_size_estimate": cache_row_size_estimate,
+        "cache_extra_settings": cache_extra_settings,
+        "hdfs_driver": hdfs_driver,
+        "transform_spec": transform_spec,
+        "filters": filters,
+        "storage_options": storage_options,
+        "zmq_copy_buffers": zmq_copy_buffers,
+        "filesystem": filesystem,
+        "convert_early_to_numpy": convert_early_to_numpy,
+    }
+    options = ReaderOptions.from_arguments(given, _DEFAULTS)
     source = open_source(dataset_url_or_urls, storage_options=storage_options)
     return Reader(source, options)
+
+
+_DEFAULTS = {
+    name: parameter.default
+    for name, parameter in inspect.signature(make_batch_reader).parameters.items()
+}
 
 
 class Reader:
@@ -138,7 +180,7 @@ class Reader:
     batched_output = True
     ngram = None
 
-    def __init__(self, source: Source, options: arguments.ReaderOptions) -> None:
+    def __init__(self, source: Source, options: ReaderOptions) -> None:
         self._options = options
         self.num_epochs = options.num_epochs
         self.stopped = False

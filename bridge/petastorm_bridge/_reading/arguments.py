@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import operator
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -47,8 +45,12 @@ class ReaderOptions:
     cache_type: Any
 
     @classmethod
-    def from_arguments(cls, given: Mapping[str, Any]) -> ReaderOptions:
+    def from_arguments(cls, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> ReaderOptions:
         """Check the arguments of ``make_batch_reader``.
+
+        Args:
+            given: Every argument but the dataset's URL, by name.
+            defaults: What the signature has for each; an argument without effect may have it.
 
         Raises:
             ValueError, TypeError, AttributeError, IndexError, RuntimeError: As Petastorm does.
@@ -64,7 +66,7 @@ class ReaderOptions:
                 "Use seed to apply randomization effects on sharding row groups.",
                 stacklevel=4,
             )
-        _warn_ignored(given)
+        _warn_ignored(given, defaults)
         cur_shard, shard_count = _shard(given["cur_shard"], given["shard_count"])
         values = {name: given[name] for name in cls.__dataclass_fields__}
         values.update(
@@ -189,16 +191,7 @@ def _parts(drop_partitions: Any) -> int:
         raise TypeError(f"shuffle_row_drop_partitions is {drop_partitions!r}: {error}") from None
 
 
-@cache
-def _defaults() -> dict[str, Any]:
-    from petastorm_bridge.reader import make_batch_reader
-
-    parameters = inspect.signature(make_batch_reader).parameters
-    return {name: parameter.default for name, parameter in parameters.items()}
-
-
-def _warn_ignored(given: Mapping[str, Any]) -> None:
-    defaults = _defaults()
+def _warn_ignored(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
     for option in OPTIONS:
         if option.api != "make_batch_reader" or not option.warns:
             continue

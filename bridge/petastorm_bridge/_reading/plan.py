@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import zlib
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,16 @@ import numpy.typing as npt
 
 from petastorm_bridge.errors import NoDataAvailableError
 
-__all__ = ["Piece", "Plan", "Randomness", "Visit", "shard_pieces", "split_pieces"]
+__all__ = [
+    "Piece",
+    "Plan",
+    "Randomness",
+    "Visit",
+    "checksum",
+    "shard_pieces",
+    "split_pieces",
+    "without_rows",
+]
 
 
 @dataclass(frozen=True)
@@ -267,3 +277,22 @@ class Plan:
             if not filled:
                 return
             epoch += 1
+
+
+def without_rows(visits: Iterator[Visit], rows: int) -> Iterator[Visit]:
+    """Yield the visits of a pass without its first rows; whole pieces are never read."""
+    for visit in visits:
+        count = 0 if visit.piece is None else len(visit.piece)
+        if rows >= count > 0:
+            rows -= count
+        elif rows and visit.piece is not None:
+            order = np.arange(count) if visit.order is None else visit.order
+            yield Visit(visit.piece, order[rows:], visit.ends_epoch)
+            rows = 0
+        else:
+            yield visit
+
+
+def checksum(numbers: Any) -> int:
+    """Return a number that tells one list of integers from another."""
+    return zlib.crc32(np.asarray(numbers, "<i8").tobytes())

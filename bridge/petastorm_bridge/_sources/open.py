@@ -9,7 +9,8 @@ from typing import Any
 from petastorm_bridge import fs_utils
 from petastorm_bridge.mds.dataset import INDEX_NAME, open_dataset
 
-from .source import MdsSource, Source
+from .mds import MdsSource
+from .source import Source
 
 __all__ = ["open_source"]
 

@@ -30,12 +30,13 @@ from petastorm_bridge.mds.schema import SIDECAR_NAME
 
 from .fetch import fetch_file
 from .file_lock import locked
+from .mds import MdsSource
 from .owned import OwnedDirectory
 from .parquet import ParquetSource
 from .remote_errors import RemoteError, explain
 from .remote_limits import limits
 from .remote_stores import Fetcher, make_fetcher
-from .source import MdsSource, RowGroup, Source
+from .source import RowGroup, Source
 
 __all__ = ["CACHE_VARIABLE", "RemoteMdsSource", "open_remote"]
 

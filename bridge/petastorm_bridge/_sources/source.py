@@ -1,25 +1,19 @@
-"""Where rows come from: row groups of an MDS dataset or of Parquet files, behind one face."""
+"""What readers ask of a table that they read row group by row group, MDS or Parquet."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from petastorm_bridge._blocks.columns import Column, NullFacts, present
+from petastorm_bridge._blocks.columns import Column, NullFacts
 from petastorm_bridge._tables.types import find_type, unsupported_text
-from petastorm_bridge.mds.access import is_mapped
-from petastorm_bridge.mds.dataset import MdsDataset
-from petastorm_bridge.mds.decode import column_array, column_view
-from petastorm_bridge.mds.errors import DatasetError
-from petastorm_bridge.mds.schema import ColumnStats, Field
-from petastorm_bridge.mds.shard import Rows, Shard
+from petastorm_bridge.mds.shard import Rows
 from petastorm_bridge.unischema import Unischema, UnischemaField
 
-__all__ = ["MdsSource", "RowGroup", "Source", "build_schema"]
+__all__ = ["RowGroup", "Source", "build_schema"]
 
 
 class RowGroup(Protocol):
@@ -100,98 +94,3 @@ def build_schema(
         kept.append(UnischemaField(name, row.numpy, shape, None, nullable))
         types[name] = type_
     return Unischema("inferred_schema", kept), types
-
-
-class _MdsGroup:
-    def __init__(self, shard: Shard, fields: Mapping[str, Field]) -> None:
-        self._shard = shard
-        self._fields = fields
-
-    def load(self, name: str, rows: Rows) -> Column:
-        field = self._fields[name]
-        # Timestamps and dates change their form on the way to pandas; numbers do not.
-        if not _has_own_form(field.type):
-            view = column_view(self._shard, field, rows)
-            if view is not None:
-                return view
-        return present(column_array(self._shard, field, rows))
-
-
-def _has_own_form(type_: pa.DataType) -> bool:
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
-        return _has_own_form(type_.value_type)
-    return bool(pa.types.is_temporal(type_))
-
-
-class MdsSource:
-    """The shards of a local MDS dataset; one shard is one row group.
-
-    Args:
-        dataset: The opened dataset.
-        basenames: Read only the shards with these file names, in this order; None reads all.
-    """
-
-    partitions: Mapping[str, Any] = MappingProxyType({})
-    pandas_metadata: bytes | None = None
-
-    def __init__(self, dataset: MdsDataset, basenames: Sequence[str] | None = None) -> None:
-        self._dataset = dataset
-        self._positions = self._select(basenames)
-        schema = dataset.schema
-        stats = schema.stats
-        self._fields = {field.name: field for field in schema.fields}
-        fields = []
-        for field in schema.fields:
-            nullable = stats is None or bool(stats.get(field.name, ColumnStats()).nulls)
-            fields.append((field.name, field.type, nullable))
-        try:
-            ignored = [(str(n), str(t)) for n, t in schema.extra.get("ignored", ())]
-        except (TypeError, ValueError) as error:
-            raise DatasetError(
-                f"The sidecar of {dataset.directory} is damaged: {error}."
-            ) from error
-        # Petastorm has no arrays of several axes in batches; those of foreign datasets keep theirs.
-        shapes = {f.name: f.shape for f in schema.fields if f.shape and len(f.shape) > 1}
-        self.schema, self.types = build_schema(fields, ignored, shapes)
-        self.nulls = {
-            name: _facts(stats.get(name) if stats is not None else None) for name in self.types
-        }
-        self.row_counts = [dataset.shards[i].samples for i in self._positions]
-        self.description = dataset.directory
-
-    def _select(self, basenames: Sequence[str] | None) -> list[int]:
-        if basenames is None:
-            return list(range(len(self._dataset.shards)))
-        by_name = {
-            name: i for i, shard in enumerate(self._dataset.shards) for name in shard.basenames
-        }
-        missing = [name for name in basenames if name not in by_name]
-        if missing:
-            raise FileNotFoundError(
-                f"{missing[0]} is not a shard of {self._dataset.directory}; its index lists "
-                f"{len(self._dataset.shards)} others."
-            )
-        return [by_name[name] for name in basenames]
-
-    def narrowed(self, names: Collection[str]) -> MdsSource:  # noqa: ARG002 - one schema for all
-        """Return the source itself: all shards have the same columns."""
-        return self
-
-    def key(self, position: int) -> tuple[Any, ...]:  # noqa: ARG002 - no partitions
-        """Return ``()``: no column is known before a shard is opened."""
-        return ()
-
-    def open(self, position: int) -> RowGroup:
-        """Open a shard; see :class:`petastorm_bridge.mds.shard.Shard` for what may be raised."""
-        return _MdsGroup(self._dataset.open_shard(self._positions[position]), self._fields)
-
-    def is_cheap(self, position: int) -> bool:
-        """Return whether the shard only has to be mapped (and not read or expanded)."""
-        entry = self._dataset.shards[self._positions[position]]
-        return entry.zip is None and is_mapped(self._dataset.directory)
-
-
-def _facts(stats: ColumnStats | None) -> NullFacts:
-    if stats is None:
-        return NullFacts()
-    return NullFacts(bool(stats.nulls), bool(stats.element_nulls))

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import itertools
 import warnings
-import zlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any, Protocol
 
 from petastorm_bridge._blocks.columns import Block
-from petastorm_bridge._reading.plan import Visit
 from petastorm_bridge.errors import BridgeWarning
 
-if TYPE_CHECKING:
-    from petastorm_bridge.reader import Reader
-
-__all__ = ["Position", "checksum", "without_first_rows", "without_rows"]
+__all__ = ["Position", "PositionedReader", "without_first_rows"]
 
 _VERSION = 1
 
@@ -34,20 +27,6 @@ _TAKEN_ELSEWHERE = (
 )
 
 
-def without_rows(visits: Iterator[Visit], rows: int) -> Iterator[Visit]:
-    """Yield the visits of a pass without its first rows; whole pieces are never read."""
-    for visit in visits:
-        count = 0 if visit.piece is None else len(visit.piece)
-        if rows >= count > 0:
-            rows -= count
-        elif rows and visit.piece is not None:
-            order = np.arange(count) if visit.order is None else visit.order
-            yield Visit(visit.piece, order[rows:], visit.ends_epoch)
-            rows = 0
-        else:
-            yield visit
-
-
 def without_first_rows(blocks: Iterator[Block], rows: int) -> Iterator[Block]:
     """Yield blocks of arrays or lists without their first rows."""
     for block in blocks:
@@ -58,6 +37,33 @@ def without_first_rows(blocks: Iterator[Block], rows: int) -> Iterator[Block]:
         elif dropped < block.num_rows or block.ends_epoch:
             columns = {name: column[dropped:] for name, column in block.columns.items()}
             yield Block(columns, block.num_rows - dropped, block.ends_epoch)
+
+
+class PositionedReader(Protocol):
+    """What a position asks of a reader; :class:`petastorm_bridge.reader.Reader` has it all."""
+
+    @property
+    def rows_per_pass(self) -> int | None: ...
+    @property
+    def keeps_rows(self) -> bool: ...
+    @property
+    def is_at_start(self) -> bool: ...
+    @property
+    def is_seeded(self) -> bool: ...
+    @property
+    def is_shuffled(self) -> bool: ...
+    @property
+    def pass_start(self) -> dict[str, Any]: ...
+    @property
+    def next_start(self) -> dict[str, Any]: ...
+    @property
+    def facts(self) -> dict[str, Any]: ...
+
+    def restart(self, pass_start: dict[str, Any], skipped: int) -> None:
+        """Begin a pass as one that began with :attr:`pass_start`, without its first rows."""
+
+    def begin_again(self) -> None:
+        """Begin a pass whose order does not depend on how far the one before was read."""
 
 
 class Position:
@@ -77,7 +83,9 @@ class Position:
         was_loaded: Whether the pass under way, or the next one, follows from :meth:`load`.
     """
 
-    def __init__(self, reader: Reader | None, sizes: tuple[int | None, int] | None) -> None:
+    def __init__(
+        self, reader: PositionedReader | None, sizes: tuple[int | None, int] | None
+    ) -> None:
         self._reader = reader
         self.sizes = sizes
         self.is_counted = self.was_loaded = False
@@ -244,8 +252,3 @@ def _delivered(state: Any) -> tuple[int, int]:
             if isinstance(rows, int) and batches >= 0 and rows >= 0:
                 return batches, rows
     raise ValueError(f"This is no state of a loader of this version: {state!r}.")
-
-
-def checksum(numbers: Any) -> int:
-    """Return a number that tells one list of integers from another."""
-    return zlib.crc32(np.asarray(numbers, "<i8").tobytes())

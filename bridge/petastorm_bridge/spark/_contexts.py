@@ -1,4 +1,8 @@
-"""The context managers that open a reader and hand out a dataset or loader on it."""
+"""What the context managers of the converter's two methods do.
+
+The public classes are in ``spark_dataset_converter``, where Petastorm has them; they say how a reader
+is opened, because that module is where tests patch ``make_batch_reader``.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import Any, NoReturn
 
 from petastorm_bridge.reader import make_batch_reader
 
-__all__ = ["TFDatasetContextManager", "TorchDatasetContextManager"]
+__all__ = ["TFDatasetContext", "TorchDatasetContext"]
 
 
 class _ReaderContext:
@@ -36,12 +40,13 @@ class _ReaderContext:
             "enter it with 'with'>"
         )
 
-    def _open(self, use: Callable[[Any], Any]) -> Any:
-        # Called there, because that is where tests patch make_batch_reader.
-        from .spark_dataset_converter import _open_reader
+    def _open_reader(self) -> Any:
+        """Return a reader of the files with the arguments that were given."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how a reader is opened.")
 
+    def _open(self, use: Callable[[Any], Any]) -> Any:
         self._check_names()
-        self.reader = _open_reader(self.parquet_file_url_list, self.petastorm_reader_kwargs)
+        self.reader = self._open_reader()
         try:
             return use(self.reader)
         except BaseException:
@@ -66,16 +71,8 @@ class _ReaderContext:
         self._close()
 
 
-class TFDatasetContextManager(_ReaderContext):
-    """Opens a reader and gives a ``tf.data.Dataset`` on it until the context is left.
-
-    Args:
-        parquet_file_url_list: URLs of the files to read (MDS shards or Parquet files).
-        batch_size: Rows per batch; None or 0 means 32.
-        prefetch: Batches to prepare ahead; None lets TensorFlow decide.
-        petastorm_reader_kwargs: For :func:`petastorm_bridge.make_batch_reader`.
-        shuffling_queue_capacity: Rows to shuffle among; None or 0 for none.
-    """
+class TFDatasetContext(_ReaderContext):
+    """Opens a reader and gives a ``tf.data.Dataset`` on it until the context is left."""
 
     _made_by = "make_tf_dataset"
     _own_arguments = ("batch_size", "prefetch", "shuffling_queue_capacity")
@@ -107,16 +104,8 @@ class TFDatasetContextManager(_ReaderContext):
         )
 
 
-class TorchDatasetContextManager(_ReaderContext):
-    """Opens a reader and gives a loader of torch tensors on it until the context is left.
-
-    Args:
-        parquet_file_url_list: URLs of the files to read (MDS shards or Parquet files).
-        batch_size: Rows per batch.
-        petastorm_reader_kwargs: For :func:`petastorm_bridge.make_batch_reader`.
-        shuffling_queue_capacity: Rows to shuffle among; 0 for none.
-        data_loader_fn: Makes the loader; None means :class:`petastorm_bridge.pytorch.DataLoader`.
-    """
+class TorchDatasetContext(_ReaderContext):
+    """Opens a reader and gives a loader of torch tensors on it until the context is left."""
 
     _made_by = "make_torch_dataloader"
     _own_arguments = ("batch_size", "shuffling_queue_capacity", "data_loader_fn")

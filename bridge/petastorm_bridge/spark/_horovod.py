@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from ._log import logger
+from ._session import logger
 
 __all__ = ["consistent_with_environment", "rank_and_size"]
 

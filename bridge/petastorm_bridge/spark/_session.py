@@ -1,7 +1,8 @@
-"""The Spark session, without a hard dependency on pyspark and without its JVM-only corners."""
+"""The Spark session, without a hard dependency on pyspark and its JVM-only corners; the logger."""
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import Any
 
@@ -11,11 +12,15 @@ __all__ = [
     "application_id",
     "conf_value",
     "is_local_mode",
+    "logger",
     "refuse_on_executor",
     "require_pyspark",
     "session_of",
     "spark_session",
 ]
+
+# Called as a user who swapped the prefix would look for it.
+logger = logging.getLogger("petastorm_bridge.spark.spark_dataset_converter")
 
 
 def require_pyspark() -> Any:

@@ -19,7 +19,7 @@ from petastorm_bridge.fs_utils import (
 from petastorm_bridge.reader import make_batch_reader
 
 from . import _horovod, _session
-from ._contexts import TFDatasetContextManager, TorchDatasetContextManager
+from ._contexts import TFDatasetContext, TorchDatasetContext
 from ._directory import availability, conversions, dataset, deletion, leftovers, urls
 from ._errors import ArgumentTypeError
 from ._writing import codecs, jobs
@@ -63,6 +63,36 @@ def register_delete_dir_handler(handler: Callable[[str], object] | None) -> None
     """
     global _delete_dir_handler  # noqa: PLW0603 - the name that Petastorm's users patch
     _delete_dir_handler = deletion.default_delete_handler if handler is None else handler
+
+
+class TFDatasetContextManager(TFDatasetContext):
+    """Opens a reader and gives a ``tf.data.Dataset`` on it until the context is left.
+
+    Args:
+        parquet_file_url_list: URLs of the files to read (MDS shards or Parquet files).
+        batch_size: Rows per batch; None or 0 means 32.
+        prefetch: Batches to prepare ahead; None lets TensorFlow decide.
+        petastorm_reader_kwargs: For :func:`petastorm_bridge.make_batch_reader`.
+        shuffling_queue_capacity: Rows to shuffle among; None or 0 for none.
+    """
+
+    def _open_reader(self) -> Any:
+        return _open_reader(self.parquet_file_url_list, self.petastorm_reader_kwargs)
+
+
+class TorchDatasetContextManager(TorchDatasetContext):
+    """Opens a reader and gives a loader of torch tensors on it until the context is left.
+
+    Args:
+        parquet_file_url_list: URLs of the files to read (MDS shards or Parquet files).
+        batch_size: Rows per batch.
+        petastorm_reader_kwargs: For :func:`petastorm_bridge.make_batch_reader`.
+        shuffling_queue_capacity: Rows to shuffle among; 0 for none.
+        data_loader_fn: Makes the loader; None means :class:`petastorm_bridge.pytorch.DataLoader`.
+    """
+
+    def _open_reader(self) -> Any:
+        return _open_reader(self.parquet_file_url_list, self.petastorm_reader_kwargs)
 
 
 class SparkDatasetConverter:

@@ -10,7 +10,7 @@ from typing import Any
 
 from petastorm_bridge._secrets import masked
 from petastorm_bridge.fs_utils import LocalFileSystem, get_filesystem_and_path_or_paths
-from petastorm_bridge.spark._log import logger
+from petastorm_bridge.spark._session import logger
 
 from .deletion import was_deleted
 

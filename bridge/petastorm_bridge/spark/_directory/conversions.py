@@ -16,7 +16,7 @@ from typing import Any
 
 from petastorm_bridge.fs_utils import existing_local_path
 from petastorm_bridge.mds.dataset import INDEX_NAME
-from petastorm_bridge.spark._log import logger
+from petastorm_bridge.spark._session import logger
 
 from .store import store_at
 

@@ -22,7 +22,7 @@ from petastorm_bridge.fs_utils import (
 from petastorm_bridge.mds.dataset import INDEX_NAME, MdsDataset, open_dataset
 from petastorm_bridge.mds.shard import ShardEntry
 from petastorm_bridge.spark._errors import analysis_error, illegal_argument, missing_dataset
-from petastorm_bridge.spark._log import logger
+from petastorm_bridge.spark._session import logger
 
 from .store import MARKER_NAME, store_at, unfinished_text
 from .urls import sub_url

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from petastorm_bridge._secrets import masked
 from petastorm_bridge.mds.locks import ForkSafeLock
-from petastorm_bridge.spark._log import logger
+from petastorm_bridge.spark._session import logger
 
 from .store import store_at
 

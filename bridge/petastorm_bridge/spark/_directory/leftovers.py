@@ -11,7 +11,7 @@ import os
 
 from petastorm_bridge.fs_utils import existing_local_path
 from petastorm_bridge.mds.dataset import INDEX_NAME
-from petastorm_bridge.spark._log import logger
+from petastorm_bridge.spark._session import logger
 
 from . import owner
 from .store import store_at

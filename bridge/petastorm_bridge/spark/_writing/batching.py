@@ -11,7 +11,7 @@ import pyarrow as pa
 from petastorm_bridge.mds.encode import fixed_dtype
 from petastorm_bridge.mds.locks import ForkSafeLock
 from petastorm_bridge.spark import _session
-from petastorm_bridge.spark._log import logger
+from petastorm_bridge.spark._session import logger
 
 __all__ = ["small_arrow_batches"]
 

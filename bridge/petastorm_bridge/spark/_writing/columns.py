@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from petastorm_bridge.mds.encode import is_storable
 from petastorm_bridge.spark._errors import analysis_error, illegal_argument
-from petastorm_bridge.spark._log import logger
+from petastorm_bridge.spark._session import logger
 
 __all__ = ["ColumnPlan", "arrow_type", "check_dtype", "plan_columns"]
 

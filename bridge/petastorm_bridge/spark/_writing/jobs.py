@@ -16,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
-from petastorm_bridge.spark._log import logger
+from petastorm_bridge.spark._session import logger
 
 __all__ = ["run_job"]
 

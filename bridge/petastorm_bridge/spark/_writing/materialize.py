@@ -17,7 +17,7 @@ from petastorm_bridge.mds.schema import SIDECAR_NAME
 from petastorm_bridge.spark import _session
 from petastorm_bridge.spark._directory.store import MARKER_NAME, Store, is_own_file, store_at
 from petastorm_bridge.spark._errors import analysis_error
-from petastorm_bridge.spark._log import logger
+from petastorm_bridge.spark._session import logger
 
 from .batching import small_arrow_batches
 from .columns import ColumnPlan, plan_columns

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from petastorm_bridge.spark._directory.store import Store
-from petastorm_bridge.spark._log import logger
+from petastorm_bridge.spark._session import logger
 
 __all__ = ["showing_progress"]
 
