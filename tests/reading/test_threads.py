@@ -31,9 +31,10 @@ def url(tmp_path):
 
 HANGING = """
     import sys, time
-    from petastorm_bridge import TransformSpec, _threads, make_batch_reader
+    from petastorm_bridge import TransformSpec, make_batch_reader
+    from petastorm_bridge._reading import threads
 
-    _threads._GRACE_SECONDS = 0.3
+    threads._GRACE_SECONDS = 0.3
 
     def hang(frame):
         print("ready", flush=True)

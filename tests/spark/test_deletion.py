@@ -249,10 +249,11 @@ assert len(os.listdir("cache")) == 1
 # The same registration without the seconds that a Spark session takes to start.
 WITHOUT_SPARK = """
 import os, signal, sys
-from petastorm_bridge.spark import _deletion, spark_dataset_converter as face
+from petastorm_bridge.spark import spark_dataset_converter as face
+from petastorm_bridge.spark._directory import deletion
 from petastorm_bridge.spark._directory.store import store_at
 store_at("file://" + os.path.abspath("cache/made")).create()
-_deletion.delete_at_exit("file://" + os.path.abspath("cache/made"), lambda: face._delete_dir_handler)
+deletion.delete_at_exit("file://" + os.path.abspath("cache/made"), lambda: face._delete_dir_handler)
 """
 
 FORK = """

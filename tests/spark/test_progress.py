@@ -21,10 +21,10 @@ BRIDGE = str(Path(petastorm_bridge.__file__).parents[1])
 
 SCRIPT = """
 import os, sys, time
-from petastorm_bridge.spark import _progress
+from petastorm_bridge.spark._writing import progress
 from petastorm_bridge.spark._directory.store import store_at
-_progress._PERIOD_SECONDS = 0.05
-with _progress.showing_progress(store_at('file://' + os.getcwd()), delay=float(sys.argv[1])):
+progress._PERIOD_SECONDS = 0.05
+with progress.showing_progress(store_at('file://' + os.getcwd()), delay=float(sys.argv[1])):
     for number in range(3):
         with open(f"shard.{number}.mds", "wb") as file:
             file.write(bytes(1024))
