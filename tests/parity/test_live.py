@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from petastorm_bridge.cli import app
-from petastorm_bridge.parity._running.legs import Legs
+from petastorm_bridge.parity._running.recorder_processes import RecorderProcesses
 
 ROWS = 91
 
@@ -173,34 +173,34 @@ def test_a_spark_table(call, spark):
 
 
 def test_a_rank_that_dies_ends_the_run_at_once(tmp_path):
-    legs = Legs(str(tmp_path), "streaming", timeout=300)
+    processes = RecorderProcesses(str(tmp_path), "streaming", timeout=300)
     python = [sys.executable, "-c"]
-    with legs:
-        legs.start([*python, "import time; time.sleep(300)"], dict(os.environ))
-        waiting = legs._running[0][0]
+    with processes:
+        processes.start([*python, "import time; time.sleep(300)"], dict(os.environ))
+        waiting = processes._running[0][0]
         # More than a pipe holds, then the reason.
-        legs.start(
+        processes.start(
             [*python, "import sys; print('x' * 200_000, file=sys.stderr); sys.exit('out of luck')"],
             dict(os.environ),
         )
-        legs.wait()
-    assert legs.said == "out of luck"
+        processes.wait()
+    assert processes.said == "out of luck"
     assert waiting.returncode < 0
 
 
 def test_a_rank_that_dies_without_a_word(tmp_path):
-    with Legs(str(tmp_path), "streaming", timeout=300) as legs:
-        legs.start([sys.executable, "-c", "import os; os._exit(3)"], dict(os.environ))
-        legs.wait()
-    assert legs.said == "it ended with code 3 and no word"
+    with RecorderProcesses(str(tmp_path), "streaming", timeout=300) as processes:
+        processes.start([sys.executable, "-c", "import os; os._exit(3)"], dict(os.environ))
+        processes.wait()
+    assert processes.said == "it ended with code 3 and no word"
 
 
 def test_a_run_that_takes_too_long_is_ended(tmp_path):
-    with Legs(str(tmp_path), "streaming", timeout=0.5) as legs:
-        legs.start([sys.executable, "-c", "import time; time.sleep(300)"], dict(os.environ))
-        waiting = legs._running[0][0]
-        legs.wait()
-    assert legs.said == "it did not end within 0.5 seconds"
+    with RecorderProcesses(str(tmp_path), "streaming", timeout=0.5) as processes:
+        processes.start([sys.executable, "-c", "import time; time.sleep(300)"], dict(os.environ))
+        waiting = processes._running[0][0]
+        processes.wait()
+    assert processes.said == "it did not end within 0.5 seconds"
     assert waiting.returncode < 0
 
 
@@ -208,9 +208,11 @@ def test_an_interrupted_run_leaves_no_process(tmp_path):
     waiting = []
 
     def interrupted():
-        with Legs(str(tmp_path), "streaming", timeout=300) as legs:
-            legs.start([sys.executable, "-c", "import time; time.sleep(300)"], dict(os.environ))
-            waiting.append(legs._running[0][0])
+        with RecorderProcesses(str(tmp_path), "streaming", timeout=300) as processes:
+            processes.start(
+                [sys.executable, "-c", "import time; time.sleep(300)"], dict(os.environ)
+            )
+            waiting.append(processes._running[0][0])
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -255,19 +257,19 @@ def is_gone(process):
 @pytest.mark.parametrize("after", ["wait", "exit 0"])
 def test_what_a_wrapper_script_started_ends_with_it(tmp_path, wrapper, after):
     script, children = wrapper(after)
-    with Legs(str(tmp_path), "petastorm", timeout=1) as legs:
-        legs.start([script], dict(os.environ))
+    with RecorderProcesses(str(tmp_path), "petastorm", timeout=1) as processes:
+        processes.start([script], dict(os.environ))
         left = sleeper(children)
-        legs.wait()
+        processes.wait()
     assert is_gone(left)
 
 
 INTERRUPTED = """
 import os, sys
-from petastorm_bridge.parity._running.legs import Legs
-with Legs(sys.argv[1], "petastorm", timeout=300) as legs:
-    legs.start([sys.argv[2]], dict(os.environ))
-    legs.wait()
+from petastorm_bridge.parity._running.recorder_processes import RecorderProcesses
+with RecorderProcesses(sys.argv[1], "petastorm", timeout=300) as processes:
+    processes.start([sys.argv[2]], dict(os.environ))
+    processes.wait()
 """
 
 

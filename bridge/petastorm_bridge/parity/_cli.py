@@ -210,7 +210,7 @@ def run(  # noqa: PLR0917 - typer calls it with keywords
                 attempts,
                 limit,
                 timeout,
-                tuple(only or live.LEGS),
+                tuple(only or live.PACKAGES),
                 label=data,
                 keep=None if keep is None else str(keep.absolute()),
             )

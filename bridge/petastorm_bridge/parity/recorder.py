@@ -74,8 +74,8 @@ STACK = (
     "tensorflow-cpu",
     "pyspark",
 )
-MISSING = np.uint64(0xA5A5F00D5EEDB105)
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+NULL_HASH = np.uint64(0xA5A5F00D5EEDB105)
+GOLDEN_RATIO = np.uint64(0x9E3779B97F4A7C15)
 
 
 class RecordingError(Exception):
@@ -448,7 +448,7 @@ def hash_fixed(values: Any, dtype: str) -> Array:
         return mix(np.repeat(kind, rows))
     raw = np.ascontiguousarray(values).reshape(rows, -1).view(np.uint8).reshape(rows, width)
     length = -(-width // 8)
-    keys = np.arange(1, length + 1, dtype=np.uint64) * GOLDEN
+    keys = np.arange(1, length + 1, dtype=np.uint64) * GOLDEN_RATIO
     hashes = np.empty(rows, np.uint64)
     step = max(1, (1 << 18) // length)
     for start in range(0, rows, step):
@@ -466,7 +466,7 @@ def hash_bytes(cells: Any, kind: str) -> Array:
     """Hash each cell of a list of bytes-like objects or None; uint64 [n]."""
     person = kind.encode()
     found = [
-        int(MISSING)
+        int(NULL_HASH)
         if cell is None
         else int.from_bytes(hashlib.blake2b(cell, digest_size=8, person=person).digest(), "little")
         for cell in cells
@@ -482,7 +482,7 @@ def hash_flat(array: Any, kind: str, rows: int, shape: tuple[int, ...]) -> Array
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     words = array.cast(pa.large_binary()).dictionary_encode()
-    hashes = np.append(hash_bytes(words.dictionary.to_pylist(), kind), MISSING)
+    hashes = np.append(hash_bytes(words.dictionary.to_pylist(), kind), NULL_HASH)
     places = words.indices.fill_null(len(words.dictionary)).to_numpy(zero_copy_only=False)
     return hash_fixed(hashes[places].reshape((rows, *shape)), "cells")
 
@@ -504,7 +504,7 @@ def hash_ragged(arrays: Sequence[Any], dtype: str) -> Array:
     hashes = np.empty(len(arrays), np.uint64)
     for shape, alike in places.items():
         if shape is None:
-            hashes[alike] = hash_fixed(np.full(1, MISSING), "cells")
+            hashes[alike] = hash_fixed(np.full(1, NULL_HASH), "cells")
         else:
             hashes[alike] = hash_fixed(np.stack([arrays[place] for place in alike]), dtype)
     return hashes
@@ -532,7 +532,9 @@ class Digests:
 
     def add(self, hashes: Array) -> None:
         """Take the hashes of the next rows."""
-        places = np.arange(self.rows + 1, self.rows + len(hashes) + 1, dtype=np.uint64) * GOLDEN
+        places = (
+            np.arange(self.rows + 1, self.rows + len(hashes) + 1, dtype=np.uint64) * GOLDEN_RATIO
+        )
         self._ordered += mix(hashes + places).sum(dtype=np.uint64)
         self._unordered += mix(hashes.copy()).sum(dtype=np.uint64)
         self.rows += len(hashes)

@@ -17,7 +17,7 @@ from .hints import hint
 from .judge import Judge, rank_counts
 from .plan import Plan, make_plan, shards_are_exact, why_any_order
 from .profile import ColumnProfiles, profiles
-from .rows import Both, Rows, compare_in_order, compare_shuffled
+from .rows import Comparison, Rows, compare_in_order, compare_shuffled
 from .rules import ALLOWANCES, PADDING, Effect, Rules
 from .walk import ColumnStats, Progress
 
@@ -133,12 +133,12 @@ def _compare_rows(
 ) -> Rows:
     if not plan.columns:
         return Rows({})
-    both = Both(a, b, plan, progress)
+    comparison = Comparison(a, b, plan, progress)
     if not why_any_order(a, b, rules):
-        return compare_in_order(both)
+        return compare_in_order(comparison)
     if not shards_are_exact(a, b, rules):
         rules = replace(rules, shards="union")
-    return compare_shuffled(both, rules)
+    return compare_shuffled(comparison, rules)
 
 
 def _named(result: PromiseResult, labels: tuple[str, str]) -> PromiseResult:

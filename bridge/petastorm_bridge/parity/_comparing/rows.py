@@ -25,7 +25,7 @@ from .walk import (
     walk,
 )
 
-__all__ = ["Both", "Rows", "compare_in_order", "compare_shuffled"]
+__all__ = ["Comparison", "Rows", "compare_in_order", "compare_shuffled"]
 
 _FEW = 2000  # rows without a counterpart that are looked at one by one
 _MANY = 200_000
@@ -33,7 +33,7 @@ _GATHER_BYTES = 128 << 20
 
 
 @dataclass(frozen=True)
-class Both:
+class Comparison:
     """What is compared: both sides and the plan, a way to report progress, a temporary directory."""
 
     a: Recording
@@ -74,16 +74,16 @@ class Rows:
     agreeing: tuple[str, ...] | None = None
 
 
-def compare_in_order(both: Both) -> Rows:
+def compare_in_order(comparison: Comparison) -> Rows:
     """Compare rows that should be at the same places.
 
     Rows that agree where they are need no more attention; only the others are looked for.
     """
-    a, b, plan = both.a, both.b, both.plan
+    a, b, plan = comparison.a, comparison.b, comparison.plan
     stats = {name: ColumnStats() for name in plan.names}
     differs = np.ones(a.rows, np.bool_)
     partly = np.zeros(a.rows, np.bool_)  # some column agrees at that place
-    for pair in walk(a, b, plan, both.progress):
+    for pair in walk(a, b, plan, comparison.progress):
         found = compare_columns(plan, pair.a, pair.b)
         places = np.arange(pair.rows)
         rows = pair.start_a + places, pair.start_b + places
@@ -95,27 +95,29 @@ def compare_in_order(both: Both) -> Rows:
     if not differs.any() and a.rows == b.rows:
         return Rows(stats)
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
-        return _look_for(replace(both, folder=folder), stats, differs, partly)
+        return _look_for(replace(comparison, folder=folder), stats, differs, partly)
 
 
-def _look_for(both: Both, stats: dict[str, ColumnStats], differs: Array, partly: Array) -> Rows:
+def _look_for(
+    comparison: Comparison, stats: dict[str, ColumnStats], differs: Array, partly: Array
+) -> Rows:
     """Look for the rows that differ where they are."""
-    a, b, plan = both.a, both.b, both.plan
+    a, b, plan = comparison.a, comparison.b, comparison.plan
     differs_b = np.ones(b.rows, np.bool_)
     for first_a, rows_a, first_b, rows_b in segments(a, b):
         rows = min(rows_a, rows_b)
         differs_b[first_b : first_b + rows] = differs[first_a : first_a + rows]
     columns = (plan.columns,)
-    left = _spill(both, a, columns, differs)
-    right = _spill(both, b, columns, differs_b)
-    found = match(left, right, (a.rows, b.rows), (a.rank_starts, b.rank_starts), both.folder)
-    repeats = _repeats(both, found)
-    changed = _changed_in_place(both, partly, found, repeats)
+    left = _spill(comparison, a, columns, differs)
+    right = _spill(comparison, b, columns, differs_b)
+    found = match(left, right, (a.rows, b.rows), (a.rank_starts, b.rank_starts), comparison.folder)
+    repeats = _repeats(comparison, found)
+    changed = _changed_in_place(comparison, partly, found, repeats)
     if found.moved or found.missing.any() or found.extra.any():
         # What differs place by place says nothing once rows have moved.
         stats = _fresh_stats(plan, a.rows - int(differs.sum()) + found.moved)
-        _compare_pairs(both, changed, stats)
-        _pair_similar(both, found, repeats, stats)
+        _compare_pairs(comparison, changed, stats)
+        _pair_similar(comparison, found, repeats, stats)
     return _rows(found, repeats, stats)
 
 
@@ -140,39 +142,41 @@ def _rows(found: Matches, repeats: tuple[Array, Array], stats: dict[str, ColumnS
 
 
 def _spill(
-    both: Both,
+    comparison: Comparison,
     side: Recording,
     columns: tuple[tuple[ColumnPlan, ...], ...],
     where: Array | None = None,
 ) -> Spill:
     """Write the hashes of rows to disk: of the first columns as key, of all of the last in full."""
     # Both sides are cut into as many parts.
-    name = "a" if side is both.a else "b"
-    spill = Spill(both.folder, name, max(both.a.rows, both.b.rows))
-    for block in side.blocks(BLOCK_ROWS, frozenset(both.plan.names)):
+    name = "a" if side is comparison.a else "b"
+    spill = Spill(comparison.folder, name, max(comparison.a.rows, comparison.b.rows))
+    for block in side.blocks(BLOCK_ROWS, frozenset(comparison.plan.names)):
         chosen = np.arange(block.rows)
         if where is not None:
             chosen = np.flatnonzero(where[block.start : block.start + block.rows])
         if len(chosen):
-            cells = {c.name: c.prepare(block) for c in both.plan.columns}
+            cells = {c.name: c.prepare(block) for c in comparison.plan.columns}
             if len(chosen) < block.rows:
                 cells = {key: value.take(chosen) for key, value in cells.items()}
             found = [row_hashes(cells, group, len(chosen)) for group in columns]
             spill.add(found[0], found[-1], block.start + chosen)
-        if both.progress:
-            both.progress("looking for rows", block.start + block.rows, side.rows)
+        if comparison.progress:
+            comparison.progress("looking for rows", block.start + block.rows, side.rows)
     return spill
 
 
-def _repeats(both: Both, found: Matches) -> tuple[Array, Array]:
+def _repeats(comparison: Comparison, found: Matches) -> tuple[Array, Array]:
     """Return the rows without counterpart that the other side has, only not so often."""
-    left = _known_elsewhere(both, both.a, both.b, np.flatnonzero(found.missing))
-    right = _known_elsewhere(both, both.b, both.a, np.flatnonzero(found.extra))
+    left = _known_elsewhere(comparison, comparison.a, comparison.b, np.flatnonzero(found.missing))
+    right = _known_elsewhere(comparison, comparison.b, comparison.a, np.flatnonzero(found.extra))
     return left, right
 
 
-def _known_elsewhere(both: Both, side: Recording, other: Recording, rows: Array) -> Array:
-    plan = both.plan
+def _known_elsewhere(
+    comparison: Comparison, side: Recording, other: Recording, rows: Array
+) -> Array:
+    plan = comparison.plan
     if not len(rows) or len(rows) > _MANY:
         return np.zeros(0, np.int64)
     wanted = row_hashes(gather(side, plan, rows), plan.columns, len(rows))
@@ -185,17 +189,17 @@ def _known_elsewhere(both: Both, side: Recording, other: Recording, rows: Array)
 
 
 def _changed_in_place(
-    both: Both, partly: Array, found: Matches, repeats: tuple[Array, Array]
+    comparison: Comparison, partly: Array, found: Matches, repeats: tuple[Array, Array]
 ) -> Array:
     """Return the rows that changed where they are, int64 [n, 2]; they no longer count as missing.
 
     At least one column must agree, if there are two.
     """
     changed = []
-    for first_a, rows_a, first_b, rows_b in segments(both.a, both.b):
+    for first_a, rows_a, first_b, rows_b in segments(comparison.a, comparison.b):
         rows = min(rows_a, rows_b)
         alike = found.missing[first_a : first_a + rows] & found.extra[first_b : first_b + rows]
-        if len(both.plan.columns) > 1:
+        if len(comparison.plan.columns) > 1:
             alike &= partly[first_a : first_a + rows]
         places = np.flatnonzero(alike)
         known = np.isin(places + first_a, repeats[0]) | np.isin(places + first_b, repeats[1])
@@ -208,15 +212,21 @@ def _changed_in_place(
 
 
 def _pair_similar(
-    both: Both, found: Matches, repeats: tuple[Array, Array], stats: dict[str, ColumnStats]
+    comparison: Comparison,
+    found: Matches,
+    repeats: tuple[Array, Array],
+    stats: dict[str, ColumnStats],
 ) -> None:
     """Take rows without counterpart for changed ones if at least half of their columns agree."""
-    columns = both.plan.columns
+    columns = comparison.plan.columns
     left = np.setdiff1d(np.flatnonzero(found.missing), repeats[0])
     right = np.setdiff1d(np.flatnonzero(found.extra), repeats[1])
     if not len(left) or not len(right) or max(len(left), len(right)) > _FEW or len(columns) < 2:
         return
-    cells = gather(both.a, both.plan, left), gather(both.b, both.plan, right)
+    cells = (
+        gather(comparison.a, comparison.plan, left),
+        gather(comparison.b, comparison.plan, right),
+    )
     alike = np.zeros((len(left), len(right)), np.int32)
     for column in columns:
         sides = [hashes(side[column.name]) for side in cells]
@@ -231,20 +241,23 @@ def _pair_similar(
         together = np.array(pairs)
         found.missing[together[:, 0]] = False
         found.extra[together[:, 1]] = False
-        _compare_pairs(both, together, stats)
+        _compare_pairs(comparison, together, stats)
 
 
-def _compare_pairs(both: Both, pairs: Array, stats: dict[str, ColumnStats]) -> None:
+def _compare_pairs(comparison: Comparison, pairs: Array, stats: dict[str, ColumnStats]) -> None:
     """Compare the values of rows that belong together; int64 [n, 2]."""
-    limit = int(np.clip(_GATHER_BYTES // max(1, both.a.row_bytes), 1000, 1 << 20))
+    limit = int(np.clip(_GATHER_BYTES // max(1, comparison.a.row_bytes), 1000, 1 << 20))
     for start in range(0, len(pairs), limit):
         rows = pairs[start : start + limit, 0], pairs[start : start + limit, 1]
-        left, right = gather(both.a, both.plan, rows[0]), gather(both.b, both.plan, rows[1])
-        for name, differ in compare_columns(both.plan, left, right).items():
+        left, right = (
+            gather(comparison.a, comparison.plan, rows[0]),
+            gather(comparison.b, comparison.plan, rows[1]),
+        )
+        for name, differ in compare_columns(comparison.plan, left, right).items():
             stats[name].add(left[name], right[name], differ, rows)
 
 
-def compare_shuffled(both: Both, rules: Rules) -> Rows:
+def compare_shuffled(comparison: Comparison, rules: Rules) -> Rows:
     """Compare rows that may come in any order.
 
     If the sides do not agree as a whole, rows are put together by the columns that do.
@@ -252,16 +265,16 @@ def compare_shuffled(both: Both, rules: Rules) -> Rows:
     Raises:
         CannotCompareError: There are tolerances but no column that tells the rows apart.
     """
-    a, b, plan = both.a, both.b, both.plan
-    sums = [_sums(side, plan, both.progress) for side in (a, b)]
+    a, b, plan = comparison.a, comparison.b, comparison.plan
+    sums = [_sums(side, plan, comparison.progress) for side in (a, b)]
     agreeing = tuple(n for n in plan.names if a.rows == b.rows and sums[0][n] == sums[1][n])
     shards_matter = rules.shards == "exact" and a.ranks == b.ranks > 1
     if a.rows == b.rows and sums[0][""] == sums[1][""] and not shards_matter:
         return Rows({name: ColumnStats(compared=a.rows) for name in plan.names})
     columns = (_key(plan, rules, agreeing), plan.columns)
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
-        both = replace(both, folder=folder)
-        left, right = _spill(both, a, columns), _spill(both, b, columns)
+        comparison = replace(comparison, folder=folder)
+        left, right = _spill(comparison, a, columns), _spill(comparison, b, columns)
         # Without a key by name, or tolerances, few columns that happen to agree prove nothing.
         unique = not rules.key and all(c.tolerance is None for c in plan.columns)
         found = match(
@@ -274,9 +287,9 @@ def compare_shuffled(both: Both, rules: Rules) -> Rows:
         )
         stats = _fresh_stats(plan, found.moved)
         for pairs in found.pair_slices(1 << 20):
-            _compare_pairs(both, pairs, stats)
-        repeats = _repeats(both, found)
-        _pair_similar(both, found, repeats, stats)
+            _compare_pairs(comparison, pairs, stats)
+        repeats = _repeats(comparison, found)
+        _pair_similar(comparison, found, repeats, stats)
         rows = _rows(found, repeats, stats)
     rows.agreeing = agreeing
     return rows

@@ -18,9 +18,9 @@ from petastorm_bridge.parity._recordings.recording import CannotCompareError, Re
 from petastorm_bridge.parity._result import Report, Result
 
 from .data import find_data, write_mds
-from .runner import BRIDGE, FILTERS, LEGS, PETASTORM, STREAMING, Attempts, Request, Runner
+from .runner import BRIDGE, FILTERS, PACKAGES, PETASTORM, STREAMING, Attempts, Request, Runner
 
-__all__ = ["LEGS", "Request", "find_data", "run"]
+__all__ = ["PACKAGES", "Request", "find_data", "run"]
 
 
 def run(

@@ -18,15 +18,24 @@ from petastorm_bridge.parity._recordings.recording import (
     open_recording,
 )
 
-from . import leg
+from . import recording_program
 from .data import parquet_files, urls_of
-from .legs import Legs
+from .recorder_processes import RecorderProcesses
 
-__all__ = ["BRIDGE", "FILTERS", "LEGS", "PETASTORM", "STREAMING", "Attempts", "Request", "Runner"]
+__all__ = [
+    "BRIDGE",
+    "FILTERS",
+    "PACKAGES",
+    "PETASTORM",
+    "STREAMING",
+    "Attempts",
+    "Request",
+    "Runner",
+]
 
 PETASTORM, BRIDGE, STREAMING = "petastorm", "bridge", "streaming"
-_PACKAGES = {PETASTORM: "petastorm", BRIDGE: "petastorm_bridge", STREAMING: "streaming"}
-LEGS = (PETASTORM, BRIDGE, STREAMING)
+_MODULES = {PETASTORM: "petastorm", BRIDGE: "petastorm_bridge", STREAMING: "streaming"}
+PACKAGES = (PETASTORM, BRIDGE, STREAMING)
 LOADERS = ("torch", "batched", "tf")
 # Options under which the number of rows cannot be told from the files.
 FILTERS = {"predicate", "filters", "rowgroup_selector"}
@@ -63,14 +72,14 @@ class Request:
     attempts: int = 10
     limit: int | None = None
     timeout: float = 3600
-    only: Sequence[str] = LEGS
+    only: Sequence[str] = PACKAGES
     label: str = ""
     keep: str | None = None
 
     def __post_init__(self) -> None:
         for name, given, known in (
             ("loader", (self.loader,), LOADERS),
-            ("package", self.only, LEGS),
+            ("package", self.only, PACKAGES),
         ):
             for value in given:
                 if value not in known:
@@ -98,7 +107,7 @@ class Runner:
         self.request, self.scratch, self.say = request, scratch, say
         self.folder = request.keep or scratch
         self.files = parquet_files(request.data)
-        for script in (recorder.__file__, leg.__file__):
+        for script in (recorder.__file__, recording_program.__file__):
             shutil.copy(script, scratch)
 
     def expected_rows(self) -> int | None:
@@ -143,16 +152,16 @@ class Runner:
         out = os.path.join(self.folder, f"{package}-{attempt}")
         shutil.rmtree(out, ignore_errors=True)
         port = _free_port()
-        with Legs(self.scratch, package, self.request.timeout) as legs:
+        with RecorderProcesses(self.scratch, package, self.request.timeout) as processes:
             for rank in range(self.ranks) if self.ranks else (None,):
-                legs.start(*self._command(package, out, rank, port))
+                processes.start(*self._command(package, out, rank, port))
                 if package != STREAMING:  # its ranks wait for each other, the others need not
-                    legs.wait()
-            legs.wait()
+                    processes.wait()
+            processes.wait()
             try:
                 return open_recording(out)
             except CannotCompareError:
-                last = legs.said or "it said nothing"
+                last = processes.said or "it said nothing"
                 raise CannotCompareError(f"{package} could not be recorded: {last}") from None
 
     def _command(
@@ -169,7 +178,7 @@ class Runner:
         elif rank is not None:
             options["cur_shard"] = rank
         spec = {
-            "package": _PACKAGES[package],
+            "package": _MODULES[package],
             "urls": urls_of(request.data, [path for path, _ in self.files]),
             "mds": os.path.join(self.scratch, "mds"),
             "loader": request.loader,
@@ -187,7 +196,11 @@ class Runner:
         python = request.petastorm_python if package == PETASTORM else None
         if python:  # this process's own paths must not reach another interpreter
             environment.pop("PYTHONPATH", None)
-        command = [python or sys.executable, os.path.join(self.scratch, "leg.py"), path]
+        command = [
+            python or sys.executable,
+            os.path.join(self.scratch, "recording_program.py"),
+            path,
+        ]
         return command, environment
 
     def run_petastorm(self, expected: int | None) -> tuple[Recording | None, Attempts]:

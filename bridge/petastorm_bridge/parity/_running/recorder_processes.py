@@ -11,14 +11,14 @@ from pathlib import Path
 
 from petastorm_bridge.parity._recordings.recording import CannotCompareError
 
-__all__ = ["Legs"]
+__all__ = ["RecorderProcesses"]
 
 _STEP_SECONDS = 0.05
 # How long the others may go on once one rank has failed: they wait for it and do not know.
 _GRACE_SECONDS = 10.0
 
 
-class Legs:
+class RecorderProcesses:
     """Processes that work together; leaving the context ends those that are left.
 
     Each has a session of its own, so that whatever it starts ends with it: a wrapper script's
@@ -41,7 +41,7 @@ class Legs:
         self._handled: list[signal.Signals] = []
         self.said = ""
 
-    def __enter__(self) -> Legs:  # noqa: PYI034 - typing.Self needs Python 3.11
+    def __enter__(self) -> RecorderProcesses:  # noqa: PYI034 - typing.Self needs Python 3.11
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGHUP):
                 if signal.getsignal(number) is signal.SIG_DFL:
