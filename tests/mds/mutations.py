@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from sample_datasets import fixed_table, mixed_table, write
 
-from petastorm_bridge._sources.source import MdsSource
+from petastorm_bridge._sources.mds import MdsSource
 from petastorm_bridge.mds import dataset as mds_dataset
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.errors import DatasetError

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from petastorm_bridge._blocks.columns import to_frame, to_numpy
-from petastorm_bridge._sources.source import MdsSource
+from petastorm_bridge._sources.mds import MdsSource
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.errors import DatasetError
 

@@ -2,7 +2,10 @@
 
 import pytest
 
-from petastorm_bridge.spark._contexts import TFDatasetContextManager, TorchDatasetContextManager
+from petastorm_bridge.spark.spark_dataset_converter import (
+    TFDatasetContextManager,
+    TorchDatasetContextManager,
+)
 
 
 @pytest.mark.parametrize(
