@@ -10,6 +10,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[2]
 GUIDE = ROOT / "migration_guide"
 PAGES = sorted(GUIDE.glob("*.md"))
+LAYOUT = [ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]
 
 
 def anchors(page):
@@ -34,6 +35,20 @@ def test_links_lead_somewhere(page):
         linked = (page.parent / name) if name else page
         assert linked.exists(), target
         assert not anchor or anchor in anchors(linked), target
+
+
+@pytest.mark.parametrize("page", LAYOUT, ids=lambda page: page.name)
+def test_files_and_folders_are_where_the_layout_says(page):
+    there = "\n".join(
+        path.relative_to(ROOT).as_posix() + ("/" if path.is_dir() else "")
+        for top in ("bridge", "codemods", "tests", "tools", "requirements", "benchmarks", "examples")
+        for path in (ROOT / top).rglob("*")
+    )
+    named = set(re.findall(r"[\w./-]*\w(?:\.py|/)(?=[\s`,;:)]|$)", page.read_text("utf-8")))
+    named -= {"codemods/petastorm_codemods/rules/pm0xx_name.py"}
+    assert len(named) > 20
+    for name in named:
+        assert re.search(rf"(?:^|/){re.escape(name)}(?:$|\w)", there, re.MULTILINE), name
 
 
 def test_messages_name_anchors_that_exist():
