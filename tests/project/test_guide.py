@@ -41,7 +41,15 @@ def test_links_lead_somewhere(page):
 def test_files_and_folders_are_where_the_layout_says(page):
     there = "\n".join(
         path.relative_to(ROOT).as_posix() + ("/" if path.is_dir() else "")
-        for top in ("bridge", "codemods", "tests", "tools", "requirements", "benchmarks", "examples")
+        for top in (
+            "bridge",
+            "codemods",
+            "tests",
+            "tools",
+            "requirements",
+            "benchmarks",
+            "examples",
+        )
         for path in (ROOT / top).rglob("*")
     )
     named = set(re.findall(r"[\w./-]*\w(?:\.py|/)(?=[\s`,;:)]|$)", page.read_text("utf-8")))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import petastorm_bridge
+from petastorm_bridge._sources.unfinished import MARKER_NAME
 from petastorm_bridge.fs_utils import local_path
 from petastorm_bridge.spark import (
     SparkDatasetConverter,
@@ -118,7 +119,7 @@ def test_only_directories_with_their_own_marker_are_deleted(spark, cache_dir, tm
     shutil.copytree(local_path(made.cache_dir_url), copy)
     table = tmp_path / "table"
     table.mkdir()
-    (table / _store.MARKER_NAME).write_text("{not json")
+    (table / MARKER_NAME).write_text("{not json")
     partitioned = tmp_path / "partitioned"
     (partitioned / "k=1").mkdir(parents=True)
     for directory in (copy, table, partitioned):

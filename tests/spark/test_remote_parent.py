@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import petastorm_bridge
+from petastorm_bridge._sources.unfinished import MARKER_NAME
 from petastorm_bridge.mds.dataset import INDEX_NAME
 from petastorm_bridge.mds.schema import SIDECAR_NAME
 from petastorm_bridge.spark._directory import availability, dataset, deletion
@@ -55,7 +56,7 @@ def test_files_are_copied_with_the_index_last(memory, monkeypatch):
         last: len(last),
         INDEX_NAME: len(INDEX_NAME),
         SIDECAR_NAME: len(SIDECAR_NAME),
-        _store.MARKER_NAME: memory.size(f"/bucket/cache/one/{_store.MARKER_NAME}"),
+        MARKER_NAME: memory.size(f"/bucket/cache/one/{MARKER_NAME}"),
     }
     store.remove(last)
     store.remove(last)
@@ -85,7 +86,7 @@ def test_a_failed_writer_copies_nothing(memory):
 
     with pytest.raises(ValueError, match="boom"):
         write()
-    assert set(store.sizes()) == {_store.MARKER_NAME}
+    assert set(store.sizes()) == {MARKER_NAME}
 
 
 def test_only_marked_directories_are_deleted(memory, caplog):

@@ -12,6 +12,7 @@ import pytest
 
 import petastorm_bridge
 from petastorm_bridge import make_batch_reader
+from petastorm_bridge._sources.unfinished import MARKER_NAME
 from petastorm_bridge.mds.files import write_whole
 from petastorm_bridge.spark import make_spark_converter
 from petastorm_bridge.spark._directory import leftovers
@@ -76,7 +77,7 @@ def unfinished(directory, owner, *files):
     """A directory as a killed conversion leaves it, by a process of that description."""
     store = _store.store_at(f"file://{directory}")
     store.create()
-    marker = directory / _store.MARKER_NAME
+    marker = directory / MARKER_NAME
     content = {**json.loads(marker.read_text()), "owner": owner}
     marker.write_text(json.dumps(content))
     for name in (SHARD, HALF_A_SHARD, *files):
@@ -97,7 +98,7 @@ def test_a_conversion_of_a_process_that_was_killed_is_removed(tmp_path, dead):
 
 @pytest.mark.parametrize(
     "name",
-    [SHARD, f"{SHARD}.zstd", "index.json", "petastorm_bridge_schema.json", _store.MARKER_NAME],
+    [SHARD, f"{SHARD}.zstd", "index.json", "petastorm_bridge_schema.json", MARKER_NAME],
 )
 def test_a_file_that_is_being_written_is_ours_by_its_name(tmp_path, name):
     names = []
@@ -179,7 +180,7 @@ def test_copies_and_links_stay(tmp_path, dead):
     (parent / "link").symlink_to(original)
     os.mkfifo(parent / "pipe")
     (parent / "folder").mkdir()
-    os.mkfifo(parent / "folder" / _store.MARKER_NAME)
+    os.mkfifo(parent / "folder" / MARKER_NAME)
     leftovers.clear_unfinished(f"file://{parent}")
     assert sorted(os.listdir(parent)) == ["a", "folder", "link", "pipe"]
     assert (original / SHARD).exists()

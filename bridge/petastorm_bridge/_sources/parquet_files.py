@@ -23,6 +23,7 @@ from petastorm_bridge.errors import missing_extra
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError
 
 from .table_formats import refuse_table_formats
+from .unfinished import MARKER_NAME, unfinished_text
 
 __all__ = ["File", "Partition", "find_files"]
 
@@ -154,8 +155,6 @@ def _key(segment: str) -> tuple[str, str]:
 
 
 def _walk(filesystem: fs.FileSystem, directory: str) -> list[File]:
-    from petastorm_bridge.spark._directory.store import MARKER_NAME, unfinished_text
-
     entries: dict[str, list[Any]] = {}
     for info in filesystem.get_file_info(fs.FileSelector(directory, recursive=True)):
         entries.setdefault(posixpath.dirname(info.path), []).append(info)

@@ -14,6 +14,7 @@ from pyarrow import fs
 
 from petastorm_bridge._secrets import masked
 from petastorm_bridge._sources.table_formats import refuse_table_formats
+from petastorm_bridge._sources.unfinished import MARKER_NAME, unfinished_text
 from petastorm_bridge.fs_utils import (
     FilesystemResolver,
     LocalFileSystem,
@@ -24,7 +25,7 @@ from petastorm_bridge.mds.shard import ShardEntry
 from petastorm_bridge.spark._errors import analysis_error, illegal_argument, missing_dataset
 from petastorm_bridge.spark._session import logger
 
-from .store import MARKER_NAME, store_at, unfinished_text
+from .store import store_at
 from .urls import sub_url
 
 __all__ = ["DatasetFiles", "describe_converted", "describe_path"]

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 from urllib.parse import urlparse
 
+from petastorm_bridge._sources.unfinished import MARKER_NAME
 from petastorm_bridge.fs_utils import FilesystemResolver, existing_local_path, get_dataset_path
 from petastorm_bridge.mds.dataset import INDEX_NAME
 from petastorm_bridge.mds.files import final_name, write_whole
@@ -24,11 +25,9 @@ from petastorm_bridge.mds.schema import SIDECAR_NAME
 
 from . import owner as _owner
 
-__all__ = ["MARKER_NAME", "Store", "is_own_file", "store_at", "unfinished_text"]
+__all__ = ["Store", "is_own_file", "store_at"]
 
-MARKER_NAME = "_petastorm_bridge_cache.json"
-
-# What _executor and the engine call the files of a conversion.
+# What the executors and the engine call the files of a conversion.
 _SHARD_NAME = re.compile(r"shard\.\d{5,}\.a\d+\.\d{5,}(\.flags)?\.mds(\.\w+)?")
 _OTHER_NAMES = {INDEX_NAME, SIDECAR_NAME, MARKER_NAME}
 _MARKER_BYTES = 1 << 16  # enough for any path; the file may be anybody's
@@ -91,15 +90,6 @@ def store_at(url: str) -> Store:
     """
     path = existing_local_path(url)
     return _RemoteStore(url) if path is None else _MountedStore(path)
-
-
-def unfinished_text(directory: str) -> str:
-    """Return what to say of a directory that has the marker and no index."""
-    return (
-        f"{directory} is an unfinished conversion of petastorm-bridge: {INDEX_NAME} is missing. "
-        "Either a program is still writing it, or the program that began was killed; then delete "
-        "the directory and convert the DataFrame again."
-    )
 
 
 def is_own_file(name: str) -> bool:
