@@ -17,11 +17,13 @@ from ._reading.plan import (
     Plan,
     Randomness,
     checksum,
+    even_pieces,
     shard_pieces,
     split_pieces,
     without_rows,
 )
 from ._reading.pool import BlockStream, Pool
+from ._reading.ranks import warn_if_all_ranks_read_all
 from ._reading.selection import Selection, filter_fields, parse_filters, select_groups
 from ._sources.open import open_source
 from ._sources.source import Source
@@ -82,6 +84,9 @@ def make_batch_reader(  # noqa: PLR0917 – the signature of Petastorm
     zmq_copy_buffers: bool = True,
     filesystem: Any = None,
     convert_early_to_numpy: bool = False,
+    *,
+    shard_by_rank: bool = False,
+    drop_last: bool = False,
 ) -> Reader:
     """Open an MDS dataset or a Parquet store and return a reader of its row groups.
 
@@ -116,6 +121,11 @@ def make_batch_reader(  # noqa: PLR0917 – the signature of Petastorm
         zmq_copy_buffers: No effect.
         filesystem: No effect for local data.
         convert_early_to_numpy: No effect.
+        shard_by_rank: Not in Petastorm: read the shard of this process among those that train
+            together, with as many rows on every rank; see
+            :func:`petastorm_bridge._reading.ranks.rank_and_world_size`.
+        drop_last: Not in Petastorm: drop the rows that would make shards uneven. Otherwise a shard
+            that lacks a row reads its first one again, as torch's ``DistributedSampler``.
 
     Raises:
         FileNotFoundError, OSError: Nothing to read there.
@@ -150,8 +160,12 @@ def make_batch_reader(  # noqa: PLR0917 – the signature of Petastorm
         "zmq_copy_buffers": zmq_copy_buffers,
         "filesystem": filesystem,
         "convert_early_to_numpy": convert_early_to_numpy,
+        "shard_by_rank": shard_by_rank,
+        "drop_last": drop_last,
     }
     options = ReaderOptions.from_arguments(given, _DEFAULTS)
+    if options.shard_count is None:
+        warn_if_all_ranks_read_all()
     source = open_source(dataset_url_or_urls, storage_options=storage_options)
     return Reader(source, options)
 
@@ -198,6 +212,8 @@ class Reader:
         selection = select_groups(source, stored, filters, options.predicate)
         if selection.predicate is not None:
             options.check_row_predicate()
+        if selection.predicate is not None or selection.filters is not None:
+            options.check_rows_are_known()
         self._job = Job(
             source, stored, self.schema, options.transform_spec, selection.predicate,
             selection.filters,
@@ -224,6 +240,9 @@ class Reader:
         pieces = shard_pieces(
             counts, options.cur_shard, options.shard_count, options.shard_seed, selection.dropped
         )
+        if options.shard_by_rank and options.shard_count is not None:
+            rows = sum(n for i, n in enumerate(counts) if i not in selection.dropped)
+            pieces = even_pieces(pieces, rows, options.shard_count, drop_last=options.drop_last)
         return [Piece(groups[piece.group], piece.start, piece.stop) for piece in pieces]
 
     def _selected_schema(self, source: Source) -> Unischema:

@@ -15,6 +15,7 @@ from petastorm_bridge.errors import IgnoredArgumentWarning
 from petastorm_bridge.predicates import PredicateBase
 
 from .pool import Pool, inline_pool, thread_pool
+from .ranks import rank_and_world_size
 
 __all__ = ["ReaderOptions"]
 
@@ -43,6 +44,8 @@ class ReaderOptions:
     transform_spec: Any
     filters: Any
     cache_type: Any
+    shard_by_rank: bool
+    drop_last: bool
 
     @classmethod
     def from_arguments(cls, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> ReaderOptions:
@@ -68,6 +71,13 @@ class ReaderOptions:
             )
         _warn_ignored(given, defaults)
         cur_shard, shard_count = _shard(given["cur_shard"], given["shard_count"])
+        if given["shard_by_rank"]:
+            cur_shard, shard_count = _shard_of_rank(cur_shard, shard_count)
+        elif given["drop_last"]:
+            raise ValueError(
+                "drop_last=True says how shards are made even and goes with shard_by_rank=True. "
+                "Batches keep their last, shorter one, as in Petastorm."
+            )
         values = {name: given[name] for name in cls.__dataclass_fields__}
         values.update(
             cur_shard=cur_shard,
@@ -87,6 +97,19 @@ class ReaderOptions:
             raise RuntimeError(
                 "Local cache is not supported together with predicates, unless the dataset is "
                 "partitioned by the column the predicate operates on."
+            )
+
+    def check_rows_are_known(self) -> None:
+        """Refuse what makes the rows of even shards uneven again.
+
+        Raises:
+            ValueError: There are even shards.
+        """
+        if self.shard_by_rank:
+            raise ValueError(
+                "shard_by_rank=True promises as many rows on every rank, which nobody knows before "
+                "predicate or filters have chosen rows. Filter the DataFrame before it is "
+                "converted, or pass cur_shard and shard_count and count the steps yourself."
             )
 
     def make_pool(self) -> Pool:
@@ -177,6 +200,15 @@ def _shard(cur_shard: Any, shard_count: Any) -> tuple[int | None, int | None]:
             f"cur_shard is {cur_shard!r}, shard_count is {shard_count!r}"
         )
     return int(cur_shard), int(shard_count)
+
+
+def _shard_of_rank(cur_shard: int | None, shard_count: int | None) -> tuple[int, int]:
+    if shard_count is not None:
+        raise ValueError(
+            f"shard_by_rank=True takes the shard from the process's rank; cur_shard={cur_shard} and "
+            f"shard_count={shard_count} were given as well. Pass one or the other."
+        )
+    return rank_and_world_size()
 
 
 def _python_int(seed: Any) -> Any:

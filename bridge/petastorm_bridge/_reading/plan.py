@@ -21,6 +21,7 @@ __all__ = [
     "Randomness",
     "Visit",
     "checksum",
+    "even_pieces",
     "shard_pieces",
     "split_pieces",
     "without_rows",
@@ -114,6 +115,39 @@ def shard_pieces(
         random.Random(seed).shuffle(order)  # noqa: S311 - Petastorm's generator
     turn = {group: i for i, group in enumerate(order)}
     return sorted(owned[cur_shard], key=lambda piece: (turn[piece.group], piece.start))
+
+
+def even_pieces(
+    pieces: Sequence[Piece], rows: int, shard_count: int, *, drop_last: bool
+) -> list[Piece]:
+    """Return the pieces of a shard so that every shard has as many rows as the others.
+
+    As ``torch.utils.data.DistributedSampler`` does it: the odd rows are dropped, or a shard that
+    lacks one reads its first row again.
+
+    Args:
+        pieces: From :func:`shard_pieces`, with at most one row more than in other shards.
+        rows: Rows of all shards together.
+        shard_count: Number of shards.
+        drop_last: Whether to drop rows instead of repeating some.
+
+    Raises:
+        NoDataAvailableError: Fewer rows than shards.
+    """
+    if rows < shard_count:
+        raise NoDataAvailableError(
+            f"Asked for {shard_count} shards of {rows} rows: at least {shard_count - rows} shards "
+            "would be empty. Lower the world size or add rows."
+        )
+    size = sum(map(len, pieces))
+    base, odd = divmod(rows, shard_count)
+    wanted = base if drop_last or not odd else base + 1
+    even = list(pieces)
+    _take_tail(even, size - wanted)
+    if size < wanted:
+        first = next(piece for piece in even if len(piece))
+        even.append(Piece(first.group, first.start, first.start + 1))
+    return even
 
 
 def _take_tail(pieces: list[Piece], count: int) -> list[Piece]:

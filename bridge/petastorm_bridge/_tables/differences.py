@@ -127,6 +127,10 @@ DIFFERENCES: tuple[Difference, ...] = (
          "`NoDataAvailableError` when there are more shards than row groups.",
          "Any number of shards up to the number of rows works; beyond, the same error.",
          "Row groups are a detail of storage."),
+        ("rank-reads-everything",
+         "Under torchrun and the like a reader without shards reads all rows on every rank and says nothing.",
+         "It reads all rows on every rank and says so once, with what to pass.",
+         "Training on every row as often as there are ranks is hardly ever meant."),
         ("numpy-shards",
          "`cur_shard=numpy.int64(0)` raises a `ValueError`, and with shards `seed=numpy.int64(7)` a "
          "`TypeError`.",

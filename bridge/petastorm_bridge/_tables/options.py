@@ -119,6 +119,11 @@ OPTIONS: tuple[Option, ...] = (
         ("zmq_copy_buffers", _I, "Process pools use pipes."),
         ("filesystem", _I, "The url decides."),
         ("convert_early_to_numpy", _I, "Numbers are NumPy arrays from the start."),
+        ("shard_by_rank", _H, "Not in Petastorm: `True` reads the shard of this process's rank, from the "
+         "process group of `torch.distributed`, `RANK` and `WORLD_SIZE`, or Horovod's and MPI's variables; all "
+         "rows in a process that trains alone. Every rank has as many rows, and so as many steps."),
+        ("drop_last", _H, "Not in Petastorm: how `shard_by_rank` makes shards even. `True` drops the odd rows; "
+         "`False` has a shard that lacks a row read its first one again, as torch's `DistributedSampler`."),
     ),
 )  # fmt: skip
 

@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
+from petastorm_bridge._reading.ranks import launcher_rank_and_size
+
 from ._session import logger
 
-__all__ = ["consistent_with_environment", "rank_and_size"]
-
-_RANK_AND_SIZE = (
-    ("HOROVOD_RANK", "HOROVOD_SIZE"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("PMI_RANK", "PMI_SIZE"),
-)
-
-
-def rank_and_size() -> tuple[int | None, int | None]:
-    """Return the launcher's rank and size, ``(None, None)`` without a (complete) launcher."""
-    for rank_name, size_name in _RANK_AND_SIZE:
-        rank, size = os.environ.get(rank_name), os.environ.get(size_name)
-        if rank is not None and size is not None:
-            return int(rank), int(size)
-        if rank is not None or size is not None:
-            return None, None
-    return None, None
+__all__ = ["consistent_with_environment"]
 
 
 def consistent_with_environment(reader_kwargs: Mapping[str, Any]) -> bool:
@@ -34,7 +18,7 @@ def consistent_with_environment(reader_kwargs: Mapping[str, Any]) -> bool:
     Petastorm formats the warning with ``%d`` and fails to print it in the very case it is meant
     for, shard arguments left out. The reader goes on either way and reads what it was asked to.
     """
-    rank, size = rank_and_size()
+    rank, size = launcher_rank_and_size()
     if rank is None or size is None:
         return True
     cur_shard, shard_count = reader_kwargs.get("cur_shard"), reader_kwargs.get("shard_count")

@@ -10,6 +10,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
+from petastorm_bridge._reading.ranks import launcher_rank_and_size
 from petastorm_bridge._secrets import masked
 from petastorm_bridge.fs_utils import (
     LocalFileSystem,
@@ -356,7 +357,7 @@ def _normalize_databricks_dbfs_url(url: str, err_msg: str) -> str:
 
 
 def _get_horovod_rank_and_size() -> tuple[int | None, int | None]:
-    return _horovod.rank_and_size()
+    return launcher_rank_and_size()
 
 
 def _check_rank_and_size_consistent_with_horovod(

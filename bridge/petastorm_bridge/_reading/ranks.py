@@ -1,0 +1,90 @@
+"""Which of the processes that train together this one is, and reading one shard in each of them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+
+from petastorm_bridge.errors import BridgeWarning
+
+__all__ = ["launcher_rank_and_size", "rank_and_world_size", "warn_if_all_ranks_read_all"]
+
+# Horovod's own launcher and the two families of MPI that it is started by.
+_LAUNCHERS = (
+    ("HOROVOD_RANK", "HOROVOD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+)
+
+_warned: set[int] = set()
+
+
+def launcher_rank_and_size() -> tuple[int | None, int | None]:
+    """Return the rank and size of a Horovod or MPI launcher, ``(None, None)`` without a complete one."""
+    for rank_name, size_name in _LAUNCHERS:
+        rank, size = os.environ.get(rank_name), os.environ.get(size_name)
+        if rank is not None and size is not None:
+            return int(rank), int(size)
+        if rank is not None or size is not None:
+            return None, None
+    return None, None
+
+
+def rank_and_world_size() -> tuple[int, int]:
+    """Return this process's rank and the world size, ``(0, 1)`` for a process that trains alone.
+
+    A process group of ``torch.distributed`` counts first (torchrun, Lightning, accelerate,
+    TorchDistributor and Ray make one), then ``RANK`` and ``WORLD_SIZE``, then Horovod's and MPI's
+    variables.
+
+    Raises:
+        ValueError: The variables are no integers, or the rank is not below the world size.
+    """
+    found = _torch_rank_and_size()
+    if found is None:
+        rank, size = launcher_rank_and_size()
+        found = (0, 1) if rank is None or size is None else (rank, size)
+    rank, size = found
+    if not 0 <= rank < size:
+        raise ValueError(
+            f"This process has the rank {rank} in a world of {size}: RANK and WORLD_SIZE, or what the "
+            "launcher sets in their place, do not fit together."
+        )
+    return rank, size
+
+
+def _torch_rank_and_size() -> tuple[int, int] | None:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    rank, size = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
+    if rank is None or size is None:
+        return None
+    try:
+        return int(rank), int(size)
+    except ValueError:
+        raise ValueError(f"RANK={rank!r} and WORLD_SIZE={size!r} are no integers.") from None
+
+
+def warn_if_all_ranks_read_all() -> None:
+    """Warn, once in a process, where others train beside this one and no shard was asked for.
+
+    Horovod's users get Petastorm's own warning instead.
+    """
+    try:
+        found = _torch_rank_and_size()
+    except ValueError:  # whoever set it did not mean torch
+        return
+    process = os.getpid()
+    if found is None or found[1] < 2 or process in _warned:
+        return
+    _warned.add(process)
+    warnings.warn(
+        f"This is rank {found[0]} of {found[1]} and no shard was asked for: each rank reads all "
+        "rows. Pass shard_by_rank=True to read one shard in each, with as many rows on every rank, "
+        "or cur_shard=0, shard_count=1 if each is meant to read everything. "
+        "See migration_guide/differences.md#rank-reads-everything",
+        BridgeWarning,
+        stacklevel=3,
+    )
