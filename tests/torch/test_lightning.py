@@ -111,6 +111,9 @@ USES = [
     ({"num_epochs": None}, {"max_epochs": 1, "limit_train_batches": 13}, 13, 2),
     ({"num_epochs": None}, {"max_steps": 13, "val_check_interval": 5}, 13, 4),
     ({"seed": 3, "capacity": 20}, {"max_epochs": 2}, 20, 4),
+    ({}, {"max_epochs": 3, "limit_train_batches": 4}, 12, 6),
+    ({"num_epochs": None}, {"max_epochs": 3, "limit_train_batches": 4}, 12, 6),
+    ({}, {"max_epochs": 2, "limit_train_batches": 0.5, "limit_val_batches": 1}, 10, 2),
 ]
 
 
@@ -120,6 +123,14 @@ def test_what_the_trainer_is_used_for(make_loader, fit, loading, training, steps
     validation = make_loader(30)
     model, trainer = fit(make_loader(**loading), validation, num_sanity_val_steps=0, **training)
     assert (trainer.global_step, model.validated) == (steps, validated)
+
+
+@pytest.mark.parametrize("num_epochs", [1, None])
+def test_a_sanity_check_takes_nothing_from_the_validation(make_loader, fit, num_epochs):
+    validation = make_loader(6, num_epochs=num_epochs)
+    limits = {} if num_epochs else {"limit_val_batches": 10}
+    model, _ = fit(make_loader(), validation, max_epochs=2, num_sanity_val_steps=2, **limits)
+    assert model.validated == 2 + 2 * 10
 
 
 RESUMED = [

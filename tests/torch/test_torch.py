@@ -278,3 +278,54 @@ def test_types_of_a_row_are_sanitized_in_place():
         _sanitize_pytorch_types({"empty": None})
     with pytest.raises(TypeError, match="Found in field text"):
         _sanitize_pytorch_types({"text": np.array(["a"])})
+
+
+@pytest.mark.difference("loader-left-early-starts-again")
+@pytest.mark.parametrize("pool", ["dummy", "thread", "process"])
+@pytest.mark.parametrize("num_epochs", [1, 2])
+def test_a_loader_left_early_begins_a_new_pass(open_reader, pool, num_epochs):
+    reader = open_reader(reader_pool_type=pool, workers_count=2, num_epochs=num_epochs)
+    loader = DataLoader(reader, batch_size=4)
+    for taken in (1, 3, 0):
+        for number, batch in enumerate(loader):
+            assert batch["id"].tolist() == list(range(4 * number, 4 * number + 4))
+            if number == taken:
+                break
+    for _ in range(2):
+        rows = torch.cat([batch["id"] for batch in loader]).tolist()
+        assert rows == list(range(ROWS)) * num_epochs
+
+
+def test_a_pass_after_one_left_early_is_shuffled_anew_and_again_the_same(open_reader):
+    def passes(left_after):
+        loader = DataLoader(open_reader(seed=5, shuffle_rows=True), batch_size=4)
+        for number, _ in enumerate(loader):
+            if number == left_after:
+                break
+        return [torch.cat([batch["id"] for batch in loader]).tolist() for _ in range(2)]
+
+    one, other = passes(0), passes(2)
+    assert one == other  # however far it was read
+    assert one[0] != one[1]
+    assert sorted(one[0]) == sorted(one[1]) == list(range(ROWS))
+
+
+def test_a_loader_left_early_is_over_once_its_reader_is_closed(open_reader):
+    loader = DataLoader(open_reader(), batch_size=4)
+    with loader:
+        next(iter(loader))
+    with pytest.raises(RuntimeError, match="has stopped"):
+        next(iter(loader))
+
+
+def test_a_loader_left_early_again_and_again_leaves_nothing(numbered, no_leaks):
+    url = numbered(ROWS, [13, 9])
+
+    def leave():
+        with DataLoader(make_batch_reader(url, num_epochs=None), batch_size=2) as loader:
+            for _ in range(20):
+                next(iter(loader))
+
+    leave()
+    with no_leaks():
+        leave()

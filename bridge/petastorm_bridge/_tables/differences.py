@@ -44,6 +44,13 @@ DIFFERENCES: tuple[Difference, ...] = (
         ("reiteration-starts-clean",
          "Iterating a `DataLoader` again prepends the partial last batch of the pass before.",
          "A new pass starts with its own first row.", "The repeated rows are an oversight."),
+        ("loader-left-early-starts-again",
+         "A loader that was left early cannot be iterated again: `NotImplementedError`, or, when the "
+         "reader happened to be done, the rows that were left as well. Lightning's sanity check "
+         "and `limit_train_batches` end in it.",
+         "It begins a new pass. A reader's own `reset()` is refused in the middle of a pass, as in "
+         "Petastorm.",
+         "Whoever iterates again wants the rows."),
         ("tf-reiteration-restarts",
          "A `tf.data.Dataset` of a finite `num_epochs` that was left early goes on when it is "
          "iterated again, without the rows that had been read ahead: often with nothing. Two "

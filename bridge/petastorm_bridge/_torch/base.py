@@ -167,8 +167,8 @@ class LoaderBase(IterableDataset[Any]):
             self._in_iter = False
 
     def _begin_again(self) -> None:
-        # Who resumes counts to the length of the interrupted pass, wherever the new one began.
-        if self._position.was_loaded and not self.reader.last_row_consumed:
+        # A pass is left early by `break`, and by frameworks: Lightning tries two batches first.
+        if isinstance(self.reader, Reader) and not self.reader.last_row_consumed:
             self.reader.begin_again()
         else:
             self.reader.reset()

@@ -37,6 +37,11 @@ _TORCH = ("torch", "batched")
 _EPOCHS = (
     Expected("reiteration-starts-clean", ("re-iterate x3 torch",), gives([_PASS] * 3)),
     Expected(
+        "loader-left-early-starts-again",
+        ("break then iterate again torch", "break then iterate again batched"),
+        gives([_PASS[:1], _PASS]),
+    ),
+    Expected(
         "tf-reiteration-restarts", ("tf break then iterate again",), gives([_PASS[:1], _PASS])
     ),
     Expected("tf-reiteration-restarts", ("tf parallel iterators",), works("StopIteration")),
