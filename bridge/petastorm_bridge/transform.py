@@ -27,7 +27,7 @@ class TransformSpec:
         func: Takes and returns a DataFrame; called in a worker, once per row group and epoch.
             None changes only the schema.
         edit_fields: ``(name, numpy_dtype, shape, is_nullable)`` of fields added or changed. A shape
-            of more than one axis is constant: each value must be a C-contiguous array of it.
+            of more than one axis is constant: each value must be an array of it.
         removed_fields: Names of fields that leave the schema.
         selected_fields: Names of the fields that stay, in this order.
 
