@@ -275,6 +275,8 @@ NO_MANIFESTS = {
     "another kind": lambda m: m["layouts"][0][0].update(kind="picture"),
     "a file elsewhere": lambda m: m["files"].update({"../../x": "0"}),
     "no number of rows": lambda m: m.update(rows="many"),
+    "no versions": lambda m: m.update(versions=None),
+    "no source": lambda m: m.update(source=None),
 }
 
 

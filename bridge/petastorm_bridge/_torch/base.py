@@ -168,8 +168,9 @@ class LoaderBase(IterableDataset[Any]):
 
     def _begin_again(self) -> None:
         # A pass is left early by `break`, and by frameworks: Lightning tries two batches first.
-        if isinstance(self.reader, Reader) and not self.reader.last_row_consumed:
-            self.reader.begin_again()
+        begin_again = getattr(self.reader, "begin_again", None)  # a reader of Petastorm's has none
+        if begin_again is not None and not self.reader.last_row_consumed:
+            begin_again()
         else:
             self.reader.reset()
         self._position.was_loaded = False

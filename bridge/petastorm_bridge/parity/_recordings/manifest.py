@@ -80,7 +80,7 @@ def _problem(manifest: dict[str, Any]) -> str:
         if name not in manifest or not check(manifest[name]):
             return f"its {name!r} are missing or make no sense"
     for name, check in _OPTIONAL.items():
-        if manifest.get(name) is not None and not check(manifest[name]):
+        if name in manifest and not check(manifest[name]):
             return f"its {name!r} makes no sense"
     return _contradiction(manifest)
 
@@ -139,6 +139,10 @@ def _has_range(column: dict[str, Any]) -> bool:
         return False
     bounds = [bound for bound in (column["min"], column["max"]) if bound is not None]
     return known and all(isinstance(b, int) and -_MOST <= b < _MOST for b in bounds)
+
+
+def _or_nothing(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or check(value)
 
 
 def _list_of(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -208,12 +212,12 @@ _REQUIRED: dict[str, Callable[[Any], bool]] = {
     "layouts": _list_of(_is_layout),
 }
 _OPTIONAL: dict[str, Callable[[Any], bool]] = {
-    "rank": _is_count,
-    "world_size": _is_count,
+    "rank": _or_nothing(_is_count),
+    "world_size": _or_nothing(_is_count),
     "limited": _is_flag,
     "padded": _is_flag,
     "batched": _is_flag,
     "source": _is_text,
-    "seconds": lambda value: _is_bound(value) and not isinstance(value, bool),
+    "seconds": _or_nothing(lambda value: _is_bound(value) and not isinstance(value, bool)),
     "versions": lambda value: isinstance(value, dict) and all(map(_is_text, value.values())),
 }
