@@ -181,6 +181,19 @@ class Failed:
 Outcome = Unchanged | Success | NeedsHuman | Failed
 
 
+@dataclass(frozen=True)
+class Result:
+    """The outcome of a run.
+
+    Attributes:
+        outcomes: One for each file that was looked into, sorted by path.
+        scanned: Number of files that were found.
+    """
+
+    outcomes: tuple[Outcome, ...]
+    scanned: int
+
+
 def pending(outcome: Outcome) -> bool:
     """Say whether writing this outcome would change the file."""
     return isinstance(outcome, Success | NeedsHuman) and outcome.before != outcome.after

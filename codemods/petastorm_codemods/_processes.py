@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
 
-from ._engine import Settings, process
+from ._engine import process
 from ._model import Failed, Outcome
+from ._settings import Settings
 from ._text.ipynb import read_notebook
 
 File = tuple[str, bytes]

@@ -12,11 +12,22 @@ from rich.progress import Progress
 from rich.text import Text
 
 from ._config import Config, read_config
-from ._engine import Settings
-from ._model import Destination, Failed, NeedsHuman, Outcome, Site, State, Success, Target, pending
+from ._model import (
+    Destination,
+    Failed,
+    NeedsHuman,
+    Outcome,
+    Result,
+    Site,
+    State,
+    Success,
+    Target,
+    pending,
+)
 from ._petastorm.counterparts import FAST_MODULE
 from ._reports.report import FORMATS, counts, diff, exit_code, printable
-from ._run import Result, run
+from ._run import run
+from ._settings import Settings
 from ._text.decode import write_atomically
 
 

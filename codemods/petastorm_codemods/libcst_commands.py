@@ -11,8 +11,9 @@ from typing import ClassVar
 import libcst as cst
 from libcst.codemod import CodemodCommand
 
-from ._engine import Settings, process
+from ._engine import process
 from ._model import Destination, Failed, NeedsHuman, Success
+from ._settings import Settings
 
 __all__ = ["PetastormToBridge", "PetastormToStreaming"]
 

@@ -3,7 +3,7 @@
 import collections
 import functools
 
-from petastorm_codemods._engine import Settings, process
+from petastorm_codemods._engine import process
 from petastorm_codemods._meaning.other_files import METHODS, Project
 from petastorm_codemods._model import (
     Destination,
@@ -14,8 +14,11 @@ from petastorm_codemods._model import (
     Unchanged,
 )
 from petastorm_codemods._project.files import is_dependency_file
+from petastorm_codemods._project.install_commands import package_for
+from petastorm_codemods._project.requirements import rewritten
+from petastorm_codemods._project.wanted import Wanted
 from petastorm_codemods._registry import all_rules
-from petastorm_codemods._run import process_dependencies
+from petastorm_codemods._settings import Settings
 
 
 @functools.cache
@@ -35,8 +38,11 @@ def run(case, text):
         target=target,
         project=project,
     )
-    work = process_dependencies if is_dependency_file(case.path) else process
-    return work(case.path, text.encode(), settings)
+    if is_dependency_file(case.path):
+        return rewritten(
+            case.path, text.encode(), Wanted(package_for(settings.destination, target))
+        )
+    return process(case.path, text.encode(), settings)
 
 
 def wanted(case):

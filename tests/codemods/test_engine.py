@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from petastorm_codemods import _engine, _registry
-from petastorm_codemods._engine import Settings, process
+from petastorm_codemods import _plan, _registry
+from petastorm_codemods._engine import process
 from petastorm_codemods._meaning.other_files import Project
 from petastorm_codemods._model import (
     Destination,
@@ -19,6 +19,7 @@ from petastorm_codemods._model import (
     Success,
     Unchanged,
 )
+from petastorm_codemods._settings import Settings
 from petastorm_codemods._text.decode import decode_python, newline_of, write_atomically
 from petastorm_codemods._text.edits import apply_edits, overlaps
 from petastorm_codemods._text.verify import undefined_names
@@ -90,8 +91,8 @@ def test_sites_say_where():
 def settings_with(monkeypatch, check, safety=Safety.SAFE):
     """Settings under which one made-up rule is the only one."""
     rule = dataclasses.replace(_registry.all_rules()[0], code="PM999", check=check, safety=safety)
-    monkeypatch.setattr(_engine, "selected", lambda *_: [rule])
-    monkeypatch.setattr(_engine, "all_rules", lambda: [rule])
+    monkeypatch.setattr(_plan, "rules_for", lambda _: (rule,))
+    monkeypatch.setattr(_plan, "all_rules", lambda: (rule,))
     return BRIDGE
 
 

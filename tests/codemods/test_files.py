@@ -85,13 +85,15 @@ def test_what_is_no_file_is_passed_over(tmp_path):
         ("?.py\n# a comment\n\n!a.py", set()),
         ("a.py/", set()),
         ("[", set()),
+        ("\ufeffa.py", {"a.py", "b/a.py", "b/c/a.py"}),
+        ("[[:digit:]]a.py", set()),
     ],
 )
 def test_gitignore(tmp_path, patterns, ignored):
     (tmp_path / ".git").mkdir()
     names = ("a.py", "b/a.py", "b/c/a.py")
     make(tmp_path, *names)
-    (tmp_path / ".gitignore").write_text(patterns)
+    (tmp_path / ".gitignore").write_text(patterns, encoding="utf-8")
     assert set(names) - set(found(tmp_path)) == ignored
 
 

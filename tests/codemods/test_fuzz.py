@@ -13,9 +13,10 @@ import libcst
 import pytest
 from hypothesis import strategies as st
 
-from petastorm_codemods._engine import Settings, process
+from petastorm_codemods._engine import process
 from petastorm_codemods._meaning.other_files import Project
 from petastorm_codemods._model import Destination, Failed, NeedsHuman, Outcome, Success
+from petastorm_codemods._settings import Settings
 from petastorm_codemods._text.ipynb import code_cells
 from petastorm_codemods._text.sources import read_source
 
@@ -167,8 +168,8 @@ def settings_of(random, destination):
             converters=random.choice([True, False]),
             modules=frozenset({"ours"}),
             readers=random.choice([True, False]),
-            holders=frozenset({name, ("ours", "SparkDatasetConverter")}),
-            lent=random.choice([frozenset(), frozenset({name})]),
+            importers=frozenset({name, ("ours", "SparkDatasetConverter")}),
+            reexported=random.choice([frozenset(), frozenset({name})]),
         ),
     )
 

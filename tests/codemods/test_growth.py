@@ -5,10 +5,11 @@ import json
 import pytest
 from growth import assert_grows_linearly
 
-from petastorm_codemods._engine import Settings, process
+from petastorm_codemods._engine import process
 from petastorm_codemods._meaning.other_files import Project
 from petastorm_codemods._model import Destination, Failed, Success
 from petastorm_codemods._run import run
+from petastorm_codemods._settings import Settings
 
 HEAD = "from petastorm.spark import make_spark_converter\nv0 = w0 = c = make_spark_converter(df)\n"
 

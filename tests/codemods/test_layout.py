@@ -5,9 +5,10 @@ import ast
 import pytest
 from growth import assert_grows_linearly
 
-from petastorm_codemods._engine import Settings, process
+from petastorm_codemods._engine import process
 from petastorm_codemods._meaning.other_files import Project
 from petastorm_codemods._model import Destination
+from petastorm_codemods._settings import Settings
 
 IMPORT = "from petastorm.spark import make_spark_converter\n"
 

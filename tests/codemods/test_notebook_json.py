@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from petastorm_codemods._engine import Settings, process
+from petastorm_codemods._engine import process
 from petastorm_codemods._model import Destination, Failed, Success, Unchanged
+from petastorm_codemods._settings import Settings
 
 BRIDGE = Settings(Destination.BRIDGE)
 CELL = '{"cell_type": "code", "source": "import petastorm.spark"%s}'

@@ -6,9 +6,10 @@ import time
 import pytest
 
 from petastorm_codemods import _processes
-from petastorm_codemods._engine import Settings, process
+from petastorm_codemods._engine import process
 from petastorm_codemods._model import Destination, Failed, Success
 from petastorm_codemods._run import run
+from petastorm_codemods._settings import Settings
 
 BRIDGE = Settings(Destination.BRIDGE)
 GOOD = "from petastorm.spark import make_spark_converter\n"

@@ -13,9 +13,9 @@ import sys
 
 import pytest
 
-from petastorm_codemods._engine import Settings
 from petastorm_codemods._model import Destination, NeedsHuman, Success, Target, Unchanged
 from petastorm_codemods._run import run as codemod
+from petastorm_codemods._settings import Settings
 from petastorm_codemods._text.decode import write_atomically
 
 HERE = pathlib.Path(__file__).parent

@@ -7,9 +7,10 @@ import shutil
 
 import pytest
 
-from petastorm_codemods._engine import MARK, Settings
 from petastorm_codemods._model import Destination, Failed, NeedsHuman, Success
+from petastorm_codemods._rewriting.markers import MARK
 from petastorm_codemods._run import run
+from petastorm_codemods._settings import Settings
 from petastorm_codemods._text.decode import write_atomically
 from petastorm_codemods._text.verify import undefined_names
 

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from petastorm_codemods._engine import Settings
 from petastorm_codemods._project import vendor
 from petastorm_codemods._run import run
+from petastorm_codemods._settings import Settings
 
 DIRECTORY = {"dataframe_to_mds", "MdsDirectory"}
 TORCH = {"StreamingDataset", "StreamingDataLoader"}

@@ -55,7 +55,7 @@ def _is(type_: pa.DataType) -> Callable[[pa.DataType], bool]:
 
 def _integer(spark: str, name: str, tf: str, torch: str | None = None) -> TypeRow:
     type_ = pa.from_numpy_dtype(np.dtype(name))
-    sentinel = "`0`" if np.dtype(name).itemsize < 4 else f"the smallest `{tf}`"
+    sentinel = "`0`" if np.dtype(tf).itemsize < 4 else f"the smallest `{tf}`"
     return TypeRow(
         name, spark, _is(type_), type_, np.dtype(name).type, tf, f"`{torch or name}`",
         "`float64` with NaN", f"{sentinel}, with a warning", "float64",

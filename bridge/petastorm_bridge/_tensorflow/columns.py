@@ -101,7 +101,7 @@ class TfColumns:
         if isinstance(column, pa.Array):
             special = _special_case(column)
             if special is not None:
-                if column.null_count:
+                if column.null_count and not _marks_nulls(column.type):
                     self._warn(name)
                 return special(name, column, target)
             column = to_numpy(name, column)
@@ -147,6 +147,8 @@ def _text(_name: str, column: pa.Array, _target: Any) -> npt.NDArray[Any]:
 
 
 def _whole_numbers(_name: str, column: pa.Array, target: Any) -> npt.NDArray[Any]:
+    if pa.types.is_unsigned_integer(column.type):  # which has no room for the smallest number
+        column = column.cast(pa.int64())
     filler = pa.scalar(null_filler(np.dtype(target))).cast(column.type)
     filled = pc.fill_null(column, filler).to_numpy(zero_copy_only=False)
     return np.asarray(filled.astype(target, copy=False))

@@ -6,8 +6,8 @@ import dataclasses
 import functools
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import libcst as cst
 from libcst.metadata import (
@@ -30,6 +30,8 @@ from petastorm_codemods._text.sources import Source
 from .other_files import Project
 
 Node = TypeVar("Node", bound=cst.CSTNode)
+Fact = TypeVar("Fact")
+Arguments = ParamSpec("Arguments")
 
 
 class Analysis:
@@ -67,6 +69,14 @@ class Analysis:
         self._assigned: dict[tuple[Scope, str], tuple[BaseAssignment, ...]] = {}
         self._ordered: dict[frozenset[BaseAssignment], tuple[BaseAssignment, ...]] = {}
         self._meanings: dict[cst.CSTNode, frozenset[QualifiedName]] = {}
+        self._facts: dict[Hashable, Any] = {}
+
+    def fact(self, question: Hashable, work: Callable[[], Fact]) -> Fact:
+        """Return the answer to a question about the source; it is worked out when it is first asked."""
+        if question not in self._facts:
+            self._facts[question] = work()
+        answer: Fact = self._facts[question]
+        return answer
 
     def nodes(self, kind: type[Node]) -> Sequence[Node]:
         """Return all nodes of exactly this type, in the order of the text."""
@@ -286,6 +296,19 @@ def _children(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
             for each in value:
                 if isinstance(each, cst.CSTNode):
                     yield each
+
+
+def once(
+    work: Callable[Concatenate[Analysis, Arguments], Fact],
+) -> Callable[Concatenate[Analysis, Arguments], Fact]:
+    """Let a function work once for an analysis (and further arguments), which keeps what it returns."""
+
+    @functools.wraps(work)
+    def asked(analysis: Analysis, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Fact:
+        question = (work, args, *sorted(kwargs.items()))
+        return analysis.fact(question, lambda: work(analysis, *args, **kwargs))
+
+    return asked
 
 
 def manual(code: str, offset: int, message: str) -> Finding:

@@ -7,19 +7,21 @@ returns of functions, and what functions of the file are called with.
 
 from __future__ import annotations
 
-import functools
+import enum
 import re
+from collections.abc import Iterable
 
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
-from libcst.metadata import Assignment
+from libcst.metadata import Assignment, BaseAssignment, ImportAssignment
 
 from petastorm_codemods._petastorm.counterparts import is_class, is_maker, is_support
 
-from .kinds import Kind, combine
-from .origins import Origins
-from .questions import Answer, Question, any_of
-from .shared import is_lent, unseen
+from .analysis import Analysis, once
+from .functions import Functions
+from .origins import Bindings, Origins
+from .questions import Answer, Question, Questions
+from .reexports import is_reexported, unseen_reads
 
 _COPIES = frozenset({"copy.copy", "copy.deepcopy"})
 # Functions and methods that hand on what they are called with, or on.
@@ -28,17 +30,41 @@ _MEMBERS = frozenset({"get", "items", "pop", "setdefault", "values"})
 _LOADING = re.compile(r"ray\.get|(?:joblib|(?:cloud)?pickle|dill|torch)\.loads?")
 
 
-class Flow(Origins):
-    """Follows the expressions of one source back to where their objects come from."""
+class Provenance(enum.Enum):
+    """What is known about an object."""
 
-    def kind(self, node: cst.CSTNode) -> Kind:
+    CONVERTER = "a converter, or a collection with one"
+    FILES = "a converter that was made from files by hand"
+    UNKNOWN = "nothing says what it is"
+    DOUBTFUL = "it may be something else"
+    FOREIGN = "something else"
+
+
+_Answer = Answer[Provenance]
+
+
+class Flow:
+    """Follows the expressions of one source back to where their objects come from.
+
+    Each method that begins with ``_of`` answers one sort of question, and asks for what it needs;
+    an answer of None stands for the literal ``None``, or for nothing that is assigned.
+    """
+
+    def __init__(self, analysis: Analysis) -> None:
+        self._analysis = analysis
+        self._origins = Origins(analysis)
+        self._functions = Functions(analysis)
+        self._unseen = frozenset(unseen_reads(analysis))
+        self._questions: Questions[Provenance] = Questions()
+
+    def provenance(self, node: cst.CSTNode) -> Provenance:
         """Return what is known about the object that an expression gives."""
-        return self._questions.answer(self._kind(node)) or Kind.UNKNOWN
+        return self._questions.answer(self._provenance(node)) or Provenance.UNKNOWN
 
-    def _kind(self, node: cst.CSTNode) -> Question:
+    def _provenance(self, node: cst.CSTNode) -> Question:
         return (self._of, node)
 
-    def _of(self, node: cst.CSTNode) -> Answer:  # noqa: PLR0911 - one line for each syntax
+    def _of(self, node: cst.CSTNode) -> _Answer:  # noqa: PLR0911 - one line for each syntax
         if isinstance(node, cst.Name):
             return None if node.value == "None" else (yield from self._of_name(node))
         if isinstance(node, cst.Attribute):
@@ -46,110 +72,222 @@ class Flow(Origins):
         if isinstance(node, cst.Call):
             return (yield from self._of_call(node))
         if isinstance(node, cst.IfExp):
-            return (yield from any_of(map(self._kind, (node.body, node.orelse))))
+            return (yield from self._of_any((node.body, node.orelse)))
         if isinstance(node, cst.BooleanOperation):
-            return (yield from any_of(map(self._kind, (node.left, node.right))))
+            return (yield from self._of_any((node.left, node.right)))
         if isinstance(node, cst.Await):
-            return (yield self._kind(node.expression))
+            return (yield self._provenance(node.expression))
         if isinstance(node, cst.NamedExpr | cst.Subscript | cst.Element | cst.StarredElement):
-            return (yield self._kind(node.value))
+            return (yield self._provenance(node.value))
         if isinstance(node, cst.Tuple | cst.List | cst.Set):
-            return (yield from any_of(map(self._kind, node.elements)))
+            return (yield from self._of_any(node.elements))
         if isinstance(node, cst.Dict):
-            return (yield from any_of(self._kind(element.value) for element in node.elements))
+            return (yield from self._of_any(element.value for element in node.elements))
         if isinstance(node, cst.ListComp | cst.GeneratorExp | cst.SetComp):
-            return (yield self._kind(node.elt))
+            return (yield self._provenance(node.elt))
         if isinstance(node, cst.DictComp):
-            return (yield self._kind(node.value))
+            return (yield self._provenance(node.value))
         if isinstance(node, cst.BaseString | cst.BaseNumber | cst.Lambda | cst.Comparison):
-            return Kind.FOREIGN
-        return Kind.UNKNOWN
+            return Provenance.FOREIGN
+        return Provenance.UNKNOWN
+
+    def _of_any(self, nodes: Iterable[cst.CSTNode]) -> _Answer:
+        return (yield from _any_of(map(self._provenance, nodes)))
 
     # --- calls ------------------------------------------------------------------------------------
 
-    def _of_call(self, node: cst.Call) -> Answer:  # noqa: PLR0911 - one for each callee
+    def _of_call(self, node: cst.Call) -> _Answer:  # noqa: PLR0911 - one for each callee
         path = self._analysis.imported(node.func)
         if path is not None:
             return (yield from self._of_imported_call(node, path))
         meanings = {meaning.name for meaning in self._analysis.meanings(node.func)}
         if any(is_maker(meaning, self._analysis) for meaning in meanings):
-            return Kind.DOUBTFUL  # and something else
+            return Provenance.DOUBTFUL  # and something else
         if node.func in self._unseen:
-            return Kind.CONVERTER
-        classes = self._classes(node.func)
+            return Provenance.CONVERTER
+        classes = self._functions.classes(node.func)
         if classes:
-            return combine(map(self._of_class, classes))
-        functions = self._called(node)
+            return _combined(map(self._of_class, classes))
+        functions = self._functions.called(node)
         if functions:
-            return (yield from any_of((self._of_returns, each) for each in functions))
+            return (yield from _any_of((self._of_returns, each) for each in functions))
         name = get_full_name_for_node(node.func) or ""
         if isinstance(node.func, cst.Name) and name in _PASSING:
-            return (yield from any_of(self._kind(each.value) for each in node.args[:2]))
+            return (yield from self._of_any(argument.value for argument in node.args[:2]))
         if isinstance(node.func, cst.Name) and name == "super":
             owner = self._analysis.enclosing(node, cst.ClassDef)
-            return self._of_class(owner) if owner else Kind.UNKNOWN
+            return self._of_class(owner) if owner else Provenance.UNKNOWN
         if isinstance(node.func, cst.Attribute) and node.func.attr.value in _MEMBERS:
-            return (yield self._kind(node.func.value))
-        return Kind.UNKNOWN
+            return (yield self._provenance(node.func.value))
+        return Provenance.UNKNOWN
 
-    def _of_returns(self, function: cst.FunctionDef) -> Answer:
-        return (yield from any_of(map(self._kind, self._returns(function))))
+    def _of_returns(self, function: cst.FunctionDef) -> _Answer:
+        return (yield from self._of_any(self._functions.returned(function)))
 
-    def _of_imported_call(self, node: cst.Call, path: str) -> Answer:
-        if is_maker(path, self._analysis) or is_lent(self._analysis, path):
-            return Kind.CONVERTER
+    def _of_imported_call(self, node: cst.Call, path: str) -> _Answer:
+        if is_maker(path, self._analysis) or is_reexported(self._analysis, path):
+            return Provenance.CONVERTER
         if is_class(path, self._analysis):
-            return Kind.CONVERTER if is_support(path, self._analysis) else Kind.FILES
+            return Provenance.CONVERTER if is_support(path, self._analysis) else Provenance.FILES
         if path in _COPIES:
-            return (yield from any_of(self._kind(each.value) for each in node.args[:1]))
-        name = path.rpartition(".")[2]
-        if _LOADING.fullmatch(path) or (self._is_own_name(node.func) and not _is_class_name(name)):
-            return Kind.UNKNOWN
-        return Kind.FOREIGN if _is_class_name(name) else Kind.DOUBTFUL
+            return (yield from self._of_any(argument.value for argument in node.args[:1]))
+        is_class_name = path.rpartition(".")[2][:1].isupper()
+        own = self._origins.is_own_name(node.func)
+        if _LOADING.fullmatch(path) or (own and not is_class_name):
+            return Provenance.UNKNOWN
+        return Provenance.FOREIGN if is_class_name else Provenance.DOUBTFUL
 
-    @functools.cached_property
-    def _unseen(self) -> frozenset[cst.CSTNode]:
-        return frozenset(unseen(self._analysis))
+    def _of_class(self, owner: cst.ClassDef) -> Provenance:
+        bases = [self._analysis.imported(base.value) for base in owner.bases]
+        extends = any(is_class(base, self._analysis) for base in bases)
+        return Provenance.CONVERTER if extends else Provenance.FOREIGN
 
-    def _classes(self, node: cst.CSTNode) -> list[cst.ClassDef]:
-        if not isinstance(node, cst.Name):
-            return []
-        found = self._analysis.assignments(node)
-        return [
-            each.node
-            for each in found
-            if isinstance(each, Assignment) and isinstance(each.node, cst.ClassDef)
-        ]
+    # --- names ------------------------------------------------------------------------------------
 
-    def _called(self, node: cst.Call) -> list[cst.FunctionDef]:
-        """Return the functions of the file that a call may run."""
-        if isinstance(node.func, cst.Name):
-            found = self._analysis.assignments(node.func)
-            return [
-                each.node
-                for each in found
-                if isinstance(each, Assignment) and isinstance(each.node, cst.FunctionDef)
-            ]
-        if isinstance(node.func, cst.Attribute):
-            return self._functions.get(node.func.attr.value, [])
-        return []
+    def _of_name(self, node: cst.Name) -> _Answer:
+        bindings = self._origins.bindings(node)
+        if bindings is None:
+            return Provenance.UNKNOWN
+        last = self._origins.last(node, bindings)
+        return (yield (self._of_assignment, last) if last else (self._of_bindings, bindings))
 
-    def _returns(self, function: cst.FunctionDef) -> list[cst.BaseExpression]:
-        return self._returned.get(function, [])
+    def _of_bindings(self, bindings: Bindings) -> _Answer:
+        return (yield from _any_of((self._of_assignment, each) for each in bindings.assignments))
 
-    @functools.cached_property
-    def _returned(self) -> dict[cst.FunctionDef, list[cst.BaseExpression]]:
-        """What each function returns or yields."""
-        analysis = self._analysis
-        found: list[cst.Return | cst.Yield] = [*analysis.nodes(cst.Return)]
-        found += analysis.nodes(cst.Yield)
-        returned: dict[cst.FunctionDef, list[cst.BaseExpression]] = {}
-        for each in found:
-            owner = analysis.enclosing(each, cst.FunctionDef, cst.Lambda)
-            if isinstance(owner, cst.FunctionDef) and isinstance(each.value, cst.BaseExpression):
-                returned.setdefault(owner, []).append(each.value)
-        return returned
+    def _of_assignment(self, assignment: BaseAssignment) -> _Answer:
+        if isinstance(assignment, ImportAssignment):
+            return Provenance.UNKNOWN if self._origins.is_own(assignment) else Provenance.FOREIGN
+        if not isinstance(assignment, Assignment):
+            return Provenance.UNKNOWN
+        node = assignment.node
+        if isinstance(node, cst.Param):
+            return (yield from self._of_parameter(node))
+        if isinstance(node, cst.FunctionDef | cst.ClassDef):
+            return Provenance.FOREIGN
+        return (yield from self._of_target(node))
+
+    def _of_target(self, node: cst.CSTNode) -> _Answer:  # noqa: PLR0911
+        """What is bound to a name, wherever in a target it stands."""
+        above = self._analysis.parent(node)
+        if isinstance(above, cst.Element | cst.StarredElement):
+            return (yield from self._of_unpacked(above))
+        if isinstance(above, cst.AssignTarget):
+            statement = self._analysis.parent(above)
+            return (
+                (yield self._provenance(statement.value))
+                if isinstance(statement, cst.Assign)
+                else None
+            )
+        if isinstance(above, cst.AnnAssign):
+            said = self._of_annotation(above.annotation)
+            return said or ((yield self._provenance(above.value)) if above.value else None)
+        if isinstance(above, cst.NamedExpr):
+            return (yield self._provenance(above.value))
+        if isinstance(above, cst.For | cst.CompFor):
+            return (yield self._provenance(above.iter))
+        if isinstance(above, cst.AsName):
+            item = self._analysis.parent(above)
+            return (
+                (yield self._provenance(item.item))
+                if isinstance(item, cst.WithItem)
+                else Provenance.FOREIGN
+            )
+        return Provenance.UNKNOWN
+
+    def _of_unpacked(self, element: cst.CSTNode) -> _Answer:
+        """One of several targets: the same place on the right, where there are places."""
+        targets = self._analysis.parent(element)
+        above = self._analysis.parent(targets)
+        if not isinstance(targets, cst.Tuple | cst.List):
+            return Provenance.UNKNOWN
+        place = next(n for n, each in enumerate(targets.elements) if each is element)
+        if isinstance(above, cst.For | cst.CompFor):
+            return (yield (self._of_place, above.iter, place))
+        if isinstance(above, cst.AssignTarget):
+            statement = self._analysis.parent(above)
+            if isinstance(statement, cst.Assign):
+                return (yield (self._of_place, statement.value, place))
+        return Provenance.UNKNOWN
+
+    def _of_place(self, value: cst.CSTNode, place: int) -> _Answer:
+        if isinstance(value, cst.Tuple | cst.List) and place < len(value.elements):
+            chosen = value.elements[place]
+            if not any(isinstance(each, cst.StarredElement) for each in value.elements):
+                return (yield self._provenance(chosen.value))
+        if isinstance(value, cst.Call):
+            name = get_full_name_for_node(value.func)
+            if name == "zip" and place < len(value.args):
+                return (yield self._provenance(value.args[place].value))
+            functions = self._functions.called(value)
+            returned = [each for one in functions for each in self._functions.returned(one)]
+            if returned:
+                return (yield from _any_of((self._of_place, each, place) for each in returned))
+        return (yield self._provenance(value))
+
+    # --- parameters, annotations and attributes ---------------------------------------------------
+
+    def _of_parameter(self, parameter: cst.Param) -> _Answer:
+        said = self._of_annotation(parameter.annotation) if parameter.annotation else None
+        if said:
+            return said
+        function = self._analysis.enclosing(parameter, cst.FunctionDef, cst.Lambda)
+        if not isinstance(function, cst.FunctionDef):
+            return Provenance.UNKNOWN
+        owner = self._functions.instance_of(parameter, function)
+        if owner:
+            return self._of_class(owner)
+        default = (yield self._provenance(parameter.default)) if parameter.default else None
+        given = list(self._functions.given(parameter, function))
+        if not given:
+            return default or Provenance.UNKNOWN
+        return _combined([default, (yield from self._of_any(given))])
+
+    def _of_annotation(self, annotation: cst.Annotation) -> Provenance | None:
+        says = self._origins.annotates_converter(annotation)
+        if says is None:
+            return None
+        return Provenance.CONVERTER if says else Provenance.FOREIGN
+
+    def _of_attribute(self, node: cst.Attribute) -> _Answer:
+        if self._analysis.imported(node) is not None:
+            return Provenance.UNKNOWN if self._origins.is_own_name(node) else Provenance.FOREIGN
+        owner = self._origins.self_class(node.value)
+        assigned = yield (self._of_field, node.attr.value, owner)
+        if assigned is not None:
+            return assigned
+        if owner:
+            return Provenance.UNKNOWN  # set by a base class, or from outside
+        if node.attr.value in {"value", "values"}:
+            return (yield self._provenance(node.value))
+        return Provenance.UNKNOWN
+
+    def _of_field(self, name: str, owner: cst.ClassDef | None) -> _Answer:
+        """What is assigned to an attribute of this name, in a class or in the whole file."""
+        targets = self._origins.fields(name, owner)
+        return (yield from _any_of((self._of_target, each) for each in targets))
 
 
-def _is_class_name(name: str) -> bool:
-    return name[:1].isupper()
+def _combined(provenances: Iterable[Provenance | None]) -> Provenance | None:
+    """Return what is known about an object that may be any of several; None stands for ``None``."""
+    possible = {one for one in provenances if one is not None}
+    if len(possible) < 2:
+        return next(iter(possible), None)
+    if Provenance.FOREIGN in possible or Provenance.DOUBTFUL in possible:
+        return Provenance.DOUBTFUL
+    if Provenance.FILES in possible:
+        return Provenance.FILES
+    return Provenance.CONVERTER  # and UNKNOWN: another way to the same place
+
+
+def _any_of(questions: Iterable[Question]) -> _Answer:
+    """Return what is known about an object that may be what any of some questions are about."""
+    known: Provenance | None = None
+    for question in questions:
+        known = _combined([known, (yield question)])
+    return known
+
+
+@once
+def flow_of(analysis: Analysis) -> Flow:
+    """Return the flow of a source; all rules share its answers."""
+    return Flow(analysis)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable
 
@@ -10,9 +9,9 @@ import libcst as cst
 
 from petastorm_codemods._petastorm.offered import OLD
 
-from .analysis import Analysis
+from .analysis import Analysis, once
 from .imports import Imported
-from .shared import is_lender, is_read, is_run_with
+from .reexports import is_read, is_run_with, is_taken_from_here
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 # Lines for IPython hold Python that is not parsed; those that install packages name them only.
@@ -27,7 +26,11 @@ def is_unused(analysis: Analysis, each: Imported) -> bool:
     name = each.local
     if each.alias is None or analysis.source.path.endswith("__init__.py"):
         return False
-    if is_lender(analysis, name) or is_run_with(analysis, name) or name in _written(analysis):
+    if (
+        is_taken_from_here(analysis, name)
+        or is_run_with(analysis, name)
+        or name in _written(analysis)
+    ):
         return False
     return not any(is_read(analysis, read) for read in analysis.reads(name))
 
@@ -41,7 +44,7 @@ def unused_advice(paths: Iterable[str]) -> str:
     return f"unused, remove the import: {', '.join(names)}"
 
 
-@functools.lru_cache(maxsize=2)
+@once
 def _written(analysis: Analysis) -> frozenset[str]:
     """Return the names that stand in strings, in annotations in quotes, and in lines for IPython."""
     words: set[str] = set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from libcst.helpers import get_full_name_for_node
 
 from petastorm_codemods._petastorm.offered import is_petastorm
 
-from .analysis import Analysis
+from .analysis import Analysis, once
 
 ImportStatement = cst.Import | cst.ImportFrom
 
@@ -34,7 +33,7 @@ class Imported:
     statement: ImportStatement
 
 
-@functools.lru_cache(maxsize=2)
+@once
 def imports(analysis: Analysis) -> tuple[Imported, ...]:
     """Return everything that the source imports absolutely, in no particular order."""
     return tuple(_imports(analysis))
@@ -57,7 +56,7 @@ def _imports(analysis: Analysis) -> Iterator[Imported]:
             yield Imported(f"{module}.{name}", alias.evaluated_alias or name, alias, statement)
 
 
-@functools.lru_cache(maxsize=2)
+@once
 def petastorm_imports(analysis: Analysis) -> tuple[Imported, ...]:
     """Return what is imported from Petastorm and has no alternative beside it."""
     return tuple(
@@ -83,12 +82,12 @@ def _has_alternative(analysis: Analysis, each: Imported) -> bool:
     )
 
 
-@functools.lru_cache(maxsize=2)
+@once
 def _by_statement(analysis: Analysis) -> dict[cst.CSTNode, list[Imported]]:
     return dict(by_statement(imports(analysis)))
 
 
-@functools.lru_cache(maxsize=2)
+@once
 def _others(analysis: Analysis) -> dict[str, list[Imported]]:
     """Return what is imported from elsewhere than Petastorm, by its local name."""
     found: dict[str, list[Imported]] = {}

@@ -17,8 +17,8 @@ _DEFINES = re.compile(rb"\bdef[ \t]+(make_torch_dataloader|make_tf_dataset)\b")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
 # What files may have from each other instead of from Petastorm.
-SHARED = ("make_spark_converter", "SparkDatasetConverter")
-_SHARED = re.compile(rb"\b(make_spark_converter|SparkDatasetConverter)\b")
+REEXPORTABLE = ("make_spark_converter", "SparkDatasetConverter")
+_REEXPORTABLE = re.compile(rb"\b(make_spark_converter|SparkDatasetConverter)\b")
 _FROM = re.compile(
     rb"^[ \t\"]*from[ \t]+([.\w]+)[ \t]+import[ \t]*(\([^)]*\)|[^\n]*(?<=\\)\r?\n[^\n]*|[^\n]*)",
     re.MULTILINE,
@@ -37,19 +37,19 @@ class Project:
         defines: Those of the methods that open loaders that some class or module defines itself.
         modules: First parts of the names that the project's own modules are imported by.
         readers: Whether any file uses ``make_reader``, whose readers may be passed to any other.
-        holders: Last names of the project's modules that import converters' names from Petastorm,
+        importers: Last names of the project's modules that import converters' names from Petastorm,
             with these names.
-        lent: Those of them that some other file imports by name, also from modules that pass them on.
-        takers: Last names of modules that use converters' names without importing them.
+        reexported: Those of them that some other file imports by name, also from modules that pass them on.
+        mentioners: Last names of modules that use converters' names without importing them.
     """
 
     converters: bool = False
     defines: frozenset[str] = frozenset()
     modules: frozenset[str] = frozenset()
     readers: bool = False
-    holders: frozenset[tuple[str, str]] = frozenset()
-    lent: frozenset[tuple[str, str]] = frozenset()
-    takers: frozenset[tuple[str, str]] = frozenset()
+    importers: frozenset[tuple[str, str]] = frozenset()
+    reexported: frozenset[tuple[str, str]] = frozenset()
+    mentioners: frozenset[tuple[str, str]] = frozenset()
 
     def owns(self, module: str) -> bool:
         """Say whether a dotted module may be the project's own rather than a library's."""
@@ -66,11 +66,11 @@ def makes_readers(data: bytes) -> bool:
     return _READS.search(data) is not None and _PETASTORM.search(data) is not None
 
 
-def borrowed_names(data: bytes) -> frozenset[tuple[str, str]]:
+def names_from_modules(data: bytes) -> frozenset[tuple[str, str]]:
     """Return the modules that a file's bytes take names of Petastorm's from, with the names."""
     found = {(match[1], match[2]) for match in _DOTTED.finditer(data)}
     for match in _FROM.finditer(data):
-        found |= {(match[1], name) for name in _SHARED.findall(match[2])}
+        found |= {(match[1], name) for name in _REEXPORTABLE.findall(match[2])}
     return frozenset(
         (stem_of(module.decode()), name.decode())
         for module, name in found
@@ -78,47 +78,47 @@ def borrowed_names(data: bytes) -> frozenset[tuple[str, str]]:
     )
 
 
-def had_names(path: str, data: bytes) -> frozenset[tuple[str, str]]:
+def names_from_petastorm(path: str, data: bytes) -> frozenset[tuple[str, str]]:
     """Return the module at a path with those names that its bytes import from Petastorm."""
     found: set[bytes] = set()
     for match in _FROM.finditer(data):
         if match[1].startswith(_OURS):
-            found |= {*_SHARED.findall(match[2])}
+            found |= {*_REEXPORTABLE.findall(match[2])}
     return frozenset((module_at(path), name.decode()) for name in found)
 
 
-def taken_names(path: str, data: bytes) -> frozenset[tuple[str, str]]:
+def mentioned_names(path: str, data: bytes) -> frozenset[tuple[str, str]]:
     """Return the module at a path with the names of converters that its bytes have in them."""
-    return frozenset((module_at(path), name.decode()) for name in _SHARED.findall(data))
+    return frozenset((module_at(path), name.decode()) for name in _REEXPORTABLE.findall(data))
 
 
-def passed_on(path: str, data: bytes) -> frozenset[tuple[str, str]]:
+def modules_passed_on(path: str, data: bytes) -> frozenset[tuple[str, str]]:
     """Return the module at a path with those modules whose names it passes on by importing them."""
     found = {match[1] for match in _STAR.finditer(data)} if b"*" in data else set()
-    if _SHARED.search(data):
-        found |= {match[1] for match in _FROM.finditer(data) if _SHARED.search(match[2])}
+    if _REEXPORTABLE.search(data):
+        found |= {match[1] for match in _FROM.finditer(data) if _REEXPORTABLE.search(match[2])}
     return frozenset((module_at(path), stem_of(module.decode())) for module in found)
 
 
-def lent_names(
-    borrowed: frozenset[tuple[str, str]],
-    holders: frozenset[tuple[str, str]],
-    passed: frozenset[tuple[str, str]],
+def reexported_names(
+    taken: frozenset[tuple[str, str]],
+    importers: frozenset[tuple[str, str]],
+    passing: frozenset[tuple[str, str]],
 ) -> frozenset[tuple[str, str]]:
     """Return the modules, with the names, of which other files have something of Petastorm's.
 
     Args:
-        borrowed: Modules and names that files import from them.
-        holders: Modules and names that they import from Petastorm.
-        passed: Modules and those whose names they pass on.
+        taken: Modules and names that files import from them.
+        importers: Modules and names that they import from Petastorm.
+        passing: Modules and those whose names they pass on.
     """
     sources: defaultdict[str, set[str]] = defaultdict(set)
     passers: defaultdict[str, set[str]] = defaultdict(set)
-    for module, source in passed:
+    for module, source in passing:
         sources[module].add(source)
         passers[source].add(module)
-    having = _reached(holders, passers)
-    return _reached(borrowed & having, sources) & having
+    having = _reached(importers, passers)
+    return _reached(taken & having, sources) & having
 
 
 def _reached(

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from .kinds import Kind, combine
+Reply = TypeVar("Reply")
 
 # What works out an answer, with its arguments, which are compared by identity or value.
 Question = tuple[Any, ...]
 # It yields the questions that it needs answers of.
-Answer = Generator[Question, Kind | None, Kind | None]
+Answer = Generator[Question, Reply | None, Reply | None]
 
 
 @dataclass
-class _Step:
+class _Step(Generic[Reply]):
     """A question that is being worked on, or whose answer waits for one that is.
 
     Attributes:
@@ -25,14 +25,14 @@ class _Step:
         reply: The answer as far as it is known.
     """
 
-    work: Answer
+    work: Answer[Reply]
     order: int
     earliest: int
-    reply: Kind | None = None
+    reply: Reply | None = None
 
 
-class Questions:
-    """Answers of questions about one source.
+class Questions(Generic[Reply]):
+    """Answers of questions about one source, and the only place that keeps them.
 
     Whatever depends on itself, by way of others, adds nothing to its own answer. All in such a circle
     have the same answer: that of the first, because answers are only ever combined. This is Tarjan's
@@ -40,15 +40,15 @@ class Questions:
     """
 
     def __init__(self) -> None:
-        self._known: dict[Question, Kind | None] = {}
+        self._known: dict[Question, Reply | None] = {}
 
-    def answer(self, question: Question) -> Kind | None:
+    def answer(self, question: Question) -> Reply | None:
         """Return the answer to a question, in time that is linear in what it depends on."""
         if question in self._known:
             return self._known[question]
-        waiting: dict[Question, _Step] = {}
+        waiting: dict[Question, _Step[Reply]] = {}
         path = [_opened(question, waiting)]
-        reply: Kind | None = None
+        reply: Reply | None = None
         while path:
             step = path[-1]
             try:
@@ -71,22 +71,14 @@ class Questions:
                 path.append(_opened(asked, waiting))
         return self._known[question]
 
-    def _settle(self, first: _Step, waiting: dict[Question, _Step]) -> None:
+    def _settle(self, first: _Step[Reply], waiting: dict[Question, _Step[Reply]]) -> None:
         while len(waiting) > first.order:
             question, _ = waiting.popitem()
             self._known[question] = first.reply
 
 
-def _opened(question: Question, waiting: dict[Question, _Step]) -> _Step:
-    work: Callable[..., Answer] = question[0]
+def _opened(question: Question, waiting: dict[Question, _Step[Reply]]) -> _Step[Reply]:
+    work: Callable[..., Answer[Reply]] = question[0]
     order = len(waiting)
     waiting[question] = _Step(work(*question[1:]), order, order)
     return waiting[question]
-
-
-def any_of(questions: Iterable[Question]) -> Answer:
-    """Return what is known about an object that may be what any of some questions are about."""
-    known: Kind | None = None
-    for question in questions:
-        known = combine([known, (yield question)])
-    return known

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
-from petastorm_codemods._meaning.analysis import Analysis
+from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._meaning.imports import imports
 from petastorm_codemods._model import Edit
 from petastorm_codemods._rewriting.import_place import import_place
@@ -56,7 +55,7 @@ def is_class(path: str | None, analysis: Analysis) -> bool:
     )
 
 
-@functools.lru_cache(maxsize=2)
+@once
 def constructions(analysis: Analysis) -> tuple[cst.Call, ...]:
     """Return the calls of the class of converters itself, which give it the files to read."""
     calls = analysis.nodes(cst.Call)
@@ -96,7 +95,7 @@ def clashes(analysis: Analysis, names: tuple[str, ...]) -> list[str]:
     return sorted(found)
 
 
-@functools.lru_cache(maxsize=2)
+@once
 def _bound(analysis: Analysis) -> dict[str, str]:
     """Return the path of each name that a source imports."""
     return {each.local: each.path for each in imports(analysis)}

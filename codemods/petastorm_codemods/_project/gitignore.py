@@ -6,6 +6,7 @@ import functools
 import os
 import re
 import subprocess
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -79,7 +80,9 @@ class Ignores:
         if not os.path.isfile(path):
             return self  # none, or a pipe, which reading would wait for
         try:
-            with open(path, encoding="utf-8") as file:
+            with open(path, encoding="utf-8-sig") as file, warnings.catch_warnings():
+                # Of classes like [[:digit:]], which are none in Python's patterns.
+                warnings.simplefilter("ignore", FutureWarning)
                 lines = [line for line in file if len(re.findall(r"\*+", line)) <= _MOST_STARS]
                 return Ignores(directory, GitIgnoreSpec.from_lines(lines), self)
         except (OSError, ValueError):

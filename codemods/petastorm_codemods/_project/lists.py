@@ -13,7 +13,8 @@ from petastorm_codemods._petastorm.offered import OLD
 from .evidence import Code, Evidence
 from .files import is_dependency_file, is_lock_file
 from .manifests import entries
-from .requirements import asked_extras, rewritten, wanted
+from .requirements import rewritten
+from .wanted import asked_extras, wanted
 
 _INCLUDED = re.compile(r"^[ \t]*(?:-[rc]|--(?:requirement|constraint))[ \t=]*(\S+)", re.MULTILINE)
 # Files that say for which Pythons the programs beside them are.

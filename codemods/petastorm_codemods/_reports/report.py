@@ -11,10 +11,18 @@ from collections import Counter
 from collections.abc import Iterator
 from importlib import metadata
 
-from petastorm_codemods._model import Failed, NeedsHuman, Outcome, Site, State, Success, pending
+from petastorm_codemods._model import (
+    Failed,
+    NeedsHuman,
+    Outcome,
+    Result,
+    Site,
+    State,
+    Success,
+    pending,
+)
 from petastorm_codemods._project.limits import DISTRIBUTION
 from petastorm_codemods._registry import GUIDE, all_rules
-from petastorm_codemods._run import Result
 from petastorm_codemods._text.decode import decode_python, decode_utf8
 
 # Line ends stay, those of Windows too.

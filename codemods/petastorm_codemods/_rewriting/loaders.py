@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import libcst as cst
 
-from petastorm_codemods._meaning.analysis import Analysis, manual
-from petastorm_codemods._meaning.flow import Flow
+from petastorm_codemods._meaning.analysis import Analysis, manual, once
+from petastorm_codemods._meaning.flow import Provenance, flow_of
 from petastorm_codemods._meaning.imports import imports, petastorm_imports
-from petastorm_codemods._meaning.kinds import Kind
 from petastorm_codemods._model import Edit, Finding, Safety
 from petastorm_codemods._petastorm.counterparts import (
     COUNTERPARTS,
@@ -57,15 +55,15 @@ def loader_findings(analysis: Analysis, method: Method) -> Iterator[Finding]:
     attributes = [each for each in analysis.nodes(cst.Attribute) if each.attr.value == method.name]
     if not attributes:
         return
-    flow = Flow(analysis)
+    flow = flow_of(analysis)
     calls = {id(call.func): call for call in analysis.nodes(cst.Call)}
     for attribute in attributes:
         above = analysis.parent(attribute)
         if not analysis.is_read(attribute) or isinstance(above, cst.Attribute):
             continue  # a stub of tests, or what such a stub has recorded
         call = calls.get(id(attribute))
-        kind = flow.kind(attribute.value)
-        known = kind is Kind.CONVERTER or call is not None or _is_bound(analysis, attribute)
+        kind = flow.provenance(attribute.value)
+        known = kind is Provenance.CONVERTER or call is not None or _is_bound(analysis, attribute)
         if not known and not _uses_converters(analysis):
             continue  # an option or a flag of that name
         verdict = _verdict(analysis, method, kind, call)
@@ -81,19 +79,21 @@ def loader_findings(analysis: Analysis, method: Method) -> Iterator[Finding]:
             yield _called(analysis, method, call, start)
 
 
-def _verdict(analysis: Analysis, method: Method, kind: Kind, call: cst.Call | None) -> str | None:
+def _verdict(
+    analysis: Analysis, method: Method, kind: Provenance, call: cst.Call | None
+) -> str | None:
     """Return why a use is left to a human; empty if it is certainly or most likely a converter's.
 
     None if it is not, or if nothing but the name of the method says so.
     """
-    if kind is Kind.CONVERTER:
+    if kind is Provenance.CONVERTER:
         return ""
-    if kind is Kind.FILES:
+    if kind is Provenance.FILES:
         return "this converter is made from files by hand; streaming reads MDS only"
     here = _uses_converters(analysis)
-    if kind is Kind.FOREIGN or not (here or analysis.project.converters):
+    if kind is Provenance.FOREIGN or not (here or analysis.project.converters):
         return None
-    if kind is Kind.DOUBTFUL:
+    if kind is Provenance.DOUBTFUL:
         message = (
             f"this may be another object than a converter; annotate it if {method.name} is its"
         )
@@ -109,12 +109,12 @@ def _verdict(analysis: Analysis, method: Method, kind: Kind, call: cst.Call | No
     return ""
 
 
-@functools.lru_cache(maxsize=4)
+@once
 def _is_defined(analysis: Analysis, name: str) -> bool:
     return any(node.name.value == name for node in analysis.nodes(cst.FunctionDef))
 
 
-@functools.lru_cache(maxsize=2)
+@once
 def _uses_converters(analysis: Analysis) -> bool:
     """Say whether the source imports anything of Petastorm's, or what has come in its place.
 
@@ -133,7 +133,7 @@ def _problem(analysis: Analysis, method: Method, call: cst.Call | None) -> str:
     return problem or (argument_problem(analysis, call, method.positions) if call else "")
 
 
-@functools.lru_cache(maxsize=4)
+@once
 def _problem_of_source(analysis: Analysis, method: Method) -> str:
     """Return why no call in a source can be rewritten; empty if they can."""
     local = [name.rpartition(" ")[2] for name in _needs(analysis, method)]
@@ -151,7 +151,7 @@ def _problem_of_source(analysis: Analysis, method: Method) -> str:
     return ""
 
 
-@functools.lru_cache(maxsize=4)
+@once
 def _needs(analysis: Analysis, method: Method) -> tuple[str, ...]:
     names = (method.opening, analysis.target.dataset)
     return tuple(spelled_import(name, spelling(analysis, name)) for name in names)

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, manual
-from petastorm_codemods._meaning.company import keeper
 from petastorm_codemods._meaning.idle import is_unused, unused_advice
 from petastorm_codemods._meaning.imports import Imported, petastorm_imports, root_name
+from petastorm_codemods._meaning.stays_together import reason_to_stay
 from petastorm_codemods._model import Edit, Finding, Safety
 from petastorm_codemods._petastorm.counterparts import (
     COUNTERPARTS,
@@ -91,7 +91,7 @@ def module_problem(analysis: Analysis, each: Imported) -> str:
         return advice(original(each.path))
     uses = module_uses(analysis, each.local)
     missing = sorted({path for path, _ in uses if not is_offered(original(path))})
-    stays = filter(None, (keeper(analysis, path) for path, _ in uses))
+    stays = filter(None, (reason_to_stay(analysis, path) for path, _ in uses))
     return "; ".join(dict.fromkeys([*advices(missing), *stays]))
 
 
@@ -111,7 +111,7 @@ def stuck_reason(analysis: Analysis, kept: Sequence[Imported]) -> str | None:
         ):
             return advice(use[0])
     uses = module_uses(analysis, OLD)
-    return next(filter(None, (keeper(analysis, path) for path, _ in uses)), None)
+    return next(filter(None, (reason_to_stay(analysis, path) for path, _ in uses)), None)
 
 
 def import_roots(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,8 +9,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from petastorm_codemods._meaning.analysis import Analysis
-from petastorm_codemods._meaning.company import keeper
+from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._meaning.imports import (
     Imported,
     by_statement,
@@ -20,7 +18,8 @@ from petastorm_codemods._meaning.imports import (
     root_name,
 )
 from petastorm_codemods._meaning.other_files import METHODS
-from petastorm_codemods._meaning.shared import is_lender, is_read, is_run_with
+from petastorm_codemods._meaning.reexports import is_read, is_run_with, is_taken_from_here
+from petastorm_codemods._meaning.stays_together import reason_to_stay
 from petastorm_codemods._model import Edit
 from petastorm_codemods._petastorm.counterparts import (
     COUNTERPARTS,
@@ -66,7 +65,7 @@ class Move:
         return bool(self.native) or (bool(self.bridged) and not self.from_bridge)
 
 
-@functools.lru_cache(maxsize=2)
+@once
 def moves(analysis: Analysis) -> tuple[Move, ...]:
     """Return what becomes of each import of names from Petastorm, or from the bridge."""
     return tuple(_moves(analysis))
@@ -83,7 +82,7 @@ def _moves(analysis: Analysis) -> Iterator[Move]:
     for statement, names in by_statement(found):
         if not isinstance(statement, cst.ImportFrom):
             continue
-        movable = [each for each in names if not keeper(analysis, each.path)]
+        movable = [each for each in names if not reason_to_stay(analysis, each.path)]
         native = [
             each
             for each in movable
@@ -111,7 +110,7 @@ def reasons(analysis: Analysis, found: Sequence[Imported]) -> str:
     named = [each for each in found if each.alias is not None]
     if len(named) < len(found):
         texts.append("import the names one by one instead of *, so that they can be moved")
-    kept = [keeper(analysis, each.path) for each in named]
+    kept = [reason_to_stay(analysis, each.path) for each in named]
     texts += [text for text in kept if text]
     paths = [original(each.path) for each, text in zip(named, kept, strict=True) if not text]
     bridged = [path for path in paths if is_offered(path)]
@@ -173,7 +172,7 @@ def _is_simple(analysis: Analysis, each: Imported) -> bool:
     return known[key]
 
 
-@functools.lru_cache(maxsize=2)
+@once
 def _simple(analysis: Analysis) -> dict[tuple[str, str], bool]:
     """Return what is found out about the names of one source, as far as it is."""
     del analysis
@@ -183,7 +182,7 @@ def _simple(analysis: Analysis) -> dict[tuple[str, str], bool]:
 def _may_change(analysis: Analysis, local: str, path: str) -> bool:
     if analysis.source.path.endswith("__init__.py"):
         return False  # others import it from here
-    if is_lender(analysis, local) or is_run_with(analysis, local):
+    if is_taken_from_here(analysis, local) or is_run_with(analysis, local):
         return False
     if any(
         isinstance(node.target, cst.Name) and node.target.value == local
@@ -217,7 +216,7 @@ def _use_edits(analysis: Analysis, each: Imported) -> Iterator[Edit]:
         yield from key_edits(analysis, read)
 
 
-@functools.lru_cache(maxsize=2)
+@once
 def _uses(analysis: Analysis) -> Mapping[tuple[cst.CSTNode, str], list[cst.Name]]:
     """Return the reads of what each import statement binds, by the name."""
     found: defaultdict[tuple[cst.CSTNode, str], list[cst.Name]] = defaultdict(list)

@@ -12,9 +12,8 @@ import libcst as cst
 from libcst.metadata import Assignment
 
 from petastorm_codemods._meaning.analysis import Analysis
-from petastorm_codemods._meaning.flow import Flow
+from petastorm_codemods._meaning.flow import Provenance, flow_of
 from petastorm_codemods._meaning.imports import imports
-from petastorm_codemods._meaning.kinds import Kind
 from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, original
 from petastorm_codemods._petastorm.offered import canonical
 
@@ -27,9 +26,9 @@ def readers_of_converters(analysis: Analysis) -> Iterator[cst.Call]:
     named = [each for each in analysis.nodes(cst.Attribute) if each.attr.value in _MEMBERS]
     if not named or not _has_converters(analysis):
         return
-    flow = Flow(analysis)
-    others = {Kind.FOREIGN, Kind.FILES}
-    members = {each for each in named if flow.kind(each.value) not in others}
+    flow = flow_of(analysis)
+    others = {Provenance.FOREIGN, Provenance.FILES}
+    members = {each for each in named if flow.provenance(each.value) not in others}
     fields = _fields(analysis)
     for call in analysis.nodes(cst.Call):
         if canonical(original(analysis.imported(call.func) or "")) in _READERS:

@@ -14,7 +14,7 @@ import libcst as cst
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._meaning.calls import remove
 from petastorm_codemods._meaning.imports import Imported, petastorm_imports
-from petastorm_codemods._meaning.shared import is_read
+from petastorm_codemods._meaning.reexports import is_read
 from petastorm_codemods._model import Edit
 from petastorm_codemods._text.edits import overlaps
 

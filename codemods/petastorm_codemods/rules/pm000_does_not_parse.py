@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from petastorm_codemods._engine import UNPARSABLE
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._model import Destination, Finding, Safety
 from petastorm_codemods._registry import rule
+from petastorm_codemods._rewriting.left_cells import CODE
 
 
 @rule(
-    UNPARSABLE,
+    CODE,
     "does-not-parse",
     "a file or cell does not parse",
     safety=Safety.MANUAL,

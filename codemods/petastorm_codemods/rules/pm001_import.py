@@ -14,9 +14,9 @@ from dataclasses import replace
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis
-from petastorm_codemods._meaning.company import keeper
 from petastorm_codemods._meaning.idle import is_unused, unused_advice
 from petastorm_codemods._meaning.imports import Imported, by_statement, petastorm_imports
+from petastorm_codemods._meaning.stays_together import reason_to_stay
 from petastorm_codemods._model import Destination, Edit, Finding, Safety
 from petastorm_codemods._petastorm.offered import (
     NEW,
@@ -172,7 +172,7 @@ def _message(analysis: Analysis, kept: Sequence[Imported], problems: dict[int, s
 
 
 def _name_problem(analysis: Analysis, each: Imported) -> str:
-    stays = keeper(analysis, each.path)
+    stays = reason_to_stay(analysis, each.path)
     if stays:
         return stays
     if each.alias is None:

@@ -15,7 +15,7 @@ import libcst as cst
 from libcst.helpers import get_full_name_for_node
 
 from petastorm_codemods._meaning.analysis import Analysis, manual
-from petastorm_codemods._meaning.company import keeper
+from petastorm_codemods._meaning.stays_together import reason_to_stay
 from petastorm_codemods._model import Destination, Edit, Finding, Safety
 from petastorm_codemods._petastorm.counterparts import COUNTERPARTS
 from petastorm_codemods._petastorm.offered import OLD, is_offered, renamed
@@ -57,7 +57,7 @@ def check(analysis: Analysis) -> Iterator[Finding]:
 
 def _successor(analysis: Analysis, value: str) -> str | None:
     """Return the path that something has now; None if nothing uses it any more."""
-    if keeper(analysis, value):
+    if reason_to_stay(analysis, value):
         return value
     if analysis.destination is Destination.STREAMING:
         if value in COUNTERPARTS:

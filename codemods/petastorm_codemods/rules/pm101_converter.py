@@ -11,15 +11,14 @@ are refused when the DataFrame is written.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 
 import libcst as cst
 
-from petastorm_codemods._meaning.analysis import Analysis, manual
+from petastorm_codemods._meaning.analysis import Analysis, manual, once
 from petastorm_codemods._meaning.calls import argument_edits, drop, keyword
 from petastorm_codemods._meaning.idle import is_unused, unused_advice
-from petastorm_codemods._meaning.shared import NATIVE, lent, unseen
+from petastorm_codemods._meaning.reexports import NATIVE, reexported_reads, unseen_reads
 from petastorm_codemods._model import Destination, Edit, Finding, Safety
 from petastorm_codemods._petastorm.counterparts import (
     COUNTERPARTS,
@@ -90,14 +89,14 @@ def _replaced(analysis: Analysis) -> Iterator[Finding]:
 
 def _shared(analysis: Analysis) -> Iterator[Finding]:
     """Yield a finding for each use of a name that comes from another file of the project."""
-    for read in unseen(analysis):
+    for read in unseen_reads(analysis):
         name = NATIVE[read.value]
         edits = [analysis.replace(read, name), *_around(analysis, read)]
         message = f"{read.value} becomes {name}"
         yield Finding(
             "PM101", analysis.start(read), message, Safety.SAFE, tuple(edits), needs=(name,)
         )
-    for read in lent(analysis):
+    for read in reexported_reads(analysis):
         edits = [*_around(analysis, read)]
         if edits:
             message = f"{read.value} is {NATIVE[read.value]} where it comes from"
@@ -112,7 +111,7 @@ def _around(analysis: Analysis, read: cst.Name) -> Iterator[Edit]:
         yield from _call_edits(analysis, call)
 
 
-@functools.lru_cache(maxsize=2)
+@once
 def _imports(analysis: Analysis) -> tuple[Finding, ...]:
     """Return the findings of all import statements; three rules share them."""
     found = [*(_moved(analysis, move) for move in moves(analysis)), *module_findings(analysis)]

@@ -13,19 +13,19 @@ import libcst as cst
 from libcst.helpers import get_full_name_for_node
 
 from .analysis import Analysis
-from .other_files import SHARED, module_at, stem_of
+from .other_files import REEXPORTABLE, module_at, stem_of
 
 NATIVE = {"make_spark_converter": "dataframe_to_mds", "SparkDatasetConverter": "MdsDirectory"}
 _RUN = re.compile(r"^(?:# MAGIC[ \t]+)?%run\b[ \t]*(\S*)", re.MULTILINE)
 
 
-def unseen(analysis: Analysis) -> Iterator[cst.Name]:
+def unseen_reads(analysis: Analysis) -> Iterator[cst.Name]:
     """Yield the reads of names that can only come from a file which is run or imported as a whole."""
     run = _RUN.search(analysis.source.text) is not None
     stars = set(_stars(analysis))
-    for name in SHARED:
+    for name in REEXPORTABLE:
         if not any(
-            each == name and (run or stem in stars) for stem, each in analysis.project.holders
+            each == name and (run or stem in stars) for stem, each in analysis.project.importers
         ):
             continue
         for read in analysis.reads(name):
@@ -33,29 +33,29 @@ def unseen(analysis: Analysis) -> Iterator[cst.Name]:
                 yield read
 
 
-def lent(analysis: Analysis) -> Iterator[cst.Name]:
+def reexported_reads(analysis: Analysis) -> Iterator[cst.Name]:
     """Yield the reads of names that are imported from a file of the project that has them."""
-    for name in SHARED:
+    for name in REEXPORTABLE:
         for read in analysis.reads(name):
-            if is_read(analysis, read) and is_lent(analysis, analysis.imported(read)):
+            if is_read(analysis, read) and is_reexported(analysis, analysis.imported(read)):
                 yield read
 
 
-def is_lent(analysis: Analysis, path: str | None) -> bool:
+def is_reexported(analysis: Analysis, path: str | None) -> bool:
     """Say whether a dotted path is that of a name which another file has from Petastorm."""
     module, _, name = (path or "").rpartition(".")
-    return (stem_of(module), name) in analysis.project.lent
+    return (stem_of(module), name) in analysis.project.reexported
 
 
-def is_lender(analysis: Analysis, name: str) -> bool:
+def is_taken_from_here(analysis: Analysis, name: str) -> bool:
     """Say whether other files import a name from this one."""
-    return (module_at(analysis.source.path), name) in analysis.project.lent
+    return (module_at(analysis.source.path), name) in analysis.project.reexported
 
 
 def is_run_with(analysis: Analysis, name: str) -> bool:
     """Say whether a source runs a notebook that uses a name without importing it."""
     runs = {module_at(each.strip("\"'")) for each in _RUN.findall(analysis.source.text) if each}
-    return any((module, name) in analysis.project.takers for module in runs)
+    return any((module, name) in analysis.project.mentioners for module in runs)
 
 
 def is_read(analysis: Analysis, node: cst.Name) -> bool:

@@ -7,7 +7,6 @@ break programs that run.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 
 import libcst as cst
@@ -15,9 +14,9 @@ import libcst as cst
 from petastorm_codemods._petastorm.counterparts import original
 from petastorm_codemods._petastorm.offered import OLD, canonical, is_offered, is_petastorm
 
-from .analysis import Analysis
+from .analysis import Analysis, once
 from .imports import imports
-from .shared import is_read
+from .reexports import is_read
 
 # They make readers, or take them, and only Petastorm has them.
 _READERS = frozenset(
@@ -35,7 +34,7 @@ _TAKERS = ("petastorm.pytorch", "petastorm.tf_utils", "petastorm.predicates")
 _OF_READERS = (*_TAKERS, "petastorm.make_batch_reader", "petastorm.reader")
 
 
-def keeper(analysis: Analysis, path: str) -> str:
+def reason_to_stay(analysis: Analysis, path: str) -> str:
     """Return why something that could move stays with Petastorm; empty if it moves."""
     path = canonical(path)
     anchors = _anchors(analysis)
@@ -58,7 +57,7 @@ def keeper(analysis: Analysis, path: str) -> str:
     return ""
 
 
-@functools.lru_cache(maxsize=2)
+@once
 def _is_constructed(analysis: Analysis) -> bool:
     """Say whether a source makes readers by calling their class, or extends it."""
     made = [call.func for call in analysis.nodes(cst.Call)]
@@ -85,7 +84,7 @@ def _reads(analysis: Analysis) -> bool:
     return not any(_is_in(each.path, "petastorm.spark") for each in imports(analysis))
 
 
-@functools.lru_cache(maxsize=2)
+@once
 def _anchors(analysis: Analysis) -> frozenset[str]:
     """Return what the source uses that only Petastorm has, as far as other names go with it."""
     return frozenset(

@@ -2,10 +2,10 @@
 
 import pytest
 
-from petastorm_codemods._engine import Settings
-from petastorm_codemods._meaning.other_files import lent_names
+from petastorm_codemods._meaning.other_files import reexported_names
 from petastorm_codemods._model import Destination, Failed, pending
 from petastorm_codemods._run import run
+from petastorm_codemods._settings import Settings
 
 HOLDER = "from petastorm.spark import SparkDatasetConverter, make_spark_converter\n"
 PLAIN = "from petastorm_bridge.native import MdsDirectory, dataframe_to_mds\n"
@@ -90,7 +90,7 @@ def test_many_modules_that_pass_everything_on():
     passed = frozenset((a, b) for a in modules for b in modules)
     name = "make_spark_converter"
     holders = frozenset({("m7", name), ("elsewhere", name)})
-    found = lent_names(frozenset({("m3", name), ("foreign", name)}), holders, passed)
+    found = reexported_names(frozenset({("m3", name), ("foreign", name)}), holders, passed)
     assert found == {(module, name) for module in modules}
 
 

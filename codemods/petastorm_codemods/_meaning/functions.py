@@ -1,0 +1,111 @@
+"""The functions and classes of one source: which of them a call may run, and what goes in and comes out."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+
+import libcst as cst
+from libcst.helpers import get_full_name_for_node
+from libcst.metadata import Assignment
+
+from .analysis import Analysis, Node
+
+
+class Functions:
+    """Looks up the functions and classes that one source defines."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        self._analysis = analysis
+
+    def called(self, call: cst.Call) -> Sequence[cst.FunctionDef]:
+        """Return the functions that a call may run; a method may be that of any class."""
+        if isinstance(call.func, cst.Name):
+            return self._definitions(call.func, cst.FunctionDef)
+        if isinstance(call.func, cst.Attribute):
+            return self._by_name.get(call.func.attr.value, ())
+        return ()
+
+    def classes(self, node: cst.CSTNode) -> Sequence[cst.ClassDef]:
+        """Return the classes that an expression may name."""
+        return self._definitions(node, cst.ClassDef) if isinstance(node, cst.Name) else ()
+
+    def returned(self, function: cst.FunctionDef) -> Sequence[cst.BaseExpression]:
+        """Return the expressions that a function returns or yields."""
+        return self._returned.get(function, ())
+
+    def owner(self, function: cst.FunctionDef) -> cst.ClassDef | None:
+        """Return the class that a function is a method of."""
+        above = self._analysis.enclosing(
+            self._analysis.parent(function), cst.ClassDef, cst.FunctionDef
+        )
+        return above if isinstance(above, cst.ClassDef) else None
+
+    def instance_of(self, parameter: cst.Param, function: cst.FunctionDef) -> cst.ClassDef | None:
+        """Return the class that a parameter is the instance of, as a method's first one is."""
+        first = function.params.params[:1]
+        is_first = bool(first) and first[0].name.value == parameter.name.value
+        return self.owner(function) if is_first and not _is_static(function) else None
+
+    def given(
+        self, parameter: cst.Param, function: cst.FunctionDef
+    ) -> Iterator[cst.BaseExpression]:
+        """Yield what calls within the source give for a parameter of a function."""
+        owner, name = self.owner(function), parameter.name.value
+        names = [each.name.value for each in function.params.params]
+        place = names.index(name) - (owner is not None) if name in names else None
+        called = function.name.value
+        if owner and called == "__init__":
+            called = owner.name.value
+        for call in self._calls.get(called, ()):
+            positional = [each for each in call.args if not each.keyword]
+            for argument in call.args:
+                if argument.keyword and argument.keyword.value == name:
+                    yield argument.value
+            if any(each.star for each in positional):
+                continue
+            if place is not None and place < len(positional):
+                yield positional[place].value
+
+    def _definitions(self, name: cst.Name, kind: type[Node]) -> list[Node]:
+        """Return the statements of a type that may have given a name its meaning."""
+        return [
+            assignment.node
+            for assignment in self._analysis.assignments(name)
+            if isinstance(assignment, Assignment) and isinstance(assignment.node, kind)
+        ]
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, list[cst.FunctionDef]]:
+        functions: dict[str, list[cst.FunctionDef]] = {}
+        for function in self._analysis.nodes(cst.FunctionDef):
+            functions.setdefault(function.name.value, []).append(function)
+        return functions
+
+    @functools.cached_property
+    def _calls(self) -> dict[str, list[cst.Call]]:
+        """The calls by the last name of what is called."""
+        calls: dict[str, list[cst.Call]] = {}
+        for call in self._analysis.nodes(cst.Call):
+            name = (get_full_name_for_node(call.func) or "").rpartition(".")[2]
+            calls.setdefault(name, []).append(call)
+        return calls
+
+    @functools.cached_property
+    def _returned(self) -> dict[cst.FunctionDef, list[cst.BaseExpression]]:
+        analysis = self._analysis
+        statements: list[cst.Return | cst.Yield] = [*analysis.nodes(cst.Return)]
+        statements += analysis.nodes(cst.Yield)
+        returned: dict[cst.FunctionDef, list[cst.BaseExpression]] = {}
+        for statement in statements:
+            owner = analysis.enclosing(statement, cst.FunctionDef, cst.Lambda)
+            value = statement.value
+            if isinstance(owner, cst.FunctionDef) and isinstance(value, cst.BaseExpression):
+                returned.setdefault(owner, []).append(value)
+        return returned
+
+
+def _is_static(function: cst.FunctionDef) -> bool:
+    return any(
+        get_full_name_for_node(each.decorator) == "staticmethod" for each in function.decorators
+    )

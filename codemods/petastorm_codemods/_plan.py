@@ -1,0 +1,158 @@
+"""What is done about one source: which findings of the rules are rewritten, marked or only reported."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ._meaning.analysis import Analysis
+from ._meaning.imports import imports_petastorm, names_bridge
+from ._model import Edit, Finding, Requirement, Safety, Site, State, Target
+from ._petastorm.counterparts import import_edits
+from ._project.install_commands import CODE as REQUIREMENT
+from ._registry import all_rules
+from ._rewriting.import_lines import joined_imports
+from ._rewriting.layout import laid_out
+from ._rewriting.left_cells import left_cells
+from ._rewriting.markers import is_ignored, markers
+from ._rewriting.noted import noted
+from ._rewriting.unused import without_unused
+from ._settings import Settings, rules_for
+from ._text.edits import Edits
+from ._text.sources import Source
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What becomes of one source.
+
+    Attributes:
+        edits: Everything that is changed; the edits do not overlap.
+        sites: What was found.
+        noted: Sites without edits of their own, for reports alone.
+    """
+
+    edits: tuple[Edit, ...]
+    sites: tuple[Site, ...]
+    noted: tuple[Site, ...] = ()
+
+
+def plan_for(source: Source, settings: Settings) -> Plan:
+    """Decide what to do about everything that the rules find.
+
+    What becomes of lines that install Petastorm follows from what the others leave of it.
+    """
+    plan = _plan(source, settings)
+    if not any(site.code == REQUIREMENT for site in plan.sites):
+        return plan
+    target, after = settings.target, source.render(plan.edits)
+    if names_bridge(after):
+        target = dataclasses.replace(target, package=Target().package)
+    if target.requirement is Requirement.REPLACED and imports_petastorm(after):
+        others = [site.state for site in plan.sites if site.code != REQUIREMENT]
+        moved = State.REWRITTEN in others
+        fate = Requirement.JOINED if moved else Requirement.KEPT
+        target = dataclasses.replace(target, requirement=fate)
+    if target == settings.target:
+        return plan
+    return _plan(source, dataclasses.replace(settings, target=target))
+
+
+def _plan(source: Source, settings: Settings) -> Plan:
+    analysis = Analysis(source, settings.destination, settings.project, settings.target)
+    rules = rules_for(settings)
+    findings = [
+        finding
+        for rule in rules
+        for finding in rule.check(analysis)
+        if not is_ignored(source.text, finding)
+    ]
+    findings = _in_company(findings, unsafe=settings.unsafe)
+    decided = _decided(source, findings, unsafe=settings.unsafe)
+    # Where several insert at one place, lines of their own come before rewrites.
+    lines = [*import_edits(analysis, decided.needed)]
+    if decided.edits or lines:
+        # A file in which nothing moves is not changed for a comment: the report names its places.
+        lines += markers(analysis, decided.left, {rule.code: rule.link for rule in all_rules()})
+    edits = joined_imports(analysis, [*lines, *without_unused(analysis, decided.edits)])
+    known = {finding.offset for finding in findings}
+    codes = {rule.code for rule in rules}
+    quiet = (
+        _site(source, finding, state)
+        for finding, state in noted(analysis, decided.edits)
+        if finding.offset not in known
+        and finding.code in codes
+        and not is_ignored(source.text, finding)
+    )
+    return Plan(tuple(laid_out(analysis, edits)), tuple(decided.sites), tuple(quiet))
+
+
+@dataclass
+class _Decided:
+    """What is decided about findings.
+
+    Attributes:
+        sites: What was found, cells that are left alone included.
+        edits: The rewrites that are made.
+        needed: Offset and name of what they use of the support module.
+        left: The findings that get a comment if the file changes.
+    """
+
+    sites: list[Site]
+    edits: list[Edit] = field(default_factory=list)
+    needed: list[tuple[int, str]] = field(default_factory=list)
+    left: list[Finding] = field(default_factory=list)
+
+
+def _decided(source: Source, findings: Sequence[Finding], *, unsafe: bool) -> _Decided:
+    """Accept the rewrites one after the other; one that overlaps another is a human's."""
+    decided = _Decided(sites=list(left_cells(source)))
+    accepted = Edits()
+    for finding in sorted(findings, key=lambda finding: (finding.offset, finding.code)):
+        # A name that is imported twice has the same uses twice.
+        own = [edit for edit in finding.edits if edit.start == edit.end or edit not in accepted]
+        state = _state(finding, unsafe=unsafe)
+        if state is State.REWRITTEN and not accepted.add(own):
+            state = State.MANUAL
+        if state is State.REWRITTEN:
+            decided.edits += own
+            decided.needed += [(finding.offset, name) for name in finding.needs]
+        elif finding.marker:
+            decided.left.append(finding)
+        decided.sites.append(_site(source, finding, state))
+    return decided
+
+
+def _site(source: Source, finding: Finding, state: State) -> Site:
+    cell, line, column = source.locate(finding.offset)
+    where = (finding.code, line, column, cell)
+    return Site(*where, finding.message, finding.safety, state, finding.told)
+
+
+def _in_company(findings: Sequence[Finding], *, unsafe: bool) -> list[Finding]:
+    """Return findings again, with no edits for those that move with others only, if none does.
+
+    Lines that install packages are no others: what becomes of them follows from the code.
+    """
+    if any(
+        _state(finding, unsafe=unsafe) is State.REWRITTEN
+        and not finding.alone
+        and finding.code != REQUIREMENT
+        for finding in findings
+    ):
+        return [*findings]
+    return [
+        dataclasses.replace(finding, message=finding.alone, safety=Safety.MANUAL, edits=())
+        if finding.alone
+        else finding
+        for finding in findings
+    ]
+
+
+def _state(finding: Finding, *, unsafe: bool) -> State:
+    if finding.safety is Safety.MANUAL or not finding.edits:
+        return State.MANUAL
+    if finding.safety is Safety.BEHAVIOUR and not unsafe:
+        return State.NEEDS_UNSAFE
+    return State.REWRITTEN

@@ -1,0 +1,157 @@
+"""The files of a run, read: those to look into, and what they tell about each other."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from petastorm_codemods._meaning.imports import imports_petastorm
+from petastorm_codemods._meaning.other_files import (
+    Project,
+    defined_methods,
+    makes_converters,
+    makes_readers,
+    mentioned_names,
+    module_names,
+    modules_passed_on,
+    names_from_modules,
+    names_from_petastorm,
+    reexported_names,
+)
+from petastorm_codemods._model import Destination, Failed, NeedsHuman, Safety, Site, State
+from petastorm_codemods._petastorm.offered import OLD
+
+from .evidence import Code, is_program
+from .files import (
+    concerns,
+    find_files,
+    is_dependency_file,
+    is_lock_file,
+    petastorm_around,
+    repository_of,
+)
+
+# Other files than programs and lists of dependencies are data if they are longer.
+_LONGEST = 1 << 20
+
+
+@dataclass
+class Gathered:
+    """The files under some paths.
+
+    Attributes:
+        paths: Those that were read and may concern the run.
+        sources: Path and bytes of the modules and notebooks that hold a word for the rules.
+        dependencies: Path and bytes of lists of dependencies, and of what else may install some.
+        failed: Files that cannot be read.
+        passing: Modules and those whose names they pass on.
+        forks: Copies of Petastorm's own package, which are left alone, by their directories.
+    """
+
+    paths: list[str] = field(default_factory=list)
+    sources: list[tuple[str, bytes]] = field(default_factory=list)
+    dependencies: list[tuple[str, bytes]] = field(default_factory=list)
+    failed: list[Failed] = field(default_factory=list)
+    passing: set[tuple[str, str]] = field(default_factory=set)
+    forks: dict[str, NeedsHuman] = field(default_factory=dict)
+
+
+def gather(paths: Iterable[str], exclude: Iterable[str], destination: Destination) -> Gathered:
+    """Read the files under some paths.
+
+    Args:
+        paths: Files and directories.
+        exclude: Glob patterns of names or paths to pass over.
+        destination: Where call sites are taken.
+
+    Raises:
+        FileNotFoundError: A path does not exist.
+    """
+    gathered = Gathered()
+    for path in find_files(paths, exclude):
+        package = petastorm_around(path)
+        if package:
+            gathered.forks.setdefault(package, _fork(path))
+            continue
+        data = _read(path)
+        if isinstance(data, Failed):
+            gathered.failed.append(data)
+        elif not _is_other(path) or OLD.encode() in data:
+            _add(gathered, path, data, destination)
+    return gathered
+
+
+def _read(path: str) -> bytes | Failed:
+    """Return the bytes of a file, the first ones if it is data."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe could wait for ever
+            return Failed(path, "left alone, because it is no regular file", abnormal=True)
+        with open(path, "rb") as file:
+            return file.read(_LONGEST if _is_other(path) and not is_lock_file(path) else -1)
+    except OSError as error:
+        return Failed(path, str(error), abnormal=True)
+
+
+def _is_other(path: str) -> bool:
+    return not (is_program(path) or is_dependency_file(path))
+
+
+def _add(gathered: Gathered, path: str, data: bytes, destination: Destination) -> None:
+    gathered.paths.append(path)
+    gathered.passing |= modules_passed_on(path, data)
+    if is_dependency_file(path) or not is_program(path):
+        gathered.dependencies.append((path, data))
+    elif concerns(data, destination):
+        gathered.sources.append((path, data))
+
+
+def _fork(path: str) -> NeedsHuman:
+    message = "package left alone, it is Petastorm itself"
+    site = Site("PM000", 1, 1, None, message, Safety.MANUAL, State.MANUAL)
+    return NeedsHuman(path, b"", b"", (site,))
+
+
+def project_of(gathered: Gathered) -> Project:
+    """Return what the files of a run, or else of the repository around them, say of converters."""
+    texts = [data for _, data in gathered.sources]
+    converters = any(map(makes_converters, texts))
+    if not converters and any(not imports_petastorm(data) for data in texts):
+        converters = _made_around(gathered)
+    importers = frozenset().union(
+        *(names_from_petastorm(path, data) for path, data in gathered.sources)
+    )
+    taken = frozenset().union(*map(names_from_modules, texts))
+    mentioners = frozenset().union(
+        *(mentioned_names(path, data) for path, data in gathered.sources)
+    )
+    return Project(
+        converters=converters,
+        defines=frozenset().union(*map(defined_methods, texts)),
+        modules=module_names(gathered.paths),
+        readers=any(map(makes_readers, texts)),
+        importers=importers,
+        reexported=reexported_names(taken, importers, frozenset(gathered.passing)),
+        mentioners=mentioners - importers,
+    )
+
+
+def _made_around(gathered: Gathered) -> bool:
+    """Say whether any file of the repositories around those of a run makes converters."""
+    roots = {repository_of(path) for path, _ in gathered.sources}
+    return any(
+        concerns(data, Destination.BRIDGE) and makes_converters(data)
+        for root in roots
+        if root is not None
+        for _, data in gather([root], (), Destination.BRIDGE).sources
+    )
+
+
+def repository_code(path: str, exclude: Iterable[str], destination: Destination) -> Code:
+    """Return the programs of the repository around a file, as they are."""
+    top = repository_of(path) or os.path.dirname(path) or os.curdir
+    gathered = gather([top], exclude, destination)
+    here = [os.path.relpath(each) for each in gathered.paths]
+    texts = {os.path.relpath(each): data for each, data in gathered.sources}
+    return Code([each for each in here if not is_dependency_file(each)], texts)

@@ -1,0 +1,77 @@
+"""``--vendor``: where the copies of the support module go in a run, and what becomes of each."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from petastorm_codemods._meaning.other_files import METHODS
+from petastorm_codemods._model import Failed, Outcome, Safety, Site, State, Success
+
+from .files import repository_of
+from .vendor import CODE, Home, Homes, names_in, used_names, vendored
+
+_USED = re.compile("|".join(("petastorm", *METHODS)).encode())
+
+
+def homes_for(sources: Iterable[tuple[str, bytes]], paths: Iterable[str]) -> Homes:
+    """Return where copies of the support module go.
+
+    Args:
+        sources: Path and bytes of the files of a run.
+        paths: The files and directories that it was asked for.
+    """
+    given = [os.path.abspath(path) for path in paths]
+    folders = [path if os.path.isdir(path) else os.path.dirname(path) for path in given]
+
+    def boundary(path: str) -> str:
+        here = os.path.abspath(path)
+        around = [each for each in folders if here.startswith(each.rstrip(os.sep) + os.sep)]
+        return repository_of(path) or min(around, key=len, default=os.path.dirname(here))
+
+    return Homes([path for path, data in sources if _USED.search(data)], boundary)
+
+
+def support_files(homes: Homes, texts: Mapping[str, bytes]) -> Iterator[Outcome]:
+    """Yield the outcome of each copy of the support module, with what its users need of it.
+
+    Args:
+        homes: Where the copies go.
+        texts: The files of the run as they are after it, by path.
+    """
+    users: dict[Home, list[bytes]] = {}
+    for path, text in texts.items():
+        home = homes.home(path)
+        imported = re.search(rb"\b%s\b" % re.escape(home.module.encode()), text)
+        if imported and os.path.abspath(path) != home.file:
+            users.setdefault(home, []).append(text)
+    for home, importing in users.items():
+        yield from _support_file(home, importing)
+
+
+def _support_file(home: Home, texts: Sequence[bytes]) -> Iterator[Outcome]:
+    """Yield the outcome of one copy; nothing if it has all that some files use."""
+    names = used_names(texts)
+    path = os.path.relpath(home.file)
+    if os.path.islink(home.file):
+        yield Failed(path, "it is a link, and nothing is written through links")
+        return
+    if os.path.exists(home.file) and not os.path.isfile(home.file):
+        yield Failed(path, "left alone, because it is no regular file", abnormal=True)
+        return  # reading a pipe could wait for ever
+    try:
+        with open(home.file, "rb") as stream:
+            before = stream.read()
+    except FileNotFoundError:
+        before = b""
+    try:
+        own = names_in(before.decode()) if before else frozenset()
+    except (ValueError, SyntaxError) as error:
+        yield Failed(path, str(error))
+        return
+    if names and not names <= own:
+        after = vendored(names | own).encode()
+        message = f"{home.module} holds what rewritten code imports"
+        site = Site(CODE, 1, 1, None, message, Safety.SAFE, State.REWRITTEN)
+        yield Success(path, before, after, (site,))

@@ -1,0 +1,156 @@
+"""The house as its imports draw it: nothing goes in a circle, and no room needs one that lies above it."""
+
+import ast
+import graphlib
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+FOLDERS = {"petastorm_bridge": ROOT / "bridge", "petastorm_codemods": ROOT / "codemods"}
+
+# The rooms of each folder that has folders in it, from the lowest to the highest. A room is a folder or a
+# module; it imports lower rooms only. The one way from the sources of rows to a batch, a verdict or a diff
+# can be read off here.
+ROOMS = {
+    "petastorm_bridge": """
+        _tables _secrets mds errors
+        _blocks unischema transform predicates fs_utils
+        _sources _reading reader
+        _torch pytorch _tensorflow tf_utils
+        spark
+        __init__
+        streaming _native_write _native_read native native_fast
+        parity
+        cli __main__
+    """,
+    "petastorm_bridge.spark": """
+        _errors _session _horovod _contexts
+        _directory _writing
+        spark_dataset_converter
+        __init__
+    """,
+    "petastorm_bridge.parity": """
+        recorder _recordings
+        _result _comparing _reports
+        _pytest __init__
+        _running _cli pytest_plugin
+    """,
+    "petastorm_codemods": """
+        __init__ _model _config _text
+        _petastorm _meaning _project _rewriting
+        _registry rules
+        _settings _plan _engine _processes _run
+        _reports _terminal _cli
+        libcst_commands
+    """,
+}
+# Rules register themselves: the registry loads whatever modules lie in their folder, and knows none of them.
+LOADED = {("petastorm_codemods._registry", "petastorm_codemods.rules")}
+
+
+def modules():
+    """Names and paths of all modules; a package's name stands for its ``__init__``."""
+    found = {}
+    for name, above in FOLDERS.items():
+        for path in sorted((above / name).rglob("*.py")):
+            parts = path.relative_to(above).with_suffix("").parts
+            found[".".join(parts).removesuffix(".__init__")] = path
+    return found
+
+
+MODULES = modules()
+PACKAGES = {name for name, path in MODULES.items() if path.name == "__init__.py"}
+
+
+def statements(node):
+    """Import statements, wherever they stand, but for those that a module's ``__getattr__`` runs when asked."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child
+        elif not (
+            isinstance(node, ast.Module)
+            and isinstance(child, ast.FunctionDef)
+            and child.name == "__getattr__"
+        ):
+            yield from statements(child)
+
+
+def named(name, statement):
+    """Dotted paths that a statement in a module names; a name of a module is one more part."""
+    if isinstance(statement, ast.Import):
+        yield from (alias.name for alias in statement.names)
+        return
+    base = statement.module or ""
+    if statement.level:
+        parts = [*name.split("."), *(["__init__"] if name in PACKAGES else [])]
+        above = parts[: -statement.level]
+        base = ".".join([*above, *([base] if base else [])])
+    for alias in statement.names:
+        path = f"{base}.{alias.name}"
+        yield path if path in MODULES else base
+
+
+def imports(name):
+    """Modules of ours that one imports."""
+    tree = ast.parse(MODULES[name].read_text(encoding="utf-8"))
+    paths = {path for statement in statements(tree) for path in named(name, statement)}
+    return {path for path in paths & set(MODULES) if (name, path) not in LOADED} - {name}
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return {name: imports(name) for name in MODULES}
+
+
+def room(folder, name):
+    """The room of a folder that a module is in, or is; None if it is in none."""
+    if name == folder:
+        return "__init__"
+    return name[len(folder) + 1 :].split(".")[0] if name.startswith(f"{folder}.") else None
+
+
+def test_imports_are_read(graph):
+    """Relative and absolute ones, in functions and under TYPE_CHECKING."""
+    assert "petastorm_bridge.mds.errors" in graph["petastorm_bridge.mds.shard"]
+    assert "petastorm_bridge.reader" in graph["petastorm_bridge"]
+    assert "petastorm_codemods._model" in graph["petastorm_codemods._meaning.analysis"]
+    assert "petastorm_codemods._meaning.analysis" in graph["petastorm_codemods._registry"]
+    assert sum(map(len, graph.values())) > len(MODULES) > 150
+
+
+def test_no_import_goes_in_a_circle(graph):
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(" imported by ".join(error.args[1]))
+
+
+def test_every_folder_with_folders_has_an_order_of_all_its_rooms():
+    with_folders = {name.rpartition(".")[0] for name in PACKAGES} - {""}
+    assert with_folders == set(ROOMS)
+    for folder, order in ROOMS.items():
+        there = {room(folder, name) for name in MODULES} - {None}
+        assert sorted(order.split()) == sorted(there), folder
+
+
+@pytest.mark.parametrize("folder", ROOMS)
+def test_no_room_imports_a_higher_one(graph, folder):
+    order = ROOMS[folder].split()
+    up = []
+    for name, imported in graph.items():
+        for other in imported:
+            here, there = room(folder, name), room(folder, other)
+            if None not in {here, there} and order.index(here) < order.index(there):
+                up.append(f"{here} needs {there}: {name} imports {other}")
+    assert not up, "\n".join(sorted(up))
+
+
+def test_the_test_sees_a_circle_and_an_arrow_up(graph):
+    """Of a module that every other room stands on."""
+    low, high = "petastorm_codemods._model", "petastorm_codemods._cli"
+    climbing = graph | {low: {high}}
+    with pytest.raises(graphlib.CycleError):
+        graphlib.TopologicalSorter(climbing).prepare()
+    with pytest.raises(AssertionError, match="_model needs _cli"):
+        test_no_room_imports_a_higher_one(climbing, "petastorm_codemods")
