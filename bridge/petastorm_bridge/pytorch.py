@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._blocks.batches import Batch, cut
+from ._blocks.batches import Batch, Run, cut, divided, runs
 from ._blocks.columns import Block
 from ._torch.base import LoaderBase, batch_integer, whole_size
 from ._torch.columns import torch_block, torch_column
@@ -152,7 +152,34 @@ class BatchedDataLoader(LoaderBase):
         size = batch_integer(self.batch_size)
         if self.transform_fn is torch.as_tensor:
             return map(_plain_tensors, cut(self._blocks(self.shuffling_queue_capacity), size))
-        return _TensorCutter(self).batches(size)
+        return self._transformed(size)
+
+    def _transformed(self, size: int) -> Iterator[dict[str, Any]]:
+        """Yield batches of what ``transform_fn`` makes, whose tensors may live on any device."""
+
+        def batches(run: Run) -> Iterator[Batch]:
+            for start in range(run.start, run.stop, size):
+                stop = min(start + size, run.stop)
+                yield {name: tensor[start:stop] for name, tensor in run.columns.items()}
+
+        blocks = self._tensor_blocks(self._blocks(self.shuffling_queue_capacity))
+        return divided(runs(blocks, size, _cat), batches)
+
+    def _tensor_blocks(self, blocks: Iterator[Block]) -> Iterator[Block]:
+        types: dict[str, torch.dtype] = {}
+        for block in blocks:
+            if not block.num_rows:
+                continue
+            tensors = {}
+            for name, values in block.columns.items():
+                tensor = self.transform_fn(np.ascontiguousarray(values))
+                # Petastorm appends each row group to the last one, so that types only widen.
+                known = types.setdefault(name, tensor.dtype)
+                if tensor.dtype != known:
+                    types[name] = torch.promote_types(known, tensor.dtype)
+                    tensor = tensor.to(types[name])
+                tensors[name] = tensor
+            yield Block(tensors, len(next(iter(tensors.values()))), block.ends_epoch)
 
     def _generator(self) -> np.random.Generator:
         # Petastorm's batched buffer draws from torch; torch.manual_seed governs it where no seed is.
@@ -170,30 +197,8 @@ def _plain_tensors(batch: Batch) -> dict[str, Any]:
     }
 
 
-class _TensorCutter:
-    """Batches for a user's ``transform_fn``, whose tensors may live on any device."""
-
-    def __init__(self, loader: BatchedDataLoader) -> None:
-        self._loader = loader
-
-    def batches(self, size: int) -> Iterator[dict[str, Any]]:
-        carried: dict[str, Any] = {}
-        for block in self._loader._blocks(self._loader.shuffling_queue_capacity):  # noqa: SLF001
-            if not block.num_rows:
-                continue
-            tensors = {
-                name: self._loader.transform_fn(np.ascontiguousarray(values))
-                for name, values in block.columns.items()
-            }
-            if carried:
-                tensors = {n: torch.cat([carried[n], t]) for n, t in tensors.items()}
-            rows = len(next(iter(tensors.values())))
-            whole = rows - rows % size
-            for start in range(0, whole, size):
-                yield {name: t[start : start + size] for name, t in tensors.items()}
-            carried = {n: t[whole:] for n, t in tensors.items()} if whole < rows else {}
-        if carried:
-            yield carried
+def _cat(parts: Sequence[Batch]) -> Batch:
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
 class InMemBatchedDataLoader:

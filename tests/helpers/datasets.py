@@ -1,6 +1,6 @@
 """Small MDS datasets, written by the engine: no Spark, shards of any size."""
 
-from petastorm_bridge.mds.dataset import commit_dataset
+from petastorm_bridge.mds.commit import commit_dataset
 from petastorm_bridge.mds.writer import ShardWriter
 
 

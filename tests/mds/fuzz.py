@@ -15,7 +15,7 @@ from collections import Counter
 
 import numpy as np
 
-from petastorm_bridge.mds import ndarray, ragged, shard
+from petastorm_bridge.mds import ragged, walk
 from petastorm_bridge.mds.dataset import open_dataset
 from petastorm_bridge.mds.decode import column_array, column_view
 from petastorm_bridge.mds.errors import DatasetError
@@ -23,8 +23,11 @@ from petastorm_bridge.mds.errors import DatasetError
 WORDS = [0, 1, 2, 3, 4, 5, 0x7F, 0xFF, 0x100, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFFFFFF]
 
 
-def watched_gather(raw, starts, lengths):
-    """Stand in for ``gather_ragged``, insisting on what it relies on."""
+unwatched = ragged.alternating
+
+
+def watched(raw, starts, lengths):
+    """Stand in for ``alternating``, insisting on what it relies on."""
     starts, lengths = np.asarray(starts), np.asarray(lengths)
     if len(starts):
         stops = starts + lengths
@@ -32,7 +35,7 @@ def watched_gather(raw, starts, lengths):
         assert starts[0] >= 0
         assert stops[-1] <= len(raw)
         assert (stops[:-1] <= starts[1:]).all()
-    return ragged.gather_ragged(raw, starts, lengths)
+    return unwatched(raw, starts, lengths)
 
 
 def alter(data, rows, random):
@@ -94,7 +97,7 @@ def opened_path(dataset):
 
 
 def main(parent, rounds, seed):
-    shard.gather_ragged = ndarray.gather_ragged = watched_gather
+    ragged.alternating = walk.alternating = watched
     outcomes = Counter()
     for name in sorted(os.listdir(parent)):
         rng = random.Random(f"{seed} {name}")

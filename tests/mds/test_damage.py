@@ -106,6 +106,20 @@ def test_a_flipped_bit_is_found_by_its_hash(tmp_path, table, compression):
         assert path in str(caught.value)
 
 
+@pytest.mark.parametrize("moved", [-1, 1, -(1 << 20)])
+def test_an_offset_that_moved(tmp_path, table, moved):
+    """Stock readers would take other bytes for the samples on both sides of it."""
+    directory = write(tmp_path, table)
+    edit_index(directory, forget_hashes)
+    path = Path(shard_path(directory))
+    damaged = bytearray(path.read_bytes())
+    offset = int.from_bytes(damaged[12:16], "little")
+    damaged[12:16] = ((offset + moved) % 2**32).to_bytes(4, "little")
+    path.write_bytes(damaged)
+    with pytest.raises(ShardCorruptedError, match=r"samples of|bytes of columns in a sample"):
+        read_all(directory)
+
+
 @pytest.mark.parametrize("family", ["zstd", "gz", "snappy", "br", "bz2"])
 def test_compressed_garbage_without_hashes(tmp_path, table, family):
     directory = write(tmp_path, table, compression=family)
@@ -551,7 +565,7 @@ def test_text_that_is_no_text(tmp_path):
 WRITE_UNTIL_FULL = """
 import os, signal, sys
 import pyarrow as pa
-from petastorm_bridge.mds.dataset import commit_dataset
+from petastorm_bridge.mds.commit import commit_dataset
 from petastorm_bridge.mds.writer import ShardWriter
 
 directory, limit, compression = sys.argv[1], int(sys.argv[2]), sys.argv[3] or None

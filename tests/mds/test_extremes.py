@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 from random_tables import plain, scaled
 
-from petastorm_bridge.mds.dataset import commit_dataset, open_dataset, read_table
+from petastorm_bridge.mds.commit import commit_dataset
+from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.decode import column_view
 from petastorm_bridge.mds.writer import ShardWriter
 

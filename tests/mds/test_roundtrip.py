@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_tables import Bits, batches_of, is_list, plain, tables
 
-from petastorm_bridge.mds.dataset import commit_dataset, open_dataset, read_table
+from petastorm_bridge.mds.commit import commit_dataset
+from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.decode import column_array, column_view
 from petastorm_bridge.mds.writer import ShardWriter
 

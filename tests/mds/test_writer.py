@@ -15,10 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from petastorm_bridge.mds.dataset import commit_dataset, open_dataset, read_table
+from petastorm_bridge.mds.commit import commit_dataset
+from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.decode import _text_array
-from petastorm_bridge.mds.encode import is_storable, row_sizes
+from petastorm_bridge.mds.encode import row_sizes
 from petastorm_bridge.mds.files import write_whole
+from petastorm_bridge.mds.types import is_storable
 from petastorm_bridge.mds.writer import ShardWriter
 
 

@@ -12,7 +12,7 @@ import pytest
 from forks import in_fork
 
 from petastorm_bridge import TransformSpec, make_batch_reader
-from petastorm_bridge.mds.dataset import commit_dataset
+from petastorm_bridge.mds.commit import commit_dataset
 from petastorm_bridge.mds.locks import ForkSafeLock
 from petastorm_bridge.mds.writer import ShardWriter
 

@@ -23,7 +23,7 @@ from petastorm_bridge import TransformSpec, make_batch_reader
 from petastorm_bridge._blocks.columns import Block
 from petastorm_bridge._reading import processes, threads
 from petastorm_bridge._reading.wire import WireError, pack_block, receive, send, unpack_block
-from petastorm_bridge.mds.dataset import commit_dataset
+from petastorm_bridge.mds.commit import commit_dataset
 from petastorm_bridge.mds.writer import ShardWriter
 from petastorm_bridge.predicates import in_lambda
 

@@ -21,7 +21,7 @@ from petastorm_bridge import make_batch_reader
 from petastorm_bridge._sources import owned
 from petastorm_bridge._sources.owned import OwnedDirectory
 from petastorm_bridge._sources.remote import CACHE_VARIABLE
-from petastorm_bridge.mds.dataset import commit_dataset
+from petastorm_bridge.mds.commit import commit_dataset
 from petastorm_bridge.mds.writer import ShardWriter
 
 pytestmark = pytest.mark.filterwarnings(

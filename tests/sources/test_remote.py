@@ -24,7 +24,7 @@ from petastorm_bridge._sources.remote_errors import RemoteAccessError, RemoteErr
 from petastorm_bridge._sources.remote_limits import ATTEMPTS_VARIABLE, TIMEOUT_VARIABLE
 from petastorm_bridge._sources.remote_stores import make_fetcher
 from petastorm_bridge.errors import DatasetError, DatasetNotFoundError
-from petastorm_bridge.mds.dataset import commit_dataset
+from petastorm_bridge.mds.commit import commit_dataset
 from petastorm_bridge.mds.writer import ShardWriter
 
 pytestmark = pytest.mark.filterwarnings(

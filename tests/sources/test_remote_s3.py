@@ -21,7 +21,7 @@ from petastorm_bridge._sources.remote import CACHE_VARIABLE, open_remote
 from petastorm_bridge._sources.remote_limits import ATTEMPTS_VARIABLE, TIMEOUT_VARIABLE
 from petastorm_bridge._sources.remote_stores import make_fetcher
 from petastorm_bridge.errors import DatasetError, DatasetNotFoundError
-from petastorm_bridge.mds.dataset import commit_dataset
+from petastorm_bridge.mds.commit import commit_dataset
 from petastorm_bridge.mds.writer import ShardWriter
 from petastorm_bridge.spark import make_spark_converter
 

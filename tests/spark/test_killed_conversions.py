@@ -20,7 +20,8 @@ HALF_A_MARKER = re.compile(r"_petastorm_bridge_cache\.json\.[0-9a-f]{32}\.tmp")
 PROGRAM = """
 import json, os, random, signal, sys, time, uuid
 import pyarrow as pa
-from petastorm_bridge.mds.dataset import commit_dataset, open_dataset, read_table
+from petastorm_bridge.mds.commit import commit_dataset
+from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.writer import ShardWriter
 from petastorm_bridge.spark._directory.deletion import default_delete_handler
 from petastorm_bridge.spark._directory.leftovers import _looked_at, clear_unfinished

@@ -2,17 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+import itertools
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from .columns import Block
 
-__all__ = ["concatenate", "cut", "cut_groups"]
+__all__ = [
+    "Batch",
+    "BatchShapeError",
+    "Run",
+    "concatenate",
+    "cut",
+    "cut_groups",
+    "different_shapes",
+    "divided",
+    "runs",
+]
 
 Batch = dict[str, Any]
+
+
+class Run(NamedTuple):
+    """Rows that make whole batches, or at the end of everything a last, shorter one.
+
+    Attributes:
+        columns: Columns of which they are rows ``start`` to ``stop``.
+        start: The first of them.
+        stop: Behind the last one.
+        is_joined: Whether ``columns`` are one batch in fresh arrays, put together of several blocks.
+    """
+
+    columns: Mapping[str, Any]
+    start: int
+    stop: int
+    is_joined: bool
+
+
+def runs(
+    blocks: Iterable[Block], size: int, join: Callable[[Sequence[Batch]], Batch]
+) -> Iterator[Run]:
+    """Yield the rows of all blocks in runs of whole batches, as soon as they are complete.
+
+    What is left over of a block waits for rows of the next ones, across epochs.
+
+    Args:
+        blocks: Any columns that can be sliced.
+        size: Rows per batch.
+        join: Puts the rows of one or more blocks together in fresh arrays, as :func:`concatenate`.
+    """
+    carried: list[Batch] = []
+    rows = 0
+    for block in blocks:
+        total = block.num_rows
+        columns = block.columns
+        if not total:
+            continue  # it may lack columns, too
+        start = 0
+        if rows:
+            start = min(size - rows, total)
+            carried.append(_part(columns, 0, start))
+            rows += start
+            if rows == size:
+                yield Run(join(carried), 0, size, is_joined=True)
+                carried, rows = [], 0
+        whole = start + (total - start) // size * size
+        if start < whole:
+            yield Run(columns, start, whole, is_joined=False)
+        if whole < total:
+            # Copied, so that a few rows left over do not keep a whole block in memory.
+            carried.append(join([_part(columns, whole, total)]) if whole else dict(columns))
+            rows += total - whole
+    if rows:
+        yield Run(join(carried), 0, rows, is_joined=True)
+
+
+def _part(columns: Mapping[str, Any], start: int, stop: int) -> Batch:
+    return {name: column[start:stop] for name, column in columns.items()}
 
 
 def cut(blocks: Iterable[Block], size: int | None) -> Iterator[Batch]:
@@ -25,32 +96,23 @@ def cut(blocks: Iterable[Block], size: int | None) -> Iterator[Batch]:
     Raises:
         RuntimeError: Values of different shape would have to go into one batch.
     """
-    carried: list[Batch] = []
-    rows = 0
-    for block in blocks:
-        total = block.num_rows
-        columns = list(block.columns.items())
-        start = 0
-        if rows or size is None:
-            start = total if size is None else min(size - rows, total)
-            if start:
-                carried.append({name: column[:start] for name, column in columns})
-                rows += start
-            if rows == size:
-                yield concatenate(carried)
-                carried, rows = [], 0
-        if size is None:
-            continue
-        for begin in range(start, total - size + 1, size):
-            end = begin + size
-            yield {name: column[begin:end].copy() for name, column in columns}
-            start = end
-        if start < total:
-            # Copied, so that a few rows left over do not keep a whole block in memory.
-            carried.append({name: column[start:].copy() for name, column in columns})
-            rows += total - start
-    if rows:
-        yield concatenate(carried)
+    step = sys.maxsize if size is None else size
+
+    def batches(run: Run) -> Iterator[Batch]:
+        if run.is_joined:
+            yield dict(run.columns)
+            return
+        columns = list(run.columns.items())
+        for start in range(run.start, run.stop, step):
+            stop = start + step
+            yield {name: column[start:stop].copy() for name, column in columns}
+
+    return divided(runs(blocks, step, concatenate), batches)
+
+
+def divided(found: Iterator[Run], divide: Callable[[Run], Iterator[Batch]]) -> Iterator[Batch]:
+    """Yield what each run is divided into; unlike a loop, this keeps no run until the next one."""
+    return itertools.chain.from_iterable(map(divide, found))
 
 
 def concatenate(parts: Sequence[Batch]) -> Batch:
@@ -96,35 +158,21 @@ def cut_groups(
         most_rows: Rows in a group, unless a single batch has more.
         most_bytes: Bytes in a group, unless a single batch has more.
     """
-    carried: list[Batch] = []
-    rows = 0
-    for block in blocks:
-        total = block.num_rows
-        columns = list(block.columns.items())
-        start = 0
-        if rows:
-            start = min(size - rows, total)
-            carried.append({name: column[:start] for name, column in columns})
-            rows += start
-            if rows == size:
-                yield {name: column[np.newaxis] for name, column in concatenate(carried).items()}
-                carried, rows = [], 0
-        width = sum(_row_bytes(column) for _, column in columns) or 1
+
+    def groups(run: Run) -> Iterator[Batch]:
+        width = sum(map(_row_bytes, run.columns.values())) or 1
         step = max(1, min(most_rows, most_bytes // width) // size) * size
-        whole = start + (total - start) // size * size
-        for begin in range(start, whole, step):
-            end = min(begin + step, whole)
-            yield {n: _grouped(column[begin:end], size) for n, column in columns}
-        if whole < total and start <= whole:
-            carried.append({name: column[whole:].copy() for name, column in columns})
-            rows += total - whole
-    if rows:
-        yield {name: column[np.newaxis] for name, column in concatenate(carried).items()}
+        for start in range(run.start, run.stop, step):
+            part = _part(run.columns, start, min(start + step, run.stop))
+            yield {name: _grouped(column, size) for name, column in part.items()}
+
+    return divided(runs(blocks, size, concatenate), groups)
 
 
 def _grouped(column: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    size = min(size, len(column))  # the last batch of all may be shorter
     return np.ascontiguousarray(column).reshape(len(column) // size, size, *column.shape[1:])
 
 
 def _row_bytes(column: npt.NDArray[Any]) -> int:
-    return column.dtype.itemsize * int(np.prod(column.shape[1:], dtype=np.int64))
+    return column.dtype.itemsize * math.prod(column.shape[1:])

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from petastorm_bridge._tables.types import find_type, presented_type
 from petastorm_bridge.errors import missing_extra
+from petastorm_bridge.mds.types import is_list_of_any_length
 
 from .pandas_metadata import noted_names, usable_metadata
 
@@ -142,7 +143,7 @@ def harmonise(values: Any, type_: pa.DataType, nulls: NullFacts) -> Any:
     wanted = None if row is None else row.nulls_as
     if wanted is None or values.dtype == np.dtype(wanted) or values.dtype.kind == "O":
         return values
-    if _is_list(type_) and not nulls.elements:
+    if is_list_of_any_length(type_) and not nulls.elements:
         return values
     return values.astype(wanted)
 
@@ -152,13 +153,9 @@ def harmonise_null_lists(values: Any, type_: pa.DataType, nulls: NullFacts) -> A
 
     A row group of nothing but null lists can only be an array of None; the others follow it.
     """
-    if not nulls.rows or not isinstance(values, np.ndarray) or not _is_list(type_):
+    if not nulls.rows or not isinstance(values, np.ndarray) or not is_list_of_any_length(type_):
         return values
     return values.astype(object, copy=False)
-
-
-def _is_list(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_list(type_) or pa.types.is_large_list(type_))
 
 
 def to_frame(

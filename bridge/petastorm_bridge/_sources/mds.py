@@ -15,6 +15,7 @@ from petastorm_bridge.mds.decode import column_array, column_view
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.schema import ColumnStats, Field
 from petastorm_bridge.mds.shard import Rows, Shard
+from petastorm_bridge.mds.types import is_list_of_any_length
 
 from .source import RowGroup, build_schema
 
@@ -37,7 +38,7 @@ class _MdsGroup:
 
 
 def _has_own_form(type_: pa.DataType) -> bool:
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+    if is_list_of_any_length(type_):
         return _has_own_form(type_.value_type)
     return bool(pa.types.is_temporal(type_))
 

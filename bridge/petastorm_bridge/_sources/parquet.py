@@ -18,9 +18,10 @@ from petastorm_bridge._blocks.pandas_metadata import noted_names, pandas_metadat
 from petastorm_bridge._secrets import masked
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError
 from petastorm_bridge.mds.shard import Rows
+from petastorm_bridge.mds.types import is_list_of_any_length
 
 from .parquet_files import File, Partition, find_files
-from .parquet_schema import ColumnsDifferError, common_types, first_schema, is_list, null_facts
+from .parquet_schema import ColumnsDifferError, common_types, first_schema, null_facts
 from .source import RowGroup, build_schema
 
 __all__ = ["ParquetSource"]
@@ -232,7 +233,7 @@ def _shown(array: pa.Array) -> Column:
     ):
         return array.to_numpy(zero_copy_only=False)
     # Timestamps keep the unit and zone of the file; pandas shows them as Petastorm does.
-    element = type_.value_type if is_list(type_) else type_
+    element = type_.value_type if is_list_of_any_length(type_) else type_
     if pa.types.is_timestamp(element) and not pa.types.is_large_list(type_):
         return array
     return present(array)

@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from petastorm_bridge._blocks.columns import NullFacts
 from petastorm_bridge.mds.errors import DatasetError
+from petastorm_bridge.mds.types import is_list_of_any_length
 
-__all__ = ["ColumnsDifferError", "common_types", "first_schema", "is_list", "null_facts"]
+__all__ = ["ColumnsDifferError", "common_types", "first_schema", "null_facts"]
 
 
 class ColumnsDifferError(DatasetError, TypeError):
@@ -21,11 +22,6 @@ class _TwiceError(DatasetError, KeyError):
     """Two columns have one name; in Petastorm a KeyError."""
 
     __str__ = Exception.__str__  # KeyError shows the text as a Python literal
-
-
-def is_list(type_: pa.DataType) -> bool:
-    """Return whether a type is a list of any length."""
-    return bool(pa.types.is_list(type_) or pa.types.is_large_list(type_))
 
 
 def first_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
@@ -117,7 +113,7 @@ def null_facts(
         types: The columns wanted; only these are looked at.
         files: Footer and schema of each file.
     """
-    lists = {name: is_list(type_) for name, type_ in types.items()}
+    lists = {name: is_list_of_any_length(type_) for name, type_ in types.items()}
     found: set[str] = set()
     positions = _leaves_of(schema for _, schema in files)
     for (footer, schema), leaves in zip(files, positions, strict=True):

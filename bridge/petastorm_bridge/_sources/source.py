@@ -11,6 +11,7 @@ import pyarrow as pa
 from petastorm_bridge._blocks.columns import Column, NullFacts
 from petastorm_bridge._tables.types import find_type, unsupported_text
 from petastorm_bridge.mds.shard import Rows
+from petastorm_bridge.mds.types import is_list_of_any_length
 from petastorm_bridge.unischema import Unischema, UnischemaField
 
 __all__ = ["RowGroup", "Source", "build_schema"]
@@ -89,8 +90,7 @@ def build_schema(
         if row is None:
             warnings.warn(unsupported_text(name, repr(type_)), stacklevel=2)
             continue
-        is_list = pa.types.is_list(type_) or pa.types.is_large_list(type_)
-        shape = (shapes or {}).get(name, (None,) if is_list else ())
+        shape = (shapes or {}).get(name, (None,) if is_list_of_any_length(type_) else ())
         kept.append(UnischemaField(name, row.numpy, shape, None, nullable))
         types[name] = type_
     return Unischema("inferred_schema", kept), types

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from petastorm_bridge.mds.types import is_bytes, is_list_of_any_length, is_text
+
 __all__ = ["TYPES", "TypeRow", "find_type", "presented_type", "unsupported_text"]
 
 _STRING_ERROR = "`TypeError`: torch has no strings or objects"
@@ -89,15 +91,10 @@ TYPES: tuple[TypeRow, ...] = (
     ),
     TypeRow(
         "string", "string, char, varchar",
-        lambda t: bool(pa.types.is_string(t) or pa.types.is_large_string(t)), pa.string(), np.str_,
-        "string", _STRING_ERROR, _STRING_ERROR, "`b'None'`, with a warning",
+        is_text, pa.string(), np.str_, "string", _STRING_ERROR, _STRING_ERROR, "`b'None'`, with a warning",
     ),
     TypeRow(
-        "binary", "binary",
-        lambda t: bool(
-            pa.types.is_binary(t) or pa.types.is_large_binary(t) or pa.types.is_fixed_size_binary(t)
-        ),
-        pa.binary(), np.bytes_, "string", _STRING_ERROR, _STRING_ERROR,
+        "binary", "binary", is_bytes, pa.binary(), np.bytes_, "string", _STRING_ERROR, _STRING_ERROR,
         "`InternalError`: TensorFlow has no null strings",
     ),
     TypeRow(
@@ -114,7 +111,7 @@ TYPES: tuple[TypeRow, ...] = (
 
 def find_type(type_: pa.DataType) -> TypeRow | None:
     """Return the row of a scalar Arrow type, or of a list's elements; None if unsupported."""
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+    if is_list_of_any_length(type_):
         type_ = type_.value_type
         if pa.types.is_nested(type_):
             return None
@@ -130,13 +127,13 @@ def presented_type(type_: pa.DataType) -> pa.DataType:
     Spark writes timestamps to Parquet as INT96, which Petastorm reads as nanoseconds without a time
     zone; timestamps without a zone stay microseconds.
     """
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+    if is_list_of_any_length(type_):
         return pa.list_(presented_type(type_.value_type))
     if pa.types.is_timestamp(type_) and type_.tz is not None:
         return pa.timestamp("ns")
-    if pa.types.is_large_string(type_):
+    if is_text(type_):
         return pa.string()
-    if pa.types.is_large_binary(type_) or pa.types.is_fixed_size_binary(type_):
+    if is_bytes(type_):
         return pa.binary()
     return type_
 

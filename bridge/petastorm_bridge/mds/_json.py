@@ -24,6 +24,7 @@ from .ragged import (
     list_lengths,
     value_bytes,
 )
+from .types import is_text
 
 __all__ = ["json_to_lists", "lists_to_json"]
 
@@ -93,7 +94,7 @@ def _elements_as_json(elements: pa.Array) -> pa.Array:
     type_ = elements.type
     if pa.types.is_decimal(type_):
         text = elements.cast(pa.large_string())
-    elif pa.types.is_string(type_) or pa.types.is_large_string(type_):
+    elif is_text(type_):
         text = _escape(elements.cast(pa.large_string()))
     else:
         text = _to_hex(elements)
@@ -125,7 +126,7 @@ def _to_hex(elements: pa.Array) -> pa.Array:
 def _elements_from_text(text: pa.Array, type_: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(type_):
         return text.cast(type_)
-    if pa.types.is_string(type_) or pa.types.is_large_string(type_):
+    if is_text(type_):
         return text.cast(pa.binary()).cast(type_)  # there and back, because this checks UTF-8
     nulls = text.is_null().to_numpy(zero_copy_only=False) if text.null_count else None
     filled = (pc.fill_null(text, "") if nulls is not None else text).cast(pa.large_binary())

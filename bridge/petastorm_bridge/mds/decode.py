@@ -9,13 +9,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ._json import json_to_lists
-from .encode import fixed_dtype, is_list, is_text, marks_nulls_itself
-from .entry import fixed_encoding
+from .encodings import fixed_encoding
 from .errors import DatasetError, ShardCorruptedError
 from .ndarray import numbers, value_shape
 from .ragged import byte_offsets, fixed_width_binary
 from .schema import Field
 from .shard import Rows, Shard
+from .types import fixed_dtype, is_list, is_text, marks_nulls_itself
 
 __all__ = ["column_array", "column_view", "has_nulls"]
 

@@ -19,32 +19,24 @@ from .ragged import (
     filled_binary,
     list_lengths,
 )
+from .types import (
+    fixed_dtype,
+    is_bytes,
+    is_list,
+    is_storable,
+    is_text,
+    marks_nulls_itself,
+    not_storable,
+)
 
 __all__ = [
     "StoredColumn",
     "costly_values",
     "encode_column",
-    "fixed_dtype",
+    "encoded_bytes",
     "is_encoding_of",
-    "is_storable",
-    "marks_nulls_itself",
-    "not_storable",
+    "row_sizes",
 ]
-
-# MDS numbers the value types of a dynamic ndarray (streaming/base/format/mds/encodings.py, NDArray).
-NDARRAY_CODES = {
-    "uint8": 8,
-    "int8": 9,
-    "uint16": 16,
-    "int16": 17,
-    "float16": 18,
-    "uint32": 32,
-    "int32": 33,
-    "float32": 34,
-    "uint64": 64,
-    "int64": 65,
-    "float64": 66,
-}
 
 
 @dataclass(frozen=True)
@@ -68,69 +60,6 @@ class StoredColumn:
         if isinstance(self.values, np.ndarray):
             return self.values.dtype.itemsize * int(np.prod(self.values.shape[1:], dtype=np.int64))
         return None
-
-
-def fixed_dtype(type_: pa.DataType) -> np.dtype[Any] | None:
-    """Return the NumPy type that values of a fixed-width Arrow type are stored as, or None."""
-    if pa.types.is_boolean(type_):
-        return np.dtype(np.uint8)
-    if pa.types.is_date32(type_):
-        return np.dtype(np.int32)
-    if pa.types.is_timestamp(type_) or pa.types.is_duration(type_):
-        return np.dtype(np.int64)
-    if pa.types.is_integer(type_) or pa.types.is_floating(type_):
-        return np.dtype(type_.to_pandas_dtype())
-    return None
-
-
-def is_list(type_: pa.DataType) -> bool:
-    """Return whether ``type_`` is a list type of any layout."""
-    return bool(
-        pa.types.is_list(type_)
-        or pa.types.is_large_list(type_)
-        or pa.types.is_fixed_size_list(type_)
-    )
-
-
-def is_text(type_: pa.DataType) -> bool:
-    """Return whether ``type_`` is a string type of either offset width."""
-    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
-
-
-def is_bytes(type_: pa.DataType) -> bool:
-    """Return whether ``type_`` is a binary type of any layout."""
-    return bool(
-        pa.types.is_binary(type_)
-        or pa.types.is_large_binary(type_)
-        or pa.types.is_fixed_size_binary(type_)
-    )
-
-
-def is_storable(type_: pa.DataType) -> bool:
-    """Return whether a column of this Arrow type can be written (no struct, map, nested list, null)."""
-    if is_list(type_):
-        return not is_list(type_.value_type) and is_storable(type_.value_type)
-    return (
-        fixed_dtype(type_) is not None
-        or is_text(type_)
-        or is_bytes(type_)
-        or bool(pa.types.is_decimal(type_))
-    )
-
-
-def not_storable(name: str, type_: pa.DataType) -> TypeError:
-    """Return the error for a column that cannot be written."""
-    return TypeError(
-        f"Column {name!r} of type {type_} cannot be stored in MDS. "
-        "Cast it, flatten it or drop it before converting."
-    )
-
-
-def marks_nulls_itself(type_: pa.DataType) -> bool:
-    """Return whether a null of this type is stored as NaN or NaT, so that no null column is needed."""
-    return bool(
-        pa.types.is_floating(type_) or pa.types.is_timestamp(type_) or pa.types.is_duration(type_)
-    )
 
 
 def encode_column(

@@ -7,48 +7,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from .codecs import parse_compression
-from .encode import NDARRAY_CODES
+from .encodings import fixed_encoding
 from .errors import DatasetError
 from .layout import ShardLayout
 from .names import check_file_name
 
-__all__ = ["ShardEntry", "fixed_encoding"]
-
-_SCALAR_ENCODINGS = {
-    "int": "int64",
-    **{
-        name: name
-        for kind in ("int", "uint")
-        for name in (f"{kind}8", f"{kind}16", f"{kind}32", f"{kind}64")
-    },
-    **{name: name for name in ("float16", "float32", "float64")},
-}
-
-
-@lru_cache(maxsize=512)  # asked for every column of every shard
-def fixed_encoding(encoding: str) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
-    """Return dtype and shape of one value of a fixed-width MDS encoding, None for variable width.
-
-    Raises:
-        ValueError: An ``ndarray`` encoding with a value type or shape that MDS does not have.
-    """
-    if encoding in _SCALAR_ENCODINGS:
-        return np.dtype(_SCALAR_ENCODINGS[encoding]), ()
-    family, separator, config = encoding.partition(":")
-    if family != "ndarray" or not separator:
-        return None
-    name, separator, text = config.partition(":")
-    if name not in NDARRAY_CODES:
-        raise ValueError(f"unknown encoding {encoding!r}")
-    if not separator:
-        return None
-    shape = tuple(int(size) for size in text.split(","))
-    if min(shape) < 1 or math.prod(shape) >= 1 << 31:
-        raise ValueError(f"unknown encoding {encoding!r}")
-    return np.dtype(name), shape
+__all__ = ["ShardEntry"]
 
 
 @dataclass(frozen=True)

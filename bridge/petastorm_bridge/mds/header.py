@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -12,46 +11,31 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import ShardCorruptedError
+from .layout import ShardLayout
 
-__all__ = ["Header", "read_header"]
+__all__ = ["read_offsets"]
 
 Bytes = npt.NDArray[np.uint8]
+Offsets = npt.NDArray[np.uint32]
 
 
-@dataclass(frozen=True, eq=False)
-class Header:
-    """Where the samples of a shard are.
+def read_offsets(
+    part: Callable[[int, int], Bytes], *, path: str, size: int, samples: int, layout: ShardLayout
+) -> Offsets:
+    """Return where each sample begins and the last one ends, ``<u4`` of shape ``(samples + 1,)``.
 
-    Attributes:
-        offsets: Where each sample begins and the last one ends, ``<u4`` of shape ``(samples + 1,)``.
-        first: The first of them.
-    """
-
-    offsets: npt.NDArray[np.uint32]
-    first: int
-
-
-def read_header(
-    part: Callable[[int, int], Bytes],
-    *,
-    path: str,
-    size: int,
-    samples: int,
-    names: tuple[str, ...],
-    encodings: tuple[str, ...],
-) -> Header:
-    """Return the header of a shard, which must agree with the index.
+    They ascend, end with the file, and leave every sample as many bytes as its columns take at least,
+    or exactly, if all are of fixed width.
 
     Args:
         part: Returns the file's bytes between two positions, which are within it.
         path: The file, for messages.
         size: Its bytes.
         samples: Samples, by the index.
-        names: Column names, by the index.
-        encodings: Their encodings.
+        layout: Columns, by the index.
 
     Raises:
-        ShardCorruptedError: It does not agree.
+        ShardCorruptedError: The file's header does not agree with these.
     """
 
     def damaged(asked: str, found: str) -> ShardCorruptedError:
@@ -60,11 +44,11 @@ def read_header(
     offsets_end = 4 + 4 * (samples + 1)
     if size < offsets_end:
         raise damaged(f"{offsets_end} bytes of header", f"{size} bytes")
-    start = part(0, offsets_end)
-    found = int(start[:4].view("<u4")[0])
+    words = part(0, offsets_end).view("<u4")
+    found = int(words[0])
     if found != samples:
         raise damaged(f"{samples} rows", f"{found} rows in its header")
-    offsets = start[4:].view("<u4")
+    offsets = words[1:]
     first, last = int(offsets[0]), int(offsets[-1])
     if first < offsets_end or first > last or last != size:
         raise damaged(f"samples from byte {offsets_end} to {size}", f"{first} to {last}")
@@ -72,13 +56,34 @@ def read_header(
         columns = _columns(part(offsets_end, first).tobytes())
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise damaged("a JSON header", f"{error}") from error
-    if columns != (names, encodings):
-        wanted = list(zip(names, encodings, strict=True))
+    if columns != (layout.names, layout.encodings):
+        wanted = list(zip(layout.names, layout.encodings, strict=True))
         raise damaged(f"columns {wanted}", f"{list(zip(*columns, strict=False))}")
-    return Header(offsets, first)
+    _check_lengths(path, offsets, layout)
+    return offsets
 
 
 @lru_cache(maxsize=64)  # the shards of a dataset have the same
 def _columns(text: bytes) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     config = json.loads(text)
     return tuple(config["column_names"]), tuple(config["column_encodings"])
+
+
+def _check_lengths(path: str, offsets: Offsets, layout: ShardLayout) -> None:
+    """Check that samples are as long as their columns take."""
+    least = layout.least_bytes
+    if layout.record is not None:
+        wanted = f"samples of {least} bytes"
+        is_right = bool((offsets[1:] - offsets[:-1] == least).all())
+    else:
+        wanted = f"samples of at least {least} bytes"
+        # Where the offsets descend, the difference of unsigned numbers is 4 GiB too large.
+        lengths = offsets[1:] - offsets[:-1]
+        whole = int(offsets[-1]) - int(offsets[0])
+        is_right = (
+            int(lengths.min(initial=2**32 - 1)) >= least and lengths.sum(dtype=np.int64) == whole
+        )
+    if not is_right:
+        lengths_found = np.diff(offsets.astype(np.int64))
+        shown = f"{int(lengths_found.min(initial=0))} to {int(lengths_found.max(initial=0))} bytes"
+        raise ShardCorruptedError.because(path, wanted, shown)

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from .entry import ShardEntry, fixed_encoding
+from .encodings import fixed_encoding
+from .entry import ShardEntry
 from .errors import DatasetError, ShardCorruptedError
 from .layout import ShardLayout
 from .ndarray import first_value

@@ -6,7 +6,9 @@ A sample is ``[u32 size of each variable column][columns in name order]``; the l
 
 from __future__ import annotations
 
+import functools
 import json
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from .encode import StoredColumn, encoded_bytes
+from .encodings import fixed_encoding
 from .ragged import binary_rows, byte_offsets, concat_rows, value_bytes
 
 __all__ = ["MAX_SHARD_BYTES", "ShardLayout", "assemble_shard", "record_dtype"]
@@ -22,10 +25,18 @@ __all__ = ["MAX_SHARD_BYTES", "ShardLayout", "assemble_shard", "record_dtype"]
 # Offsets are unsigned 32-bit; half of that leaves room for the header and for a last large row.
 MAX_SHARD_BYTES = 1 << 31
 
+ValueFormat = tuple[np.dtype[Any], tuple[int, ...]]
+
 
 @dataclass(frozen=True)
 class ShardLayout:
-    """Column names, encodings and widths of one shard, in stored (name) order."""
+    """Column names, encodings and widths of one shard, in stored (name) order.
+
+    Attributes:
+        names: The columns' names.
+        encodings: Their MDS encodings.
+        sizes: Bytes of every value, as the index says: None if they differ.
+    """
 
     names: tuple[str, ...]
     encodings: tuple[str, ...]
@@ -39,6 +50,57 @@ class ShardLayout:
             tuple(c.encoding for c in columns),
             tuple(c.size for c in columns),
         )
+
+    @functools.cached_property
+    def formats(self) -> tuple[ValueFormat | None, ...]:
+        """NumPy type and shape of one value of each column, None where the width varies.
+
+        Of encodings that are not of MDS, which a program may have added to streaming, only the width
+        is known; a width of 0 is none, as in streaming.
+        """
+        return tuple(
+            fixed_encoding(encoding) or ((np.dtype(("V", size)), ()) if size else None)
+            for encoding, size in zip(self.encodings, self.sizes, strict=True)
+        )
+
+    @functools.cached_property
+    def widths(self) -> tuple[int | None, ...]:
+        """Bytes of every value of each column, None where they vary."""
+        return tuple(
+            None if found is None else found[0].itemsize * math.prod(found[1])
+            for found in self.formats
+        )
+
+    @functools.cached_property
+    def variable(self) -> tuple[int, ...]:
+        """Positions of the columns of variable width."""
+        return tuple(i for i, width in enumerate(self.widths) if width is None)
+
+    @functools.cached_property
+    def least_bytes(self) -> int:
+        """Bytes of a sample without those of the values of variable width, but with their sizes."""
+        return sum(4 if width is None else width for width in self.widths)
+
+    @functools.cached_property
+    def record(self) -> np.dtype[Any] | None:
+        """Packed type of a sample, its fields called by their position, if all widths are fixed."""
+        columns = [found for found in self.formats if found is not None]
+        return record_dtype(columns) if columns and len(columns) == len(self.names) else None
+
+    @functools.cached_property
+    def places(self) -> tuple[tuple[int, int], ...]:
+        """Where each column's value begins in a sample.
+
+        Two numbers: how many columns of variable width come before, and the bytes between the end of
+        the last of them (or of the sizes) and the value.
+        """
+        found, variable, distance = [], 0, 0
+        for width in self.widths:
+            found.append((variable, distance))
+            variable, distance = (
+                (variable + 1, 0) if width is None else (variable, distance + width)
+            )
+        return tuple(found)
 
     def config(
         self, compression: str | None, hashes: tuple[str, ...], size_limit: int | None

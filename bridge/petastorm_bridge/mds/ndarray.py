@@ -6,19 +6,20 @@ what the encoding's name says already (``streaming/base/format/mds/encodings.py`
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .encode import NDARRAY_CODES, fixed_dtype
-from .entry import fixed_encoding
+from .encodings import NDARRAY_CODES, fixed_encoding
 from .errors import DatasetError
 from .ragged import byte_offsets, gather_ragged, unaligned_view, value_bytes
 from .schema import Field
 from .shard import Rows, Shard
+from .types import fixed_dtype
 
-__all__ = ["first_value", "numbers", "value_shape"]
+__all__ = ["ArrayHeaders", "first_value", "numbers", "parse_headers", "value_shape"]
 
 _CODE_TO_DTYPE = {code: name for name, code in NDARRAY_CODES.items()}
 
@@ -53,27 +54,18 @@ def numbers(shard: Shard, field: Field, rows: Rows) -> tuple[npt.NDArray[Any], I
     starts, lengths = offsets[:-1] - offsets[0], np.diff(offsets)
     wanted = fixed_dtype(field.type.value_type)
     assert wanted is not None
-    if encoding == "ndarray":
-        _check_dtype(shard, field, _bytes_at(raw, starts, lengths), wanted)
-        starts, lengths = starts + 1, lengths - 1
-    headers, counts, shapes = _parse_headers(raw, starts, lengths)
-    if (counts * wanted.itemsize != lengths - headers).any():
+    headers = parse_headers(raw, starts, lengths, encoding)
+    _check_dtype(shard, field, headers.dtypes, wanted)
+    rest = lengths - headers.widths
+    if (headers.counts * wanted.itemsize != rest).any():
         raise ValueError("arrays whose shape does not match their size")
-    elements = value_bytes(gather_ragged(raw, starts + headers, lengths - headers))
-    return elements.view(wanted), counts, shapes
-
-
-def _bytes_at(raw: npt.NDArray[np.uint8], starts: Int64, lengths: Int64) -> npt.NDArray[np.uint8]:
-    """Return the first byte of each value."""
-    if (lengths < 1).any():
-        raise ValueError("an empty value")
-    return raw[starts]
+    elements = value_bytes(gather_ragged(raw, starts + headers.widths, rest))
+    return elements.view(wanted), headers.counts, headers.shapes()
 
 
 def _check_dtype(
-    shard: Shard, field: Field, codes: npt.NDArray[np.uint8], wanted: np.dtype[Any]
+    shard: Shard, field: Field, found: list[str] | None, wanted: np.dtype[Any]
 ) -> None:
-    found = [_CODE_TO_DTYPE[int(code)] for code in np.unique(codes)]
     if found and found != [wanted.name]:
         raise DatasetError(
             f"Column {field.name!r} of {shard.path} holds arrays of {', '.join(found)}, the first "
@@ -82,33 +74,102 @@ def _check_dtype(
         )
 
 
-def _parse_headers(
-    raw: npt.NDArray[np.uint8], starts: Int64, lengths: Int64
-) -> tuple[Int64, Int64, Shapes]:
-    """Return each value's header bytes and number of elements, and the shapes that occur."""
-    heads = _bytes_at(raw, starts, lengths)
-    headers = np.empty(len(starts), np.int64)
-    counts = np.empty(len(starts), np.int64)
-    shapes: Shapes = []
+@dataclass(frozen=True, eq=False)
+class ArrayHeaders:
+    """What the headers of some values say.
+
+    Attributes:
+        codes: Value type of each in the numbers of MDS, uint8 of shape ``(n,)``; None where the
+            encoding's name says the type.
+        widths: Bytes that each header takes, shape ``(n,)``.
+        axes: Number of axes of each array, shape ``(n,)``.
+        sizes: Sizes of the axes, shape ``(n, most axes)``; 1 where an array has fewer.
+        counts: Number of elements of each array, shape ``(n,)``.
+    """
+
+    codes: npt.NDArray[np.uint8] | None
+    widths: Int64
+    axes: Int64
+    sizes: Int64
+    counts: Int64
+
+    @property
+    def dtypes(self) -> list[str] | None:
+        """Names of the value types that occur; None where the encoding's name says the type."""
+        if self.codes is None:
+            return None
+        return [_CODE_TO_DTYPE[int(code)] for code in np.unique(self.codes)]
+
+    def shape(self, row: int) -> tuple[int, ...]:
+        """Return the shape of one array."""
+        return tuple(self.sizes[row, : self.axes[row]].tolist())
+
+    def shapes(self) -> Shapes:
+        """Return the shapes that occur (some of them, if there are many)."""
+        found: Shapes = []
+        for axes in np.unique(self.axes).tolist():
+            sizes = self.sizes[self.axes == axes, :axes]
+            if axes == 0:
+                found.append(())
+            elif axes == 1:
+                found += [(int(sizes.min()),), (int(sizes.max()),)]
+            else:
+                found += [tuple(row) for row in np.unique(sizes, axis=0)[:2].tolist()]
+        return sorted(set(found))
+
+
+def parse_headers(
+    raw: npt.NDArray[np.uint8], starts: Int64, lengths: Int64, encoding: str
+) -> ArrayHeaders:
+    """Return what the headers of some values of an encoding say.
+
+    Args:
+        raw: Holds the values, uint8 of shape ``(size,)``.
+        starts: Where each begins, shape ``(n,)``.
+        lengths: Its bytes.
+        encoding: ``ndarray`` or ``ndarray:<dtype>``.
+
+    Raises:
+        ValueError: The bytes are no such values.
+    """
+    position, codes = starts, None
+    if encoding == "ndarray":
+        codes = _bytes_at(raw, starts, lengths, 1)
+        position = starts + 1
+    before = int(codes is not None)
+    heads = _bytes_at(raw, position, lengths, 1 + before)
     # Few kinds of header occur in one column: usually one.
-    for head in np.unique(heads).tolist():
-        axes, width = head >> 2, 1 << (head & 3)
+    kinds = [_shape_kind(int(head)) for head in np.unique(heads)]
+    axes, widths = np.empty(len(starts), np.int64), np.empty(len(starts), np.int64)
+    sizes = np.ones((len(starts), max((kind[0] for kind in kinds), default=0)), np.int64)
+    for head, (count, width) in zip(np.unique(heads).tolist(), kinds, strict=True):
         here = heads == head
-        headers[here] = size = 1 + axes * width
-        if (lengths[here] < size).any():
+        axes[here] = count
+        widths[here] = total = before + 1 + count * width
+        if (lengths[here] < total).any():
             raise ValueError("arrays that end within their header")
         view = unaligned_view(raw, f"<u{width}")
-        first = starts[here] + 1
-        sizes = np.stack([view[first + axis * width] for axis in range(axes)] or [first * 0 + 1], 1)
-        if (sizes > len(raw)).any():
-            raise ValueError("arrays larger than their shard")
-        sizes = sizes.astype(np.int64)
-        counts[here] = _product(sizes, len(raw))
-        if axes == 1:
-            shapes += [(int(sizes.min()),), (int(sizes.max()),)]
-        else:
-            shapes += [tuple(row) for row in np.unique(sizes, axis=0)[:2, :axes].tolist()]
-    return headers, counts, sorted(set(shapes))
+        first = position[here] + 1
+        for axis in range(count):
+            found = view[first + axis * width]
+            if (found > len(raw)).any():
+                raise ValueError("arrays larger than their shard")
+            sizes[here, axis] = found
+    return ArrayHeaders(codes, widths, axes, sizes, _product(sizes, len(raw)))
+
+
+def _bytes_at(
+    raw: npt.NDArray[np.uint8], starts: Int64, lengths: Int64, least: int
+) -> npt.NDArray[np.uint8]:
+    """Return a byte of each value, which must have that many at least."""
+    if (lengths < least).any():
+        raise ValueError("a value without header")
+    return raw[starts]
+
+
+def _shape_kind(head: int) -> tuple[int, int]:
+    """Return the number of axes, and the bytes of each axis's size."""
+    return head >> 2, 1 << (head & 3)
 
 
 def _product(sizes: Int64, most: int) -> Int64:
@@ -142,10 +203,11 @@ def first_value(shard: Shard, name: str) -> tuple[str, int]:
     Raises:
         ValueError: It is no such value.
     """
-    raw = value_bytes(shard.variable(name, slice(0, 1))).tolist()
-    dtype = shard.encoding(name).partition(":")[2]
-    if not dtype and raw:
-        dtype = _CODE_TO_DTYPE.get(raw.pop(0), "")
-    if not dtype or not raw:
-        raise ValueError("a value without header")
-    return dtype, raw[0] >> 2
+    raw = value_bytes(shard.variable(name, slice(0, 1)))
+    encoding = shard.encoding(name)
+    headers = parse_headers(raw, np.zeros(1, np.int64), np.array([len(raw)]), encoding)
+    try:
+        dtypes = headers.dtypes or [encoding.partition(":")[2]]
+    except KeyError as error:
+        raise ValueError(f"an unknown value type {error}") from error
+    return dtypes[0], int(headers.axes[0])

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 __all__ = [
+    "alternating",
     "binary_from_offsets",
     "binary_rows",
     "byte_offsets",
@@ -18,6 +19,7 @@ __all__ = [
     "fixed_width_binary",
     "gather_ragged",
     "list_lengths",
+    "take_values",
     "unaligned_view",
     "value_bytes",
 ]
@@ -45,17 +47,31 @@ def gather_ragged(raw: Bytes, starts: Int64, lengths: Int64) -> pa.LargeBinaryAr
         starts: Byte positions, ascending without overlap (as rows in a shard are), shape ``(n,)``.
         lengths: Byte lengths, shape ``(n,)``.
     """
+    return take_values(alternating(raw, starts, lengths), np.arange(len(starts)))
+
+
+def alternating(raw: Bytes, starts: Int64, lengths: Int64 | int) -> pa.LargeBinaryArray:
+    """Return a buffer as byte strings value, gap, value, gap, …, value, without copying it.
+
+    Args:
+        raw: The buffer, uint8 of shape ``(size,)``.
+        starts: Where values start, ascending without overlap, shape ``(n,)``. Nobody checks it after
+            this: Arrow reads wherever these say.
+        lengths: Their byte lengths.
+    """
     count = len(starts)
     if count == 0:
         return pa.array([], pa.large_binary())
-    # Seen as one binary array, the buffer is value, gap, value, gap, …; keep every second one.
     bounds = np.empty(2 * count, np.int64)
     bounds[0::2] = starts
     bounds[1::2] = starts + lengths
-    alternating = pa.Array.from_buffers(
-        pa.large_binary(), 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(raw)]
-    )
-    return alternating.take(pa.array(np.arange(0, 2 * count - 1, 2)))
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(raw)]
+    return pa.Array.from_buffers(pa.large_binary(), 2 * count - 1, buffers)
+
+
+def take_values(strings: pa.LargeBinaryArray, rows: Int64) -> pa.LargeBinaryArray:
+    """Return copies of values of :func:`alternating`, which are every second string of it."""
+    return strings.take(pa.array(2 * rows))
 
 
 def binary_rows(values: npt.NDArray[Any]) -> pa.LargeBinaryArray:

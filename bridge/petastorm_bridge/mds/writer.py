@@ -11,19 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from . import codecs
-from .encode import (
-    costly_values,
-    encode_column,
-    fixed_dtype,
-    is_list,
-    is_storable,
-    marks_nulls_itself,
-    not_storable,
-    row_sizes,
-)
+from .encode import costly_values, encode_column, row_sizes
 from .files import write_whole
 from .layout import MAX_SHARD_BYTES, ShardLayout, assemble_shard
 from .schema import companion_names
+from .types import fixed_dtype, is_list, is_storable, marks_nulls_itself, not_storable
 
 __all__ = ["DEFAULT_SIZE_LIMIT", "ShardWriter", "write_shard"]
 
@@ -34,7 +26,7 @@ class ShardWriter:
     """Writes a stream of record batches as shard files of bounded size.
 
     Shards are cut in row order, so the concatenation of the shards is the stream. Nothing here
-    makes a dataset: :func:`petastorm_bridge.mds.dataset.commit_dataset` does, from the entries that
+    makes a dataset: :func:`petastorm_bridge.mds.commit.commit_dataset` does, from the entries that
     :meth:`finish` returns.
 
     Args:

@@ -18,7 +18,7 @@ from ._fetching import is_local, open_shard, touch
 from ._mapped import OpenShard, ShardPool
 from ._prefetch import Pass
 from ._values import Format, Ragged
-from ._window import Taste, Window, gather
+from ._window import OutputFormat, Window, gather
 
 __all__ = ["ColumnarStreamingDataset"]
 
@@ -74,7 +74,7 @@ class ColumnarStreamingDataset(MappedDataset):
         drop_last: bool = False,
         **arguments: Any,
     ) -> None:
-        self._taste = Taste.checked(columns, format, ragged)
+        self._output_format = OutputFormat.checked(columns, format, ragged)
         self.drop_last = drop_last
         if type(batch_size) is not int or batch_size < 1:
             raise ValueError(f"batch_size is {batch_size!r}; it must be a positive integer.")
@@ -111,7 +111,7 @@ class ColumnarStreamingDataset(MappedDataset):
             raise IndexError(
                 f"Samples are {wanted}; they must be from 0 to {self.num_samples - 1}."
             )
-        return self._gather(wanted).batch(0, len(wanted), self._taste)
+        return self._gather(wanted).batch(0, len(wanted), self._output_format)
 
     def _batches(self, state: Pass) -> Iterator[dict[str, Any]]:
         size, total = self._size, len(state.sample_ids)
@@ -123,7 +123,7 @@ class ColumnarStreamingDataset(MappedDataset):
             window = self._gather(state.sample_ids[start:stop])
             for low in range(0, stop - start, size):
                 high = min(low + size, stop - start)
-                yield window.batch(low, high, self._taste)
+                yield window.batch(low, high, self._output_format)
                 state.yielded = start + high
                 if state.is_over():
                     return

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import struct
+import functools
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 from streaming.base.format.mds.encodings import mds_decode
 
 from petastorm_bridge.mds.errors import ShardCorruptedError
+from petastorm_bridge.mds.walk import Maker
 
 from ._layout import Column, Kind
-from ._mapped import OpenShard, ReadShard
+from ._mapped import OpenShard
 
 __all__ = ["sample_maker"]
 
-Decode = Callable[[memoryview, int, int], Any]
 Sample: TypeAlias = "dict[str, Any]"
 
 
@@ -26,21 +25,18 @@ def sample_maker(shard: OpenShard) -> Callable[[int], Sample]:
 
     It raises ShardCorruptedError for what cannot be decoded.
     """
-    if shard.records is not None:
-        return _from_records(shard, shard.records)
-    parse = _parser(shard)
-    if isinstance(shard, ReadShard):
-        bytes_of = shard.bytes_of
-        return lambda row: parse(row, bytes_of(row), 0, -1)
-    # NumPy takes values out of an Arrow buffer faster than out of its own.
-    view, item = memoryview(pa.py_buffer(shard.raw)), shard.offsets.item
-    return lambda row: parse(row, view, item(row), item(row + 1))
+    if shard.file.records is not None:
+        return _from_records(shard, shard.file.records)
+    makers = [_decoder(column) for column in shard.layout.columns]
+    return shard.file.parser(makers, functools.partial(_undecodable, shard))
 
 
 def _undecodable(shard: OpenShard, row: int, error: Exception) -> ShardCorruptedError:
     columns = ", ".join(f"{c.name!r}: {c.encoding}" for c in shard.layout.columns)
     found = f"{type(error).__name__}: {error}"
-    return ShardCorruptedError.because(shard.path, f"sample {row} with columns {columns}", found)
+    return ShardCorruptedError.because(
+        shard.file.path, f"sample {row} with columns {columns}", found
+    )
 
 
 def _from_records(shard: OpenShard, records: Any) -> Callable[[int], Sample]:
@@ -71,31 +67,7 @@ def _opaque(encoding: str) -> Callable[[Any], Any]:
     return lambda value: mds_decode(encoding, value.tobytes())
 
 
-def _parser(shard: OpenShard) -> Callable[[int, memoryview, int, int], Sample]:
-    """Return what makes a sample of bytes between two positions, of which some are columns' sizes."""
-    columns = [(c.name, c.width, _decoder(c)) for c in shard.layout.columns]
-    variable = sum(width is None for _, width, _ in columns)
-    sizes_of = struct.Struct(f"<{variable}I").unpack_from
-
-    def parse(row: int, view: memoryview, start: int, stop: int) -> Sample:
-        sample = {}
-        try:
-            sizes = iter(sizes_of(view, start))
-            start += 4 * variable
-            for name, width, make in columns:
-                size = next(sizes) if width is None else width
-                sample[name] = make(view, start, size)
-                start += size
-        except Exception as error:  # decoders of images, pickles and users raise anything
-            raise _undecodable(shard, row, error) from error
-        if start != (len(view) if stop < 0 else stop):
-            raise _undecodable(shard, row, ValueError("sizes that do not add up to the sample"))
-        return sample
-
-    return parse
-
-
-def _decoder(column: Column) -> Decode:
+def _decoder(column: Column) -> Maker:
     """Return what makes a value, given the file and the value's place."""
     if column.encoding == "str":
         return lambda view, start, size: str(view[start : start + size], "utf-8")

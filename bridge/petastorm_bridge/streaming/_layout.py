@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from petastorm_bridge.mds.entry import fixed_encoding
-from petastorm_bridge.mds.layout import record_dtype
+from petastorm_bridge.mds.encodings import fixed_encoding
+from petastorm_bridge.mds.layout import ShardLayout, ValueFormat
 
 __all__ = ["Column", "Kind", "SampleLayout"]
 
@@ -43,7 +43,6 @@ class Column:
         name: Its key in a sample.
         encoding: MDS encoding.
         kind: What its values are.
-        width: Bytes of every value, None if they differ.
         dtype: NumPy type of what is stored, of columns of fixed width.
         shape: Shape of one value, of columns of fixed width.
     """
@@ -51,28 +50,21 @@ class Column:
     name: str
     encoding: str
     kind: Kind
-    width: int | None
     dtype: np.dtype[Any]
     shape: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class SampleLayout:
-    """How the samples of a shard are laid out; compared by identity, which is quick.
-
-    A sample is ``[u32 size of each column of variable width][columns in stored order]``
-    (``streaming/base/format/mds/writer.py``).
+    """The columns of the samples of a shard; compared by identity, which is quick.
 
     Attributes:
-        columns: The columns in stored order, which is the order of a sample's keys.
-        record: Packed type of a sample if all columns are of fixed width, its fields called by
-            their position; otherwise None.
-        fixed: Bytes of the columns of fixed width and of the sizes of the others.
+        stored: The columns as they are stored.
+        columns: The same for the user, in stored order, which is the order of a sample's keys.
     """
 
+    stored: ShardLayout
     columns: tuple[Column, ...]
-    record: np.dtype[Any] | None
-    fixed: int
 
     @staticmethod
     def of(reader: Any) -> SampleLayout:
@@ -80,16 +72,6 @@ class SampleLayout:
         return _layout(
             tuple(reader.column_names), tuple(reader.column_encodings), tuple(reader.column_sizes)
         )
-
-    @functools.cached_property
-    def names(self) -> tuple[str, ...]:
-        """The columns' names."""
-        return tuple(column.name for column in self.columns)
-
-    @functools.cached_property
-    def encodings(self) -> tuple[str, ...]:
-        """The columns' encodings."""
-        return tuple(column.encoding for column in self.columns)
 
     def select(self, names: frozenset[str] | None) -> tuple[int, ...]:
         """Return the positions of the named columns, in stored order; None for all."""
@@ -100,25 +82,13 @@ class SampleLayout:
 def _layout(
     names: tuple[str, ...], encodings: tuple[str, ...], sizes: tuple[int | None, ...]
 ) -> SampleLayout:
-    columns = tuple(map(_column, names, encodings, sizes))
-    record = None
-    if all(column.width is not None for column in columns):
-        record = record_dtype([(column.dtype, column.shape) for column in columns])
-    return SampleLayout(columns, record, sum(4 if c.width is None else c.width for c in columns))
+    stored = ShardLayout(names, encodings, sizes)
+    return SampleLayout(stored, tuple(map(_column, names, encodings, stored.formats)))
 
 
-def _column(name: str, encoding: str, size: int | None) -> Column:
-    kind = fixed_encoding(encoding)
-    if kind is not None:
-        dtype, shape = kind
-        width = dtype.itemsize * int(np.prod(shape, dtype=int))
-        return Column(name, encoding, Kind.NUMBER, width, dtype, shape)
-    # Streaming reads a size of 0 as none, too; a fixed size of other values is a user's encoding.
-    opaque = size or None
-    return Column(
-        name,
-        encoding,
-        _KINDS.get(encoding.partition(":")[0], Kind.OBJECT),
-        opaque,
-        np.dtype(("V", opaque or 1)),
-    )
+def _column(name: str, encoding: str, found: ValueFormat | None) -> Column:
+    dtype, shape = found or (np.dtype("V1"), ())
+    if fixed_encoding(encoding) is not None:
+        return Column(name, encoding, Kind.NUMBER, dtype, shape)
+    kind = _KINDS.get(encoding.partition(":")[0], Kind.OBJECT)
+    return Column(name, encoding, kind, dtype, shape)

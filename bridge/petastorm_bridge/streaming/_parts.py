@@ -9,17 +9,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from petastorm_bridge.mds.errors import ShardCorruptedError
-from petastorm_bridge.mds.ragged import byte_offsets, unaligned_view
+from petastorm_bridge.mds.ragged import byte_offsets
+from petastorm_bridge.mds.walk import Cells, ColumnWalk
 
 from ._layout import SampleLayout
+from ._mapped import OpenShard
 
-__all__ = ["Cells", "Part", "RaggedPart", "RecordPart"]
+__all__ = ["Part", "RaggedPart", "RecordPart"]
 
 Int64 = npt.NDArray[np.int64]
-
-Cells: TypeAlias = "npt.NDArray[Any] | pa.LargeBinaryArray"
-"""Stored values: an array ``(rows, *shape)`` of its own if of fixed width, otherwise strings."""
 
 
 class RecordPart:
@@ -81,7 +79,7 @@ class RecordPart:
     def gather(
         cls,
         layout: SampleLayout,
-        sources: Sequence[tuple[Any, Int64]],
+        sources: Sequence[tuple[OpenShard, Int64]],
         order: Int64,
     ) -> RecordPart:
         """Return chosen rows of some shards.
@@ -91,16 +89,17 @@ class RecordPart:
             sources: Shards and row numbers in them.
             order: Positions in all these rows, one after the other, in the order wanted.
         """
-        assert layout.record is not None
-        opaque = np.dtype(("V", layout.record.itemsize))
+        record = layout.stored.record
+        assert record is not None
+        opaque = np.dtype(("V", record.itemsize))
         gathered = np.empty(len(order), opaque)
         start = 0
         for shard, rows in sources:
             stop = start + len(rows)
-            shard.take_records(rows, gathered[start:stop])
+            shard.file.take_records(rows, gathered[start:stop])
             start = stop
-        origins = [(shard.path, len(rows)) for shard, rows in sources]
-        return cls(layout, gathered.view(layout.record), order, origins)
+        origins = [(shard.file.path, len(rows)) for shard, rows in sources]
+        return cls(layout, gathered.view(record), order, origins)
 
 
 class RaggedPart:
@@ -127,11 +126,11 @@ class RaggedPart:
         self._order = order
         self._origins = origins
         self._length = len(samples)
-        self._buffer = samples.buffers()[2]
-        self._raw = np.frombuffer(self._buffer, np.uint8)
-        offsets = byte_offsets(samples)
-        self._starts, self._sizes = self._columns(offsets[:-1], offsets[1:])
-        self._strings: dict[int, pa.LargeBinaryArray] = {}
+        raw = np.frombuffer(samples.buffers()[2], np.uint8)
+        bounds = byte_offsets(samples)
+        self._walk = ColumnWalk(
+            layout.stored, raw, bounds[:-1], bounds[1:], lambda row: _origin(origins, row)
+        )
 
     def __len__(self) -> int:
         return self._length
@@ -140,74 +139,22 @@ class RaggedPart:
         """Return the file that a row came from."""
         return _origin(self._origins, row if self._order is None else int(self._order[row]))
 
-    def _columns(self, starts: Int64, stops: Int64) -> tuple[list[Int64], list[Any]]:
-        """Return where each column's values start and their sizes."""
-        columns = self.layout.columns
-        variable = sum(column.width is None for column in columns)
-        words = unaligned_view(self._raw, "<u4")
-        position = starts + 4 * variable
-        begins, sizes, seen = [], [], 0
-        for column in columns:
-            begins.append(position)
-            if column.width is None:
-                size = words[starts + 4 * seen].astype(np.int64)
-                seen += 1
-            else:
-                size = column.width
-            sizes.append(size)
-            position = position + size
-        if (position != stops).any():
-            row = int(np.flatnonzero(position != stops)[0])
-            raise ShardCorruptedError.because(
-                _origin(self._origins, row),
-                f"{int(stops[row] - starts[row])} bytes of columns in a sample",
-                f"{int(position[row] - starts[row])} bytes",
-            )
-        return begins, sizes
-
     def cells(self, positions: Sequence[int], start: int, stop: int) -> list[Cells]:
         """Return the values of some columns in rows ``start`` to ``stop``."""
         rows = np.arange(start, stop) if self._order is None else self._order[start:stop]
-        doubled = pa.array(2 * rows)
-        return [
-            self._fixed(position, rows)
-            if self.layout.columns[position].width is not None
-            else self._alternating(position).take(doubled)
-            for position in positions
-        ]
-
-    def _fixed(self, position: int, rows: Int64) -> npt.NDArray[Any]:
-        column = self.layout.columns[position]
-        view = unaligned_view(self._raw, f"V{column.width}")
-        values = view[self._starts[position][rows]].view(column.dtype)
-        return np.asarray(values.reshape(-1, *column.shape))
-
-    def _alternating(self, position: int) -> pa.LargeBinaryArray:
-        """Return the buffer as value, gap, value, gap, …: every second string is a value."""
-        found = self._strings.get(position)
-        if found is None:
-            bounds = np.empty(2 * self._length, np.int64)
-            bounds[0::2] = self._starts[position]
-            bounds[1::2] = bounds[0::2] + self._sizes[position]
-            found = pa.Array.from_buffers(
-                pa.large_binary(),
-                2 * self._length - 1,
-                [None, pa.py_buffer(bounds), self._buffer],
-            )
-            self._strings[position] = found
-        return found
+        return [self._walk.cells(position, rows) for position in positions]
 
     @classmethod
     def gather(
         cls,
         layout: SampleLayout,
-        sources: Sequence[tuple[Any, Int64]],
+        sources: Sequence[tuple[OpenShard, Int64]],
         order: Int64,
     ) -> RaggedPart:
         """Return chosen rows of some shards; arguments as of :meth:`RecordPart.gather`."""
-        strings = [shard.take(rows) for shard, rows in sources]
+        strings = [shard.file.take(rows) for shard, rows in sources]
         gathered = strings[0] if len(strings) == 1 else pa.concat_arrays(strings)
-        origins = [(shard.path, len(rows)) for shard, rows in sources]
+        origins = [(shard.file.path, len(rows)) for shard, rows in sources]
         return cls(layout, gathered, order, origins)
 
 

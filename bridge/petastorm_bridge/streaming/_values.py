@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
@@ -15,12 +14,13 @@ from torch.utils.data import default_collate
 
 import torch
 from petastorm_bridge._blocks.batches import BatchShapeError, different_shapes
-from petastorm_bridge.mds.encode import NDARRAY_CODES
+from petastorm_bridge.mds.encodings import NDARRAY_CODES
 from petastorm_bridge.mds.errors import DatasetError
+from petastorm_bridge.mds.ndarray import ArrayHeaders, parse_headers
 from petastorm_bridge.mds.ragged import binary_rows, byte_offsets, value_bytes
+from petastorm_bridge.mds.walk import Cells
 
 from ._layout import Column, Kind
-from ._parts import Cells
 
 __all__ = [
     "Format",
@@ -103,19 +103,28 @@ def _objects(column: Column, strings: pa.LargeBinaryArray, _: Ragged) -> list[An
 def _arrays(column: Column, strings: pa.LargeBinaryArray, ragged: Ragged) -> Any:
     """Return arrays of which each says its shape, and its type unless the encoding does."""
     raw, offsets = value_bytes(strings), byte_offsets(strings)
-    bounds = (offsets - offsets[0]).tolist()
-    dtype, shape, header = _header(column, raw, bounds[0], bounds[1])
+    starts, sizes = offsets[:-1] - offsets[0], np.diff(offsets)
     # Arrays of one type and shape have one header and one size.
-    sizes, size = np.diff(offsets), bounds[1] - bounds[0]
-    if (sizes == size).all():
-        cells = raw.reshape(len(strings), size)
+    if (sizes == sizes[0]).all():
+        cells = raw.reshape(len(strings), sizes[0])
+        first = parse_headers(raw, starts[:1], sizes[:1], column.encoding)
+        header = int(first.widths[0])
         if (cells[:, :header] == cells[0, :header]).all():
-            values = cells[:, header:].copy().view(dtype).reshape(len(strings), *shape)
+            values = cells[:, header:].copy().view(_dtypes(column, first)[0])
+            values = values.reshape(len(strings), *first.shape(0))
             return list(values) if ragged == "list" else values
-    arrays = []
-    for start, stop in itertools.pairwise(bounds):
-        dtype, shape, header = _header(column, raw, start, stop)
-        arrays.append(raw[start + header : stop].copy().view(dtype).reshape(shape))
+    headers = parse_headers(raw, starts, sizes, column.encoding)
+    arrays = [
+        raw[start:stop].copy().view(dtype).reshape(headers.shape(row))
+        for row, (start, stop, dtype) in enumerate(
+            zip(
+                (starts + headers.widths).tolist(),
+                (starts + sizes).tolist(),
+                _dtypes(column, headers),
+                strict=True,
+            )
+        )
+    ]
     if ragged == "list":
         return arrays
     if len({array.shape for array in arrays}) > 1:
@@ -123,19 +132,11 @@ def _arrays(column: Column, strings: pa.LargeBinaryArray, ragged: Ragged) -> Any
     return np.stack([array.astype(_promoted([a.dtype for a in arrays])) for array in arrays])
 
 
-def _header(
-    column: Column, raw: npt.NDArray[np.uint8], start: int, stop: int
-) -> tuple[np.dtype[Any], tuple[int, ...], int]:
-    """Return type and shape of one array, and the bytes that its header takes."""
-    cell = raw[start:stop]
-    position, name = 0, column.encoding.partition(":")[2]
-    if not name:
-        name, position = _DTYPES[int(cell[0])], 1
-    axes, width = int(cell[position]) >> 2, 1 << (int(cell[position]) & 3)
-    position += 1
-    stop = position + axes * width
-    sizes = cell[position:stop].view(f"<u{width}").tolist()
-    return np.dtype(name), tuple(sizes), stop
+def _dtypes(column: Column, headers: ArrayHeaders) -> list[np.dtype[Any]]:
+    """Return the value type of each array."""
+    if headers.codes is None:
+        return [np.dtype(column.encoding.partition(":")[2])] * len(headers.widths)
+    return [np.dtype(_DTYPES[code]) for code in headers.codes.tolist()]
 
 
 _DECODERS: dict[Kind, Callable[[Column, pa.LargeBinaryArray, Ragged], Any]] = {

@@ -27,14 +27,14 @@ from ._values import (
     tensors,
 )
 
-__all__ = ["Taste", "Window", "gather"]
+__all__ = ["OutputFormat", "Window", "gather"]
 
 Int64 = npt.NDArray[np.int64]
 GetShards = Callable[[list[int]], list[OpenShard]]
 
 
 @dataclass(frozen=True)
-class Taste:
+class OutputFormat:
     """How a user wants batches.
 
     Attributes:
@@ -49,7 +49,7 @@ class Taste:
     ragged: Ragged
 
     @classmethod
-    def checked(cls, columns: Sequence[str] | None, format: Any, ragged: Any) -> Taste:  # noqa: A002
+    def checked(cls, columns: Sequence[str] | None, format: Any, ragged: Any) -> OutputFormat:  # noqa: A002
         """Return what a user asked for.
 
         Raises:
@@ -82,14 +82,14 @@ class Window:
         self._parts = parts
         self._rows = rows
 
-    def batch(self, start: int, stop: int, taste: Taste) -> dict[str, Any]:
+    def batch(self, start: int, stop: int, wanted: OutputFormat) -> dict[str, Any]:
         """Return rows ``start`` to ``stop``: a column for each of the first row's columns.
 
         Raises:
             DatasetError: Shards differ in their columns, or a value cannot be decoded.
         """
         if len(self._parts) == 1:
-            return _decoded(self._parts[0], start, stop, taste)
+            return _decoded(self._parts[0], start, stop, wanted)
         pieces = [
             (part, low, high, rows)
             for part, rows in zip(self._parts, self._rows, strict=True)
@@ -97,15 +97,17 @@ class Window:
             if low < high
         ]
         if len(pieces) > 1:
-            return self._merged(pieces, start, stop, taste)
+            return self._merged(pieces, start, stop, wanted)
         part, low, high, _ = pieces[0]
-        return _decoded(part, low, high, taste)
+        return _decoded(part, low, high, wanted)
 
-    def _merged(self, pieces: list[Any], start: int, stop: int, taste: Taste) -> dict[str, Any]:
+    def _merged(
+        self, pieces: list[Any], start: int, stop: int, wanted: OutputFormat
+    ) -> dict[str, Any]:
         firsts = [rows if isinstance(rows, int) else rows[low] for _, low, _, rows in pieces]
-        leader = _choice(pieces[int(np.argmin(firsts))][0].layout, taste.columns)
+        leader = _choice(pieces[int(np.argmin(firsts))][0].layout, wanted.columns)
         names = leader.names
-        plain = Taste(frozenset(names), "numpy", taste.ragged)
+        plain = OutputFormat(frozenset(names), "numpy", wanted.ragged)
         parts = [Window([part], [0]).batch(low, high, plain) for part, low, high, _ in pieces]
         for part in parts:
             if missing := [name for name in names if name not in part]:
@@ -122,8 +124,8 @@ class Window:
             else:
                 places = [rows[low:high] - start for _, low, high, rows in pieces]
                 merged = scatter(column.name, values, places, stop - start)
-            if taste.format == "torch":
-                merged = tensors(column, merged, taste.ragged)
+            if wanted.format == "torch":
+                merged = tensors(column, merged, wanted.ragged)
             batch[column.name] = merged
         return batch
 
@@ -146,20 +148,20 @@ def _choice(layout: SampleLayout, names: frozenset[str] | None) -> _Choice:
     return _Choice(positions, columns, tuple(column.name for column in columns), is_plain)
 
 
-def _decoded(part: Part, start: int, stop: int, taste: Taste) -> dict[str, Any]:
+def _decoded(part: Part, start: int, stop: int, wanted: OutputFormat) -> dict[str, Any]:
     """Return rows of one part as a batch."""
-    choice = _choice(part.layout, taste.columns)
+    choice = _choice(part.layout, wanted.columns)
     stored = part.cells(choice.positions, start, stop)
     if choice.is_plain:
-        return dict(zip(choice.names, plain_values(stored, taste.format), strict=True))
+        return dict(zip(choice.names, plain_values(stored, wanted.format), strict=True))
     batch = {}
     for column, cells in zip(choice.columns, stored, strict=True):
         try:
-            values = batch_values(column, cells, taste.ragged)
+            values = batch_values(column, cells, wanted.ragged)
         except UndecodableError as error:
             raise _undecodable(part, column, start, stop, error) from error
-        if taste.format == "torch":
-            values = tensors(column, values, taste.ragged)
+        if wanted.format == "torch":
+            values = tensors(column, values, wanted.ragged)
         batch[column.name] = values
     return batch
 
@@ -226,7 +228,7 @@ def gather(sample_ids: Int64, index: ShardIndex, shards_by_id: GetShards) -> tup
 
 def _chosen(sources: list[tuple[OpenShard, Int64]], order: Int64) -> Part:
     layout = sources[0][0].layout
-    kind = RaggedPart if layout.record is None else RecordPart
+    kind = RaggedPart if layout.stored.record is None else RecordPart
     return kind.gather(layout, sources, order)
 
 
@@ -264,7 +266,7 @@ def _gather_run(
 
 
 def _viewed(shard: OpenShard, rows: slice) -> Part:
-    samples = shard.view(rows)
-    origins = [(shard.path, len(samples))]
-    kind = RaggedPart if shard.layout.record is None else RecordPart
+    samples = shard.file.view(rows)
+    origins = [(shard.file.path, len(samples))]
+    kind = RaggedPart if shard.layout.stored.record is None else RecordPart
     return kind(shard.layout, samples, None, origins)

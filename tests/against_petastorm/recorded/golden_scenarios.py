@@ -216,7 +216,7 @@ def not_in_streaming(scenario: Scenario) -> str | None:
 
 def open_streaming(scenario: Scenario, folder: Path) -> Any:
     """Write a scenario's table as MDS and open plain streaming over it."""
-    from petastorm_bridge.mds.dataset import commit_dataset
+    from petastorm_bridge.mds.commit import commit_dataset
     from petastorm_bridge.mds.writer import ShardWriter
     from streaming import StreamingDataLoader, StreamingDataset
 

@@ -71,7 +71,7 @@ def write_mds(files: Sequence[tuple[str, list[int]]], folder: str) -> None:
     """
     from pyarrow import parquet
 
-    from petastorm_bridge.mds.dataset import commit_dataset
+    from petastorm_bridge.mds.commit import commit_dataset
     from petastorm_bridge.mds.writer import ShardWriter
 
     os.makedirs(folder)

@@ -21,7 +21,7 @@ from petastorm_bridge.fs_utils import (
     get_filesystem_and_path_or_paths,
 )
 from petastorm_bridge.mds.dataset import INDEX_NAME, MdsDataset, open_dataset
-from petastorm_bridge.mds.shard import ShardEntry
+from petastorm_bridge.mds.entry import ShardEntry
 from petastorm_bridge.spark._errors import analysis_error, illegal_argument, missing_dataset
 from petastorm_bridge.spark._session import logger
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from petastorm_bridge.mds.encode import fixed_dtype
 from petastorm_bridge.mds.locks import ForkSafeLock
+from petastorm_bridge.mds.types import fixed_dtype
 from petastorm_bridge.spark import _session
 from petastorm_bridge.spark._session import logger
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from petastorm_bridge.mds.encode import is_storable
+from petastorm_bridge.mds.types import is_storable
 from petastorm_bridge.spark._errors import analysis_error, illegal_argument
 from petastorm_bridge.spark._session import logger
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from petastorm_bridge._secrets import masked
 from petastorm_bridge._sources.unfinished import MARKER_NAME
-from petastorm_bridge.mds.dataset import INDEX_NAME, commit_dataset, open_dataset
+from petastorm_bridge.mds.commit import commit_dataset
+from petastorm_bridge.mds.dataset import INDEX_NAME, open_dataset
 from petastorm_bridge.mds.schema import SIDECAR_NAME
 from petastorm_bridge.spark import _session
 from petastorm_bridge.spark._directory.store import Store, is_own_file, store_at

@@ -96,6 +96,30 @@ def _transform_fn(session: Session) -> object:
     return session.load("ten", data_loader_fn=make)
 
 
+def _define_types_by_row_group(first: str, second: str, size: int) -> None:
+    """The first row group becomes tensors of one type, the second of another."""
+
+    @define(f"transform_fn of BatchedDataLoader: {first}, then {second}, batches of {size}")
+    def _types_by_row_group(session: Session) -> object:
+        import torch
+
+        types = iter([first, second])
+
+        def to_tensor(column: Any) -> Any:
+            return torch.as_tensor(column).to(getattr(torch, next(types)))
+
+        def make(reader: Any, batch_size: int, shuffling_queue_capacity: int) -> Any:
+            batched = session.module("pytorch").BatchedDataLoader
+            return batched(reader, batch_size=size, transform_fn=to_tensor)
+
+        return session.load("ten2", data_loader_fn=make, schema_fields=["id"], workers_count=1)
+
+
+for _types in (("float32", "float64"), ("float64", "float32")):
+    for _size in (4, 5):
+        _define_types_by_row_group(*_types, _size)
+
+
 @define("collate_fn of DataLoader")
 def _collate_fn(session: Session) -> object:
     def make(reader: Any, batch_size: int, shuffling_queue_capacity: int) -> Any:

@@ -1,0 +1,145 @@
+"""Making a dataset of the shards in a directory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from .decode import column_array
+from .entry import ShardEntry
+from .files import write_whole
+from .names import INDEX_NAME
+from .schema import SIDECAR_NAME, ColumnStats, DatasetSchema, Field, companion_names
+from .shard import Shard
+from .writer import flags_needed, write_shard
+
+__all__ = ["commit_dataset"]
+
+NullColumns = dict[str, tuple[bool, bool]]
+Rewrite = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def commit_dataset(
+    directory: str,
+    schema: pa.Schema,
+    infos: Sequence[Mapping[str, Any]],
+    extra: Mapping[str, Any] | None = None,
+    *,
+    num_rows: int | None = None,
+    map_shards: Callable[[Rewrite, Iterable[dict[str, Any]]], Iterable[dict[str, Any]]] = map,
+) -> DatasetSchema:
+    """Make the shards written to ``directory`` a dataset; it is visible from the last step on.
+
+    Null flags are stored only by shards whose column holds nulls. When some shards of a column
+    have them and others do not, the others are written again with flags, so that every sample of
+    the dataset has the same keys for stock readers.
+
+    Args:
+        directory: Holds the shard files; gets the sidecar, then ``index.json`` by an atomic rename.
+        schema: Arrow schema of the logical columns, in table order.
+        infos: What :meth:`ShardWriter.finish` returned, in row order.
+        extra: JSON-able facts to keep in the sidecar.
+        num_rows: Rows, where they cannot be counted from shards (no storable column).
+        map_shards: Runs the rewriting of shards, given the function and the shards concerned; a
+            caller may spread it over machines. The function and its arguments pickle.
+
+    Raises:
+        OSError: Something cannot be written; no index is visible then.
+    """
+    null_columns = _union_of_flags(schema, infos)
+    lacking = [i for i, info in enumerate(infos) if _lacks_flags(schema, info, null_columns)]
+    final = [dict(info) for info in infos]
+    superseded = [final[i] for i in lacking]
+    if lacking:
+        rewritten = map_shards(_Rewrite(directory, schema, null_columns), superseded)
+        for i, info in zip(lacking, rewritten, strict=True):
+            final[i] = info
+    companions = companion_names(schema.names)
+    fields = tuple(
+        Field(
+            f.name,
+            f.type,
+            null_column=companions[f.name][0] if null_columns[f.name][0] else None,
+            element_null_column=companions[f.name][1] if null_columns[f.name][1] else None,
+        )
+        for f in schema
+    )
+    rows = sum(int(info["index"]["samples"]) for info in final)
+    described = DatasetSchema(
+        fields, _sum_stats(schema, final), rows if num_rows is None else num_rows, extra or {}
+    )
+    # What makes a dataset of the files waits for the disk; shards, which are many times larger, are
+    # compared with their sizes and hashes whenever they are read.
+    sidecar = [described.to_json().encode()]
+    write_whole(os.path.join(directory, SIDECAR_NAME), sidecar, is_durable=True)
+    index = {"version": 2, "shards": [info["index"] for info in final]}
+    text = json.dumps(index, sort_keys=True).encode()
+    write_whole(os.path.join(directory, INDEX_NAME), [text], is_durable=True)
+    for info in superseded:
+        for name in ShardEntry.from_json(info["index"], directory).basenames:
+            with contextlib.suppress(OSError):
+                os.remove(os.path.join(directory, name))
+    return described
+
+
+class _Rewrite:
+    """Writes one shard again with null flags for more columns."""
+
+    def __init__(self, directory: str, schema: pa.Schema, null_columns: NullColumns) -> None:
+        self.directory = directory
+        self.schema = schema
+        self.null_columns = null_columns
+
+    def __call__(self, info: dict[str, Any]) -> dict[str, Any]:
+        """Return the new info. The old file stays: where tasks are retried, this may run twice."""
+        entry = ShardEntry.from_json(info["index"], self.directory)
+        companions = companion_names(self.schema.names)
+        fields = [
+            Field(f.name, f.type, None, companions[f.name][0], companions[f.name][1])
+            for f in self.schema
+        ]
+        shard = Shard(self.directory, entry)
+        arrays = [column_array(shard, field, slice(None)) for field in fields]
+        base, extension = os.path.splitext(entry.basenames[0])
+        written = write_shard(
+            pa.Table.from_arrays(arrays, schema=self.schema),
+            os.path.join(self.directory, f"{base}.flags{extension}"),
+            compression=entry.compression,
+            hashes=tuple(info["index"]["hashes"]),
+            size_limit=info["index"]["size_limit"],
+            null_columns=self.null_columns,
+        )
+        # What was null in a column of floats is NaN by now, so the first count is the right one.
+        return {"index": written["index"], "stats": info["stats"]}
+
+
+def _flags_of(schema: pa.Schema, info: Mapping[str, Any], name: str) -> tuple[bool, bool]:
+    stats = info["stats"][name]
+    return flags_needed(schema.field(name).type, stats["nulls"], stats["element_nulls"])
+
+
+def _union_of_flags(schema: pa.Schema, infos: Sequence[Mapping[str, Any]]) -> NullColumns:
+    union: NullColumns = {}
+    for name in schema.names:
+        flags = [_flags_of(schema, info, name) for info in infos]
+        union[name] = (any(f[0] for f in flags), any(f[1] for f in flags))
+    return union
+
+
+def _lacks_flags(schema: pa.Schema, info: Mapping[str, Any], wanted: NullColumns) -> bool:
+    return any(_flags_of(schema, info, name) != wanted[name] for name in schema.names)
+
+
+def _sum_stats(schema: pa.Schema, infos: Sequence[Mapping[str, Any]]) -> dict[str, ColumnStats]:
+    return {
+        name: ColumnStats(
+            sum(info["stats"][name]["nulls"] for info in infos),
+            sum(info["stats"][name]["element_nulls"] for info in infos),
+        )
+        for name in schema.names
+    }

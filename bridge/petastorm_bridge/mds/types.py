@@ -1,0 +1,86 @@
+"""Questions about Arrow types: what the engine stores of which, and what kind of list one is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+__all__ = [
+    "fixed_dtype",
+    "is_bytes",
+    "is_list",
+    "is_list_of_any_length",
+    "is_storable",
+    "is_text",
+    "marks_nulls_itself",
+    "not_storable",
+]
+
+
+def fixed_dtype(type_: pa.DataType) -> np.dtype[Any] | None:
+    """Return the NumPy type that values of a fixed-width Arrow type are stored as, or None."""
+    if pa.types.is_boolean(type_):
+        return np.dtype(np.uint8)
+    if pa.types.is_date32(type_):
+        return np.dtype(np.int32)
+    if pa.types.is_timestamp(type_) or pa.types.is_duration(type_):
+        return np.dtype(np.int64)
+    if pa.types.is_integer(type_) or pa.types.is_floating(type_):
+        return np.dtype(type_.to_pandas_dtype())
+    return None
+
+
+def is_list(type_: pa.DataType) -> bool:
+    """Return whether ``type_`` is a list type of any layout."""
+    return is_list_of_any_length(type_) or bool(pa.types.is_fixed_size_list(type_))
+
+
+def is_list_of_any_length(type_: pa.DataType) -> bool:
+    """Return whether ``type_`` is a list type of either offset width, whose values differ in length.
+
+    Petastorm knows these only; to it, lists of one fixed length are an unsupported type.
+    """
+    return bool(pa.types.is_list(type_) or pa.types.is_large_list(type_))
+
+
+def is_text(type_: pa.DataType) -> bool:
+    """Return whether ``type_`` is a string type of either offset width."""
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
+
+
+def is_bytes(type_: pa.DataType) -> bool:
+    """Return whether ``type_`` is a binary type of any layout."""
+    return bool(
+        pa.types.is_binary(type_)
+        or pa.types.is_large_binary(type_)
+        or pa.types.is_fixed_size_binary(type_)
+    )
+
+
+def is_storable(type_: pa.DataType) -> bool:
+    """Return whether a column of this Arrow type can be written (no struct, map, nested list, null)."""
+    if is_list(type_):
+        return not is_list(type_.value_type) and is_storable(type_.value_type)
+    return (
+        fixed_dtype(type_) is not None
+        or is_text(type_)
+        or is_bytes(type_)
+        or bool(pa.types.is_decimal(type_))
+    )
+
+
+def not_storable(name: str, type_: pa.DataType) -> TypeError:
+    """Return the error for a column that cannot be written."""
+    return TypeError(
+        f"Column {name!r} of type {type_} cannot be stored in MDS. "
+        "Cast it, flatten it or drop it before converting."
+    )
+
+
+def marks_nulls_itself(type_: pa.DataType) -> bool:
+    """Return whether a null of this type is stored as NaN or NaT, so that no null column is needed."""
+    return bool(
+        pa.types.is_floating(type_) or pa.types.is_timestamp(type_) or pa.types.is_duration(type_)
+    )

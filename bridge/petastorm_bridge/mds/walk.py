@@ -1,0 +1,137 @@
+"""The walk over the columns of samples: ``[u32 size of each variable column][columns in name order]``.
+
+Of many samples at once as arrays of positions, and of one sample as a program steps through it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from .errors import ShardCorruptedError
+from .layout import ShardLayout
+from .ragged import alternating, take_values, unaligned_view
+
+__all__ = ["Cells", "ColumnWalk", "Maker", "sample_parser"]
+
+Int64 = npt.NDArray[np.int64]
+
+Cells: TypeAlias = "npt.NDArray[Any] | pa.LargeBinaryArray"
+"""Stored values: an array ``(rows, *shape)`` of its own if of fixed width, otherwise strings."""
+
+Maker = Callable[[memoryview, int, int], Any]
+"""Makes a value of a buffer, the position of the value's bytes in it and their number."""
+
+
+class ColumnWalk:
+    """Where the values of columns are in samples of which some columns are of variable width.
+
+    Args:
+        layout: The columns.
+        raw: The buffer that the samples are in, uint8 of shape ``(size,)``.
+        starts: Where each sample begins, ascending, shape ``(samples,)``.
+        stops: Where it ends, at least ``layout.least_bytes`` further on.
+        path_of: Returns the file that a sample came from, for messages.
+
+    Raises:
+        ShardCorruptedError: The sizes of a sample's columns do not add up to the sample: with them,
+            no value lies outside of it.
+    """
+
+    def __init__(
+        self,
+        layout: ShardLayout,
+        raw: npt.NDArray[np.uint8],
+        starts: Int64,
+        stops: Int64,
+        path_of: Callable[[int], str],
+    ) -> None:
+        self._layout = layout
+        self._raw = raw
+        count = layout.widths.count(None)
+        words = unaligned_view(raw, "<u4")
+        self._sizes = [words[starts + 4 * word] for word in range(count)]
+        self._check(stops - starts, path_of)
+        # The position in each sample just behind its first, second, … variable column.
+        self._behind: list[Int64] = [starts + 4 * count]
+        self._strings: dict[int, pa.LargeBinaryArray] = {}
+
+    def _check(self, lengths: Int64, path_of: Callable[[int], str]) -> None:
+        total = np.full(len(lengths), self._layout.least_bytes, np.int64)
+        for sizes in self._sizes:
+            total += sizes
+        if (total != lengths).any():
+            row = int(np.flatnonzero(total != lengths)[0])
+            raise ShardCorruptedError.because(
+                path_of(row),
+                f"{int(lengths[row])} bytes of columns in a sample",
+                f"{int(total[row])} bytes",
+            )
+
+    def _starts(self, position: int) -> Int64:
+        """Return where the values of a column start."""
+        variable, places = self._layout.variable, self._layout.places
+        before, distance = places[position]
+        for number in range(len(self._behind) - 1, before):
+            start = self._behind[number] + places[variable[number]][1]
+            self._behind.append(start + self._sizes[number])
+        return self._behind[before] + distance if distance else self._behind[before]
+
+    def fixed(self, position: int, rows: Any) -> npt.NDArray[Any]:
+        """Return values of a column of fixed width in an array of their own, ``(rows, *shape)``."""
+        found = self._layout.formats[position]
+        assert found is not None
+        dtype, shape = found
+        view = unaligned_view(self._raw, f"V{self._layout.widths[position]}")
+        return np.asarray(view[self._starts(position)[rows]].view(dtype).reshape(-1, *shape))
+
+    def strings(self, position: int, rows: Int64) -> pa.LargeBinaryArray:
+        """Return values of a column of variable width."""
+        found = self._strings.get(position)
+        if found is None:
+            sizes = self._sizes[self._layout.places[position][0]]
+            found = alternating(self._raw, self._starts(position), sizes)
+            self._strings[position] = found
+        return take_values(found, rows)
+
+    def cells(self, position: int, rows: Int64) -> Cells:
+        """Return values of any column."""
+        if self._layout.widths[position] is None:
+            return self.strings(position, rows)
+        return self.fixed(position, rows)
+
+
+def sample_parser(
+    layout: ShardLayout, makers: Sequence[Maker]
+) -> Callable[[memoryview, int, int], dict[str, Any]]:
+    """Return what makes a dictionary of one sample, given a buffer and where the sample is in it.
+
+    It raises ValueError if the sizes of the columns do not add up to the sample, struct.error if there
+    are no sizes, and what the makers raise.
+
+    Args:
+        layout: The columns.
+        makers: Makes the values of each.
+    """
+    columns = list(zip(layout.names, layout.widths, makers, strict=True))
+    count = layout.widths.count(None)
+    sizes_of = struct.Struct(f"<{count}I").unpack_from
+
+    def parse(view: memoryview, start: int, stop: int) -> dict[str, Any]:
+        sample = {}
+        sizes = iter(sizes_of(view, start))
+        start += 4 * count
+        for name, width, make in columns:
+            size = next(sizes) if width is None else width
+            sample[name] = make(view, start, size)
+            start += size
+        if start != stop:
+            raise ValueError("sizes that do not add up to the sample")
+        return sample
+
+    return parse
