@@ -9,14 +9,21 @@ ENVIRONMENT := $(PYTHON) tools/environment.py
 DEV := $(ENVIRONMENT) run dev --
 DEMO := $(ENVIRONMENT) run demo --
 MODERN := $(ENVIRONMENT) run modern --
-PYTEST := python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST := python -m pytest -q
+BESIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+MOST := $(BESIDE) -m 'not alone'
+# What has no version to depend on is run whole on one version set; and everything where ARGS choose.
+SAMPLE := $(if $(ARGS),,--anystack=sample)
+# Benchmarks race the real Petastorm, and building environments and wheels is the same everywhere.
+ONCE := tests/project/test_benchmarks.py tests/project/test_environment.py tests/project/test_packaging.py
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-demo setup-modern demo compare test test-legacy test-modern parity lint fmt bench docs clean
+.PHONY: help setup setup-demo setup-modern demo compare test test-fast test-all test-legacy test-modern \
+	suite everything lint-beside stress parity parity-record lint fmt bench docs clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 setup: ## create or update .venv, the development environment
 	@$(ENVIRONMENT) setup dev
@@ -33,21 +40,48 @@ demo: setup-demo ## train on real data through the bridge
 compare: setup ## compare Petastorm, the bridge and streaming on the digits: parity.html
 	@$(DEV) python examples/compare_digits.py
 
-test: ## lint, types, and the test suite on both version sets
-	@$(MAKE) lint
-	@$(MAKE) test-legacy
-	@$(MAKE) test-modern
+test: ## lint, types, and the test suite on both version sets: 12 minutes on two cores
+	@$(MAKE) setup
+	@$(MAKE) setup-modern
+	@$(MAKE) -j 2 lint-beside suite
+
+test-fast: setup ## quick tests of everything, without Spark and TensorFlow: under two minutes
+	@$(DEV) $(PYTEST) $(BESIDE) -m 'not (alone or slow or spark or tf)' $(SAMPLE) $(ARGS)
+
+test-all: ## everything that `test` takes a share of, whole: hours
+	@$(MAKE) setup
+	@$(MAKE) setup-modern
+	@$(MAKE) -j 2 lint-beside everything
 
 test-legacy: setup ## the test suite beside the real Petastorm
-	@$(DEV) $(PYTEST) $(ARGS)
+	@$(DEV) $(PYTEST) $(MOST) $(SAMPLE) $(ARGS)
 
-# Benchmarks race the real Petastorm, and building environments and wheels is the same everywhere.
 test-modern: setup-modern ## the test suite on today's versions (what needs Petastorm is skipped)
-	@$(MODERN) $(PYTEST) --ignore tests/project/test_benchmarks.py --ignore tests/project/test_environment.py \
-		--ignore tests/project/test_packaging.py $(ARGS)
+	@$(MODERN) $(PYTEST) $(MOST) $(ONCE:%=--ignore %) $(ARGS)
 
-parity: setup ## of the test suite, the live comparison with the real Petastorm only
-	@$(DEV) $(PYTEST) tests/against_petastorm/live $(ARGS)
+# What `make test` runs beside lint; the two version sets come one after the other.
+suite:
+	@$(MAKE) test-legacy
+	@$(MAKE) test-modern
+	@$(if $(ARGS),,$(MODERN) $(PYTEST) -m alone tests/stress)
+
+everything:
+	@PETASTORM_BRIDGE_PARITY=live $(DEV) $(PYTEST) $(MOST) $(ARGS)
+	@PARITY_DAMAGE=100000 PETASTORM_BRIDGE_MUTATIONS=100000 $(MAKE) test-modern ARGS='--timeout 0 $(ARGS)'
+	@$(MAKE) stress
+
+# Its output comes in one piece, so that it does not mingle with that of the tests.
+lint-beside:
+	@said=$$($(MAKE) lint 2>&1) || { echo "$$said"; echo 'make lint failed; the tests go on.'; exit 1; }
+
+stress: setup-modern ## ten thousand epochs on busy cores; `make test` has a thousand
+	@PETASTORM_BRIDGE_EPOCHS=10000 $(MODERN) $(PYTEST) -m alone tests/stress $(ARGS)
+
+parity: setup ## the comparison with the real Petastorm only, all of it live
+	@PETASTORM_BRIDGE_PARITY=live $(DEV) $(PYTEST) $(BESIDE) tests/against_petastorm/live $(ARGS)
+
+parity-record: setup ## store what the real Petastorm gives, so that most test runs need not ask it
+	@$(DEV) $(PYTEST) $(BESIDE) tests/against_petastorm/live --parity-record $(ARGS)
 
 lint: setup ## style and types
 	@$(DEV) python -m ruff check --quiet .

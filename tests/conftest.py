@@ -1,5 +1,6 @@
 """What every test may use: a Spark session, a converter cache directory, a check for leaks."""
 
+import hashlib
 import importlib.util
 import os
 import re
@@ -52,24 +53,56 @@ if EMBEDDED_JAVA.is_dir():
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# They take minutes and mostly wait for other processes, so they are started first: at the end one
-# test process would have them left while the other had nothing to do.
-LONG_FILES = (
-    "spark/test_distributed.py",
-    "spark/test_connect.py",
-    "codemods/test_programs.py",
-    "streaming/test_processes.py",
-    "stress/test_complete_epochs.py",
-    "project/test_benchmarks.py",
-    "project/test_examples.py",
-    "against_petastorm/live/test_*.py",
-)
+# Of the tests marked `anystack` a sample has one in so many, and one of each file.
+SAMPLE = 10
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--anystack``."""
+    parser.addoption(
+        "--anystack",
+        choices=["all", "sample"],
+        default="all",
+        help="run all tests that are marked so, or a sample of each file",
+    )
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the long files first; make's `--no-loadscope-reorder` keeps them there."""
-    items.sort(key=lambda item: not any(item.path.match(f"tests/{name}") for name in LONG_FILES))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Choose from the tests that any stack will do for, and put the files that take longest first.
+
+    At the end one test process would have a long file left while the other had nothing to do.
+    """
+    astray = [item.nodeid for item in items if _is_astray(item)]
+    if astray:
+        raise pytest.UsageError(
+            f"make looks for tests marked `alone` in tests/stress only: {astray}"
+        )
+    if config.getoption("--anystack") == "sample":
+        left = _not_in_sample([item for item in items if item.get_closest_marker("anystack")])
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left])
+        items[:] = [item for item in items if item.nodeid not in left]
+    marks: dict[Path, set[str]] = {}
+    for item in items:
+        marks.setdefault(item.path, set()).update(mark.name for mark in item.iter_markers())
+    # make's `--no-loadscope-reorder` keeps this order.
+    items.sort(key=lambda item: [mark not in marks[item.path] for mark in ("slow", "spark", "tf")])
+
+
+def _is_astray(item: pytest.Item) -> bool:
+    return bool(item.get_closest_marker("alone")) and item.path.parent.name != "stress"
+
+
+def _not_in_sample(items: list[pytest.Item]) -> set[str]:
+    """The names of those that a sample leaves out; the same in every test process and run."""
+    files: dict[Path, list[str]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item.nodeid)
+    left: set[str] = set()
+    for names in files.values():
+        names.sort(key=lambda name: hashlib.sha256(name.encode()).digest())
+        left.update(names[-(-len(names) // SAMPLE) :])
+    return left
 
 
 # Prefixes of streaming's shared memory that each test process has for itself.

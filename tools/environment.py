@@ -87,7 +87,10 @@ def setup(environment: Environment) -> None:
         return
     started = time.monotonic()
     name = environment.folder.relative_to(ROOT)
-    say(f"Setting up {name} (about {environment.size}, takes a minute or two) ...")
+    say(
+        f"Setting up {name}: about {environment.size}, and two to four minutes, or longer where the "
+        "package index is slow ..."
+    )
     uv = bootstrap_uv()
     run(
         [

@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 
 from petastorm_bridge.cli import app
 
+pytestmark = pytest.mark.anystack
+
 OLD, NEW = "from petastorm import TransformSpec\n", "from petastorm_bridge import TransformSpec\n"
 
 

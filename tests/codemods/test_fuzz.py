@@ -20,6 +20,8 @@ from petastorm_codemods._settings import Settings
 from petastorm_codemods._text.ipynb import code_cells
 from petastorm_codemods._text.sources import read_source
 
+pytestmark = pytest.mark.anystack
+
 TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 BITS = [
     "(",

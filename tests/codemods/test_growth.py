@@ -11,6 +11,8 @@ from petastorm_codemods._model import Destination, Failed, Success
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
 
+pytestmark = pytest.mark.anystack
+
 HEAD = "from petastorm.spark import make_spark_converter\nv0 = w0 = c = make_spark_converter(df)\n"
 
 

@@ -11,6 +11,8 @@ from petastorm_codemods._model import Destination, Failed, Success
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
 
+pytestmark = pytest.mark.anystack
+
 BRIDGE = Settings(Destination.BRIDGE)
 GOOD = "from petastorm.spark import make_spark_converter\n"
 DEEP = GOOD + "x=" + "+(" * 3000 + "1" + ")" * 3000 + "\n"

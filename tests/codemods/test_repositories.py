@@ -14,6 +14,8 @@ from petastorm_codemods._settings import Settings
 from petastorm_codemods._text.decode import write_atomically
 from petastorm_codemods._text.verify import undefined_names
 
+pytestmark = pytest.mark.anystack
+
 HERE = pathlib.Path(__file__).parent / "repositories"
 METHODS = {"make_torch_dataloader", "make_tf_dataset"}
 # Call sites that are no converter's, by file: they stay as they are.

@@ -246,6 +246,7 @@ def outcome(good, folder, known, rules):
     return "different"
 
 
+@pytest.mark.slow
 def test_any_damage_is_refused_or_judged_rightly(good, tmp_path):
     known, tally = content(good), Counter()
     for number in range(CHANGES):

@@ -6,6 +6,8 @@ from growth import assert_grows_linearly
 
 from petastorm_bridge.parity import Promise, Rules, compare, record
 
+pytestmark = pytest.mark.anystack
+
 
 def recorded(folder, columns, batches, changed):
     """A recording of two rows a batch, whose arrays are turned around from batch to batch."""

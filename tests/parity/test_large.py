@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.anystack
+
 SCRIPT = """
 import json, resource, sys
 import numpy as np

@@ -172,6 +172,7 @@ def test_a_spark_table(call, spark):
     assert "the table no_such_table cannot be read" in " ".join(answer.output.split())
 
 
+@pytest.mark.slow
 def test_a_rank_that_dies_ends_the_run_at_once(tmp_path):
     processes = RecorderProcesses(str(tmp_path), "streaming", timeout=300)
     python = [sys.executable, "-c"]

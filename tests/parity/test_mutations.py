@@ -8,6 +8,8 @@ from parity_tables import BATCH, ROWS, batches, changed, columns, flipped, taken
 
 from petastorm_bridge.parity import CannotCompareError, Promise, Rules, compare, record
 
+pytestmark = pytest.mark.anystack
+
 TABLE = columns()
 ALL = np.arange(ROWS)
 

@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 from petastorm_bridge.cli import app
 from petastorm_bridge.parity import record
 
+pytestmark = pytest.mark.anystack
+
 TABLE = columns()
 LOADERS = """
 import sys

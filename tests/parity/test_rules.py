@@ -18,6 +18,8 @@ from petastorm_bridge.parity import (
 )
 from petastorm_bridge.parity._comparing.rules import ALLOWANCES
 
+pytestmark = pytest.mark.anystack
+
 TABLE = columns()
 ALL = np.arange(ROWS)
 

@@ -8,6 +8,8 @@ from parity_tables import cells
 
 from petastorm_bridge.parity import RecordingError, Rules, Tolerance, compare, record, recorder
 
+pytestmark = pytest.mark.anystack
+
 ORDERS = pytest.mark.parametrize("order", ["exact", "shuffled"])
 QUICK = settings(
     deadline=None,

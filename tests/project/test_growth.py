@@ -5,6 +5,8 @@ import threading
 import pytest
 from growth import assert_grows_linearly, count_calls
 
+pytestmark = pytest.mark.anystack
+
 
 def nothing():
     pass

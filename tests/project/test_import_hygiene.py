@@ -1,17 +1,38 @@
-"""Importing the package stays light: no engine, no Spark, no pandas."""
+"""Importing stays light: no engine, no Spark, no pandas; and pyspark's classic corners stay alone."""
 
+import ast
 import importlib
 import importlib.util
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import petastorm_bridge
+import petastorm_bridge.spark
 from petastorm_bridge._tables.missing import MISSING, MISSING_IN
 from petastorm_bridge.unischema import Unischema
 
 HEAVY = ["torch", "tensorflow", "pyspark", "streaming", "petastorm", "pandas"]
+
+BRIDGE = Path(petastorm_bridge.__file__).parent
+SPARK_MODULES = sorted((BRIDGE / "spark").rglob("*.py"))
+
+# None of these exists on Spark Connect.
+CLASSIC_ONLY = {
+    "_jdf",
+    "_jvm",
+    "_jsparkSession",
+    "_jconf",
+    "sparkContext",
+    "_sc",
+    "rdd",
+    "_ssql_ctx",
+}
+
+# Functions that ask for it where it may be missing, and take the other way then.
+ASKS = {("jobs", "_context", "sparkContext")}
 
 SCRIPT = """
 import importlib, sys
@@ -39,6 +60,31 @@ print(*sorted(name for name in sys.argv[2:] if name in sys.modules))
 def test_nothing_heavy_is_imported(module):
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, module, *HEAVY], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize(
+    ("module", "unwanted"),
+    [
+        ("petastorm_bridge.spark", HEAVY),
+        (
+            "petastorm_bridge.spark.spark_dataset_converter",
+            [name for name in HEAVY if name != "pandas"],
+        ),
+        (
+            "petastorm_bridge.spark._writing.executor",
+            [*(name for name in HEAVY if name != "pyspark"), "pyarrow.parquet"],
+        ),
+    ],
+)
+def test_the_converter_imports_little(module, unwanted):
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, module, *unwanted],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == []
@@ -165,3 +211,31 @@ def test_the_package_runs_as_a_program():
         check=True,
     )
     assert done.stdout == f"petastorm-bridge {petastorm_bridge.__version__}\n"
+
+
+@pytest.mark.parametrize("path", SPARK_MODULES, ids=lambda path: path.stem)
+def test_nothing_that_spark_connect_lacks_is_touched(path):
+    tree = ast.parse(path.read_text("utf-8"))
+    touched = {
+        (path.stem, getattr(statement, "name", None), node.attr)
+        for statement in tree.body
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Attribute) and node.attr in CLASSIC_ONLY
+    }
+    assert touched <= ASKS
+
+
+@pytest.mark.parametrize("path", SPARK_MODULES, ids=lambda path: path.stem)
+def test_pyspark_is_imported_inside_functions_only(path):
+    tree = ast.parse(path.read_text("utf-8"))
+    for node in tree.body:
+        names = [alias.name for alias in getattr(node, "names", []) if isinstance(node, ast.Import)]
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        assert not any(name.split(".")[0] == "pyspark" for name in names)
+
+
+def test_the_converter_offers_petastorm_s_two_names():
+    assert petastorm_bridge.spark.__all__ == ["SparkDatasetConverter", "make_spark_converter"]
+    assert set(petastorm_bridge.spark.__all__) <= set(dir(petastorm_bridge.spark))
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        petastorm_bridge.spark.nothing  # noqa: B018 - the access is the test

@@ -29,7 +29,10 @@ boto3 = pytest.importorskip("boto3", reason="talks to the store")
 moto_server = pytest.importorskip("moto.server", reason="is the store")
 MDSWriter = pytest.importorskip("streaming", reason="its downloaders fetch the shards").MDSWriter
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:botocore.*")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:botocore.*"),
+]
 
 ROWS, SHARDS = 100, 3
 BUCKET = "training"

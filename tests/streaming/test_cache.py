@@ -121,6 +121,7 @@ def test_damaged_copy_is_replaced(tmp_path, damage):
     assert chained(ids(dataset)) == list(range(sum(SIZES)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_fetch_that_fails_is_an_error_not_a_wait(tmp_path, workers):
     remote = tmp_path / "remote"

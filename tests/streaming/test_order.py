@@ -133,6 +133,7 @@ def outcome(make, sizes, weighed, chosen, world, drop_last, resume=None):
         return type(error), str(error)
 
 
+@pytest.mark.slow
 @REPEATABLE(max_examples=70)
 @given(scenarios())
 def test_any_arguments(scenario):
@@ -142,6 +143,7 @@ def test_any_arguments(scenario):
     assert outcome(mapped_loader, *scenario) == expected
 
 
+@pytest.mark.slow
 @REPEATABLE(max_examples=30)
 @given(scenarios(), st.data())
 def test_resumption_anywhere(scenario, data):

@@ -262,6 +262,7 @@ def test_leftovers_of_live_runs_stay(tmp_path):
     assert len(list(dataset)) == len(dataset)
 
 
+@pytest.mark.slow
 def test_plain_streaming_takes_the_memory_that_was_found(tmp_path, monkeypatch):
     """Another program starts between the two steps in which streaming takes shared memory."""
     mine, theirs = tmp_path / "mine", tmp_path / "theirs"

@@ -7,7 +7,7 @@ import pytest
 from parity_scenarios import all_names
 
 HERE = Path(__file__).parent
-TESTS = HERE.parent
+TESTS = HERE.parents[1]
 
 # Behaviour (a regular expression) → where it is tested instead, or why it is not.
 ELSEWHERE = {

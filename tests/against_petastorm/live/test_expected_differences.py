@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 from expected_differences import EXPECTED
+from other_versions import NOT_JUDGED
 from parity_scenarios import all_names
 
 NAMES = list(all_names())
@@ -23,3 +24,7 @@ def test_every_pattern_names_a_scenario(entry):
 def test_no_scenario_is_named_twice():
     for name in NAMES:
         assert sum(entry.covers(name) for entry in EXPECTED) <= 1, name
+
+
+def test_what_other_versions_cannot_judge_are_scenarios():
+    assert set(NOT_JUDGED) <= set(NAMES)

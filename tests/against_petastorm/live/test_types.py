@@ -1,5 +1,4 @@
 import pytest
-from parity_harness.judge import judge
 from parity_harness.outcome import Items, Outcome
 from parity_scenarios.types import COLUMNS, SCENARIOS
 
@@ -35,9 +34,8 @@ def _only(value, column):
 
 
 @pytest.mark.parametrize("case", COLUMNS, ids=str)
-def test_column(sessions, load_column, case):
-    original, bridge = (load_column(session, case) for session in sessions)
-    judge(case.name, original, bridge)
+def test_column(compare_with, load_column, case):
+    compare_with(case.name, lambda session: load_column(session, case))
 
 
 @pytest.mark.parametrize("scenario", list(SCENARIOS), ids=str)

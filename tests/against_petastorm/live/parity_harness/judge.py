@@ -6,9 +6,10 @@ import functools
 import importlib
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from parity_harness.outcome import Mismatch, Outcome, as_rows, differences
+from parity_harness.comparison import Mismatch, as_compared, differences
+from parity_harness.outcome import Outcome
 
 Relation = Callable[[Outcome, Outcome], "str | None"]
 
@@ -57,9 +58,7 @@ def judge(scenario: str, original: Outcome, bridge: Outcome, *, order: bool = Tr
         bridge: The bridge's outcome.
         order: Compare the order of rows; otherwise the rows as a multiset and the batch sizes.
     """
-    if not order:
-        original = replace(original, value=as_rows(original.value))
-        bridge = replace(bridge, value=as_rows(bridge.value))
+    original, bridge = (as_compared(outcome, order=order) for outcome in (original, bridge))
     found = differences(original, bridge)
     expected = expectation(scenario)
     if expected is None:

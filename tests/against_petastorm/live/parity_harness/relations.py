@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from parity_harness import columns
+from parity_harness.comparison import compare
 from parity_harness.judge import Relation
-from parity_harness.outcome import Items, Outcome, Tensor, compare, describe
+from parity_harness.outcome import Items, Outcome, Tensor, describe
 
 
 def loaded(outcome: Outcome) -> dict[str, np.ndarray[Any, Any]]:

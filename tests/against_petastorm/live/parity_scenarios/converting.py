@@ -432,11 +432,12 @@ def _pickled_manager(session: Session) -> object:
 @define("use in Spark task (closure, cloudpickle)")
 def _task(session: Session) -> object:
     converter = session.converter("ten2")
+    # The executor is another process, where the original loses rows like anywhere.
+    without_losses = repeatable if session.original else contextlib.nullcontext
 
     def read(index: int) -> Any:
-        # The executor is another process, where the original loses rows like anywhere.
         with (
-            repeatable(),
+            without_losses(),
             converter.make_torch_dataloader(
                 num_epochs=1, batch_size=100, cur_shard=index, shard_count=2, workers_count=1
             ) as batches,

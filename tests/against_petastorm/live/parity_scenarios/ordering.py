@@ -555,7 +555,9 @@ for _options in (
     {"shard_seed": 1.5},
     {"shard_seed": [1]},
 ):
-    load(f"shards with {_options}", "eight8", cur_shard=0, shard_count=2, **_options)
+    # One NumPy shows 7, another np.int64(7); the name is one and the same.
+    _words = {k: int(v) if isinstance(v, np.integer) else v for k, v in _options.items()}
+    load(f"shards with {_words}", "eight8", cur_shard=0, shard_count=2, **_options)
 for _parts in (0, -1, None, True, "2"):
     load(f"shuffle_row_drop_partitions={_parts!r}", "ten2", shuffle_row_drop_partitions=_parts)
 load("cur_shard=0.0", "eight8", cur_shard=0.0, shard_count=2)
