@@ -166,6 +166,8 @@ class Job:
 
 def _simple(name: str, array: pa.Array) -> Column:
     """Return a transformed column; numbers as NumPy now, so that batches are cut from arrays."""
+    if pa.types.is_large_string(array.type):  # pandas 3 makes them of its type `str`
+        array = array.cast(pa.string())
     if pa.types.is_string(array.type) or pa.types.is_binary(array.type):
         return array
     return to_numpy(name, array)

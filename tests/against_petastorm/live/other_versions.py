@@ -5,14 +5,10 @@ installed, these scenarios cannot be judged by it; each must still differ there,
 """
 
 _TIMESTAMP = "names the class of a timestamp, which pandas 3 shows as a part of another module"
-_TEXTS = "pandas 3 gives the column of texts that a function returns the type str, not object"
-
 _PLANS = "two frames made of one pandas table have the same plan in Spark 4"
 
 NOT_JUDGED = {
     "func input dtypes, no nulls": _TIMESTAMP,
     "func input dtypes, nulls in row 2": _TIMESTAMP,
     "reuse: createDataFrame(pandas) twice": _PLANS,
-    "string output column [torch]": _TEXTS,
-    "string output column [batched]": _TEXTS,
 }
