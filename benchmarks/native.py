@@ -61,8 +61,9 @@ def _native_race(group: str, data: Data, *, shuffle: bool) -> list[Measurement]:
 
 
 def _columnar_contestant(data: Data, *, shuffle: bool) -> Contestant:
-    from petastorm_bridge.streaming import ColumnarStreamingDataset
     from streaming import StreamingDataLoader
+
+    from petastorm_bridge.streaming import ColumnarStreamingDataset
 
     converter = data.numeric["bridge"]
     dataset = ColumnarStreamingDataset(
@@ -81,8 +82,9 @@ def _sample_contestant(
     name: str, data: Data, stream: str, *, shuffle: bool, by_index: bool
 ) -> Contestant:
     """Single samples, without a loader: the same order by index as by iterating."""
-    from petastorm_bridge.streaming import MappedStreamingDataset
     from streaming import StreamingDataset
+
+    from petastorm_bridge.streaming import MappedStreamingDataset
 
     settings = data.settings
     rows = settings.native_rows
@@ -108,9 +110,8 @@ def _sample_contestant(
 
 def _ceiling_contestant(data: Data, *, shuffle: bool) -> Contestant:
     """Iterates a stock dataset whose shards give the same sample always, without reading anything."""
-    from streaming.base.format.mds import MDSReader
-
     from streaming import Stream, StreamingDataset
+    from streaming.base.format.mds import MDSReader
 
     first = StreamingDataset(local=data.native, batch_size=1)[0]
 

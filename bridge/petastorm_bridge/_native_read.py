@@ -24,7 +24,6 @@ from typing import Any
 import filelock
 import numpy as np
 import pandas as pd
-
 import streaming
 import torch
 

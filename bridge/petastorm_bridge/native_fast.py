@@ -1,8 +1,12 @@
-"""`petastorm_bridge.native` over the dataset that reads whole batches: for ``codemod --fast``."""
+"""What earlier releases' ``codemod --fast`` wrote into programs; goes with the next release.
+
+Rewritten code has ``ColumnarStreamingDataset`` from `petastorm_bridge.streaming` now.
+"""
 
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +30,14 @@ __all__ = [
     "open_torch",
     "tf_dataset",
 ]
+
+
+warnings.warn(
+    "petastorm_bridge.native_fast goes with the next release: `petastorm-bridge codemod --fast` "
+    "writes petastorm_bridge.streaming.ColumnarStreamingDataset now",
+    DeprecationWarning,
+    stacklevel=2,
+)
 
 
 class ColumnarStreamingDataset(StreamingDataset, streaming.ColumnarStreamingDataset):

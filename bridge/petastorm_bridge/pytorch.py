@@ -17,9 +17,8 @@ from .errors import missing_extra
 from .reader import Reader
 
 try:
-    from torch.utils.data import default_collate
-
     import torch
+    from torch.utils.data import default_collate
 except ImportError as error:
     raise missing_extra("torch", "streaming") from error
 

@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from pyarrow.fs import LocalFileSystem
 
-import torch
 from petastorm_bridge import TransformSpec, make_batch_reader
 from petastorm_bridge._tables.options import OPTIONS, Fate
 from petastorm_bridge.errors import IgnoredArgumentWarning

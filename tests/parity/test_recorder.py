@@ -398,10 +398,10 @@ def test_flipped_bits_on_disk_are_no_difference_but_damage(out):
 def test_batches_of_the_bridge_and_streaming(out, tmp_path):
     pytest.importorskip("streaming", reason="records its loader")
     import pyarrow.parquet as pq
+    from streaming import MDSWriter, StreamingDataLoader, StreamingDataset
 
     from petastorm_bridge import make_batch_reader
     from petastorm_bridge.pytorch import DataLoader
-    from streaming import MDSWriter, StreamingDataLoader, StreamingDataset
 
     table = pa.table({"id": pa.array(range(20)), "x": pa.array(np.arange(20) / 3)})
     pq.write_table(table, tmp_path / "part.parquet")

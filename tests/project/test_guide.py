@@ -1,5 +1,7 @@
 """The guide: generated pages are current, links lead somewhere, and its code runs."""
 
+import json
+import os
 import pathlib
 import re
 import subprocess
@@ -92,3 +94,50 @@ def test_code_of_the_swap_page_runs(tmp_path):
         [sys.executable, str(program)], capture_output=True, text=True, check=False, cwd=tmp_path
     )
     assert result.stdout.strip().endswith("complete"), result.stdout + result.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.tf
+@pytest.mark.slow
+def test_code_of_the_native_page_runs(tmp_path):
+    """Of its part on rewritten code; and what that says of ranks and of resumption."""
+    pytest.importorskip("streaming", reason="needs the extra [streaming]")
+    text = (GUIDE / "native-streaming.md").read_text(encoding="utf-8")
+    part = text[text.index('<a id="after">') : text.index("## Whole batches")]
+    blocks = re.findall(r"<!-- test: ([\w.]+) -->\n```python\n(.*?)```", part, re.DOTALL)
+    assert len(blocks) == part.count("```python") > 5
+    program = tmp_path / "native.py"
+    code = "\n".join(code for name, code in blocks if name != "train.py")
+    program.write_text(f"{code}\nprint('complete')\n")
+    result = subprocess.run(
+        [sys.executable, str(program)], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert result.stdout.strip().endswith("complete"), result.stdout + result.stderr
+    train = tmp_path / "train.py"
+    train.write_text(dict(blocks)["train.py"])
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    both = ranks_of([*launcher, str(train)], tmp_path)
+    assert [len(rows) for rows in both.values()] == [500, 500]
+    assert sorted(both[0] + both[1]) == list(range(1000))
+    begun = ranks_of([str(train)], tmp_path, STEPS="3")[0]
+    went_on = ranks_of([*launcher, str(train)], tmp_path)
+    assert len(begun) == 192
+    assert sorted(begun + went_on[0] + went_on[1]) == list(range(1000))
+
+
+def ranks_of(command, folder, **environment):
+    """The rows that each rank of a program prints."""
+    result = subprocess.run(
+        [sys.executable, *command],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    found = {}
+    for line in result.stdout.splitlines():
+        rank, rows = json.loads(line)
+        found.setdefault(rank, []).extend(rows)
+    return dict(sorted(found.items()))

@@ -165,27 +165,37 @@ def test_missing_methods_of_a_schema_say_what_to_do(name):
 WITHOUT = """
 import sys
 sys.modules[sys.argv[1]] = None
-import petastorm_bridge.native
+from petastorm_bridge.native import {}
 """
 
 
 @pytest.mark.parametrize(
-    ("module", "package"),
+    ("module", "package", "name"),
     [
-        ("filelock", "filelock"),
-        ("pandas", "pandas"),
-        ("streaming", "mosaicml-streaming"),
-        ("torch", "torch"),
+        ("filelock", "filelock", "StreamingDataset"),
+        ("pandas", "pandas", "PandasCollate"),
+        ("streaming", "mosaicml-streaming", "to_tf_dataset"),
+        ("torch", "torch", "PandasCollate"),
     ],
 )
-def test_the_support_module_names_the_extra_it_needs(module, package):
+def test_the_support_module_names_the_extra_it_needs(module, package, name):
+    code = WITHOUT.format(name)
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT, module], capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, module], capture_output=True, text=True, check=False
     )
     assert done.stderr.splitlines()[-1] == (
         f"ImportError: {package} is not installed. Install it with: "
         "pip install 'petastorm-bridge[streaming]'"
     )
+
+
+def test_the_support_module_loads_what_is_asked_for():
+    code = (
+        "import sys; from petastorm_bridge.native import MdsDirectory; "
+        "print([name for name in ('pandas', 'pyspark', 'streaming', 'torch') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_other_modules_are_missing_as_ever():

@@ -11,8 +11,8 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-
 import torch
+
 from petastorm_bridge import make_batch_reader
 from petastorm_bridge._tables.options import OPTIONS, Fate, Option, find_option
 from petastorm_bridge._tables.types import TYPES, find_type

@@ -10,9 +10,8 @@ import threading
 import types
 import weakref
 
-from streaming.base.shared import memory
-
 from streaming import StreamingDataset
+from streaming.base.shared import memory
 
 _MOST = 300
 

@@ -10,8 +10,9 @@ import os
 import sys
 import time
 
-from petastorm_bridge.streaming import ColumnarStreamingDataset
 from streaming import StreamingDataLoader, StreamingDataset
+
+from petastorm_bridge.streaming import ColumnarStreamingDataset
 
 
 def main(remote, local, state, batches, kind="columnar", workers=0):

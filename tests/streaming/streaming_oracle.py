@@ -4,10 +4,10 @@ import itertools
 
 import numpy as np
 from forgetting import forget_some
+from streaming import MDSWriter, StreamingDataLoader, StreamingDataset
 from streaming.base.world import World
 
 from petastorm_bridge.streaming import ColumnarStreamingDataset, MappedStreamingDataset
-from streaming import MDSWriter, StreamingDataLoader, StreamingDataset
 
 FIXED = {"id": "int64", "half": "float16", "many": "ndarray:float32:2,3", "plain": "int"}
 RAGGED = {**FIXED, "text": "str", "raw": "bytes", "arrays": "ndarray:uint16"}

@@ -5,10 +5,10 @@ import json
 import shutil
 
 import pytest
+from streaming import Stream, StreamingDataLoader
 from streaming_oracle import FIXED, RAGGED, columnar_loader, ids, stock_loader, write_shards
 
 from petastorm_bridge.streaming import ColumnarStreamingDataset
-from streaming import Stream, StreamingDataLoader
 
 # Stock streaming opens files to check or expand them and leaves them to the collector.
 pytestmark = [

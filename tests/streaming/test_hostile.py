@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from streaming import MDSWriter, Stream, StreamingDataset
 from streaming_oracle import FIXED, RAGGED, ids, write_shards
 
 from petastorm_bridge.mds.errors import DatasetError, ShardCorruptedError
 from petastorm_bridge.streaming import ColumnarStreamingDataset, MappedStreamingDataset
 from petastorm_bridge.streaming._stock import with_names
-from streaming import MDSWriter, Stream, StreamingDataset
 
 # Stock streaming opens files to check them and leaves them to the collector.
 pytestmark = [

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from streaming_oracle import columnar_loader, ids, mapped_loader, stock_loader, write_shards
-
 from streaming import Stream
+from streaming_oracle import columnar_loader, ids, mapped_loader, stock_loader, write_shards
 
 pytestmark = [
     # Stock streaming's advice on small datasets, the same from both.

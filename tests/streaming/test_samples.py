@@ -8,10 +8,10 @@ import json
 
 import numpy as np
 import pytest
+from streaming import Stream, StreamingDataset
 from streaming_oracle import FIXED, RAGGED, ids, mapped_loader, stock_loader, write_shards
 
 from petastorm_bridge.streaming import MappedStreamingDataset
-from streaming import Stream, StreamingDataset
 
 pytestmark = [
     # Of the stock samples.

@@ -5,13 +5,13 @@ import pickle
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from streaming import MDSWriter, StreamingDataLoader, StreamingDataset
 from streaming_oracle import FIXED, RAGGED, columnar_loader, stock_loader, write_shards
 
-import torch
 from petastorm_bridge.errors import DatasetError, ShardCorruptedError
 from petastorm_bridge.streaming import ColumnarStreamingDataset, MappedStreamingDataset
-from streaming import MDSWriter, StreamingDataLoader, StreamingDataset
 
 # Of the stock samples; ours are writable, which has its own test.
 pytestmark = pytest.mark.filterwarnings("ignore:The given NumPy array is not writable:UserWarning")

@@ -130,6 +130,7 @@ def test_keras_trains_on_it(dataset):
 @pytest.mark.parametrize("fails_in", [0, 1])
 def test_errors_are_those_of_tensorflow_and_lose_nothing(numbered, fails_in):
     import tensorflow as tf
+
     from petastorm_bridge.tf_utils import make_batched_dataset
 
     def fail(frame):
@@ -148,6 +149,7 @@ def test_errors_are_those_of_tensorflow_and_lose_nothing(numbered, fails_in):
 
 def test_values_without_a_tensor_are_tensorflows_error(numbered):
     import tensorflow as tf
+
     from petastorm_bridge.tf_utils import make_batched_dataset
 
     spec = TransformSpec(

@@ -5,12 +5,12 @@ import itertools
 import numpy as np
 import pyarrow as pa
 import pytest
-
 import torch
+from torch import nn
+
 from petastorm_bridge import make_batch_reader
 from petastorm_bridge.errors import BridgeWarning
 from petastorm_bridge.pytorch import DataLoader
-from torch import nn
 
 lightning = pytest.importorskip("lightning", reason="lightning is not installed")
 

@@ -5,8 +5,8 @@ import pickle
 
 import numpy as np
 import pytest
-
 import torch
+
 from petastorm_bridge import TransformSpec, make_batch_reader
 from petastorm_bridge.errors import BridgeWarning
 from petastorm_bridge.predicates import in_lambda

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
+from streaming import StreamingDataset
 from streaming.base.batching import generate_work
 from streaming.base.dataset import _ShardState
 
 from petastorm_bridge.mds.collector import paused_collector
-from streaming import StreamingDataset
 
 from ._fetching import give_up, is_local
 from ._index import ShardIndex

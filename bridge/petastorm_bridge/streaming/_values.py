@@ -9,10 +9,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import torch
 from streaming.base.format.mds.encodings import mds_decode
 from torch.utils.data import default_collate
 
-import torch
 from petastorm_bridge._blocks.batches import BatchShapeError, different_shapes
 from petastorm_bridge.mds.encodings import NDARRAY_CODES
 from petastorm_bridge.mds.errors import DatasetError

@@ -43,11 +43,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def sessions(spark, tmp_path_factory):
     """The original and the bridge (or what the environment variable names instead)."""
     # Imported here, where no clock runs: an interrupted import of TensorFlow cannot be repeated.
-    from parity_harness.original import repeatable
-    from parity_harness.session import BRIDGE, ORIGINAL, Session
-
     import tensorflow  # noqa: F401, ICN001
     import torch  # noqa: F401
+    from parity_harness.original import repeatable
+    from parity_harness.session import BRIDGE, ORIGINAL, Session
 
     spark.sparkContext.setLogLevel("OFF")
     logging.getLogger("petastorm").setLevel(logging.CRITICAL)

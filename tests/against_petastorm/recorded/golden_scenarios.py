@@ -216,9 +216,10 @@ def not_in_streaming(scenario: Scenario) -> str | None:
 
 def open_streaming(scenario: Scenario, folder: Path) -> Any:
     """Write a scenario's table as MDS and open plain streaming over it."""
+    from streaming import StreamingDataLoader, StreamingDataset
+
     from petastorm_bridge.mds.commit import commit_dataset
     from petastorm_bridge.mds.writer import ShardWriter
-    from streaming import StreamingDataLoader, StreamingDataset
 
     table = TABLES[scenario.table]()
     writer = ShardWriter(table.schema, str(folder), prefix="shard")

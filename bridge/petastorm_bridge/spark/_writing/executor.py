@@ -159,12 +159,27 @@ def _conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
     Spark labels timestamps with the session's zone, gives intervals as durations and, if so
     configured, strings with large offsets; the values are the same.
+
+    Raises:
+        ValueError: A timestamp does not fit into the nanoseconds that are to be written.
     """
     arrays = [
-        column if column.type == field.type else column.cast(field.type)
+        column if column.type == field.type else _cast(column, field)
         for column, field in zip(batch.columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
+    try:
+        return column.cast(field.type)
+    except pa.ArrowInvalid as error:
+        if "out of bounds timestamp" not in str(error):
+            raise
+        raise ValueError(
+            f"column {field.name!r} holds a timestamp outside the years 1678 to 2261, which "
+            "nanoseconds cannot hold: clip it or cast it to a number"
+        ) from error
 
 
 def _result(partition: int, rows: int, infos: list[dict[str, Any]]) -> pa.RecordBatch:

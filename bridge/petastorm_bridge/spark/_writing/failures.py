@@ -27,12 +27,20 @@ _CANCELLED = r"(Job \d+ cancelled[^\n]*|\[?OPERATION_CANCELED\]?[^\n]*)"
 
 
 @contextlib.contextmanager
-def new_directory(store: Store, url: str) -> Iterator[None]:
+def new_directory(
+    store: Store, url: str, refusals: tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
     """Make the directory; when the block fails, remove it and say what failed and where.
 
+    Args:
+        store: Where it is to be.
+        url: Its URL, for messages.
+        refusals: Exceptions that say everything themselves.
+
     Raises:
-        MaterializationError: Of every exception of the block but Spark's ``AnalysisException`` and
-            those, such as ``KeyboardInterrupt``, that are no ``Exception``.
+        MaterializationError: Of every exception of the block but refusals, Spark's
+            ``AnalysisException`` and those, such as ``KeyboardInterrupt``, that are no
+            ``Exception``.
     """
     made = False
     try:
@@ -42,7 +50,9 @@ def new_directory(store: Store, url: str) -> Iterator[None]:
     except BaseException as error:
         gone = made and _is_gone(store)
         left = _remove(store) if made else ""
-        if not isinstance(error, Exception) or _is_analysis_error(error):
+        if not isinstance(error, Exception) or isinstance(error, refusals):
+            raise
+        if _is_analysis_error(error):
             raise
         raise MaterializationError(
             f"Cannot convert the DataFrame to MDS in {masked(url)}: {masked(_reason(error, gone), url)} "

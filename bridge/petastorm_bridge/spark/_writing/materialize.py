@@ -22,9 +22,10 @@ from petastorm_bridge.spark._errors import analysis_error
 from petastorm_bridge.spark._session import logger
 
 from .batching import small_arrow_batches
-from .columns import ColumnPlan, plan_columns
+from .columns import ColumnPlan
 from .executor import RESULT_SCHEMA, WriteTask, rewriting, writing
 from .failures import new_directory
+from .form import CONVERTER, Form
 from .jobs import run_job
 from .progress import showing_progress
 
@@ -51,8 +52,8 @@ class Options:
     dtype: str | None
 
 
-def materialize(df: Any, options: Options, directory_url: str) -> None:
-    """Write a DataFrame as a dataset, complete or not at all.
+def materialize(df: Any, options: Options, directory_url: str, form: Form = CONVERTER) -> int:
+    """Write a DataFrame as a dataset, complete or not at all; return the number of its rows.
 
     The plan runs once. Every partition writes its own shards, in the partition's order; the driver
     sees their index entries only. The index is put in place last, by a rename.
@@ -61,10 +62,12 @@ def materialize(df: Any, options: Options, directory_url: str) -> None:
         df: Spark DataFrame, classic or Connect.
         options: How to write it.
         directory_url: Directory to make.
+        form: What its columns become.
 
     Raises:
         AnalysisException: Spark cannot plan it, or could not write it as Parquet either.
         MaterializationError: A task failed, or the directory cannot be written.
+        Exception: The form refuses the columns; see :attr:`Form.refusals`.
     """
     if df.isStreaming:
         raise analysis_error(
@@ -73,15 +76,17 @@ def materialize(df: Any, options: Options, directory_url: str) -> None:
         )
     session = _session.session_of(df)
     case_sensitive = _session.conf_value(session, "spark.sql.caseSensitive") == "true"
-    plan = plan_columns(df, options.dtype, case_sensitive=case_sensitive)
+    plan = form.plan(df, options.dtype, case_sensitive=case_sensitive)
     store = store_at(directory_url)
-    with new_directory(store, directory_url):
+    with new_directory(store, directory_url, form.refusals):
         rows, infos = _run(session, plan, options, directory_url)
         _wait_until_visible(store, infos)
+        rewriter = _Rewriter(session, store)
+        schema, infos = form.settle(plan.schema, infos, rewriter)
         with store.writing() as directory:
             commit_dataset(
                 directory,
-                plan.schema,
+                schema,
                 infos,
                 extra={
                     "ignored": [list(column) for column in plan.ignored],
@@ -89,10 +94,11 @@ def materialize(df: Any, options: Options, directory_url: str) -> None:
                     "dtype": options.dtype,
                 },
                 num_rows=rows,
-                map_shards=_Rewriter(session, store),
+                map_shards=rewriter,
             )
         _remove_leftovers(store)
     logger.info("Materialize dataframe to url %s successfully.", masked(directory_url))
+    return rows
 
 
 def new_directory_name(session: Any) -> str:

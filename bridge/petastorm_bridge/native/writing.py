@@ -1,0 +1,144 @@
+"""A Spark DataFrame becomes MDS shards from which stock streaming reads tensors as they are.
+
+The conversion that Petastorm did while reading is done here, once: floats get their precision,
+booleans become uint8, timestamps nanoseconds, integers with nulls float64, vectors arrays.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, ClassVar
+
+from petastorm_bridge.fs_utils import local_path, normalize_dir_url
+from petastorm_bridge.mds.codecs import parse_compression
+from petastorm_bridge.spark import _session, spark_dataset_converter
+from petastorm_bridge.spark._directory import deletion, leftovers, urls
+from petastorm_bridge.spark._directory.store import store_at
+from petastorm_bridge.spark._writing.columns import check_dtype
+from petastorm_bridge.spark._writing.materialize import Options, materialize, new_directory_name
+
+from . import directory
+from .batch_form import BatchForm
+from .columns import check_types
+
+__all__ = ["MdsDirectory", "write_mds"]
+
+_DEFAULT_SIZE_LIMIT = 1 << 26  # MDSWriter's
+_S3_SCHEMES = {"s3a", "s3n"}  # Hadoop's
+_PARENT_VARIABLE = "PETASTORM_BRIDGE_PARENT_CACHE_DIR_URL"
+
+
+class MdsDirectory(directory.MdsDirectory):
+    """A directory of MDS shards, on a disk or in a store; ``len()`` is the number of rows.
+
+    Attributes:
+        path: Absolute path, or the URL in a store.
+        dataset_size: Number of rows.
+        columns: Names in the order of the DataFrame; samples have them in alphabetical order.
+    """
+
+    CACHE_DIR_CONF: ClassVar[str] = directory.MdsDirectory.PARENT_CACHE_DIR_URL_CONF
+    """The name that earlier releases gave to ``PARENT_CACHE_DIR_URL_CONF``."""
+
+    def delete(self) -> None:
+        """Delete the directory, if it was written by the bridge; twice is fine."""
+        deletion.note_deleted(self.cache_dir_url)
+        deletion.default_delete_handler(self.cache_dir_url)
+
+
+MdsDirectory.__module__ = "petastorm_bridge.native"
+
+
+def write_mds(
+    dataframe: Any,
+    out: str | None = None,
+    *,
+    dtype: str | None = "float32",
+    compression: str | None = None,
+    size_limit: int = _DEFAULT_SIZE_LIMIT,
+) -> MdsDirectory:
+    """Write a Spark DataFrame so that streaming reads what Petastorm's loaders gave.
+
+    The DataFrame is evaluated once, in the executors. The directory is complete or not there.
+
+    Args:
+        dataframe: A DataFrame, classic or of Spark Connect.
+        out: The directory to make, a path or URL that every machine of the cluster sees. None makes
+            a new one in the directory that ``MdsDirectory.PARENT_CACHE_DIR_URL_CONF`` or the
+            environment variable ``PETASTORM_BRIDGE_PARENT_CACHE_DIR_URL`` names, and deletes it
+            when Python exits.
+        dtype: Precision of floats, of arrays of them and of vectors: ``"float32"``, ``"float64"`` or
+            None to leave them as they are.
+        compression: As ``streaming.MDSWriter`` has it, say ``"zstd:3"``.
+        size_limit: Bytes of a shard at most.
+
+    Raises:
+        UnsupportedColumnsError: Tensors cannot hold some columns, or the nulls in them.
+        FileExistsError: There is something at ``out`` already.
+        ValueError: The DataFrame has no rows, nothing says where to write it, or another argument
+            cannot be used.
+        MaterializationError: Writing failed; nothing was left behind.
+    """
+    if not hasattr(dataframe, "mapInArrow"):
+        found = type(dataframe).__name__
+        raise TypeError(f"write_mds takes a Spark DataFrame, not {found}: spark.createDataFrame(…)")
+    _session.refuse_on_executor()
+    check_dtype(dtype)
+    parse_compression(compression)
+    kinds = dataframe.dtypes
+    check_types(kinds)
+    session = _session.session_of(dataframe)
+    url = _new_url(session) if out is None else _url_of(out)
+    options = Options(os.path.dirname(url), int(size_limit), compression, dtype)
+    rows = materialize(dataframe, options, url, BatchForm(kinds))
+    if not rows:
+        deletion.default_delete_handler(url)
+        raise ValueError("the DataFrame has no rows, and streaming reads no empty directories")
+    if out is None:
+        deletion.delete_at_exit(url, lambda: spark_dataset_converter._delete_dir_handler)  # noqa: SLF001
+    return MdsDirectory(local_path(url) or url, rows, tuple(dataframe.columns))
+
+
+def _url_of(out: str) -> str:
+    """Return the URL of a directory to make, given as a path or URL.
+
+    Raises:
+        FileExistsError: There is something already.
+    """
+    if ":" not in out.partition("/")[0]:
+        out = f"file://{os.path.abspath(out)}"
+    url = _checked(out)
+    if store_at(url).is_there():
+        raise FileExistsError(f"{out} is there already: give another directory, or delete it first")
+    return url
+
+
+def _new_url(session: Any) -> str:
+    """Return the URL of a new directory in the one that the session names.
+
+    Raises:
+        ValueError: It names none.
+    """
+    key = MdsDirectory.PARENT_CACHE_DIR_URL_CONF
+    named = _session.conf_value(session, key) or os.environ.get(_PARENT_VARIABLE)
+    if named is None:
+        raise ValueError(
+            f"nothing says where to write: give `out`, set spark.conf {key!r} to a URL such as "
+            f"'file:///dbfs/tmp/cache', or the environment variable {_PARENT_VARIABLE}"
+        )
+    parent = _checked(named)
+    leftovers.clear_unfinished(parent)
+    return urls.sub_url(parent, new_directory_name(session))
+
+
+def _checked(url: str) -> str:
+    """Return the one way to write the URL of a directory, with streaming's name of S3.
+
+    Raises:
+        ValueError: It cannot be used.
+    """
+    urls.check_writable_place(url)
+    url = urls.canonical_url(normalize_dir_url(url))
+    urls.check_scheme(url)
+    scheme, _, rest = url.partition("://")
+    return f"s3://{rest}" if scheme in _S3_SCHEMES else url

@@ -1,0 +1,31 @@
+"""One rank of a run, as the codemod writes it: ``python run_rank.py DIRECTORY STATE BATCHES``.
+
+Prints each batch's ids, beginning where STATE says, if that file is there. After BATCHES batches, if that is
+not 0, rank 0 writes STATE and the program ends in the middle of the epoch.
+"""
+
+import json
+import os
+import sys
+
+from streaming import StreamingDataLoader, StreamingDataset
+
+
+def main(path, state, batches):
+    dataset = StreamingDataset(local=path, shuffle=True, shuffle_seed=7, batch_size=4)
+    loader = StreamingDataLoader(dataset, batch_size=4)
+    if os.path.exists(state):
+        with open(state, encoding="utf-8") as file:
+            loader.load_state_dict(json.load(file))
+    rank = int(os.environ.get("RANK", "0"))
+    for number, batch in enumerate(loader, 1):
+        print(json.dumps({"rank": rank, "ids": batch["id"].tolist()}), flush=True)
+        if number == int(batches):
+            if rank == 0:
+                with open(state, "w", encoding="utf-8") as file:
+                    json.dump(loader.state_dict(), file)
+            break
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
