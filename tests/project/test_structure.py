@@ -14,7 +14,7 @@ FOLDERS = {"petastorm_bridge": ROOT / "bridge", "petastorm_codemods": ROOT / "co
 # can be read off here.
 ROOMS = {
     "petastorm_bridge": """
-        _tables _secrets mds errors
+        _secrets mds _tables errors
         _blocks unischema transform predicates fs_utils
         _sources _reading reader
         _torch pytorch _tensorflow tf_utils
