@@ -16,7 +16,7 @@ from ._text.verify import changed_statements, parses, undefined_names
 _LEFT = {
     Destination.BRIDGE: re.compile(r"petastorm(?![_-]bridge)", re.IGNORECASE),
     Destination.STREAMING: re.compile(
-        r"petastorm(?![_-]bridge)|petastorm_bridge(?!\.native(?:_fast)?\b)"
+        r"petastorm(?![_-]bridge)|petastorm_bridge(?!\.(?:native|streaming)\b)"
         r"|make_torch_dataloader|make_tf_dataset",
         re.IGNORECASE,
     ),

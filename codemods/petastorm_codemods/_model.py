@@ -44,7 +44,7 @@ class Target:
 
     Attributes:
         module: The support module.
-        fast: Whether its dataset reads whole batches.
+        fast: Whether rows are read in whole batches.
         package: What is required for it.
         requirement: What becomes of requirements on Petastorm.
     """
@@ -55,18 +55,65 @@ class Target:
     requirement: Requirement = Requirement.REPLACED
 
     @property
-    def dataset(self) -> str:
-        """Name of the dataset class."""
-        return "ColumnarStreamingDataset" if self.fast else "StreamingDataset"
+    def vendored(self) -> bool:
+        """Whether the support module is a file of the repository."""
+        return self.module != Target().module
+
+
+# Text, or where it stands in the source.
+Piece = str | tuple[int, int]
 
 
 @dataclass(frozen=True, order=True)
 class Edit:
-    """Replaces ``text[start:end]``, in characters of a source's text, by ``text``."""
+    """Replaces ``text[start:end]``, in characters of a source's text, by ``text``.
+
+    Attributes:
+        start: First character.
+        end: The one behind the last.
+        text: The replacement.
+        pieces: What ``text`` is made of, if other edits may change what of the source is kept in it;
+            edits of what is not kept have no effect then.
+        lines: Whether ``text`` is whole lines of statements, to be laid out like the file's own.
+    """
 
     start: int
     end: int
     text: str
+    pieces: tuple[Piece, ...] = field(default=(), compare=False)
+    lines: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Need:
+    """A name that a rewrite uses and that has to be imported.
+
+    Attributes:
+        module: Where it comes from.
+        name: The name; empty for the module itself.
+        local: What it is called in the source.
+    """
+
+    module: str
+    name: str
+    local: str
+
+
+@dataclass(frozen=True)
+class ImportSlot:
+    """A rewritten import, which names that other rewrites need may join.
+
+    Attributes:
+        start: Where the statement starts.
+        end: Where another name may be written; None if the statement takes no more.
+        module: The module that names come from there.
+        names: What it binds already, under their own names.
+    """
+
+    start: int
+    end: int | None
+    module: str
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,7 +128,10 @@ class Finding:
         safety: Whether ``edits`` may be applied without being asked for.
         edits: The rewrite; empty for a manual finding.
         marker: Whether a comment is left in the code when nothing is rewritten.
-        needs: Names of the support module that the rewrite uses.
+        needs: Names that the rewrite uses.
+        slots: Imports among what is rewritten.
+        comments: Comments of the original that the rewrite has no room for.
+        remark: What a comment in the code says of a rewrite; empty for no comment.
         told: Whether a summary tells of the rewrite, because something is lost by it.
         alone: What to do where nothing else in the file's code is rewritten, and this for that
             reason is not either; empty if the rewrite depends on no other.
@@ -93,7 +143,10 @@ class Finding:
     safety: Safety
     edits: tuple[Edit, ...] = ()
     marker: bool = True
-    needs: tuple[str, ...] = ()
+    needs: tuple[Need, ...] = ()
+    slots: tuple[ImportSlot, ...] = ()
+    comments: tuple[str, ...] = ()
+    remark: str = ""
     told: bool = False
     alone: str = ""
 

@@ -8,18 +8,19 @@ from dataclasses import dataclass, field
 
 from ._meaning.analysis import Analysis
 from ._meaning.imports import imports_petastorm, names_bridge
-from ._model import Edit, Finding, Requirement, Safety, Site, State, Target
-from ._petastorm.counterparts import import_edits
+from ._model import Edit, Finding, ImportSlot, Need, Requirement, Safety, Site, State, Target
 from ._project.install_commands import CODE as REQUIREMENT
 from ._registry import all_rules
+from ._rewriting.ignored import is_ignored
 from ._rewriting.import_lines import joined_imports
 from ._rewriting.layout import laid_out
 from ._rewriting.left_cells import left_cells
-from ._rewriting.markers import is_ignored, markers
+from ._rewriting.markers import comments, markers
 from ._rewriting.noted import noted
+from ._rewriting.placement import import_edits
 from ._rewriting.unused import without_unused
 from ._settings import Settings, rules_for
-from ._text.edits import Edits
+from ._text.edits import Edits, resolved
 from ._text.sources import Source
 
 
@@ -66,16 +67,19 @@ def _plan(source: Source, settings: Settings) -> Plan:
         finding
         for rule in rules
         for finding in rule.check(analysis)
-        if not is_ignored(source.text, finding)
+        if not is_ignored(source.text, finding.offset, finding.code)
     ]
     findings = _in_company(findings, unsafe=settings.unsafe)
     decided = _decided(source, findings, unsafe=settings.unsafe)
     # Where several insert at one place, lines of their own come before rewrites.
-    lines = [*import_edits(analysis, decided.needed)]
+    lines = [*import_edits(analysis, decided.needed, decided.slots)]
     if decided.edits or lines:
         # A file in which nothing moves is not changed for a comment: the report names its places.
-        lines += markers(analysis, decided.left, {rule.code: rule.link for rule in all_rules()})
-    edits = joined_imports(analysis, [*lines, *without_unused(analysis, decided.edits)])
+        links = {rule.code: rule.link for rule in all_rules()}
+        lines += markers(analysis, decided.left, links, decided.edits)
+    lines += comments(analysis, decided.said, decided.edits)
+    plain = resolved([*lines, *decided.edits], source.text)
+    edits = joined_imports(analysis, without_unused(analysis, plain))
     known = {finding.offset for finding in findings}
     codes = {rule.code for rule in rules}
     quiet = (
@@ -83,7 +87,7 @@ def _plan(source: Source, settings: Settings) -> Plan:
         for finding, state in noted(analysis, decided.edits)
         if finding.offset not in known
         and finding.code in codes
-        and not is_ignored(source.text, finding)
+        and not is_ignored(source.text, finding.offset, finding.code)
     )
     return Plan(tuple(laid_out(analysis, edits)), tuple(decided.sites), tuple(quiet))
 
@@ -95,13 +99,17 @@ class _Decided:
     Attributes:
         sites: What was found, cells that are left alone included.
         edits: The rewrites that are made.
-        needed: Offset and name of what they use of the support module.
+        needed: Offset and name of what they use.
+        slots: Imports among them.
+        said: The findings that they belong to and that have comments to be kept.
         left: The findings that get a comment if the file changes.
     """
 
     sites: list[Site]
     edits: list[Edit] = field(default_factory=list)
-    needed: list[tuple[int, str]] = field(default_factory=list)
+    needed: list[tuple[int, Need]] = field(default_factory=list)
+    slots: list[ImportSlot] = field(default_factory=list)
+    said: list[Finding] = field(default_factory=list)
     left: list[Finding] = field(default_factory=list)
 
 
@@ -117,8 +125,10 @@ def _decided(source: Source, findings: Sequence[Finding], *, unsafe: bool) -> _D
             state = State.MANUAL
         if state is State.REWRITTEN:
             decided.edits += own
-            decided.needed += [(finding.offset, name) for name in finding.needs]
-        elif finding.marker:
+            decided.needed += [(finding.offset, need) for need in finding.needs]
+            decided.slots += finding.slots
+            decided.said += [finding] if finding.comments else []
+        if finding.remark if state is State.REWRITTEN else finding.marker:
             decided.left.append(finding)
         decided.sites.append(_site(source, finding, state))
     return decided

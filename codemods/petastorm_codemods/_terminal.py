@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -24,8 +23,8 @@ from ._model import (
     Target,
     pending,
 )
-from ._petastorm.counterparts import FAST_MODULE
-from ._reports.report import FORMATS, counts, diff, exit_code, printable
+from ._reports.closing import closing_lines
+from ._reports.report import FORMATS, diff, exit_code, printable
 from ._run import run
 from ._settings import Settings
 from ._text.decode import write_atomically
@@ -56,7 +55,8 @@ def rewrite(asked: Asked) -> int:
     errors = Console(stderr=True, highlight=False)
     try:
         config = read_config(asked.paths[0])
-        result = _run(asked, _settings(asked, config), config, errors)
+        settings = _settings(asked, config)
+        result = _run(asked, settings, config, errors)
     except (ValueError, OSError) as error:
         message = printable(f"petastorm-bridge codemod: {error}")
         errors.print(message, style="red", markup=False, soft_wrap=True)
@@ -68,7 +68,8 @@ def rewrite(asked: Asked) -> int:
     elif asked.diff:
         sys.stdout.writelines(_shown(diff(outcome)) for outcome in result.outcomes)
     else:
-        _summary(result, with_diff=not (asked.check or asked.write), written=asked.write)
+        _changes(result, with_diff=not (asked.check or asked.write), written=asked.write)
+        _closing(result, asked, settings)
     return exit_code(result, written=asked.write)
 
 
@@ -92,7 +93,7 @@ def _settings(asked: Asked, config: Config) -> Settings:
         select=asked.select or config.select,
         ignore=asked.ignore or config.ignore,
         unsafe=asked.unsafe or config.unsafe,
-        target=Target(FAST_MODULE, fast=True) if fast else Target(),
+        target=Target(fast=fast),
         vendor=vendor,
         lift_pyarrow=asked.lift_pyarrow,
     )
@@ -136,8 +137,8 @@ def _write(result: Result) -> Result:
     return Result(tuple(outcomes), result.scanned)
 
 
-def _summary(result: Result, *, with_diff: bool, written: bool) -> None:
-    """Print the changes, then what is left, then the numbers: the end is what is read first."""
+def _changes(result: Result, *, with_diff: bool, written: bool) -> None:
+    """Print the changes, then what is left of them."""
     console = Console(highlight=False, soft_wrap=True)
     for outcome in result.outcomes:
         if with_diff and pending(outcome):
@@ -152,8 +153,26 @@ def _summary(result: Result, *, with_diff: bool, written: bool) -> None:
         if isinstance(outcome, Failed):
             reason = _shown(f"{outcome.path}: failed: {outcome.reason}")
             console.print(reason, style="red", markup=False)
-    for line in _numbers(result, written=written):
-        console.print(line, markup=False)
+
+
+def _closing(result: Result, asked: Asked, settings: Settings) -> None:
+    """Print the numbers and the next step: the end is what is read first."""
+    console = Console(highlight=False, soft_wrap=True)
+    arguments = list(asked.paths)
+    if asked.to is not None:
+        arguments += ["--to", asked.to.value]
+    arguments += [
+        f"--{option}" for option in ("fast", "vendor", "unsafe") if getattr(asked, option)
+    ]
+    lines = closing_lines(
+        result,
+        arguments,
+        settings.destination,
+        fast=settings.target.fast,
+        written=asked.write,
+    )
+    for line in lines:
+        console.print(_shown(line), markup=False)
 
 
 def _shown(text: str) -> str:
@@ -173,25 +192,6 @@ def _coloured(lines: str) -> Text:
         style = next((style for start, style in _STYLES if line.startswith(start)), "")
         text.append(line, style)
     return text
-
-
-def _numbers(result: Result, *, written: bool) -> Iterator[str]:
-    numbers = counts(result)
-    changes = sum(map(pending, result.outcomes))
-    human, left = numbers["needs a human"], numbers["sites left"]
-    done = "rewritten" if written else "to rewrite"
-    yield (
-        f"{plural(numbers['scanned'], 'file')} looked at: {changes} {done}, "
-        f"{human} {'needs' if human == 1 else 'need'} a human, {numbers['failed']} failed; "
-        f"{plural(numbers['sites rewritten'], 'place')} {done}, {left} left"
-    )
-    if changes and not written:
-        yield "Run it with --write to write the changes."
-
-
-def plural(number: int, noun: str) -> str:
-    """Return a number with its noun, in the singular for one."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _line(path: str, site: Site) -> str:

@@ -1,4 +1,8 @@
-"""Runs the programs of some folders in one process and writes the batches they record as JSON."""
+"""Runs the programs of a folder in one process and records the batches that they pass to ``record``.
+
+Each program's batches become recordings of the parity tool, one for each set of columns; what came of the
+programs is written as JSON.
+"""
 
 import contextlib
 import json
@@ -8,16 +12,9 @@ import tempfile
 import traceback
 import warnings
 
-import numpy as np
+from petastorm_bridge import parity
 
 warnings.simplefilter("ignore")
-
-
-def plain(value):
-    array = np.asarray(value)
-    values = [str(v) for v in array.ravel()] if array.dtype.kind in "OSU" else array.tolist()
-    kind = "O" if array.dtype.kind in "OSU" else str(array.dtype)
-    return [kind, list(array.shape), values]
 
 
 def code_of(path):
@@ -29,28 +26,42 @@ def code_of(path):
     return "\n".join(line for line in lines if not line.startswith(("%", "!")))
 
 
-def run(path):
+def run(path, recordings):
+    """Return the program's name with its error, or with sizes of batches by recording."""
     batches = []
     name = path.parent.name if path.stem == "main" else path.stem
     names = {
         "__name__": name,
         "CACHE": "file://" + tempfile.mkdtemp(),
-        "record": lambda batch: batches.append({k: plain(v) for k, v in batch.items()}),
+        "record": lambda batch: batches.append({name: batch[name] for name in sorted(batch)}),
     }
     before = set(sys.modules)
     sys.modules[name] = type(sys)(name)
     sys.path.insert(0, str(path.parent))
     try:
         exec(compile(code_of(path), str(path), "exec"), names)
+        return name, {"recordings": recorded(batches, recordings / name)}
     except Exception:  # noqa: BLE001 - the test shows which program failed and why
-        return name, traceback.format_exc()
+        return name, {"error": traceback.format_exc()}
     finally:
         sys.path.remove(str(path.parent))
         for module in set(sys.modules) - before:
             place = getattr(sys.modules[module], "__file__", None) or ""
             if place.startswith(str(path.parent)) or module == name:
                 del sys.modules[module]
-    return name, batches
+
+
+def recorded(batches, folder):
+    """Record batches and return the sizes of each recording's."""
+    groups = {}
+    for batch in batches:
+        groups.setdefault(",".join(batch), []).append(batch)
+    for columns, group in groups.items():
+        parity.record(group, folder / columns)
+    return {
+        columns: [len(next(iter(batch.values()))) for batch in group]
+        for columns, group in groups.items()
+    }
 
 
 def steady():
@@ -62,11 +73,11 @@ def steady():
     return repeatable()
 
 
-def run_all(folder):
+def run_all(folder, recordings):
     sys.path.insert(0, str(folder))  # where the support module is
     files = [*folder.glob("*.py"), *folder.glob("*.ipynb"), *folder.glob("*/main.py")]
     with steady() if folder.name == "original" else contextlib.nullcontext():
-        found = dict(run(path) for path in sorted(files) if path.stem != "mds_support")
+        found = dict(run(path, recordings) for path in sorted(files) if path.stem != "mds_support")
     sys.path.remove(str(folder))
     sys.modules.pop("mds_support", None)
     return found
@@ -75,11 +86,13 @@ def run_all(folder):
 def main():
     from pyspark.sql import SparkSession
 
-    out, *folders = map(pathlib.Path, sys.argv[1:])
+    out, folder = map(pathlib.Path, sys.argv[1:])
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.sql.shuffle.partitions", "2")
     builder.config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
-    out.write_text(json.dumps({folder.name: run_all(folder) for folder in folders}))
+    out.mkdir()
+    found = run_all(folder, out)
+    (out / "programs.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

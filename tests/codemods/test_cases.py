@@ -31,7 +31,7 @@ def run(case, text):
         modules=frozenset({"ours"}),
         readers="readers" in case.flags,
     )
-    target = Target("petastorm_bridge.native_fast", fast=True) if "fast" in case.flags else Target()
+    target = Target(fast=True) if "fast" in case.flags else Target()
     settings = Settings(
         Destination(case.destination),
         unsafe="unsafe" in case.flags,

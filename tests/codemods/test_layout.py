@@ -76,17 +76,17 @@ def test_imports(before, after):
     [
         pytest.param(
             "import logging\nimport time\n\nimport numpy as np\nimport torch\n",
-            "import torch\nfrom petastorm_bridge.native import",
+            "import torch\nfrom streaming import",
             id="behind the third-party imports that sort before it",
         ),
         pytest.param(
             "import logging\n\nimport ours\n",
-            "import logging\nfrom petastorm_bridge.native import",
+            "import logging\nfrom streaming import",
             id="before the project's own",
         ),
         pytest.param(
             "import warnings\nwith warnings.catch_warnings():\n    import petastorm.predicates\n",
-            "    import petastorm_bridge.predicates\n    from petastorm_bridge.native import",
+            "    import petastorm_bridge.predicates\n    from streaming import",
             id="beside Petastorm's, in its block",
         ),
     ],
@@ -111,7 +111,7 @@ def test_a_module_is_imported_from_once():
 def test_cells_of_a_databricks_notebook_keep_their_own_imports():
     cell = "# COMMAND ----------\n" + IMPORT + "make_spark_converter(df)\n"
     after = rewritten("# Databricks notebook source\n" + 2 * cell)
-    assert after.count("from petastorm_bridge.native import dataframe_to_mds") == 2
+    assert after.count("from petastorm_bridge.native import write_mds") == 2
 
 
 def test_nothing_is_marked_in_a_file_in_which_nothing_moves():

@@ -8,13 +8,8 @@ from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
 
 HOLDER = "from petastorm.spark import SparkDatasetConverter, make_spark_converter\n"
-PLAIN = "from petastorm_bridge.native import MdsDirectory, dataframe_to_mds\n"
-ALIASED = (
-    "from petastorm_bridge.native import (\n"
-    "    MdsDirectory,\n"
-    "    dataframe_to_mds as make_spark_converter,\n"
-    ")\n"
-)
+PLAIN = "from petastorm_bridge.native import MdsDirectory, write_mds\n"
+ALIASED = "from petastorm_bridge.native import MdsDirectory, write_mds as make_spark_converter\n"
 NOTEBOOK = "# Databricks notebook source\n"
 
 
@@ -54,10 +49,10 @@ def test_notebooks_that_are_run(rewrite):
     assert after["setup/imports.py"] == NOTEBOOK + PLAIN
     assert after["train.py"] == (
         f"{NOTEBOOK}# MAGIC %run ./setup/imports\n\n# COMMAND ----------\n\n"
-        "from petastorm_bridge.native import MdsDirectory, dataframe_to_mds\n"
-        "spark.conf.set(MdsDirectory.CACHE_DIR_CONF, url)\n"
-        "conv = dataframe_to_mds(df, size_limit=size)\n"
-        "maker = dataframe_to_mds\n"
+        "from petastorm_bridge.native import MdsDirectory, write_mds\n"
+        "spark.conf.set(MdsDirectory.PARENT_CACHE_DIR_URL_CONF, url)\n"
+        "conv = write_mds(df, size_limit=size)\n"
+        "maker = write_mds\n"
     )
 
 
@@ -81,7 +76,7 @@ def test_packages_that_pass_names_on(rewrite, package):
     assert after["train.py"] == train.format("size_limit=9")
     changed = {path for path in package if after[path] != package[path]}
     assert len(changed) == 1
-    assert "dataframe_to_mds as make_spark_converter" in after[changed.pop()]
+    assert "write_mds as make_spark_converter" in after[changed.pop()]
 
 
 def test_many_modules_that_pass_everything_on():
@@ -98,17 +93,24 @@ def test_modules_that_are_imported_as_a_whole(rewrite):
     after = rewrite(
         {
             "names.py": HOLDER,
-            "train.py": "from .names import *\nwith make_spark_converter(df).make_tf_dataset() as d:\n    pass\n",
+            "train.py": (
+                "from .names import *\n"
+                "conv = make_spark_converter(df)\n"
+                "with conv.make_tf_dataset() as d:\n"
+                "    pass\n"
+            ),
         }
     )
     assert after["names.py"] == PLAIN
     assert after["train.py"] == (
         "from .names import *\n"
-        "from petastorm_bridge.native import StreamingDataset, dataframe_to_mds, tf_dataset\n"
-        "with tf_dataset(\n"
-        "    StreamingDataset(local=dataframe_to_mds(df).path, num_epochs=None, shuffle=True)\n"
-        ") as d:\n"
-        "    pass\n"
+        "from petastorm_bridge.native import to_tf_dataset, write_mds\n"
+        "from streaming import StreamingDataset\n"
+        "conv = write_mds(df)\n"
+        "d = to_tf_dataset(\n"
+        "    StreamingDataset(local=conv.path, shuffle=True, batch_size=32), columns=conv.columns\n"
+        ").repeat()\n"
+        "pass\n"
     )
 
 
@@ -134,9 +136,9 @@ def test_arguments_and_keys_of_imported_names(rewrite):
         "loader = conv.make_torch_dataloader(batch_size=8)\n"
     )
     after = rewrite({"names.py": HOLDER + "import numpy as np\n", "user.py": text})
-    assert "dataframe_to_mds as make_spark_converter" in after["names.py"]
+    assert "write_mds as make_spark_converter" in after["names.py"]
     assert "MdsDirectory as SparkDatasetConverter" in after["names.py"]
-    assert "SparkDatasetConverter.CACHE_DIR_CONF" in after["user.py"]
+    assert "SparkDatasetConverter.PARENT_CACHE_DIR_URL_CONF" in after["user.py"]
     assert "make_spark_converter(df, size_limit=size, dtype=None)" in after["user.py"]
     assert "StreamingDataset(local=conv.path" in after["user.py"]
 

@@ -1,72 +1,90 @@
-"""What ``--vendor`` writes, for whatever a repository uses."""
+"""What ``--vendor`` writes, for whatever a repository uses, and where."""
 
 import itertools
+import pathlib
 import subprocess
 import sys
 
 import pytest
 
-from petastorm_codemods._project import vendor
+from petastorm_codemods._project.assembly import assembled, names_in, offered_names
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
 
-DIRECTORY = {"dataframe_to_mds", "MdsDirectory"}
-TORCH = {"StreamingDataset", "StreamingDataLoader"}
-TENSORFLOW = {"StreamingDataset", "tf_dataset"}
-TRANSFORM = {"TransformSpec"}
-# Attributes of converters, keyword dictionaries, partial, calls that were left to a human.
-RARE = {"cache_dir_url", "file_urls", "from_petastorm"}
-RARE_TORCH = {*RARE, "open_torch", "make_torch_dataloader"}
-RARE_TENSORFLOW = {*RARE, "open_tf", "make_tf_dataset"}
-FRAMEWORKS = {
-    "torch": (TORCH, RARE_TORCH),
-    "tensorflow": (TENSORFLOW, RARE_TENSORFLOW),
-    "both": (TORCH | TENSORFLOW, RARE_TORCH | RARE_TENSORFLOW),
+ROOT = pathlib.Path(__file__).parents[2]
+WRITING = {"MdsDirectory", "write_mds"}
+PARTS = {
+    "writing": WRITING,
+    "torch transforms": {"PandasCollate"},
+    "tensorflow": {"to_tf_dataset"},
+    "stores": {"local", "remote"},
+    "readers of the bridge": {"cache_dir_url", "file_urls"},
 }
 COMBINATIONS = {
-    f"{name}{' with transforms' if transform else ''}{', everything' if rare else ''}": (
-        DIRECTORY | FRAMEWORKS[name][0] | transform | (FRAMEWORKS[name][1] if rare else set())
-    )
-    for name, transform, rare in itertools.product(FRAMEWORKS, (set(), TRANSFORM), (False, True))
+    ", ".join(names): set().union(*(PARTS[name] for name in names))
+    for count in range(1, len(PARTS) + 1)
+    for names in itertools.combinations(PARTS, count)
+    if "writing" in names or not {"stores", "readers of the bridge"} & {*names}
 }
+EVERYTHING = set(offered_names())
 
 
-@pytest.mark.parametrize("combination", COMBINATIONS)
-def test_size(combination):
-    """The limit does not hold for a repository that uses both frameworks and all there is."""
-    limit = 300 if combination == "both with transforms, everything" else 275
-    assert len(vendor.vendored(COMBINATIONS[combination]).splitlines()) <= limit
-
-
-@pytest.mark.parametrize("combination", COMBINATIONS)
-def test_form(combination, tmp_path):
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """All combinations as files of a package."""
     pytest.importorskip("ruff", reason="judges the form; it comes with the development tools")
-    text = vendor.vendored(COMBINATIONS[combination])
-    path = tmp_path / "mds_support.py"
-    path.write_text(text)
-    compile(text, path, "exec")
-    for command in (["format", "--check"], ["check", "--select", "E,F,D101", "--ignore", "E401"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "ruff", *command, "--isolated", "--line-length=100", path],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout
-    for name in COMBINATIONS[combination] - {"make_torch_dataloader", "make_tf_dataset"}:
-        assert f" {name}" in text
+    folder = tmp_path_factory.mktemp("vendored") / "package"
+    folder.mkdir()
+    (folder / "__init__.py").write_text('"""Copies."""\n')
+    for number, names in enumerate([*COMBINATIONS.values(), EVERYTHING]):
+        (folder / f"support_{number}.py").write_text(assembled(names))
+    return folder
+
+
+def tool(*command):
+    done = subprocess.run(
+        [sys.executable, "-m", *map(str, command)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("command", ["check", "format --check"])
+def test_ruff_has_nothing_to_say_with_our_own_settings(files, command):
+    tool("ruff", *command.split(), "--no-cache", f"--config={ROOT}/pyproject.toml", files)
+
+
+@pytest.mark.slow
+def test_mypy_has_nothing_to_say_with_our_own_settings(tmp_path):
+    pytest.importorskip("mypy", reason="judges the types; it comes with the development tools")
+    (tmp_path / "mds_support.py").write_text(assembled(EVERYTHING))
+    config = f"--config-file={ROOT}/pyproject.toml"
+    tool("mypy", config, "--no-error-summary", tmp_path / "mds_support.py")
+
+
+@pytest.mark.parametrize("combination", COMBINATIONS)
+def test_what_is_not_used_is_not_written(combination):
+    text = assembled(COMBINATIONS[combination])
+    compile(text, "mds_support.py", "exec")
+    assert names_in(text) >= COMBINATIONS[combination]
+    used = COMBINATIONS[combination] | {"MdsDirectory"}
+    for name in {"PandasCollate", "to_tf_dataset", "write_mds"} - used:
+        assert name not in names_in(text)
+    assert ("def file_urls" in text) == ("file_urls" in used)
+    assert "petastorm_bridge" not in text.replace("keep petastorm_bridge's", "")
 
 
 def test_a_file_that_was_written_keeps_its_names():
-    torch = vendor.vendored(DIRECTORY | TORCH)
-    assert vendor.names_in(torch) >= DIRECTORY | TORCH
-    assert "tf_dataset" not in torch
-    assert "cache_dir_url" not in torch
-    again = vendor.vendored(vendor.names_in(torch))
-    assert again == torch
+    text = assembled(WRITING)
+    assert assembled(names_in(text)) == text
+    assert assembled(names_in(text) | {"to_tf_dataset"}) == assembled(WRITING | {"to_tf_dataset"})
 
 
 MAKES = "from petastorm.spark import make_spark_converter\nc = make_spark_converter(df)\n"
+MOCKS = "from unittest import mock\nmock.patch('petastorm.spark.make_spark_converter')\n"
 
 
 @pytest.mark.parametrize(
@@ -76,18 +94,38 @@ MAKES = "from petastorm.spark import make_spark_converter\nc = make_spark_conver
         (["ranker/train.py", "libs/common/__init__.py", "libs/common/a.py"], ".", None),
         (["top-level/__init__.py", "top-level/a.py"], "top-level", ["top-level"]),
         (["a/__init__.py", "a/b/__init__.py", "a/b/c.py"], "a/b", ["a/b"]),
+        # A script that only names things in strings has no say.
+        (["tools/mocks.py", "pkg/__init__.py", "pkg/a.py"], ".", ["pkg"]),
+        # Each import root of a monorepo has its own, also its tests.
+        (
+            [
+                "one/src/a/__init__.py",
+                "one/src/a/x.py",
+                "one/tests/test_x.py",
+                "two/src/b/__init__.py",
+                "two/src/b/y.py",
+                "two/tests/test_y.py",
+            ],
+            ".",
+            ["one/src/a", "two/src/b"],
+        ),
     ],
 )
 def test_copies_go_where_their_importers_find_them(tmp_path, monkeypatch, files, given, homes):
     for name in files:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("" if name.endswith("__init__.py") else MAKES)
+        text = "" if name.endswith("__init__.py") else MOCKS if "mocks" in name else MAKES
+        path.write_text(text)
     monkeypatch.chdir(tmp_path)
     outcomes = run([given], Settings(vendor=True)).outcomes
     written = [each.path for each in outcomes if each.path.endswith("mds_support.py")]
     folders = homes or ["libs/common", "ranker"]
     assert sorted(written) == [f"{folder}/mds_support.py" for folder in folders]
+    tests = {each.path: each.after.decode() for each in outcomes if "/tests/" in each.path}
+    for path, text in tests.items():
+        package = "a" if path.startswith("one/") else "b"
+        assert f"from {package}.mds_support import write_mds" in text
 
 
 def test_a_link_in_the_place_of_a_copy_is_refused(tmp_path):

@@ -42,11 +42,7 @@ class Analysis:
         module: Its parsed text.
         destination: Where call sites are taken.
         project: What is known of the other files.
-        target: What rewritten code imports, and which dataset it reads with.
-        slots: Where rewritten imports have left room for more names, by the function that they
-            stand in; None for the top of the module.
-        top_slot: Whether that one is a statement of the module itself.
-        provided: Names of the support module that rewritten imports at the top bind.
+        target: What rewritten code imports, and how it reads.
     """
 
     def __init__(
@@ -61,9 +57,6 @@ class Analysis:
         self.destination = destination
         self.project = project or Project()
         self.target = target or Target()
-        self.slots: dict[cst.CSTNode | None, int] = {}
-        self.top_slot = False
-        self.provided: set[str] = set()
         self._wrapper = MetadataWrapper(source.module, unsafe_skip_copy=True)
         self._index = _Index(source.module)
         self._assigned: dict[tuple[Scope, str], tuple[BaseAssignment, ...]] = {}

@@ -15,13 +15,12 @@ import libcst as cst
 from libcst.helpers import get_full_name_for_node
 from libcst.metadata import Assignment, BaseAssignment, ImportAssignment
 
-from petastorm_codemods._petastorm.counterparts import is_class, is_maker, is_support
-
 from .analysis import Analysis, once
 from .functions import Functions
 from .origins import Bindings, Origins
 from .questions import Answer, Question, Questions
 from .reexports import is_reexported, unseen_reads
+from .support import is_class, is_maker, is_support
 
 _COPIES = frozenset({"copy.copy", "copy.deepcopy"})
 # Functions and methods that hand on what they are called with, or on.

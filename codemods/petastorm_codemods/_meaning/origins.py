@@ -12,10 +12,9 @@ import libcst as cst
 from libcst.helpers import get_full_name_for_node
 from libcst.metadata import Assignment, BaseAssignment, ImportAssignment, QualifiedNameSource
 
-from petastorm_codemods._petastorm.counterparts import is_class
-
 from .analysis import Analysis
 from .imports import root_name
+from .support import is_class
 
 _VAGUE = re.compile(r"\b(?:Any|object|T|Generic|Protocol)\b")
 # No class of these has such methods, so that an annotation with one is loose or out of date.

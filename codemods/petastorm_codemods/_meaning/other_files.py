@@ -11,7 +11,7 @@ from dataclasses import dataclass
 METHODS = ("make_torch_dataloader", "make_tf_dataset")
 
 _PETASTORM = re.compile(rb"petastorm", re.IGNORECASE)
-_MAKES = re.compile(rb"\b(?:make_spark_converter|SparkDatasetConverter|dataframe_to_mds)\b")
+_MAKES = re.compile(rb"\b(?:make_spark_converter|SparkDatasetConverter|write_mds)\b")
 _READS = re.compile(rb"^(?!.*\bimport\b)[^#\r\n]*\bmake_reader\b", re.MULTILINE)
 _DEFINES = re.compile(rb"\bdef[ \t]+(make_torch_dataloader|make_tf_dataset)\b")
 _NAME = re.compile(r"[A-Za-z_]\w*")

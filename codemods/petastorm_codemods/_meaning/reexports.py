@@ -15,7 +15,7 @@ from libcst.helpers import get_full_name_for_node
 from .analysis import Analysis
 from .other_files import REEXPORTABLE, module_at, stem_of
 
-NATIVE = {"make_spark_converter": "dataframe_to_mds", "SparkDatasetConverter": "MdsDirectory"}
+NATIVE = {"make_spark_converter": "write_mds", "SparkDatasetConverter": "MdsDirectory"}
 _RUN = re.compile(r"^(?:# MAGIC[ \t]+)?%run\b[ \t]*(\S*)", re.MULTILINE)
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
-from petastorm_codemods._meaning.other_files import METHODS
 from petastorm_codemods._model import Failed, Outcome, Safety, Site, State, Success
 
+from .assembly import PROPERTIES, assembled, names_in
 from .files import repository_of
-from .vendor import CODE, Home, Homes, names_in, used_names, vendored
+from .vendor import CODE, Home, Homes, imports_module, used_names
 
-_USED = re.compile("|".join(("petastorm", *METHODS)).encode())
+# Who imports these, or calls that, may need the module.
+_IMPORTED = rb"^[ \t\"]*(?:from|import)[ \t]+petastorm|^[ \t\"]*from[ \t].*\bmake_spark_converter"
+_USED = re.compile(rb"%s|make_tf_dataset" % _IMPORTED, re.MULTILINE)
 
 
 def homes_for(sources: Iterable[tuple[str, bytes]], paths: Iterable[str]) -> Homes:
@@ -43,16 +45,16 @@ def support_files(homes: Homes, texts: Mapping[str, bytes]) -> Iterator[Outcome]
     users: dict[Home, list[bytes]] = {}
     for path, text in texts.items():
         home = homes.home(path)
-        imported = re.search(rb"\b%s\b" % re.escape(home.module.encode()), text)
-        if imported and os.path.abspath(path) != home.file:
+        if imports_module(home.module, text) and os.path.abspath(path) != home.file:
             users.setdefault(home, []).append(text)
+    # Handles are passed on to files that do not import the module.
+    attributes = used_names(texts.values()) & PROPERTIES
     for home, importing in users.items():
-        yield from _support_file(home, importing)
+        yield from _support_file(home, used_names(importing) | attributes)
 
 
-def _support_file(home: Home, texts: Sequence[bytes]) -> Iterator[Outcome]:
-    """Yield the outcome of one copy; nothing if it has all that some files use."""
-    names = used_names(texts)
+def _support_file(home: Home, names: frozenset[str]) -> Iterator[Outcome]:
+    """Yield the outcome of one copy; nothing if it has all the names already."""
     path = os.path.relpath(home.file)
     if os.path.islink(home.file):
         yield Failed(path, "it is a link, and nothing is written through links")
@@ -71,7 +73,7 @@ def _support_file(home: Home, texts: Sequence[bytes]) -> Iterator[Outcome]:
         yield Failed(path, str(error))
         return
     if names and not names <= own:
-        after = vendored(names | own).encode()
+        after = assembled(names | own).encode()
         message = f"{home.module} holds what rewritten code imports"
         site = Site(CODE, 1, 1, None, message, Safety.SAFE, State.REWRITTEN)
         yield Success(path, before, after, (site,))

@@ -10,7 +10,7 @@ from petastorm_codemods._text.brackets import brackets_open_after
 def realigned(old: Sequence[str], new: Sequence[str], column: int) -> list[str]:
     """Return lines with those moved that were aligned with what follows an open bracket."""
     places = [
-        (_alignment(old[:number], column), _indent_of(old[number])) for number in range(1, len(old))
+        (_alignment(old[:number], column), indent_of(old[number])) for number in range(1, len(old))
     ]
     if not any(wanted == there for wanted, there in places):
         return list(new)
@@ -23,7 +23,8 @@ def realigned(old: Sequence[str], new: Sequence[str], column: int) -> list[str]:
     return result
 
 
-def _indent_of(line: str) -> int:
+def indent_of(line: str) -> int:
+    """Return how many characters of whitespace a line begins with."""
     return len(line) - len(line.lstrip())
 
 

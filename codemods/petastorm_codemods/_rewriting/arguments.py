@@ -1,29 +1,43 @@
-"""Arguments of Petastorm's loader methods, and what becomes of each for streaming's dataset."""
+"""Arguments of Petastorm's loader methods, and what becomes of each for streaming's classes."""
 
 from __future__ import annotations
 
+import enum
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis
-from petastorm_codemods._meaning.calls import drop, is_none, keyword
-from petastorm_codemods._model import Edit
+from petastorm_codemods._meaning.calls import is_none, keyword
+from petastorm_codemods._model import Piece
 from petastorm_codemods._petastorm.counterparts import original
 
-KEPT = {
-    "batch_size": "batch_size",
-    "cur_shard": "cur_shard",
-    "num_epochs": "num_epochs",
-    "seed": "shuffle_seed",
-    "shard_count": "shard_count",
-    "shard_seed": "shuffle_seed",
-    "shuffle_row_groups": "shuffle",
-    "transform_spec": "transform_spec",
-}
+from .dictionaries import items_of
+from .ranks import Shards, shards
+from .values import constants, values
+
+Pieces = tuple[Piece, ...]
+
+_TRANSLATED = frozenset(
+    {
+        "batch_size",
+        "cur_shard",
+        "data_loader_fn",
+        "num_epochs",
+        "seed",
+        "shard_count",
+        "shard_seed",
+        "shuffle_row_groups",
+        "shuffle_rows",
+        "shuffling_queue_capacity",
+        "transform_spec",
+        "workers_count",
+    }
+)
 # They say how Petastorm works, not what it gives.
-DROPPED = frozenset(
+_DROPPED = frozenset(
     {
         "cache_extra_settings",
         "cache_location",
@@ -31,7 +45,6 @@ DROPPED = frozenset(
         "cache_size_limit",
         "cache_type",
         "convert_early_to_numpy",
-        "data_loader_fn",
         "filesystem",
         "hdfs_driver",
         "min_after_retrieve",
@@ -39,10 +52,7 @@ DROPPED = frozenset(
         "reader_pool_type",
         "results_queue_size",
         "shuffle_row_drop_partitions",
-        "shuffle_rows",
-        "shuffling_queue_capacity",
         "storage_options",
-        "workers_count",
         "zmq_copy_buffers",
     }
 )
@@ -51,97 +61,241 @@ _REFUSED = {
     "filters": "filter the DataFrame",
     "predicate": "filter the DataFrame",
     "rowgroup_selector": "filter the DataFrame",
-    "schema_fields": "select the columns of the DataFrame, or name them in a TransformSpec",
+    "schema_fields": "select the columns of the DataFrame, or name them in a PandasCollate",
 }
-ALL = frozenset({*KEPT, *DROPPED, *_REFUSED, "dataset_url_or_urls"})
-_LOADERS = re.compile(r"petastorm\.pytorch\.(?:Batched)?DataLoader")
+ALL = frozenset({*_TRANSLATED, *_DROPPED, *_REFUSED, "dataset_url_or_urls"})
+_LOADERS = re.compile(r"petastorm\.pytorch\.(?:(Batched)DataLoader|DataLoader)")
+_BY_NAME = "give the arguments by name, so that they can be translated"
+HOROVOD = (
+    "streaming does not know Horovod's ranks; launch with TorchDistributor and leave out "
+    "cur_shard and shard_count to read natively"
+)
 
-Named = tuple[str | None, cst.Arg]
+
+@dataclass(frozen=True)
+class Given:
+    """An argument of a call.
+
+    Attributes:
+        pieces: The expression, as it is written into rewritten code.
+        node: The expression to learn from.
+    """
+
+    pieces: Pieces
+    node: cst.BaseExpression
 
 
-def named(call: cst.Call, positions: Sequence[str]) -> list[Named]:
+class Times(enum.Enum):
+    """How often a loader gives all rows."""
+
+    ONCE = "once"
+    ENDLESS = "without end"
+    SOME = "as often as a number says"
+    OPEN = "as often as a number says, or without end if it is None"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a call asks for, in streaming's words.
+
+    Attributes:
+        dataset: Arguments of the dataset but for its place.
+        batch_size: Rows of a batch.
+        transform: What is made of a batch; empty for nothing.
+        workers: Processes that work on transforms; empty for none.
+        times: How often all rows come.
+        epochs: The number, if one says it.
+        columnar: Whether the call asks for whole batches.
+        lost: Arguments that are left out.
+        notes: What else is to be said of the rewrite.
+    """
+
+    dataset: tuple[tuple[str, Pieces], ...]
+    batch_size: Pieces
+    transform: Pieces
+    workers: Pieces
+    times: Times
+    epochs: Pieces
+    columnar: bool
+    lost: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Stays:
+    """Why a call is left on the bridge.
+
+    Attributes:
+        reason: The reason, and what to do.
+        marked: Whether a comment in the code says so.
+    """
+
+    reason: str
+    marked: bool = True
+
+
+def reading_of(analysis: Analysis, call: cst.Call, positions: Sequence[str]) -> Reading | Stays:
+    """Return what a call of one of the two methods asks for, or why streaming cannot give it."""
+    given = _given(analysis, call, positions)
+    if isinstance(given, Stays):
+        return given
+    problem = _problem(analysis, given)
+    if problem:
+        return Stays(problem)
+    found = shards(analysis, _node(given, "cur_shard"), _node(given, "shard_count"))
+    if found is Shards.HOROVOD:
+        return Stays(HOROVOD, marked=False)
+    if found is Shards.OTHER:
+        return Stays("streaming takes ranks from its launcher, not cur_shard")
+    notes = []
+    if found is Shards.STREAMING:
+        notes.append("streaming splits rows by rank, with as many batches on each")
+    columnar = _loader_class(analysis, given) == "Batched"
+    transform = _pieces(given, "transform_spec")
+    workers = _pieces(given, "workers_count") if transform else ()
+    lost = {*given} & _DROPPED
+    lost |= {"workers_count"} if "workers_count" in given and not workers else set()
+    times, epochs = _times(analysis, given)
+    return Reading(
+        dataset=(("shuffle", _shuffle(given)), *_seed(given), ("batch_size", _batch_size(given))),
+        batch_size=_batch_size(given),
+        transform=transform,
+        workers=workers,
+        times=times,
+        epochs=epochs,
+        columnar=columnar,
+        lost=tuple(sorted(lost)),
+        notes=tuple(notes),
+    )
+
+
+def named(call: cst.Call, positions: Sequence[str]) -> list[tuple[str | None, cst.Arg]]:
     """Return the arguments of a call with their names; None for starred ones."""
-    found: list[Named] = []
+    found: list[tuple[str | None, cst.Arg]] = []
     for number, argument in enumerate(call.args):
         positional = not argument.keyword and not argument.star and number < len(positions)
         found.append((positions[number] if positional else keyword(argument), argument))
     return found
 
 
-def argument_problem(analysis: Analysis, call: cst.Call, positions: Sequence[str]) -> str:
-    """Return why the arguments of a call cannot be translated; empty if they can."""
+def _given(
+    analysis: Analysis, call: cst.Call, positions: Sequence[str]
+) -> dict[str, Given] | Stays:
+    """Return the arguments of a call by their names, also those in dictionaries of the source.
+
+    An argument whose None means the default is not given then.
+    """
+    given: dict[str, Given] = {}
     for name, argument in named(call, positions):
-        unnamed = argument.keyword is None and isinstance(argument.value, cst.NamedExpr)
-        if (name is None and argument.star != "**") or unnamed:
-            return "give the arguments by name, so that they can be translated"
-        if name == "data_loader_fn" and not _is_usual_loader(analysis, argument.value):
-            return "data_loader_fn: wrap the loader, or give StreamingDataLoader a collate_fn"
-        if name is not None and name not in KEPT and name not in DROPPED:
+        if name is not None:
+            if argument.keyword is None and isinstance(argument.value, cst.NamedExpr):
+                return Stays(_BY_NAME)
+            given[name] = Given((_value_span(analysis, argument),), argument.value)
+        elif argument.star == "**":
+            items = items_of(analysis, argument.value)
+            if items is None:
+                return Stays("its arguments are in a dictionary; give them by name")
+            place = analysis.span(argument.value)
+            given |= {key: Given((place, f'["{key}"]'), value) for key, value in items.items()}
+        else:
+            return Stays(_BY_NAME)
+    return {
+        name: each for name, each in given.items() if name == "num_epochs" or not is_none(each.node)
+    }
+
+
+def _value_span(analysis: Analysis, argument: cst.Arg) -> tuple[int, int]:
+    """Return where the value of an argument stands, its own parentheses included."""
+    start, end = analysis.span(argument)
+    if argument.keyword is not None:
+        text = analysis.source.text
+        start = text.index("=", analysis.span(argument.keyword)[1]) + 1
+        start += len(text[start:end]) - len(text[start:end].lstrip())
+    return start, end
+
+
+def _problem(analysis: Analysis, given: Mapping[str, Given]) -> str:
+    """Return why the arguments of a call cannot be translated; empty if they can."""
+    for name in given:
+        if name == "data_loader_fn" and _loader_class(analysis, given) is None:
+            return "streaming has no counterpart of data_loader_fn; give its loader a collate_fn"
+        if name not in _TRANSLATED and name not in _DROPPED:
             what = _REFUSED.get(name, "remove it")
             return f"streaming has no counterpart of {name}; {what}"
     return ""
 
 
-def _is_usual_loader(analysis: Analysis, node: cst.BaseExpression) -> bool:
-    path = original(analysis.imported(node) or "")
-    return is_none(node) or _LOADERS.fullmatch(path) is not None
+def _loader_class(analysis: Analysis, given: Mapping[str, Given]) -> str | None:
+    """Return ``Batched``, or nothing, for Petastorm's loaders; None for another one."""
+    node = _node(given, "data_loader_fn")
+    if node is None:
+        return ""
+    found = _LOADERS.fullmatch(original(analysis.imported(node) or ""))
+    return (found[1] or "") if found else None
 
 
-def dataset_arguments(
-    analysis: Analysis, call: cst.Call, positions: Sequence[str]
-) -> tuple[list[str], list[Edit] | None]:
-    """Return the arguments to write first, and the edits of those of the call; None if all go.
+def _node(given: Mapping[str, Given], name: str) -> cst.BaseExpression | None:
+    return given[name].node if name in given else None
 
-    Petastorm's defaults are not streaming's: without num_epochs a loader never ends, and without
-    shuffle_row_groups it shuffles.
+
+def _pieces(given: Mapping[str, Given], name: str) -> Pieces:
+    return given[name].pieces if name in given else ()
+
+
+def _batch_size(given: Mapping[str, Given]) -> Pieces:
+    """Return the size of batches: Petastorm's default is 32, and it took floats."""
+    node = _node(given, "batch_size")
+    if node is None:
+        return ("32",)
+    pieces = _pieces(given, "batch_size")
+    divided = isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Divide)
+    return (
+        ("int", *pieces)
+        if divided and node.lpar
+        else (("int(", *pieces, ")") if divided else pieces)
+    )
+
+
+def _seed(given: Mapping[str, Given]) -> tuple[tuple[str, Pieces], ...]:
+    pieces = _pieces(given, "seed") or _pieces(given, "shard_seed")
+    return (("shuffle_seed", pieces),) if pieces else ()
+
+
+def _shuffle(given: Mapping[str, Given]) -> Pieces:
+    """Return whether rows are shuffled, as they are by default.
+
+    Rows pass through a shuffling queue even where row groups come in order.
     """
-    given = named(call, positions)
-    dropped = {*DROPPED, *_nones(given)}
-    kept = [(name, argument) for name, argument in given if name not in dropped]
-    names = {name for name, _ in kept}
-    first = [] if "num_epochs" in names else ["num_epochs=None"]
-    first += [] if "shuffle_row_groups" in names else ["shuffle=True"]
-    if not kept:
-        return first, None
-    edits = list(drop(analysis, call, [each for name, each in given if name in dropped]))
-    for name, argument in kept:
-        edits += _renamed(analysis, name or "", argument)
-        if name == "shuffle_row_groups":
-            edits += _shuffled(analysis, argument, dict(given))
-    return first, edits
-
-
-def _renamed(analysis: Analysis, name: str, argument: cst.Arg) -> Iterator[Edit]:
-    if argument.keyword is None:
-        start = analysis.start(argument)
-        yield Edit(start, start, f"{KEPT[name]}=")
-    elif KEPT[name] != name:
-        yield analysis.replace(argument.keyword, KEPT[name])
-
-
-def _shuffled(
-    analysis: Analysis, groups: cst.Arg, given: dict[str | None, cst.Arg]
-) -> Iterator[Edit]:
-    """Rows pass through a shuffling queue even where row groups come in order."""
-    if not isinstance(groups.value, cst.Name) or groups.value.value != "False":
-        return
+    groups = _node(given, "shuffle_row_groups")
+    if groups is None:
+        return ("True",)
+    if not isinstance(groups, cst.Name) or groups.value != "False":
+        return _pieces(given, "shuffle_row_groups")
     for name in ("shuffling_queue_capacity", "shuffle_rows"):
-        argument = given.get(name)
-        if argument is None or analysis.code(argument.value) in {"0", "None", "False"}:
+        node = _node(given, name)
+        if node is None or constants([node]) == [0] or _is(node, "False"):
             continue
-        text = analysis.code(argument.value)
-        literal = text == "True" or isinstance(argument.value, cst.Integer)
-        yield analysis.replace(groups.value, "True" if literal else f"bool({text})")
-        return
+        if _is(node, "True") or isinstance(node, cst.Integer):
+            return ("True",)
+        return ("bool(", *_pieces(given, name), ")")
+    return ("False",)
 
 
-def _nones(given: Sequence[Named]) -> Iterator[str]:
-    """Yield the arguments whose None means the default, and all but one of two seeds."""
-    for name, argument in given:
-        if name in {"batch_size", "seed", "shard_seed"} and is_none(argument.value):
-            yield name
-    seeds = [
-        name for name, each in given if name in {"seed", "shard_seed"} and not is_none(each.value)
-    ]
-    if len(seeds) == 2:
-        yield "shard_seed"
+def _is(node: cst.CSTNode, name: str) -> bool:
+    return isinstance(node, cst.Name) and node.value == name
+
+
+def _times(analysis: Analysis, given: Mapping[str, Given]) -> tuple[Times, Pieces]:
+    """Return how often all rows come, and the expression that says so."""
+    node = _node(given, "num_epochs")
+    if node is None or is_none(node):
+        return Times.ENDLESS, ()
+    if constants([node]) == [1]:
+        return Times.ONCE, ()
+    pieces = _pieces(given, "num_epochs")
+    leaves = values(analysis).of(node)
+    numbers = constants(leaves)
+    if numbers and set(numbers) == {None} and len(numbers) == len(leaves):
+        return Times.ENDLESS, ()
+    known = len(numbers) == len(leaves) and None not in numbers
+    return (Times.SOME if known else Times.OPEN), pieces

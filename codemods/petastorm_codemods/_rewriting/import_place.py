@@ -11,6 +11,7 @@ from libcst.helpers import get_full_name_for_node
 
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._petastorm.offered import NEW, OLD
+from petastorm_codemods._text.tokens import next_line
 
 _RESTART = re.compile(r"library\.restartPython\(\)")
 # Sections of imports, in the order of isort and Ruff.
@@ -27,19 +28,75 @@ def import_place(analysis: Analysis, module: str) -> tuple[int, str]:
     """
     body = analysis.module.body
     restart = _last_restart(analysis)
-    rest = [node for node in body if not _is_preamble(node, first=node is body[0])]
-    rest = [node for node in rest if analysis.start(node) >= restart] or rest
+    rest = _below_preamble(analysis, restart)
     found = _beside_petastorm(analysis, restart)
     if found is None:
-        found = _in_order(analysis, rest, module)
+        leading = _leading(rest)
+        wanted = (_THIRD_PARTY, True, module)
+        # What stands above the imports, say a comment about the file, is nobody's to part from them.
+        found = _in_order(analysis, leading, wanted) or next((node for node, _ in leading), None)
     if found is not None:
-        start, end = analysis.span(found)
-        return _after_line(analysis, end), analysis.indent(start)
+        return _beside(analysis, found), analysis.indent(analysis.start(found))
     if rest:
         decorators = getattr(rest[0], "decorators", ())
         start = analysis.start(decorators[0] if decorators else rest[0])
         return analysis.line_start(start), ""
     return (_after_line(analysis, analysis.span(body[-1])[1]) if body else 0), ""
+
+
+def standard_place(analysis: Analysis, module: str) -> tuple[int, bool]:
+    """Return where the line of a new ``import`` of the standard library starts.
+
+    Also say whether an empty line follows it, because other imports do that have a section of their own.
+    """
+    leading = _leading(_below_preamble(analysis, _last_restart(analysis)))
+    found = _in_order(analysis, leading, (_STANDARD, False, module))
+    if found is not None:
+        return _after_line(analysis, analysis.span(found)[1]), False
+    if not leading:
+        return import_place(analysis, module)[0], False
+    node, statement = leading[0]
+    return analysis.line_start(analysis.start(node)), _order(analysis, statement)[0] != _STANDARD
+
+
+def _below_preamble(analysis: Analysis, restart: int) -> Sequence[cst.BaseStatement]:
+    """Return the statements at the top behind a place, without what has to stay above everything else."""
+    body = analysis.module.body
+    rest: list[cst.BaseStatement] = [
+        node for node in body if not _is_preamble(node, first=node is body[0])
+    ]
+    return [node for node in rest if analysis.start(node) >= restart] or rest
+
+
+def behind(analysis: Analysis, start: int, module: str) -> tuple[int, str]:
+    """Return where a new ``from module import …`` goes that follows the import at a place.
+
+    Imports that follow it line by line, and sort before the new one, stay before it.
+    """
+    lines = [
+        line
+        for line in analysis.nodes(cst.SimpleStatementLine)
+        if analysis.span(line)[0] <= start < analysis.span(line)[1]
+    ]
+    line: cst.BaseStatement = lines[-1]
+    block = analysis.parent(line)
+    following = block.body if isinstance(block, cst.Module | cst.IndentedBlock) else ()
+    place = next((number for number, each in enumerate(following) if each is line), 0)
+    wanted = (_section(analysis, module), True, module)
+    for each in following[place + 1 :]:
+        small = each.body[0] if isinstance(each, cst.SimpleStatementLine) else None
+        adjacent = isinstance(each, cst.SimpleStatementLine) and not each.leading_lines
+        if not adjacent or not isinstance(small, _Import) or _order(analysis, small) >= wanted:
+            break
+        line = each
+    return _beside(analysis, line), analysis.indent(analysis.start(line))
+
+
+def _beside(analysis: Analysis, line: cst.CSTNode) -> int:
+    """Return the start of the line below an import; that of its own if it has other statements on it."""
+    start, end = analysis.span(line)
+    alone = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
+    return _after_line(analysis, end) if alone else analysis.line_start(start)
 
 
 def _beside_petastorm(analysis: Analysis, restart: int) -> cst.CSTNode | None:
@@ -58,14 +115,8 @@ def _beside_petastorm(analysis: Analysis, restart: int) -> cst.CSTNode | None:
     return last
 
 
-def _in_order(
-    analysis: Analysis, nodes: Sequence[cst.BaseStatement], module: str
-) -> cst.CSTNode | None:
-    """Return the last of the first imports of a source that sorts before a new one.
-
-    Where the new one sorts before all of them it goes behind the first nevertheless: what stands above
-    the imports, say a docstring or a comment about the file, is nobody's to part from them.
-    """
+def _leading(nodes: Sequence[cst.BaseStatement]) -> list[tuple[cst.CSTNode, _Import]]:
+    """Return the first imports of some statements, up to what is none."""
     leading: list[tuple[cst.CSTNode, _Import]] = []
     for node in nodes:
         small = node.body[0] if isinstance(node, cst.SimpleStatementLine) else None
@@ -73,26 +124,34 @@ def _in_order(
             leading.append((node, small))
         elif leading:
             break
-    if not leading:
-        return None
-    wanted = (_THIRD_PARTY, True, module)
+    return leading
+
+
+def _in_order(
+    analysis: Analysis,
+    leading: Sequence[tuple[cst.CSTNode, _Import]],
+    wanted: tuple[int, bool, str],
+) -> cst.CSTNode | None:
+    """Return the last of the first imports that sort before a new one; None if none does."""
     before = [node for node, small in leading if _order(analysis, small) < wanted]
-    return before[-1] if before else leading[0][0]
+    return before[-1] if before else None
 
 
 def _order(analysis: Analysis, statement: _Import) -> tuple[int, bool, str]:
     """Return what isort and Ruff sort an import by: section, form, module."""
     name = next(iter(_modules(statement)), "")
-    root = name.split(".")[0]
-    if isinstance(statement, cst.ImportFrom) and statement.relative:
-        section = _OWN
-    elif root == "__future__":
-        section = _FUTURE
-    elif root in sys.stdlib_module_names:
-        section = _STANDARD
-    else:
-        section = _OWN if root in analysis.project.modules else _THIRD_PARTY
+    relative = isinstance(statement, cst.ImportFrom) and bool(statement.relative)
+    section = _OWN if relative else _section(analysis, name)
     return section, isinstance(statement, cst.ImportFrom), name.lower()
+
+
+def _section(analysis: Analysis, module: str) -> int:
+    root = module.split(".", maxsplit=1)[0]
+    if root == "__future__":
+        return _FUTURE
+    if root in sys.stdlib_module_names:
+        return _STANDARD
+    return _OWN if root in analysis.project.modules else _THIRD_PARTY
 
 
 def _modules(statement: cst.CSTNode) -> list[str]:
@@ -126,6 +185,5 @@ def _is_preamble(node: cst.CSTNode, *, first: bool) -> bool:
 def _after_line(analysis: Analysis, offset: int) -> int:
     """Return the start of the next line; the end of the cell if there is none."""
     text = analysis.source.text
-    end = min((at for at in (text.find("\n", offset), len(text)) if at >= 0), default=offset)
-    cell = analysis.source.cell_end(offset)
-    return min(end + 1, cell) if end < len(text) else len(text)
+    end = next_line(text, offset)
+    return min(end, analysis.source.cell_end(offset)) if end < len(text) else len(text)

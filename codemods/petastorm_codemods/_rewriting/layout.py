@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import ast
 import bisect
+import dataclasses
 import itertools
 import textwrap
+import tokenize
 from collections.abc import Iterator, Sequence
 
 import libcst as cst
@@ -20,9 +22,9 @@ from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._model import Edit
 from petastorm_codemods._text.brackets import brackets_open_after
 from petastorm_codemods._text.edits import apply_edits
-from petastorm_codemods._text.tokens import lines_of
+from petastorm_codemods._text.tokens import lines_of, tokens_of
 
-from .alignment import realigned
+from .alignment import indent_of, realigned
 from .splitting import Splitter, Style, flattened, with_parentheses
 
 # Formatters' usual limits; a file keeps to the smallest that its own lines keep to.
@@ -42,22 +44,72 @@ def laid_out(analysis: Analysis, edits: Sequence[Edit]) -> list[Edit]:
     style = None
     # Insertions at one place keep their order.
     ordered = sorted(edits, key=lambda edit: (edit.start, edit.end))
+    removed = _removed_indents(analysis, ordered)
     result: list[Edit] = []
     for number, group in itertools.groupby(
         ordered, key=lambda edit: _index(statements, starts, edit)
     ):
         own = list(group)
+        style = style or _style_of(text, analysis.source.newline)
         if number is None:
-            result += own
+            result += [_laid_lines(edit, style) if edit.lines else edit for edit in own]
             continue
         start, end = statements[number]
-        style = style or _style_of(text, analysis.source.newline)
         before = text[start:end]
         after = apply_edits(before, [Edit(e.start - start, e.end - start, e.text) for e in own])
-        column = start - analysis.line_start(start)
-        laid = _layout(before, after, analysis.indent(start), column, style)
+        line, indent = analysis.line_start(start), analysis.indent(start)
+        shift = removed.get(line, 0)
+        before = _shifted(before, shift)
+        laid = _layout(before, after, indent[shift:], start - line - shift, style)
         result += own if laid == after else [Edit(start, end, laid)]
     return result
+
+
+def _removed_indents(analysis: Analysis, edits: Sequence[Edit]) -> dict[int, int]:
+    """Return how much of their indentation lines lose, by where they start."""
+    removed: dict[int, int] = {}
+    text = analysis.source.text
+    for edit in edits:
+        if edit.start < edit.end and not edit.text:
+            line = analysis.line_start(edit.start)
+            if "\n" not in text[line : edit.end] and not text[line : edit.end].strip():
+                removed[line] = removed.get(line, 0) + edit.end - edit.start
+    return removed
+
+
+def _shifted(statement: str, shift: int) -> str:
+    """Return a statement with that much less indentation on all lines but the first."""
+    if not shift:
+        return statement
+    first, *rest = statement.split("\n")
+    return "\n".join([first, *(line[min(shift, indent_of(line)) :] for line in rest)])
+
+
+def _laid_lines(edit: Edit, style: Style) -> Edit:
+    """Return an edit that writes whole lines again, with each of their statements laid out."""
+    lines = lines_of(edit.text)
+    laid: list[str] = []
+    done = 0
+    for first, last in _logical_lines(edit.text):
+        laid += lines[done:first]
+        statement = style.newline.join(lines[first:last])
+        own = statement.lstrip(" \t")
+        indent = statement[: len(statement) - len(own)]
+        laid.append(indent + _layout("", own, indent, len(indent), style))
+        done = last
+    return dataclasses.replace(edit, text=style.newline.join([*laid, *lines[done:]]))
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the first line, from 0, and the one behind the last of each statement, or head of one."""
+    first = None
+    idle = {tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT}
+    for token in tokens_of(text):
+        if token.type == tokenize.NEWLINE and first is not None:
+            yield first, token.start[0]
+            first = None
+        elif token.type not in idle and first is None:
+            first = token.start[0] - 1
 
 
 def _index(statements: Sequence[tuple[int, int]], starts: Sequence[int], edit: Edit) -> int | None:

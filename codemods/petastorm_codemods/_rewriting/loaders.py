@@ -1,8 +1,7 @@
-"""Calls of the two methods that open loaders, rewritten where they stand."""
+"""Calls of the two methods that open loaders: which are a converter's, and what becomes of each."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,81 +10,134 @@ import libcst as cst
 from petastorm_codemods._meaning.analysis import Analysis, manual, once
 from petastorm_codemods._meaning.flow import Provenance, flow_of
 from petastorm_codemods._meaning.imports import imports, petastorm_imports
-from petastorm_codemods._model import Edit, Finding, Safety
+from petastorm_codemods._meaning.support import is_support, opens_directory
+from petastorm_codemods._model import Edit, Finding, Need, Safety
 from petastorm_codemods._petastorm.counterparts import (
+    ALIASES,
+    BRIDGE,
     COUNTERPARTS,
     MAKERS,
-    clashes,
-    is_support,
-    spelled_import,
-    spelling,
+    original,
 )
 from petastorm_codemods._petastorm.offered import NEW, is_petastorm
 
-from .arguments import ALL, DROPPED, argument_problem, dataset_arguments, named
-from .moves import moves
+from .arguments import ALL, Stays, reading_of
+from .contexts import rewritten
+from .expressions import Native, native_call
+from .ignored import is_ignored
+from .moves import keeps_its_name, moves
+from .placement import clashes
+from .sites import METHODS, Method, Site, receiver_end, receiver_start
 
 _SUCCESSORS = frozenset(COUNTERPARTS.values())
-# Who gives these asks for speed.
-_FASTER = frozenset({"data_loader_fn", "reader_pool_type", "workers_count"})
-_LINE_BREAK = re.compile(r"\s*?((?:\r\n?|\n)[ \t]*)(?=\S)")
 
 
 @dataclass(frozen=True)
-class Method:
-    """One of the two methods and what stands in its place.
+class _Outcome:
+    """What becomes of one use of a method.
 
     Attributes:
-        code: Code of the rule.
-        name: The method.
-        opening: What is called with the dataset.
-        bound: What takes the place of the method where it is passed on instead of called.
-        positions: The method's arguments, in order.
+        site: The use.
+        native: The call that takes its place, if one does.
+        stays: Why it is left on the bridge, if it is.
+        problem: Why nothing is done, and what a human has to do.
     """
 
-    code: str
-    name: str
-    opening: str
-    bound: str
-    positions: tuple[str, ...]
+    site: Site
+    native: Native | None = None
+    stays: Stays | None = None
+    problem: str = ""
 
 
 def loader_findings(analysis: Analysis, method: Method) -> Iterator[Finding]:
     """Yield a finding for each use of a method that may be a converter's."""
-    attributes = [each for each in analysis.nodes(cst.Attribute) if each.attr.value == method.name]
+    outcomes = _outcomes(analysis)
+    if not outcomes:
+        return
+    results = _results(analysis)
+    for outcome in outcomes:
+        site = outcome.site
+        if site.method is not method:
+            continue
+        if outcome.problem:
+            yield manual(method.code, site.start, outcome.problem)
+        elif outcome.stays is not None:
+            yield _left(analysis, site, outcome.stays)
+        elif outcome.native is not None:
+            yield _moved(analysis, site, outcome.native, results)
+
+
+@once
+def _outcomes(analysis: Analysis) -> tuple[_Outcome, ...]:
+    """Return what becomes of every use of the methods in a source."""
+    return tuple(_decide(analysis))
+
+
+def _decide(analysis: Analysis) -> Iterator[_Outcome]:
+    attributes = [each for each in analysis.nodes(cst.Attribute) if each.attr.value in METHODS]
     if not attributes:
         return
     flow = flow_of(analysis)
     calls = {id(call.func): call for call in analysis.nodes(cst.Call)}
     for attribute in attributes:
+        site = Site.of(analysis, attribute, calls.get(id(attribute)))
+        if is_ignored(analysis.source.text, site.start, site.method.code):
+            continue
         above = analysis.parent(attribute)
         if not analysis.is_read(attribute) or isinstance(above, cst.Attribute):
             continue  # a stub of tests, or what such a stub has recorded
-        call = calls.get(id(attribute))
         kind = flow.provenance(attribute.value)
-        known = kind is Provenance.CONVERTER or call is not None or _is_bound(analysis, attribute)
+        known = kind is Provenance.CONVERTER or site.call is not None or is_partial(analysis, site)
         if not known and not _uses_converters(analysis):
             continue  # an option or a flag of that name
-        verdict = _verdict(analysis, method, kind, call)
-        if verdict is None:
-            continue
-        start = analysis.span(attribute)[1] - len(method.name)
-        problem = verdict or _problem(analysis, method, call)
-        if problem:
-            yield manual(method.code, start, problem)
-        elif call is None:
-            yield _passed_on(analysis, method, attribute, start)
-        else:
-            yield _called(analysis, method, call, start)
+        if opens_directory(analysis, attribute.value):
+            continue  # left on the bridge by an earlier run
+        verdict = _verdict(analysis, site, kind)
+        if verdict is not None:
+            yield _outcome(analysis, site, verdict)
 
 
-def _verdict(
-    analysis: Analysis, method: Method, kind: Provenance, call: cst.Call | None
-) -> str | None:
+def _outcome(analysis: Analysis, site: Site, verdict: str) -> _Outcome:
+    problem = verdict or _problem(analysis)
+    if problem:
+        return _Outcome(site, problem=problem)
+    if site.call is None:
+        how = "call it in a function that opens a loader"
+        return _Outcome(site, stays=Stays(f"{site.method.name} is passed on; {how}"))
+    found = reading_of(analysis, site.call, site.method.positions)
+    if isinstance(found, Stays):
+        return _Outcome(site, stays=found)
+    native = native_call(analysis, site, found)
+    clash = [] if isinstance(native, Stays) else clashes(analysis, native.needs)
+    if clash:
+        return _Outcome(site, stays=Stays(f"{', '.join(clash)} means something else in this file"))
+    return _Outcome(site, stays=native) if isinstance(native, Stays) else _Outcome(site, native)
+
+
+@once
+def _results(analysis: Analysis) -> dict[Site, tuple[tuple[Edit, ...], tuple[str, ...], bool]]:
+    """Return the edits of all native calls of a source, with comments to keep; see `rewritten`."""
+    native = {each.site: each.native for each in _outcomes(analysis) if each.native is not None}
+    return rewritten(analysis, native)
+
+
+def is_partial(analysis: Analysis, site: Site) -> bool:
+    """Say whether a method is what ``functools.partial`` is called with."""
+    argument = analysis.parent(site.attribute)
+    call = analysis.parent(argument)
+    return (
+        isinstance(call, cst.Call)
+        and analysis.imported(call.func) == "functools.partial"
+        and argument is call.args[0]
+    )
+
+
+def _verdict(analysis: Analysis, site: Site, kind: Provenance) -> str | None:
     """Return why a use is left to a human; empty if it is certainly or most likely a converter's.
 
     None if it is not, or if nothing but the name of the method says so.
     """
+    name, call = site.method.name, site.call
     if kind is Provenance.CONVERTER:
         return ""
     if kind is Provenance.FILES:
@@ -94,17 +146,15 @@ def _verdict(
     if kind is Provenance.FOREIGN or not (here or analysis.project.converters):
         return None
     if kind is Provenance.DOUBTFUL:
-        message = (
-            f"this may be another object than a converter; annotate it if {method.name} is its"
-        )
+        message = f"this may be another object than a converter; annotate it if {name} is its"
         return message if here else None
-    own = method.name in analysis.project.defines or _is_defined(analysis, method.name)
+    own = name in analysis.project.defines or _is_defined(analysis, name)
     strange = call is not None and not all(
         each.star == "**" or (each.keyword is not None and each.keyword.value in ALL)
         for each in call.args
     )
     if own or strange:
-        message = f"{method.name} may be another class's; annotate the converter to have it moved"
+        message = f"{name} may be another class's; annotate the converter to have it moved"
         return message if here else None
     return ""
 
@@ -128,18 +178,9 @@ def _uses_converters(analysis: Analysis) -> bool:
     )
 
 
-def _problem(analysis: Analysis, method: Method, call: cst.Call | None) -> str:
-    problem = _problem_of_source(analysis, method)
-    return problem or (argument_problem(analysis, call, method.positions) if call else "")
-
-
 @once
-def _problem_of_source(analysis: Analysis, method: Method) -> str:
+def _problem(analysis: Analysis) -> str:
     """Return why no call in a source can be rewritten; empty if they can."""
-    local = [name.rpartition(" ")[2] for name in _needs(analysis, method)]
-    clash = clashes(analysis, (*local, "from_petastorm"))
-    if clash:
-        return f"{', '.join(clash)} means something else in this file; rename it first"
     found = petastorm_imports(analysis)
     makers = [each for each in found if each.path in MAKERS]
     movable = {id(each.alias) for move in moves(analysis) for each in move.native}
@@ -151,93 +192,62 @@ def _problem_of_source(analysis: Analysis, method: Method) -> str:
     return ""
 
 
-@once
-def _needs(analysis: Analysis, method: Method) -> tuple[str, ...]:
-    names = (method.opening, analysis.target.dataset)
-    return tuple(spelled_import(name, spelling(analysis, name)) for name in names)
-
-
-def _passed_on(analysis: Analysis, method: Method, attribute: cst.Attribute, start: int) -> Finding:
-    """``partial(conv.make_torch_dataloader, …)`` becomes ``partial(open_torch, conv, …)``."""
-    if not _is_bound(analysis, attribute):
-        message = f"{method.name} is passed on; pass a function that opens a loader instead"
-        return manual(method.code, start, message)
-    edits = [
-        Edit(analysis.start(attribute), analysis.start(attribute), f"{method.bound}, "),
-        Edit(_receiver_end(analysis, attribute), analysis.span(attribute)[1], ""),
-    ]
-    message = f"partial({method.name}) becomes partial({method.bound}, converter)"
-    return Finding(method.code, start, message, Safety.SAFE, tuple(edits), needs=(method.bound,))
-
-
-def _is_bound(analysis: Analysis, attribute: cst.Attribute) -> bool:
-    """Say whether a method is what ``functools.partial`` is called with."""
-    argument = analysis.parent(attribute)
-    call = analysis.parent(argument)
-    return (
-        isinstance(call, cst.Call)
-        and analysis.imported(call.func) == "functools.partial"
-        and argument is call.args[0]
+def _moved(
+    analysis: Analysis,
+    site: Site,
+    native: Native,
+    results: dict[Site, tuple[tuple[Edit, ...], tuple[str, ...], bool]],
+) -> Finding:
+    edits, comments, as_context = results[site]
+    needs = (*native.needs, *((Need("contextlib", "", "contextlib"),) if as_context else ()))
+    clash = clashes(analysis, needs)
+    if clash:
+        return _left(analysis, site, Stays(f"{', '.join(clash)} means something else in this file"))
+    return Finding(
+        site.method.code,
+        site.start,
+        native.message,
+        Safety.SAFE,
+        edits,
+        needs=needs,
+        comments=comments,
+        told=native.told,
     )
 
 
-def _called(analysis: Analysis, method: Method, call: cst.Call, start: int) -> Finding:
-    assert isinstance(call.func, cst.Attribute)
-    given = named(call, method.positions)
-    lost = sorted({name or "" for name, _ in given} & DROPPED)
-    message = f"{method.name} becomes {method.opening}({analysis.target.dataset}(...))"
-    if lost:
-        message += f" without {', '.join(lost)}"
-    slower = not analysis.target.fast and bool(_FASTER & {*lost})
-    if slower:
-        message += ", row by row in one process; --fast reads whole batches"
-    extra = ("from_petastorm",) if any(each.star for each in call.args) else ()
-    needs = (*_needs(analysis, method), *extra)
-    edits = tuple(_edits(analysis, method, call))
-    return Finding(method.code, start, message, Safety.SAFE, edits, needs=needs, told=slower)
+@once
+def _opener(analysis: Analysis) -> Need:
+    """Return the need of the bridge's function, which may take the name that Petastorm's had."""
+    name = "make_spark_converter"
+    paths = {each.path for each in imports(analysis) if each.local == name}
+    taken = any(analysis.bindings(name)) or not {original(path) for path in paths} <= MAKERS
+    unknown = any(not analysis.assignments(read) for read in analysis.reads(name))
+    if taken or unknown or keeps_its_name(analysis, name):
+        return Need(BRIDGE, name, ALIASES[name])
+    return Need(BRIDGE, name, name)
 
 
-def _edits(analysis: Analysis, method: Method, call: cst.Call) -> Iterator[Edit]:
-    assert isinstance(call.func, cst.Attribute)
-    start, end = analysis.span(call)
-    receiver_end = _receiver_end(analysis, call.func)
+def _left(analysis: Analysis, site: Site, stays: Stays) -> Finding:
+    """Return the finding of a use that runs on the bridge, over the same directory."""
+    wanted = _opener(analysis)
+    clash = clashes(analysis, [wanted]) if wanted.local != wanted.name else []
+    if clash:
+        problem = f"{', '.join(clash)} means something else in this file; rename it first"
+        return manual(site.method.code, site.start, problem)
+    start, end = receiver_start(analysis, site.attribute), receiver_end(analysis, site.attribute)
     text = analysis.source.text
-    parenthesis = text.index("(", analysis.span(call.func)[1]) + 1
-    opening, dataset = (name.rpartition(" ")[2] for name in _needs(analysis, method))
-    space = " " if text[max(start - 1, 0) : start].isidentifier() else ""  # return(conv).make_…
-    head = f"{space}{opening}({dataset}("
-    if any(each.star == "**" for each in call.args):
-        yield Edit(start, start, f"{head}local=")
-        yield Edit(receiver_end, parenthesis, ".path, **from_petastorm(")
-        for name, argument in named(call, method.positions):
-            if argument.keyword is None and not argument.star:
-                at = analysis.start(argument)
-                yield Edit(at, at, f"{name}=")
-        yield Edit(end, end, "))")
-        return
-    first, edits = dataset_arguments(analysis, call, method.positions)
-    if edits is None:
-        yield Edit(start, start, f"{head}local=")
-        yield Edit(receiver_end, end, f"{', '.join(['.path', *first])}))")
-        return
-    # Arguments below the parenthesis stay there, and the new ones come above them.
-    below = _line_break(text, parenthesis)
-    yield Edit(start, start, f"{head}{below}local=")
-    added = f",{below or ' '}".join([".path", *first])
-    yield Edit(receiver_end, parenthesis, added + ("," if below else ", "))
-    yield from edits
-    yield Edit(end, end, ")")
-
-
-def _line_break(text: str, start: int) -> str:
-    """Return the line break before what follows a place, with its indentation; empty if none."""
-    found = _LINE_BREAK.match(text, start)
-    return found[1] if found else ""
-
-
-def _receiver_end(analysis: Analysis, node: cst.Attribute) -> int:
-    """Return where the expression before the method ends, its own parentheses included."""
-    end = analysis.span(node.value)[1]
-    for _ in getattr(node.value, "rpar", ()):
-        end = analysis.source.text.index(")", end) + 1
-    return end
+    space = " " if text[max(start - 1, 0) : start].isidentifier() else ""
+    edits = (
+        Edit(start, start, f"{space}{wanted.local}("),
+        Edit(end, end, ".cache_dir_url)"),
+    )
+    return Finding(
+        site.method.code,
+        site.start,
+        f"stays on the bridge, over the same directory: {stays.reason}",
+        Safety.SAFE,
+        edits,
+        needs=(wanted,),
+        remark=f"stays on the bridge: {stays.reason}" if stays.marked else "",
+        told=True,
+    )

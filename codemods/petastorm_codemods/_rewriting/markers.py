@@ -1,21 +1,18 @@
-"""Comments of ours in a source: those that mark what is left, and those by which users keep us away."""
+"""Comments that go into a source: those that mark what is left, and those of rewritten calls."""
 
 from __future__ import annotations
 
 import bisect
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._model import Edit, Finding
 
+from .blocks import Indents
+
 MARK = "petastorm-bridge:"
-_IGNORE = re.compile(
-    r"#\s*(?:petastorm-bridge:\s*ignore(?:\[(?P<own>[\w, ]*)\])?|noqa:\s*(?P<noqa>PM\d[\w, ]*))",
-    re.IGNORECASE,
-)
 # Characters of a comment that is left in the code, without its code and link.
 _LONGEST_REMARK = 80
 # Statements that may have a line of their own.
@@ -31,19 +28,11 @@ _STATEMENTS = (
 )
 
 
-def is_ignored(text: str, finding: Finding) -> bool:
-    """Say whether a comment in the line of a finding asks to leave it alone."""
-    start = text.rfind("\n", 0, finding.offset) + 1
-    end = text.find("\n", finding.offset)
-    match = _IGNORE.search(text[start : len(text) if end < 0 else end])
-    if match is None:
-        return False
-    codes = match["own"] or match["noqa"]
-    return codes is None or finding.code in re.findall(r"PM\d+", codes.upper())
-
-
 def markers(
-    analysis: Analysis, findings: Iterable[Finding], links: Mapping[str, str]
+    analysis: Analysis,
+    findings: Iterable[Finding],
+    links: Mapping[str, str],
+    edits: Sequence[Edit],
 ) -> Iterator[Edit]:
     """Yield a comment above the statement of each finding, unless it is there already.
 
@@ -53,15 +42,17 @@ def markers(
         analysis: Of the source.
         findings: In the order of the text.
         links: Where the guide explains each rule, by the rules' codes.
+        edits: The rewrites, which may change indentation.
     """
     starts = sorted(_statement_starts(analysis))
+    indents = Indents(analysis, edits)
     written: set[tuple[int, str]] = set()
     last = (-1, "")
     for finding in findings:
         at = bisect.bisect_right(starts, finding.offset) - 1
         if at < 0:
             continue
-        what = f"{finding.code} {_brief(finding.message)}"
+        what = f"{finding.code} {_brief(finding.remark or finding.message)}"
         follows, last = last in {(at - 1, what), (at, what)}, (at, what)
         if follows:
             continue
@@ -70,8 +61,24 @@ def markers(
             continue
         written.add((place, finding.code))
         comment = f"# {MARK} {what} ({links[finding.code]})"
-        indent = analysis.indent(starts[at])
-        yield Edit(place, place, f"{indent}{comment}{analysis.source.newline}")
+        yield Edit(place, place, f"{indents.at(starts[at])}{comment}{analysis.source.newline}")
+
+
+def comments(
+    analysis: Analysis, findings: Iterable[Finding], edits: Sequence[Edit]
+) -> Iterator[Edit]:
+    """Yield the comments of calls that are rewritten, each above the statement that it was in."""
+    starts = sorted(_statement_starts(analysis))
+    indents = Indents(analysis, edits)
+    written: set[tuple[int, str]] = set()
+    for finding in findings:
+        at = bisect.bisect_right(starts, finding.offset) - 1
+        for comment in finding.comments if at >= 0 else ():
+            place = analysis.line_start(starts[at])
+            if (place, comment) not in written:
+                written.add((place, comment))
+                text = f"{indents.at(starts[at])}{comment}{analysis.source.newline}"
+                yield Edit(place, place, text)
 
 
 def _brief(message: str) -> str:

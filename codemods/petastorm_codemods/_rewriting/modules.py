@@ -7,17 +7,13 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, manual
+from petastorm_codemods._meaning.calls import remove
 from petastorm_codemods._meaning.idle import is_unused, unused_advice
-from petastorm_codemods._meaning.imports import Imported, petastorm_imports, root_name
+from petastorm_codemods._meaning.imports import Imported, by_statement, petastorm_imports, root_name
 from petastorm_codemods._meaning.stays_together import reason_to_stay
-from petastorm_codemods._model import Edit, Finding, Safety
-from petastorm_codemods._petastorm.counterparts import (
-    COUNTERPARTS,
-    clashes,
-    counterpart,
-    leave_slot,
-    original,
-)
+from petastorm_codemods._meaning.support import counterpart
+from petastorm_codemods._model import Edit, Finding, ImportSlot, Need, Safety
+from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, original
 from petastorm_codemods._petastorm.offered import (
     NEW,
     OLD,
@@ -27,6 +23,8 @@ from petastorm_codemods._petastorm.offered import (
     is_offered,
     renamed,
 )
+
+from .placement import clashes
 
 Use = tuple[str, cst.CSTNode]
 
@@ -75,14 +73,6 @@ def native_edits(analysis: Analysis, uses: Sequence[Use]) -> Iterator[Edit]:
     """Yield the edits that put native names in the place of such uses."""
     for name, node in uses:
         yield analysis.replace(node, name)
-        yield from key_edits(analysis, node)
-
-
-def key_edits(analysis: Analysis, node: cst.CSTNode) -> Iterator[Edit]:
-    """Yield the edit of the attribute that names Spark's configuration key, if it follows."""
-    above = analysis.parent(node)
-    if isinstance(above, cst.Attribute) and above.attr.value == "PARENT_CACHE_DIR_URL_CONF":
-        yield analysis.replace(above.attr, "CACHE_DIR_CONF")
 
 
 def module_problem(analysis: Analysis, each: Imported) -> str:
@@ -163,7 +153,9 @@ def _finding(analysis: Analysis, found: Sequence[Imported], local: str, problem:
     start = analysis.start(found[0].statement)
     native = list(native_uses(analysis, local))
     names = tuple(dict.fromkeys(name for name, _ in native))
-    clash = clashes(analysis, names)
+    module = analysis.target.module
+    needs = tuple(Need(module, name, name) for name in names)
+    clash = clashes(analysis, needs)
     if clash:
         problem = f"{', '.join(clash)} means something else in this file; rename it first"
     if problem:
@@ -172,19 +164,44 @@ def _finding(analysis: Analysis, found: Sequence[Imported], local: str, problem:
     rest = [use for use in module_uses(analysis, local) if analysis.start(use[1]) not in taken]
     edits = [*native_edits(analysis, native)]
     what = f"{found[0].path} comes from {NEW}"
-    if native and not rest and len(found) == 1 and _is_alone(found[0]):
-        text = f"from {analysis.target.module} import {', '.join(names)}"
-        edits.append(analysis.replace(found[0].statement, text))
-        leave_slot(analysis, found[0].statement, analysis.span(found[0].statement)[1], names)
-        return Finding("PM101", start, what, Safety.SAFE, tuple(edits))
+    if native and not rest:
+        own, slots = _without_module(analysis, found, names)
+        edits += own
+        needs = () if slots else needs
+        return Finding("PM101", start, what, Safety.SAFE, tuple(edits), needs=needs, slots=slots)
     if local == OLD:
         edits += [rename_root(analysis, node) for _, node in rest]
     edits += import_roots(analysis, found, [path for path, _ in rest])
     code = "PM101" if native else "PM105"
     idle = all(each.path == OLD and is_unused(analysis, each) for each in found)
     alone = unused_advice([OLD]) if idle else ""
-    return Finding(code, start, what, Safety.SAFE, tuple(edits), needs=names, alone=alone)
+    return Finding(code, start, what, Safety.SAFE, tuple(edits), needs=needs, alone=alone)
 
 
-def _is_alone(each: Imported) -> bool:
-    return isinstance(each.statement, cst.Import) and len(each.statement.names) == 1
+def _without_module(
+    analysis: Analysis, found: Sequence[Imported], names: tuple[str, ...]
+) -> tuple[list[Edit], tuple[ImportSlot, ...]]:
+    """Return the edits that import names in the place of modules that nothing uses any more.
+
+    Args:
+        analysis: Of the source.
+        found: The modules.
+        names: Of the support module.
+
+    Returns:
+        The edits, and where the names are imported if a whole statement has made room for it.
+    """
+    edits: list[Edit] = []
+    slots: list[ImportSlot] = []
+    module = analysis.target.module
+    for statement, own in by_statement(found):
+        assert isinstance(statement, cst.Import)
+        aliases = [each.alias for each in own if each.alias is not None]
+        if len(aliases) < len(statement.names):
+            edits += remove(analysis, statement.names, aliases)
+        else:
+            # One more import of the same names joins the first one later on.
+            edits.append(analysis.replace(statement, f"from {module} import {', '.join(names)}"))
+            start, end = analysis.span(statement)
+            slots.append(ImportSlot(start, end, module, names))
+    return edits, tuple(slots)

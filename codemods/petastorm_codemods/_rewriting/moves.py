@@ -20,17 +20,12 @@ from petastorm_codemods._meaning.imports import (
 from petastorm_codemods._meaning.other_files import METHODS
 from petastorm_codemods._meaning.reexports import is_read, is_run_with, is_taken_from_here
 from petastorm_codemods._meaning.stays_together import reason_to_stay
-from petastorm_codemods._model import Edit
-from petastorm_codemods._petastorm.counterparts import (
-    COUNTERPARTS,
-    counterpart,
-    is_support,
-    leave_slot,
-    original,
-)
+from petastorm_codemods._meaning.support import counterpart, is_support, opens_directory
+from petastorm_codemods._model import Edit, ImportSlot
+from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, MAKERS, original
 from petastorm_codemods._petastorm.offered import NEW, OLD, advices, canonical, is_offered
 
-from .modules import key_edits, native_edits, native_uses
+from .modules import native_edits, native_uses
 
 
 @dataclass(frozen=True)
@@ -40,12 +35,14 @@ class Move:
     Attributes:
         statement: The statement.
         native: Its names with a counterpart.
+        emptied: Its modules of which only names with a counterpart are used.
         bridged: Its names that only the bridge has.
         missing: Its names that stay with Petastorm.
     """
 
     statement: cst.ImportFrom
     native: tuple[Imported, ...]
+    emptied: tuple[Imported, ...]
     bridged: tuple[Imported, ...]
     missing: tuple[Imported, ...]
 
@@ -57,12 +54,18 @@ class Move:
 
     def needs(self, analysis: Analysis) -> tuple[str, ...]:
         """Return the native names that uses of its modules need."""
-        uses = (use for each in self.bridged for use in native_uses(analysis, each.local))
+        modules = (*self.emptied, *self.bridged)
+        uses = (use for each in modules for use in native_uses(analysis, each.local))
         return tuple(dict.fromkeys(name for name, _ in uses))
+
+    def names_of_emptied(self, analysis: Analysis) -> list[str]:
+        """Return the native names that take the place of modules which nothing uses any more."""
+        uses = (use for each in self.emptied for use in native_uses(analysis, each.local))
+        return list(dict.fromkeys(name for name, _ in uses))
 
     def changes(self) -> bool:
         """Say whether anything in the statement moves."""
-        return bool(self.native) or (bool(self.bridged) and not self.from_bridge)
+        return bool(self.native or self.emptied) or (bool(self.bridged) and not self.from_bridge)
 
 
 @once
@@ -82,26 +85,62 @@ def _moves(analysis: Analysis) -> Iterator[Move]:
     for statement, names in by_statement(found):
         if not isinstance(statement, cst.ImportFrom):
             continue
-        movable = [each for each in names if not reason_to_stay(analysis, each.path)]
+        movable = [
+            each
+            for each in names
+            if not reason_to_stay(analysis, each.path) or _is_for_calls(analysis, each)
+        ]
         native = [
             each
             for each in movable
             if counterpart(analysis, each.path)
-            not in {None, "TransformSpec" if readers_only else None}
+            not in {None, "PandasCollate" if readers_only else None}
+            and not _opens_directories(analysis, each)
         ]
         rest = [each for each in movable if each not in native]
         bridged = [each for each in rest if each.alias and is_offered(original(each.path))]
-        missing = [each for each in names if each not in native and each not in bridged]
-        yield Move(statement, tuple(native), tuple(bridged), tuple(missing))
+        emptied = [each for each in bridged if _is_emptied(analysis, each)]
+        bridged = [each for each in bridged if each not in emptied]
+        missing = [each for each in names if each not in (*native, *emptied, *bridged)]
+        yield Move(statement, tuple(native), tuple(emptied), tuple(bridged), tuple(missing))
+
+
+def _is_emptied(analysis: Analysis, each: Imported) -> bool:
+    """Say whether a module serves names alone that have a counterpart."""
+    reads = [read for read in analysis.reads(each.local) if is_read(analysis, read)]
+    return bool(reads) and len(list(native_uses(analysis, each.local))) == len(reads)
 
 
 def _reads_only(analysis: Analysis, found: Sequence[Imported]) -> bool:
     """Say whether a source uses readers and no converters, so that transforms are for readers."""
     paths = {original(each.path) for each in found}
-    converters = any(COUNTERPARTS.get(path, "TransformSpec") != "TransformSpec" for path in paths)
+    converters = any(COUNTERPARTS.get(path, "PandasCollate") != "PandasCollate" for path in paths)
     readers = any(path.endswith((".make_batch_reader", ".make_reader")) for path in paths)
     loaders = any(node.attr.value in METHODS for node in analysis.nodes(cst.Attribute))
     return readers and not converters and not loaders
+
+
+def _is_for_calls(analysis: Analysis, each: Imported) -> bool:
+    """Say whether a loader's class serves calls of converters' methods alone, as an argument."""
+    if not each.path.startswith(f"{OLD}.pytorch."):
+        return False
+    above = [
+        analysis.parent(read) for read in analysis.reads(each.local) if is_read(analysis, read)
+    ]
+    return bool(above) and all(
+        isinstance(argument, cst.Arg)
+        and argument.keyword is not None
+        and argument.keyword.value == "data_loader_fn"
+        for argument in above
+    )
+
+
+def _opens_directories(analysis: Analysis, each: Imported) -> bool:
+    """Say whether a name serves calls alone that an earlier run left on the bridge."""
+    if original(each.path) not in MAKERS or not each.path.startswith(f"{NEW}."):
+        return False
+    reads = [read for read in analysis.reads(each.local) if is_read(analysis, read)]
+    return bool(reads) and all(opens_directory(analysis, analysis.parent(read)) for read in reads)
 
 
 def reasons(analysis: Analysis, found: Sequence[Imported]) -> str:
@@ -126,15 +165,13 @@ def move_edits(analysis: Analysis, move: Move) -> Iterator[Edit]:
     """Yield the edits of a statement, and of all uses of names that are called otherwise now."""
     for each in move.native:
         yield from _use_edits(analysis, each)
-    for each in move.bridged:
+    for each in (*move.emptied, *move.bridged):
         yield from native_edits(analysis, list(native_uses(analysis, each.local)))
     statement = move.statement
     groups = [group for group in (move.missing, move.bridged, move.native) if group]
     assert statement.module is not None
-    if len(groups) > 1:
+    if len(groups) > 1 or move.emptied:
         yield analysis.replace(statement, _parted(analysis, move))
-        if move.native:  # they come last
-            leave_slot(analysis, statement, analysis.span(statement)[1], _plain(analysis, move))
         return
     if move.bridged:
         root = root_name(statement.module)
@@ -145,14 +182,29 @@ def move_edits(analysis: Analysis, move: Move) -> Iterator[Edit]:
     for each in move.native:
         assert each.alias is not None
         yield analysis.replace(each.alias.name, _spelled(analysis, each))
-    last = move.native[-1].alias
-    if last:
-        leave_slot(analysis, statement, analysis.span(last)[1], _plain(analysis, move))
 
 
-def _plain(analysis: Analysis, move: Move) -> list[str]:
-    """Return the native names that a statement binds under their own names."""
-    return [_spelled(analysis, each) for each in move.native if _as_written(each, "") == ""]
+def move_slots(analysis: Analysis, move: Move) -> tuple[ImportSlot, ...]:
+    """Return where a statement, once it is rewritten, has room for more names of the support module."""
+    last = move.native[-1].alias if move.native else None
+    if last is None and not move.emptied:
+        return ()
+    # Of several statements in the place of one they come last.
+    parted = last is None or bool(move.emptied or move.bridged or move.missing)
+    end = analysis.span(move.statement if parted or last is None else last)[1]
+    names = [_spelled(analysis, each) for each in move.native if not _as_written(each, "")]
+    names += move.names_of_emptied(analysis)
+    start = analysis.start(move.statement)
+    return (ImportSlot(start, end, analysis.target.module, tuple(names)),)
+
+
+def keeps_its_name(analysis: Analysis, local: str) -> bool:
+    """Say whether a name goes on to be used for what takes the place of what it means."""
+    return any(
+        each.local == local and " as " in _as_written(each, _spelled(analysis, each))
+        for move in moves(analysis)
+        for each in move.native
+    )
 
 
 def _spelled(analysis: Analysis, each: Imported) -> str:
@@ -213,7 +265,6 @@ def _use_edits(analysis: Analysis, each: Imported) -> Iterator[Edit]:
             continue
         if rename:
             yield analysis.replace(read, name)
-        yield from key_edits(analysis, read)
 
 
 @once
@@ -240,13 +291,12 @@ def _parted(analysis: Analysis, move: Move) -> str:
         if module.startswith(OLD) and not module.startswith(NEW)
         else module
     )
+    native = [_as_written(each, _spelled(analysis, each)) for each in move.native]
+    native += move.names_of_emptied(analysis)
     parts = [
         (module, [_as_written(each, each.path.rpartition(".")[2]) for each in move.missing]),
         (bridge, [_as_written(each, each.path.rpartition(".")[2]) for each in move.bridged]),
-        (
-            analysis.target.module,
-            [_as_written(each, _spelled(analysis, each)) for each in move.native],
-        ),
+        (analysis.target.module, list(dict.fromkeys(native))),
     ]
     return between.join(
         f"from {place} import {', '.join(names)}" for place, names in parts if names

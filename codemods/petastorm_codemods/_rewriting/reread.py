@@ -1,7 +1,7 @@
-"""Readers that are opened on what a converter has written.
+"""Readers that are opened on what a converter has written, where streaming's own writer wrote it.
 
-Shards that streaming's writer wrote do not say what their columns mean, so that the bridge's readers give
-other values: numbers for booleans and dates.
+Its shards, which a vendored support module writes, do not say what their columns meant, so that the
+bridge's readers give numbers for booleans and timestamps. What the bridge writes says it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ _MEMBERS = frozenset({"cache_dir_url", "file_urls"})
 
 def readers_of_converters(analysis: Analysis) -> Iterator[cst.Call]:
     """Yield the calls that open readers on the directory or the files of a converter."""
+    if not analysis.target.vendored:
+        return
     named = [each for each in analysis.nodes(cst.Attribute) if each.attr.value in _MEMBERS]
     if not named or not _has_converters(analysis):
         return

@@ -1,29 +1,35 @@
-"""Imports of Petastorm's loaders that a rewrite leaves without use are removed by it.
+"""Imports that a rewrite leaves without use are removed by it.
 
-``data_loader_fn=BatchedDataLoader`` goes with the other arguments that streaming has no use for; an
-import that is left over would keep the bridge, or Petastorm, a requirement.
+``data_loader_fn=BatchedDataLoader`` and the ranks that streaming finds itself go with the other arguments that it
+has no use for; an import that is left over would keep the bridge, or Petastorm, a requirement.
 """
 
 from __future__ import annotations
 
 import bisect
+import re
 from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._meaning.calls import remove
-from petastorm_codemods._meaning.imports import Imported, petastorm_imports
-from petastorm_codemods._meaning.reexports import is_read
+from petastorm_codemods._meaning.imports import Imported, imports
+from petastorm_codemods._meaning.reexports import is_read, is_taken_from_here
 from petastorm_codemods._model import Edit
+from petastorm_codemods._petastorm.offered import NEW, OLD
 from petastorm_codemods._text.edits import overlaps
+from petastorm_codemods._text.tokens import next_line
+
+from .comments import is_pragma
 
 
 def without_unused(analysis: Analysis, edits: Sequence[Edit]) -> list[Edit]:
-    """Return edits that also remove the imports of loaders which they remove all uses of."""
+    """Return edits that also remove the imports which they remove all uses of."""
     if analysis.source.path.endswith("__init__.py"):
         return list(edits)  # others import from here
-    gone = [each for each in petastorm_imports(analysis) if _is_unused(analysis, each, edits)]
+    removals = sorted(edit for edit in edits if edit.start < edit.end)
+    gone = [each for each in imports(analysis) if _is_unused(analysis, each, removals)]
     result = list(edits)
     for statement in {id(each.statement): each.statement for each in gone}.values():
         names = [each.alias for each in gone if each.statement is statement and each.alias]
@@ -32,31 +38,55 @@ def without_unused(analysis: Analysis, edits: Sequence[Edit]) -> list[Edit]:
         if len(names) < len(listed):
             more = list(remove(analysis, listed, names))
             result += more if not overlaps([*result, *more]) else []
+        elif _is_only_one(analysis, statement):
+            result = [each for each in result if not first <= each.start <= each.end <= last]
+            result.append(Edit(first, last, "pass"))
         elif _is_alone(analysis, statement):
-            inside = [each for each in result if first <= each.start and each.end <= last]
-            end = analysis.source.text.find("\n", last) + 1
-            if end and not analysis.source.text[last:end].strip():
+            inside = [each for each in result if first < each.end and each.end <= last]
+            end = next_line(analysis.source.text, last)
+            behind = analysis.source.text[last:end].strip()
+            if not behind or is_pragma(behind):
                 result = [each for each in result if each not in inside]
                 result.append(Edit(analysis.line_start(first), end, ""))
     return result
 
 
-def _is_unused(analysis: Analysis, each: Imported, edits: Sequence[Edit]) -> bool:
-    if not each.path.startswith("petastorm.pytorch.") or each.alias is None:
+def _is_unused(analysis: Analysis, each: Imported, removals: Sequence[Edit]) -> bool:
+    """Say whether edits, which are in order and do not overlap, take away all uses of an import."""
+    ours = each.path.partition(".")[0] in {OLD, NEW}
+    if ours and not each.path.startswith(f"{OLD}.pytorch."):
+        return False  # renamed, not removed
+    parted = isinstance(each.statement, cst.Import) and "." in each.path
+    if each.alias is None or (parted and each.alias.asname is None):
         return False
     spans = [analysis.span(read) for read in _reads(analysis, each)]
-    removals = sorted(edit for edit in edits if each.local not in edit.text)
+    if not spans or is_taken_from_here(analysis, each.local) or _is_named(analysis, each.local):
+        return False
     starts = [edit.start for edit in removals]
-    # Edits do not overlap, so that only the last one before a use can cover it.
-    before = [bisect.bisect_right(starts, start) - 1 for start, _ in spans]
-    return bool(spans) and all(
-        place >= 0 and end <= removals[place].end
-        for place, (_, end) in zip(before, spans, strict=True)
-    )
+    word = re.compile(rf"\b{re.escape(each.local)}\b")
+    for start, end in spans:
+        # Only the last one before a use can cover it.
+        place = bisect.bisect_right(starts, start) - 1
+        if place < 0 or end > removals[place].end or word.search(removals[place].text):
+            return False
+    return True
+
+
+def _is_named(analysis: Analysis, name: str) -> bool:
+    """Say whether a string is a name, say in ``__all__``."""
+    return any(node.evaluated_value == name for node in analysis.nodes(cst.SimpleString))
 
 
 def _reads(analysis: Analysis, each: Imported) -> Iterator[cst.Name]:
     return (read for read in analysis.reads(each.local) if is_read(analysis, read))
+
+
+def _is_only_one(analysis: Analysis, statement: cst.CSTNode) -> bool:
+    """Say whether a block has nothing but a statement."""
+    line = analysis.parent(statement)
+    block = analysis.parent(line)
+    alone = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
+    return alone and isinstance(block, cst.IndentedBlock) and len(block.body) == 1
 
 
 def _is_alone(analysis: Analysis, statement: cst.CSTNode) -> bool:

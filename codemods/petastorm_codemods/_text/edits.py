@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterable, Sequence
 
-from petastorm_codemods._model import Edit
+from petastorm_codemods._model import Edit, Piece
 
 
 def overlaps(edits: Iterable[Edit]) -> bool:
@@ -19,10 +19,15 @@ def overlaps(edits: Iterable[Edit]) -> bool:
 
 
 class Edits:
-    """Edits that do not overlap, as they are accepted one after the other."""
+    """Edits that do not overlap, as they are accepted one after the other.
+
+    Those made of pieces may have others within them.
+    """
 
     def __init__(self) -> None:
-        self._ordered: list[Edit] = []
+        self._plain: list[Edit] = []
+        self._starts: list[tuple[int, int]] = []  # of edits made of pieces: start, end
+        self._ends: list[tuple[int, int]] = []  # end, start
         self._known: set[Edit] = set()
 
     def __contains__(self, edit: Edit) -> bool:
@@ -31,20 +36,111 @@ class Edits:
     def add(self, edits: Sequence[Edit]) -> bool:
         """Accept all of some edits, or none where one overlaps another; say which."""
         for number, edit in enumerate(edits):
-            place = bisect.bisect_right(self._ordered, edit)
-            before, after = (
-                self._ordered[max(place - 1, 0) : place],
-                self._ordered[place : place + 1],
-            )
-            if any(each.end > edit.start for each in before) or any(
-                each.start < edit.end for each in after
-            ):
-                for each in edits[:number]:
-                    del self._ordered[bisect.bisect_left(self._ordered, each)]
-                return False
-            self._ordered.insert(place, edit)
+            if self._is_free(edit):
+                self._insert(edit)
+                continue
+            for each in edits[:number]:
+                self._remove(each)
+            return False
         self._known.update(edits)
         return True
+
+    def _is_free(self, edit: Edit) -> bool:
+        start, end = edit.start, edit.end
+        place = bisect.bisect_right(self._plain, edit)
+        before, after = self._plain[max(place - 1, 0) : place], self._plain[place : place + 1]
+        if edit.pieces:
+            # The plain edits at both ends: what is between them is within.
+            first = bisect.bisect_left(self._plain, Edit(start, start, ""))
+            before = self._plain[max(first - 1, 0) : first]
+            if any(each.end > start for each in before) or self._reaches_over(end):
+                return False
+        elif any(each.end > start for each in before) or any(each.start < end for each in after):
+            return False
+        return not self._crosses(edit)
+
+    def _crosses(self, edit: Edit) -> bool:
+        """Say whether one made of pieces is neither within an edit, nor around it, nor apart."""
+        start, end = edit.start, edit.end
+        first = bisect.bisect_left(self._starts, (start, start))
+        for other_start, other_end in self._starts[first:]:
+            if other_start >= end:
+                break
+            if not edit.pieces if other_end <= end else other_start > start:
+                return True
+        first = bisect.bisect_left(self._ends, (start + 1, 0))
+        for other_end, other_start in self._ends[first:]:
+            if other_end >= end:
+                break
+            if other_start < start:
+                return True
+        return False
+
+    def _reaches_over(self, end: int) -> bool:
+        """Say whether a plain edit begins before a place and ends behind it."""
+        last = bisect.bisect_left(self._plain, Edit(end, end, "")) - 1
+        return last >= 0 and self._plain[last].end > end
+
+    def _insert(self, edit: Edit) -> None:
+        if edit.pieces:
+            bisect.insort(self._starts, (edit.start, edit.end))
+            bisect.insort(self._ends, (edit.end, edit.start))
+        else:
+            bisect.insort(self._plain, edit)
+
+    def _remove(self, edit: Edit) -> None:
+        if edit.pieces:
+            self._starts.remove((edit.start, edit.end))
+            self._ends.remove((edit.end, edit.start))
+        else:
+            del self._plain[bisect.bisect_left(self._plain, edit)]
+
+
+def resolved(edits: Iterable[Edit], text: str) -> list[Edit]:
+    """Return edits with the same effect of which none is made of pieces.
+
+    Args:
+        edits: Those made of pieces may have others within them, which change what is kept of the
+            source there.
+        text: The text of the source.
+    """
+    result: list[Edit] = []
+    around: list[tuple[Edit, list[Edit]]] = []
+
+    def close(position: int) -> None:
+        while around and around[-1][0].end <= position:
+            edit, inner = around.pop()
+            whole = "".join(_filled(piece, inner, text) for piece in edit.pieces)
+            made = Edit(edit.start, edit.end, whole, lines=edit.lines)
+            (around[-1][1] if around else result).append(made)
+
+    # Insertions at the edge of an edit are outside of it.
+    for edit in sorted(edits, key=_outer_first):
+        close(edit.start)
+        inside = bool(around) and (edit.start > around[-1][0].start or edit.start < edit.end)
+        if edit.pieces:
+            around.append((edit, []))
+        else:
+            (around[-1][1] if inside else result).append(edit)
+    close(len(text) + 1)
+    return result
+
+
+def _outer_first(edit: Edit) -> tuple[int, bool, int, bool]:
+    return edit.start, edit.start < edit.end, -edit.end, not edit.pieces
+
+
+def _filled(piece: Piece, edits: Sequence[Edit], text: str) -> str:
+    """Return a piece as it is after the edits within it."""
+    if isinstance(piece, str):
+        return piece
+    start, end = piece
+    own = [
+        Edit(each.start - start, each.end - start, each.text)
+        for each in edits
+        if start <= each.start and each.end <= end
+    ]
+    return apply_edits(text[start:end], own)
 
 
 def apply_edits(text: str, edits: Sequence[Edit]) -> str:

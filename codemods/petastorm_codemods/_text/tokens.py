@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import io
+import re
 import tokenize
 from collections.abc import Iterator
+
+_LINE_BREAK = re.compile(r"\r\n?|\n")
+
+
+def next_line(text: str, offset: int) -> int:
+    """Return where the line behind that of a character starts; the end of the text if there is none."""
+    found = _LINE_BREAK.search(text, offset)
+    return found.end() if found else len(text)
 
 
 def lines_of(text: str) -> list[str]:

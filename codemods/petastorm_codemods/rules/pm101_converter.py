@@ -1,12 +1,12 @@
-"""``make_spark_converter`` becomes ``dataframe_to_mds``, which writes MDS shards.
+"""``make_spark_converter`` becomes ``write_mds``, which writes MDS shards that streaming reads.
 
-It is streaming's function with the casts and column types that give the same batches. What it returns
-is a small handle with ``path``, ``len()`` and ``delete()``, so that it may be stored, passed and pickled as a
-converter was; annotations and the key of the cache directory follow. A size of Parquet row groups
+What it returns is a small handle with ``path``, ``len()`` and ``delete()``, which may be stored, passed and
+pickled as a converter was; annotations and the key of the cache directory follow. What is stored is what a
+batch will hold, so that stock streaming needs no conversion while reading. A size of Parquet row groups
 becomes the size limit of shards; Parquet's compression codec has no meaning there and goes.
 
-Structs, maps and nested arrays are left out with a warning. Null in place of an array, and arrays of binary,
-are refused when the DataFrame is written.
+What torch cannot hold (decimals, dates, structs, nested arrays, nulls in strings) is refused when the
+DataFrame is written, in one message that names every such column.
 """
 
 from __future__ import annotations
@@ -16,21 +16,17 @@ from collections.abc import Iterator
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, manual, once
-from petastorm_codemods._meaning.calls import argument_edits, drop, keyword
+from petastorm_codemods._meaning.calls import argument_edits, drop, is_none, keyword
 from petastorm_codemods._meaning.idle import is_unused, unused_advice
 from petastorm_codemods._meaning.reexports import NATIVE, reexported_reads, unseen_reads
-from petastorm_codemods._model import Destination, Edit, Finding, Safety
-from petastorm_codemods._petastorm.counterparts import (
-    COUNTERPARTS,
-    MAKERS,
-    clashes,
-    constructions,
-    original,
-)
+from petastorm_codemods._meaning.support import constructions, opens_directory
+from petastorm_codemods._model import Destination, Edit, Finding, Need, Safety
+from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, MAKERS, original
 from petastorm_codemods._petastorm.offered import canonical
 from petastorm_codemods._registry import rule
-from petastorm_codemods._rewriting.modules import key_edits, module_findings
-from petastorm_codemods._rewriting.moves import Move, move_edits, moves, reasons
+from petastorm_codemods._rewriting.modules import module_findings
+from petastorm_codemods._rewriting.moves import Move, move_edits, move_slots, moves, reasons
+from petastorm_codemods._rewriting.placement import clashes
 from petastorm_codemods._rewriting.reread import readers_of_converters
 
 _KEYWORDS = ("parquet_row_group_size_bytes", "compression_codec", "dtype")
@@ -38,16 +34,16 @@ _BEFORE = """from petastorm.spark import SparkDatasetConverter, make_spark_conve
 
 spark.conf.set(SparkDatasetConverter.PARENT_CACHE_DIR_URL_CONF, url)
 conv = make_spark_converter(df)"""
-_AFTER = """from petastorm_bridge.native import MdsDirectory, dataframe_to_mds
+_AFTER = """from petastorm_bridge.native import MdsDirectory, write_mds
 
-spark.conf.set(MdsDirectory.CACHE_DIR_CONF, url)
-conv = dataframe_to_mds(df)"""
+spark.conf.set(MdsDirectory.PARENT_CACHE_DIR_URL_CONF, url)
+conv = write_mds(df)"""
 
 
 @rule(
     "PM101",
     "converter",
-    "make_spark_converter becomes dataframe_to_mds",
+    "make_spark_converter becomes write_mds",
     safety=Safety.SAFE,
     destinations=[Destination.STREAMING],
     text=__doc__,
@@ -58,13 +54,13 @@ def check(analysis: Analysis) -> Iterator[Finding]:
     """Yield one finding for each import statement with its uses, and one for each call."""
     yield from (each for each in _imports(analysis) if each.code == "PM101")
     for call in constructions(analysis):
-        message = (
-            "streaming reads MDS only; write these rows with dataframe_to_mds, or keep the bridge"
-        )
+        message = "streaming reads MDS only; write these rows with write_mds, or keep the bridge"
         yield manual("PM101", analysis.start(call), message)
     yield from _replaced(analysis)
     yield from _shared(analysis)
     for call in analysis.nodes(cst.Call):
+        if opens_directory(analysis, call):
+            continue  # on the bridge, by an earlier run
         if original(analysis.imported(call.func) or "") in MAKERS and _is_movable(analysis, call):
             edits = tuple(_call_edits(analysis, call))
             problem = _call_problem(call)
@@ -91,21 +87,19 @@ def _shared(analysis: Analysis) -> Iterator[Finding]:
     """Yield a finding for each use of a name that comes from another file of the project."""
     for read in unseen_reads(analysis):
         name = NATIVE[read.value]
-        edits = [analysis.replace(read, name), *_around(analysis, read)]
+        edits = (analysis.replace(read, name), *_around(analysis, read))
         message = f"{read.value} becomes {name}"
-        yield Finding(
-            "PM101", analysis.start(read), message, Safety.SAFE, tuple(edits), needs=(name,)
-        )
+        needs = (Need(analysis.target.module, name, name),)
+        yield Finding("PM101", analysis.start(read), message, Safety.SAFE, edits, needs=needs)
     for read in reexported_reads(analysis):
-        edits = [*_around(analysis, read)]
-        if edits:
+        around = tuple(_around(analysis, read))
+        if around:
             message = f"{read.value} is {NATIVE[read.value]} where it comes from"
-            yield Finding("PM101", analysis.start(read), message, Safety.SAFE, tuple(edits))
+            yield Finding("PM101", analysis.start(read), message, Safety.SAFE, around)
 
 
 def _around(analysis: Analysis, read: cst.Name) -> Iterator[Edit]:
-    """Yield the edits of what a name is called with, and of the key that is taken from it."""
-    yield from key_edits(analysis, read)
+    """Yield the edits of what a name is called with."""
     call = analysis.parent(read)
     if isinstance(call, cst.Call) and call.func is read and read.value == "make_spark_converter":
         yield from _call_edits(analysis, call)
@@ -122,19 +116,21 @@ def _moved(analysis: Analysis, move: Move) -> Finding | None:
     """Return the finding of a ``from … import`` statement; its code says what is in it."""
     if not move.changes():
         return None
-    needs = move.needs(analysis)
-    names = tuple(COUNTERPARTS[original(each.path)] for each in move.native) + needs
+    module = analysis.target.module
+    needs = tuple(Need(module, name, name) for name in move.needs(analysis))
+    names = [COUNTERPARTS[original(each.path)] for each in move.native]
     start = analysis.start(move.statement)
-    clash = clashes(analysis, names)
+    clash = clashes(analysis, [*(Need(module, name, name) for name in names), *needs])
     if clash:
         message = f"{', '.join(clash)} means something else in this file; rename it first"
         return manual("PM101", start, message)
-    what = ", ".join(each.path for each in move.native)
+    what = ", ".join(each.path for each in (*move.native, *move.emptied))
     notes = [f"{what} comes from {analysis.target.module}"] if what else []
     notes += [reasons(analysis, move.bridged)] if move.bridged else []
     edits = tuple(move_edits(analysis, move))
-    code = "PM101" if names else "PM105"
-    return Finding(code, start, "; ".join(notes), Safety.SAFE, edits, needs=needs)
+    code = "PM101" if names or needs else "PM105"
+    slots = move_slots(analysis, move)
+    return Finding(code, start, "; ".join(notes), Safety.SAFE, edits, needs=needs, slots=slots)
 
 
 @rule(
@@ -178,8 +174,8 @@ def check_reader(analysis: Analysis) -> Iterator[Finding]:
     yield from (each for each in _imports(analysis) if each.code == "PM105")
     for call in readers_of_converters(analysis):
         message = (
-            "what dataframe_to_mds wrote is read wrongly here; "
-            "read it with StreamingDataset, or leave the converter on the bridge"
+            "booleans and timestamps are read as numbers here; "
+            "read what write_mds wrote with StreamingDataset, or do without --vendor"
         )
         yield manual("PM105", analysis.start(call), message)
 
@@ -192,27 +188,42 @@ def _is_movable(analysis: Analysis, call: cst.Call) -> bool:
 
 def _call_problem(call: cst.Call) -> str:
     """Return what is odd about the arguments of a call; empty if it is as Petastorm has it."""
+    positional = [each for each in call.args if each.keyword is None]
     for argument in call.args:
-        if argument.star:
+        named = isinstance(argument.value, cst.NamedExpr) and argument in positional[1:]
+        if argument.star or named or len(positional) > 4:
             return "give the arguments by name, so that they can be translated"
         name = keyword(argument)
         if name not in {None, "df", *_KEYWORDS}:
             return f"make_spark_converter has no argument {name}; remove it"
         frame = name == "df" or argument is call.args[0]
         if frame and isinstance(argument.value, cst.BaseString):
-            return "dataframe_to_mds takes a DataFrame: read the files with spark.read.parquet"
+            return "write_mds takes a DataFrame: read the files with spark.read.parquet"
     return ""
 
 
 def _call_edits(analysis: Analysis, call: cst.Call) -> Iterator[Edit]:
     keywords = {"df": "dataframe", "parquet_row_group_size_bytes": "size_limit"}
-    yield from argument_edits(analysis, call, keywords, ["compression_codec"])
+    dropped = ["compression_codec"]
+    if any(
+        keyword(each) == "parquet_row_group_size_bytes" and _is_no_size(each) for each in call.args
+    ):
+        dropped.append("parquet_row_group_size_bytes")
+    yield from argument_edits(analysis, call, keywords, dropped)
     positional = [each for each in call.args if each.keyword is None and not each.star]
     if len(positional) > 4 or any(isinstance(each.value, cst.NamedExpr) for each in positional):
         return  # the first is a mistake, which would only become another one
+    away = [each for each in positional[1:2] if _is_no_size(each)] + positional[2:3]
     for argument, name in zip(positional[1:], ("size_limit", "", "dtype"), strict=False):
-        if name:
+        if argument not in away:
             start = analysis.start(argument)
             yield Edit(start, start, f"{name}=")
-    if len(positional) > 2:
-        yield from drop(analysis, call, [positional[2]])
+    yield from drop(analysis, call, away)
+
+
+def _is_no_size(argument: cst.Arg) -> bool:
+    """Say whether a size of row groups is none that limits shards could have."""
+    value = argument.value
+    negative = isinstance(value, cst.UnaryOperation) and isinstance(value.operator, cst.Minus)
+    zero = isinstance(value, cst.Integer) and value.evaluated_value == 0
+    return negative or zero or is_none(value) or isinstance(value, cst.BaseString)

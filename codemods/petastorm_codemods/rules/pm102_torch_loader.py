@@ -1,10 +1,15 @@
 """``converter.make_torch_dataloader`` becomes ``StreamingDataLoader`` over ``StreamingDataset``.
 
-Both are streaming's classes; the support module adds epochs, explicit shards and pandas transforms, and
-the loader may stand in ``with`` as before, so that blocks keep their shape. Where ``num_epochs`` is missing
-the loader never ends, and where ``shuffle_row_groups`` is missing rows are shuffled, as with Petastorm.
-Arguments that only say how Petastorm's reader works (``workers_count`` …) go. Streaming reads row by row:
-where that is too slow for narrow tables, use the bridge's own loaders.
+Both are streaming's own, with arguments of its documentation; the block of a ``with`` moves one level out.
+Several epochs, or epochs without end where ``num_epochs`` is missing, come from ``itertools``; rows are shuffled
+where ``shuffle_row_groups`` is missing, as with Petastorm. ``transform_spec`` becomes ``collate_fn``, with ``num_workers``
+where ``workers_count`` says so. The rank and size that streaming finds itself go. Arguments that only say how
+Petastorm reads go as well.
+
+A context that is entered and left by hand becomes the loader itself; one that is handed on becomes
+``contextlib.nullcontext(loader)``. Shards of Horovod's ranks, of a loop, or that nobody can follow, arguments in
+dictionaries that the file does not show, and rows that are filtered while reading stay on the bridge, over the
+same directory. ``data_loader_fn=BatchedDataLoader`` asks for whole batches and gets ``ColumnarStreamingDataset``.
 """
 
 from __future__ import annotations
@@ -14,21 +19,14 @@ from collections.abc import Iterator
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._model import Destination, Finding, Safety
 from petastorm_codemods._registry import rule
-from petastorm_codemods._rewriting.loaders import Method, loader_findings
+from petastorm_codemods._rewriting.loaders import loader_findings
+from petastorm_codemods._rewriting.sites import TORCH
 
-_AFTER = """from petastorm_bridge.native import StreamingDataLoader, StreamingDataset
-with StreamingDataLoader(
-    StreamingDataset(local=conv.path, shuffle=True, batch_size=64, num_epochs=1)
-) as loader:
-    train(loader)"""
-
-_METHOD = Method(
-    "PM102",
-    "make_torch_dataloader",
-    "StreamingDataLoader",
-    "open_torch",
-    ("batch_size", "num_epochs", "workers_count", "shuffling_queue_capacity", "data_loader_fn"),
+_AFTER = """from streaming import StreamingDataLoader, StreamingDataset
+loader = StreamingDataLoader(
+    StreamingDataset(local=conv.path, shuffle=True, batch_size=64), batch_size=64
 )
+train(loader)"""
 
 
 @rule(
@@ -43,4 +41,4 @@ _METHOD = Method(
 )
 def check(analysis: Analysis) -> Iterator[Finding]:
     """Yield one finding for each use."""
-    yield from loader_findings(analysis, _METHOD)
+    yield from loader_findings(analysis, TORCH)

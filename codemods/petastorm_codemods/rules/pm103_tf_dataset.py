@@ -1,7 +1,8 @@
-"""``converter.make_tf_dataset`` becomes ``tf_dataset`` over ``StreamingDataset``.
+"""``converter.make_tf_dataset`` becomes ``to_tf_dataset`` over ``StreamingDataset``.
 
-Streaming has no TensorFlow side; ``tf_dataset`` of the support module gives a ``tf.data.Dataset`` of named
-tuples in ``with``, as before. Arguments are treated as for ``make_torch_dataloader``.
+Streaming has no TensorFlow side; ``to_tf_dataset`` of the support module gives a ``tf.data.Dataset`` of named
+tuples, one pass of which is an epoch of streaming's own dataset; ``repeat`` gives several. Arguments are treated as for
+``make_torch_dataloader``.
 """
 
 from __future__ import annotations
@@ -11,27 +12,21 @@ from collections.abc import Iterator
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._model import Destination, Finding, Safety
 from petastorm_codemods._registry import rule
-from petastorm_codemods._rewriting.loaders import Method, loader_findings
+from petastorm_codemods._rewriting.loaders import loader_findings
+from petastorm_codemods._rewriting.sites import TENSORFLOW
 
-_AFTER = """from petastorm_bridge.native import StreamingDataset, tf_dataset
-with tf_dataset(
-    StreamingDataset(local=conv.path, num_epochs=None, shuffle=True, batch_size=64)
-) as dataset:
-    model.fit(dataset)"""
-
-_METHOD = Method(
-    "PM103",
-    "make_tf_dataset",
-    "tf_dataset",
-    "open_tf",
-    ("batch_size", "prefetch", "num_epochs", "workers_count", "shuffling_queue_capacity"),
-)
+_AFTER = """from petastorm_bridge.native import to_tf_dataset
+from streaming import StreamingDataset
+dataset = to_tf_dataset(
+    StreamingDataset(local=conv.path, shuffle=True, batch_size=64), columns=conv.columns
+).repeat()
+model.fit(dataset)"""
 
 
 @rule(
     "PM103",
     "tf-dataset",
-    "make_tf_dataset becomes tf_dataset(StreamingDataset(...))",
+    "make_tf_dataset becomes to_tf_dataset(StreamingDataset(...))",
     safety=Safety.SAFE,
     destinations=[Destination.STREAMING],
     text=__doc__,
@@ -40,4 +35,4 @@ _METHOD = Method(
 )
 def check(analysis: Analysis) -> Iterator[Finding]:
     """Yield one finding for each use."""
-    yield from loader_findings(analysis, _METHOD)
+    yield from loader_findings(analysis, TENSORFLOW)

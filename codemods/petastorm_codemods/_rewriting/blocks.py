@@ -1,0 +1,258 @@
+"""Blocks of ``with`` one level out, and statements taken away."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+
+from petastorm_codemods._meaning.analysis import Analysis
+from petastorm_codemods._model import Edit, Piece
+from petastorm_codemods._text.tokens import next_line
+
+from .comments import comments_outside
+
+Pieces = tuple[Piece, ...]
+# What may stand between the last item of a `with` and its colon.
+_BEFORE_COLON = re.compile(r"(?:[\s,)\\]|#[^\r\n]*[\r\n])*:")
+
+
+@dataclass(frozen=True)
+class Lift:
+    """A ``with`` of which some items become assignments.
+
+    Attributes:
+        edits: The edits.
+        comments: Comments that have no place in what takes the place of its head.
+    """
+
+    edits: tuple[Edit, ...]
+    comments: tuple[str, ...]
+
+
+def lift(
+    analysis: Analysis, node: cst.With, plain: Mapping[cst.WithItem, Sequence[Pieces]]
+) -> Lift | None:
+    """Return how some items of a ``with`` become assignments.
+
+    They stand before the ``with``, or first in its block if items that stay come before them. If none
+    stays, the block moves one level out.
+
+    Args:
+        analysis: Of the source.
+        node: The statement.
+        plain: The items that become assignments, with the statements that assign.
+
+    Returns:
+        None if the order of the items does not allow it.
+    """
+    kept = [item for item in node.items if item not in plain]
+    inside = bool(kept) and node.items[0] in kept
+    apart = plain if inside else kept
+    if _is_used_by_later(analysis, node.items, apart):
+        return None
+    begin, end = analysis.start(node), _head_end(analysis, node)
+    pieces = _head(analysis, node, plain, inside=inside)
+    if isinstance(node.body, cst.SimpleStatementSuite):
+        first, last = analysis.span(node.body)
+        inner = _inner_indent(analysis, node) if kept else ""
+        indent = (analysis.line_start(begin), begin)
+        pieces += [indent, inner, (first, last), analysis.source.newline]
+        end = _line_end(analysis, last)
+    holes = [piece for piece in pieces if not isinstance(piece, str)]
+    told = comments_outside(analysis, begin, end, holes)
+    line = analysis.line_start(begin)
+    head = Edit(line, end, whole_text(analysis, pieces), tuple(pieces), lines=True)
+    dedented = () if kept else tuple(_dedents(analysis, node))
+    return Lift((head, *dedented), tuple(dict.fromkeys(told)))
+
+
+def _head(
+    analysis: Analysis,
+    node: cst.With,
+    plain: Mapping[cst.WithItem, Sequence[Pieces]],
+    *,
+    inside: bool,
+) -> list[Piece]:
+    """Return the lines of the assignments, and of the ``with`` if any of its items stays.
+
+    Args:
+        analysis: Of the source.
+        node: The statement.
+        plain: The items that become assignments, with the statements that assign.
+        inside: Whether they stand in the block.
+    """
+    begin, newline = analysis.start(node), analysis.source.newline
+    indent: Piece = (analysis.line_start(begin), begin)
+    inner = _inner_indent(analysis, node) if inside else ""
+    assigned: list[Piece] = []
+    for statement in (each for item in node.items for each in plain.get(item, ())):
+        assigned += [indent, inner, *statement, newline]
+    kept = [(analysis.span(item),) for item in node.items if item not in plain]
+    head: list[Piece] = [indent, "with ", *_listed(kept), ":", newline] if kept else []
+    return [*head, *assigned] if inside else [*assigned, *head]
+
+
+def _listed(parts: Sequence[Pieces]) -> Iterator[Piece]:
+    for number, part in enumerate(parts):
+        yield from (", ", *part) if number else part
+
+
+def _is_used_by_later(
+    analysis: Analysis, items: Sequence[cst.WithItem], apart: Collection[cst.WithItem]
+) -> bool:
+    """Say whether an item uses a name that one before it binds, which will come after it.
+
+    Args:
+        analysis: Of the source.
+        items: All items, in order.
+        apart: Those that come after the others.
+    """
+    names: set[str] = set()
+    for item in items:
+        if item in apart and item.asname is not None:
+            names |= {each.value for each in analysis.within(item.asname, cst.Name)}
+        elif names & {each.value for each in analysis.within(item.item, cst.Name)}:
+            return True
+    return False
+
+
+def _head_end(analysis: Analysis, node: cst.With) -> int:
+    """Return where the head of a ``with`` ends, its line break included.
+
+    A block on the same line is not of the head.
+    """
+    text = analysis.source.text
+    found = _BEFORE_COLON.match(text, analysis.span(node.items[-1])[1])
+    assert found is not None
+    if isinstance(node.body, cst.SimpleStatementSuite):
+        return analysis.start(node.body)
+    return _line_end(analysis, found.end())
+
+
+def _line_end(analysis: Analysis, offset: int) -> int:
+    return next_line(analysis.source.text, offset)
+
+
+def _inner_indent(analysis: Analysis, node: cst.With) -> str:
+    """Return what the lines of a block are indented by, beyond those around it."""
+    if isinstance(node.body, cst.IndentedBlock) and node.body.body:
+        first = analysis.indent(analysis.start(node.body.body[0]))
+        return first[len(analysis.indent(analysis.start(node))) :]
+    return "    "
+
+
+def _dedents(analysis: Analysis, node: cst.With) -> Iterator[Edit]:
+    """Yield the edits that take one level of indentation from the lines of a block."""
+    if not isinstance(node.body, cst.IndentedBlock):
+        return
+    text = analysis.source.text
+    outer = analysis.indent(analysis.start(node))
+    inner = outer + _inner_indent(analysis, node)
+    start = _head_end(analysis, node)
+    last = analysis.span(node)[1]
+    strings = _inside_strings(analysis, start, last)
+    while start < len(text):
+        end = _line_end(analysis, start)
+        line = text[start:end]
+        if start >= last and not _belongs(line, inner):
+            return
+        if line.startswith(inner) and start not in strings:
+            yield Edit(start + len(outer), start + len(inner), "")
+        start = end
+
+
+def _belongs(line: str, indent: str) -> bool:
+    """Say whether a line behind the last statement of a block is a comment of the block."""
+    return line.startswith(f"{indent}#")
+
+
+def _inside_strings(analysis: Analysis, start: int, end: int) -> set[int]:
+    """Return where lines start that are within a string of several lines."""
+    found: set[int] = set()
+    kinds: tuple[type[cst.CSTNode], ...] = (cst.SimpleString, cst.FormattedString)
+    for kind in kinds:
+        for node in analysis.nodes(kind):
+            first, last = analysis.span(node)
+            if first >= start and last <= end:
+                place = _line_end(analysis, first)
+                while place < last:
+                    found.add(place)
+                    place = _line_end(analysis, place)
+    return found
+
+
+def _text(analysis: Analysis, piece: Piece) -> str:
+    return piece if isinstance(piece, str) else analysis.source.text[piece[0] : piece[1]]
+
+
+def whole_text(analysis: Analysis, pieces: Sequence[Piece]) -> str:
+    """Return what pieces are without any edits."""
+    return "".join(_text(analysis, piece) for piece in pieces)
+
+
+def removals(
+    analysis: Analysis, lines: Collection[cst.SimpleStatementLine | cst.SimpleStatementSuite]
+) -> Iterator[Edit]:
+    """Yield the edits that take statements away, and conditions that have nothing left to decide about.
+
+    What has to have a block keeps ``pass`` in it.
+    """
+    gone: set[cst.CSTNode] = set(lines)
+    left: list[cst.CSTNode] = list(lines)
+    while left:
+        node = left.pop()
+        block = analysis.parent(node)
+        owner = analysis.parent(block)
+        inside = block.body if isinstance(block, cst.IndentedBlock) else ()
+        whole = bool(inside) and all(each in gone for each in inside)
+        if isinstance(node, cst.SimpleStatementSuite):
+            block, owner, whole = node, block, True
+        idle = isinstance(owner, cst.If) and owner.body is block and _is_alone(analysis, owner)
+        if whole and idle and owner not in gone:
+            gone.add(owner)
+            left.append(owner)
+    kept: set[cst.CSTNode] = set()
+    for node in sorted(gone, key=analysis.start):
+        block = analysis.parent(node)
+        if block in gone or analysis.parent(block) in gone:
+            continue
+        inside = block.body if isinstance(block, cst.IndentedBlock) else ()
+        first, last = analysis.span(node)
+        emptied = bool(inside) and all(each in gone for each in inside) and block not in kept
+        if emptied or isinstance(node, cst.SimpleStatementSuite):
+            kept.add(block)
+            yield Edit(first, last, "pass", ("pass",))
+            continue
+        yield Edit(analysis.line_start(first), _line_end(analysis, last), "", ("",))
+
+
+def _is_alone(analysis: Analysis, node: cst.If) -> bool:
+    """Say whether a condition has no other branch, and is none itself."""
+    above = analysis.parent(node)
+    return node.orelse is None and not isinstance(above, cst.If | cst.Else)
+
+
+class Indents:
+    """Indentation of the lines of a source after some edits.
+
+    Args:
+        analysis: Of the source.
+        edits: The edits.
+    """
+
+    def __init__(self, analysis: Analysis, edits: Sequence[Edit]) -> None:
+        self._analysis = analysis
+        self._removed: dict[int, int] = {}
+        text = analysis.source.text
+        for edit in {each for each in edits if not each.text and not each.pieces}:
+            line = analysis.line_start(edit.start)
+            if "\n" not in text[line : edit.end] and not text[line : edit.end].strip():
+                self._removed[line] = self._removed.get(line, 0) + edit.end - edit.start
+
+    def at(self, offset: int) -> str:
+        """Return the indentation that the line of a character has then."""
+        indent = self._analysis.indent(offset)
+        return indent[self._removed.get(self._analysis.line_start(offset), 0) :]

@@ -1,0 +1,35 @@
+"""Comments in what is rewritten, which must not be lost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from petastorm_codemods._meaning.analysis import Analysis
+from petastorm_codemods._text.tokens import next_line, tokens_of
+
+# They are about the line that they stood on.
+_PRAGMA = re.compile(r"#\s*(?:type:|noqa|pylint:|pragma:|fmt:|ruff:|pyright:|mypy:)")
+
+
+def is_pragma(comment: str) -> bool:
+    """Say whether a comment is for a tool, about the line that it stands on."""
+    return _PRAGMA.match(comment) is not None
+
+
+def comments_outside(
+    analysis: Analysis, start: int, end: int, kept: Sequence[tuple[int, int]]
+) -> Iterator[str]:
+    """Yield the comments of some text that are not in the parts of it which are kept."""
+    text = analysis.source.text[start:end]
+    if "#" not in text:
+        return
+    starts = [0]
+    while starts[-1] < len(text):
+        starts.append(next_line(text, starts[-1]))
+    for token in tokens_of(text):
+        if not token.string.startswith("#") or is_pragma(token.string):
+            continue
+        place = start + starts[token.start[0] - 1] + token.start[1]
+        if not any(first <= place < last for first, last in kept):
+            yield token.string

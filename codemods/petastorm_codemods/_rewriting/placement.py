@@ -1,0 +1,187 @@
+"""Imports that rewrites need: what the names are called, and where the import lines go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import libcst as cst
+
+from petastorm_codemods._meaning.analysis import Analysis, once
+from petastorm_codemods._meaning.imports import imports
+from petastorm_codemods._model import Edit, ImportSlot, Need
+from petastorm_codemods._petastorm.counterparts import ALIASES, COUNTERPARTS, original
+
+from .import_place import behind, import_place, standard_place
+
+_Place = cst.CSTNode | None
+
+
+def need(analysis: Analysis, module: str, name: str) -> Need:
+    """Return the need of a name that has another one in a source where its own is taken."""
+    local = (
+        ALIASES[name] if name in ALIASES and clashes(analysis, [Need(module, name, name)]) else name
+    )
+    return Need(module, name, local)
+
+
+def clashes(analysis: Analysis, needs: Iterable[Need]) -> list[str]:
+    """Return the names of those needs that mean something else in a source."""
+    bound = _bound(analysis)
+    return sorted(
+        {
+            each.local
+            for each in needs
+            if _is_other(bound.get(each.local), each) or any(analysis.bindings(each.local))
+        }
+    )
+
+
+def _is_other(path: str | None, wanted: Need) -> bool:
+    if path is None or path == _path(wanted):
+        return False
+    return COUNTERPARTS.get(original(path)) != wanted.local
+
+
+def _path(wanted: Need) -> str:
+    return f"{wanted.module}.{wanted.name}" if wanted.name else wanted.module
+
+
+@once
+def _bound(analysis: Analysis) -> dict[str, str]:
+    """Return the path of each name that a source imports."""
+    return {each.local: each.path for each in imports(analysis)}
+
+
+def import_edits(
+    analysis: Analysis, needed: Iterable[tuple[int, Need]], slots: Sequence[ImportSlot]
+) -> Iterator[Edit]:
+    """Yield the edits that import names, each needed at some offset, which are not imported yet.
+
+    They join a rewritten import of their module, or follow a rewritten import of another one: at the top
+    if there is one, else in the function that holds both, which keeps imports lazy that were; or they get
+    a line of their own at the top.
+    """
+    places = _Places(analysis, slots)
+    wanted: dict[tuple[int, _Place], dict[str, set[str]]] = {}
+    known = _known(analysis, slots)
+    standard: set[str] = set()
+    for offset, each in sorted(needed, key=lambda pair: pair[0]):
+        if (_path(each), each.local) in known:
+            continue
+        if not each.name:
+            standard.add(each.module)
+            continue
+        place = places.around(offset)
+        words = each.name if each.local == each.name else f"{each.name} as {each.local}"
+        key = (0 if place is None else analysis.start(place), place)
+        wanted.setdefault(key, {}).setdefault(each.module, set()).add(words)
+    yield from _standard_edits(analysis, sorted(standard))
+    for (_, place), modules in wanted.items():
+        for module, names in sorted(modules.items()):
+            yield _import_edit(analysis, places.slots(place), module, sorted(names))
+
+
+def _import_edit(
+    analysis: Analysis, slots: Sequence[ImportSlot], module: str, names: Sequence[str]
+) -> Edit:
+    own = [slot for slot in slots if slot.module == module and slot.end is not None]
+    if own and own[0].end is not None:
+        return Edit(own[0].end, own[0].end, f", {', '.join(names)}")
+    line = f"from {module} import {', '.join(names)}"
+    if slots:
+        place, indent = behind(analysis, slots[0].start, module)
+    else:
+        place, indent = import_place(analysis, module)
+    return _line_at(analysis, place, f"{indent}{line}")
+
+
+def _standard_edits(analysis: Analysis, modules: Sequence[str]) -> Iterator[Edit]:
+    """Yield the edits that import modules of the standard library, one for each place."""
+    newline = analysis.source.newline
+    lines: dict[int, list[str]] = {}
+    parted: set[int] = set()
+    for module in modules:
+        place, apart = standard_place(analysis, module)
+        lines.setdefault(place, []).append(f"import {module}")
+        parted |= {place} if apart else set()
+    for place, own in lines.items():
+        yield _line_at(analysis, place, newline.join(own) + (newline if place in parted else ""))
+
+
+def _line_at(analysis: Analysis, place: int, text: str) -> Edit:
+    """Return the edit that puts a line, or several, where one starts, or the last one ends."""
+    newline = analysis.source.newline
+    if place > 0 and analysis.source.text[place - 1] not in "\r\n":
+        return Edit(place, place, f"{newline}{text}")
+    return Edit(place, place, f"{text}{newline}")
+
+
+def _known(analysis: Analysis, slots: Sequence[ImportSlot]) -> set[tuple[str, str]]:
+    """Return the path and the local name of all that is imported at the top, also by rewrites."""
+    known = {
+        (each.path, each.local)
+        for each in imports(analysis)
+        if analysis.parent(analysis.parent(each.statement)) is analysis.module
+    }
+    for slot in slots:
+        if _holder(analysis, slot) is analysis.module:
+            known |= {(f"{slot.module}.{name}", name) for name in slot.names}
+    return known
+
+
+class _Places:
+    """Where rewritten imports stand: at the top, or in functions.
+
+    The body of a ``try`` at the top is the top as well, where nothing better is found: whoever guards the
+    import of Petastorm guards that of its successor.
+    """
+
+    def __init__(self, analysis: Analysis, slots: Sequence[ImportSlot]) -> None:
+        self._analysis = analysis
+        self._top: list[ImportSlot] = []
+        self._guarded: list[ImportSlot] = []
+        self._functions: dict[cst.CSTNode, list[ImportSlot]] = {}
+        for slot in sorted(slots, key=lambda each: each.start):
+            holder = _holder(analysis, slot)
+            if holder is analysis.module:
+                self._top.append(slot)
+            elif isinstance(holder, cst.FunctionDef):
+                self._functions.setdefault(holder, []).append(slot)
+            elif isinstance(holder, cst.Try):
+                self._guarded.append(slot)
+
+    def around(self, offset: int) -> _Place:
+        """Return the innermost function with a rewritten import that a place is in; None for the top."""
+        if self._top or self._guarded:
+            return None
+        found = [
+            function
+            for function in self._functions
+            if self._analysis.span(function)[0] <= offset < self._analysis.span(function)[1]
+        ]
+        return max(found, key=self._analysis.start, default=None)
+
+    def slots(self, place: _Place) -> list[ImportSlot]:
+        """Return the rewritten imports at a place, in order."""
+        return (self._top or self._guarded) if place is None else self._functions[place]
+
+
+def _holder(analysis: Analysis, slot: ImportSlot) -> _Place:
+    """Return the module, the function, or the ``try`` at the top whose body a rewritten import is in."""
+    statement = _statements(analysis).get(slot.start)
+    if statement is None:
+        return None
+    block = analysis.parent(analysis.parent(statement))
+    owner = analysis.parent(block)
+    if block is analysis.module or isinstance(owner, cst.FunctionDef):
+        return analysis.module if block is analysis.module else owner
+    if isinstance(owner, cst.Try) and owner.body is block:
+        return owner if analysis.parent(owner) is analysis.module else None
+    return None
+
+
+@once
+def _statements(analysis: Analysis) -> dict[int, cst.CSTNode]:
+    """Return import statements by where they start."""
+    found: list[cst.CSTNode] = [*analysis.nodes(cst.ImportFrom), *analysis.nodes(cst.Import)]
+    return {analysis.start(each): each for each in found}

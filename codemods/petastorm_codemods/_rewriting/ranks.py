@@ -1,0 +1,89 @@
+"""Whose shards a loader reads: those that streaming finds by itself, Horovod's, or others."""
+
+from __future__ import annotations
+
+import enum
+import re
+
+import libcst as cst
+from libcst.helpers import get_full_name_for_node
+
+from petastorm_codemods._meaning.analysis import Analysis
+
+from .values import constants, values
+
+# streaming.base.distributed reads the environment of torch's launchers and the process group.
+_STREAMING = re.compile(
+    r"(?:torch\.distributed|streaming\.base\.distributed)\.get_(?:rank|world_size)"
+)
+_HOROVOD = re.compile(r"(?:horovod\.[\w.]+|hvd)\.(?:rank|size)")
+# Of Lightning's trainers and modules.
+_LIGHTNING = frozenset({"global_rank", "world_size"})
+_VARIABLES = frozenset({"RANK", "WORLD_SIZE"})
+_READING = re.compile(r"os\.(?:environ(?:\.get)?|getenv)")
+
+
+class Shards(enum.Enum):
+    """Whose rank and number a loader's shard has."""
+
+    ALL = "there are none: every process reads everything"
+    STREAMING = "those of the launcher"
+    HOROVOD = "Horovod's"
+    OTHER = "others"
+
+
+def shards(analysis: Analysis, rank: cst.CSTNode | None, size: cst.CSTNode | None) -> Shards:
+    """Return whose shards the values of ``cur_shard`` and ``shard_count`` are; None for one not given."""
+    if rank is None and size is None:
+        return Shards.ALL
+    if rank is None or size is None:
+        return Shards.OTHER
+    found = {_of(analysis, rank, whole=0), _of(analysis, size, whole=1)}
+    for each in (Shards.OTHER, Shards.HOROVOD, Shards.STREAMING):
+        if each in found:
+            return each
+    return Shards.ALL
+
+
+def _of(analysis: Analysis, node: cst.CSTNode, whole: int) -> Shards:
+    """Return whose a rank or a size is; `whole` is the one of a process that reads everything."""
+    found = {_of_leaf(analysis, leaf, whole) for leaf in values(analysis).of(node)}
+    for each in (Shards.OTHER, Shards.HOROVOD, Shards.STREAMING):
+        if each in found:
+            return each
+    return Shards.ALL
+
+
+def _of_leaf(analysis: Analysis, node: cst.CSTNode, whole: int) -> Shards:
+    numbers = constants([node])
+    if numbers:
+        return Shards.ALL if numbers[0] in {None, whole} else Shards.OTHER
+    if _variable(analysis, node) in _VARIABLES:
+        return Shards.STREAMING
+    name = get_full_name_for_node(node.func) if isinstance(node, cst.Call) else None
+    path = (analysis.imported(node.func) if isinstance(node, cst.Call) else None) or name or ""
+    if _STREAMING.fullmatch(path):
+        return Shards.STREAMING
+    if _HOROVOD.fullmatch(path):
+        return Shards.HOROVOD
+    if isinstance(node, cst.Attribute) and node.attr.value in _LIGHTNING:
+        return Shards.STREAMING
+    return Shards.OTHER
+
+
+def _variable(analysis: Analysis, node: cst.CSTNode) -> str:
+    """Return the name of the environment variable that an expression reads; empty if it reads none."""
+    key: cst.CSTNode | None = None
+    if isinstance(node, cst.Subscript) and len(node.slice) == 1:
+        index = node.slice[0].slice
+        key = index.value if isinstance(index, cst.Index) else None
+        source: cst.CSTNode = node.value
+    elif isinstance(node, cst.Call) and node.args:
+        key, source = node.args[0].value, node.func
+    else:
+        return ""
+    path = analysis.imported(source) or get_full_name_for_node(source) or ""
+    if not _READING.fullmatch(path) or not isinstance(key, cst.SimpleString):
+        return ""
+    value = key.evaluated_value
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,166 @@
+"""What an argument of a call may be: its names followed back to what they were given."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+
+import libcst as cst
+from libcst.helpers import get_full_name_for_node
+from libcst.metadata import Assignment
+
+from petastorm_codemods._meaning.analysis import Analysis, once
+
+
+class Values:
+    """Follows the expressions of one source back to others, within that source.
+
+    What cannot be followed stands for itself: calls, names of other modules, targets of loops. A parameter
+    that no call in the source gives a value stands for whatever it is given elsewhere.
+    """
+
+    def __init__(self, analysis: Analysis) -> None:
+        self._analysis = analysis
+
+    def of(self, node: cst.CSTNode) -> list[cst.CSTNode]:
+        """Return the expressions that an expression may have its value from, each once."""
+        found: list[cst.CSTNode] = []
+        seen: set[cst.CSTNode] = set()
+        left = [node]
+        while left:
+            each = left.pop()
+            if each in seen:
+                continue
+            seen.add(each)
+            further = list(self._behind(each))
+            left += further
+            if not further:
+                found.append(each)
+        return found
+
+    def _behind(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        """Yield what an expression has its value from; nothing if that is where it ends."""
+        if isinstance(node, cst.Name):
+            yield from self._behind_name(node)
+        elif isinstance(node, cst.Attribute):
+            if self._analysis.imported(node) is None:
+                yield from self._fields.get(node.attr.value, ())
+        elif isinstance(node, cst.IfExp):
+            yield from (node.body, node.orelse)
+        elif isinstance(node, cst.BooleanOperation):
+            yield from (node.left, node.right)
+        elif isinstance(node, cst.Call):
+            yield from self._behind_call(node)
+
+    def _behind_name(self, node: cst.Name) -> Iterator[cst.CSTNode]:
+        for each in self._analysis.assignments(node):
+            if not isinstance(each, Assignment):
+                yield from ()
+            elif isinstance(each.node, cst.Param):
+                yield from self._behind_parameter(each.node)
+            else:
+                yield from self._behind_target(each.node)
+
+    def _behind_target(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        """Yield the value that a target of an assignment gets, or the target itself."""
+        analysis = self._analysis
+        above = analysis.parent(node)
+        place: int | None = None
+        if isinstance(above, cst.Element):
+            targets = analysis.parent(above)
+            if isinstance(targets, cst.Tuple | cst.List):
+                place = next(n for n, each in enumerate(targets.elements) if each is above)
+                above = analysis.parent(targets)
+        statement = analysis.parent(above)
+        value = statement.value if isinstance(statement, cst.Assign) else None
+        if isinstance(above, cst.AnnAssign | cst.NamedExpr):
+            value = above.value
+        if value is not None and place is not None:
+            listed = value.elements if isinstance(value, cst.Tuple | cst.List) else ()
+            value = listed[place].value if place < len(listed) else None
+        yield value if value is not None and isinstance(above, _ASSIGNING) else above
+
+    def _behind_parameter(self, parameter: cst.Param) -> Iterator[cst.CSTNode]:
+        analysis = self._analysis
+        given = list(self._given(parameter))
+        if parameter.default is not None:
+            yield parameter.default
+        yield from given
+        if not given:
+            yield analysis.parent(parameter)  # whatever others give it
+
+    def _given(self, parameter: cst.Param) -> Iterator[cst.CSTNode]:
+        """Yield what calls in the source give for a parameter."""
+        analysis = self._analysis
+        function = analysis.enclosing(parameter, cst.FunctionDef, cst.Lambda)
+        if not isinstance(function, cst.FunctionDef):
+            return
+        owner = analysis.parent(analysis.parent(function))
+        method = isinstance(owner, cst.ClassDef)
+        called = function.name.value
+        if isinstance(owner, cst.ClassDef) and called == "__init__":
+            called = owner.name.value
+        names = [each.name.value for each in function.params.params]
+        name = parameter.name.value
+        place = names.index(name) - method if name in names else None
+        for call in self._calls.get(called, ()):
+            positional = [each for each in call.args if not each.keyword]
+            yield from (a.value for a in call.args if a.keyword and a.keyword.value == name)
+            starred = any(each.star for each in positional)
+            if place is not None and 0 <= place < len(positional) and not starred:
+                yield positional[place].value
+
+    def _behind_call(self, node: cst.Call) -> Iterator[cst.CSTNode]:
+        if isinstance(node.func, cst.Name) and node.func.value == "int" and len(node.args) == 1:
+            yield node.args[0].value
+        elif isinstance(node.func, cst.Name) and self._analysis.imported(node.func) is None:
+            yield from self._returned.get(node.func.value, ())
+
+    @functools.cached_property
+    def _fields(self) -> dict[str, list[cst.CSTNode]]:
+        """What attributes are assigned, by their names."""
+        found: dict[str, list[cst.CSTNode]] = {}
+        for attribute in self._analysis.nodes(cst.Attribute):
+            if not self._analysis.is_read(attribute):
+                values = found.setdefault(attribute.attr.value, [])
+                values += self._behind_target(attribute)
+        return found
+
+    @functools.cached_property
+    def _calls(self) -> dict[str, list[cst.Call]]:
+        found: dict[str, list[cst.Call]] = {}
+        for call in self._analysis.nodes(cst.Call):
+            name = (get_full_name_for_node(call.func) or "").rpartition(".")[2]
+            found.setdefault(name, []).append(call)
+        return found
+
+    @functools.cached_property
+    def _returned(self) -> dict[str, list[cst.CSTNode]]:
+        """What functions return, by their names; nothing for those that may end without."""
+        analysis = self._analysis
+        found: dict[str, list[cst.CSTNode]] = {}
+        for each in analysis.nodes(cst.Return):
+            function = analysis.enclosing(each, cst.FunctionDef, cst.Lambda)
+            if isinstance(function, cst.FunctionDef) and each.value is not None:
+                found.setdefault(function.name.value, []).append(each.value)
+        return found
+
+
+_ASSIGNING: tuple[type[cst.CSTNode], ...] = (cst.AssignTarget, cst.AnnAssign, cst.NamedExpr)
+
+
+@once
+def values(analysis: Analysis) -> Values:
+    """Return what follows the expressions of a source."""
+    return Values(analysis)
+
+
+def constants(nodes: Sequence[cst.CSTNode]) -> list[int | None]:
+    """Return the numbers among some expressions; None for None."""
+    found: list[int | None] = []
+    for node in nodes:
+        if isinstance(node, cst.Integer):
+            found.append(node.evaluated_value)
+        elif isinstance(node, cst.Name) and node.value == "None":
+            found.append(None)
+    return found
