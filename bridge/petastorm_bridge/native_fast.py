@@ -14,10 +14,16 @@ import numpy as np
 
 from petastorm_bridge import streaming
 
-from ._native_read import StreamingDataLoader as _Loader
-from ._native_read import StreamingDataset, TransformSpec, batches, from_petastorm, shown
-from ._native_read import tf_dataset as _tf_dataset
-from ._native_write import MdsDirectory, dataframe_to_mds
+from .native._deprecated_reading import StreamingDataLoader as _Loader
+from .native._deprecated_reading import (
+    StreamingDataset,
+    TransformSpec,
+    batches,
+    from_petastorm,
+    shown,
+)
+from .native._deprecated_reading import tf_dataset as _tf_dataset
+from .native._deprecated_writing import MdsDirectory, dataframe_to_mds
 
 __all__ = [
     "ColumnarStreamingDataset",

@@ -305,7 +305,7 @@ def test_the_last_times_that_nanoseconds_hold(native, spark, tmp_path):
 
 
 def test_the_index_is_never_half_written(native, spark, tmp_path, monkeypatch):
-    from petastorm_bridge import _native_write
+    from petastorm_bridge.native import _deprecated_writing as _native_write
 
     opened, written = _native_write._opened, []
 

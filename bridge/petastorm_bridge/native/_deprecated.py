@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-from petastorm_bridge._native_read import (
+from ._deprecated_reading import (
     StreamingDataLoader,
     StreamingDataset,
     TransformSpec,
@@ -13,7 +13,7 @@ from petastorm_bridge._native_read import (
     open_torch,
     tf_dataset,
 )
-from petastorm_bridge._native_write import dataframe_to_mds
+from ._deprecated_writing import dataframe_to_mds
 
 __all__ = [
     "StreamingDataLoader",

@@ -1,7 +1,4 @@
-"""Native streaming with epochs, shards and transforms: the reading half of `petastorm_bridge.native`.
-
-The codemod's ``--vendor`` copies this file and ``_native_write`` into one.
-"""
+"""How code that earlier releases' codemod wrote reads; goes with the next release."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ import pandas as pd
 import streaming
 import torch
 
-from ._native_write import MdsDirectory
+from ._deprecated_writing import MdsDirectory
 
 _CASTS = {"uint16": "int32", "uint32": "int64", "datetime64[ns]": "int64"}
 

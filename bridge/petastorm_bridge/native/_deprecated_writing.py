@@ -1,19 +1,17 @@
-"""Spark DataFrames to MDS with streaming's writer: the writing half of `petastorm_bridge.native`.
-
-The codemod's ``--vendor`` copies this file and ``_native_read`` into one; they import nothing else of ours.
-"""
+"""How code that earlier releases' codemod wrote writes; goes with the next release."""
 
 from __future__ import annotations
 
 import atexit
-import dataclasses
 import json
 import os
 import re
 import warnings
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow.fs
+
+from . import directory, writing
 
 # NumPy's names of Spark's types, and the SQL of days and nanoseconds since 1970.
 _TYPES = {"boolean": "bool", "tinyint": "int8", "smallint": "int16", "int": "int32"}
@@ -29,31 +27,12 @@ _TIMES = {"date": "datediff({0}, date'1970-01-01')", "timestamp": _NANOSECONDS}
 _TIMES["timestamp_ntz"] = _NANOSECONDS.format("timestamp(string({0}) || 'Z')")
 
 
-@dataclasses.dataclass(unsafe_hash=True)  # converters took further attributes
-class MdsDirectory:
+class MdsDirectory(writing.MdsDirectory):
     """A directory of MDS shards, local or in a store; ``len()`` is the number of rows."""
 
-    path: str
-    dataset_size: int
-    CACHE_DIR_CONF: ClassVar[str] = "petastorm.spark.converter.parentCacheDirUrl"  # Petastorm's
-    cache_dir_url = property(lambda s: s.path if "://" in s.path else f"file://{s.path}")
-
-    def __len__(self) -> int:
-        return self.dataset_size
-
-    @property
-    def file_urls(self) -> list[str]:
-        """The URLs of the shards."""
-        files, path = _opened(f"{self.path}/index.json")
-        index = json.load(files.open_input_stream(path))
-        found = [shard["zip_data"] or shard["raw_data"] for shard in index["shards"]]
-        return [f"{self.cache_dir_url}/{each['basename']}" for each in found]
-
     def delete(self) -> None:
-        """Delete the directory, if it is still there."""
-        files, path = _opened(self.path)
-        if files.get_file_info(path).type:
-            files.delete_dir(path)
+        """Delete the directory, if it is still there; it has no mark of the bridge's."""
+        directory.MdsDirectory.delete(self)
 
 
 def _opened(path: str) -> Any:
@@ -84,10 +63,10 @@ def dataframe_to_mds(dataframe: Any, out: str = "", dtype: Any = "float32", **kw
         file.write(json.dumps(index).encode())
     if part != place:
         files.move(part, place)
-    directory = MdsDirectory(path, sum(shard["samples"] for shard in index["shards"]))
+    made = MdsDirectory(path, sum(shard["samples"] for shard in index["shards"]))
     if not out:
-        atexit.register(directory.delete)
-    return directory
+        atexit.register(made.delete)
+    return made
 
 
 def _stored(frame: Any, dtype: str | None) -> tuple[Any, dict[str, str], dict[str, str]]:
