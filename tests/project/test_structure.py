@@ -20,7 +20,7 @@ ROOMS = {
         _torch pytorch _tensorflow tf_utils
         spark
         __init__
-        streaming _native_write _native_read native native_fast
+        streaming native native_fast
         parity
         cli __main__
     """,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from petastorm_bridge._tables.options import OPTIONS
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._meaning.calls import is_none, keyword
 from petastorm_codemods._model import Piece
@@ -36,34 +37,21 @@ _TRANSLATED = frozenset(
         "workers_count",
     }
 )
-# They say how Petastorm works, not what it gives.
-_DROPPED = frozenset(
-    {
-        "cache_extra_settings",
-        "cache_location",
-        "cache_row_size_estimate",
-        "cache_size_limit",
-        "cache_type",
-        "convert_early_to_numpy",
-        "filesystem",
-        "hdfs_driver",
-        "min_after_retrieve",
-        "prefetch",
-        "reader_pool_type",
-        "results_queue_size",
-        "shuffle_row_drop_partitions",
-        "storage_options",
-        "zmq_copy_buffers",
-    }
-)
-# Arguments of make_batch_reader that change what is read.
+# Arguments that change what is read.
 _REFUSED = {
+    "drop_last": "leave it out: streaming repeats rows where a rank lacks some",
     "filters": "filter the DataFrame",
     "predicate": "filter the DataFrame",
     "rowgroup_selector": "filter the DataFrame",
     "schema_fields": "select the columns of the DataFrame, or name them in a PandasCollate",
 }
-ALL = frozenset({*_TRANSLATED, *_DROPPED, *_REFUSED, "dataset_url_or_urls"})
+_METHODS = frozenset({"make_batch_reader", "make_tf_dataset", "make_torch_dataloader"})
+ALL = frozenset(
+    {option.name for option in OPTIONS if option.api in _METHODS}
+    | {"min_after_retrieve"}  # of older releases of Petastorm
+)
+# They say how rows are read, not which; streaming finds its ranks by itself.
+_DROPPED = ALL - _TRANSLATED - _REFUSED.keys() - {"dataset_url_or_urls"}
 _LOADERS = re.compile(r"petastorm\.pytorch\.(?:(Batched)DataLoader|DataLoader)")
 _BY_NAME = "give the arguments by name, so that they can be translated"
 HOROVOD = (

@@ -118,10 +118,13 @@ def _line_at(analysis: Analysis, place: int, text: str) -> Edit:
 
 def _known(analysis: Analysis, slots: Sequence[ImportSlot]) -> set[tuple[str, str]]:
     """Return the path and the local name of all that is imported at the top, also by rewrites."""
+    # A rewritten statement binds the counterparts of these names in their place.
+    moved = {(slot.start, name) for slot in slots for name in slot.names}
     known = {
         (each.path, each.local)
         for each in imports(analysis)
         if analysis.parent(analysis.parent(each.statement)) is analysis.module
+        and (analysis.start(each.statement), COUNTERPARTS.get(original(each.path))) not in moved
     }
     for slot in slots:
         if _holder(analysis, slot) is analysis.module:
