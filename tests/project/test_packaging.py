@@ -135,13 +135,11 @@ def test_the_oldest_python_rewrites_a_program(oldest, tmp_path):
     )
     run(oldest / "petastorm-bridge", "codemod", "--write", ".", folder=tmp_path)
     assert program.read_text() == (
-        "from petastorm_bridge.native import (\n"
-        "    StreamingDataLoader,\n"
-        "    StreamingDataset,\n"
-        "    dataframe_to_mds,\n"
+        "from petastorm_bridge.native import write_mds\n"
+        "from streaming import StreamingDataLoader, StreamingDataset\n"
+        "loader = StreamingDataLoader(\n"
+        "    StreamingDataset(local=write_mds(df).path, shuffle=True, batch_size=32),\n"
+        "    batch_size=32,\n"
         ")\n"
-        "with StreamingDataLoader(\n"
-        "    StreamingDataset(local=dataframe_to_mds(df).path, shuffle=True, num_epochs=1)\n"
-        ") as loader:\n"
-        "    print(loader)\n"
+        "print(loader)\n"
     )
