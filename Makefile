@@ -40,15 +40,15 @@ demo: setup-demo ## train on real data through the bridge
 compare: setup ## compare Petastorm, the bridge and streaming on the digits: parity.html
 	@$(DEV) python examples/compare_digits.py
 
-test: ## lint, types, and the test suite on both version sets: 12 minutes on two cores
+test: ## lint, types, and the test suite on both version sets
 	@$(MAKE) setup
 	@$(MAKE) setup-modern
 	@$(MAKE) -j 2 lint-beside suite
 
-test-fast: setup ## quick tests of everything, without Spark and TensorFlow: under two minutes
+test-fast: setup ## quick tests of everything, without Spark and TensorFlow
 	@$(DEV) $(PYTEST) $(BESIDE) -m 'not (alone or slow or spark or tf)' $(SAMPLE) $(ARGS)
 
-test-all: ## everything that `test` takes a share of, whole: hours
+test-all: ## everything that `test` takes a share of, whole
 	@$(MAKE) setup
 	@$(MAKE) setup-modern
 	@$(MAKE) -j 2 lint-beside everything
