@@ -61,6 +61,7 @@ class ShardEntry:
             raw = _file(obj["raw_data"])
             zipped = None if obj["zip_data"] is None else _file(obj["zip_data"])
             samples, compression = _count(obj["samples"]), obj["compression"]
+            _check_room(samples, raw["bytes"])
             if zipped is not None:
                 parse_compression(str(compression))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -129,6 +130,12 @@ def _count(found: Any) -> int:
     if type(found) is not int or not 0 <= found < 1 << 33:  # compressed files may be larger
         raise ValueError(f"a size of {found!r}")
     return found
+
+
+def _check_room(samples: int, size: int) -> None:
+    # Before anybody makes room for as many: a file holds their number and the offset of each.
+    if size < 4 * (samples + 2):
+        raise ValueError(f"{samples} samples in {size} bytes")
 
 
 def _file(obj: Any) -> dict[str, Any]:
