@@ -131,7 +131,6 @@ def test_a_rank_that_cannot_be_is_refused(monkeypatch, numbered, environment):
     ("options", "text"),
     [
         ({"shard_by_rank": True, "cur_shard": 0, "shard_count": 2}, "Pass one or the other"),
-        ({"drop_last": True}, "goes with shard_by_rank=True"),
         (
             {"shard_by_rank": True, "predicate": in_lambda(["id"], lambda i: i > 2)},
             "Filter the DataFrame",
@@ -143,6 +142,11 @@ def test_what_does_not_go_together_is_refused(world, numbered, options, text):
     world(0, 2)
     with pytest.raises(ValueError, match=text):
         make_batch_reader(numbered(7), **options)
+
+
+def test_dropping_goes_with_ranks_only(numbered):
+    with pytest.raises(TypeError, match="goes with shard_by_rank=True"):
+        make_batch_reader(numbered(7), drop_last=True)
 
 
 def test_partitions_are_chosen_before_rows_are_counted(world, tmp_path):

@@ -74,7 +74,7 @@ class ReaderOptions:
         if given["shard_by_rank"]:
             cur_shard, shard_count = _shard_of_rank(cur_shard, shard_count)
         elif given["drop_last"]:
-            raise ValueError(
+            raise TypeError(  # as Petastorm, which does not know the argument
                 "drop_last=True says how shards are made even and goes with shard_by_rank=True. "
                 "Batches keep their last, shorter one, as in Petastorm."
             )

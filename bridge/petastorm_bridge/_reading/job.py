@@ -160,14 +160,19 @@ class Job:
             else:
                 chunks = table.column(name)
                 array = chunks.chunk(0) if chunks.num_chunks == 1 else chunks.combine_chunks()
+                if _is_plain_text(frame[name].dtype):
+                    array = array.cast(pa.string())  # as pandas 2 gave them, which had objects
                 columns[name] = _simple(name, array)
         return columns
 
 
+def _is_plain_text(dtype: Any) -> bool:
+    """Return whether this is the type `str`, which pandas 3 gives texts that nobody gave another."""
+    return str(dtype) == "str"
+
+
 def _simple(name: str, array: pa.Array) -> Column:
     """Return a transformed column; numbers as NumPy now, so that batches are cut from arrays."""
-    if pa.types.is_large_string(array.type):  # pandas 3 makes them of its type `str`
-        array = array.cast(pa.string())
     if pa.types.is_string(array.type) or pa.types.is_binary(array.type):
         return array
     return to_numpy(name, array)
