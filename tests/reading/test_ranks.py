@@ -144,6 +144,13 @@ def test_what_does_not_go_together_is_refused(world, numbered, options, text):
         make_batch_reader(numbered(7), **options)
 
 
+@pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE"])
+def test_half_a_rank_is_refused(monkeypatch, numbered, name):
+    monkeypatch.setenv(name, "1")
+    with pytest.raises(ValueError, match=f"only {name} is set"):
+        make_batch_reader(numbered(7), shard_by_rank=True)
+
+
 def test_dropping_goes_with_ranks_only(numbered):
     with pytest.raises(TypeError, match="goes with shard_by_rank=True"):
         make_batch_reader(numbered(7), drop_last=True)

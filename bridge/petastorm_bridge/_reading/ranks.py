@@ -34,15 +34,16 @@ def launcher_rank_and_size() -> tuple[int | None, int | None]:
 def rank_and_world_size() -> tuple[int, int]:
     """Return this process's rank and the world size, ``(0, 1)`` for a process that trains alone.
 
-    A process group of ``torch.distributed`` counts first (torchrun, Lightning, accelerate,
-    TorchDistributor and Ray make one), then ``RANK`` and ``WORLD_SIZE``, then Horovod's and MPI's
-    variables.
+    A process group of ``torch.distributed`` counts first, then ``RANK`` and ``WORLD_SIZE``, then
+    Horovod's and MPI's variables.
 
     Raises:
-        ValueError: The variables are no integers, or the rank is not below the world size.
+        ValueError: The variables are no integers, one of two is missing, or the rank is not below the
+            world size.
     """
     found = _torch_rank_and_size()
     if found is None:
+        _refuse_half_a_rank()
         rank, size = launcher_rank_and_size()
         found = (0, 1) if rank is None or size is None else (rank, size)
     rank, size = found
@@ -52,6 +53,17 @@ def rank_and_world_size() -> tuple[int, int]:
             "launcher sets in their place, do not fit together."
         )
     return rank, size
+
+
+def _refuse_half_a_rank() -> None:
+    # Who reads everything on such a rank would never know.
+    given = [name for name in ("RANK", "WORLD_SIZE") if name in os.environ]
+    if len(given) == 1:
+        raise ValueError(
+            f"Of RANK and WORLD_SIZE only {given[0]} is set, so that nobody knows which shard is this "
+            "process's. Open the loader once the process group exists, or pass cur_shard and "
+            "shard_count."
+        )
 
 
 def _torch_rank_and_size() -> tuple[int, int] | None:
