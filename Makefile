@@ -66,7 +66,7 @@ suite:
 	@$(if $(ARGS),,$(MODERN) $(PYTEST) -m alone tests/stress)
 
 everything:
-	@PETASTORM_BRIDGE_PARITY=live $(DEV) $(PYTEST) $(MOST) $(ARGS)
+	@PETASTORM_BRIDGE_PARITY=live PETASTORM_BRIDGE_BENCHMARKS=all $(DEV) $(PYTEST) $(MOST) $(ARGS)
 	@PARITY_DAMAGE=100000 PETASTORM_BRIDGE_MUTATIONS=100000 $(MAKE) test-modern ARGS='--timeout 0 $(ARGS)'
 	@$(MAKE) stress
 
