@@ -19,7 +19,8 @@ def main(path, state, batches):
             loader.load_state_dict(json.load(file))
     rank = int(os.environ.get("RANK", "0"))
     for number, batch in enumerate(loader, 1):
-        print(json.dumps({"rank": rank, "ids": batch["id"].tolist()}), flush=True)
+        line = json.dumps({"rank": rank, "ids": batch["id"].tolist()}) + "\n"
+        print(line, end="", flush=True)  # in one piece: the ranks share a pipe
         if number == int(batches):
             if rank == 0:
                 with open(state, "w", encoding="utf-8") as file:

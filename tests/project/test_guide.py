@@ -136,8 +136,9 @@ def ranks_of(command, folder, **environment):
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
     )
     assert result.returncode == 0, result.stderr[-3000:]
-    found = {}
-    for line in result.stdout.splitlines():
-        rank, rows = json.loads(line)
+    found, left, decoder = {}, result.stdout.strip(), json.JSONDecoder()
+    while left:  # the ranks share a pipe, into which one may write between a text and its newline
+        (rank, rows), end = decoder.raw_decode(left)
         found.setdefault(rank, []).extend(rows)
+        left = left[end:].lstrip()
     return dict(sorted(found.items()))

@@ -172,7 +172,6 @@ from petastorm_bridge.native import {}
 @pytest.mark.parametrize(
     ("module", "package", "name"),
     [
-        ("filelock", "filelock", "StreamingDataset"),
         ("pandas", "pandas", "PandasCollate"),
         ("streaming", "mosaicml-streaming", "to_tf_dataset"),
         ("torch", "torch", "PandasCollate"),

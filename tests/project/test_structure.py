@@ -20,7 +20,7 @@ ROOMS = {
         _torch pytorch _tensorflow tf_utils
         spark
         __init__
-        streaming native native_fast
+        streaming native
         parity
         cli __main__
     """,

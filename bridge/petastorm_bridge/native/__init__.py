@@ -34,21 +34,8 @@ _HOMES = {
     "to_tf_dataset": "tensorflow",
     "write_mds": "writing",
 }
-# Of earlier releases; code that their codemod rewrote imports these.
-_DEPRECATED = frozenset(
-    {
-        "StreamingDataLoader",
-        "StreamingDataset",
-        "TransformSpec",
-        "dataframe_to_mds",
-        "from_petastorm",
-        "open_tf",
-        "open_torch",
-        "tf_dataset",
-    }
-)
 _DISTRIBUTIONS = {"streaming": "mosaicml-streaming"}
-_ENGINES = frozenset({"filelock", "pandas", "streaming", "torch"})
+_ENGINES = frozenset({"pandas", "streaming", "torch"})
 
 
 def __getattr__(name: str) -> Any:
@@ -57,7 +44,7 @@ def __getattr__(name: str) -> Any:
     Raises:
         ImportError: One of them is not installed; names the extra.
     """
-    home = "_deprecated" if name in _DEPRECATED else _HOMES.get(name)
+    home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
@@ -66,11 +53,8 @@ def __getattr__(name: str) -> Any:
         if error.name not in _ENGINES:
             raise
         raise missing_extra(_DISTRIBUTIONS.get(error.name, error.name), "streaming") from error
-    if home == "_deprecated":
-        module.warn_of(name)  # each of its users
-    else:
-        globals()[name] = getattr(module, name)
-    return getattr(module, name)
+    globals()[name] = getattr(module, name)
+    return globals()[name]
 
 
 def __dir__() -> list[str]:
