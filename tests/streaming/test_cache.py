@@ -12,6 +12,7 @@ from petastorm_bridge.streaming import ColumnarStreamingDataset
 
 # Stock streaming opens files to check or expand them and leaves them to the collector.
 pytestmark = [
+    pytest.mark.anystack,
     pytest.mark.filterwarnings(
         r"ignore:unclosed file <_io.BufferedReader name='.*shard:ResourceWarning"
     ),

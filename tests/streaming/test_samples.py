@@ -14,6 +14,7 @@ from streaming_oracle import FIXED, RAGGED, ids, mapped_loader, stock_loader, wr
 from petastorm_bridge.streaming import MappedStreamingDataset
 
 pytestmark = [
+    pytest.mark.anystack,
     # Of the stock samples.
     pytest.mark.filterwarnings("ignore:The given NumPy array is not writable:UserWarning"),
     # Stock streaming opens files to check or expand them and leaves them to the collector.
