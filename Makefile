@@ -22,7 +22,7 @@ MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-demo setup-modern demo compare test test-fast test-all test-legacy test-modern \
-	suite everything lint-beside stress parity parity-record lint fmt bench docs clean
+	suite everything lint-beside stress parity parity-record lint fmt bench docs site clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -99,6 +99,9 @@ bench: setup ## the benchmark table and its plot
 
 docs: setup ## generated pages of the migration guide
 	@$(DEV) python tools/build_docs.py
+
+site: docs ## the migration guide as a site: site/index.html
+	@NO_MKDOCS_2_WARNING=1 $(DEV) python -m mkdocs build --quiet
 
 clean: ## remove the environments and every cache
 	@rm -rf .bootstrap .venv .venv-demo .venv-modern .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -96,6 +96,66 @@ def test_code_of_the_swap_page_runs(tmp_path):
     assert result.stdout.strip().endswith("complete"), result.stdout + result.stderr
 
 
+# Runs the blocks of each page in names of their own; one Spark session serves them all.
+RUN_PAGES = """
+import json, sys
+for name, code in json.load(open(sys.argv[1])).items():
+    print("page", name, flush=True)
+    exec(compile(code, name, "exec"), {"__name__": name})
+print("complete")
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.tf
+@pytest.mark.slow
+def test_code_of_the_shorter_pages_runs(tmp_path):
+    pages = {}
+    for name in ("keras", "storage"):
+        text = (GUIDE / f"{name}.md").read_text(encoding="utf-8")
+        blocks = re.findall(r"<!-- test: \w+ -->\n```python\n(.*?)```", text, re.DOTALL)
+        assert len(blocks) == text.count("```python") > 2
+        pages[name] = "\n".join(blocks)
+    (tmp_path / "pages.json").write_text(json.dumps(pages))
+    result = subprocess.run(
+        [sys.executable, "-c", RUN_PAGES, str(tmp_path / "pages.json")],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert result.stdout.strip().endswith("complete"), result.stdout + result.stderr
+    shown = re.search(r"```text\n(Parquet.*?)```", text, re.DOTALL)[1]
+    (found,) = re.findall(r"page storage\n(.*)complete", result.stdout, re.DOTALL)
+    for line, measured in zip(shown.splitlines(), found.splitlines(), strict=True):
+        what, size = line.rsplit("  ", 1)
+        assert measured.startswith(what)
+        # Versions of the codecs differ a little.
+        assert float(measured.split()[-2]) == pytest.approx(float(size.split()[0]), rel=0.15)
+
+
+MESSAGES_OF_OTHERS = {
+    "No module named 'pyarrow.filesystem'": "petastorm",
+    "default auth: cannot configure default credentials": "databricks",
+    "Your input ran out of data": "keras",
+    "Reused local directory": "streaming",
+}
+
+
+def test_the_page_of_trouble_quotes_messages_that_there_are():
+    text = (GUIDE / "trouble.md").read_text(encoding="utf-8")
+    messages = re.findall(r"^### (.+)$", text[: text.index("## What one sees")], re.MULTILINE)
+    assert len(messages) > 10
+    sources = [path.read_text("utf-8") for path in (ROOT / "bridge").rglob("*.py")]
+    # A message that goes over lines stands in several literals.
+    joined = [re.sub(r'"\s*\n\s*f?"', "", source) for source in sources]
+    for message in messages:
+        if message in MESSAGES_OF_OTHERS:
+            continue
+        wanted = message.removesuffix(" float32")
+        assert any(wanted in source for source in joined), message
+
+
 @pytest.mark.spark
 @pytest.mark.tf
 @pytest.mark.slow
