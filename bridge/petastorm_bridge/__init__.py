@@ -16,9 +16,16 @@ from .errors import NoDataAvailableError
 from .transform import TransformSpec
 
 if _typing.TYPE_CHECKING:
+    from ._rows.reader import make_reader
     from .reader import make_batch_reader
 
-__all__ = ["NoDataAvailableError", "TransformSpec", "__version__", "make_batch_reader"]
+__all__ = [
+    "NoDataAvailableError",
+    "TransformSpec",
+    "__version__",
+    "make_batch_reader",
+    "make_reader",
+]
 
 __version__ = "0.1.0"
 
@@ -29,10 +36,15 @@ _SUBMODULES = frozenset({"fs_utils", "predicates", "reader", "unischema"})
 
 
 def __getattr__(name: str) -> _typing.Any:
-    if name == "make_batch_reader":  # needs pyarrow.parquet and pandas: only when asked for
+    # These need pyarrow.parquet and pandas: only when asked for.
+    if name == "make_batch_reader":
         from .reader import make_batch_reader
 
         return make_batch_reader
+    if name == "make_reader":
+        from ._rows.reader import make_reader
+
+        return make_reader
     if name in _SUBMODULES:
         return _import_module(f"{__name__}.{name}")
     # No ImportError: `hasattr` and `getattr` with a default have to go on working.

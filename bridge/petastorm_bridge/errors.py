@@ -5,22 +5,44 @@
 
 from __future__ import annotations
 
+import pickle
+
 from .mds.errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
 
 __all__ = [
     "BridgeWarning",
     "DatasetError",
     "DatasetNotFoundError",
+    "DecodeFieldError",
     "IgnoredArgumentWarning",
     "NoDataAvailableError",
     "NullValueWarning",
+    "PetastormMetadataError",
+    "PetastormMetadataGenerationError",
     "ShardCorruptedError",
+    "StoredSchemaError",
     "missing_extra",
 ]
 
 
 class NoDataAvailableError(Exception):
     """Sharding was asked for with more shards than there are rows."""
+
+
+class PetastormMetadataError(Exception):
+    """What Petastorm stores beside a dataset is missing, incomplete or damaged."""
+
+
+class PetastormMetadataGenerationError(Exception):
+    """What Petastorm stores beside a dataset could not be made."""
+
+
+class StoredSchemaError(PetastormMetadataError, pickle.UnpicklingError):
+    """The schema stored beside a dataset was refused. Nothing of it was run."""
+
+
+class DecodeFieldError(RuntimeError):
+    """A value of a dataset in Petastorm's format does not fit its field (``petastorm/utils.py``)."""
 
 
 class BridgeWarning(UserWarning):

@@ -12,7 +12,15 @@ import numpy as np
 from ._blocks.batches import Batch, Run, cut, divided, runs
 from ._blocks.columns import Block
 from ._torch.base import LoaderBase, batch_integer, whole_size
-from ._torch.columns import torch_block, torch_column
+from ._torch.columns import torch_column
+from ._torch.rows import (
+    SEQUENCES,
+    is_of_rows,
+    of_each_row,
+    plain_column,
+    refuse_sequences,
+    torch_blocks,
+)
 from .errors import missing_extra
 from .reader import Reader
 
@@ -69,7 +77,8 @@ class DataLoader(LoaderBase):
     """Yields dictionaries of tensors; the last batch of a pass may be shorter.
 
     Args:
-        reader: From :func:`petastorm_bridge.make_batch_reader`.
+        reader: From :func:`petastorm_bridge.make_batch_reader` or
+            :func:`petastorm_bridge.make_reader`, or one of Petastorm's own.
         batch_size: Rows per batch.
         collate_fn: Makes a batch of a list of row dictionaries. The default is computed from whole
             columns; any other function gets its rows one by one and is as slow as that.
@@ -90,13 +99,15 @@ class DataLoader(LoaderBase):
         self.shuffling_queue_capacity = shuffling_queue_capacity
 
     def _sizes(self) -> tuple[int | None, int]:
-        size = whole_size(self.batch_size, self.reader.num_epochs)
+        size = whole_size(self.batch_size, getattr(self.reader, "num_epochs", 1))
         return size, self.shuffling_queue_capacity
 
     def _iter_impl(self) -> Iterator[Any]:
-        size = whole_size(self.batch_size, self.reader.num_epochs)
+        size = whole_size(self.batch_size, getattr(self.reader, "num_epochs", 1))
         blocks = map(_as_arrays, self._blocks(self.shuffling_queue_capacity))
         batches = cut(blocks, size)
+        if getattr(self.reader, "ngram", None) is not None:
+            return (self.collate_fn(batch[SEQUENCES].tolist()) for batch in batches)
         if self.collate_fn is decimal_friendly_collate:
             return map(_tensors, batches)
         return (self.collate_fn(_rows(batch)) for batch in batches)
@@ -110,10 +121,13 @@ def _as_arrays(block: Block) -> Block:
 
 def _tensors(batch: Batch) -> dict[str, Any]:
     # Categories of strings are left as a list, as by torch's collate.
-    return {
-        name: values.tolist() if values.dtype.kind in "SUO" else torch.from_numpy(values)
-        for name, values in batch.items()
-    }
+    return {name: _tensor(values) for name, values in batch.items()}
+
+
+def _tensor(values: Any) -> Any:
+    if values.dtype.kind == "O":  # of a reader of rows: texts, decimals, arrays
+        return decimal_friendly_collate(values.tolist())
+    return values.tolist() if values.dtype.kind in "SU" else torch.from_numpy(values)
 
 
 def _rows(batch: Batch) -> list[dict[str, Any]]:
@@ -149,9 +163,19 @@ class BatchedDataLoader(LoaderBase):
 
     def _iter_impl(self) -> Iterator[Any]:
         size = batch_integer(self.batch_size)
+        refuse_sequences(self.reader, type(self).__name__)
+        if is_of_rows(self.reader):
+            return self._of_rows(size)
         if self.transform_fn is torch.as_tensor:
             return map(_plain_tensors, cut(self._blocks(self.shuffling_queue_capacity), size))
         return self._transformed(size)
+
+    def _of_rows(self, size: int) -> Iterator[dict[str, Any]]:
+        """Yield batches of rows; a function of the user's gets them one by one, as in Petastorm."""
+        is_plain = self.transform_fn is torch.as_tensor
+        convert = plain_column if is_plain else of_each_row(self.transform_fn)
+        batches = cut(self._blocks(self.shuffling_queue_capacity), size)
+        return ({name: convert(values) for name, values in batch.items()} for batch in batches)
 
     def _transformed(self, size: int) -> Iterator[dict[str, Any]]:
         """Yield batches of what ``transform_fn`` makes, whose tensors may live on any device."""
@@ -182,7 +206,7 @@ class BatchedDataLoader(LoaderBase):
 
     def _generator(self) -> np.random.Generator:
         # Petastorm's batched buffer draws from torch; torch.manual_seed governs it where no seed is.
-        if self.reader.is_seeded:
+        if getattr(self.reader, "is_seeded", False):
             return super()._generator()
         return np.random.default_rng(torch.randint(0, 2**31 - 1, (4,)).tolist())
 
@@ -198,6 +222,22 @@ def _plain_tensors(batch: Batch) -> dict[str, Any]:
 
 def _cat(parts: Sequence[Batch]) -> Batch:
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def _load_rows_into_mem(
+    reader: Any, transform_fn: Callable[[Any], Any] | None, rows_capacity: Any
+) -> tuple[list[str], list[Any]]:
+    """Return names and tensors of a reader's first rows, and stop it (called as in Petastorm)."""
+    refuse_sequences(reader, "InMemBatchedDataLoader")
+    convert = transform_fn or torch.as_tensor
+    if is_of_rows(reader):
+        convert = plain_column if convert is torch.as_tensor else of_each_row(convert)
+    try:
+        first = next(cut(torch_blocks(reader), batch_integer(rows_capacity)), {})
+        return list(first), [convert(values) for values in first.values()]
+    finally:
+        reader.stop()
+        reader.join()
 
 
 class InMemBatchedDataLoader:
@@ -228,14 +268,8 @@ class InMemBatchedDataLoader:
         self._seed = seed
         self._shuffle = shuffle
         self._in_iter = False
-        blocks = (torch_block(reader, block) for block in reader.blocks())
-        try:
-            first = next(cut(blocks, batch_integer(rows_capacity)), {})
-            convert = transform_fn or torch.as_tensor
-            self._columns = {name: convert(values) for name, values in first.items()}
-        finally:
-            reader.stop()
-            reader.join()
+        keys, buffer = _load_rows_into_mem(reader, transform_fn, rows_capacity)
+        self._columns = dict(zip(keys, buffer, strict=True))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         if self._in_iter:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,12 +24,12 @@ from ._reading.plan import (
 )
 from ._reading.pool import BlockStream, Pool
 from ._reading.ranks import warn_if_all_ranks_read_all
-from ._reading.selection import Selection, filter_fields, parse_filters, select_groups
+from ._reading.selection import Condition, Selection, filter_fields, parse_filters, select_groups
 from ._sources.open import open_source
 from ._sources.source import Source
 from ._tables.missing import attribute_error, extend_path
 from .transform import transform_schema
-from .unischema import Unischema
+from .unischema import Unischema, name_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -40,6 +40,10 @@ __path__ = extend_path([])  # so that importing what is missing says why
 
 
 def __getattr__(name: str) -> Any:
+    if name == "make_reader":  # which stands on this module
+        from ._rows.reader import make_reader
+
+        return make_reader
     raise attribute_error("reader", name)
 
 
@@ -203,21 +207,18 @@ class Reader:
         filters = parse_filters(options.filters, source)
         self._source = source = source.narrowed({*chosen.fields, *filter_fields(filters)})
         # Only now are the types those of all files.
-        stored = Unischema(chosen.name, [source.schema.fields[name] for name in chosen.fields])
+        stored = Unischema(name_of(chosen), [source.schema.fields[name] for name in chosen.fields])
         self.schema = (
             stored
             if options.transform_spec is None
             else transform_schema(stored, options.transform_spec)
         )
-        selection = select_groups(source, stored, filters, options.predicate)
+        selection = self._select(source, stored, filters)
         if selection.predicate is not None:
             options.check_row_predicate()
         if selection.predicate is not None or selection.filters is not None:
             options.check_rows_are_known()
-        self._job = Job(
-            source, stored, self.schema, options.transform_spec, selection.predicate,
-            selection.filters,
-        )  # fmt: skip
+        self._job = self._make_job(source, stored, selection)
         self.randomness = Randomness(options.seed)
         pieces = self._shard(selection)
         if not pieces:
@@ -232,6 +233,17 @@ class Reader:
         self._plan = self._make_plan(self.randomness)
         self._pool: Pool = options.make_pool()
         self._stream = self._start(self._plan)
+
+    def _select(
+        self, source: Source, stored: Unischema, filters: Sequence[Sequence[Condition]]
+    ) -> Selection:
+        return select_groups(source, stored, filters, self._options.predicate)
+
+    def _make_job(self, source: Source, stored: Unischema, selection: Selection) -> Job:
+        return Job(
+            source, stored, self.schema, self._options.transform_spec, selection.predicate,
+            selection.filters,
+        )  # fmt: skip
 
     def _shard(self, selection: Selection) -> list[Piece]:
         options = self._options

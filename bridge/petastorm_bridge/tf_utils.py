@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from calendar import timegm
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,12 +10,34 @@ import numpy as np
 from ._blocks.batches import cut_groups
 from ._blocks.columns import Block
 from ._blocks.shuffle import shuffle_window
-from ._tensorflow.columns import TfColumns
+from ._tensorflow.columns import TfColumns, tf_dtype
 from ._tensorflow.iteration import BatchDataset, Groups, tf
 from ._tensorflow.passes import Passes
+from ._tensorflow.rows import (
+    QUEUE_SIZE_NAME,
+    date_to_nsec_from_epoch,
+    dtypes_of,
+    elements,
+    flattened,
+    ngram_dtypes_of,
+    row_dataset,
+    row_tensors,
+    sanitized,
+    unflattened,
+)
 from .reader import Reader
+from .unischema import tuple_class
 
-__all__ = ["date_to_nsec_from_epoch", "make_batched_dataset", "make_petastorm_dataset"]
+__all__ = [
+    "RANDOM_SHUFFLING_QUEUE_SIZE",
+    "date_to_nsec_from_epoch",
+    "make_batched_dataset",
+    "make_namedtuple_tf_ngram",
+    "make_petastorm_dataset",
+    "tf_tensors",
+]
+
+RANDOM_SHUFFLING_QUEUE_SIZE = QUEUE_SIZE_NAME
 
 # tf.data calls into Python once per group of batches; so many bytes make that cost vanish. Batches
 # of a group share its memory, so that one that is kept keeps them all.
@@ -26,24 +47,65 @@ _GROUP_BATCHES = 128
 _ENDLESS_GROUPS = 16
 
 
-def date_to_nsec_from_epoch(dt: Any) -> int:
-    """Return a ``date`` or ``datetime`` as nanoseconds since 1970, without fractions of a second."""
-    return timegm(dt.timetuple()) * 1_000_000_000
+# Private names of Petastorm's that programs and its own tests import.
+_sanitize_field_tf_types = sanitized
+_numpy_to_tf_dtypes = tf_dtype
+_schema_to_tf_dtypes = dtypes_of
+_schema_to_tf_dtypes_ngram = ngram_dtypes_of
+_flatten = flattened
+_ngrams_generator = elements
+_unflatten_and_set_shape = unflattened
 
 
-def make_petastorm_dataset(reader: Reader) -> Any:
-    """Return a ``tf.data.Dataset`` with one element per row group.
+def tf_tensors(reader: Any, shuffling_queue_capacity: int = 0, min_after_dequeue: int = 0) -> Any:
+    """Return tensors that take the reader's next row whenever TensorFlow's graph runs.
 
-    Elements are namedtuples of tensors with one entry per row. An iterator takes what is left of
+    For programs in graph mode (``tf.compat.v1``); others use :func:`make_petastorm_dataset`.
+
+    Args:
+        reader: From :func:`petastorm_bridge.make_reader` or ``make_batch_reader``, or one of
+            Petastorm's own.
+        shuffling_queue_capacity: Rows in a ``tf.RandomShuffleQueue``; 0 for none.
+        min_after_dequeue: Rows that stay in the queue.
+
+    Returns:
+        A namedtuple of tensors; for an n-gram, one for each timestep in a dictionary.
+
+    Raises:
+        ValueError: A field has no TensorFlow type, or a queue was asked for row groups.
+    """
+    return row_tensors(reader, shuffling_queue_capacity, min_after_dequeue)
+
+
+def make_namedtuple_tf_ngram(unischema: Any, ngram: Any, *args: Any, **kargs: Any) -> Any:
+    """Return an n-gram of namedtuples: values by position, or dictionaries by timestep."""
+    result = {}
+    done = 0
+    for step in range(min(ngram.fields), max(ngram.fields) + 1):
+        view = ngram.get_schema_at_timestep(unischema, step)
+        stop = done + len(ngram.get_field_names_at_timestep(step))
+        result[step] = tuple_class(view)(*args[done:stop], **kargs.get(str(step), {}))
+        done = stop
+    return result
+
+
+def make_petastorm_dataset(reader: Any) -> Any:
+    """Return a ``tf.data.Dataset`` with one element per row group, or per row or n-gram.
+
+    Elements are namedtuples of tensors, of row groups with one entry per row, of n-grams in a
+    dictionary by timestep. An iterator takes what is left of
     the reader's pass, further ones take passes of their own; over endless epochs, each goes on
     where those before it stopped.
 
     Args:
-        reader: From :func:`petastorm_bridge.make_batch_reader`.
+        reader: From :func:`petastorm_bridge.make_batch_reader` or ``make_reader``, or one of
+            Petastorm's own.
 
     Raises:
         ValueError: A field has no TensorFlow type, or its name is no identifier.
     """
+    if not isinstance(reader, Reader) or not reader.batched_output:
+        return row_dataset(reader)
     columns = TfColumns(reader)
 
     def row_groups(blocks: Iterator[Block]) -> Iterator[Any]:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .unischema import Unischema, UnischemaField
+from .unischema import Unischema, UnischemaField, name_of
 
 __all__ = ["TransformSpec", "edit_field", "transform_schema"]
 
@@ -71,7 +71,7 @@ def transform_schema(schema: Unischema, transform_spec: TransformSpec) -> Unisch
         _warn_unknown("selected_fields", set(selected) - {f.name for f in fields})
         fields = [f for f in fields if f.name in selected]
         fields.sort(key=lambda field: selected.index(field.name))
-    return Unischema(schema.name + "_transformed", fields)
+    return Unischema(name_of(schema) + "_transformed", fields)
 
 
 def _warn_unknown(argument: str, names: set[str]) -> None:

@@ -1,16 +1,26 @@
-"""Schemas as Petastorm shows them (``petastorm/unischema.py``): the part that loaders use."""
+"""Schemas as Petastorm writes and shows them (``petastorm/unischema.py``)."""
 
 from __future__ import annotations
 
+import copy
 import re
 import warnings
 from collections import OrderedDict, namedtuple
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ._tables.missing import MISSING_IN, attribute_error, extend_path, sentence
+import numpy as np
 
-__all__ = ["Unischema", "UnischemaField"]
+from ._tables.missing import attribute_error, extend_path
+from ._tables.spark_types import STAND_INS, as_type, to_pyspark
+
+__all__ = [
+    "Unischema",
+    "UnischemaField",
+    "dict_to_spark_row",
+    "insert_explicit_nulls",
+    "match_unischema_fields",
+]
 
 __path__ = extend_path([])  # so that importing what is missing says why
 
@@ -20,13 +30,14 @@ def __getattr__(name: str) -> Any:
 
 
 class UnischemaField(NamedTuple):
-    """One field of a schema.
+    """One field of a schema. Fields are equal if all but their codecs are.
 
     Attributes:
         name: Field name.
         numpy_dtype: NumPy scalar type (``numpy.int32``, ``decimal.Decimal`` …) of one element.
         shape: Shape of one value; None for an axis of varying length.
-        codec: Always None here; kept for code that builds fields by position.
+        codec: How values are stored (``petastorm_bridge.codecs``); None for what Parquet stores by
+            itself.
         nullable: Whether the source allows nulls.
     """
 
@@ -36,13 +47,71 @@ class UnischemaField(NamedTuple):
     codec: Any = None
     nullable: bool | None = False
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, tuple) or not hasattr(other, "numpy_dtype"):
+            return NotImplemented
+        return _without_codec(self) == _without_codec(other)
+
+    def __ne__(self, other: object) -> bool:
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else not equal
+
+    def __hash__(self) -> int:
+        return hash(_without_codec(self))
+
+
+def _without_codec(field: Any) -> tuple[Any, ...]:
+    return field.name, field.numpy_dtype, field.shape, field.nullable
+
+
+def name_of(schema: Any) -> str:
+    """Return a schema's name, whose attribute is private so that a field may be called ``name``."""
+    return str(schema._name)  # noqa: SLF001 – the attribute Petastorm has
+
+
+def tuple_class(schema: Any) -> Any:
+    """Return the namedtuple class ``<name>_view`` of a schema's fields, the same for equal ones.
+
+    Raises:
+        ValueError: A field name is no identifier, a keyword, or starts with an underscore.
+    """
+    return schema._get_namedtuple()  # noqa: SLF001 – the method Petastorm has
+
+
+# Programs set this to "alphabetical" for the order of old versions of Petastorm.
+_UNISCHEMA_FIELD_ORDER = "preserve_input_order"
+
+
+# Two private names of Petastorm's, which its own tests and some programs import.
+_fullmatch = re.fullmatch
+
+
+def _new_gt_255_compatible_namedtuple(name: str, field_names: list[str]) -> Any:
+    # Not a static namedtuple: its fields are the user's columns.
+    return namedtuple(name, field_names)  # noqa: PYI024
+
 
 # One class per schema and fields: tf.data compares tuple types by identity.
 _tuple_classes: dict[tuple[str, ...], Any] = {}
 
+_SPARK_TYPES = {
+    np.int8: "ByteType",
+    np.uint8: "ShortType",
+    np.int16: "ShortType",
+    np.uint16: "IntegerType",
+    np.int32: "IntegerType",
+    np.int64: "LongType",
+    np.float32: "FloatType",
+    np.float64: "DoubleType",
+    np.bytes_: "StringType",
+    np.str_: "StringType",
+    np.bool_: "BooleanType",
+}
+"""What Spark stores fields without a codec as."""
+
 
 class Unischema:
-    """An ordered set of fields with a name.
+    """An ordered set of fields with a name; a field is also an attribute.
 
     Args:
         name: Becomes part of the tuple class name: ``<name>_view``.
@@ -50,9 +119,17 @@ class Unischema:
     """
 
     def __init__(self, name: str, fields: Iterable[UnischemaField]) -> None:
-        self.name = name
         self._name = name  # Petastorm's attribute; found in user code
+        if _UNISCHEMA_FIELD_ORDER.lower() == "alphabetical":
+            fields = sorted(fields, key=lambda field: field.name)
         self._fields = OrderedDict((field.name, field) for field in fields)
+        for field in self._fields:
+            if hasattr(type(self), field) or field in {"_name", "_fields"}:
+                warnings.warn(
+                    f"Can not create dynamic property {field} because it conflicts with an existing "
+                    "property of Unischema",
+                    stacklevel=2,
+                )
 
     @property
     def fields(self) -> OrderedDict[str, UnischemaField]:
@@ -63,8 +140,6 @@ class Unischema:
         fields = self.__dict__.get("_fields", {})
         if item in fields:
             return fields[item]  # type: ignore[no-any-return]
-        if item in MISSING_IN["unischema.Unischema"]:
-            raise AttributeError(sentence(f"unischema.Unischema.{item}"))
         raise AttributeError(f"{type(self).__name__} has no field or attribute {item!r}")
 
     def __str__(self) -> str:
@@ -73,12 +148,13 @@ class Unischema:
             f"{f.shape}, {f.codec}, {f.nullable}),\n"
             for f in self._fields.values()
         )
-        return f"{type(self).__name__}({self.name}, [\n{lines}])"
+        return f"{type(self).__name__}({self._name}, [\n{lines}])"
 
     def create_schema_view(self, fields: Iterable[Any]) -> Unischema:
         """Return the schema restricted to fields and to regular expressions that match whole names.
 
-        The order is this schema's own (Petastorm's depends on the hash seed).
+        Fields that are given come first, in the order given; those that patterns match follow in
+        this schema's own (in Petastorm theirs depends on the hash seed).
 
         Raises:
             ValueError: An element is neither a string nor a field, or is a field of another schema.
@@ -94,30 +170,209 @@ class Unischema:
         unknown = set(exact) - set(self._fields)
         if unknown:
             raise ValueError(f"field {unknown} does not belong to the schema {self}")
-        full = {n for n in self._fields for p in patterns if re.fullmatch(p, n)}
-        prefix = {n for n in self._fields for p in patterns if re.match(p, n)}
-        if full != prefix:
-            warnings.warn(
-                "schema_fields behavior has changed. Now, regular expression pattern must match"
-                " the entire field name. The change in the behavior affects "
-                f"the following fields: {', '.join(sorted(full ^ prefix))}",
-                stacklevel=2,
-            )
-        chosen = full | set(exact)
-        return Unischema(f"{self.name}_view", [f for n, f in self._fields.items() if n in chosen])
+        # A field given may have another codec or shape than the one stored.
+        chosen = [self._fields[name] for name in exact]
+        chosen += match_unischema_fields(self, patterns)
+        return Unischema(f"{self._name}_view", chosen)
 
-    def tuple_class(self) -> Any:
-        """Return the namedtuple class ``<name>_view`` of this schema's fields.
+    def make_namedtuple(self, *args: Any, **kwargs: Any) -> Any:
+        """Return one namedtuple ``<name>_view`` of this schema's fields.
 
         Raises:
             ValueError: A field name is no identifier, a keyword, or starts with an underscore.
         """
-        key = (self.name, *self._fields)
+        return self._get_namedtuple()(*args, **kwargs)
+
+    def make_namedtuple_tf(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the same of tensors."""
+        return self._get_namedtuple()(*args, **kwargs)
+
+    def _get_namedtuple(self) -> Any:
+        key = (self._name, *self._fields)
         if key not in _tuple_classes:
-            # Not a static namedtuple: its fields are the user's columns.
-            _tuple_classes[key] = namedtuple(f"{self.name}_view", list(self._fields))  # noqa: PYI024
+            _tuple_classes[key] = _new_gt_255_compatible_namedtuple(
+                f"{self._name}_view", list(self._fields)
+            )
         return _tuple_classes[key]
 
-    def make_namedtuple(self, *args: Any, **kwargs: Any) -> Any:
-        """Return one tuple of :meth:`tuple_class`."""
-        return self.tuple_class()(*args, **kwargs)
+    def as_spark_schema(self) -> Any:
+        """Return Spark's ``StructType`` of what is stored.
+
+        Raises:
+            ImportError: pyspark is not installed.
+            ValueError: A field has no codec and no type that Spark stores by itself.
+        """
+        entries = [
+            STAND_INS["StructField"](
+                name=field.name, dataType=_stored_type(field), nullable=bool(field.nullable)
+            )
+            for field in self._fields.values()
+        ]
+        return to_pyspark(STAND_INS["StructType"](fields=entries))
+
+    @classmethod
+    def from_arrow_schema(
+        cls, parquet_dataset: Any, omit_unsupported_fields: bool = True
+    ) -> Unischema:
+        """Return the schema of a Parquet dataset that nobody described: scalars and lists of them.
+
+        Args:
+            parquet_dataset: A ``pyarrow.parquet.ParquetDataset``, today's or that of old versions.
+            omit_unsupported_fields: Leave other columns out, with a warning.
+
+        Raises:
+            ValueError: An unsupported column, and none may be left out.
+            RuntimeError: A partition column that is neither of strings nor of integers.
+        """
+        partitions, columns = _parquet_columns(parquet_dataset)
+        fields = [_partition_field(name, type_) for name, type_ in partitions.items()]
+        for column in columns:
+            if column.name in partitions:
+                continue
+            field = _column_field(column, omit=omit_unsupported_fields)
+            if field is not None:
+                fields.append(field)
+        return cls("inferred_schema", fields)
+
+
+def dict_to_spark_row(unischema: Unischema, row_dict: Mapping[str, Any]) -> Any:
+    """Return a ``pyspark.Row`` with a row's values as they are stored.
+
+    Args:
+        unischema: The schema of the dataset.
+        row_dict: Values by field name; nullable fields may be left out. It is not changed.
+
+    Raises:
+        ImportError: pyspark is not installed.
+        ValueError, TypeError: Names, dtypes or shapes are not those of the schema, or a null stands
+            in a field that is not nullable.
+    """
+    encoded = encode_row(unischema, row_dict)
+    try:
+        from pyspark.sql import Row
+    except ImportError:
+        raise ImportError(
+            "pyspark is not installed. Install it with: pip install 'petastorm-bridge[spark]'"
+        ) from None
+    row = Row(*encoded.values())
+    row.__fields__ = list(
+        encoded
+    )  # in the schema's order, which keywords would not keep everywhere
+    return row
+
+
+def encode_row(unischema: Unischema, row_dict: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a row as they are stored, in the order of the schema.
+
+    Raises:
+        ValueError, TypeError: As :func:`dict_to_spark_row`.
+    """
+    if not isinstance(unischema, Unischema):
+        raise AssertionError(f"unischema is a {type(unischema).__name__}, not a Unischema.")  # noqa: TRY004 – the type Petastorm raises
+    row = copy.copy(dict(row_dict))
+    insert_explicit_nulls(unischema, row)
+    if set(row) != set(unischema.fields):
+        found, wanted = "\n".join(sorted(row)), "\n".join(unischema.fields)
+        raise ValueError(f"Dictionary fields \n{found}\n do not match schema fields \n{wanted}")
+    return {name: _encoded(field, row[name]) for name, field in unischema.fields.items()}
+
+
+def _encoded(field: UnischemaField, value: Any) -> Any:
+    if value is None:
+        if not field.nullable:
+            raise ValueError(f'Field {field.name} is not "nullable", but got passes a None value')
+        return None
+    if field.codec:
+        return field.codec.encode(field, value)
+    return value.tolist() if isinstance(value, np.generic) else value
+
+
+def insert_explicit_nulls(unischema: Unischema, row_dict: dict[str, Any]) -> None:
+    """Add None to ``row_dict`` for every nullable field that it lacks.
+
+    Raises:
+        ValueError: It lacks a field that is not nullable.
+    """
+    for name, field in unischema.fields.items():
+        if name in row_dict:
+            continue
+        if not field.nullable:
+            raise ValueError(f"Field {name} is not found in the row_dict, but is not nullable.")
+        row_dict[name] = None
+
+
+def match_unischema_fields(
+    schema: Unischema, field_regex: Iterable[str] | None
+) -> list[UnischemaField]:
+    """Return the fields whose whole names match one of the patterns, in the schema's order.
+
+    A warning names fields of whose names a pattern matches only the beginning: these matched in old
+    versions of Petastorm.
+    """
+    patterns = list(field_regex or [])
+    full = {n for n in schema.fields for p in patterns if re.fullmatch(p, n)}
+    prefix = {n for n in schema.fields for p in patterns if re.match(p, n)}
+    if full != prefix:
+        warnings.warn(
+            "schema_fields behavior has changed. Now, regular expression pattern must match"
+            " the entire field name. The change in the behavior affects "
+            f"the following fields: {', '.join(sorted(full ^ prefix))}",
+            stacklevel=2,
+        )
+    return [field for name, field in schema.fields.items() if name in full]
+
+
+def _stored_type(field: UnischemaField) -> Any:
+    if field.codec is not None:
+        return field.codec.spark_dtype()
+    if field.shape != ():
+        raise ValueError(
+            f"An instance of non-scalar UnischemaField '{field.name}' has codec set to None. "
+            "Don't know how to guess a Spark type for it"
+        )
+    name = _SPARK_TYPES.get(field.numpy_dtype)
+    if name is None:
+        raise ValueError(f"Was not able to map type {field.numpy_dtype} to a spark type.")
+    return as_type(name)
+
+
+def _parquet_columns(dataset: Any) -> tuple[dict[str, Any], list[Any]]:
+    """Return the types of the partition columns, and the fields of the files."""
+    if hasattr(dataset, "pieces"):  # until pyarrow 14
+        schema = dataset.pieces[0].get_metadata().schema.to_arrow_schema()
+        partitions = {p.name: p.dictionary.type for p in dataset.partitions or []}
+        return partitions, list(schema)
+    partitioning = dataset.partitioning
+    names = partitioning.schema.names if partitioning is not None else []
+    types = {name: partitioning.schema.field(name).type for name in names}
+    values = {n: getattr(type_, "value_type", type_) for n, type_ in types.items()}
+    return values, list(dataset.schema)
+
+
+def _partition_field(name: str, type_: Any) -> UnischemaField:
+    import pyarrow as pa
+
+    if pa.types.is_string(type_):
+        return UnischemaField(name, np.str_, (), None, nullable=False)
+    if pa.types.is_integer(type_):
+        return UnischemaField(name, np.int64, (), None, nullable=False)
+    raise RuntimeError(
+        f"Expected partition type to be one of currently supported types: string or int64. Got {type_}"
+    )
+
+
+def _column_field(column: Any, *, omit: bool) -> UnischemaField | None:
+    import pyarrow as pa
+
+    from ._tables.types import find_type, unsupported_text  # loads pyarrow
+
+    type_ = column.type
+    row = find_type(type_)
+    is_list = pa.types.is_list(type_)
+    if row is not None:
+        shape = (None,) if is_list else ()
+        return UnischemaField(column.name, row.numpy, shape, None, column.nullable)
+    if not omit and not (is_list and pa.types.is_nested(type_.value_type)):
+        raise ValueError(f"Cannot auto-create unischema due to unsupported column type {type_}")
+    warnings.warn(unsupported_text(column.name, repr(type_)), stacklevel=3)
+    return None

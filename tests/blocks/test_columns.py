@@ -10,7 +10,7 @@ import pytest
 import torch
 from pyarrow.fs import LocalFileSystem
 
-from petastorm_bridge import TransformSpec, make_batch_reader
+from petastorm_bridge import TransformSpec, make_batch_reader, make_reader
 from petastorm_bridge._tables.options import OPTIONS, Fate
 from petastorm_bridge.errors import IgnoredArgumentWarning
 from petastorm_bridge.predicates import (
@@ -310,6 +310,7 @@ def test_every_row_of_the_options_table_is_a_parameter():
         "make_torch_dataloader": SparkDatasetConverter.make_torch_dataloader,
         "make_tf_dataset": SparkDatasetConverter.make_tf_dataset,
         "make_batch_reader": make_batch_reader,
+        "make_reader": make_reader,
     }
     for api, function in functions.items():
         parameters = inspect.signature(function).parameters

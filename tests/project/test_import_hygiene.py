@@ -12,7 +12,6 @@ import pytest
 import petastorm_bridge
 import petastorm_bridge.spark
 from petastorm_bridge._tables.missing import MISSING, MISSING_IN
-from petastorm_bridge.unischema import Unischema
 
 HEAVY = ["torch", "tensorflow", "pyspark", "streaming", "petastorm", "pandas"]
 
@@ -154,14 +153,6 @@ def test_other_names_of_a_module_are_missing_as_ever(place):
         module.nothing  # noqa: B018
 
 
-@pytest.mark.parametrize("name", sorted(MISSING_IN["unischema.Unischema"]))
-def test_missing_methods_of_a_schema_say_what_to_do(name):
-    schema = Unischema("s", [])
-    with pytest.raises(AttributeError, match=rf"does not offer unischema\.Unischema\.{name}: "):
-        getattr(schema, name)
-    assert not hasattr(schema, name)
-
-
 WITHOUT = """
 import sys
 sys.modules[sys.argv[1]] = None
@@ -202,8 +193,8 @@ def test_other_modules_are_missing_as_ever():
     assert importlib.util.find_spec("petastorm_bridge.nothing") is None
     with pytest.raises(ModuleNotFoundError, match=r"No module named 'petastorm_bridge\.nothing'"):
         importlib.import_module("petastorm_bridge.nothing")
-    with pytest.raises(ImportError, match="does not offer codecs"):
-        importlib.import_module("petastorm_bridge.codecs")
+    with pytest.raises(ImportError, match="does not offer tools"):
+        importlib.import_module("petastorm_bridge.tools")
 
 
 def test_the_directory_of_the_package_shows_what_it_offers():

@@ -15,8 +15,8 @@ FOLDERS = {"petastorm_bridge": ROOT / "bridge", "petastorm_codemods": ROOT / "co
 ROOMS = {
     "petastorm_bridge": """
         _secrets mds _tables errors
-        _blocks unischema transform predicates fs_utils
-        _sources _reading reader
+        _blocks unischema codecs _stored transform predicates selectors ngram fs_utils
+        _sources _reading reader _rows
         _torch pytorch _tensorflow tf_utils
         spark
         __init__

@@ -60,13 +60,14 @@ def unread(options):
         name
         for tree in [
             *parsed(BRIDGE / "_reading"),
+            *parsed(BRIDGE / "_rows"),
             ast.parse((BRIDGE / "reader.py").read_text("utf-8")),
         ]
         for name in names_read(tree)
     }
     for option in options:
         read = set(names_read(functions[option.api]))
-        if option.api == "make_batch_reader":
+        if option.api in {"make_batch_reader", "make_reader"}:
             read |= of_readers
         # The arguments without effect are looked at together, to warn of them.
         if option.name not in read and option.fate is not Fate.IGNORED:
@@ -77,7 +78,7 @@ def test_every_option_is_read_by_code():
     assert list(unread(OPTIONS)) == []
 
 
-@pytest.mark.parametrize("api", ["make_spark_converter", "make_batch_reader"])
+@pytest.mark.parametrize("api", ["make_spark_converter", "make_batch_reader", "make_reader"])
 def test_an_option_that_nothing_reads_is_found(api):
     made_up = Option(api, "no_such_argument", Fate.HONOURED, "Nothing.")
     assert list(unread([*OPTIONS, made_up])) == [f"{api}(no_such_argument=...)"]
@@ -97,7 +98,11 @@ def arguments_in_tests():
 
 def test_every_option_is_given_in_some_test():
     given = set(arguments_in_tests())
-    positional = {("make_spark_converter", "df"), ("make_batch_reader", "dataset_url_or_urls")}
+    positional = {
+        ("make_spark_converter", "df"),
+        ("make_batch_reader", "dataset_url_or_urls"),
+        ("make_reader", "dataset_url"),
+    }
     named = {option.name for option in OPTIONS if (option.api, option.name) not in positional}
     assert named - given == set()
 

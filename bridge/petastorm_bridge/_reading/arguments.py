@@ -12,7 +12,9 @@ import numpy as np
 
 from petastorm_bridge._tables.options import OPTIONS
 from petastorm_bridge.errors import IgnoredArgumentWarning
+from petastorm_bridge.ngram import NGram
 from petastorm_bridge.predicates import PredicateBase
+from petastorm_bridge.selectors import RowGroupSelectorBase
 
 from .pool import Pool, inline_pool, thread_pool
 from .ranks import rank_and_world_size
@@ -37,6 +39,7 @@ class ReaderOptions:
     shuffle_row_groups: bool
     shuffle_row_drop_partitions: int
     predicate: Any
+    rowgroup_selector: Any
     num_epochs: int | None
     cur_shard: int | None
     shard_count: int | None
@@ -48,12 +51,15 @@ class ReaderOptions:
     drop_last: bool
 
     @classmethod
-    def from_arguments(cls, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> ReaderOptions:
-        """Check the arguments of ``make_batch_reader``.
+    def from_arguments(
+        cls, given: Mapping[str, Any], defaults: Mapping[str, Any], api: str = "make_batch_reader"
+    ) -> ReaderOptions:
+        """Check the arguments of ``make_batch_reader`` or ``make_reader``.
 
         Args:
             given: Every argument but the dataset's URL, by name.
             defaults: What the signature has for each; an argument without effect may have it.
+            api: Whose arguments they are.
 
         Raises:
             ValueError, TypeError, AttributeError, IndexError, RuntimeError: As Petastorm does.
@@ -63,13 +69,14 @@ class ReaderOptions:
         _check_fields(given["schema_fields"])
         _check_epochs(given["num_epochs"])
         _check_functions(given)
+        _check_selector(given["rowgroup_selector"], api)
         if given["shard_seed"]:
             warnings.warn(
                 "shard_seed was deprecated and will be removed in future versions. "
                 "Use seed to apply randomization effects on sharding row groups.",
                 stacklevel=4,
             )
-        _warn_ignored(given, defaults)
+        _warn_ignored(given, defaults, api)
         cur_shard, shard_count = _shard(given["cur_shard"], given["shard_count"])
         if given["shard_by_rank"]:
             cur_shard, shard_count = _shard_of_rank(cur_shard, shard_count)
@@ -158,7 +165,7 @@ def _check_pool(given: Mapping[str, Any]) -> None:
 
 
 def _check_fields(fields: Any) -> None:
-    if fields is not None and not isinstance(fields, Iterable):
+    if fields is not None and not isinstance(fields, (Iterable, NGram)):
         raise ValueError(
             "Fields must be either None, an iterable collection of Unischema fields "
             "or an NGram object."
@@ -174,15 +181,24 @@ def _check_functions(given: Mapping[str, Any]) -> None:
     predicate, transform = given["predicate"], given["transform_spec"]
     if predicate is not None and not isinstance(predicate, PredicateBase):
         raise ValueError("predicate parameter is expected to be derived from PredicateBase")
-    if given["rowgroup_selector"] is not None:
-        raise ValueError(
-            "rowgroup_selector parameter is expected to be derived from RowGroupSelectorBase; "
-            "the bridge has no row group indexes, use predicate or filters."
-        )
     if transform is not None and not hasattr(transform, "removed_fields"):
         raise AttributeError(
             f"transform_spec is a {type(transform).__name__}, which has no attribute "
             "'removed_fields'; wrap the function: TransformSpec(func)."
+        )
+
+
+def _check_selector(selector: Any, api: str) -> None:
+    if selector is None:
+        return
+    if not isinstance(selector, RowGroupSelectorBase):
+        raise ValueError(  # noqa: TRY004 – the type Petastorm raises
+            "rowgroup_selector parameter is expected to be derived from RowGroupSelectorBase"
+        )
+    if api == "make_batch_reader":
+        raise ValueError(
+            "rowgroup_selector needs indexes of row groups, which make_batch_reader does not read. "
+            "Use predicate or filters, or make_reader on the dataset that has them."
         )
 
 
@@ -223,9 +239,9 @@ def _parts(drop_partitions: Any) -> int:
         raise TypeError(f"shuffle_row_drop_partitions is {drop_partitions!r}: {error}") from None
 
 
-def _warn_ignored(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+def _warn_ignored(given: Mapping[str, Any], defaults: Mapping[str, Any], api: str) -> None:
     for option in OPTIONS:
-        if option.api != "make_batch_reader" or not option.warns:
+        if option.api != api or not option.warns:
             continue
         value, default = given[option.name], defaults[option.name]
         # Of one type only: pyarrow 14 crashes when a file system is compared with None.
@@ -233,7 +249,7 @@ def _warn_ignored(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None
             continue
         warnings.warn(
             f"{option.name}={value!r} is ignored. {option.meaning} "
-            f"See migration_guide/options.md#make_batch_reader-{option.name}",
+            f"See migration_guide/options.md#{api}-{option.name}",
             IgnoredArgumentWarning,
             stacklevel=4,
         )

@@ -74,6 +74,13 @@ class Job:
         return {name: group.load(name, rows) for name in names}
 
     def _filtered(self, group: RowGroup, position: int, rows: Rows) -> Rows:
+        rows = self._within_filters(group, position, rows)
+        if self.predicate is not None:
+            frame = self._frame(self._load(group, self._predicate_fields(), rows))
+            rows = _select(rows, np.flatnonzero(self._mask(frame)))
+        return rows
+
+    def _within_filters(self, group: RowGroup, position: int, rows: Rows) -> Rows:
         filters = self.filters
         expression = filters and filters.expressions[self.source.key(position)]
         if filters is not None and expression is not None:
@@ -82,9 +89,6 @@ class Job:
             positions = pa.array(np.arange(_count(rows)))
             kept = table.append_column("", positions).filter(expression).column("").to_numpy()
             rows = _select(rows, kept)
-        if self.predicate is not None:
-            frame = self._frame(self._load(group, self._predicate_fields(), rows))
-            rows = _select(rows, np.flatnonzero(self._mask(frame)))
         return rows
 
     def _predicate_fields(self) -> list[str]:

@@ -27,6 +27,9 @@ class _MdsGroup:
         self._shard = shard
         self._fields = fields
 
+    def prefetch(self, names: Sequence[str]) -> None:
+        """Do nothing: a shard is mapped."""
+
     def load(self, name: str, rows: Rows) -> Column:
         field = self._fields[name]
         # Timestamps and dates change their form on the way to pandas; numbers do not.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import os
+import posixpath
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -26,6 +27,7 @@ from .source import RowGroup, build_schema
 
 __all__ = ["ParquetSource"]
 
+COMMON_METADATA_NAME = "_common_metadata"
 _FOOTER_THREADS = 16
 # Pages carry checksums, which Spark writes and Arrow compares from release 15 on.
 _CHECKSUMS: dict[str, Any] = (
@@ -72,6 +74,7 @@ class ParquetSource:
         self._filesystem = fs.LocalFileSystem() if filesystem is None else filesystem
         self._is_local = filesystem is None
         self.description = masked(str(list(paths) if listed else paths[0]))
+        self._directory = None if listed else paths[0]
         self._files = find_files(self._filesystem, paths)
         self.partitions: Mapping[str, Partition] = _partitions(self._files)
         footers = self._read_footers()
@@ -134,6 +137,21 @@ class ParquetSource:
             self._footers[index] = reader.metadata
         return _ParquetGroup(self, index, reader, group)
 
+    def common_metadata(self) -> Mapping[bytes, bytes] | None:
+        """Return what ``_common_metadata`` holds for others than Parquet; None without that file.
+
+        Raises:
+            DatasetError: The file is damaged.
+        """
+        if self._directory is None:
+            return None
+        path = posixpath.join(self._directory, COMMON_METADATA_NAME)
+        if self._filesystem.get_file_info(path).type != fs.FileType.File:
+            return None
+        with self._filesystem.open_input_file(path) as file:
+            metadata = _naming(path, lambda: parquet.read_metadata(file).metadata)
+        return metadata or {}
+
     def path(self, file: int) -> str:
         """Return the path of one of the files."""
         return self._files[file].path
@@ -189,6 +207,13 @@ class _ParquetGroup:
         self._reader = reader
         self._group = group
         self._decoded: dict[str, Column] = {}
+        self._read: dict[str, Any] = {}
+
+    def prefetch(self, names: Sequence[str]) -> None:
+        """Read columns at once, which takes less time than one after the other."""
+        stored = [n for n in names if n not in self._source.partitions and n not in self._decoded]
+        table = self._table([name for name in stored if name not in self._read])
+        self._read |= {name: table.column(name) for name in table.column_names}
 
     def load(self, name: str, rows: Rows) -> Column:
         """Return a column of the rows; plain numbers without nulls as NumPy arrays."""
@@ -204,13 +229,17 @@ class _ParquetGroup:
             return column.slice(rows.start, rows.stop - rows.start)
         return column.take(pa.array(rows))
 
+    def _table(self, names: list[str]) -> Any:
+        return _naming(
+            self._source.path(self._file),
+            lambda: self._reader.read_row_group(self._group, columns=names, use_threads=False),
+        )
+
     def _decode(self, name: str) -> Column:
         path = self._source.path(self._file)
-        table = _naming(
-            path,
-            lambda: self._reader.read_row_group(self._group, columns=[name], use_threads=False),
-        )
-        chunks = table.column(name)
+        chunks = self._read.pop(name, None)
+        if chunks is None:
+            chunks = self._table([name]).column(name)
         array = chunks.chunk(0) if chunks.num_chunks == 1 else chunks.combine_chunks()
         target = self._source.types[name]
         if array.type != target:

@@ -20,6 +20,9 @@ __all__ = ["RowGroup", "Source", "build_schema"]
 class RowGroup(Protocol):
     """One opened row group."""
 
+    def prefetch(self, names: Sequence[str]) -> None:
+        """Get ready to load columns, all of which will be asked for."""
+
     def load(self, name: str, rows: Rows) -> Column:
         """Return a column of the rows, in the form :mod:`._columns` describes."""
 

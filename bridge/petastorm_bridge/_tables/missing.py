@@ -1,7 +1,7 @@
 """Parts of Petastorm that the bridge does not have, and the sentence that says so.
 
 A part that is imported, as ``from petastorm_bridge import make_reader``,
-``import petastorm_bridge.codecs`` or ``from petastorm_bridge.unischema import dict_to_spark_row``,
+``import petastorm_bridge.tools`` or ``from petastorm_bridge.reader import NULL_CACHE``,
 raises the sentence. To offer a part, remove its row.
 """
 
@@ -27,12 +27,8 @@ _INTERNAL = (
 )
 
 MISSING: dict[str, str] = {
-    "make_reader": _OWN_FORMAT,
-    "codecs": _OWN_FORMAT,
     "etl": _OWN_FORMAT,
     "generator": _OWN_FORMAT,
-    "ngram": _OWN_FORMAT,
-    "selectors": _OWN_FORMAT,
     "spark_utils": _OWN_FORMAT,
     "tools": _OWN_FORMAT,
     "weighted_sampling_reader": (
@@ -54,21 +50,9 @@ MISSING: dict[str, str] = {
 
 MISSING_IN: dict[str, dict[str, str]] = {
     "reader": {
-        "make_reader": _OWN_FORMAT,
         "LOCAL_DISK_CACHE": "write the string 'local-disk'; it is checked and has no effect",
         "NULL_CACHE": "write the string 'null'",
         "normalize_dataset_url_or_urls": _INTERNAL,
-    },
-    "unischema": {
-        "dict_to_spark_row": _OWN_FORMAT,
-        "insert_explicit_nulls": _OWN_FORMAT,
-        "match_unischema_fields": (
-            "schema.create_schema_view([pattern, …]).fields has the fields whose names match"
-        ),
-    },
-    "unischema.Unischema": {
-        "as_spark_schema": _OWN_FORMAT,
-        "make_namedtuple_tf": "make_namedtuple(…) makes the same tuples, also of tensors",
     },
 }
 """The same for names in modules and classes that the bridge has."""

@@ -46,6 +46,8 @@ def _rows(api: str, *rows: tuple[str, Fate, str]) -> list[Option]:
 
 _H, _E, _I, _R = Fate.HONOURED, Fate.EMULATED, Fate.IGNORED, Fate.REFUSED
 
+_AS_BATCH_READER = "As for `make_batch_reader`."
+
 OPTIONS: tuple[Option, ...] = (
     *_rows(
         "make_spark_converter",
@@ -99,8 +101,8 @@ OPTIONS: tuple[Option, ...] = (
         ("shuffle_row_groups", _H, "Shuffles the order of the row groups, anew in every epoch."),
         ("shuffle_row_drop_partitions", _H, "Visits each row group in so many parts."),
         ("predicate", _H, "Keeps rows; all of `petastorm.predicates` work on row groups."),
-        ("rowgroup_selector", _R, "Needs the indexes of `petastorm.etl`; use `predicate` or "
-         "`filters`."),
+        ("rowgroup_selector", _R, "Needs the indexes of `petastorm.etl`, which `make_reader` reads; "
+         "use `predicate` or `filters`."),
         ("num_epochs", _H, "Passes over the data, endless for `None`."),
         ("cur_shard", _H, "Which shard to read."),
         ("shard_count", _H, "Shards differ by at most one row; any count up to the rows works."),
@@ -124,6 +126,44 @@ OPTIONS: tuple[Option, ...] = (
          "rows in a process that trains alone. Every rank has as many rows, and so as many steps."),
         ("drop_last", _H, "Not in Petastorm: how `shard_by_rank` makes shards even. `True` drops the odd rows; "
          "`False` has a shard that lacks a row read its first one again, as torch's `DistributedSampler`."),
+    ),
+    *_rows(
+        "make_reader",
+        ("dataset_url", _H, "A directory that `materialize_dataset` wrote. A plain Parquet store, or MDS, "
+         "is read with a warning."),
+        ("schema_fields", _H, "Fields, regular expressions that match whole names, or an `NGram`. Fields come in "
+         "the order given, what patterns match in the schema's."),
+        *((name, _H, _AS_BATCH_READER) for name in ("reader_pool_type", "workers_count")),
+        ("pyarrow_serialize", _I, "Process pools use pipes."),
+        *(
+            (name, _H, _AS_BATCH_READER)
+            for name in ("results_queue_size", "seed", "shuffle_rows", "shuffle_row_groups")
+        ),
+        ("shuffle_row_drop_partitions", _H, "Visits each row group in so many parts; the sequences of an `NGram` "
+         "that begin in a part may end behind it."),
+        ("predicate", _H, "Keeps rows, each given as a dictionary of decoded values."),
+        ("rowgroup_selector", _H, "Chooses row groups by the indexes that `build_rowgroup_index` stored beside the "
+         "dataset."),
+        *((name, _H, _AS_BATCH_READER) for name in ("num_epochs", "cur_shard")),
+        ("shard_count", _H, "Shards differ by at most one row, also in the rows where the sequences of an `NGram` "
+         "begin; with `timestamp_overlap=False` they are whole row groups."),
+        ("shard_seed", _H, _AS_BATCH_READER),
+        *(
+            (name, _I, _AS_BATCH_READER)
+            for name in (
+                "cache_type", "cache_location", "cache_size_limit", "cache_row_size_estimate",
+                "cache_extra_settings", "hdfs_driver",
+            )
+        ),
+        ("transform_spec", _H, "The transform, called with each row as a dictionary."),
+        ("filters", _H, "On partition columns they choose files before sharding; on others they choose rows by "
+         "what is stored."),
+        ("storage_options", _H, _AS_BATCH_READER),
+        *(
+            (name, _I, _AS_BATCH_READER)
+            for name in ("zmq_copy_buffers", "filesystem", "convert_early_to_numpy")
+        ),
+        *((name, _H, _AS_BATCH_READER) for name in ("shard_by_rank", "drop_last")),
     ),
 )  # fmt: skip
 

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from petastorm_bridge._blocks.columns import Block, to_numpy
 from petastorm_bridge.errors import NullValueWarning
 from petastorm_bridge.reader import Reader
+from petastorm_bridge.unischema import tuple_class
 
 __all__ = ["TfColumns", "tf_dtype"]
 
@@ -54,7 +55,7 @@ class TfColumns:
         self._reader = reader
         fields = reader.schema.fields
         self.names = list(fields)
-        self.tuple_class = reader.schema.tuple_class()
+        self.tuple_class = tuple_class(reader.schema)
         self._dtypes = {name: tf_dtype(f.numpy_dtype) for name, f in fields.items()}
         self._warned: set[str] = set()
         if any(f.numpy_dtype is np.str_ for f in fields.values()):

@@ -13,9 +13,9 @@ from typing import Any
 from petastorm_bridge._blocks.columns import Block
 from petastorm_bridge.reader import Reader
 
-__all__ = ["Passes"]
+__all__ = ["AGAIN", "Passes"]
 
-_AGAIN = (
+AGAIN = (
     "Running multiple iterations over make_petastorm_dataset is not recommend for performance "
     "issue. Use Reader's num_epochs contructor arguments to set number of iterations,"
     "or use tf.data.Dataset's cache() function to cache data of first iteration before"
@@ -104,7 +104,7 @@ def _whole_pass(reader: Reader) -> Iterator[Block]:
     """Yield the blocks of one iterator over a reader whose epochs end."""
     use = _USES.setdefault(reader, _Use())
     if use.is_taken or use.was_left or reader.last_row_consumed:
-        warnings.warn(_AGAIN, category=UserWarning, stacklevel=2)
+        warnings.warn(AGAIN, category=UserWarning, stacklevel=2)
     with use.lock:
         is_beside = use.is_taken
         use.is_taken = True

@@ -11,11 +11,12 @@ import numpy as np
 
 from petastorm_bridge._blocks.columns import Block
 from petastorm_bridge._blocks.shuffle import shuffle_pool
+from petastorm_bridge._reading.plan import Randomness
 from petastorm_bridge.errors import missing_extra
 from petastorm_bridge.reader import Reader
 
-from .columns import torch_block
 from .position import Position, without_first_rows
+from .rows import torch_blocks
 
 try:
     from torch.utils.data import IterableDataset, get_worker_info
@@ -199,7 +200,7 @@ class LoaderBase(IterableDataset[Any]):
         self.reader.join()
 
     def _blocks(self, capacity: Any) -> Iterator[Block]:
-        blocks: Iterator[Block] = (torch_block(self.reader, b) for b in self.reader.blocks())
+        blocks = torch_blocks(self.reader)
         rows = self._position.rows_to_drop()
         if capacity > 0:
             blocks = self._shuffled(blocks, capacity)
@@ -214,7 +215,8 @@ class LoaderBase(IterableDataset[Any]):
         return shuffle_pool(blocks, int(capacity), self._generator())
 
     def _generator(self) -> np.random.Generator:
-        return self.reader.randomness.child()
+        randomness = getattr(self.reader, "randomness", None)  # a reader of Petastorm's has none
+        return (randomness or Randomness(None)).child()
 
 
 def whole_size(batch_size: Any, num_epochs: int | None) -> int | None:

@@ -1,0 +1,56 @@
+"""Sequences of rows as columns: one column for each field at each timestep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from petastorm_bridge._stored.decoding import Values
+from petastorm_bridge.ngram import NGram
+from petastorm_bridge.unischema import Unischema
+
+__all__ = ["Layout", "column_name"]
+
+
+def column_name(step: int, field: str) -> str:
+    """Return what a block calls a field at a timestep; no field's own name has a slash."""
+    return f"{field}/{step}"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which fields stand at which timestep.
+
+    Attributes:
+        ngram: The sequences asked for.
+        fields: By timestep, the fields' names in the order of the schema.
+    """
+
+    ngram: NGram
+    fields: Mapping[int, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, ngram: NGram, schema: Unischema) -> Layout:
+        """Return the layout of sequences of rows of a schema."""
+        return cls(
+            ngram,
+            {s: tuple(ngram.get_schema_at_timestep(schema, s).fields) for s in ngram.timesteps},
+        )
+
+    def columns(self, columns: Mapping[str, Values], starts: list[int]) -> dict[str, Values]:
+        """Return the columns of the sequences that begin at some rows."""
+        rows = np.asarray(starts, np.int64)
+        return {
+            column_name(step, name): _at(columns[name], rows + i)
+            for i, (step, names) in enumerate(self.fields.items())
+            for name in names
+        }
+
+
+def _at(values: Values, rows: Any) -> Values:
+    if isinstance(values, np.ndarray):
+        return values[rows]
+    return [values[row] for row in rows.tolist()]

@@ -1,0 +1,152 @@
+"""From the stored columns of a row group to the values that Petastorm's row reader yields.
+
+What a codec's ``decode`` gives for one value is the measure (``petastorm/utils.py``, ``decode_row``);
+here whole columns are decoded where that gives the same.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from petastorm_bridge import codecs
+from petastorm_bridge._blocks.columns import Column, present
+from petastorm_bridge.errors import DecodeFieldError
+from petastorm_bridge.unischema import UnischemaField
+
+from .arrays import arrays_of_npy, arrays_of_npz
+
+__all__ = ["Values", "as_values", "decode_column"]
+
+Values = npt.NDArray[Any] | list[Any]
+"""The values of a field, one per row: an array whose first axis is the rows, or a list."""
+
+
+def decode_column(field: UnischemaField, column: Column) -> Values:
+    """Return the values of a field in the rows of a stored column.
+
+    Args:
+        field: Name, type and codec.
+        column: As a source loads it: a NumPy array, an Arrow array or a ``pandas.Categorical``.
+
+    Returns:
+        An array where each row's value is an element, or a subarray, of it and none is null; else
+        a list.
+
+    Raises:
+        DecodeFieldError: A value does not fit the field (the cause says why).
+    """
+    try:
+        return _decoded(field, column)
+    except Exception as error:
+        raise DecodeFieldError(f'Decoding field "{field.name}" failed: {error}') from error
+
+
+def _decoded(field: UnischemaField, column: Column) -> Values:
+    if hasattr(column, "categories"):  # the values of directories, of which there are few
+        found = _decoded(field, pa.array(column.categories.to_numpy()))
+        return [found[code] for code in column.codes]
+    codec = type(field.codec)
+    if field.codec is None or codec is codecs.ScalarCodec:
+        return _scalars(field, column)
+    if not isinstance(column, pa.Array) or not _is_binary(column.type):
+        return _one_by_one(field, column)
+    if codec is codecs.NdarrayCodec:
+        return _with_nulls(column, arrays_of_npy)
+    if codec is codecs.CompressedNdarrayCodec:
+        return _with_nulls(column, arrays_of_npz)
+    return _one_by_one(field, column)
+
+
+def _is_binary(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(type_))
+
+
+def _with_nulls(column: pa.Array, decode: Any) -> Values:
+    """Return what ``decode`` makes of a column's values, with None where it has nulls."""
+    if not column.null_count:
+        return decode(column)  # type: ignore[no-any-return]
+    values = iter(decode(column.drop_null()))
+    return [next(values) if valid else None for valid in column.is_valid().to_pylist()]
+
+
+def _one_by_one(field: UnischemaField, column: Column) -> Values:
+    decode = field.codec.decode
+    return [None if value is None else decode(field, value) for value in as_values(column)]
+
+
+def as_values(column: Column) -> list[Any]:
+    """Return a stored column as the Python values that pandas' records would hold."""
+    if isinstance(column, np.ndarray):
+        return column.tolist()
+    if pa.types.is_timestamp(column.type) or pa.types.is_list(column.type):
+        return list(present(column).to_pandas())
+    return column.to_pylist()  # type: ignore[no-any-return]
+
+
+def _scalars(field: UnischemaField, column: Column) -> Values:
+    dtype = field.numpy_dtype
+    if field.codec is None and not _is_castable(dtype):
+        return as_values(column)
+    if isinstance(column, pa.Array) and pa.types.is_list(column.type):
+        # Of a plain store; NumPy's types, called, would make scalars of lists of one element.
+        lists = as_values(column)
+        return [None if values is None else values.astype(dtype) for values in lists]
+    valid: list[bool] | None = None
+    array: npt.NDArray[Any] | None
+    if isinstance(column, pa.Array):
+        # Moments have a null of their own.
+        if column.null_count and not pa.types.is_timestamp(column.type):
+            valid = column.is_valid().to_pylist()
+            column = column.drop_null()
+        array = _as_array(column)
+    else:
+        array = column
+    found: Values
+    if array is not None and array.ndim == 1 and _fits(array, dtype):
+        found = array.astype(dtype)
+    else:
+        found = [dtype(value) for value in as_values(column)]
+    if valid is None:
+        return found
+    values = iter(found)
+    return [next(values) if is_valid else None for is_valid in valid]
+
+
+def _is_castable(dtype: Any) -> bool:
+    return isinstance(dtype, type) and issubclass(dtype, (np.generic, Decimal))
+
+
+def _as_array(column: pa.Array) -> npt.NDArray[Any] | None:
+    """Return numbers, moments and days as an array without nulls."""
+    type_ = column.type
+    if pa.types.is_timestamp(type_):
+        # Petastorm makes these of pandas' moments, which NumPy takes for microseconds.
+        found: npt.NDArray[Any] = present(column).to_numpy(zero_copy_only=False)
+        return found.astype("datetime64[us]")
+    if pa.types.is_date(type_):
+        return column.cast(pa.date32()).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    if pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_boolean(type_):
+        return column.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    return None
+
+
+def _fits(array: npt.NDArray[Any], dtype: Any) -> bool:
+    """Return whether casting an array gives what calling the type gives for each of its values."""
+    if not isinstance(dtype, type) or not issubclass(dtype, np.generic):
+        return False
+    to, kind = np.dtype(dtype), array.dtype.kind
+    if kind == "M" or to.kind not in "biuf":
+        return kind == "M" and dtype is np.datetime64
+    if kind == "f" or to.kind == "b":
+        return to.kind == kind
+    if to.kind == "f":  # a narrow one is rounded once here, and twice from a Python integer
+        return to.itemsize == 8 or not len(array) or int(np.abs(array).max()) <= 2**53
+    if kind == "b" or not len(array):
+        return True
+    info = np.iinfo(to)
+    return bool(info.min <= array.min() and array.max() <= info.max)

@@ -1,0 +1,301 @@
+"""How values lie in the columns of Petastorm's own datasets (``petastorm/codecs.py``).
+
+A codec turns one value of a field into what Spark stores, and back. Reading whole row groups at once
+is the business of ``_stored/decoding.py``; what a codec's ``decode`` gives is its measure.
+"""
+
+from __future__ import annotations
+
+import io
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ._tables.spark_types import as_type, is_named, to_pyspark
+from .errors import missing_extra
+
+__all__ = [
+    "CompressedImageCodec",
+    "CompressedNdarrayCodec",
+    "DataframeColumnCodec",
+    "NdarrayCodec",
+    "ScalarCodec",
+]
+
+_ABSTRACT = "Abstract method was called"
+_PLANES = 3  # red, green and blue
+
+
+class DataframeColumnCodec:
+    """Base of all codecs, also of users' own."""
+
+    @abstractmethod
+    def encode(self, unischema_field: Any, value: Any) -> Any:
+        """Return what is stored for a value of the field."""
+        raise RuntimeError(_ABSTRACT)
+
+    @abstractmethod
+    def decode(self, unischema_field: Any, value: Any) -> Any:
+        """Return the value of what is stored."""
+        raise RuntimeError(_ABSTRACT)
+
+    @abstractmethod
+    def spark_dtype(self) -> Any:
+        """Return the Spark type of what is stored."""
+        raise RuntimeError(_ABSTRACT)
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """Return the call that makes an equal codec."""
+        raise RuntimeError(_ABSTRACT)
+
+
+class CompressedImageCodec(DataframeColumnCodec):
+    """Images of shape (height, width) or (height, width, 3), RGB, as PNG or JPEG.
+
+    Args:
+        image_codec: What OpenCV calls the format: ``'png'`` (8 or 16 bits, exact) or ``'jpeg'``.
+        quality: Of a JPEG, 0 to 100.
+
+    Raises:
+        ImportError: OpenCV is not installed.
+    """
+
+    def __init__(self, image_codec: str = "png", quality: int = 80) -> None:
+        import_opencv()
+        self._image_codec = "." + image_codec
+        self._quality = quality
+
+    @property
+    def image_codec(self) -> str:
+        """The format, ``'png'`` or ``'jpeg'``."""
+        return self._image_codec[1:]
+
+    @property
+    def quality(self) -> int:
+        """Quality of a JPEG, 0 to 100."""
+        return self._quality
+
+    def encode(self, unischema_field: Any, value: npt.NDArray[Any]) -> bytearray:
+        """Return the bytes of an image file.
+
+        Raises:
+            ValueError: The array's dtype or shape is not the field's, or it is no image.
+        """
+        _check_array(unischema_field, value, value.dtype)
+        if value.ndim != 2 and (value.ndim != _PLANES or value.shape[2] != _PLANES):
+            raise _no_image(value.shape)
+        cv2 = import_opencv()
+        done, contents = cv2.imencode(
+            self._image_codec,
+            _reversed_planes(value),
+            [int(cv2.IMWRITE_JPEG_QUALITY), self._quality],
+        )
+        if not done:
+            raise ValueError(
+                f"OpenCV cannot write the {value.dtype} image of {unischema_field.name} "
+                f"as {self.image_codec}."
+            )
+        return bytearray(contents)
+
+    def decode(self, unischema_field: Any, value: bytes) -> npt.NDArray[Any]:
+        """Return the image, shape (height, width) or (height, width, 3), RGB.
+
+        Raises:
+            ValueError: OpenCV cannot read the bytes, or they hold a fourth plane.
+        """
+        cv2 = import_opencv()
+        image = cv2.imdecode(np.frombuffer(value, np.uint8), cv2.IMREAD_UNCHANGED)
+        if image is None:
+            raise ValueError(
+                f"{unischema_field.name} holds {len(value)} bytes that are no image OpenCV can read."
+            )
+        if image.ndim != 2 and (image.ndim != _PLANES or image.shape[2] != _PLANES):
+            raise _no_image(image.shape)
+        return _reversed_planes(image)
+
+    def spark_dtype(self) -> Any:
+        """Return Spark's ``BinaryType``."""
+        return to_pyspark(as_type("BinaryType"))
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}('{self.image_codec}', {self._quality})"
+
+
+class NdarrayCodec(DataframeColumnCodec):
+    """Arrays as the bytes of an ``.npy`` file."""
+
+    def encode(self, unischema_field: Any, value: npt.NDArray[Any]) -> bytearray:
+        """Return the bytes of an ``.npy`` file.
+
+        Raises:
+            ValueError: The value is no array, or its dtype or shape is not the field's.
+        """
+        _check_ndarray(unischema_field, value)
+        file = io.BytesIO()
+        np.save(file, value)
+        return bytearray(file.getvalue())
+
+    def decode(self, unischema_field: Any, value: bytes) -> npt.NDArray[Any]:  # noqa: ARG002
+        """Return the array; its dtype and shape are the stored ones."""
+        loaded: npt.NDArray[Any] = np.load(io.BytesIO(value), allow_pickle=False)
+        return loaded
+
+    def spark_dtype(self) -> Any:
+        """Return Spark's ``BinaryType``."""
+        return to_pyspark(as_type("BinaryType"))
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class CompressedNdarrayCodec(DataframeColumnCodec):
+    """Arrays as the bytes of an ``.npz`` file, which is a compressed ``.npy`` file in a zip archive."""
+
+    def encode(self, unischema_field: Any, value: npt.NDArray[Any]) -> bytearray:
+        """Return the bytes of an ``.npz`` file.
+
+        Raises:
+            ValueError: The value is no array, or its dtype or shape is not the field's.
+        """
+        _check_ndarray(unischema_field, value)
+        file = io.BytesIO()
+        np.savez_compressed(file, arr=value)
+        return bytearray(file.getvalue())
+
+    def decode(self, unischema_field: Any, value: bytes) -> npt.NDArray[Any]:  # noqa: ARG002
+        """Return the array; its dtype and shape are the stored ones."""
+        with np.load(io.BytesIO(value), allow_pickle=False) as archive:
+            loaded: npt.NDArray[Any] = archive["arr"]
+        return loaded
+
+    def spark_dtype(self) -> Any:
+        """Return Spark's ``BinaryType``."""
+        return to_pyspark(as_type("BinaryType"))
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class ScalarCodec(DataframeColumnCodec):
+    """Single values in a column of a Spark type.
+
+    Args:
+        spark_type: An instance of a type of ``pyspark.sql.types``.
+    """
+
+    def __init__(self, spark_type: Any) -> None:
+        self._spark_type = spark_type
+
+    @property
+    def spark_type(self) -> Any:
+        """The Spark type; a stand-in where the codec was read without pyspark."""
+        return self._spark_type
+
+    def encode(self, unischema_field: Any, value: Any) -> Any:
+        """Return the value as Python's int, float, bool or str where the Spark type is one of these.
+
+        Raises:
+            TypeError: The value has a length.
+            ValueError: The field has a shape, or holds texts and the value is none.
+        """
+        is_text = isinstance(value, str)
+        is_array_of_one = isinstance(value, np.ndarray) and value.shape == ()
+        if hasattr(value, "__len__") and not is_text and not is_array_of_one:
+            raise TypeError(
+                f"Expected a scalar as a value for field '{unischema_field.name}'. "
+                f"Got a non-numpy type'{type(value)}'"
+            )
+        if unischema_field.shape:
+            raise ValueError(
+                f"The shape field of unischema_field '{unischema_field.name}' must be an empty tuple "
+                f"(i.e. '()' to indicate a scalar). However, the actual shape is "
+                f"{unischema_field.shape}"
+            )
+        spark_type = self._spark_type
+        if is_named(spark_type, "ByteType", "ShortType", "IntegerType", "LongType"):
+            return int(value)
+        if is_named(spark_type, "FloatType", "DoubleType"):
+            return float(value)
+        if is_named(spark_type, "BooleanType"):
+            return bool(value)
+        if is_named(spark_type, "StringType"):
+            if not is_text:
+                raise ValueError(
+                    f"Expected a string value for field {unischema_field.name}. Got type {type(value)}"
+                )
+            return str(value)
+        return value
+
+    def decode(self, unischema_field: Any, value: Any) -> Any:
+        """Return the value as the field's NumPy type, or as ``decimal.Decimal``."""
+        return unischema_field.numpy_dtype(value)
+
+    def spark_dtype(self) -> Any:
+        """Return the Spark type given; pyspark's own where a stand-in was read."""
+        return to_pyspark(self._spark_type)
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}({type(self._spark_type).__name__}())"
+
+
+def import_opencv() -> Any:
+    """Return the module ``cv2``.
+
+    Raises:
+        ImportError: OpenCV is not installed.
+    """
+    try:
+        import cv2
+    except ImportError:
+        raise missing_extra("opencv-python-headless", "images") from None
+    return cv2
+
+
+def _reversed_planes(image: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return RGB as BGR or the other way round; a grey image as it is."""
+    if image.ndim == 2:
+        return image
+    cv2 = import_opencv()
+    if image.dtype in {np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.float32)}:
+        reversed_: npt.NDArray[Any] = cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
+        return reversed_
+    return np.ascontiguousarray(image[:, :, ::-1])
+
+
+def _no_image(shape: tuple[int, ...]) -> ValueError:
+    return ValueError(
+        f"Unexpected image dimensions. Supported dimensions are (H, W) or (H, W, 3). Got {shape}"
+    )
+
+
+def _check_ndarray(field: Any, value: Any) -> None:
+    if not isinstance(value, np.ndarray):
+        raise ValueError(  # noqa: TRY004 – the type Petastorm raises
+            f"Unexpected type of {field.name} feature. "
+            f"Expected ndarray of {field.numpy_dtype}. Got {type(value)}"
+        )
+    _check_array(field, value, value.dtype.type)
+
+
+def _check_array(field: Any, value: npt.NDArray[Any], dtype: Any) -> None:
+    if field.numpy_dtype != dtype:
+        raise ValueError(
+            f"Unexpected type of {field.name} feature. "
+            f"Expected {field.numpy_dtype}. Got {value.dtype}"
+        )
+    if not is_compliant_shape(value.shape, field.shape):
+        raise ValueError(
+            f"Unexpected dimensions of {field.name} feature. "
+            f"Expected {field.shape}. Got {value.shape}"
+        )
+
+
+def is_compliant_shape(shape: Sequence[int | None], expected: Sequence[int | None]) -> bool:
+    """Return whether two shapes agree; None, and 0 as in Petastorm, stand for any length."""
+    if len(shape) != len(expected):
+        return False
+    return all(a == b for a, b in zip(shape, expected, strict=True) if a and b)

@@ -1,0 +1,594 @@
+"""``make_reader``: orders, pools, shards, epochs, n-grams, indexes, loaders, without the real package."""
+
+import collections
+import json
+import pickle
+import random
+import re
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from stored import random_rows, random_schema, write_stored
+
+from petastorm_bridge import NoDataAvailableError, TransformSpec, make_reader
+from petastorm_bridge.codecs import CompressedImageCodec, CompressedNdarrayCodec, NdarrayCodec
+from petastorm_bridge.errors import DecodeFieldError, IgnoredArgumentWarning
+from petastorm_bridge.ngram import NGram
+from petastorm_bridge.predicates import in_lambda, in_set
+from petastorm_bridge.selectors import (
+    IntersectIndexSelector,
+    SingleIndexSelector,
+    UnionIndexSelector,
+)
+from petastorm_bridge.unischema import Unischema, UnischemaField
+from petastorm_bridge.weighted_sampling_reader import WeightedSamplingReader
+
+SCHEMA = Unischema(
+    "Rows",
+    [
+        UnischemaField("id", np.int64, (), None, False),
+        UnischemaField("matrix", np.float32, (2, 3), NdarrayCodec(), False),
+        UnischemaField("ragged", np.int32, (None,), CompressedNdarrayCodec(), True),
+        UnischemaField("text", np.str_, (), None, True),
+    ],
+)
+ROWS = 50
+
+
+def row(i):
+    return {
+        "id": np.int64(i),
+        "matrix": np.full((2, 3), i, np.float32),
+        "ragged": None if i % 7 == 0 else np.arange(i % 4, dtype=np.int32),
+        "text": None if i % 5 == 0 else f"row {i}",
+    }
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    path = tmp_path_factory.mktemp("rows") / "dataset"
+    return write_stored(path, SCHEMA, [row(i) for i in range(ROWS)], files=3, row_group_rows=6)
+
+
+def read(url, **options):
+    with make_reader(url, **options) as reader:
+        return list(reader)
+
+
+def ids(url, **options):
+    return [found.id for found in read(url, **options)]
+
+
+def equal(found, expected):
+    assert found._fields == tuple(expected)
+    for name, value in expected.items():
+        one = getattr(found, name)
+        if isinstance(value, np.ndarray):
+            assert np.array_equal(one, value), name
+        elif value is None and isinstance(one, np.floating):
+            assert np.isnan(one)  # what Petastorm, by way of pandas, makes of it
+        else:
+            assert one == value, name
+
+
+@pytest.mark.parametrize("pool", ["thread", "dummy", "process"])
+def test_rows_are_those_that_were_written(url, pool):
+    rows = read(url, reader_pool_type=pool, workers_count=2, shuffle_row_groups=False)
+    assert len(rows) == ROWS
+    for i, found in enumerate(rows):
+        equal(found, row(i))
+    assert type(rows[0].id) is np.int64
+    assert type(rows[1].text) is np.str_
+
+
+def test_random_schemas_are_read_as_they_were_written(tmp_path):
+    for seed in range(15):
+        rng = random.Random(1000 + seed)
+        schema = random_schema(rng)
+        rows = random_rows(rng, schema, rng.randint(1, 20))
+        url = write_stored(tmp_path / str(seed), schema, rows, row_group_rows=rng.randint(1, 8))
+        found = read(url, shuffle_row_groups=False)
+        assert len(found) == len(rows)
+        for one, written in zip(found, rows, strict=True):
+            equal(one, written)
+
+
+def test_rows_belong_to_nobody_else(url):
+    """Whoever keeps or changes a row touches no other, and keeps no row group."""
+    rows = read(url, shuffle_row_groups=False)
+    rows[0].matrix[:] = -1
+    assert rows[1].matrix[0, 0] == 1
+    assert all(found.matrix.base is None and found.matrix.flags.writeable for found in rows)
+
+
+@pytest.mark.difference("seed-governs-all")
+@pytest.mark.parametrize(
+    "options", [{}, {"shuffle_rows": True}, {"shuffle_row_drop_partitions": 3}]
+)
+def test_a_seed_gives_one_order_whatever_the_workers(url, options):
+    orders = {
+        tuple(ids(url, seed=3, num_epochs=2, workers_count=workers, **options))
+        for workers in (1, 2, 5)
+    }
+    assert len(orders) == 1
+    order = orders.pop()
+    assert sorted(order) == sorted([*range(ROWS)] * 2)
+    assert order[:ROWS] != order[ROWS:]
+    assert order != tuple(ids(url, seed=4, num_epochs=2, **options))
+
+
+@pytest.mark.difference("no-lost-rows")
+def test_every_epoch_is_complete(url):
+    for _ in range(10):
+        assert sorted(ids(url, num_epochs=2, workers_count=1)) == sorted([*range(ROWS)] * 2)
+
+
+@pytest.mark.difference("equal-shards")
+@pytest.mark.parametrize("count", [1, 2, 7, ROWS])
+def test_shards_share_the_rows_evenly(url, count):
+    shards = [ids(url, cur_shard=i, shard_count=count, seed=1) for i in range(count)]
+    assert sorted(n for shard in shards for n in shard) == list(range(ROWS))
+    assert max(map(len, shards)) - min(map(len, shards)) <= 1
+
+
+@pytest.mark.difference("more-shards-than-row-groups")
+def test_more_shards_than_rows_are_refused(url):
+    with pytest.raises(NoDataAvailableError, match="51 shards of a dataset of 50 rows"):
+        make_reader(url, cur_shard=0, shard_count=51)
+
+
+def test_reset_and_iterating_twice(url):
+    with make_reader(url, shuffle_row_groups=False, schema_fields=["id"]) as reader:
+        assert next(reader).id == 0
+        with pytest.raises(NotImplementedError):
+            reader.reset()
+        assert [found.id for found in reader] == list(range(1, ROWS))
+        assert reader.last_row_consumed
+        assert list(reader) == []
+        reader.reset()
+        assert [found.id for found in reader] == list(range(ROWS))
+    with pytest.raises(RuntimeError, match="has stopped"):
+        next(reader)
+
+
+def test_endless_epochs(url):
+    with make_reader(url, num_epochs=None, schema_fields=["id"]) as reader:
+        seen = collections.Counter(next(reader).id for _ in range(4 * ROWS))
+    assert set(seen.values()) == {4}
+
+
+def test_what_is_taken_row_by_row_is_not_read_again_by_a_loader(url):
+    with make_reader(url, shuffle_row_groups=False, schema_fields=["id"]) as reader:
+        assert [next(reader).id for _ in range(4)] == [0, 1, 2, 3]
+        left = [n for block in reader.blocks() for n in block.columns["id"].tolist()]
+    assert left == list(range(4, ROWS))
+
+
+def test_threads_share_a_reader(url):
+    found = []
+    with make_reader(url, schema_fields=["id"], num_epochs=20) as reader:
+        threads = [
+            threading.Thread(target=lambda: found.extend(each.id for each in reader))
+            for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert collections.Counter(collections.Counter(found).values()) == {20: ROWS}
+
+
+def test_a_reader_describes_itself(url):
+    with make_reader(url) as reader:
+        assert repr(reader).endswith("50 rows, 9 row groups, fields id, matrix, ragged, text>")
+        assert not reader.batched_output
+        assert not reader.is_batched_reader
+        assert reader.diagnostics["output_queue_size"] == 0
+
+
+def test_arguments_without_effect_warn(url):
+    ignored = {"pyarrow_serialize": True, "zmq_copy_buffers": False, "hdfs_driver": "libhdfs"}
+    for name, value in ignored.items():
+        with pytest.warns(IgnoredArgumentWarning, match=f"options.md#make_reader-{name}"):
+            make_reader(url, **{name: value}).stop()
+
+
+def test_a_plain_store_is_read_with_a_warning(url, tmp_path):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    parquet.write_table(pa.table({"n": [1, 2], "list": [[1.5], [2.5]]}), tmp_path / "a.parquet")
+    with pytest.warns(UserWarning, match="supports reading only Petastorm datasets"):
+        rows = read(f"file://{tmp_path}")
+    assert [found.n for found in rows] == [1, 2]
+    assert rows[1].list.tolist() == [2.5]
+
+
+# --- values that do not fit --------------------------------------------------------------------------
+
+
+def broken(tmp_path, field, data):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    schema = Unischema("B", [field])
+    url = write_stored(tmp_path / "d", schema, [], files=1)
+    parquet.write_table(
+        pa.table({field.name: pa.array(data)}), tmp_path / "d" / "part-00000.parquet"
+    )
+    return url
+
+
+@pytest.mark.parametrize(
+    ("codec", "data"),
+    [
+        (NdarrayCodec(), b"no array"),
+        (NdarrayCodec(), pickle.dumps(np.zeros(3))),
+        (CompressedNdarrayCodec(), b"PK\x03\x04 no archive"),
+        (CompressedImageCodec("png"), b"no image"),
+        (CompressedImageCodec("png"), b""),
+    ],
+)
+def test_damaged_values_name_their_field(tmp_path, codec, data):
+    field = UnischemaField("value", np.float64, (None,), codec, False)
+    url = broken(tmp_path, field, [data])
+    with pytest.raises(DecodeFieldError, match='Decoding field "value" failed'):
+        read(url)
+
+
+def test_arrays_of_objects_are_no_arrays(tmp_path):
+    import io
+
+    file = io.BytesIO()
+    np.save(file, np.array([{}], object), allow_pickle=True)
+    field = UnischemaField("value", np.object_, (None,), NdarrayCodec(), False)
+    with pytest.raises(DecodeFieldError, match="pickle"):
+        read(broken(tmp_path, field, [file.getvalue()]))
+
+
+def test_damaged_arrays_are_what_numpy_says(tmp_path):
+    """Cut short, with bytes too many, another header: never other values than NumPy's."""
+    import io
+
+    rng = random.Random(5)
+    for codec, save in ((NdarrayCodec(), np.save), (CompressedNdarrayCodec(), np.savez_compressed)):
+        file = io.BytesIO()
+        save(file, arr=np.arange(12).reshape(3, 4))
+        whole = file.getvalue()
+        field = UnischemaField("value", np.int64, (None, None), codec, False)
+        for _ in range(150):
+            data = bytearray(whole)
+            place = rng.randrange(len(data))
+            if rng.random() < 0.3:
+                data = data[:place]
+            else:
+                data[place] = rng.randrange(256)
+            check_as_numpy(codec, field, bytes(data), whole)
+
+
+def check_as_numpy(codec, field, data, whole):
+    import pyarrow as pa
+
+    from petastorm_bridge._stored.decoding import decode_column
+
+    try:
+        expected = codec.decode(field, data)
+    except Exception:  # noqa: BLE001 – whatever NumPy and zipfile find
+        expected = None
+    try:
+        found = decode_column(field, pa.array([whole, data], pa.binary()))[1]
+    except DecodeFieldError:
+        assert expected is None
+        return
+    if expected is None:  # damage that does not concern the values: in an archive's list of files
+        expected = codec.decode(field, whole)
+    assert found.dtype == expected.dtype
+    assert np.array_equal(found, expected)
+
+
+def test_images_without_opencv_name_the_extra(tmp_path):
+    schema = Unischema(
+        "I",
+        [
+            UnischemaField("id", np.int64, (), None, False),
+            UnischemaField("image", np.uint8, (2, 2), CompressedImageCodec("png"), False),
+        ],
+    )
+    rows = [{"id": np.int64(1), "image": np.zeros((2, 2), np.uint8)}]
+    url = write_stored(tmp_path / "d", schema, rows, files=1)
+    code = (
+        "import sys; sys.modules['cv2'] = None; from petastorm_bridge import make_reader\n"
+        f"with make_reader({url!r}, schema_fields=['id']) as reader: print(next(reader).id)\n"
+        f"with make_reader({url!r}) as reader: next(reader)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "1\n"
+    assert "pip install 'petastorm-bridge[images]'" in done.stderr
+
+
+# --- predicates, transforms, indexes -----------------------------------------------------------------
+
+
+def test_transforms_run_in_workers_on_rows_of_their_own(url):
+    def double(found):
+        found["matrix"] *= 2
+        return {"id": found["id"], "matrix": found["matrix"], "length": np.int64(len(found))}
+
+    spec = TransformSpec(double, [("length", np.int64, (), False)], ["ragged", "text"])
+    for pool in ("thread", "process"):
+        rows = read(url, transform_spec=spec, reader_pool_type=pool, workers_count=2)
+        assert {(found.matrix[0, 0] / 2, found.length) for found in rows} == {
+            (i, 4) for i in range(ROWS)
+        }
+
+
+def test_errors_of_a_transform_reach_the_consumer(url):
+    def fails(found):
+        raise ZeroDivisionError(found["id"])
+
+    with (
+        pytest.raises(ZeroDivisionError),
+        make_reader(url, transform_spec=TransformSpec(fails)) as r,
+    ):
+        next(r)
+
+
+def test_predicates_and_shards_do_not_overlap(url):
+    chosen = in_lambda(["id"], lambda number: number % 3 == 1)
+    shards = [ids(url, predicate=chosen, cur_shard=i, shard_count=4) for i in range(4)]
+    assert sorted(n for shard in shards for n in shard) == list(range(1, ROWS, 3))
+
+
+class SingleFieldIndexer:
+    """As it is pickled."""
+
+    def __init__(self, name, data):
+        self._index_name = self._column_name = name
+        self._index_data = data
+
+
+class FieldNotNullIndexer(SingleFieldIndexer):
+    pass
+
+
+@pytest.fixture(scope="module")
+def indexed(tmp_path_factory):
+    """Row groups of ten rows, with indexes as ``build_rowgroup_index`` stores them."""
+    numbers = collections.defaultdict(set)
+    texts = collections.defaultdict(set)
+    for i in range(ROWS):
+        numbers[np.int64(i)].add(i // 10)
+        texts[np.str_(f"t{i % 3}")].add(i // 10)
+    indexes = {
+        "by id": SingleFieldIndexer("by id", numbers),
+        "by text": SingleFieldIndexer("by text", texts),
+        "not null": FieldNotNullIndexer("not null", {1, 3}),
+    }
+    data = pickle.dumps(indexes, 0).replace(
+        f"c{__name__}\n".encode(), b"cpetastorm.etl.rowgroup_indexers\n"
+    )
+    schema = SCHEMA.create_schema_view(["id"])
+    return write_stored(
+        tmp_path_factory.mktemp("indexed") / "d",
+        schema,
+        [{"id": np.int64(i)} for i in range(ROWS)],
+        files=1,
+        row_group_rows=10,
+        extra={b"dataset-toolkit.rowgroups_index.v1": data},
+    )
+
+
+SELECTORS = [
+    (SingleIndexSelector("by id", [3, 41]), {0, 4}),
+    (SingleIndexSelector("by id", [999]), set()),
+    (SingleIndexSelector("not null", [None]), {1, 3}),
+    (UnionIndexSelector([SingleIndexSelector("by id", [3]), SingleIndexSelector("not null", [0])]), {0, 1, 3}),
+    (IntersectIndexSelector([SingleIndexSelector("by id", [3, 31]), SingleIndexSelector("not null", [0])]), {3}),
+    (SingleIndexSelector("by text", ["t1"]), {0, 1, 2, 3, 4}),
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:No matching data")
+@pytest.mark.parametrize(("selector", "groups"), SELECTORS)
+def test_selectors_choose_row_groups(indexed, selector, groups):
+    found = ids(indexed, rowgroup_selector=selector)
+    assert {number // 10 for number in found} == groups
+    assert len(found) == 10 * len(groups)
+
+
+def test_unknown_and_missing_indexes_are_refused(indexed, url):
+    with pytest.raises(ValueError, match=r"Some of required indexes \['x'\] are not available"):
+        make_reader(indexed, rowgroup_selector=SingleIndexSelector("x", [1]))
+    with pytest.raises(ValueError, match="Row groups index is not available"):
+        make_reader(url, rowgroup_selector=SingleIndexSelector("by id", [1]))
+
+
+# --- n-grams -----------------------------------------------------------------------------------------
+
+
+def sequences(url, length, overlap=True, **options):
+    ngram = NGram({i: ["id"] for i in range(length)}, 1, "id", overlap)
+    rows = read(url, schema_fields=ngram, shuffle_row_groups=False, **options)
+    return [tuple(int(found[i].id) for i in range(length)) for found in rows]
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 7])
+def test_sequences_are_shared_out_once(tmp_path, length):
+    schema = SCHEMA.create_schema_view(["id"])
+    rows = [{"id": np.int64(i)} for i in range(ROWS)]
+    url = write_stored(tmp_path / "d", schema, rows, files=1, row_group_rows=11)
+    whole = sequences(url, length)
+    assert len(whole) == sum(max(0, n - length + 1) for n in (11, 11, 11, 11, 6))
+    for options in ({"shard_count": 3}, {"shard_count": 8, "shuffle_row_drop_partitions": 2}):
+        shards = [
+            sequences(url, length, cur_shard=i, **options) for i in range(options["shard_count"])
+        ]
+        assert sorted(s for shard in shards for s in shard) == whole
+    apart = sequences(url, length, overlap=False)
+    assert len({n for s in apart for n in s}) == len(apart) * length
+    shards = [sequences(url, length, overlap=False, cur_shard=i, shard_count=2) for i in range(2)]
+    assert sorted(s for shard in shards for s in shard) == apart
+
+
+def test_sequences_that_must_not_overlap_cannot_be_cut(url):
+    with pytest.raises(NotImplementedError, match="timestamp_overlap=False"):
+        sequences(url, 2, overlap=False, shuffle_row_drop_partitions=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((None, 1, "id"), "Fields must be set"),
+        (({0: "id"}, 1, "id"), "must be a list"),
+        (({0: [3]}, 1, "id"), "UnischemaField/regular expression"),
+        (({0: ["id"]}, None, "id"), "must be a number"),
+        (({0: ["id"]}, 1, None), "timestamp_field must be set"),
+        (({0: ["id"]}, 1, "id", 1), "must be of type bool"),
+    ],
+)
+def test_wrong_ngrams_are_refused(arguments, text):
+    with pytest.raises(ValueError, match=text):
+        NGram(*arguments)
+
+
+def test_a_sequence_is_of_its_fields(url):
+    ngram = NGram({-1: ["id", "matrix"], 1: ["te.t"]}, 1, "id")
+    with make_reader(url, schema_fields=ngram, shuffle_row_groups=False) as reader:
+        first = next(reader)
+    assert list(first) == [-1, 0, 1]
+    assert first[-1]._fields == ("id", "matrix")
+    assert first[0] == ()
+    assert first[1].text == "row 2"
+
+
+# --- several readers, and loaders --------------------------------------------------------------------
+
+
+def test_weighted_sampling(url):
+    np.random.seed(0)  # noqa: NPY002 – which governs the reader
+    few, many = in_set({1, 2}, "id"), in_lambda(["id"], lambda number: number > 2)
+    readers = [make_reader(url, num_epochs=None, predicate=p) for p in (few, many)]
+    with WeightedSamplingReader(readers, [3, 1]) as reader:
+        found = [next(reader).id for _ in range(400)]
+        assert 240 < sum(number <= 2 for number in found) < 360
+        assert not reader.last_row_consumed
+    assert all(each.stopped for each in readers)
+
+
+def test_unlike_readers_are_not_mixed(url):
+    with make_reader(url) as one, make_reader(url, schema_fields=["id"]) as other:
+        for readers, shares, text in (
+            ([one], [1], "Two or more readers"),
+            ([one, one], [1], "same length"),
+            ([one, other], [1, 1], "same schema"),
+            ([one, one], [1, -1], "none may be negative"),
+        ):
+            with pytest.raises(ValueError, match=text):
+                WeightedSamplingReader(readers, shares)
+
+
+NUMBERS = {"schema_fields": ["id", "matrix"], "shuffle_row_groups": False}
+
+
+def test_torch_batches(url):
+    torch = pytest.importorskip("torch")
+    from petastorm_bridge.pytorch import BatchedDataLoader, DataLoader, InMemBatchedDataLoader
+
+    for loader in (DataLoader, BatchedDataLoader, InMemBatchedDataLoader):
+        with loader(make_reader(url, **NUMBERS), batch_size=16) as batches:
+            found = list(batches)
+        assert [len(batch["id"]) for batch in found] == [16, 16, 16, 2]
+        assert torch.cat([batch["id"] for batch in found]).tolist() == list(range(ROWS))
+        assert found[1]["matrix"].shape == (16, 2, 3)
+        assert found[1]["matrix"][:, 1, 1].tolist() == list(range(16, 32))
+
+
+def test_torch_shuffles_objects_too(url):
+    pytest.importorskip("torch")
+    from petastorm_bridge.pytorch import DataLoader
+
+    options = {"schema_fields": ["id", "text"], "predicate": in_lambda(["id"], lambda n: n % 5)}
+    reader = make_reader(url, seed=1, **options)
+    with DataLoader(reader, batch_size=8, shuffling_queue_capacity=30) as loader:
+        found = [(n, t) for b in loader for n, t in zip(b["id"].tolist(), b["text"], strict=True)]
+    assert sorted(found) == [(i, f"row {i}") for i in range(ROWS) if i % 5]
+    assert found != sorted(found)
+
+
+def test_torch_resumes_in_the_middle_of_a_pass(url):
+    pytest.importorskip("torch")
+    from petastorm_bridge.pytorch import DataLoader
+
+    def loader():
+        return DataLoader(make_reader(url, seed=2, schema_fields=["id", "matrix"]), batch_size=7)
+
+    with loader() as first:
+        batches = iter(first)
+        seen = [next(batches)["id"].tolist() for _ in range(3)]
+        state = json.loads(json.dumps(first.state_dict()))
+        expected = [batch["id"].tolist() for batch in batches]
+    with loader() as second:
+        second.load_state_dict(state)
+        assert [batch["id"].tolist() for batch in second] == expected
+    assert sorted(n for batch in [*seen, *expected] for n in batch) == list(range(ROWS))
+
+
+def test_torch_functions_of_the_users_get_rows(url):
+    torch = pytest.importorskip("torch")
+    from petastorm_bridge.pytorch import BatchedDataLoader, DataLoader
+
+    with DataLoader(make_reader(url, **NUMBERS), batch_size=20, collate_fn=list) as loader:
+        first = next(iter(loader))
+    assert [list(each) for each in first] == [["id", "matrix"]] * 20
+    values = []
+
+    def convert(found):
+        values.append(found)
+        return torch.as_tensor(np.asarray(found)) * 2
+
+    with BatchedDataLoader(make_reader(url, **NUMBERS), 10, convert) as loader:
+        assert next(iter(loader))["id"].tolist() == list(range(0, 20, 2))
+    assert all(isinstance(found, list) and len(found) == 1 for found in values)
+
+
+def test_torch_sequences(url):
+    pytest.importorskip("torch")
+    from petastorm_bridge.pytorch import BatchedDataLoader, DataLoader
+
+    def reader():
+        ngram = NGram({0: ["id", "matrix"], 1: ["id"]}, 1, "id")
+        return make_reader(url, schema_fields=ngram, shuffle_row_groups=False)
+
+    with DataLoader(reader(), batch_size=4) as loader:
+        batch = next(iter(loader))
+    assert batch[0]["matrix"].shape == (4, 2, 3)
+    assert (batch[1]["id"] - batch[0]["id"]).tolist() == [1, 1, 1, 1]
+    with (
+        pytest.raises(TypeError, match="DataLoader"),
+        BatchedDataLoader(reader(), batch_size=4) as loader,
+    ):
+        next(iter(loader))
+
+
+@pytest.mark.tf
+def test_tensorflow_rows_and_sequences(url):
+    tf = pytest.importorskip("tensorflow")
+    from petastorm_bridge.tf_utils import make_petastorm_dataset, tf_tensors
+
+    with make_reader(url, **NUMBERS) as reader:
+        dataset = make_petastorm_dataset(reader)
+        assert dataset.element_spec.matrix.shape == (2, 3)
+        assert [int(each.id) for each in dataset] == list(range(ROWS))
+        with pytest.warns(UserWarning, match=re.escape("Running multiple iterations")):
+            assert len(list(dataset)) == ROWS
+    ngram = NGram({0: ["id", "matrix"], 1: ["id"]}, 1, "id")
+    with make_reader(url, schema_fields=ngram, shuffle_row_groups=False) as reader:
+        first = next(iter(make_petastorm_dataset(reader)))
+        assert (int(first[0].id), int(first[1].id), first[0].matrix.shape) == (0, 1, (2, 3))
+    with tf.Graph().as_default(), make_reader(url, **NUMBERS) as reader:
+        tensors = tf_tensors(reader)
+        with tf.compat.v1.Session() as session:
+            assert [int(session.run(tensors).id) for _ in range(3)] == [0, 1, 2]
