@@ -13,6 +13,7 @@ from petastorm_codemods._cli import HELP as CODEMOD
 from petastorm_codemods._cli import codemod
 
 from . import __version__
+from ._convert_command import convert_command
 from .parity._cli import app as parity
 
 __all__ = ["app", "main"]
@@ -86,6 +87,7 @@ def versions() -> None:
 
 
 app.command(help=CODEMOD)(codemod)
+app.command("convert")(convert_command)
 app.add_typer(parity)
 
 

@@ -159,12 +159,19 @@ def get_dataset_path(parsed_url: ParseResult) -> str:
     """
     scheme = parsed_url.scheme.lower()
     if scheme in _LOCAL_SCHEMES:
-        path = existing_local_path(urlunparse(parsed_url))
+        path = existing_local_path(_unparsed(parsed_url))
         assert path is not None
         return path
     if scheme == "hdfs":
         return parsed_url.path
     return str(_fsspec(scheme).core.strip_protocol(urlunparse(parsed_url)))
+
+
+def _unparsed(parsed: ParseResult) -> str:
+    """Return the URL that was parsed; ``urlunparse`` makes a host of a path with two slashes."""
+    if not parsed.netloc and parsed.path.startswith("//"):
+        parsed = parsed._replace(path="/" + parsed.path.lstrip("/"))
+    return urlunparse(parsed)
 
 
 def _fsspec(scheme: str) -> Any:
@@ -240,7 +247,7 @@ def _factory(
     parsed: ParseResult, user: str | None, options: Mapping[str, Any]
 ) -> Callable[[], Any]:
     scheme = parsed.scheme.lower()
-    url = urlunparse(parsed)
+    url = _unparsed(parsed)
     if not scheme:
         raise ValueError(
             f"ERROR! A scheme-less dataset url ({url}) is no longer supported. "

@@ -338,7 +338,7 @@ def _stored_type(field: UnischemaField) -> Any:
 
 def _parquet_columns(dataset: Any) -> tuple[dict[str, Any], list[Any]]:
     """Return the types of the partition columns, and the fields of the files."""
-    if hasattr(dataset, "pieces"):  # until pyarrow 14
+    if hasattr(dataset, "paths") or not hasattr(dataset, "partitioning"):  # until pyarrow 14
         schema = dataset.pieces[0].get_metadata().schema.to_arrow_schema()
         partitions = {p.name: p.dictionary.type for p in dataset.partitions or []}
         return partitions, list(schema)

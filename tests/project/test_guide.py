@@ -157,6 +157,34 @@ def test_the_page_of_trouble_quotes_messages_that_there_are():
 
 
 @pytest.mark.spark
+@pytest.mark.slow
+def test_code_of_the_page_on_datasets_runs(tmp_path):
+    """With its command, which prints what the page says."""
+    pytest.importorskip("streaming", reason="needs the extra [streaming]")
+    text = (GUIDE / "petastorm-datasets.md").read_text(encoding="utf-8")
+    text = text.replace("/tmp/", f"{tmp_path}/")
+    blocks = dict(re.findall(r"<!-- test: (\w+) -->\n```\w+\n(.*?)```", text, re.DOTALL))
+    assert len(blocks) == text.count("```") / 2 == 3
+    code = f"{blocks['write']}\n{blocks['read']}\nprint('complete')\n"
+    program = tmp_path / "datasets.py"
+    program.write_text(code)
+    result = subprocess.run(
+        [sys.executable, str(program)], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert result.stdout.strip().endswith("complete"), result.stdout + result.stderr
+    command, _, said = blocks["convert"].partition("\n")
+    arguments = command.removeprefix("$ petastorm-bridge ").split()
+    result = subprocess.run(
+        [sys.executable, "-m", "petastorm_bridge", *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    size = r"[\d,]+ bytes"  # what zstd of another release makes of it
+    assert re.sub(size, "", result.stdout) == re.sub(size, "", said)
+
+
+@pytest.mark.spark
 @pytest.mark.tf
 @pytest.mark.slow
 def test_code_of_the_native_page_runs(tmp_path):

@@ -193,14 +193,14 @@ def test_other_modules_are_missing_as_ever():
     assert importlib.util.find_spec("petastorm_bridge.nothing") is None
     with pytest.raises(ModuleNotFoundError, match=r"No module named 'petastorm_bridge\.nothing'"):
         importlib.import_module("petastorm_bridge.nothing")
-    with pytest.raises(ImportError, match="does not offer tools"):
-        importlib.import_module("petastorm_bridge.tools")
+    with pytest.raises(ImportError, match="does not offer workers_pool"):
+        importlib.import_module("petastorm_bridge.workers_pool")
 
 
 def test_the_directory_of_the_package_shows_what_it_offers():
     names = [name for name in dir(petastorm_bridge) if not name.startswith("_")]
     assert {"make_batch_reader", "TransformSpec", "NoDataAvailableError", "reader"} <= set(names)
-    assert not {"Any", "TYPE_CHECKING", "annotations", "import_module", "make_reader"} & set(names)
+    assert not {"Any", "TYPE_CHECKING", "annotations", "import_module"} & set(names)
 
 
 def test_the_package_runs_as_a_program():

@@ -16,8 +16,10 @@ ROOMS = {
     "petastorm_bridge": """
         _secrets mds _tables errors
         _blocks unischema codecs _stored transform predicates selectors ngram fs_utils
-        _sources _reading reader _rows
+        _sources _reading reader _rows weighted_sampling_reader
         _torch pytorch _tensorflow tf_utils
+        utils etl spark_utils tools generator cache test_util
+        _converting convert _convert_command
         spark
         __init__
         streaming native

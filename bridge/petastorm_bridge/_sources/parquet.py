@@ -6,7 +6,7 @@ import copy
 import inspect
 import os
 import posixpath
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -130,12 +130,56 @@ class ParquetSource:
             DatasetError: The file was replaced since the source was opened, or is damaged.
         """
         index, group = self._groups[position]
+        return _ParquetGroup(self, index, self._reader(index), group)
+
+    def batches(
+        self, position: int, types: Mapping[str, pa.DataType], rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a row group as they are stored, without decoding all of it at once.
+
+        Args:
+            position: The row group.
+            types: Columns wanted, and the types that they get.
+            rows: Rows of a batch at most.
+
+        Raises:
+            DatasetError: As :meth:`open`; or values do not fit into the type.
+        """
+        index, group = self._groups[position]
+        reader, path = self._reader(index), self._files[index].path
+        stored = [name for name in types if name not in self.partitions]
+        batches = reader.iter_batches(rows, [group], stored, use_threads=False)
+        while (batch := _naming(path, lambda: next(batches, None))) is not None:
+            arrays = []
+            for name, type_ in types.items():
+                if name in self.partitions:
+                    value = self.partitions[name].scalar(index)
+                    arrays.append(pa.repeat(pa.scalar(value, type_), batch.num_rows))
+                else:
+                    arrays.append(_converted(batch.column(name), type_, name, path))
+            yield pa.RecordBatch.from_arrays(arrays, names=list(types))
+
+    def group_sizes(self) -> list[int]:
+        """Return the bytes of each row group, uncompressed; of a source that is not yet narrowed."""
+        footers = [footer for footer, _ in self.unchecked]
+        return [int(footers[i].row_group(g).total_byte_size) for i, g in self._groups]
+
+    @property
+    def files(self) -> Sequence[File]:
+        """The files in their order."""
+        return self._files
+
+    def _reader(self, index: int) -> parquet.ParquetFile:
         file = self._files[index]
         self._check_unchanged(file)
         reader = self._open_file(file, self._footers.get(index))
         if index not in self._footers and reader.num_row_groups > 1:
             self._footers[index] = reader.metadata
-        return _ParquetGroup(self, index, reader, group)
+        return reader
+
+    def path_of(self, position: int) -> str:
+        """Return the path of a row group's file."""
+        return self._files[self._groups[position][0]].path
 
     def common_metadata(self) -> Mapping[bytes, bytes] | None:
         """Return what ``_common_metadata`` holds for others than Parquet; None without that file.
@@ -242,17 +286,22 @@ class _ParquetGroup:
             chunks = self._table([name]).column(name)
         array = chunks.chunk(0) if chunks.num_chunks == 1 else chunks.combine_chunks()
         target = self._source.types[name]
-        if array.type != target:
-            try:
-                array = array.cast(target)
-            except pa.ArrowInvalid as error:
-                raise ColumnsDifferError(
-                    f"Column {name!r} of {path} is {array.type}, in the table {target}, and "
-                    f"cannot be converted: {error}"
-                ) from error
+        array = _converted(array, target, name, path)
         # pandas' own dtypes tell a null from NaN, which NumPy's numbers do not.
         noted = noted_names(self._source.pandas_metadata)
         return array if array.null_count and name in noted else _shown(array)
+
+
+def _converted(array: pa.Array, target: pa.DataType, name: str, path: str) -> pa.Array:
+    if array.type == target:
+        return array
+    try:
+        return array.cast(target)
+    except pa.ArrowInvalid as error:
+        raise ColumnsDifferError(
+            f"Column {name!r} of {path} is {array.type}, in the table {target}, and "
+            f"cannot be converted: {error}"
+        ) from error
 
 
 def _shown(array: pa.Array) -> Column:

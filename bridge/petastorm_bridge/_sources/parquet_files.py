@@ -23,7 +23,7 @@ from petastorm_bridge.errors import missing_extra
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError
 
 from .table_formats import refuse_table_formats
-from .unfinished import MARKER_NAME, unfinished_text
+from .unfinished import CONVERSION_NAME, MARKER_NAME, unfinished_text
 
 __all__ = ["File", "Partition", "find_files"]
 
@@ -79,6 +79,10 @@ class Partition:
         """Return the value of one file as Petastorm hands it out: ``numpy.int64`` or ``numpy.str_``."""
         value = self._values[self._codes[file]]
         return np.str_(value) if isinstance(value, str) else np.int64(value)
+
+    def scalar(self, file: int) -> str | int:
+        """Return the value of one file as plain Python."""
+        return self._values[self._codes[file]]  # type: ignore[no-any-return] # text or numbers
 
     @cached_property
     def dtype(self) -> Any:
@@ -159,8 +163,9 @@ def _walk(filesystem: fs.FileSystem, directory: str) -> list[File]:
     for info in filesystem.get_file_info(fs.FileSelector(directory, recursive=True)):
         entries.setdefault(posixpath.dirname(info.path), []).append(info)
     normal = filesystem.normalize_path(directory.rstrip("/"))
-    if any(info.base_name == MARKER_NAME for info in entries.get(normal, [])):
-        raise NoFilesError(unfinished_text(directory))
+    for info in entries.get(normal, []):
+        if info.base_name in (MARKER_NAME, CONVERSION_NAME):
+            raise NoFilesError(unfinished_text(directory, info.base_name))
     files: list[File] = []
     for folder, keys in _folders(entries, normal, ()):
         if isinstance(filesystem, fs.LocalFileSystem):

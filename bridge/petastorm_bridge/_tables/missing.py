@@ -17,34 +17,27 @@ from types import ModuleType
 __all__ = ["MISSING", "MISSING_IN", "attribute_error", "extend_path", "sentence"]
 
 _PACKAGE = "petastorm_bridge"
-_OWN_FORMAT = (
-    "it belongs to datasets in Petastorm's own format (materialize_dataset). Read plain Parquet or a "
-    "converter's files with make_batch_reader, or write the data anew with make_spark_converter"
-)
 _INTERNAL = (
-    "it is internal to Petastorm's readers, which the bridge replaces. Use make_batch_reader or "
-    "make_spark_converter, which need none of it"
+    "it is internal to Petastorm's readers, which the bridge replaces. Use make_reader, make_batch_reader "
+    "or make_spark_converter, which need none of it"
+)
+_BENCHMARK = (
+    "it measures Petastorm's own readers. Count the rows that your loop over make_reader, "
+    "make_batch_reader or a loader gets in a second"
 )
 
 MISSING: dict[str, str] = {
-    "etl": _OWN_FORMAT,
-    "generator": _OWN_FORMAT,
-    "spark_utils": _OWN_FORMAT,
-    "tools": _OWN_FORMAT,
-    "weighted_sampling_reader": (
-        "WeightedSamplingReader does not run with current NumPy in Petastorm either. Mix the loaders "
-        "of several readers yourself"
+    "benchmark": _BENCHMARK,
+    "local_disk_cache": (
+        "readers cache nothing. Write cache_type='local-disk', which is checked and has no effect, or "
+        "convert the dataset with petastorm-bridge convert, whose shards streaming keeps on local disk"
     ),
-    "cache": _INTERNAL,
-    "local_disk_cache": _INTERNAL,
-    "hdfs": "paths on HDFS are opened by their url: make_batch_reader('hdfs://…')",
+    "hdfs": "paths on HDFS are opened by their url: make_reader('hdfs://…'), make_batch_reader('hdfs://…')",
     "arrow_reader_worker": _INTERNAL,
-    "namedtuple_gt_255_fields": "Python's own namedtuple takes any number of fields",
+    "namedtuple_gt_255_fields": "Python's own collections.namedtuple takes any number of fields",
     "py_dict_reader_worker": _INTERNAL,
     "pyarrow_helpers": _INTERNAL,
     "reader_impl": _INTERNAL,
-    "test_util": _INTERNAL,
-    "utils": _INTERNAL,
     "workers_pool": _INTERNAL,
 }
 
@@ -53,6 +46,12 @@ MISSING_IN: dict[str, dict[str, str]] = {
         "LOCAL_DISK_CACHE": "write the string 'local-disk'; it is checked and has no effect",
         "NULL_CACHE": "write the string 'null'",
         "normalize_dataset_url_or_urls": _INTERNAL,
+    },
+    "test_util": {
+        "shuffling_analysis": (
+            "it measures how well Petastorm's readers shuffle. Compare the ids that two passes over "
+            "make_reader give, with numpy.corrcoef"
+        ),
     },
 }
 """The same for names in modules and classes that the bridge has."""

@@ -6,11 +6,13 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from .decode import column_array
+from .declared import declared_encodings
+from .decode import column_array, column_bytes
 from .entry import ShardEntry
 from .files import write_whole
 from .names import INDEX_NAME
@@ -31,6 +33,8 @@ def commit_dataset(
     extra: Mapping[str, Any] | None = None,
     *,
     num_rows: int | None = None,
+    declared: Mapping[str, Field] | None = None,
+    check: Callable[[DatasetSchema, list[dict[str, Any]]], object] | None = None,
     map_shards: Callable[[Rewrite, Iterable[dict[str, Any]]], Iterable[dict[str, Any]]] = map,
 ) -> DatasetSchema:
     """Make the shards written to ``directory`` a dataset; it is visible from the last step on.
@@ -45,6 +49,9 @@ def commit_dataset(
         infos: What :meth:`ShardWriter.finish` returned, in row order.
         extra: JSON-able facts to keep in the sidecar.
         num_rows: Rows, where they cannot be counted from shards (no storable column).
+        declared: Fields of the columns of declared encoding: what their values are, and their shape.
+        check: Looks at what is about to become a dataset: its schema and the index entries of its
+            shards. What it raises keeps it from becoming one.
         map_shards: Runs the rewriting of shards, given the function and the shards concerned; a
             caller may spread it over machines. The function and its arguments pickle.
 
@@ -61,9 +68,8 @@ def commit_dataset(
             final[i] = info
     companions = companion_names(schema.names)
     fields = tuple(
-        Field(
-            f.name,
-            f.type,
+        replace(
+            (declared or {}).get(f.name) or Field(f.name, f.type),
             null_column=companions[f.name][0] if null_columns[f.name][0] else None,
             element_null_column=companions[f.name][1] if null_columns[f.name][1] else None,
         )
@@ -73,6 +79,8 @@ def commit_dataset(
     described = DatasetSchema(
         fields, _sum_stats(schema, final), rows if num_rows is None else num_rows, extra or {}
     )
+    if check is not None:
+        check(described, [info["index"] for info in final])
     # What makes a dataset of the files waits for the disk; shards, which are many times larger, are
     # compared with their sizes and hashes whenever they are read.
     sidecar = [described.to_json().encode()]
@@ -104,7 +112,13 @@ class _Rewrite:
             for f in self.schema
         ]
         shard = Shard(self.directory, entry)
-        arrays = [column_array(shard, field, slice(None)) for field in fields]
+        declared = declared_encodings(self.schema)
+        arrays = [
+            column_bytes(shard, field.name, field.null_column, field.type)
+            if field.name in declared
+            else column_array(shard, field, slice(None))
+            for field in fields
+        ]
         base, extension = os.path.splitext(entry.basenames[0])
         written = write_shard(
             pa.Table.from_arrays(arrays, schema=self.schema),
@@ -113,6 +127,7 @@ class _Rewrite:
             hashes=tuple(info["index"]["hashes"]),
             size_limit=info["index"]["size_limit"],
             null_columns=self.null_columns,
+            declared=declared,
         )
         # What was null in a column of floats is NaN by now, so the first count is the right one.
         return {"index": written["index"], "stats": info["stats"]}

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from .collector import paused_collector
+from .declared import fits
 from .decode import column_array
 from .encode import is_encoding_of
 from .entry import ShardEntry
@@ -163,8 +164,13 @@ def _check_schema(sidecar: str, schema: DatasetSchema, shards: tuple[ShardEntry,
         if shard.layout not in checked:
             checked.add(shard.layout)
             encodings = dict(zip(shard.layout.names, shard.layout.encodings, strict=True))
-            for name, type_ in _stored_types(schema):
-                if not is_encoding_of(type_, encodings.pop(name, "")):
+            for name, type_, declared in _stored_types(schema):
+                encoding = encodings.pop(name, "")
+                if declared is None:
+                    is_right = is_encoding_of(type_, encoding)
+                else:
+                    is_right = declared == encoding and fits(type_, encoding)
+                if not is_right:
                     found = dict(zip(shard.layout.names, shard.layout.encodings, strict=True))
                     raise _other_sidecar(
                         sidecar,
@@ -177,11 +183,12 @@ def _check_schema(sidecar: str, schema: DatasetSchema, shards: tuple[ShardEntry,
                 )
 
 
-def _stored_types(schema: DatasetSchema) -> list[tuple[str, pa.DataType]]:
+def _stored_types(schema: DatasetSchema) -> list[tuple[str, pa.DataType, str | None]]:
+    """Return the name, the type and the declared encoding of every column of the shards."""
     flags = [(f.null_column, pa.uint8()) for f in schema.fields]
     flags += [(f.element_null_column, pa.list_(pa.uint8())) for f in schema.fields]
-    columns = [(f.name, f.type) for f in schema.fields]
-    return columns + [(name, type_) for name, type_ in flags if name is not None]
+    columns = [(f.name, f.type, f.encoding) for f in schema.fields]
+    return columns + [(name, type_, None) for name, type_ in flags if name is not None]
 
 
 def _other_sidecar(sidecar: str, found: str) -> DatasetError:

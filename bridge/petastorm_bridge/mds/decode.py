@@ -17,7 +17,7 @@ from .schema import Field
 from .shard import Rows, Shard
 from .types import fixed_dtype, is_list, is_text, marks_nulls_itself
 
-__all__ = ["column_array", "column_view", "has_nulls"]
+__all__ = ["column_array", "column_bytes", "column_view", "has_nulls"]
 
 
 def has_nulls(field: Field) -> bool:
@@ -95,6 +95,22 @@ def column_array(shard: Shard, field: Field, rows: Rows) -> pa.Array:
         raise _unreadable(shard, field, error) from error
 
 
+def column_bytes(shard: Shard, name: str, null_column: str | None, type_: pa.DataType) -> pa.Array:
+    """Return the stored bytes of all values of a column, which is null where its flags say so.
+
+    Args:
+        shard: The shard.
+        name: The column.
+        null_column: Name of its null flags, which not every shard has.
+        type_: Binary, of either offset width.
+    """
+    rows = slice(0, shard.num_rows)
+    nulls = None
+    if null_column is not None and null_column in shard:
+        nulls = shard.fixed(null_column, rows).astype(np.bool_)
+    return _text_array(shard.variable(name, rows), type_, nulls)
+
+
 def _unreadable(shard: Shard, field: Field, error: Exception) -> DatasetError:
     if field.encoding in ("str_int", "str_float"):
         return DatasetError(
@@ -156,7 +172,8 @@ def _list_array(
                 raise ValueError(f"null flags in {companion.name!r} for other elements")
             flags = found.astype(np.bool_)
         values = _fixed_array(flat, type_.value_type, flags)
-    if nulls is not None and counts[nulls].any():
+    # What stands for a null array of a declared shape has elements.
+    if nulls is not None and field.shape is None and counts[nulls].any():
         raise ValueError("elements in null lists")
     if pa.types.is_fixed_size_list(type_):
         return _fixed_size_lists(type_, values, counts, nulls)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ._json import lists_to_json
+from .declared import stored_bytes
 from .ragged import (
     binary_from_offsets,
     binary_rows,
@@ -68,6 +69,8 @@ def encode_column(
     null_column: str | None = None,
     element_null_column: str | None = None,
     encoded: pa.LargeBinaryArray | None = None,
+    *,
+    declared: str | None = None,
 ) -> list[StoredColumn]:
     """Return what a shard stores for one column.
 
@@ -77,6 +80,7 @@ def encode_column(
         null_column: Store a uint8 null column under this name.
         element_null_column: For lists: store one null flag per element under this name.
         encoded: What :func:`costly_values` has returned for it.
+        declared: The encoding that its values, which are bytes, have already.
 
     Returns:
         The column itself and its null columns, if asked for.
@@ -88,7 +92,9 @@ def encode_column(
     if not is_storable(type_):
         raise not_storable(name, type_)
     columns = []
-    if encoded is not None:
+    if declared is not None:
+        columns.append(StoredColumn(name, declared, stored_bytes(array, declared)))
+    elif encoded is not None:
         # A list's elements say for themselves, in JSON, that they are null.
         encoding = "json" if is_list(type_) else _variable_encoding(type_)
         columns.append(StoredColumn(name, encoding, encoded))

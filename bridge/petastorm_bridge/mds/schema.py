@@ -29,13 +29,13 @@ class Field:
     Attributes:
         name: The column's name, also its name in the shards.
         type: Arrow type of its values.
-        encoding: MDS encoding for a column whose type is only known from ``index.json``
-            (a dataset without a sidecar); None where the sidecar's type decides.
+        encoding: MDS encoding of a column whose values are stored as the bytes that they were, and of
+            every column of a dataset without a sidecar; None where the type decides.
         null_column: Name of the stored uint8 column that is 1 where the value is null, or None.
         element_null_column: The same for the elements of a list column, or None.
-        shape: Shape of the arrays of an ``ndarray`` column that is only known from ``index.json``,
-            None for an axis whose size varies; None for every other column. The type of such a
-            column is a list of all elements of an array.
+        shape: Shape of the arrays of an ``ndarray`` column with an ``encoding``, None for an axis whose
+            size varies; None for every other column. The type of such a column is a list of all
+            elements of an array.
     """
 
     name: str
@@ -98,6 +98,7 @@ class DatasetSchema:
                 {
                     "name": f.name,
                     "type": str(f.type),  # for people; `arrow_schema` is what is read back
+                    **_encoding_entries(f),
                     "null_column": f.null_column,
                     "element_null_column": f.element_null_column,
                     "nulls": stats.get(f.name, ColumnStats()).nulls,
@@ -132,7 +133,14 @@ class DatasetSchema:
         if [column["name"] for column in columns] != arrow.names:
             raise ValueError(f"its columns are not those of its Arrow schema, {arrow.names}")
         fields = tuple(
-            Field(name, type_, None, column["null_column"], column["element_null_column"])
+            Field(
+                name,
+                type_,
+                _encoding(column),
+                column["null_column"],
+                column["element_null_column"],
+                _shape(column),
+            )
             for name, type_, column in zip(arrow.names, arrow.types, columns, strict=True)
         )
         _check_stored_names(fields)
@@ -143,6 +151,27 @@ class DatasetSchema:
         if not isinstance(obj["extra"], dict):
             raise TypeError(f"extra {obj['extra']!r}")
         return cls(fields, stats, _count(obj["num_rows"]), obj["extra"])
+
+
+def _encoding_entries(column: Field) -> dict[str, Any]:
+    """Return what a sidecar says of a column's encoding: nothing where its type decides."""
+    if column.encoding is None:
+        return {}
+    return {"encoding": column.encoding, "shape": column.shape}
+
+
+def _encoding(column: Mapping[str, Any]) -> str | None:
+    found = column.get("encoding")
+    if found is not None and not isinstance(found, str):
+        raise TypeError(f"encoding {found!r}")
+    return found
+
+
+def _shape(column: Mapping[str, Any]) -> tuple[int | None, ...] | None:
+    found = column.get("shape")
+    if found is None:
+        return None
+    return tuple(None if size is None else _count(size) for size in found)
 
 
 def content_digest(content: Mapping[str, Any]) -> str:

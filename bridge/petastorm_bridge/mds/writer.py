@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from . import codecs
+from .declared import declared_encodings
 from .encode import costly_values, encode_column, row_sizes
 from .files import write_whole
 from .layout import MAX_SHARD_BYTES, ShardLayout, assemble_shard
@@ -30,7 +31,8 @@ class ShardWriter:
     :meth:`finish` returns.
 
     Args:
-        schema: Arrow schema of the batches; every type must be storable.
+        schema: Arrow schema of the batches; every type must be storable. Fields may declare an
+            encoding, see :mod:`.declared`.
         directory: Where the files go; must exist.
         prefix: Files are called ``<prefix>.<number>.mds``, plus the compression's extension.
         size_limit: Upper bound of the bytes of a shard's rows and offsets, before compression and
@@ -63,6 +65,7 @@ class ShardWriter:
         if len(set(schema.names)) != len(schema.names):
             raise ValueError(f"Column names must differ, found {schema.names}. Rename them first.")
         self._schema = schema
+        self._declared = declared_encodings(schema)
         self._directory = directory
         self._prefix = prefix
         self._size_limit = max(1, min(int(size_limit), MAX_SHARD_BYTES))
@@ -162,6 +165,7 @@ class ShardWriter:
             hashes=self._hashes,
             size_limit=self._size_limit,
             encoded=encoded,
+            declared=self._declared,
         )
         self._infos.append(info)
 
@@ -175,6 +179,7 @@ def write_shard(
     size_limit: int | None,
     null_columns: Mapping[str, tuple[bool, bool]] | None = None,
     encoded: Mapping[str, pa.LargeBinaryArray] | None = None,
+    declared: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Write one table as one shard file and return its index entry and statistics.
 
@@ -187,6 +192,7 @@ def write_shard(
         null_columns: Per column, whether to store null flags for its rows and for its elements.
             None stores them for the columns that hold nulls.
         encoded: Columns that :func:`costly_values` has encoded already.
+        declared: The encoding of columns whose bytes are stored as they are.
 
     Raises:
         OSError: The file cannot be written; nothing is left under its final name.
@@ -209,6 +215,7 @@ def write_shard(
             null_name if wanted[0] else None,
             element_name if wanted[1] else None,
             None if encoded is None else encoded.get(name),
+            declared=None if declared is None else declared.get(name),
         )
     stored.sort(key=lambda column: column.name)
     layout = ShardLayout.of(stored)

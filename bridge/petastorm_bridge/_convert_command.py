@@ -1,0 +1,127 @@
+"""The command ``petastorm-bridge convert``."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from .convert import Conversion
+
+__all__ = ["convert_command"]
+
+_INTERRUPTED = 130  # what shells give for Ctrl-C
+
+
+def convert_command(  # noqa: PLR0917 - typer calls it with keywords
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SRC",
+            help="Path or URL of a Parquet file or directory, or of a dataset of Petastorm's own.",
+        ),
+    ],
+    destination: Annotated[str, typer.Argument(metavar="DST", help="Directory to make.")],
+    columns: Annotated[
+        str | None, typer.Option(help="Convert only these, separated by commas.")
+    ] = None,
+    compression: Annotated[
+        str | None, typer.Option(help="As streaming names it, for instance zstd:3.")
+    ] = None,
+    hashes: Annotated[
+        str | None, typer.Option(help="Separated by commas, for instance sha1,xxh64.")
+    ] = None,
+    size_limit: Annotated[
+        str, typer.Option(help="Bytes of a shard before compression; also 64mb, 1gb.")
+    ] = "64mb",
+    workers: Annotated[int | None, typer.Option(help="Number of processes. [one per core]")] = None,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify/--no-verify",
+            help="Compare every stored value with the source; sizes and hashes always are.",
+        ),
+    ] = True,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+) -> None:
+    """Convert a Parquet store or a dataset of Petastorm's own to MDS shards, without Spark or Java.
+
+    Rows keep their order. DST is a dataset only when all of it is written and checked; a run that
+    was killed goes on where it ended when the same command is given again.
+
+    Exit code 0: converted; 1: what was stored is not what SRC holds; 2: could not be converted.
+    """
+    from .convert import ConversionError, convert_dataset
+
+    try:
+        done = convert_dataset(
+            source,
+            destination,
+            columns=_names(columns),
+            size_limit=_bytes(size_limit),
+            compression=compression,
+            hashes=_names(hashes),
+            workers=workers,
+            verify=verify,
+            progress=not quiet,
+        )
+    except KeyboardInterrupt:
+        _fail("interrupted. What is finished is kept: the same command goes on.", _INTERRUPTED)
+    except ConversionError as error:
+        _fail(str(error), 1)
+    except OSError as error:
+        _fail(_of_system(error), 2)
+    except (ValueError, TypeError, ImportError, RuntimeError) as error:
+        _fail(str(error), 2)
+    else:
+        typer.echo(_summary(done))
+
+
+def _fail(text: str, code: int) -> None:
+    typer.echo(f"petastorm-bridge convert: {text}", err=True)
+    raise typer.Exit(code)
+
+
+def _of_system(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return (
+            f"no space left for {error.filename}. What is finished is kept: make room, and the same "
+            "command goes on."
+        )
+    return str(error)
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _bytes(text: str) -> int:
+    """Return a number of bytes that is written as streaming writes it.
+
+    Raises:
+        ValueError: It is none.
+    """
+    units = {"kb": 10, "mb": 20, "gb": 30}
+    plain = text.strip().lower()
+    number, unit = (plain[:-2], plain[-2:]) if plain[-2:] in units else (plain, "")
+    try:
+        return int(float(number) * (1 << units.get(unit, 0)))
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"--size-limit {text!r} is no number of bytes, such as 67108864 or 64mb."
+        ) from None
+
+
+def _summary(done: Conversion) -> str:
+    checked = "every value compared with the source" if done.is_verified else "hashes compared"
+    lines = [
+        f"{done.rows:,} rows in {done.shards:,} shards, {done.size:,} bytes, at {done.path}",
+        f"Checked: {checked}.",
+    ]
+    if done.taken_over:
+        lines.insert(1, f"{done.taken_over:,} of the rows were there from an earlier run.")
+    width = max(map(len, done.encodings))
+    lines += [f"  {name:<{width}}  {encoding}" for name, encoding in done.encodings.items()]
+    return "\n".join(lines)

@@ -1,0 +1,117 @@
+"""What becomes of the columns of a Parquet store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from petastorm_bridge._sources.parquet import ParquetSource
+from petastorm_bridge._sources.parquet_schema import common_types
+from petastorm_bridge.mds.schema import Field
+from petastorm_bridge.mds.types import is_list, is_storable
+
+__all__ = ["ColumnPlan", "Encoder", "UnsupportedColumnsError", "choose", "plan_columns"]
+
+Encoder = Callable[[pa.Array], pa.Array]
+"""From the column of a batch, as the source stores it, to what the writer takes."""
+
+
+class UnsupportedColumnsError(TypeError):
+    """MDS cannot hold some columns of the source."""
+
+
+@dataclass(frozen=True)
+class ColumnPlan:
+    """The columns that are read and those that are written, in the same order.
+
+    Attributes:
+        types: Arrow type that each column is read as.
+        schema: What the writer gets; its fields may declare an encoding.
+        declared: Of those that do, what their values are.
+        encoders: How the others differ from what is read; columns without one are written as read.
+        origin: What kind of dataset it is, for the summary and the sidecar.
+    """
+
+    types: Mapping[str, pa.DataType]
+    schema: pa.Schema
+    declared: Mapping[str, Field] = field(default_factory=dict)
+    encoders: Mapping[str, Encoder] = field(default_factory=dict)
+    origin: str = "Parquet"
+
+    def encoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return what the writer gets of a batch that was read with :attr:`types`."""
+        arrays = [
+            self.encoders[name](column) if name in self.encoders else column
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def plan_columns(source: ParquetSource, wanted: Sequence[str] | None) -> ColumnPlan:
+    """Return the plan for a plain Parquet store.
+
+    Args:
+        source: As it was opened.
+        wanted: Names of columns; None for all.
+
+    Raises:
+        UnsupportedColumnsError: MDS cannot hold some of them.
+        ValueError: There is no column of a name.
+        DatasetError: The files disagree about one.
+    """
+    first = source.unchecked[0][1]
+    names = [*source.partitions, *(n for n in first.names if n not in source.partitions)]
+    names = choose(names, wanted)
+    stored = [name for name in names if name not in source.partitions]
+    paths = [file.path for file in source.files]
+    common = common_types(stored, paths, [schema for _, schema in source.unchecked])
+    found = {
+        name: source.partitions[name].type if name in source.partitions else common[name]
+        for name in names
+    }
+    types = {name: _plain(type_) for name, type_ in found.items()}
+    refused = {name: type_ for name, type_ in types.items() if not is_storable(type_)}
+    if refused:
+        raise _unsupported(refused, [name for name in names if name not in refused])
+    return ColumnPlan(types, pa.schema([pa.field(name, type_) for name, type_ in types.items()]))
+
+
+def choose(names: Sequence[str], wanted: Sequence[str] | None) -> list[str]:
+    """Return the columns that are wanted, in the order of the table.
+
+    Raises:
+        ValueError: There is none of a name.
+    """
+    missing = sorted(set(wanted or ()) - set(names))
+    if missing:
+        raise ValueError(
+            f"There is no column {', '.join(map(repr, missing))}. There are: {', '.join(names)}."
+        )
+    return [name for name in names if wanted is None or name in wanted]
+
+
+def _plain(type_: pa.DataType) -> pa.DataType:
+    """Return the type that a column is converted to before MDS is asked for it: the same values."""
+    if isinstance(type_, pa.BaseExtensionType):
+        return _plain(type_.storage_type)
+    if pa.types.is_dictionary(type_):
+        return _plain(type_.value_type)
+    if pa.types.is_date64(type_):
+        return pa.date32()
+    if is_list(type_):
+        # Lists of one length are arrays in MDS as soon as all rows have that length.
+        element = _plain(type_.value_type)
+        return pa.large_list(element) if pa.types.is_large_list(type_) else pa.list_(element)
+    return type_
+
+
+def _unsupported(
+    refused: Mapping[str, pa.DataType], rest: Sequence[str]
+) -> UnsupportedColumnsError:
+    named = ", ".join(f"{name!r} ({type_})" for name, type_ in refused.items())
+    way = f"leave them out: --columns {','.join(rest)}" if rest else "flatten them first"
+    return UnsupportedColumnsError(
+        f"MDS has no place for these columns: {named}. Cast or flatten them in the source, or {way}."
+    )

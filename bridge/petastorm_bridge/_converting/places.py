@@ -1,0 +1,90 @@
+"""From what the user names to a source of rows and a directory to fill."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from petastorm_bridge import fs_utils
+from petastorm_bridge._secrets import masked
+from petastorm_bridge._sources.open import open_source
+from petastorm_bridge._sources.parquet import ParquetSource
+
+from .state import Destination
+
+__all__ = ["destination_at", "open_parquet", "refuse_overlap"]
+
+Place = str | os.PathLike[str]
+
+
+def open_parquet(
+    source: Place | Sequence[Place], storage_options: Mapping[str, Any] | None
+) -> ParquetSource:
+    """Open a store of Parquet files.
+
+    Args:
+        source: Path or URL of a directory or file, or those of the files of one table.
+        storage_options: For the ``fsspec`` filesystem of a remote store.
+
+    Raises:
+        ValueError: It is MDS already, or no URL that can be read.
+        DatasetError: There is nothing to read, or a table that is more than its files.
+    """
+    is_one = isinstance(source, str | os.PathLike)
+    urls = [url_of(place) for place in ([source] if is_one else source)]  # type: ignore[list-item]
+    with warnings.catch_warnings():
+        # Columns that readers leave out are refused by name, or not asked for.
+        warnings.filterwarnings("ignore", message=r"Column .* has an unsupported field")
+        warnings.filterwarnings("ignore", message=r"\[ARROW-1644\]")
+        opened = open_source(urls[0] if is_one else urls, storage_options)
+    if not isinstance(opened, ParquetSource):
+        raise ValueError(  # noqa: TRY004 - of what lies there, not of the argument's type
+            f"{opened.description} holds MDS shards already; there is nothing to convert."
+        )
+    return opened
+
+
+def destination_at(place: Place) -> Destination:
+    """Return the directory to fill.
+
+    Raises:
+        ValueError: It is not on a file system of this machine.
+    """
+    url = url_of(place)
+    path = fs_utils.existing_local_path(url)
+    if path is None:
+        raise ValueError(
+            f"{masked(url)} is in a store. Convert into a directory of this machine, then copy it there: "
+            "the shards first, index.json last."
+        )
+    return Destination(os.path.abspath(path))
+
+
+def refuse_overlap(source: Place | Sequence[Place], destination: Destination) -> None:
+    """Raise if one of the two lies in the other.
+
+    Raises:
+        ValueError: They do.
+    """
+    places = [source] if isinstance(source, str | os.PathLike) else source
+    there = os.path.realpath(destination.path)
+    for place in places:
+        path = fs_utils.existing_local_path(url_of(place))
+        if path is None:
+            continue
+        here = os.path.realpath(path)
+        if os.path.isdir(here) and os.path.commonpath([here, there]) in (here, there):
+            raise ValueError(
+                f"{destination.path} and the source {path} lie in each other. Convert into a directory "
+                "beside the source."
+            )
+
+
+def url_of(place: Place) -> str:
+    """Return the URL of a place; paths become ``file://`` URLs."""
+    text = os.fspath(place)
+    if "://" in text or text.lower().startswith(("dbfs:", "file:")):
+        return text
+    return f"file://{os.path.abspath(text)}"

@@ -1,0 +1,59 @@
+"""How far a conversion is: a bar on a terminal, a line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+__all__ = ["showing"]
+
+_LINE_SECONDS = 5.0
+
+
+@contextlib.contextmanager
+def showing(what: str, rows: int, wanted: bool) -> Iterator[Callable[[int], object]]:
+    """Show progress on stderr while the block runs; give the function to tell of rows.
+
+    Args:
+        what: What is going on.
+        rows: Rows in all.
+        wanted: Whether to show anything.
+    """
+    if not wanted:
+        yield lambda _: None
+    elif sys.stderr.isatty():
+        from tqdm import tqdm
+
+        class Bar(tqdm):  # type: ignore[misc] # no types
+            monitor_interval = 0  # no thread that outlives the bar
+
+        bar: Any = Bar(desc=what, total=rows, unit=" rows", unit_scale=True, file=sys.stderr)
+        with bar:
+            yield bar.update
+    else:
+        yield _Lines(what, rows).add
+
+
+class _Lines:
+    """Writes a line when the last one is some seconds old."""
+
+    def __init__(self, what: str, rows: int) -> None:
+        self._what, self._rows, self._done = what, rows, 0
+        self._start = self._last = time.monotonic()
+
+    def add(self, rows: int) -> None:
+        self._done += rows
+        now = time.monotonic()
+        if now - self._last < _LINE_SECONDS:
+            return
+        self._last = now
+        speed = self._done / (now - self._start)
+        share = self._done / max(self._rows, 1)
+        print(  # noqa: T201 - what it is for
+            f"{self._what}: {share:.0%}, {self._done:,} of {self._rows:,} rows, {speed:,.0f} rows/s",
+            file=sys.stderr,
+            flush=True,
+        )

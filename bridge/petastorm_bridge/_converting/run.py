@@ -1,0 +1,159 @@
+"""A conversion from its first look at the source to its index."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from petastorm_bridge.mds.commit import commit_dataset
+from petastorm_bridge.mds.dataset import open_dataset
+from petastorm_bridge.mds.declared import declared_encodings
+from petastorm_bridge.mds.schema import DatasetSchema
+
+from . import progress
+from .parts import Part, cut_parts
+from .work import Setup, check_part, rewrite_shard, write_part
+from .workers import WorkerPool
+
+__all__ = ["Conversion", "convert"]
+
+_Infos = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A dataset that has been converted.
+
+    Attributes:
+        path: Its directory.
+        rows: Number of rows.
+        shards: Number of shard files.
+        size: Bytes of the shard files.
+        encodings: MDS encoding of each column of the shards, flags of nulls included.
+        taken_over: Rows that an earlier, unfinished run had written.
+        is_verified: Whether every value was read back and compared with the source.
+        seconds: How long it took.
+    """
+
+    path: str
+    rows: int
+    shards: int
+    size: int
+    encodings: dict[str, str]
+    taken_over: int
+    is_verified: bool
+    seconds: float
+
+
+def convert(setup: Setup, shows_progress: bool) -> Conversion:
+    """Convert a source whole; what is finished when this fails is kept for the next run.
+
+    Args:
+        setup: What is converted, where to, and how.
+        shows_progress: Whether to show progress on stderr.
+
+    Raises:
+        FileExistsError, BlockingIOError: The destination is not free.
+        ValueError: The source has no rows.
+        DatasetError: The source cannot be read, or what was stored is not what it holds.
+        OSError: The destination cannot be written.
+        RuntimeError: A worker process has died.
+    """
+    began = time.monotonic()
+    parts = cut_parts(setup.source.row_counts, setup.sizes, setup.options)
+    rows = sum(part.rows for part in parts)
+    if not rows:
+        raise ValueError(
+            f"{setup.source.description} has no rows, and streaming reads no empty datasets."
+        )
+    parts = [part for part in parts if part.rows]
+    with setup.destination.claimed(_decisions(setup)):
+        taken_over = 0
+        if not setup.destination.is_complete():
+            workers = min(setup.options.workers, len(parts))
+            with contextlib.closing(WorkerPool(workers, setup)) as pool:
+                taken_over = _fill(setup, pool, parts, shows_progress)
+        setup.destination.forget_notes()
+    return _summary(setup, taken_over, time.monotonic() - began)
+
+
+def _fill(setup: Setup, pool: WorkerPool, parts: Sequence[Part], shows_progress: bool) -> int:
+    """Write all shards and the index; return how many rows an earlier run had written."""
+    rows = sum(part.rows for part in parts)
+    written: dict[int, _Infos] = {}
+    taken_over = 0
+    with progress.showing("Converting", rows, shows_progress) as report:
+        tasks = [(write_part, (part,)) for part in parts]
+        for number, (infos, was_there) in pool.run(tasks, report):
+            written[number] = infos
+            taken_over += parts[number].rows if was_there else 0
+    infos_of_parts = [written[number] for number in range(len(parts))]
+    commit_dataset(
+        setup.destination.path,
+        setup.plan.schema,
+        [info for infos in infos_of_parts for info in infos],
+        extra={"converted_from": setup.plan.origin},
+        declared=setup.plan.declared,
+        check=functools.partial(_check, pool, parts, infos_of_parts, shows_progress),
+        map_shards=functools.partial(_map_shards, pool),
+    )
+    return taken_over
+
+
+def _check(  # noqa: PLR0917 - all but the last two are bound beforehand
+    pool: WorkerPool,
+    parts: Sequence[Part],
+    infos: Sequence[_Infos],
+    shows_progress: bool,
+    schema: DatasetSchema,
+    entries: _Infos,
+) -> None:
+    """Raise unless the shards hold what the source holds; there is no index yet."""
+    tasks = []
+    first = 0
+    for part, of_part in zip(parts, infos, strict=True):
+        tasks.append((check_part, (part, schema, entries[first : first + len(of_part)])))
+        first += len(of_part)
+    rows = sum(part.rows for part in parts)
+    with progress.showing("Checking", rows, shows_progress) as report:
+        for _ in pool.run(tasks, report):
+            pass
+
+
+def _map_shards(pool: WorkerPool, rewrite: Any, infos: Iterable[dict[str, Any]]) -> _Infos:
+    tasks = [(rewrite_shard, (rewrite, info)) for info in infos]
+    done = dict(pool.run(tasks, lambda _: None))
+    return [done[number] for number in range(len(tasks))]
+
+
+def _decisions(setup: Setup) -> dict[str, Any]:
+    """Return what decides on the bytes of the dataset: a run only goes on where these are the same."""
+    options, plan = setup.options, setup.plan
+    encodings = declared_encodings(plan.schema)
+    return {
+        "source": [[file.path, file.size, file.mtime] for file in setup.source.files],
+        "columns": [[f.name, str(f.type), encodings.get(f.name)] for f in plan.schema],
+        "size limit": options.size_limit,
+        "compression": options.compression,
+        "hashes": list(options.hashes),
+    }
+
+
+def _summary(setup: Setup, taken_over: int, seconds: float) -> Conversion:
+    dataset = open_dataset(setup.destination.path)
+    layout = dataset.shards[0].layout
+    files = [shard.zip or shard.raw for shard in dataset.shards]
+    return Conversion(
+        path=setup.destination.path,
+        rows=dataset.num_rows,
+        shards=len(dataset.shards),
+        size=sum(file["bytes"] for file in files),
+        encodings=dict(zip(layout.names, layout.encodings, strict=True)),
+        taken_over=taken_over,
+        is_verified=setup.options.is_verified,
+        seconds=seconds,
+    )

@@ -1,0 +1,110 @@
+"""Building and reading indexes of row groups (``petastorm/etl/rowgroup_indexing.py``)."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from petastorm_bridge._rows.source import INDEXES_KEY
+from petastorm_bridge._rows.store import Piece, store_at, store_of
+from petastorm_bridge._stored.indexes import read_indexes
+from petastorm_bridge.unischema import Unischema
+from petastorm_bridge.utils import decode_row
+
+from . import RowGroupIndexerBase
+from ._pickling import pickled_indexes
+from .dataset_metadata import get_schema, load_row_groups
+
+__all__ = ["ROWGROUPS_INDEX_KEY", "build_rowgroup_index", "get_row_group_indexes"]
+
+logger = logging.getLogger(__name__)
+
+ROWGROUPS_INDEX_KEY = INDEXES_KEY
+_MOST_TASKS = 2000
+
+Indexers = Sequence[RowGroupIndexerBase]
+
+
+def build_rowgroup_index(
+    dataset_url: str, spark_context: Any, indexers: Indexers, hdfs_driver: str = "libhdfs3"
+) -> None:
+    """Build indexes of a dataset's row groups and store them beside its files.
+
+    Args:
+        dataset_url: URL of a dataset that ``materialize_dataset`` wrote.
+        spark_context: Whose executors read the row groups; None, as with Spark Connect, reads them here.
+        indexers: What to note of them.
+        hdfs_driver: Without effect; there is one driver, libhdfs.
+
+    Raises:
+        PetastormMetadataError: The dataset is none of Petastorm's.
+        ValueError: A row group has no rows, or no column of an indexer.
+    """
+    del hdfs_driver
+    began = time.monotonic()
+    store = store_at(dataset_url.rstrip("/"))
+    pieces = list(enumerate(load_row_groups(store)))
+    schema = get_schema(store)
+    if spark_context is None:
+        found = list(indexers)
+        for piece in pieces:
+            found = _index(found, schema, piece)
+    else:
+        rdd = spark_context.parallelize(pieces, min(len(pieces), _MOST_TASKS))
+        found = rdd.map(_task(indexers, schema)).reduce(_combined)
+    store.note(ROWGROUPS_INDEX_KEY, pickled_indexes({one.index_name: one for one in found}))
+    logger.info("Elapsed time of index creation: %f s", time.monotonic() - began)
+
+
+def _task(indexers: Indexers, schema: Unischema) -> Callable[[tuple[int, Piece]], list[Any]]:
+    return functools.partial(_index, indexers, schema)
+
+
+def _index(indexers: Indexers, schema: Unischema, piece: tuple[int, Piece]) -> list[Any]:
+    """Return the indexers with what a row group holds."""
+    number, row_group = piece
+    columns = sorted({name for indexer in indexers for name in indexer.column_names})
+    rows = row_group.read(columns).to_pylist()
+    decoded = [decode_row(_with_arrays(row), schema) for row in rows]
+    if not decoded:
+        raise ValueError(
+            f"Row group {row_group.row_group} of {row_group.path} has no rows to index."
+        )
+    for indexer in indexers:
+        indexer.build_index(decoded, number)
+    return list(indexers)
+
+
+def _with_arrays(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with arrays in place of lists, whose elements indexers look at one by one."""
+    return {k: np.asarray(v) if isinstance(v, list) else v for k, v in row.items()}
+
+
+def _combined(one: Sequence[Any], other: Sequence[Any]) -> list[Any]:
+    if len(one) != len(other):
+        raise ValueError(f"{len(one)} indexers cannot be combined with {len(other)}.")
+    return [a + b for a, b in zip(one, other, strict=True)]
+
+
+def get_row_group_indexes(dataset: Any) -> dict[str, Any]:
+    """Return the indexes that are stored with a dataset, by name; what is stored is read, never run.
+
+    Args:
+        dataset: A ``pyarrow.parquet.ParquetDataset`` of a directory.
+
+    Raises:
+        ValueError: None are stored.
+        StoredSchemaError: What is stored are no indexes.
+    """
+    pickled = store_of(dataset).notes().get(ROWGROUPS_INDEX_KEY)
+    if pickled is None:
+        raise ValueError(
+            "Row groups index is not available in the dataset metadata file. Add one with "
+            "petastorm_bridge.etl.rowgroup_indexing.build_rowgroup_index."
+        )
+    return dict(read_indexes(pickled))

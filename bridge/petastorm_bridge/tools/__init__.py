@@ -1,0 +1,1 @@
+"""Command line tools for datasets in Petastorm's own format (``petastorm/tools``)."""
