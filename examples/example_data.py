@@ -1,9 +1,11 @@
 """Real input for the examples: data that scikit-learn ships, as Spark DataFrames."""
 
 import io
+import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from PIL import Image, ImageOps
 from pyspark.sql import DataFrame, SparkSession
@@ -38,6 +40,33 @@ def digits(spark: SparkSession) -> DataFrame:
         for i, (row, label) in enumerate(zip(features, data.target, strict=True))
     ]
     return spark.createDataFrame(rows, "id int, features array<float>, label int").repartition(4)
+
+
+def digits_url(folder: str) -> str:
+    """The digits as a Parquet directory that is written if it is not there yet; its `file://` URL."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    directory = Path(folder).resolve() / "digits.parquet"
+    if not directory.exists():
+        data = load_digits()
+        features = pa.FixedSizeListArray.from_arrays(
+            pa.array((data.data / 16.0).ravel(), pa.float32()), 64
+        ).cast(pa.list_(pa.float32()))
+        ids = pa.array(range(len(features)), pa.int32())
+        table = pa.table({"id": ids, "features": features, "label": pa.array(data.target)})
+        directory.mkdir(parents=True)
+        parquet.write_table(table, directory / "part-0.parquet", row_group_size=250)
+    return directory.as_uri()
+
+
+def report(who: str, ids: Iterable[int]) -> None:
+    """Prints how many rows somebody saw, and writes which to the file that SEEN_ROWS names."""
+    seen = [int(i) for i in ids]
+    print(f"{who}: {len(seen)} rows, {len(set(seen))} of them different", flush=True)
+    if os.environ.get("SEEN_ROWS"):
+        with Path(os.environ["SEEN_ROWS"]).open("a", encoding="utf-8") as file:
+            file.write(json.dumps([who, seen]) + "\n")
 
 
 def photographs(spark: SparkSession) -> DataFrame:

@@ -11,8 +11,9 @@ import numpy as np
 
 from ._blocks.batches import Batch, Run, cut, divided, runs
 from ._blocks.columns import Block
-from ._torch.base import LoaderBase, batch_integer, whole_size
+from ._torch.base import LoaderBase, batch_integer, refuse_copies_in_workers, whole_size
 from ._torch.columns import torch_column
+from ._torch.dataset import DatasetBase
 from ._torch.rows import (
     SEQUENCES,
     is_of_rows,
@@ -26,7 +27,7 @@ from .reader import Reader
 
 try:
     import torch
-    from torch.utils.data import default_collate
+    from torch.utils.data import IterableDataset, default_collate
 except ImportError as error:
     raise missing_extra("torch", "streaming") from error
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BatchedDataLoader",
+    "BatchedIterableDataset",
     "DataLoader",
     "InMemBatchedDataLoader",
     "LoaderBase",
@@ -240,7 +242,7 @@ def _load_rows_into_mem(
         reader.join()
 
 
-class InMemBatchedDataLoader:
+class InMemBatchedDataLoader(IterableDataset[Any]):
     """Loads up to ``rows_capacity`` rows once and yields batches of them for several epochs.
 
     Args:
@@ -272,6 +274,7 @@ class InMemBatchedDataLoader:
         self._columns = dict(zip(keys, buffer, strict=True))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
+        refuse_copies_in_workers(self)
         if self._in_iter:
             raise RuntimeError(
                 "InMemBatchedDataLoader couldn't be used multiple times, please specify total "
@@ -290,6 +293,14 @@ class InMemBatchedDataLoader:
                 chosen = order[start : start + size]
                 yield {name: values[chosen] for name, values in self._columns.items()}
 
+    def __len__(self) -> int:
+        """Return the number of batches of all epochs."""
+        rows = len(next(iter(self._columns.values()))) if self._columns else 0
+        return self._num_epochs * -(-rows // batch_integer(self._batch_size))
+
+    def __bool__(self) -> bool:
+        return True
+
     def __repr__(self) -> str:
         rows = len(next(iter(self._columns.values()))) if self._columns else 0
         return (
@@ -302,3 +313,40 @@ class InMemBatchedDataLoader:
 
     def __exit__(self, *_: object) -> None:
         pass
+
+
+class BatchedIterableDataset(DatasetBase):
+    """An ``IterableDataset`` of torch's that yields whole batches, for torch's own ``DataLoader``.
+
+    ``torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=4)`` divides the rows first
+    among the ranks that train together and then among the workers: every row comes once per epoch,
+    and each rank has as many batches. An iteration is one epoch, shuffled anew. The dataset pickles,
+    opens its files where it is iterated over, and can be saved and gone on with through
+    ``state_dict``, as torchdata's ``StatefulDataLoader`` does it, with workers too. Not in Petastorm.
+
+    Args:
+        source: A converter, or what :func:`petastorm_bridge.make_batch_reader` opens.
+        batch_size: Rows per batch; the last one of an epoch may be shorter. None yields single rows
+            for frameworks that make the batches themselves.
+        seed: Decides the order of every epoch; None draws one from torch's generator.
+        shuffling_queue_capacity: Rows in the shuffle buffer of each worker, 0 for none.
+        shard_by_rank: Whether each rank of a process group, or of a launcher, reads its own shard.
+        even_batches: Whether every rank has as many rows: one that lacks a row reads its first row
+            again.
+        drop_last: Whether to drop the odd rows instead.
+        data_loader_fn: Makes the batches of a reader; None means :class:`DataLoader`.
+        **reader_arguments: For :func:`petastorm_bridge.make_batch_reader`. ``workers_count`` is 4 in
+            the main process and 1 in a worker unless given.
+
+    Raises:
+        TypeError: An argument that does not go with the others.
+        OSError, ValueError: As :func:`petastorm_bridge.make_batch_reader`.
+    """
+
+    def _loader_over(self, reader: Reader, batch_size: int) -> LoaderBase:
+        make = self._loader_fn or DataLoader
+        return make(
+            reader=reader,
+            batch_size=batch_size,
+            shuffling_queue_capacity=self.shuffling_queue_capacity,
+        )

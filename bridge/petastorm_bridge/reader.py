@@ -12,6 +12,7 @@ import pyarrow as pa
 from ._blocks.columns import Block, NullFacts, harmonise, harmonise_null_lists, to_numpy
 from ._reading.arguments import ReaderOptions
 from ._reading.job import Job
+from ._reading.parts import Part, rows_of_part, visits_of_part
 from ._reading.plan import (
     Piece,
     Plan,
@@ -90,6 +91,7 @@ def make_batch_reader(  # noqa: PLR0917 – the signature of Petastorm
     convert_early_to_numpy: bool = False,
     *,
     shard_by_rank: bool = False,
+    even_batches: bool | None = None,
     drop_last: bool = False,
 ) -> Reader:
     """Open an MDS dataset or a Parquet store and return a reader of its row groups.
@@ -128,8 +130,11 @@ def make_batch_reader(  # noqa: PLR0917 – the signature of Petastorm
         shard_by_rank: Not in Petastorm: read the shard of this process among those that train
             together, with as many rows on every rank; see
             :func:`petastorm_bridge._reading.ranks.rank_and_world_size`.
-        drop_last: Not in Petastorm: drop the rows that would make shards uneven. Otherwise a shard
-            that lacks a row reads its first one again, as torch's ``DistributedSampler``.
+        even_batches: Not in Petastorm: whether every shard has as many rows, and so as many batches.
+            A shard that lacks a row reads its first one again, as torch's ``DistributedSampler``.
+            None is True with ``shard_by_rank`` and False without.
+        drop_last: Not in Petastorm: drop the rows that would make shards uneven instead of repeating
+            some.
 
     Raises:
         FileNotFoundError, OSError: Nothing to read there.
@@ -165,6 +170,7 @@ def make_batch_reader(  # noqa: PLR0917 – the signature of Petastorm
         "filesystem": filesystem,
         "convert_early_to_numpy": convert_early_to_numpy,
         "shard_by_rank": shard_by_rank,
+        "even_batches": even_batches,
         "drop_last": drop_last,
     }
     options = ReaderOptions.from_arguments(given, _DEFAULTS)
@@ -192,6 +198,8 @@ class Reader:
         pass_start: What the order of the current pass follows from.
         is_at_start: Whether nothing of the current pass was read.
         stopped: Whether :meth:`stop` was called.
+        rows_repeated: Rows that are read twice in an epoch so that shards are even, of all shards.
+        rows_dropped: Rows that no shard reads so that shards are even.
     """
 
     is_batched_reader = True
@@ -220,6 +228,7 @@ class Reader:
             options.check_rows_are_known()
         self._job = self._make_job(source, stored, selection)
         self.randomness = Randomness(options.seed)
+        self.rows_repeated = self.rows_dropped = 0
         pieces = self._shard(selection)
         if not pieces:
             warnings.warn(
@@ -230,6 +239,7 @@ class Reader:
         self._pieces = split_pieces(pieces, options.shuffle_row_drop_partitions)
         self._own_randomness = self.randomness
         self._fresh_passes = 0
+        self._part: Part | None = None
         self._plan = self._make_plan(self.randomness)
         self._pool: Pool = options.make_pool()
         self._stream = self._start(self._plan)
@@ -252,9 +262,11 @@ class Reader:
         pieces = shard_pieces(
             counts, options.cur_shard, options.shard_count, options.shard_seed, selection.dropped
         )
-        if options.shard_by_rank and options.shard_count is not None:
+        if options.even_batches and options.shard_count is not None:
             rows = sum(n for i, n in enumerate(counts) if i not in selection.dropped)
             pieces = even_pieces(pieces, rows, options.shard_count, drop_last=options.drop_last)
+            added = sum(map(len, pieces)) * options.shard_count - rows
+            self.rows_repeated, self.rows_dropped = max(added, 0), max(-added, 0)
         return [Piece(groups[piece.group], piece.start, piece.stop) for piece in pieces]
 
     def _selected_schema(self, source: Source) -> Unischema:
@@ -281,8 +293,26 @@ class Reader:
             self.pass_start = plan.state
             self.is_at_start = True
         visits = plan.visits(epochs)
+        if self._part is not None:
+            visits = visits_of_part(visits, self._part_rows(self._part))
         visits = without_rows(visits, skipped) if skipped else visits
         return BlockStream(self._job, visits, self._pool, endless=epochs is None)
+
+    def take_part(self, part: Part) -> None:
+        """Read only a part of the pass; others read the rest from readers that are made alike.
+
+        Raises:
+            ValueError: The pass has not exactly one epoch.
+        """
+        if self.num_epochs != 1:
+            raise ValueError(
+                f"Only a pass of one epoch has parts; num_epochs is {self.num_epochs}."
+            )
+        self._part = part
+        self._stream = self._start(self._plan)
+
+    def _part_rows(self, part: Part) -> range:
+        return rows_of_part(part, sum(map(len, self._pieces)))
 
     # What the loaders use.
 
@@ -322,17 +352,27 @@ class Reader:
     @property
     def rows_per_epoch(self) -> int:
         """Rows of an epoch as they are stored, before a predicate, filters or a transform."""
+        if self._part is not None:
+            return len(self._part_rows(self._part))
         return sum(map(len, self._pieces))
 
     @property
     def facts(self) -> dict[str, Any]:
         """What the order of a pass depends on besides its start; JSON-able."""
+        part = {} if self._part is None else {"part": [self._part.number, self._part.count]}
         return {
             "rows": self.rows_per_epoch,
             "row_groups": checksum([(p.group, p.start, p.stop) for p in self._pieces]),
             "shuffle_row_groups": bool(self._options.shuffle_row_groups),
             "shuffle_rows": bool(self._options.shuffle_rows),
+            **part,
         }
+
+    @property
+    def place(self) -> str:
+        """Where the rows are, for people."""
+        place = self._source.description
+        return place[:_PLACE_SHOWN] + "…" if len(place) > _PLACE_SHOWN else place
 
     @property
     def next_start(self) -> dict[str, Any]:
@@ -462,13 +502,16 @@ class Reader:
         return {"output_queue_size": 0}
 
     def __repr__(self) -> str:
-        place, names = self._source.description, list(self.schema.fields)
-        if len(place) > _PLACE_SHOWN:
-            place = place[:_PLACE_SHOWN] + "…"
+        place, names = self.place, list(self.schema.fields)
         fields = ", ".join(names[:_FIELDS_SHOWN]) + (", …" if len(names) > _FIELDS_SHOWN else "")
         rows, groups = sum(map(len, self._pieces)), len({piece.group for piece in self._pieces})
+        shard = ""
+        if (self._options.shard_count or 1) > 1:
+            shard = f", shard {self._options.cur_shard} of {self._options.shard_count}"
+            shard += f", {self.rows_repeated} rows repeated" if self.rows_repeated else ""
+            shard += f", {self.rows_dropped} rows dropped" if self.rows_dropped else ""
         end = ", stopped" if self.stopped else ""
-        return f"<Reader of {place}: {rows} rows, {groups} row groups, fields {fields}{end}>"
+        return f"<Reader of {place}: {rows} rows, {groups} row groups, fields {fields}{shard}{end}>"
 
     def __enter__(self) -> Self:
         return self

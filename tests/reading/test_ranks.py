@@ -115,6 +115,33 @@ def test_len_is_that_of_every_rank(world, numbered):
             assert sum(1 for _ in loader) == 11
 
 
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_three_ranks_go_on_in_the_middle_of_their_second_epoch(world, numbered, drop_last):
+    """From states that each of them has saved, with as many steps left."""
+    from petastorm_bridge.pytorch import DataLoader
+
+    url = numbered(101, [60, 41])
+    epochs, steps = collections.Counter(), set()
+    for rank in range(3):
+        world(rank, 3)
+        options = {"seed": 4, "shuffle_rows": True, "shard_by_rank": True, "drop_last": drop_last}
+        with DataLoader(make_batch_reader(url, **options), batch_size=7) as loader:
+            first = sum(len(batch["id"]) for batch in loader)
+            second = iter(loader)
+            taken = [next(second)["id"].tolist() for _ in range(2)]
+            state = json.loads(json.dumps(loader.state_dict()))
+        with DataLoader(make_batch_reader(url, **options), batch_size=7) as loader:
+            loader.load_state_dict(state)
+            left = [batch["id"].tolist() for batch in loader]
+        rows = [row for batch in taken + left for row in batch]
+        assert len(rows) == first == (33 if drop_last else 34)
+        epochs.update(rows)
+        steps.add(len(left))
+    assert steps == {3}
+    assert len(epochs) == (99 if drop_last else 101)
+    assert epochs.total() == (99 if drop_last else 102)
+
+
 @pytest.mark.parametrize(
     "environment",
     [{"RANK": "2", "WORLD_SIZE": "2"}, {"RANK": "x", "WORLD_SIZE": "2"}],
@@ -135,6 +162,10 @@ def test_a_rank_that_cannot_be_is_refused(monkeypatch, numbered, environment):
             {"shard_by_rank": True, "predicate": in_lambda(["id"], lambda i: i > 2)},
             "Filter the DataFrame",
         ),
+        (
+            {"cur_shard": 0, "shard_count": 2, "even_batches": True, "filters": [("id", ">", 2)]},
+            "Filter the DataFrame",
+        ),
         ({"shard_by_rank": True, "filters": [("id", ">", 2)]}, "Filter the DataFrame"),
     ],
 )
@@ -151,9 +182,56 @@ def test_half_a_rank_is_refused(monkeypatch, numbered, name):
         make_batch_reader(numbered(7), shard_by_rank=True)
 
 
-def test_dropping_goes_with_ranks_only(numbered):
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"drop_last": True},
+        {"drop_last": True, "cur_shard": 0, "shard_count": 2},
+        {"drop_last": True, "shard_by_rank": True, "even_batches": False},
+        {"even_batches": True},
+    ],
+)
+def test_evenness_goes_with_shards_only(numbered, options):
     with pytest.raises(TypeError, match="goes with shard_by_rank=True"):
-        make_batch_reader(numbered(7), drop_last=True)
+        make_batch_reader(numbered(7), **options)
+
+
+SIZES = [1, 2, 3, 49, 50, 51, 100]
+
+
+@pytest.mark.parametrize("total", [99, 100, 101, 149, 151])
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_even_shards_have_as_many_batches_and_say_what_they_did(numbered, total, count, drop_last):
+    """With shards given by hand as well; whatever the size of the batches."""
+    from petastorm_bridge.pytorch import DataLoader
+
+    url = numbered(total, [40, total - 40])
+    lengths, read = collections.defaultdict(set), collections.Counter()
+    for shard in range(count):
+        options = {"cur_shard": shard, "shard_count": count, "even_batches": True}
+        with make_batch_reader(url, **options, drop_last=drop_last) as reader:
+            for size in SIZES:
+                lengths[size].add(len(DataLoader(reader, size)))
+            (batches,) = [list(DataLoader(reader, 50))]
+            assert len(batches) in lengths[50]
+            read.update(row for batch in batches for row in batch["id"].tolist())
+        for word, rows in (("repeated", reader.rows_repeated), ("dropped", reader.rows_dropped)):
+            assert (f"{rows} rows {word}" in repr(reader)) == (rows > 0)
+    assert all(len(found) == 1 for found in lengths.values())
+    assert len(read) == total - reader.rows_dropped
+    assert read.total() == total + reader.rows_repeated - reader.rows_dropped
+    assert reader.rows_dropped == (total % count if drop_last else 0)
+    assert reader.rows_repeated == (-total % count if not drop_last else 0)
+
+
+def test_ranks_may_be_uneven(world, numbered):
+    url, found = numbered(7, [4, 3]), []
+    for rank in range(2):
+        world(rank, 2)
+        found.append(ids(url, shard_by_rank=True, even_batches=False))
+    assert sorted(map(len, found)) == [3, 4]
+    assert sorted(found[0] + found[1]) == list(range(7))
 
 
 def test_partitions_are_chosen_before_rows_are_counted(world, tmp_path):
@@ -199,34 +277,52 @@ TRAINING = """
     import json, sys, torch
     from torch.nn.parallel import DistributedDataParallel
     from petastorm_bridge import make_batch_reader
-    from petastorm_bridge.pytorch import DataLoader
+    from petastorm_bridge.pytorch import BatchedIterableDataset, DataLoader
 
     torch.distributed.init_process_group("gloo")
     model = DistributedDataParallel(torch.nn.Linear(1, 1))
-    ids = []
-    with DataLoader(make_batch_reader(sys.argv[1], shard_by_rank=True), batch_size=50) as loader:
-        for batch in loader:
+    read = []
+
+    def train(name, batches):
+        ids = []
+        for batch in batches:
             model(batch["x"][:, None]).sum().backward()
             ids += batch["id"].tolist()
+        read.append([name, ids])
+
+    for size in (1, 16, 17, 18, 33, 34, 51, 101):
+        for drop_last in (False, True):
+            options = {"shard_by_rank": True, "drop_last": drop_last}
+            with DataLoader(make_batch_reader(sys.argv[1], **options), batch_size=size) as loader:
+                train(f"loader {size} {drop_last}", loader)
+            data = BatchedIterableDataset(sys.argv[1], size, drop_last=drop_last)
+            train(f"dataset {size} {drop_last}", torch.utils.data.DataLoader(data, batch_size=None))
     with open(f"{sys.argv[2]}/{torch.distributed.get_rank()}.json", "w") as file:
-        json.dump(ids, file)
+        json.dump(read, file)
     torch.distributed.destroy_process_group()
 """
 
 
 @pytest.mark.slow
-def test_uneven_rows_train_on_two_ranks(numbered, tmp_path):
-    """501 and 500 rows in batches of 50: without even shards the last step waits for ever."""
+@pytest.mark.parametrize("size", [2, 3])
+def test_uneven_rows_train_on_several_ranks(numbered, tmp_path, size):
+    """101 rows in batches around their share: without even shards the last step waits for ever."""
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(TRAINING))
     path = os.pathsep.join(p for p in sys.path if p)
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone"]
+    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={size}"]
     done = subprocess.run(
-        [*command, str(script), numbered(1001, [400, 601]), str(tmp_path)],
+        [*command, "--standalone", str(script), numbered(101, [40, 61]), str(tmp_path)],
         env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    read = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
-    assert [len(part) for part in read] == [501, 501]
-    assert set(read[0]) | set(read[1]) == set(range(1001))
+    ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(size)]
+    assert len(ranks[0]) == 32
+    for parts in zip(*ranks, strict=True):
+        ((name,), lists) = ({name for name, _ in parts}, [ids for _, ids in parts])
+        is_dropped = name.endswith("True")
+        share = 101 // size if is_dropped else -(-101 // size)
+        assert [len(ids) for ids in lists] == [share] * size, name
+        union = {row for ids in lists for row in ids}
+        assert len(union) == (size * share if is_dropped else 101), name

@@ -150,6 +150,16 @@ def test_converters_and_contexts_say_what_they_are():
     assert "0 files" in repr(spark.SparkDatasetConverter("file:///a", [], 0).make_tf_dataset())
 
 
+def test_a_converter_shows_what_lies_there(numbered, tmp_path):
+    url = numbered(7, [4, 3])
+    size = sum(path.stat().st_size for path in (tmp_path / "data").glob("*.mds"))
+    shown = f"<SparkDatasetConverter of {url}: 7 rows in 2 files"
+    converter = spark.make_spark_converter(url)
+    assert repr(converter) == f"{shown}, {size} bytes, columns ['id', 'x']>"
+    (tmp_path / "data" / "index.json").write_text("{")
+    assert repr(converter) == f"{shown}>"
+
+
 def test_the_callers_arguments_are_not_changed():
     given = {"cur_shard": 0, "shard_count": 2}
     spark.SparkDatasetConverter("file:///a", [], 3).make_torch_dataloader(**given)

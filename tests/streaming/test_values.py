@@ -280,3 +280,14 @@ def test_the_stock_loader_counts_samples(tmp_path):
     next(batches)
     assert loader.state_dict()["sample_in_epoch"] == 12
     assert len(loader) == 4
+
+
+def test_a_dataset_shows_what_it_reads(numbered, tmp_path):
+    numbered(7, [4, 3])
+    local = tmp_path / "data"
+    size = sum(path.stat().st_size for path in local.glob("*.mds"))
+    dataset = ColumnarStreamingDataset(local=str(local), batch_size=2)
+    assert repr(dataset) == (
+        f"<ColumnarStreamingDataset of {local}: 7 rows in 2 shards, {size} bytes, batch_size=2, "
+        "columns=['id', 'x']>"
+    )

@@ -240,3 +240,15 @@ def test_days_as_nanoseconds(day, expected):
     from petastorm_bridge.tf_utils import date_to_nsec_from_epoch
 
     assert date_to_nsec_from_epoch(day) == expected
+
+
+@pytest.mark.parametrize(("drop_last", "expected"), [(False, 7), (True, 6)])
+def test_ranks_have_as_many_rows(open_reader, monkeypatch, drop_last, expected):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    read = []
+    for rank in range(3):
+        monkeypatch.setenv("RANK", str(rank))
+        reader = open_reader(shard_by_rank=True, drop_last=drop_last)
+        read.append([int(i) for batch in batched(reader, 4) for i in batch.id])
+    assert [len(rows) for rows in read] == [expected] * 3
+    assert len({row for rows in read for row in rows}) == (18 if drop_last else ROWS)

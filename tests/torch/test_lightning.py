@@ -8,9 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from petastorm_bridge import make_batch_reader
+from petastorm_bridge import TransformSpec, make_batch_reader
 from petastorm_bridge.errors import BridgeWarning
-from petastorm_bridge.pytorch import DataLoader
+from petastorm_bridge.pytorch import (
+    BatchedDataLoader,
+    BatchedIterableDataset,
+    DataLoader,
+    InMemBatchedDataLoader,
+)
 
 lightning = pytest.importorskip("lightning", reason="lightning is not installed")
 
@@ -64,9 +69,9 @@ def make_loader(write):
     url = write(table, [25, 5, 20, 10])
     readers = []
 
-    def make_loader(size=SIZE, *, capacity=0, num_epochs=1, **options):
+    def make_loader(size=SIZE, *, kind=DataLoader, capacity=0, num_epochs=1, **options):
         readers.append(make_batch_reader(url, num_epochs=num_epochs, **options))
-        return DataLoader(readers[-1], size, shuffling_queue_capacity=capacity)
+        return kind(readers[-1], size, shuffling_queue_capacity=capacity)
 
     yield make_loader
     for reader in readers:
@@ -138,6 +143,8 @@ RESUMED = [
     ({"seed": 3, "shuffle_rows": True}, {"max_epochs": 3}, 14),
     ({"seed": 3}, {"max_epochs": 2}, STEPS),
     ({"seed": 3, "capacity": 20}, {"max_epochs": 2}, 4),
+    ({"seed": 3, "kind": BatchedDataLoader}, {"max_epochs": 2}, 14),
+    ({"seed": 3, "kind": BatchedDataLoader, "capacity": 20}, {"max_epochs": 2}, 14),
     ({"shuffle_row_groups": False}, {"max_epochs": 2}, 4),
     ({"seed": 3, "num_epochs": None}, {"max_epochs": 1, "limit_train_batches": 15}, 4),
 ]
@@ -153,6 +160,63 @@ def test_a_resumed_run_sees_the_batches_that_the_first_had_left(
         fit(make_loader(**loading), callbacks=[SaveAndCrash(step, path)], **training)
     resumed, _ = fit(make_loader(**loading), checkpoint=path, **training)
     assert resumed.seen == whole.seen[step:]
+
+
+UNKNOWN = {
+    "transform": ({"transform_spec": TransformSpec(lambda frame: frame)}, {"max_epochs": 2}),
+    "buffer": (
+        {"transform_spec": TransformSpec(lambda frame: frame), "capacity": 20},
+        {"max_epochs": 2},
+    ),
+    "endless": ({"num_epochs": None}, {"max_steps": 25}),
+}
+
+
+@pytest.mark.parametrize("step", [1, 9, 14])
+@pytest.mark.parametrize(("loading", "training"), UNKNOWN.values(), ids=UNKNOWN)
+def test_a_run_of_unknown_length_is_resumed(make_loader, fit, tmp_path, loading, training, step):
+    """Lightning has then taken one batch more than it trained on."""
+    loading = {"seed": 3, **loading}
+    whole, _ = fit(make_loader(**loading), **training)
+    path = tmp_path / "crash.ckpt"
+    with pytest.raises(ConnectionError):
+        fit(make_loader(**loading), callbacks=[SaveAndCrash(step, path)], **training)
+    resumed, _ = fit(make_loader(**loading), checkpoint=path, **training)
+    assert resumed.seen == whole.seen[step:]
+
+
+def test_rows_in_memory_train_in_one_pass(make_loader, fit, write):
+    table = pa.table({"id": np.arange(ROWS), "x": np.zeros(ROWS, np.float32)})
+    reader = make_batch_reader(write(table, [30, 30], "memory"), shuffle_row_groups=False)
+    loader = InMemBatchedDataLoader(reader, SIZE, num_epochs=2, rows_capacity=ROWS, shuffle=True)
+    model, trainer = fit(loader, max_epochs=1)
+    assert trainer.global_step == len(loader) == 2 * STEPS
+    for epoch in (model.seen[:STEPS], model.seen[STEPS:]):
+        assert sorted(flat(epoch)) == list(range(ROWS))
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata's own
+@pytest.mark.filterwarnings("ignore:Your `IterableDataset` has `__len__` defined")  # it is right
+@pytest.mark.parametrize(("workers", "step"), [(0, 14), (2, 4), (2, 14)])
+def test_a_run_over_torchdatas_loader_is_resumed(write, fit, tmp_path, workers, step):
+    """In the first epoch and in the second, with workers."""
+    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+    ids = np.arange(ROWS)
+    url = write(pa.table({"id": ids, "x": ids.astype(np.float32)}), [25, 5, 20, 10])
+
+    def loader():
+        dataset = BatchedIterableDataset(url, SIZE, seed=3, shuffle_rows=True)
+        return stateful.StatefulDataLoader(dataset, batch_size=None, num_workers=workers)
+
+    whole, _ = fit(loader(), max_epochs=3)
+    path = tmp_path / "crash.ckpt"
+    with pytest.raises(ConnectionError):
+        fit(loader(), max_epochs=3, callbacks=[SaveAndCrash(step, path)])
+    resumed, _ = fit(loader(), max_epochs=3, checkpoint=path)
+    assert resumed.seen == whole.seen[step:]
+    for epoch in range(3):
+        assert sorted(flat(whole.seen[epoch * STEPS : (epoch + 1) * STEPS])) == list(range(ROWS))
 
 
 def test_a_run_resumed_from_the_end_of_an_epoch_sees_a_whole_one(make_loader, fit, tmp_path):

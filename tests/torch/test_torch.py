@@ -234,9 +234,27 @@ def test_a_loader_in_torchs_own_loader(open_reader, workers):
         assert torch.cat([batch["id"] for batch in outer]).tolist() == list(range(ROWS))
 
 
-def test_several_workers_would_repeat_every_row(open_reader):
+def test_a_loader_says_what_to_do_instead_of_a_sampler(open_reader):
+    loader = DataLoader(open_reader(), batch_size=4)
+    assert not hasattr(loader, "sampler")
+    with pytest.raises(AttributeError, match=r"has no sampler.*shard_by_rank=True"):
+        _ = loader.sampler
+
+
+def test_loaders_in_memory_know_their_length_and_stand_in_torchs_own(open_reader):
+    def loader(**options):
+        return InMemBatchedDataLoader(open_reader(), 4, rows_capacity=10, **options)
+
+    for num_epochs in (1, 3):
+        outer = torch.utils.data.DataLoader(loader(num_epochs=num_epochs), batch_size=None)
+        assert len(outer) == len(list(outer)) == 3 * num_epochs
+    assert loader()
+
+
+@pytest.mark.parametrize("kind", [DataLoader, InMemBatchedDataLoader])
+def test_several_workers_would_repeat_every_row(open_reader, kind):
     outer = torch.utils.data.DataLoader(
-        DataLoader(open_reader(), batch_size=4), batch_size=None, num_workers=2
+        kind(open_reader(), batch_size=4), batch_size=None, num_workers=2
     )
     with pytest.raises(ValueError, match=r"2 workers .* all *rows of this loader.*cur_shard"):
         list(outer)

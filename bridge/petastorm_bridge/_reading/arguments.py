@@ -48,6 +48,7 @@ class ReaderOptions:
     filters: Any
     cache_type: Any
     shard_by_rank: bool
+    even_batches: bool
     drop_last: bool
 
     @classmethod
@@ -80,15 +81,14 @@ class ReaderOptions:
         cur_shard, shard_count = _shard(given["cur_shard"], given["shard_count"])
         if given["shard_by_rank"]:
             cur_shard, shard_count = _shard_of_rank(cur_shard, shard_count)
-        elif given["drop_last"]:
-            raise TypeError(  # as Petastorm, which does not know the argument
-                "drop_last=True says how shards are made even and goes with shard_by_rank=True. "
-                "Batches keep their last, shorter one, as in Petastorm."
-            )
-        values = {name: given[name] for name in cls.__dataclass_fields__}
+        even = given.get("even_batches")
+        even = bool(given["shard_by_rank"] if even is None else even)
+        _check_evenness(given, shard_count, even=even)
+        values = {name: given[name] for name in cls.__dataclass_fields__ if name in given}
         values.update(
             cur_shard=cur_shard,
             shard_count=shard_count,
+            even_batches=even,
             shard_seed=_python_int(given["shard_seed"] or given["seed"]),
             shuffle_row_drop_partitions=_parts(given["shuffle_row_drop_partitions"]),
         )
@@ -112,11 +112,11 @@ class ReaderOptions:
         Raises:
             ValueError: There are even shards.
         """
-        if self.shard_by_rank:
+        if self.even_batches:
             raise ValueError(
-                "shard_by_rank=True promises as many rows on every rank, which nobody knows before "
-                "predicate or filters have chosen rows. Filter the DataFrame before it is "
-                "converted, or pass cur_shard and shard_count and count the steps yourself."
+                "shard_by_rank=True and even_batches=True promise as many rows on every rank, which "
+                "nobody knows before predicate or filters have chosen rows. Filter the DataFrame "
+                "before it is converted, or pass even_batches=False and count the steps yourself."
             )
 
     def make_pool(self) -> Pool:
@@ -225,6 +225,21 @@ def _shard_of_rank(cur_shard: int | None, shard_count: int | None) -> tuple[int,
             f"shard_count={shard_count} were given as well. Pass one or the other."
         )
     return rank_and_world_size()
+
+
+def _check_evenness(given: Mapping[str, Any], shard_count: int | None, *, even: bool) -> None:
+    # TypeErrors, as those of Petastorm, which does not know the arguments.
+    if even and shard_count is None:
+        raise TypeError(
+            "even_batches=True makes shards even and goes with shard_by_rank=True, or with cur_shard "
+            "and shard_count."
+        )
+    if given["drop_last"] and not even:
+        raise TypeError(
+            "drop_last=True says how shards are made even and goes with shard_by_rank=True, or with "
+            "cur_shard, shard_count and even_batches=True. Batches keep their last, shorter one, as "
+            "in Petastorm."
+        )
 
 
 def _python_int(seed: Any) -> Any:

@@ -54,6 +54,13 @@ class Visit:
     order: npt.NDArray[np.int64] | None
     ends_epoch: bool
 
+    @property
+    def num_rows(self) -> int:
+        """Rows that are read."""
+        if self.order is not None:
+            return len(self.order)
+        return 0 if self.piece is None else len(self.piece)
+
 
 def shard_pieces(
     row_counts: Sequence[int],
@@ -316,7 +323,7 @@ class Plan:
 def without_rows(visits: Iterator[Visit], rows: int) -> Iterator[Visit]:
     """Yield the visits of a pass without its first rows; whole pieces are never read."""
     for visit in visits:
-        count = 0 if visit.piece is None else len(visit.piece)
+        count = visit.num_rows
         if rows >= count > 0:
             rows -= count
         elif rows and visit.piece is not None:

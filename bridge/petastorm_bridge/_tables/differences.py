@@ -75,7 +75,8 @@ DIFFERENCES: tuple[Difference, ...] = (
         ("loader-length",
          "`len(loader)` is a `TypeError`, which frameworks take for a loader of unknown length.",
          "It is the number of batches of a whole pass; still a `TypeError` with `num_epochs=None`, "
-         "a predicate, filters or a transform, and in subclasses that make the batches.",
+         "a predicate, filters or a transform, and in subclasses that make the batches. That of "
+         "`InMemBatchedDataLoader` counts all its epochs.",
          "Lightning resumes at the right batch only if it knows the length. It now accepts "
          "`val_check_interval=0.5`, and refuses an interval longer than the pass."),
         ("inmem-empty",

@@ -124,8 +124,11 @@ OPTIONS: tuple[Option, ...] = (
         ("shard_by_rank", _H, "Not in Petastorm: `True` reads the shard of this process's rank, from the "
          "process group of `torch.distributed`, `RANK` and `WORLD_SIZE`, or Horovod's and MPI's variables; all "
          "rows in a process that trains alone. Every rank has as many rows, and so as many steps."),
-        ("drop_last", _H, "Not in Petastorm: how `shard_by_rank` makes shards even. `True` drops the odd rows; "
-         "`False` has a shard that lacks a row read its first one again, as torch's `DistributedSampler`."),
+        ("even_batches", _H, "Not in Petastorm: whether every shard has as many rows, and so as many batches, "
+         "also with `cur_shard` and `shard_count`. A shard that lacks a row reads its first one again, as torch's "
+         "`DistributedSampler`. `None` means `True` with `shard_by_rank` and `False` without."),
+        ("drop_last", _H, "Not in Petastorm: `True` drops the odd rows where shards are made even, instead of "
+         "repeating some."),
     ),
     *_rows(
         "make_reader",

@@ -15,6 +15,7 @@ from petastorm_bridge._reading.plan import Randomness
 from petastorm_bridge.errors import missing_extra
 from petastorm_bridge.reader import Reader
 
+from .company import batches_held_by_lightning
 from .position import Position, without_first_rows
 from .rows import torch_blocks
 
@@ -26,7 +27,7 @@ except ImportError as error:
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["LoaderBase", "batch_integer", "whole_size"]
+__all__ = ["LoaderBase", "batch_integer", "refuse_copies_in_workers", "whole_size"]
 
 logger = logging.getLogger("petastorm_bridge.pytorch")
 
@@ -60,7 +61,7 @@ class LoaderBase(IterableDataset[Any]):
         In the middle of a pass that is shuffled without a seed nobody can say: the position is then
         saved as unknown, with one warning, and whoever loads it begins with a new pass.
         """
-        return self._position.save()
+        return self._position.save(batches_held_by_lightning())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Let the next iteration go on behind the last batch that was delivered before a state.
@@ -117,6 +118,15 @@ class LoaderBase(IterableDataset[Any]):
             )
         return length
 
+    @property
+    def sampler(self) -> Any:
+        """Absent: rows are divided among ranks by the reader (Ray's ``prepare_data_loader`` asks)."""
+        raise AttributeError(
+            f"A {type(self).__name__} of petastorm_bridge has no sampler: its reader divides the rows. "
+            "Pass shard_by_rank=True and iterate over it as it is, or prepare "
+            "torch.utils.data.DataLoader(loader, batch_size=None)."
+        )
+
     def __bool__(self) -> bool:
         return True
 
@@ -143,7 +153,7 @@ class LoaderBase(IterableDataset[Any]):
         return f"<{' '.join([type(self).__name__, *parts])}>"
 
     def __iter__(self) -> Iterator[Any]:
-        self._refuse_copies_in_workers()
+        refuse_copies_in_workers(self)
         if self._error is not None:
             raise RuntimeError(
                 "Cannot start a new iteration because last time iteration failed with error "
@@ -180,15 +190,6 @@ class LoaderBase(IterableDataset[Any]):
             "position 0."
         )
 
-    def _refuse_copies_in_workers(self) -> None:
-        worker = get_worker_info()
-        if worker is not None and worker.dataset is self and worker.num_workers > 1:
-            raise ValueError(
-                f"Each of the {worker.num_workers} workers of torch's DataLoader would deliver all "
-                "rows of this loader. Pass num_workers=0 (the loader reads ahead by itself), or "
-                "open a loader in each worker with cur_shard and shard_count of its own."
-            )
-
     def _iter_impl(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__} does not say how to iterate.")
 
@@ -217,6 +218,22 @@ class LoaderBase(IterableDataset[Any]):
     def _generator(self) -> np.random.Generator:
         randomness = getattr(self.reader, "randomness", None)  # a reader of Petastorm's has none
         return (randomness or Randomness(None)).child()
+
+
+def refuse_copies_in_workers(loader: Any) -> None:
+    """Refuse to deliver all rows in each of several workers of torch's ``DataLoader``.
+
+    Raises:
+        ValueError: This is one of them.
+    """
+    worker = get_worker_info()
+    if worker is not None and worker.dataset is loader and worker.num_workers > 1:
+        raise ValueError(
+            f"Each of the {worker.num_workers} workers of torch's DataLoader would deliver all rows "
+            "of this loader. Pass num_workers=0 (the loader reads ahead by itself), open a loader in "
+            "each worker with cur_shard and shard_count of its own, or give the DataLoader a "
+            "petastorm_bridge.pytorch.BatchedIterableDataset, which divides the rows."
+        )
 
 
 def whole_size(batch_size: Any, num_epochs: int | None) -> int | None:

@@ -136,10 +136,13 @@ class Position:
         rows, self._to_drop = self._to_drop, 0
         return rows
 
-    def save(self) -> dict[str, Any]:
+    def save(self, held_back: int = 0) -> dict[str, Any]:
         """Return what :meth:`load` takes, JSON-able.
 
         Where the position cannot be had again it is saved as unknown, with one warning.
+
+        Args:
+            held_back: So many of the last batches were delivered in vain and are to come again.
         """
         state: dict[str, Any] = {"version": _VERSION, "batches": None}
         obstacle = self._obstacle()
@@ -149,10 +152,10 @@ class Position:
                 "this state begins with a new pass."
             )
         elif self._reader is not None and self.sizes is not None:
-            begins = self._is_over or not (self._batches or self._rows)
-            state["batches"] = 0 if begins else self._batches
-            state["rows"] = 0 if begins else self._rows
-            over = self._is_over
+            over = self._is_over and not held_back
+            begins = over or not (self._batches or self._rows)
+            state["batches"] = 0 if begins else max(self._batches - held_back, 0)
+            state["rows"] = 0 if begins else max(self._rows - held_back * (self.sizes[0] or 0), 0)
             state["start"] = self._reader.next_start if over else self._reader.pass_start
             state["loader"] = self._facts()
         return state

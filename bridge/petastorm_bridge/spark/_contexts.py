@@ -6,11 +6,11 @@ is opened, because that module is where tests patch ``make_batch_reader``.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from petastorm_bridge._reading.names import refuse_unknown
 from petastorm_bridge.reader import make_batch_reader
 
 __all__ = ["TFDatasetContext", "TorchDatasetContext"]
@@ -55,13 +55,8 @@ class _ReaderContext:
 
     def _check_names(self) -> None:
         known = inspect.signature(make_batch_reader).parameters
-        for name in self.petastorm_reader_kwargs:
-            if name not in known:
-                near = difflib.get_close_matches(name, [*self._own_arguments, *known], 1)
-                hint = f" Did you mean {near[0]!r}?" if near else ""
-                raise TypeError(
-                    f"{self._made_by}() got an unexpected keyword argument {name!r}.{hint}"
-                )
+        unknown = [name for name in self.petastorm_reader_kwargs if name not in known]
+        refuse_unknown(self._made_by, unknown, [*self._own_arguments, *known])
 
     def _close(self) -> None:
         self.reader.stop()

@@ -124,7 +124,7 @@ class SparkDatasetConverter:
     def __repr__(self) -> str:
         return (
             f"<{type(self).__name__} of {self.cache_dir_url}: {self.dataset_size} rows in "
-            f"{len(self.file_urls)} files>"
+            f"{len(self.file_urls)} files{dataset.size_and_columns(self.cache_dir_url)}>"
         )
 
     def make_tf_dataset(

@@ -14,6 +14,7 @@ from streaming import StreamingDataset
 from streaming.base.batching import generate_work
 from streaming.base.dataset import _ShardState
 
+from petastorm_bridge._secrets import masked
 from petastorm_bridge.mds.collector import paused_collector
 
 from ._fetching import give_up, is_local
@@ -57,6 +58,15 @@ class MappedDataset(StreamingDataset):
         self._index = cast("ShardIndex", self.spanner)
         self._pass: Pass | None = None
         self._process = os.getpid()
+
+    def __repr__(self) -> str:
+        places = [masked(stream.remote or stream.local) for stream in self.streams]
+        columns = sorted(self.shards[0].column_names) if self.shards else []
+        size = sum(shard.get_raw_size() for shard in self.shards)
+        return (
+            f"<{type(self).__name__} of {', '.join(places)}: {self.num_samples} rows in "
+            f"{len(self.shards)} shards, {size} bytes, batch_size={self.batch_size}, columns={columns}>"
+        )
 
     def _shards_by_stream(self) -> Iterator[list[Any]]:
         for first, count in zip(self.shard_offset_per_stream, self.shards_per_stream, strict=True):

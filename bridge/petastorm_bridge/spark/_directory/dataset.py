@@ -18,17 +18,19 @@ from petastorm_bridge._sources.unfinished import MARKER_NAME, unfinished_text
 from petastorm_bridge.fs_utils import (
     FilesystemResolver,
     LocalFileSystem,
+    existing_local_path,
     get_filesystem_and_path_or_paths,
 )
 from petastorm_bridge.mds.dataset import INDEX_NAME, MdsDataset, open_dataset
 from petastorm_bridge.mds.entry import ShardEntry
+from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.spark._errors import analysis_error, illegal_argument, missing_dataset
 from petastorm_bridge.spark._session import logger
 
 from .store import store_at
 from .urls import sub_url
 
-__all__ = ["DatasetFiles", "describe_converted", "describe_path"]
+__all__ = ["DatasetFiles", "describe_converted", "describe_path", "size_and_columns"]
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,19 @@ def describe_converted(directory_url: str) -> DatasetFiles:
     with store_at(directory_url).reading() as directory:
         dataset = open_dataset(directory)
     return DatasetFiles(_written(directory_url, dataset), dataset.num_rows, [])
+
+
+def size_and_columns(directory_url: str) -> str:
+    """Return what a local MDS directory holds, for people; empty for others, and for none."""
+    path = existing_local_path(directory_url)
+    if path is None:
+        return ""
+    try:
+        dataset = open_dataset(path)
+    except (OSError, DatasetError):
+        return ""
+    size = sum((shard.zip or shard.raw)["bytes"] for shard in dataset.shards)
+    return f", {size} bytes, columns {dataset.schema.names}"
 
 
 def _written(directory_url: str, dataset: MdsDataset) -> list[str]:

@@ -1,0 +1,241 @@
+"""Trials with accelerate, transformers and killed processes, each in programs of its own."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from importlib.util import find_spec
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.slow
+
+needs_accelerate = pytest.mark.skipif(
+    find_spec("accelerate") is None, reason="accelerate is in requirements/modern"
+)
+ROWS = list(range(101))
+
+
+@pytest.fixture
+def start(tmp_path):
+    """``start(program, *arguments, ranks=2)`` → a process, whose files go to the test's directory."""
+
+    def start(program, *arguments, ranks=None):
+        script = tmp_path / "program.py"
+        script.write_text(textwrap.dedent(program))
+        (tmp_path / "tmp").mkdir()
+        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+        return subprocess.Popen(
+            [sys.executable, *(launcher if ranks else []), str(script), *arguments],
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+                "OMP_NUM_THREADS": "1",
+                "USE_TF": "0",  # transformers knows an older Keras
+                "TMPDIR": str(tmp_path / "tmp"),
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return start
+
+
+@pytest.fixture
+def run(start, tmp_path):
+    """As ``start``, to the end → what the program wrote as ``<name>.json``, by name."""
+
+    def run(program, *arguments, ranks=None):
+        process = start(program, *arguments, ranks=ranks)
+        printed, errors = process.communicate(timeout=400)
+        assert process.returncode == 0, printed + errors[-5000:]
+        return {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
+
+    return run
+
+
+ACCELERATE = """
+    import json, sys
+    from accelerate import Accelerator
+    from accelerate.utils import DataLoaderConfiguration
+    from petastorm_bridge.pytorch import BatchedIterableDataset
+    from torch.utils.data import DataLoader
+
+    url, accelerator = sys.argv[1], Accelerator(cpu=True)
+    seen = {}
+
+    def take(name, loader):
+        try:
+            lists = [batch["id"].tolist() for batch in loader]
+            seen[name] = [len(loader), sum(lists, [])]
+        except ValueError as error:
+            seen[name] = str(error)
+        accelerator.wait_for_everyone()
+
+    def dataset(size=8, **options):
+        return BatchedIterableDataset(url, size, **options)
+
+    for workers in (0, 2):
+        data = dataset(shard_by_rank=False)
+        loader = DataLoader(data, batch_size=None, num_workers=workers)
+        take(f"dispatched {workers}", accelerator.prepare(loader))
+    take("not prepared", DataLoader(dataset(), batch_size=None))
+    rank = accelerator.process_index
+    for name, options in {"seeded": {"seed": 3}, "unseeded": {}}.items():
+        accelerator.dataloader_config = DataLoaderConfiguration(dispatch_batches=False)
+        data = dataset(None, shard_by_rank=False, shuffle_rows=True, **options)
+        take(f"in turns, {name}", accelerator.prepare(DataLoader(data, batch_size=8)))
+    data = dataset(None, seed=3)
+    take("twice divided", accelerator.prepare(DataLoader(data, batch_size=8)))
+    accelerator.dataloader_config = DataLoaderConfiguration()
+    if rank == 0:  # the others wait for what it reads
+        from accelerate.data_loader import DataLoaderDispatcher
+        loader = accelerator.prepare(DataLoader(dataset(), batch_size=None, num_workers=2))
+        loader.begin()
+        take_from = iter(loader.base_dataloader)
+        try:
+            next(take_from)
+        except ValueError as error:
+            seen["twice dispatched"] = str(error)
+        loader.end()
+    json.dump(seen, open(f"{rank}.json", "w"))
+    accelerator.wait_for_everyone()
+    accelerator.end_training()
+"""
+
+
+@needs_accelerate
+def test_accelerate_divides_rows_once(run, numbered):
+    """Whatever is prepared: all rows, or one sentence."""
+    first, second = run(ACCELERATE, numbered(101, [60, 41]), ranks=2).values()
+    for name in ("dispatched 0", "dispatched 2", "not prepared", "in turns, seeded"):
+        for length, rows in (first[name], second[name]):
+            assert length == 7, name
+            assert len(rows) in {51, 56}, name  # accelerate fills up the last batch
+        assert sorted({*first[name][1], *second[name][1]}) == ROWS, name
+    for seen in (first, second):
+        assert "pass seed=" in seen["in turns, unseeded"]
+        assert "Pass shard_by_rank=False" in seen["twice divided"]
+    shared = first | second  # only the rank that reads has a word to say
+    assert "Pass shard_by_rank=False" in shared["twice dispatched"]
+
+
+TRANSFORMERS = """
+    import json, sys, torch
+    from petastorm_bridge.pytorch import BatchedIterableDataset
+    from petastorm_bridge.spark import make_spark_converter
+    from transformers import Trainer, TrainingArguments
+
+    url = sys.argv[1]
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.seen = torch.nn.Linear(1, 1), []
+
+        def forward(self, id, x):
+            self.seen.append(id.tolist())
+            return {"loss": self.layer(x[:, None]).mean()}
+
+    def train(trainer=Trainer, dataset=None, **options):
+        model = Model()
+        arguments = TrainingArguments(
+            "out", num_train_epochs=2, save_steps=9, per_device_train_batch_size=8, report_to=[],
+            use_cpu=True, disable_tqdm=True, remove_unused_columns=False, logging_steps=100,
+            accelerator_config={"dispatch_batches": None},
+        )
+        trainer(model=model, args=arguments, train_dataset=dataset).train(**options)
+        return model.seen
+
+    def dataset():
+        return BatchedIterableDataset(url, batch_size=None, seed=3, shuffle_rows=True)
+
+    seen = {"whole": train(dataset=dataset())}
+    seen["resumed"] = train(dataset=dataset(), resume_from_checkpoint="out/checkpoint-18")
+    converter = make_spark_converter(url)
+    with converter.make_torch_dataloader(batch_size=8, num_epochs=1) as loader:
+        class Own(Trainer):
+            def get_train_dataloader(self):
+                return loader
+        seen["loader"] = train(Own, dataset=[0])
+    json.dump(seen, open("seen.json", "w"))
+"""
+
+
+@needs_accelerate
+def test_transformers_trainer_resumes(run, numbered):
+    """In the second epoch; and takes a loader as it is."""
+    pytest.importorskip("transformers")
+    (seen,) = run(TRANSFORMERS, numbered(101, [60, 41])).values()
+    assert seen["resumed"] == seen["whole"][18:]
+    for name in ("whole", "loader"):
+        steps = seen[name]
+        assert len(steps) == 26
+        for epoch in (steps[:13], steps[13:]):
+            assert sorted(row for step in epoch for row in step) == ROWS
+    assert seen["whole"][:13] != seen["whole"][13:]
+
+
+KILLED = """
+    import datetime, os, signal, sys, torch
+    from petastorm_bridge import TransformSpec, make_batch_reader
+    from petastorm_bridge.pytorch import BatchedIterableDataset, DataLoader
+    from torch.nn.parallel import DistributedDataParallel
+
+    def same(frame):
+        return frame
+
+    torch.distributed.init_process_group("gloo", timeout=datetime.timedelta(seconds=20))
+    model = DistributedDataParallel(torch.nn.Linear(1, 1))
+    rank = torch.distributed.get_rank()
+    if sys.argv[2] == "processes":
+        spec = TransformSpec(same)
+        reader = make_batch_reader(
+            sys.argv[1], num_epochs=None, shard_by_rank=True, transform_spec=spec,
+            reader_pool_type="process", workers_count=2,
+        )
+        loader = DataLoader(reader, 4)
+    else:
+        data = BatchedIterableDataset(sys.argv[1], 1)
+        loader = torch.utils.data.DataLoader(data, batch_size=None, num_workers=2)
+    for step, batch in enumerate(loader):
+        model(batch["x"][:, None]).sum().backward()
+        if step == 3:
+            open(f"reached-{rank}", "w").close()
+            if rank == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("kind", ["processes", "workers"])
+def test_a_killed_rank_leaves_nothing_and_nobody_waiting(start, numbered, tmp_path, kind):
+    """Torch ends the others; the worker processes of all of them end by themselves."""
+    process = start(KILLED, numbered(101, [60, 41]), kind, ranks=3)
+    _, errors = process.communicate(timeout=200)
+    assert process.returncode != 0
+    assert "SIGKILL" in errors, errors[-5000:]
+    assert (tmp_path / "reached-1").exists()
+    deadline = time.monotonic() + 30
+    while (left := processes_in(tmp_path)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left
+    files = {path.name for path in (tmp_path / "tmp").iterdir()}
+    # Torch's own: logs of the launcher, caches, sockets of killed workers.
+    assert not {name for name in files if not name.startswith(("torch", "pymp-"))}
+
+
+def processes_in(directory):
+    """The command lines of the processes that work in a directory."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.cwd() == str(directory) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.cmdline())
+        except psutil.Error:
+            continue
+    return found
