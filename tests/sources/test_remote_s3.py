@@ -135,6 +135,38 @@ def test_storage_options_go_to_the_filesystem(dataset, server, monkeypatch, tmp_
     assert [name for name in copies(tmp_path) if "shard." in name] == SHARD_COPIES
 
 
+@pytest.mark.parametrize("given", ["environment", "storage_options"])
+def test_live_rows_of_a_delta_table_are_read_in_the_store(
+    client, server, monkeypatch, tmp_path, given
+):
+    pytest.importorskip("s3fs", reason="reads the files")
+    deltalake = pytest.importorskip("deltalake", reason="reads the log")
+    for start in (0, 10):
+        rows = pa.table({"id": np.arange(start, start + 8), "part": [1, 2] * 4})
+        deltalake.write_deltalake(
+            tmp_path / "t", rows, mode="overwrite", partition_by=["part"]
+        )  # the first version's files stay
+    url = upload(client, tmp_path / "t", "deep/t")
+    options = None
+    if given == "storage_options":
+        for name in ("S3_ENDPOINT_URL", "AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID"):
+            monkeypatch.delenv(name)
+        region = {"endpoint_url": server, "region_name": "us-east-1"}
+        options = {"key": "a", "secret": "b", "client_kwargs": region}
+    else:
+        converter = make_spark_converter(url)
+        assert (len(converter), converter.file_urls) == (8, [f"{url}@v1"])
+        with converter.make_torch_dataloader(num_epochs=1) as loader:
+            assert sum(len(batch["id"]) for batch in loader) == 8
+    for asked, expected in {
+        url: range(10, 18),
+        f"{url}@v0": range(8),
+        f"{url}/part=2": range(11, 18, 2),
+        f"{url}/part=2@v0": range(1, 8, 2),
+    }.items():
+        assert sorted(ids_of(asked, storage_options=options)) == list(expected)
+
+
 def test_worker_processes_fetch_what_they_read(dataset, tmp_path):
     pytest.importorskip("s3fs", reason="fetches the shards here")
 

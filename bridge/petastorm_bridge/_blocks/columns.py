@@ -87,10 +87,10 @@ def to_numpy(name: str, column: Column) -> Any:
         return column
     if pa.types.is_list(column.type):
         return _stack_lists(name, column)
-    values = _pandas_values(column)
     if pa.types.is_string(column.type):
-        return np.asarray(values, object).astype(np.str_)
-    return values
+        # Not by way of pandas, whose release 3 has nan for a null: Petastorm's text is 'None'.
+        return column.to_numpy(zero_copy_only=False).astype(np.str_)
+    return _pandas_values(column)
 
 
 def _pandas_values(column: pa.Array) -> Any:

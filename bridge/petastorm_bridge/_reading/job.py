@@ -206,7 +206,9 @@ def _stack(series: Any, field: Any) -> npt.NDArray[Any]:
             )
     if not values:
         return np.empty((0, *shape), field.numpy_dtype)
-    return np.ascontiguousarray(np.stack(values))  # of transposed values it is not
+    # Stacked transposed values would not be contiguous, and another copy is as large again.
+    dtype = np.result_type(*{value.dtype for value in values})
+    return np.stack(values, out=np.empty((len(values), *shape), dtype))
 
 
 def _categories(series: Any) -> Any:

@@ -1,8 +1,8 @@
 """Running a job over visits: in order, a bounded number ahead, in this thread or in workers.
 
 Results come back in the order of the visits whatever the number of workers. Nothing runs before the
-first result is asked for, and never more than a window of visits ahead of the consumer; stopping
-cancels what has not begun and waits, a few seconds, for what has.
+first result is asked for, and never more than a window of visits, or 512 MiB of blocks, ahead of the
+consumer; stopping cancels what has not begun and waits, a few seconds, for what has.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, wait
 from typing import Protocol
 
 from petastorm_bridge._blocks.columns import Block
@@ -20,9 +20,13 @@ from petastorm_bridge.mds.locks import ForkSafeLock
 
 from .job import Job
 from .plan import Visit
-from .threads import VisitThreads
+from .threads import VisitThreads, usable_cores
 
 __all__ = ["BlockStream", "ExecutorPool", "Pool", "inline_pool", "thread_pool"]
+
+# What may be read ahead of the consumer; a block of each worker that works may go beyond it.
+_AHEAD_BYTES = 512 << 20
+_PATIENCE_SECONDS = 0.05
 
 
 class Pool(Protocol):
@@ -66,30 +70,40 @@ class ExecutorPool:
     Args:
         make: Makes the executor for a job.
         window: At most so many visits are in work or wait to be taken.
+        first: As many, until it is known how large their blocks are.
+        least: As many, however large they are.
     """
 
-    def __init__(self, make: Callable[[Job], Executor], window: int) -> None:
+    def __init__(
+        self, make: Callable[[Job], Executor], window: int, first: int, least: int
+    ) -> None:
         self._make = make
         self._window = window
+        self._first = first
+        self._least = least
         self._executor: Executor | None = None
         self._pid = 0
         self._closed = False
 
     def blocks(self, job: Job, visits: Iterator[Visit]) -> Iterator[Block]:
         pending: deque[Future[Block] | Visit] = deque()
+        ahead = self._first
         try:
-            for visit in itertools.islice(visits, self._window):
+            for visit in itertools.islice(visits, ahead):
                 pending.append(self._submit(job, visit))
             while pending:
                 self._check_process()
                 first = pending.popleft()
-                block = job.run(first) if isinstance(first, Visit) else first.result()
-                for visit in itertools.islice(visits, 1):
+                block = job.run(first) if isinstance(first, Visit) else self._result(first)
+                if block.num_rows:
+                    ahead = self._ahead(_bytes(block))
+                for visit in itertools.islice(visits, max(0, ahead - len(pending))):
                     pending.append(self._submit(job, visit))
                 yield block
         finally:
             for waiting in pending:
-                if isinstance(waiting, Future):
+                # Python may be on its way out, with the names of this module gone.
+                if hasattr(waiting, "cancel"):
                     waiting.cancel()
 
     def _submit(self, job: Job, visit: Visit) -> Future[Block] | Visit:
@@ -99,6 +113,20 @@ class ExecutorPool:
             self._executor = self._make(job)
             self._pid = os.getpid()
         return self._executor.submit(job.run, visit)
+
+    def _ahead(self, block_bytes: int) -> int:
+        """Return how many visits may be in work or wait, if their blocks are like this one."""
+        fitting = _AHEAD_BYTES // max(block_bytes, 1)
+        return max(self._least, min(self._window, fitting))
+
+    def _result(self, future: Future[Block]) -> Block:
+        """Wait for a block; while that takes long, more threads may start."""
+        while not future.done():
+            wait((future,), _PATIENCE_SECONDS)
+            executor = self._executor
+            if not future.done() and isinstance(executor, VisitThreads):
+                executor.grow()
+        return future.result()
 
     def _check_process(self) -> None:
         """Refuse to wait for workers that a fork does not have: it copies no threads."""
@@ -127,14 +155,28 @@ def thread_pool(workers: int, queue_size: int) -> Pool:
     Args:
         workers: Number of threads.
         queue_size: At most so many row groups are read ahead.
+
+    As many threads as there are cores start at once, the others when cores are idle.
     """
     window = max(workers, min(2 * workers, queue_size))
+    at_once = min(workers, usable_cores())
     return ExecutorPool(
         lambda job: VisitThreads(
-            lambda: _InThread(job), workers, "petastorm-bridge", job.source.description
+            lambda: _InThread(job),
+            workers,
+            "petastorm-bridge",
+            job.source.description,
+            at_once=at_once,
         ),
         window,
+        first=workers,
+        least=at_once,
     )
+
+
+def _bytes(block: Block) -> int:
+    """Return the bytes that a block's columns take in memory, objects counted as their pointers."""
+    return sum(int(getattr(column, "nbytes", 0)) for column in block.columns.values())
 
 
 class _InThread:

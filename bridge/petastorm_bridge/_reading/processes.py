@@ -46,7 +46,9 @@ def process_pool(workers: int, queue_size: int) -> Pool:
         queue_size: At most so many row groups are read ahead.
     """
     window = max(workers, min(2 * workers, queue_size))
-    return ExecutorPool(lambda job: _process_threads(job, workers), window)
+    return ExecutorPool(
+        lambda job: _process_threads(job, workers), window, first=workers, least=workers
+    )
 
 
 class WorkerTraceback(Exception):  # noqa: N818 - the cause of an error, named for what it shows

@@ -12,7 +12,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from multiprocessing import util
 from typing import Any, Protocol
@@ -21,12 +21,16 @@ from petastorm_bridge._blocks.columns import Block
 
 from .plan import Visit
 
-__all__ = ["Runner", "VisitThreads"]
+__all__ = ["Runner", "VisitThreads", "usable_cores"]
 
 logger = logging.getLogger(__name__)
 
 # How long what runs may take to finish when the pool is closed, or when Python exits.
 _GRACE_SECONDS = 5.0
+# Threads count as busy from this share of their time on.
+_BUSY = 0.5
+_WARM_UP_SECONDS = 2.0
+_LOOK_SECONDS = 0.4
 
 
 class Runner(Protocol):
@@ -48,6 +52,7 @@ class _Crew:
         self.tasks: queue.SimpleQueue[tuple[Future[Block], Visit] | None] = queue.SimpleQueue()
         self.threads: list[threading.Thread] = []
         self.at_work: dict[threading.Thread, Visit] = {}
+        self.has_results = False
 
     def cancel(self) -> None:
         """Drop what waits, and tell every thread to end after what it does now."""
@@ -69,10 +74,56 @@ class _Crew:
         return not any(thread.is_alive() for thread in self.threads)
 
 
+def usable_cores() -> int:
+    """Return how many processor cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class _Idleness:
+    """Tells whether threads waited, for a store, a lock or each other, since it was last asked.
+
+    A thread that has to wait for a core is not idle: on a busy machine more threads would not help it.
+    """
+
+    def __init__(self) -> None:
+        self._wall = time.perf_counter()
+        self._active: dict[int, float] = {}
+
+    def is_idle(self, threads: Iterable[threading.Thread]) -> bool:
+        """Return whether the threads were active for less than half of the time.
+
+        False until enough time has passed to tell.
+        """
+        wall = time.perf_counter()
+        if wall - self._wall < _LOOK_SECONDS:
+            return False
+        active = {
+            thread.native_id: _active_seconds(thread.native_id)
+            for thread in threads
+            if thread.native_id is not None
+        }
+        known = [seconds - self._active.get(tid, 0.0) for tid, seconds in active.items()]
+        passed = wall - self._wall
+        self._wall, self._active = wall, active
+        return sum(known) < _BUSY * passed * len(known)
+
+
+def _active_seconds(thread: int) -> float:
+    """Return how long a thread has run or waited for a core; 0 where the system does not say."""
+    try:
+        with open(f"/proc/self/task/{thread}/schedstat", encoding="ascii") as file:
+            running, runnable, _ = file.read().split()
+    except (OSError, ValueError):
+        return 0.0
+    return (int(running) + int(runnable)) / 1e9
+
+
 class VisitThreads(Executor):
     """Runs visits in threads that start as they are needed.
 
-    Left to the garbage collector it drops what waits; at the end of the program it also waits for
+    As many as ``at_once`` start with the first visits, more of them in :meth:`grow`. Left to the garbage collector it drops what waits; at the end of the program it also waits for
     what runs, but only a few seconds.
 
     Args:
@@ -81,6 +132,7 @@ class VisitThreads(Executor):
         name: Of the threads.
         description: What is read, for messages.
         kill: Makes runners give up at once. Without it a thread that does not end is left behind.
+        at_once: Threads that start without being asked for; all by default.
     """
 
     def __init__(
@@ -89,10 +141,15 @@ class VisitThreads(Executor):
         workers: int,
         name: str,
         description: str,
+        *,
         kill: Callable[[], None] | None = None,
+        at_once: int | None = None,
     ) -> None:
         self._crew = _Crew(make_runner, kill)
         self._most = workers
+        self.at_once = workers if at_once is None else min(workers, at_once)
+        self._idleness = _Idleness()
+        self._began = time.monotonic()
         self._name = name
         self._description = description
         self._pid = os.getpid()
@@ -105,14 +162,31 @@ class VisitThreads(Executor):
         """Have ``args[0]``, a visit, done by a runner; ``fn`` and ``kwargs`` are not used."""
         del fn, kwargs
         crew = self._crew
-        if len(crew.threads) < self._most:
-            name = f"{self._name}_{len(crew.threads)}"
-            thread = threading.Thread(target=_serve, args=(crew,), name=name, daemon=True)
-            crew.threads.append(thread)
-            thread.start()
+        if len(crew.threads) < self.at_once:
+            self._start_thread()
         future: Future[Any] = Future()
         crew.tasks.put((future, args[0]))
         return future
+
+    def _start_thread(self) -> None:
+        crew = self._crew
+        name = f"{self._name}_{len(crew.threads)}"
+        thread = threading.Thread(target=_serve, args=(crew,), name=name, daemon=True)
+        crew.threads.append(thread)
+        thread.start()
+
+    def grow(self) -> None:
+        """Start one more thread if visits wait while the threads there are wait, too.
+
+        For whoever waits for a result. Threads beyond the number of cores serve where a store, a
+        mount or a transform is waited for; where the cores are busy they only get in each other's way.
+        """
+        crew = self._crew
+        waits = len(crew.threads) < self._most and not crew.tasks.empty()
+        # The first visits also import packages, for which all threads but one wait.
+        is_warm = crew.has_results or time.monotonic() - self._began > _WARM_UP_SECONDS
+        if self._idleness.is_idle(crew.threads) and waits and is_warm:
+            self._start_thread()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End all threads; what runs has a few seconds to finish. Does nothing in a fork."""
@@ -138,6 +212,7 @@ def _serve(crew: _Crew) -> None:
             except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
                 future.set_exception(error)
             crew.at_work.pop(me)
+            crew.has_results = True
         del item, future  # the block belongs to the consumer alone
     runner.end()
 

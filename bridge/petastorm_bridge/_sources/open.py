@@ -6,11 +6,15 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pyarrow import fs
+
 from petastorm_bridge import fs_utils
 from petastorm_bridge.mds.dataset import INDEX_NAME, open_dataset
 
 from .mds import MdsSource
 from .source import Source
+from .table_formats import find_table
+from .table_store import TableStore
 
 __all__ = ["open_source"]
 
@@ -66,6 +70,12 @@ def open_paths(paths: Sequence[str], *, listed: bool) -> Source:
         if names is not None and INDEX_NAME in names:  # how an empty dataset names its files
             names = [name for name in names if name != INDEX_NAME]
         return MdsSource(open_dataset(directory), names)
+    if len(paths) == 1:
+        place = find_table(fs.LocalFileSystem(), paths[0])
+        if place is not None:
+            from .table import open_table
+
+            return open_table(TableStore(place, fs.LocalFileSystem()))
     from .parquet import ParquetSource
 
     return ParquetSource(list(paths), listed=listed)

@@ -117,7 +117,7 @@ def null_facts(
     found: set[str] = set()
     positions = _leaves_of(schema for _, schema in files)
     for (footer, schema), leaves in zip(files, positions, strict=True):
-        asked = {name: leaves[name] for name in types if name not in found}
+        asked = {n: leaves[n] for n in types if n not in found and n in leaves}
         found |= _nulls_in(footer, schema, asked, lists)
     return {
         name: NullFacts(

@@ -37,6 +37,9 @@ from .remote_errors import RemoteError, explain
 from .remote_limits import limits
 from .remote_stores import Fetcher, make_fetcher
 from .source import RowGroup, Source
+from .table import open_table
+from .table_formats import find_table
+from .table_store import remote_table
 
 __all__ = ["CACHE_VARIABLE", "RemoteMdsSource", "open_remote"]
 
@@ -108,6 +111,9 @@ def _open_parquet(
         resolver = fs_utils.FilesystemResolver(urls[0], storage_options=storage_options)
         filesystem = fs.PyFileSystem(fs.FSSpecHandler(resolver.filesystem()))
         paths = [fs_utils.get_dataset_path(urlparse(url)) for url in urls]
+        table = find_table(filesystem, paths[0]) if len(urls) == 1 else None
+        if table is not None:
+            return open_table(remote_table(table, filesystem, urls[0], storage_options))
         return ParquetSource(paths, listed, filesystem=filesystem)
     except (ImportError, ValueError) as error:
         if no_index is None or isinstance(error, DatasetError):

@@ -35,6 +35,11 @@ _DENIED_CODES = {
     "SignatureDoesNotMatch",
 }
 
+# What some packages say in a ValueError or the like.
+_NO_CREDENTIALS = (
+    r"application default credentials|unable to locate credentials|no credentials found"
+)
+
 _ADVICE = {
     "s3": "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and S3_ENDPOINT_URL for a store that is "
     "not AWS)",
@@ -80,7 +85,8 @@ def explain(error: BaseException, url: str) -> DatasetError:
             f"{url} is not there, or its bucket is not ({found}). Check the url, the region and the "
             "endpoint."
         )
-    if isinstance(error, PermissionError) or names & _DENIED_NAMES or codes & _DENIED_CODES:
+    is_denied = isinstance(error, PermissionError) or names & _DENIED_NAMES or codes & _DENIED_CODES
+    if is_denied or re.search(_NO_CREDENTIALS, str(error), re.IGNORECASE):
         advice = _ADVICE.get(url.partition(":")[0].lower(), "Pass credentials in storage_options")
         return RemoteAccessError(
             f"No access to {url} ({found}). {advice}, in this process and in every worker that "

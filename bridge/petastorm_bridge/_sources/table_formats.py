@@ -1,62 +1,171 @@
 """Tables that keep a log of which Parquet files are theirs: a directory alone does not tell their rows.
 
 Delta and Iceberg leave the files of deleted and overwritten rows where they are. Read as loose Parquet,
-as Petastorm does, they give those rows back without a word.
+as Petastorm does, they give those rows back without a word. Here the log decides, where the package that
+reads it is installed; otherwise such a directory is refused.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import posixpath
+import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyarrow import fs
 
+from petastorm_bridge._secrets import masked
 from petastorm_bridge.mds.errors import DatasetError
 
-__all__ = ["TableFormatError", "refuse_table_formats"]
+__all__ = [
+    "DELTA",
+    "ICEBERG",
+    "TableFormat",
+    "TableFormatError",
+    "TablePlace",
+    "find_table",
+    "holds_log",
+    "refuse_table_formats",
+    "without_version",
+]
 
 
 class TableFormatError(DatasetError, ValueError):
-    """A directory belongs to a Delta or Iceberg table, whose log says which rows are live."""
+    """The rows of a Delta or Iceberg table cannot be told, or not without a package that is missing."""
 
 
 @dataclass(frozen=True)
-class _Format:
+class TableFormat:
     """How to know a table format, and how to read it.
 
     Attributes:
         name: What users call it.
         log: Directory of the log below the table's.
         suffixes: Ends of names of which every log has one.
+        package: Reads the log.
         read: Spark's way to read the table at a path.
-        files: How to list the files that are live.
     """
 
     name: str
     log: str
     suffixes: tuple[str, ...]
+    package: str
     read: str
-    files: str
 
 
-_FORMATS = (
-    _Format(
-        "Delta",
-        "_delta_log",
-        (".json", "_last_checkpoint", ".checkpoint.parquet"),
-        'spark.read.format("delta").load({path!r})',
-        "deltalake.DeltaTable(path).file_uris()",
-    ),
-    _Format(
-        "Iceberg",
-        "metadata",
-        (".metadata.json",),
-        'spark.read.format("iceberg").load({path!r})',
-        "the file_path column of the table's `files` metadata table",
-    ),
+DELTA = TableFormat(
+    "Delta",
+    "_delta_log",
+    (".json", "_last_checkpoint", ".checkpoint.parquet"),
+    "deltalake",
+    'spark.read.format("delta").load({path!r})',
 )
+ICEBERG = TableFormat(
+    "Iceberg",
+    "metadata",
+    (".metadata.json",),
+    "pyiceberg",
+    'spark.read.format("iceberg").load({path!r})',
+)
+_FORMATS = (DELTA, ICEBERG)
+
+# As Delta's own readers take it: `path@v123` is a version, `path@20260131235959000` the state of then.
+_VERSIONED = re.compile(r"(?P<path>.+)@(?:v(?P<number>\d+)|(?P<moment>\d{17}))/?", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class TablePlace:
+    """A table, or a part of one, that a path names.
+
+    Attributes:
+        format: Which kind of table.
+        path: What was asked for, as its file system understands it, without a version.
+        root: The table's directory.
+        version: Number of a version or snapshot, or None.
+        moment: When the version wanted was the current one, or None.
+        metadata: Path of the one Iceberg metadata file to read, or None for the current one.
+    """
+
+    format: TableFormat
+    path: str
+    root: str
+    version: int | None = None
+    moment: dt.datetime | None = None
+    metadata: str | None = None
+
+    @property
+    def below(self) -> str:
+        """What was asked for, relative to the table's directory; empty for the whole table."""
+        return self.path[len(self.root) :].strip("/") if self.metadata is None else ""
+
+    def refused(self, reason: str) -> TableFormatError:
+        """Return the error for a table whose live rows cannot be read.
+
+        Args:
+            reason: Sentences that say why.
+        """
+        asked = self.metadata or self.path
+        where = "is" if asked == self.root else f"belongs to {masked(self.root)}, which is"
+        spark = self.format.read.format(path=self.root)
+        return TableFormatError(
+            f"{masked(asked)} {where} a {self.format.name} table, whose directory also holds files of "
+            f"rows that were deleted or overwritten. {reason} Or convert what Spark reads: "
+            f"make_spark_converter({spark})."
+        )
+
+    def not_installed(self) -> TableFormatError:
+        """Return the error for a table without the package that reads its log."""
+        name = self.format.name
+        return self.refused(
+            f"Which rows are live is read with {self.format.package}, which is not installed: pip "
+            f"install 'petastorm-bridge[{name.lower()}]'."
+        )
+
+
+def find_table(filesystem: fs.FileSystem, path: str) -> TablePlace | None:
+    """Return the table that a path is, lies in as a directory, or names a version of.
+
+    A single data file is no table: whoever names files one by one wants these files.
+
+    Args:
+        filesystem: Where the path is.
+        path: Of a directory, with or without ``@v3`` or ``@20260131235959000`` (UTC) behind it; or
+            of an Iceberg metadata file.
+    """
+    asked = path.rstrip("/")
+    kind = _kind(filesystem, asked)
+    if kind == fs.FileType.File:
+        root = posixpath.dirname(posixpath.dirname(asked))
+        is_metadata = asked.endswith(ICEBERG.suffixes) and root
+        return TablePlace(ICEBERG, root, root, metadata=asked) if is_metadata else None
+    match = _VERSIONED.fullmatch(asked)
+    if kind == fs.FileType.Directory or match is None:
+        return _table_at(filesystem, asked)
+    table = _table_at(filesystem, match["path"])
+    if table is None:
+        return None
+    version = None if match["number"] is None else int(match["number"])
+    moment = None if match["moment"] is None else _moment(match["moment"])
+    return replace(table, version=version, moment=moment)
+
+
+def without_version(path: str) -> str:
+    """Return a path or URL without the ``@v3`` or the moment that may stand behind it."""
+    match = _VERSIONED.fullmatch(path)
+    return path if match is None else match["path"]
+
+
+def _moment(digits: str) -> dt.datetime:
+    try:
+        seconds = dt.datetime.strptime(f"{digits[:14]}+0000", "%Y%m%d%H%M%S%z")
+    except ValueError as error:
+        raise TableFormatError(
+            f"@{digits} is no moment: write year, month, day, hour, minute, second and milliseconds in "
+            "17 digits, such as @20260131235959000 (UTC)."
+        ) from error
+    return seconds + dt.timedelta(milliseconds=int(digits[14:]))
 
 
 def refuse_table_formats(filesystem: fs.FileSystem, directory: str) -> None:
@@ -69,17 +178,17 @@ def refuse_table_formats(filesystem: fs.FileSystem, directory: str) -> None:
     Raises:
         TableFormatError: It does.
     """
+    table = _table_at(filesystem, directory.rstrip("/"))
+    if table is not None:
+        raise table.refused("It cannot be read as plain Parquet.")
+
+
+def _table_at(filesystem: fs.FileSystem, directory: str) -> TablePlace | None:
     for place in _places(directory):
         for known in _FORMATS:
-            if _holds(filesystem, posixpath.join(place, known.log), known.suffixes):
-                where = "is" if place == directory.rstrip("/") else f"lies in {place}, which is"
-                raise TableFormatError(
-                    f"{directory} {where} a {known.name} table. Its directory also holds files of "
-                    "rows that were deleted or overwritten, so it cannot be read as plain Parquet. "
-                    f"Convert what Spark reads: make_spark_converter({known.read.format(path=place)}), "
-                    "or give make_batch_reader the list of the urls of the live files "
-                    f"({known.files})."
-                )
+            if holds_log(filesystem, place, known):
+                return TablePlace(known, directory, place)
+    return None
 
 
 def _places(directory: str) -> Iterator[str]:
@@ -93,9 +202,17 @@ def _places(directory: str) -> Iterator[str]:
             yield candidate
 
 
-def _holds(filesystem: fs.FileSystem, directory: str, suffixes: tuple[str, ...]) -> bool:
+def holds_log(filesystem: fs.FileSystem, directory: str, known: TableFormat) -> bool:
+    """Return whether a directory is a table's own."""
+    log = posixpath.join(directory, known.log)
     found = []
     # What lies above may not be ours to look at.
     with suppress(OSError):
-        found = filesystem.get_file_info(fs.FileSelector(directory, allow_not_found=True))
-    return any(info.base_name.endswith(suffixes) for info in found)
+        found = filesystem.get_file_info(fs.FileSelector(log, allow_not_found=True))
+    return any(info.base_name.endswith(known.suffixes) for info in found)
+
+
+def _kind(filesystem: fs.FileSystem, path: str) -> fs.FileType:
+    with suppress(OSError, ValueError):
+        return filesystem.get_file_info([path])[0].type
+    return fs.FileType.Unknown

@@ -273,11 +273,13 @@ DIFFERENCES: tuple[Difference, ...] = (
         ("large-partition-numbers",
          "Partition directories with integers beyond 64 bits fail with an `OverflowError`.",
          "Their values stay text.", "Nothing is wrong with the table."),
-        ("log-tables-refused",
+        ("log-tables-are-read",
          "A directory of a Delta or Iceberg table is read as loose Parquet files: rows that were "
          "deleted or overwritten come back, and updated rows come in all their versions.",
-         "A directory that is such a table, or lies in one, is a `ValueError` that says how to read "
-         "the live rows: convert what Spark reads, or list the urls of the live files.",
+         "With the extra `delta` or `iceberg` exactly the live rows are read, those of the current "
+         "version or of the one in the path (`…/table@v3`, `…/table@20260131235959000`). Partition "
+         "columns are columns of the table like the others. Otherwise such a directory is a "
+         "`ValueError` that says how to read the live rows.",
          "Never wrong rows."),
         ("parquet-more-types",
          "`uint16`, `uint32`, and large strings, binaries and lists, which current pandas and "

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from petastorm_bridge._secrets import masked
+from petastorm_bridge._sources.table_formats import without_version
 from petastorm_bridge.fs_utils import LocalFileSystem, get_filesystem_and_path_or_paths
 from petastorm_bridge.spark._session import logger
 
@@ -56,12 +57,17 @@ def wait_for_files(urls: list[str], timeout: float) -> None:
 
 
 def _missing(filesystem: Any, files: list[tuple[str, str]]) -> list[tuple[str, str]]:
+
+    def exists(path: str) -> bool:
+        # A table's version is no file.
+        return bool(filesystem.exists(path) or filesystem.exists(without_version(path)))
+
     if isinstance(filesystem, LocalFileSystem):
-        there = [filesystem.exists(path) for _, path in files]
+        there = [exists(path) for _, path in files]
     else:
         filesystem.invalidate_cache()
         with ThreadPoolExecutor(_REMOTE_THREADS) as pool:
-            there = list(pool.map(filesystem.exists, [path for _, path in files]))
+            there = list(pool.map(exists, [path for _, path in files]))
     return [file for file, is_there in zip(files, there, strict=True) if not is_there]
 
 

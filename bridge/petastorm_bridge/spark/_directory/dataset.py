@@ -13,7 +13,14 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from petastorm_bridge._secrets import masked
-from petastorm_bridge._sources.table_formats import refuse_table_formats
+from petastorm_bridge._sources.table import open_table
+from petastorm_bridge._sources.table_formats import (
+    TablePlace,
+    find_table,
+    refuse_table_formats,
+    without_version,
+)
+from petastorm_bridge._sources.table_store import TableStore, remote_table
 from petastorm_bridge._sources.unfinished import MARKER_NAME, unfinished_text
 from petastorm_bridge.fs_utils import (
     FilesystemResolver,
@@ -99,6 +106,9 @@ def describe_path(url: str) -> DatasetFiles:
     _, path = get_filesystem_and_path_or_paths(full_url, filesystem=filesystem)
     if filesystem.exists(f"{path.rstrip('/')}/{INDEX_NAME}"):
         return _describe_mds(filesystem, full_url, path.rstrip("/"))
+    table = find_table(_arrow_filesystem(filesystem), path)
+    if table is not None:
+        return _describe_table(table, filesystem, full_url)
     files = _data_files(filesystem, path, url)
     _warn_of_partitions(files, path, url)
     rows = sum(_parquet_rows(filesystem, file) for file in files)
@@ -113,6 +123,17 @@ def _describe_mds(filesystem: Any, url: str, path: str) -> DatasetFiles:
     with store_at(url).reading() as directory:
         dataset = open_dataset(directory)
     return DatasetFiles(_written(url, dataset), dataset.num_rows, [])
+
+
+def _describe_table(place: TablePlace, filesystem: Any, url: str) -> DatasetFiles:
+    """Describe a Delta or Iceberg table: its "file" is the version that is the current one now."""
+    arrow = _arrow_filesystem(filesystem)
+    is_local = _is_local(filesystem)
+    store = TableStore(place, arrow) if is_local else remote_table(place, arrow, url, None)
+    source = open_table(store)
+    named = place.version is not None or place.moment is not None
+    plain = without_version(url) if named else url.rstrip("/")
+    return DatasetFiles([plain + source.suffix], sum(source.row_counts), [])
 
 
 def _file_url(filesystem: Any, any_url: str, path: str) -> str:

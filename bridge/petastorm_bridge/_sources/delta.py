@@ -1,0 +1,175 @@
+"""Delta tables: what deltalake reads from the log, without Spark and without reading a row."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from .live_table import LiveColumn, LiveFile, LiveTable
+from .table_formats import TableFormatError, TablePlace
+from .table_store import TableStore
+
+__all__ = ["read_delta"]
+
+# What a reader must honour for right rows, by the names of the protocol. The log itself (checkpoints,
+# vacuums) is deltalake's business; types that the bridge does not know are left out with a warning.
+_FEATURES = {
+    "columnMapping",
+    "deletionVectors",
+    "timestampNtz",
+    "typeWidening",
+    "typeWidening-preview",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+    "variantType",
+    "variantType-preview",
+}
+_OWN_CLOCK = "delta.enableInCommitTimestamps"
+_MODE = "delta.columnMapping.mode"
+_PHYSICAL_NAME = "delta.columnMapping.physicalName"
+_FIELD_ID = "delta.columnMapping.id"
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+
+
+def read_delta(store: TableStore) -> LiveTable:
+    """Return the live files of a version of a Delta table, in the order of their paths.
+
+    Raises:
+        TableFormatError: deltalake is not installed or cannot read the log, the version does not
+            exist, the log names files that are not the table's, or the table needs what is not
+            honoured here.
+    """
+    place = store.place
+    try:
+        from deltalake import DeltaTable
+    except ImportError as error:
+        raise place.not_installed() from error
+    try:
+        table = DeltaTable(store.uri, place.version, store.options_of("deltalake") or None)
+        if place.moment is not None:
+            _go_back(store, table)
+        _refuse_features(place, table.protocol().reader_features or ())
+        columns = _columns(table)
+        files = _files(store, table, columns)
+        ordered = sorted(files, key=lambda file: file.path)
+        return LiveTable(columns, ordered, table.version(), f"@v{table.version()}")
+    except TableFormatError:
+        raise
+    except Exception as error:
+        raise place.refused(
+            f"Its log cannot be read with deltalake: {str(error).rstrip('.')}."
+        ) from error
+
+
+def _go_back(store: TableStore, table: Any) -> None:
+    """Load the version that was the current one at a moment."""
+    moment = store.place.moment
+    assert moment is not None
+    table.load_as_version(moment)
+    if table.metadata().configuration.get(_OWN_CLOCK) == "true":
+        return
+    # deltalake gives the oldest version for any moment before it.
+    log = posixpath.join(store.place.root, "_delta_log", f"{table.version():020}.json")
+    committed = store.filesystem.get_file_info([log])[0].mtime_ns
+    if committed is not None and committed // 10**6 > round(moment.timestamp() * 1000):
+        raise store.place.refused(f"Its oldest version is younger than {moment.isoformat()}.")
+
+
+def _refuse_features(place: TablePlace, features: Iterable[str]) -> None:
+    unknown = sorted(set(features) - _FEATURES)
+    if unknown:
+        raise place.refused(
+            f"It uses the reader feature {', '.join(unknown)}, without which its rows would be wrong, "
+            "and which is not read here."
+        )
+
+
+def _columns(table: Any) -> list[LiveColumn]:
+    mode = table.metadata().configuration.get(_MODE, "none")
+    schema = table.schema()
+    described = json.loads(schema.to_json())["fields"]
+    columns = []
+    for field, told in zip(pa.schema(schema.to_arrow()), described, strict=True):
+        metadata = told["metadata"]
+        stored = told["name"] if mode == "none" else metadata[_PHYSICAL_NAME]
+        field_id = metadata[_FIELD_ID] if mode == "id" else None
+        columns.append(
+            LiveColumn(told["name"], field.type, bool(field.nullable), (stored,), field_id)
+        )
+    return columns
+
+
+def _files(store: TableStore, table: Any, columns: Iterable[LiveColumn]) -> Iterator[LiveFile]:
+    actions = pa.table(table.get_add_actions())
+    deleted = _deleted_rows(store, table)
+    types = {column.name: column.type for column in columns}
+    names = table.metadata().partition_columns
+    values = actions.column("partition").combine_chunks() if names and len(actions) else None
+    sizes = actions.column("size_bytes").to_pylist()
+    for row, path in enumerate(actions.column("path").to_pylist()):
+        located = _located(store, unquote(path))
+        gone = deleted.pop(located, None)
+        constants = {} if values is None else _constants(values[row], names, types)
+        if _is_asked(store.place, located, constants):
+            yield LiveFile(located, sizes[row], constants, gone)
+    if deleted:
+        raise store.place.refused(
+            f"It has deletion vectors of files that are not live: {', '.join(sorted(deleted))}."
+        )
+
+
+def _constants(
+    values: pa.StructScalar, names: Iterable[str], types: Mapping[str, pa.DataType]
+) -> dict[str, pa.Scalar]:
+    return {name: values[name].cast(types[name]) for name in names}
+
+
+def _located(store: TableStore, path: str) -> str:
+    """Return the path of a file from what the log says, which is a decoded relative path or a URI."""
+    if not path.startswith("/") and not _SCHEME.match(path):
+        return store.inside(path)
+    located = store.absolute(path)
+    root = store.place.root.rstrip("/")
+    return located if located.startswith(f"{root}/") else store.of_a_delta_table(located)
+
+
+def _deleted_rows(store: TableStore, table: Any) -> dict[str, npt.NDArray[np.int64]]:
+    """Return the positions of the rows that deletion vectors take away, by the path of their file."""
+    if "deletionVectors" not in (table.protocol().reader_features or ()):
+        return {}
+    found = {}
+    for batch in table.deletion_vectors():
+        vectors = pa.record_batch(batch)
+        for uri, keep in zip(vectors.column(0).to_pylist(), vectors.column(1), strict=True):
+            kept = keep.values.to_numpy(zero_copy_only=False)
+            found[store.absolute(unquote(uri))] = np.flatnonzero(~kept)
+    return found
+
+
+def _is_asked(place: TablePlace, path: str, constants: Mapping[str, pa.Scalar]) -> bool:
+    """Return whether a file belongs to the part of the table that was asked for.
+
+    Directories ``key=value`` mean partitions, wherever the files of these lie; others, directories.
+    """
+    if not place.below:
+        return True
+    segments = [segment.partition("=") for segment in place.below.split("/")]
+    if all(separator and name in constants for name, separator, _ in segments):
+        return all(_text(constants[name]) == unquote(value) for name, _, value in segments)
+    return path.startswith(f"{place.path}/")
+
+
+def _text(value: pa.Scalar) -> str:
+    """Return a partition's value as it stands in the name of its directory."""
+    if not value.is_valid or value.as_py() == "":
+        return "__HIVE_DEFAULT_PARTITION__"
+    python = value.as_py()
+    return str(python).lower() if isinstance(python, bool) else str(python)

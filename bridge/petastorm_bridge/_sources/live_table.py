@@ -1,0 +1,67 @@
+"""What the log of a Delta or Iceberg table says, in one form: columns, live files, rows deleted in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = ["LiveColumn", "LiveFile", "LiveTable"]
+
+
+@dataclass(frozen=True)
+class LiveColumn:
+    """A column of a table, and how its data files call it.
+
+    Attributes:
+        name: Name in the table.
+        type: Arrow type in the table; files may hold a narrower one.
+        nullable: Whether it may hold nulls.
+        stored_names: Names in files that are not found by ``field_id``.
+        field_id: Parquet's field id in the data files, or None if columns go by name.
+        default: Value in files that are older than the column.
+    """
+
+    name: str
+    type: pa.DataType
+    nullable: bool
+    stored_names: tuple[str, ...]
+    field_id: int | None = None
+    default: pa.Scalar | None = None
+
+
+@dataclass(frozen=True)
+class LiveFile:
+    """A data file that holds live rows.
+
+    Attributes:
+        path: As the table's file system understands it.
+        size: Bytes, as the log has it.
+        constants: Columns that have one value all over the file, which need not hold them.
+        deleted: Positions of rows that are deleted, int64, ascending; None for none.
+    """
+
+    path: str
+    size: int
+    constants: Mapping[str, pa.Scalar] = field(default_factory=dict)
+    deleted: npt.NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True)
+class LiveTable:
+    """One version of a table.
+
+    Attributes:
+        columns: In the table's order.
+        files: In the order of their paths, which is the same in every process.
+        version: Number of the version or snapshot; None for a table that has none yet.
+        suffix: Behind the path without a version, names this very version.
+    """
+
+    columns: Sequence[LiveColumn]
+    files: Sequence[LiveFile]
+    version: int | None
+    suffix: str

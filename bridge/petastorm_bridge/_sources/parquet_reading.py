@@ -1,0 +1,190 @@
+"""Opening Parquet files, reading their footers, and showing their columns as Petastorm does."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import fs, parquet
+
+from petastorm_bridge._blocks.columns import Column, present
+from petastorm_bridge._secrets import masked
+from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError
+from petastorm_bridge.mds.shard import Rows
+from petastorm_bridge.mds.types import is_list_of_any_length
+
+from .parquet_files import File
+
+__all__ = ["DamagedFileError", "ParquetFiles", "naming", "one_array", "rows_of", "shown"]
+
+_FOOTER_THREADS = 16
+# Pages carry checksums, which Spark writes and Arrow compares from release 15 on.
+_CHECKSUMS: dict[str, Any] = (
+    {"page_checksum_verification": True}
+    if "page_checksum_verification" in inspect.signature(parquet.ParquetFile).parameters
+    else {}
+)
+
+_Result = TypeVar("_Result")
+
+
+class DamagedFileError(DatasetError, pa.ArrowInvalid):  # type: ignore[misc] # pyarrow is untyped
+    """A file is no Parquet file, or a damaged one; Petastorm raises ``ArrowInvalid``."""
+
+
+class ParquetFiles:
+    """Files of one table in one place, which are opened again and again.
+
+    Pickles without the footers, which are large and quickly read again.
+
+    Attributes:
+        files: What was found when the table was opened.
+
+    Args:
+        files: The files.
+        filesystem: Where they are; None for the local one.
+        **options: For every :class:`pyarrow.parquet.ParquetFile`.
+    """
+
+    def __init__(
+        self, files: Sequence[File], filesystem: fs.FileSystem | None, **options: Any
+    ) -> None:
+        self.files = files
+        self._filesystem = filesystem
+        self._options = options
+        self._footers: dict[int, Any] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_footers": {}}
+
+    def read_footers(self) -> list[Any]:
+        """Return the footer of every file; those of several row groups are kept for :meth:`open`.
+
+        Raises:
+            DatasetError: A file is damaged or no Parquet file, or is gone.
+        """
+        if len(self.files) == 1:
+            footers = [self._open(0).metadata]
+        else:
+            with ThreadPoolExecutor(min(_FOOTER_THREADS, len(self.files) or 1)) as pool:
+                footers = list(pool.map(lambda i: self._open(i).metadata, range(len(self.files))))
+        # Parsing a footer takes time with its row groups, of which each would need one parse.
+        self._footers = {i: f for i, f in enumerate(footers) if f.num_row_groups > 1}
+        return footers
+
+    def open(self, index: int) -> parquet.ParquetFile:
+        """Open one of the files.
+
+        Raises:
+            DatasetNotFoundError: It is gone.
+            DatasetError: It was replaced since the table was opened, or is damaged.
+        """
+        self._check_unchanged(self.files[index])
+        reader = self._open(index)
+        if index not in self._footers and reader.num_row_groups > 1:
+            self._footers[index] = reader.metadata
+        return reader
+
+    def _open(self, index: int) -> parquet.ParquetFile:
+        path = self.files[index].path
+        is_local = self._filesystem is None
+        source = path if is_local else self._filesystem.open_input_file(path)
+        return naming(
+            path,
+            lambda: parquet.ParquetFile(
+                source,
+                metadata=self._footers.get(index),
+                pre_buffer=not is_local,
+                **_CHECKSUMS,
+                **self._options,
+            ),
+        )
+
+    def _check_unchanged(self, file: File) -> None:
+        if self._filesystem is not None:
+            return
+        try:
+            status = os.stat(file.path)
+        except FileNotFoundError as error:
+            raise _gone(file.path) from error
+        if (status.st_size, status.st_mtime_ns) != (file.size, file.mtime):
+            raise DatasetError(
+                f"{file.path} was written again after it was opened for reading. Open a new reader."
+            )
+
+
+def one_array(chunks: pa.ChunkedArray) -> pa.Array:
+    """Return a column in one piece."""
+    return chunks.chunk(0) if chunks.num_chunks == 1 else chunks.combine_chunks()
+
+
+def shown(array: pa.Array) -> Column:
+    """Return a stored column in Petastorm's form; plain numbers without nulls as NumPy arrays."""
+    type_ = array.type
+    if not array.null_count and (pa.types.is_integer(type_) or pa.types.is_floating(type_)):
+        return _numbers(array)
+    if pa.types.is_floating(type_) or (not array.null_count and pa.types.is_boolean(type_)):
+        return array.to_numpy(zero_copy_only=False)
+    # Timestamps keep the unit and zone of the file; pandas shows them as Petastorm does.
+    element = type_.value_type if is_list_of_any_length(type_) else type_
+    if pa.types.is_timestamp(element) and not pa.types.is_large_list(type_):
+        return array
+    return present(array)
+
+
+def _numbers(array: pa.Array) -> Column:
+    """Return numbers without nulls as a read-only NumPy array over Arrow's memory.
+
+    Arrow's own ways to NumPy import pandas first, which takes longer than a first batch should.
+    """
+    type_ = array.type
+    kind = "f" if pa.types.is_floating(type_) else "i" if pa.types.is_signed_integer(type_) else "u"
+    dtype = np.dtype(f"{kind}{type_.bit_width // 8}")
+    values = array.buffers()[1]
+    if values is None or not len(array):
+        return np.empty(0, dtype)
+    return np.frombuffer(values, dtype, len(array), array.offset * dtype.itemsize)
+
+
+def rows_of(column: Column, rows: Rows) -> Column:
+    """Return some rows of a column that :func:`shown` gave."""
+    if isinstance(rows, slice):
+        if isinstance(column, np.ndarray):
+            return column[rows]
+        return column.slice(rows.start, rows.stop - rows.start)
+    if isinstance(column, np.ndarray):
+        # The rows are within the group; without a check of each the copy is faster.
+        return column.take(rows, axis=0, mode="clip")
+    return column.take(pa.array(rows))
+
+
+def naming(path: str, read: Callable[[], _Result]) -> _Result:
+    """Return what ``read`` does; errors name the file."""
+    try:
+        return read()
+    except FileNotFoundError as error:
+        raise _gone(path) from error
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the operating system's, which name the file
+        told = masked(str(error), path)
+        if "Unrecognized type" in told:
+            raise DamagedFileError(
+                f"{masked(path)} holds a type that pyarrow {pa.__version__} does not know ({told}): a "
+                "newer Arrow wrote it. Install a newer pyarrow."
+            ) from error
+        raise DamagedFileError(
+            f"{masked(path)} cannot be read as Parquet. It is damaged, still being written, or another kind "
+            f"of file: {told}"
+        ) from error
+
+
+def _gone(path: str) -> DatasetNotFoundError:
+    return DatasetNotFoundError(
+        f"{masked(path)} is missing: it was deleted after the reader was opened."
+    )
