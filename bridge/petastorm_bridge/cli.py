@@ -5,12 +5,13 @@ Heavy imports belong into the commands: ``petastorm-bridge --help`` answers at o
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from petastorm_codemods._cli import HELP as CODEMOD
-from petastorm_codemods._cli import codemod
+from petastorm_codemods._cli import codemod, doctor
 
 from . import __version__
 from ._convert_command import convert_command
@@ -32,11 +33,28 @@ _DISTRIBUTIONS = (
     "libcst",
 )
 
+
+class _Group(TyperGroup):
+    """The commands, with flags that are False if not given.
+
+    Typer's own (``--help``, completion) are None then, and to find out that this is no truth value it loads
+    pydantic, which takes longer than everything else here.
+    """
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options of the program itself."""
+        options = super().get_params(ctx)
+        for option in options:
+            if getattr(option, "is_flag", False) and option.default is None:
+                option.default = False
+        return options
+
+
 app = typer.Typer(
     name="petastorm-bridge",
+    cls=_Group,
     help="Keep Petastorm's Spark converter code running on MDS shards, and move on from it.",
     no_args_is_help=True,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     rich_markup_mode=None,  # rich takes as long to load as everything else here
 )
@@ -88,6 +106,7 @@ def versions() -> None:
 
 app.command(help=CODEMOD)(codemod)
 app.command("convert")(convert_command)
+app.command()(doctor)
 app.add_typer(parity)
 
 

@@ -25,6 +25,8 @@ class Report(str, enum.Enum):
     JSON = "json"
     SARIF = "sarif"
     MARKDOWN = "markdown"
+    GITHUB = "github"
+    GITLAB = "gitlab"
 
 
 _Codes = list[str] | None
@@ -72,6 +74,17 @@ def codemod(  # noqa: PLR0917 - typer calls it with keywords
         Report | None,
         typer.Option(help="Print a report in this format and nothing else.", show_default=False),
     ] = None,
+    statistics: Annotated[
+        bool, _flag("--statistics", "Print how often each rule was met, instead of the places.")
+    ] = False,
+    output_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write there what --report, --statistics or --diff print.",
+            show_default=False,
+        ),
+    ] = None,
     jobs: Annotated[
         int,
         typer.Option(
@@ -86,6 +99,8 @@ def codemod(  # noqa: PLR0917 - typer calls it with keywords
 ) -> None:
     """Rewrite Petastorm code in modules, notebooks and dependency files."""
     _refuse(check=check, show_diff=show_diff, write=write)
+    formats = {"--report": report is not None, "--diff": show_diff, "--statistics": statistics}
+    _refuse_formats([option for option, given in formats.items() if given], output_file)
     from ._terminal import Asked, rewrite
 
     asked = Asked(
@@ -103,8 +118,25 @@ def codemod(  # noqa: PLR0917 - typer calls it with keywords
         diff=show_diff,
         write=write,
         report=report.value if report else None,
+        statistics=statistics,
+        output_file=output_file,
     )
     raise typer.Exit(rewrite(asked))
+
+
+def doctor(
+    path: Annotated[
+        str, typer.Argument(help="Directory or file.", metavar="PATH", show_default=False)
+    ] = ".",
+    as_json: Annotated[bool, _flag("--json", "Print JSON.")] = False,
+) -> None:
+    """Say what this repository and environment have, which way to leave Petastorm fits, and what stops it.
+
+    Nothing is written. Exit code 2: that could not be said.
+    """
+    from ._doctor.shown import doctor as look
+
+    raise typer.Exit(look(path, as_json=as_json))
 
 
 def _refuse(*, check: bool, show_diff: bool, write: bool) -> None:
@@ -112,6 +144,15 @@ def _refuse(*, check: bool, show_diff: bool, write: bool) -> None:
     for option, given in (("--check", check), ("--diff", show_diff)):
         if given and write:
             raise typer.BadParameter(f"{option} writes nothing; choose one", param_hint="--write")
+
+
+def _refuse_formats(given: list[str], output_file: str | None) -> None:
+    """Refuse several documents at once, and a file with nothing to write to it."""
+    if len(given) > 1:
+        raise typer.BadParameter(f"it excludes {given[0]}; choose one", param_hint=given[1])
+    if output_file is not None and not given:
+        message = "name what to write with --report, --statistics or --diff"
+        raise typer.BadParameter(message, param_hint="--output-file")
 
 
 def _codes(values: _Codes) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import sys
 from dataclasses import dataclass
@@ -24,7 +25,9 @@ from ._model import (
     pending,
 )
 from ._reports.closing import closing_lines
-from ._reports.report import FORMATS, diff, exit_code, printable
+from ._reports.formats import FORMATS
+from ._reports.report import diff, exit_code, printable
+from ._reports.statistics import statistics
 from ._run import run
 from ._settings import Settings
 from ._text.decode import write_atomically
@@ -48,29 +51,80 @@ class Asked:
     diff: bool = False
     write: bool = False
     report: str | None = None
+    statistics: bool = False
+    output_file: str | None = None
 
 
 def rewrite(asked: Asked) -> int:
     """Do what is asked, print what came of it, and return the exit code."""
     errors = Console(stderr=True, highlight=False)
     try:
+        _refuse_place(asked.output_file)
         config = read_config(asked.paths[0])
         settings = _settings(asked, config)
         result = _run(asked, settings, config, errors)
+        if asked.write:
+            result = _write(result)
+        document = _document(result, asked)
+        if asked.output_file is not None:
+            _write_document(asked.output_file, document)
     except (ValueError, OSError) as error:
-        message = printable(f"petastorm-bridge codemod: {error}")
-        errors.print(message, style="red", markup=False, soft_wrap=True)
-        return 2
-    if asked.write:
-        result = _write(result)
-    if asked.report:
-        print(_shown(FORMATS[asked.report](result)))  # noqa: T201 - what was asked for
-    elif asked.diff:
-        sys.stdout.writelines(_shown(diff(outcome)) for outcome in result.outcomes)
+        return _abnormal(errors, str(error))
+    except Exception as error:  # noqa: BLE001 - a fault of ours is no finding, which code 1 would say
+        errors.print_exception()
+        return _abnormal(errors, f"a fault of this tool: {type(error).__name__}: {error}")
+    if asked.output_file is None and (asked.report or asked.diff):
+        sys.stdout.write(_shown(document))
     else:
-        _changes(result, with_diff=not (asked.check or asked.write), written=asked.write)
-        _closing(result, asked, settings)
+        _tell(result, asked, settings)
     return exit_code(result, written=asked.write)
+
+
+def _abnormal(errors: Console, reason: str) -> int:
+    message = printable(f"petastorm-bridge codemod: {reason}")
+    errors.print(message, style="red", markup=False, soft_wrap=True)
+    return 2
+
+
+def _document(result: Result, asked: Asked) -> str:
+    """Return what is asked for in place of lines for people; empty if nothing is."""
+    if asked.report:
+        text = FORMATS[asked.report](result)
+        return f"{text}\n" if text else ""
+    if asked.diff:
+        return "".join(map(diff, result.outcomes))
+    if asked.statistics:
+        return "".join(f"{line}\n" for line in statistics(result, written=asked.write))
+    return ""
+
+
+def _tell(result: Result, asked: Asked, settings: Settings) -> None:
+    """Print what people read: changes or numbers of rules, then the closing lines."""
+    if asked.statistics:
+        sys.stdout.writelines(f"{line}\n" for line in statistics(result, written=asked.write))
+    elif asked.output_file is None:
+        _changes(result, with_diff=not (asked.check or asked.write), written=asked.write)
+    _closing(result, asked, settings)
+
+
+def _refuse_place(path: str | None) -> None:
+    """Refuse a place that no file can be put at, before anything is done.
+
+    Raises:
+        OSError: A directory, a device or the like is there.
+    """
+    if path is not None and os.path.exists(path) and not os.path.isfile(path):
+        raise OSError(f"--output-file: {path} is no regular file")
+
+
+def _write_document(path: str, document: str) -> None:
+    """Write a document in one step; names of files in no encoding are escaped.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    write_atomically(path, document.encode(errors="backslashreplace"))
 
 
 def _settings(asked: Asked, config: Config) -> Settings:
@@ -106,9 +160,20 @@ def _run(asked: Asked, settings: Settings, config: Config, errors: Console) -> R
         def show(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        exclude = (*config.exclude, *asked.exclude)
+        exclude = (*config.exclude, *asked.exclude, *_reported(asked))
         jobs = asked.jobs or os.cpu_count() or 1
         return run(asked.paths, settings, exclude=exclude, jobs=jobs, progress=show)
+
+
+def _reported(asked: Asked) -> list[str]:
+    """Return patterns of the file for the report: that of an earlier run is none of the code.
+
+    It names Petastorm where it says what was found.
+    """
+    if asked.output_file is None:
+        return []
+    below = [os.path.join(path, os.path.relpath(asked.output_file, path)) for path in asked.paths]
+    return [glob.escape(os.path.normpath(path)) for path in below if os.path.normpath(path)]
 
 
 def _refuse_link(path: str) -> None:

@@ -577,7 +577,8 @@ def test_neither_rich_nor_libcst_is_loaded_for_help(arguments):
     code = (
         "import sys; from petastorm_bridge.cli import app\n"
         f"try: app({arguments!r})\n"
-        "except SystemExit: print([n for n in ('libcst', 'rich', 'pathspec') if n in sys.modules])"
+        "except SystemExit: print([n for n in "
+        "('libcst', 'rich', 'pathspec', 'pydantic', 'importlib.resources') if n in sys.modules])"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", code]

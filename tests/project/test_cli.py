@@ -1,5 +1,8 @@
 """The command line itself; its commands are tested beside what they run."""
 
+import os
+import subprocess
+import sys
 from importlib import metadata
 
 import pytest
@@ -37,3 +40,28 @@ def test_no_command_shows_help(call):
 
 def test_unknown_command_is_refused(call):
     assert call("no-such-command").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [("", {"codemod", "parity", "versions"}), ("codemod --to st", {"streaming"})],
+)
+def test_a_shell_is_told_what_may_follow(words, completed):
+    code = "from petastorm_bridge.cli import app; app(prog_name='petastorm-bridge')"
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "_PETASTORM_BRIDGE_COMPLETE": "complete_bash",
+        "COMP_WORDS": f"petastorm-bridge {words}",
+        "COMP_CWORD": str(max(1, len(words.split()))),
+    }
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert completed <= set(done.stdout.split())
+
+
+def test_it_runs_as_a_module():
+    command = [sys.executable, "-m", "petastorm_bridge", "--version"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout == f"petastorm-bridge {__version__}\n"

@@ -43,7 +43,7 @@ ROOMS = {
         _petastorm _meaning _project _rewriting
         _registry rules
         _settings _plan _engine _processes _run
-        _reports _terminal _cli
+        _reports _doctor _terminal _cli
         libcst_commands
     """,
 }

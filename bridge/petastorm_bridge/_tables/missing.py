@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from importlib.abc import Loader, PathEntryFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -82,8 +81,12 @@ def attribute_error(place: str, name: str) -> AttributeError:
     return AttributeError(sentence(dotted))
 
 
-class _Loader(Loader):
+# No subclasses of importlib.abc's: that module takes longer to import than all of this package.
+class _Loader:
     """Raises the sentence where the import would run a module."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:  # noqa: ARG002
+        return None
 
     def exec_module(self, module: ModuleType) -> None:
         raise ImportError(
@@ -91,7 +94,7 @@ class _Loader(Loader):
         )
 
 
-class _Finder(PathEntryFinder):
+class _Finder:
     """Finds what is in the table, for an entry of the package's path that is no directory."""
 
     def find_spec(self, fullname: str, target: ModuleType | None = None) -> ModuleSpec | None:  # noqa: ARG002

@@ -330,7 +330,7 @@ def _finish(report: Report, places: dict[str, Path | None]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     print_report(report, console)
     now = datetime.now().astimezone().isoformat(" ", "seconds")
-    command = shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]])
+    command = shlex.join(["petastorm-bridge", *sys.argv[1:]])
     report = replace(report, made=(f"Made on {now}", f"Command: {command}"))
     for kind, place in places.items():
         if place is not None:

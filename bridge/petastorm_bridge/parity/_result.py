@@ -14,6 +14,7 @@ __all__ = [
     "PromiseResult",
     "Report",
     "Result",
+    "Sample",
     "Side",
     "State",
 ]
@@ -113,6 +114,8 @@ class ColumnResult:
         how_far: How far numbers are apart, in words.
         schema: What differs apart from values: ``dtype``, ``shape``, ``form``, ``missing``.
         first: Of the first row that differs: its place and both values, in words.
+        accepted: Options that would accept what differs; empty if nothing does.
+        axis: Where the histogram begins and ends, in words.
     """
 
     name: str
@@ -126,6 +129,8 @@ class ColumnResult:
     how_far: str = ""
     schema: str = ""
     first: tuple[str, str, str] | None = None
+    accepted: str = ""
+    axis: tuple[str, str] = ("", "")
 
     @property
     def counts(self) -> tuple[str, str, str]:
@@ -134,6 +139,25 @@ class ColumnResult:
             return self.schema, "", ""
         number = f"{self.schema}, {self.differing:,}" if self.schema else f"{self.differing:,}"
         return number, f"{self.differing / max(1, self.compared):.2%}", self.how_far
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A row that differs, or that only one side has, in the columns that are shown.
+
+    Attributes:
+        place_a: Where it is on the first side; empty if it is not there.
+        place_b: Where it is on the second side.
+        a: Its values on the first side, in words; empty texts if it is not there.
+        b: Its values on the second side.
+        differs: Which of the columns differ.
+    """
+
+    place_a: str
+    place_b: str
+    a: tuple[str, ...]
+    b: tuple[str, ...]
+    differs: tuple[bool, ...]
 
 
 @dataclass(frozen=True)
@@ -162,6 +186,8 @@ class Result:
         notes: What a reader should know besides: what was relaxed, padding, other containers.
         rules: What was asked for, as text.
         hint: Options with which the sides would be the same; they have been tried.
+        samples: Some rows that differ, if they were asked for.
+        sample_columns: The columns that they show: a few that agree, then those that differ.
     """
 
     a: Side
@@ -171,6 +197,8 @@ class Result:
     notes: tuple[str, ...] = ()
     rules: dict[str, Any] = field(default_factory=dict)
     hint: str = ""
+    samples: tuple[Sample, ...] = ()
+    sample_columns: tuple[str, ...] = ()
 
     @property
     def rules_text(self) -> str:

@@ -68,9 +68,14 @@ def _left(sites: Sequence[Site]) -> Iterator[str]:
             yield f"Left: {plural(left[rule.code], 'place')} of {rule.code}, see {rule.link}"
 
 
+def stays_on_bridge(site: Site) -> bool:
+    """Say whether a call that was to go to streaming runs on the bridge."""
+    return site.code in _LOADERS and site.message.startswith(_STAYS)
+
+
 def _bridged(sites: Sequence[Site]) -> Iterator[str]:
     """Yield how many calls run on the bridge, over the directories that streaming reads."""
-    stay = [site for site in sites if site.code in _LOADERS and site.message.startswith(_STAYS)]
+    stay = [site for site in sites if stays_on_bridge(site)]
     horovod = [site for site in stay if "Horovod" in site.message]
     if horovod:
         yield (

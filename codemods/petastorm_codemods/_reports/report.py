@@ -1,15 +1,13 @@
-"""Reports of a run: JSON, SARIF, Markdown, and unified diffs."""
+"""What a run found in numbers, as JSON, as Markdown and as unified diffs."""
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import json
 import os
 import re
 from collections import Counter
 from collections.abc import Iterator
-from importlib import metadata
 
 from petastorm_codemods._model import (
     Failed,
@@ -21,8 +19,6 @@ from petastorm_codemods._model import (
     Success,
     pending,
 )
-from petastorm_codemods._project.limits import DISTRIBUTION
-from petastorm_codemods._registry import GUIDE, all_rules
 from petastorm_codemods._text.decode import decode_python, decode_utf8
 
 # Line ends stay, those of Windows too.
@@ -80,7 +76,7 @@ def _text(path: str, data: bytes) -> str:
 def counts(result: Result) -> dict[str, int]:
     """Return the numbers of files and call sites by what became of them."""
     files = Counter(status(outcome) for outcome in result.outcomes)
-    sites = Counter(site.state for _, site in _sites(result))
+    sites = Counter(site.state for _, site in sites_of(result))
     return {
         "scanned": result.scanned,
         "rewritten": files["rewritten"],
@@ -91,7 +87,8 @@ def counts(result: Result) -> dict[str, int]:
     }
 
 
-def _sites(result: Result) -> Iterator[tuple[Outcome, Site]]:
+def sites_of(result: Result) -> Iterator[tuple[Outcome, Site]]:
+    """Yield every site with the file that it is in."""
     for outcome in result.outcomes:
         for site in outcome.sites:
             yield outcome, site
@@ -103,7 +100,8 @@ def _listed(outcome: Outcome) -> list[Site]:
     return sorted(found, key=lambda site: (site.cell or 0, site.line, site.column))
 
 
-def _place(site: Site) -> str:
+def place_of(site: Site) -> str:
+    """Say in which line a site is, and in which cell of a notebook."""
     return f"cell {site.cell}, line {site.line}" if site.cell else str(site.line)
 
 
@@ -134,73 +132,12 @@ def to_json(result: Result) -> str:
     return json.dumps({"version": 1, "counts": counts(result), "files": files}, indent=2)
 
 
-def to_sarif(result: Result) -> str:
-    """Return the run as SARIF 2.1.0, as code scanning services take it.
-
-    https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
-    """
-    rules = [
-        {
-            "id": rule.code,
-            "name": rule.name,
-            "shortDescription": {"text": rule.summary},
-            "fullDescription": {"text": rule.text.replace("``", "'")},
-            "help": {"text": rule.link},
-            **({"helpUri": rule.link} if "://" in rule.link else {}),
-        }
-        for rule in all_rules()
-    ]
-    results = [
-        _sarif_result(outcome.path, site.code, site.message, _level(site), site)
-        for outcome, site in _sites(result)
-    ]
-    results += [
-        _sarif_result(outcome.path, "PM000", outcome.reason, "error")
-        for outcome in result.outcomes
-        if isinstance(outcome, Failed)
-    ]
-    driver: dict[str, object] = {"name": "petastorm-bridge codemod", "rules": rules}
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        driver["version"] = metadata.version(DISTRIBUTION)
-    if GUIDE:
-        driver["informationUri"] = GUIDE
-    document = {
-        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
-        "version": "2.1.0",
-        "runs": [{"tool": {"driver": driver}, "results": results}],
-    }
-    return json.dumps(document, indent=2)
-
-
-def _level(site: Site) -> str:
-    if site.state is State.REWRITTEN:
-        return "note"
-    return "warning" if site.state is State.MANUAL else "note"
-
-
-def _sarif_result(
-    path: str, code: str, message: str, level: str, site: Site | None = None
-) -> dict[str, object]:
-    location: dict[str, object] = {"artifactLocation": {"uri": path.replace(os.sep, "/")}}
-    # Lines of a cell are no lines of the file; the message says which cell.
-    if site and site.cell:
-        message = f"{_place(site)}: {message}"
-    elif site:
-        location["region"] = {"startLine": site.line, "startColumn": site.column}
-    return {
-        "ruleId": code,
-        "level": level,
-        "message": {"text": message},
-        "locations": [{"physicalLocation": location}],
-    }
-
-
 def to_markdown(result: Result) -> str:
     """Return the run as Markdown: counts, a table of call sites, and the files that failed."""
     lines = ["# petastorm-bridge codemod\n", "| what | number |", "|---|---|"]
     lines += [f"| {what} | {number} |" for what, number in counts(result).items()]
     rows = [
-        f"| {_cell(outcome.path)} | {_place(site)} | {site.code} | {site.state.value} "
+        f"| {_cell(outcome.path)} | {place_of(site)} | {site.code} | {site.state.value} "
         f"| {site.confidence} | {_cell(site.message)} |"
         for outcome in result.outcomes
         for site in _listed(outcome)
@@ -220,6 +157,3 @@ def to_markdown(result: Result) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
-
-
-FORMATS = {"json": to_json, "sarif": to_sarif, "markdown": to_markdown}

@@ -13,12 +13,13 @@ from petastorm_bridge.parity._recordings.recording import Recording, open_record
 from petastorm_bridge.parity._result import ColumnResult, PromiseResult, Result, Side, State
 
 from .describe import describe_value, place_text
-from .hints import hint
+from .hints import column_hint, hint
 from .judge import Judge, rank_counts
 from .plan import Plan, make_plan, shards_are_exact, why_any_order
 from .profile import ColumnProfiles, profiles
 from .rows import Comparison, Rows, compare_in_order, compare_shuffled
 from .rules import ALLOWANCES, PADDING, Effect, Rules
+from .samples import samples
 from .walk import ColumnStats, Progress
 
 __all__ = ["compare", "compare_recordings"]
@@ -92,7 +93,13 @@ def compare_recordings(
     def is_same(others: Rules) -> bool:
         return _judged(a, b, others, progress=tried)[0].same
 
-    return replace(result, hint=hint(judge, list(result.promises), is_same))
+    names, rows = samples(judge) if profile else ((), ())
+    return replace(
+        result,
+        hint=hint(judge, list(result.promises), is_same),
+        samples=rows,
+        sample_columns=names,
+    )
 
 
 def _judged(
@@ -176,6 +183,7 @@ def _columns(judge: Judge, found: Mapping[str, ColumnProfiles]) -> Iterator[Colu
     for name in dict.fromkeys([*judge.a.names, *judge.b.names]):
         stats = judge.rows.stats.get(name, ColumnStats())
         profile = found.get(name, ColumnProfiles(None, None, ""))
+        schema = bad.get(name, "")
         state = State.DIFFERENT if name in bad or stats.differing else State.SAME
         if name in judge.rules.ignore:
             state = State.UNCHECKED
@@ -189,8 +197,10 @@ def _columns(judge: Judge, found: Mapping[str, ColumnProfiles]) -> Iterator[Colu
             stats.greatest,
             profile.measures,
             stats.how_far,
-            bad.get(name, ""),
+            schema,
             _first(judge, stats),
+            column_hint(judge, name, stats, schema) if state is State.DIFFERENT else "",
+            profile.axis,
         )
 
 

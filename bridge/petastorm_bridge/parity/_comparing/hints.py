@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +13,11 @@ from petastorm_bridge.parity._recordings.manifest import CannotCompareError
 from petastorm_bridge.parity._result import Promise, PromiseResult, State
 
 from .judge import Judge
-from .rules import Rules
+from .plan import are_numbers
+from .rules import ALLOWANCES, Effect, Rules
+from .walk import ColumnStats
 
-__all__ = ["hint"]
+__all__ = ["column_hint", "hint"]
 
 _RELAXABLE = {Promise.ORDER, Promise.BATCHES, Promise.VALUES}
 
@@ -36,7 +39,7 @@ def hint(judge: Judge, promises: list[PromiseResult], is_same: Callable[[Rules],
     if Promise.BATCHES in broken:
         changes["batches"] = "any"
     if Promise.VALUES in broken:
-        values = _values(judge)
+        values = _values(judge, judge.rows.stats)
         if values is None:
             return ""
         changes |= values
@@ -47,11 +50,35 @@ def hint(judge: Judge, promises: list[PromiseResult], is_same: Callable[[Rules],
     return " ".join(_options(judge.rules, changes)) if same else ""
 
 
-def _values(judge: Judge) -> dict[str, Any] | None:
-    """Return the rules that accept the values that differ, if any do."""
+def column_hint(judge: Judge, name: str, stats: ColumnStats, schema: str) -> str:
+    """Return the options that accept what differs in one column.
+
+    Args:
+        judge: What judged it.
+        name: The column.
+        stats: How its values differ.
+        schema: What else differs: ``dtype``, ``shape``, ``form``, ``missing`` or nothing.
+    """
+    ignored = f"--ignore {shlex.quote(name)}"
+    if schema == "dtype" and _may_widen(judge, name):
+        return f"--allow {next(n for n, effect in ALLOWANCES.items() if effect is Effect.DTYPES)}"
+    if schema:
+        return ignored
+    changes = _values(judge, {name: stats})
+    return ignored if changes is None else " ".join(_options(judge.rules, changes))
+
+
+def _may_widen(judge: Judge, name: str) -> bool:
+    runs = [side.runs(name) for side in (judge.a, judge.b)]
+    shapes = {run.shape for side in runs for run in side}
+    return len(shapes) == 1 and are_numbers(runs)
+
+
+def _values(judge: Judge, found: Mapping[str, ColumnStats]) -> dict[str, Any] | None:
+    """Return the rules that accept the values of some columns that differ, if any do."""
     tolerances = dict(judge.rules.tolerances)
     changes: dict[str, Any] = {}
-    for name, stats in judge.rows.stats.items():
+    for name, stats in found.items():
         if not stats.differing:
             continue
         if stats.only_floats and not stats.apart:

@@ -17,7 +17,7 @@ from petastorm_bridge.parity._result import Finding, Promise, PromiseResult, Sta
 from .describe import counted, listed
 from .rules import Effect, Rules
 
-__all__ = ["ColumnPlan", "Plan", "make_plan", "shards_are_exact", "why_any_order"]
+__all__ = ["ColumnPlan", "Plan", "are_numbers", "make_plan", "shards_are_exact", "why_any_order"]
 
 
 @dataclass(frozen=True)
@@ -322,7 +322,7 @@ def _finding(
     if now[0].dtype != now[1].dtype:
         what = "dtype"
         message = f"column {name!r} is {texts[0]} on one side and {texts[1]} on the other"
-        if same_shape and _are_numbers(runs):
+        if same_shape and are_numbers(runs):
             allowed = rules.allows(Effect.DTYPES)
     elif not same_shape:
         what = "shape"
@@ -337,7 +337,7 @@ def _finding(
     return Finding(Promise.SCHEMA, message, name, row, texts[0], texts[1], allowed, what)
 
 
-def _are_numbers(runs: list[list[Run]]) -> bool:
+def are_numbers(runs: list[list[Run]]) -> bool:
     """Say whether all are numbers that have a common wider dtype."""
     try:
         return all(

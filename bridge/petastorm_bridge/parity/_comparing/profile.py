@@ -21,11 +21,12 @@ BINS = 24
 
 @dataclass(frozen=True)
 class ColumnProfiles:
-    """Both sides of a column, with histograms over the same bins."""
+    """Both sides of a column, with histograms over the same bins, and where those begin and end."""
 
     a: Profile | None
     b: Profile | None
     measures: str
+    axis: tuple[str, str] = ("", "")
 
 
 def profiles(
@@ -44,8 +45,23 @@ def profiles(
         ]
         kinds = {kind for side in facts if name in side for kind in side[name]["kinds"]}
         measures = "values" if kinds == {"number"} else "lengths"
-        found[name] = ColumnProfiles(both[0], both[1], measures if edges[name] is not None else "")
+        if edges[name] is None:
+            found[name] = ColumnProfiles(both[0], both[1], "")
+        else:
+            axis = _axis([side[name] for side in facts if name in side])
+            found[name] = ColumnProfiles(both[0], both[1], measures, axis)
     return found
+
+
+def _axis(facts: list[dict[str, Any]]) -> tuple[str, str]:
+    """Return the least and the greatest value of both sides, in words."""
+    given = [each for each in facts if each["min"] is not None and each["max"] is not None]
+    least = min(given, key=lambda each: float(each["min"]))
+    greatest = max(given, key=lambda each: float(each["max"]))
+    return (
+        _bound(least["min"], least["dtypes"][0]),
+        _bound(greatest["max"], greatest["dtypes"][0]),
+    )
 
 
 def _facts(side: Recording) -> dict[str, dict[str, Any]]:

@@ -19,6 +19,7 @@ from .plan import ColumnPlan, Plan
 __all__ = ["BLOCK_ROWS", "ColumnStats", "Pair", "Progress", "gather", "row_hashes", "segments"]
 
 BLOCK_ROWS = 16384
+EXAMPLES = 5  # of each column
 Progress = Callable[[str, int, int], None]
 
 
@@ -132,6 +133,7 @@ class ColumnStats:
             tolerance with which all would be the same; infinite if there is none.
         only_floats: Whether all of them hold floating-point numbers of one shape.
         first: Of the first differing row: its places on both sides and both values.
+        examples: Places on both sides of some rows that differ.
     """
 
     compared: int = 0
@@ -142,6 +144,7 @@ class ColumnStats:
     needed: float = 0.0
     only_floats: bool = True
     first: tuple[int, int, Any, Any] | None = field(default=None)
+    examples: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, a: Cells, b: Cells, differ: Array, rows: tuple[Array, Array]) -> None:
         """Take a column of some rows, where it differs, and the rows' places on both sides."""
@@ -157,6 +160,8 @@ class ColumnStats:
         self.needed = max(self.needed, found.needed)
         if found.greatest is not None:
             self.greatest = max(found.greatest, self.greatest or 0.0)
+        for row in places[: EXAMPLES - len(self.examples)]:
+            self.examples.append((int(rows[0][row]), int(rows[1][row])))
         place = int(places[np.argmin(rows[0][places])])
         here = int(rows[0][place]), int(rows[1][place])
         if self.first is None or here < self.first[:2]:

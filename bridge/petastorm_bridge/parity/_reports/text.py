@@ -239,16 +239,27 @@ def _markdown_columns(result: Result) -> list[str]:
     differing = [c for c in result.columns if c.state is State.DIFFERENT]
     if not differing:
         return []
+    lines = ["", *_markdown_table(result, differing[:_MOST_COLUMNS])]
+    others = differing[_MOST_COLUMNS:]
+    if others:
+        # Folded, so that what others say on the pull request stays in sight.
+        words = f"{counted(len(others), 'more column')} that {'differs' if len(others) == 1 else 'differ'}"
+        lines += ["", f"<details><summary>{words}</summary>", ""]
+        lines += [*_markdown_table(result, others), "", "</details>"]
+    return lines
+
+
+def _markdown_table(result: Result, columns: list[ColumnResult]) -> list[str]:
     heads = ["column", "differing rows", "share", "how far", "first in"]
-    heads += [_cell(result.a.label), _cell(result.b.label)]
-    lines = ["", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for column in differing[:_MOST_COLUMNS]:
+    heads += [_cell(result.a.label), _cell(result.b.label), "accepted by"]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for column in columns:
         place, one, other = column.first or ("", "", "")
         values = [_code(text) if text else "" for text in (one, other)]
-        cells = [_code(column.name), *map(_cell, column.counts), place, *values]
+        accepted = _code(column.accepted) if column.accepted else ""
+        cells = [_code(column.name), *map(_cell, column.counts), place, *values, accepted]
         lines.append(f"| {' | '.join(cells)} |")
-    left_out = len(differing) - _MOST_COLUMNS
-    return lines + (["", f"And {counted(left_out, 'more column')}."] if left_out > 0 else [])
+    return lines
 
 
 def _code(text: str) -> str:

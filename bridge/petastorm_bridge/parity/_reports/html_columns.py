@@ -1,0 +1,136 @@
+"""Of the page: the columns, those that differ in a table, all of them as cards with a histogram."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from petastorm_bridge.parity._comparing.describe import counted
+from petastorm_bridge.parity._result import ColumnResult, Profile, Result, State
+
+from .histogram import histogram
+from .html_parts import heads, state_mark
+
+__all__ = ["columns_part"]
+
+_MOST_CARDS = 200
+_FEW = 12  # columns that are shown unfolded and without a filter
+
+
+def columns_part(result: Result) -> str:
+    """Return everything about columns; empty if nothing is known of any."""
+    if not any(column.a or column.b for column in result.columns):
+        return ""
+    differing = [column for column in result.columns if column.state is State.DIFFERENT]
+    others = [column for column in result.columns if column.state is not State.DIFFERENT]
+    number = len(result.columns)
+    parts = ["<h3>Columns</h3><div class='all-columns'>"]
+    if number > _FEW:
+        parts += [
+            "<div class='filter'><label>Filter <input type='search' placeholder='part of a name' ",
+            f"data-columns='{number}'></label><span class='found meaning'></span></div>",
+        ]
+    if differing:
+        parts.append(_table(result, differing))
+        words = f"{counted(len(differing), 'column')} that {'differs' if len(differing) == 1 else 'differ'}"
+        parts.append(
+            _cards(result, differing, f"{words}, in detail", unfolded=len(differing) <= _FEW)
+        )
+    if others:
+        words = f"{counted(len(others), 'column')} without a difference"
+        parts.append(_cards(result, others, words, unfolded=not differing and len(others) <= _FEW))
+    return "\n".join([*parts, "</div>"])
+
+
+def _table(result: Result, differing: Sequence[ColumnResult]) -> str:
+    """Return a line for each column that differs: how, where first, and what would accept it."""
+    rows = ""
+    for column in differing:
+        place, one, other = column.first or ("", "", "")
+        values = "".join(f"<td><code>{escape(text)}</code></td>" for text in (one, other))
+        accepted = f"<code>{escape(column.accepted)}</code>" if column.accepted else ""
+        rows += (
+            f"<tr data-column='{escape(column.name)}'><td><b>{escape(column.name)}</b></td>"
+            f"<td>{escape(difference(result, column))}</td><td>{escape(place)}</td>{values}"
+            f"<td>{accepted}</td></tr>"
+        )
+    return (
+        "<div class='wide' tabindex='0'><table class='differing'><thead><tr><th>column</th>"
+        f"<th>difference</th><th>first in</th>{heads(result)}<th>accepted by</th></tr></thead>"
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _cards(result: Result, columns: Sequence[ColumnResult], words: str, *, unfolded: bool) -> str:
+    cards = "\n".join(_card(result, column) for column in columns[:_MOST_CARDS])
+    left_out = len(columns) - _MOST_CARDS
+    more = f"<p class='meaning'>{counted(left_out, 'more column')}.</p>" if left_out > 0 else ""
+    opened = " open" if unfolded else ""
+    return (
+        f"<details{opened}><summary>{escape(words)}</summary>"
+        f'<div class="columns">{cards}</div>{more}</details>'
+    )
+
+
+def _card(result: Result, column: ColumnResult) -> str:
+    sides = (column.a, column.b)
+    lengths = column.measures == "lengths"
+    rows = [
+        ("dtype", [f"{p.dtype}{p.shape}" if p else "not there" for p in sides]),
+        ("missing", [_missing(p) for p in sides]),
+        ("shortest" if lengths else "least", [p.least if p else "" for p in sides]),
+        ("longest" if lengths else "greatest", [p.greatest if p else "" for p in sides]),
+    ]
+    table = "".join(
+        f"<tr><th>{name}</th>" + "".join(f"<td>{escape(text)}</td>" for text in texts) + "</tr>"
+        for name, texts in rows
+        if any(texts)
+    )
+    said = difference(result, column)
+    return (
+        f'<article class="column {column.state.value}" data-column="{escape(column.name)}">'
+        f"<header><b>{escape(column.name)}</b>{state_mark(column.state)}</header>"
+        f"<table><tr><th></th>{heads(result)}</tr>{table}</table>"
+        f"{histogram(column, (result.a.label, result.b.label))}"
+        + (f"<p class='meaning'>{escape(said)}</p>" if said else "")
+        + "</article>"
+    )
+
+
+def difference(result: Result, column: ColumnResult) -> str:
+    """Say in words how a column differs; empty if it does not."""
+    texts = [_schema(result, column)]
+    if column.differing:
+        verb = "differs" if column.differing == 1 else "differ"
+        share = column.differing / max(1, column.compared)
+        text = f"{column.differing:,} of {counted(column.compared, 'row')} {verb} ({share:.2%})"
+        texts.append(f"{text}; {column.how_far}" if column.how_far else text)
+    elif column.schema and not column.compared:
+        texts.append("its values are not compared")
+    return "; ".join(filter(None, texts))
+
+
+def _schema(result: Result, column: ColumnResult) -> str:
+    """Say what differs besides values."""
+    if not column.schema:
+        return ""
+    if column.schema == "missing":
+        for profile, label in ((column.a, result.a.label), (column.b, result.b.label)):
+            if profile is None:
+                return f"not there in {label}"
+        return "not there in some batches"
+    if column.a is not None and column.b is not None:
+        texts = [
+            p.dtype if column.schema == "dtype" else p.shape or "[]" for p in (column.a, column.b)
+        ]
+        if column.schema != "form" and texts[0] != texts[1]:
+            return f"{column.schema} {texts[0]} and {texts[1]}"
+    return f"another {column.schema}"
+
+
+def _missing(profile: Profile | None) -> str:
+    if profile is None:
+        return ""
+    words = [f"{profile.nulls:,} null" if profile.nulls else ""]
+    words.append(f"{profile.nans:,} NaN" if profile.nans else "")
+    return ", ".join(filter(None, words)) or "none"

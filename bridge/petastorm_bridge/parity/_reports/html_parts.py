@@ -1,0 +1,30 @@
+"""What several parts of the page are made of."""
+
+from __future__ import annotations
+
+from html import escape
+
+from petastorm_bridge.parity._result import Result, State
+
+__all__ = ["heads", "state_mark"]
+
+_WORDS = {
+    State.SAME: "same",
+    State.DIFFERENT: "different",
+    State.ALLOWED: "allowed",
+    State.UNCHECKED: "not compared",
+}
+_MARKS = {State.SAME: "✓", State.DIFFERENT: "✗", State.ALLOWED: "!", State.UNCHECKED: "–"}
+
+
+def state_mark(state: State) -> str:
+    """Return how something fared, as a coloured word with a mark."""
+    return f'<span class="state {state.value}">{_MARKS[state]} {_WORDS[state]}</span>'
+
+
+def heads(result: Result) -> str:
+    """Return the labels of both sides as cells of a table's head."""
+    return (
+        f'<th class="side-a">{escape(result.a.label)}</th>'
+        f'<th class="side-b">{escape(result.b.label)}</th>'
+    )

@@ -1,0 +1,111 @@
+"""``petastorm-bridge doctor``: what is found, as lines for people or as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import sys
+from collections.abc import Iterator, Sequence
+
+from petastorm_codemods._config import read_config
+from petastorm_codemods._reports.closing import plural
+from petastorm_codemods._reports.report import printable
+
+from .advice import Advice, advise
+from .environment import Environment, look_around
+from .repository import Repository, Way, look_into
+
+_MOST = 5
+
+
+def doctor(path: str, *, as_json: bool) -> int:
+    """Print what there is and what to do, and return the exit code: 2 if that cannot be said."""
+    try:
+        found = look_into(path, read_config(path))
+    except (ValueError, OSError) as error:
+        sys.stderr.write(printable(f"petastorm-bridge doctor: {error}\n"))
+        return 2
+    environment, advice = look_around(), advise(found)
+    if as_json:
+        text = _json(environment, found, advice)
+    else:
+        text = "\n".join(_lines(environment, found, advice))
+    text = printable(text) if sys.stdout.isatty() else text
+    sys.stdout.write(text.encode(errors="backslashreplace").decode() + "\n")
+    return 0
+
+
+def _json(environment: Environment, found: Repository, advice: Advice) -> str:
+    parts = {"environment": environment, "repository": found, "advice": advice}
+    document = {name: dataclasses.asdict(part) for name, part in parts.items()}
+    return json.dumps({"version": 1, **document}, indent=2, default=_plain)
+
+
+def _plain(value: object) -> object:
+    return value.value if isinstance(value, enum.Enum) else str(value)
+
+
+def _lines(environment: Environment, found: Repository, advice: Advice) -> Iterator[str]:
+    yield "Environment"
+    yield from (f"  {name:<14} {text}" for name, text in _environment(environment))
+    yield ""
+    yield f"Code in {found.path}: {plural(found.scanned, 'file')} looked at"
+    for kind in found.streaming.kinds:
+        yield f"  {kind.name:<16} {plural(kind.places, 'place')} ({kind.code})"
+    yield from _some("cache directory", [f"{place}  {line}" for place, line in found.cache])
+    if found.own_format:
+        yield f"  {plural(found.own_format, 'place')} of Petastorm's own datasets"
+    yield ""
+    if advice.way != "none":
+        yield "Ways"
+        yield from (f"  {_way(way)}" for way in (found.bridge, found.streaming))
+        yield ""
+        obstacles = dict.fromkeys([*found.bridge.obstacles, *found.streaming.obstacles])
+        if obstacles:
+            yield "In the way"
+            yield from _some("", [f"{place}  {text}" for place, text in obstacles])
+            yield ""
+    yield f"Fits: {advice.way}: {advice.reason}."
+    if advice.command:
+        yield f"Next: {advice.command}"
+
+
+def _environment(found: Environment) -> Iterator[tuple[str, str]]:
+    yield (
+        "Python",
+        found.python + ("" if found.python_fits else ", which petastorm-bridge does not run on"),
+    )
+    yield "petastorm", _petastorm(found)
+    remote = f"; SPARK_REMOTE {found.spark_remote}" if found.spark_remote else ""
+    yield "Spark", (found.spark or "not installed") + remote
+    yield "Java", found.java or "not found"
+    for extra in found.extras:
+        state = ", ".join(extra.present)
+        if extra.missing:
+            state += f"{'; ' if state else ''}missing: {', '.join(extra.missing)}"
+        yield f"[{extra.name}]", state + (f" (for {extra.purpose})" if extra.purpose else "")
+
+
+def _petastorm(found: Environment) -> str:
+    if not found.petastorm:
+        return "not installed"
+    if found.petastorm_problem:
+        return f"{found.petastorm}, {found.petastorm_problem}"
+    return f"{found.petastorm}, can be used"
+
+
+def _way(way: Way) -> str:
+    option = f"codemod --to {way.destination.value}"
+    text = f"{plural(way.rewritten, 'place')} to rewrite in {plural(way.files, 'file')}, {way.left} left"
+    if way.on_bridge:
+        text += f"; {plural(way.on_bridge, 'call')} on the bridge, as streaming cannot express them"
+    return f"{option:<22} {text}"
+
+
+def _some(what: str, lines: Sequence[str]) -> Iterator[str]:
+    """Yield the first lines, and how many more there are."""
+    for line in lines[:_MOST]:
+        yield f"  {what}: {line}" if what else f"  {line}"
+    if len(lines) > _MOST:
+        yield f"  and {len(lines) - _MOST} more"

@@ -1,0 +1,140 @@
+"""``petastorm-bridge doctor``: what it says of repositories and of the environment."""
+
+import json
+import pathlib
+import shlex
+import shutil
+from importlib import metadata
+
+import pytest
+from typer.testing import CliRunner
+
+from petastorm_bridge.cli import app
+
+pytestmark = pytest.mark.anystack
+
+REPOSITORIES = pathlib.Path(__file__).parent / "repositories"
+CONVERTER = """from petastorm.spark import SparkDatasetConverter, make_spark_converter
+
+spark.conf.set(SparkDatasetConverter.PARENT_CACHE_DIR_URL_CONF, "file:///dbfs/tmp/cache")
+converter = make_spark_converter(df)
+with converter.make_torch_dataloader(batch_size=8, num_epochs=1) as loader:
+    train(loader)
+"""
+MOVED = CONVERTER.replace("petastorm.", "petastorm_bridge.")
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return lambda *given: CliRunner().invoke(app, list(given))
+
+
+@pytest.fixture
+def report(call, tmp_path):
+    """What is found in a directory of the files that are given, which stays as it is."""
+
+    def look(**files):
+        for name, text in files.items():
+            (tmp_path / name.replace("_dot_", ".")).write_text(text)
+        before = snapshot(tmp_path)
+        answer = call("doctor", "--json")
+        assert answer.exit_code == 0, answer.output
+        assert snapshot(tmp_path) == before
+        return json.loads(answer.stdout)
+
+    return look
+
+
+def snapshot(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("files", "way"),
+    [
+        ({"a_dot_py": "x = 1\n"}, "none"),
+        ({"a_dot_py": CONVERTER}, "streaming"),
+        ({"a_dot_py": MOVED}, "streaming"),
+        ({"a_dot_py": CONVERTER + "converter.make_tf_dataset()\n"}, "bridge"),
+        ({"a_dot_py": "from petastorm import make_batch_reader\nmake_batch_reader(u)\n"}, "bridge"),
+        ({"a_dot_py": "from petastorm.codecs import ScalarCodec\n"}, "own datasets"),
+        ({"a_dot_py": "from petastorm.ngram import NGram\nNGram()\n"}, "stays"),
+    ],
+)
+def test_which_way_fits(report, call, files, way):
+    found = report(**files)
+    assert found["advice"]["way"] == way, found
+    command = shlex.split(found["advice"]["command"])
+    if way == "none":
+        assert not command
+    else:
+        assert command[0] == "petastorm-bridge"
+        assert call(*command[1:]).exit_code == 1  # something is found, and no option is wrong
+
+
+@pytest.mark.parametrize("name", ["databricks_course", "image_service", "legacy_reader"])
+def test_counts_are_those_of_the_codemod(report, call, tmp_path, name):
+    for path in (REPOSITORIES / name).iterdir():
+        shutil.copy(path, tmp_path / path.name.removesuffix(".txt"))
+    found = report()["repository"]
+    for way in ("bridge", "streaming"):
+        counts = json.loads(call("codemod", "--to", way, "--report", "json").stdout)["counts"]
+        assert found[way]["rewritten"] == counts["sites rewritten"]
+        assert found[way]["left"] == counts["sites left"]
+        assert sum(kind["places"] for kind in found[way]["kinds"]) == (
+            counts["sites rewritten"] + counts["sites left"]
+        )
+
+
+def test_what_stops_it_and_where_the_cache_is(report, call):
+    pins = "petastorm==0.12.1\npyarrow==10.0.1\n"
+    found = report(a_dot_py=CONVERTER, requirements_dot_txt=pins, b_dot_py="petastorm = = 1\n")
+    obstacles = dict(found["repository"]["streaming"]["obstacles"])
+    assert "pyarrow ==10.0.1 contradicts" in obstacles["requirements.txt:2"]
+    assert "b.py" in obstacles
+    ((place, line),) = found["repository"]["cache"]
+    assert (place, "file:///dbfs/tmp/cache" in line) == ("a.py:3", True)
+    shown = call("doctor").stdout
+    assert len(shown.splitlines()) < 40
+    assert "  requirements.txt:2  pyarrow ==10.0.1 contradicts" in shown
+    assert "torch-loader     1 place (PM102)" in shown
+    assert shown.endswith(f"Next: {found['advice']['command']}\n")
+
+
+def test_the_environment_is_that_of_the_metadata(report):
+    found = report()["environment"]
+    assert found["version"] == metadata.version("petastorm-bridge")
+    extras = {extra["name"]: extra for extra in found["extras"]}
+    assert {"spark", "streaming", "tensorflow"} <= set(extras)
+    assert f"torch {metadata.version('torch')}" in extras["streaming"]["present"]
+    assert not extras["streaming"]["missing"]
+
+
+def test_a_petastorm_that_cannot_be_imported_is_told_with_its_reason(report, tmp_path, monkeypatch):
+    there = tmp_path / "site"
+    (there / "petastorm").mkdir(parents=True)
+    (there / "petastorm/__init__.py").write_text("import pyarrow.no_such_module\n")
+    (there / "petastorm-9.9.dist-info").mkdir()
+    text = "Metadata-Version: 2.1\nName: petastorm\nVersion: 9.9\n"
+    (there / "petastorm-9.9.dist-info/METADATA").write_text(text)
+    monkeypatch.syspath_prepend(there)
+    monkeypatch.setenv("PYTHONPATH", str(there))
+    found = report()["environment"]
+    assert found["petastorm"] == "9.9"
+    assert found["petastorm_problem"] == (
+        "cannot be imported: ModuleNotFoundError: No module named 'pyarrow.no_such_module'"
+    )
+
+
+def test_what_is_not_there_is_said(report, monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert report()["environment"]["java"].endswith("bin/java does not run")
+    monkeypatch.setenv("JAVA_HOME", "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert report()["environment"]["java"] == ""
+
+
+def test_a_path_that_does_not_exist(call):
+    answer = call("doctor", "nowhere")
+    assert (answer.exit_code, "no such file or directory: nowhere" in answer.output) == (2, True)

@@ -1,0 +1,224 @@
+"""Reports for services, numbers by rule, the file that they are written to, and hooks."""
+
+import json
+import os
+import re
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from typer.testing import CliRunner
+
+from petastorm_bridge.cli import app
+from petastorm_codemods._model import NeedsHuman, Result, Safety, Site, State
+from petastorm_codemods._project.files import is_wanted
+from petastorm_codemods._registry import all_rules
+from petastorm_codemods._reports import sarif, services
+
+pytestmark = pytest.mark.anystack
+
+ROOT = Path(__file__).parents[2]
+OLD = "from petastorm import TransformSpec\n"
+LEFT = "import petastorm.codecs\n"
+CELL = '{"cells":[{"cell_type":"code","source":"import petastorm.codecs"}]}'
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch):
+    """Run the command in a directory with a rewrite, a place for a human, a notebook and a broken file."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/a, 100%:b.py").write_text(OLD + LEFT + LEFT)
+    (tmp_path / "broken.py").write_text("petastorm = = 1\n")
+    (tmp_path / "n.ipynb").write_text(CELL)
+    monkeypatch.chdir(tmp_path)
+    return lambda *given: CliRunner().invoke(app, ["codemod", "--to", "bridge", *given])
+
+
+def check_sarif(document):
+    """Check what SARIF 2.1.0's schema requires of the objects that we write.
+
+    That is a part of the schema, written down by hand: which properties must be there, of which type,
+    and that indices and ids belong together.
+    """
+    assert document["version"] == "2.1.0"
+    assert document["$schema"].endswith("sarif-2.1.0.json")
+    for run in document["runs"]:
+        driver = run["tool"]["driver"]
+        assert isinstance(driver["name"], str)
+        assert re.fullmatch(r"\d+\.\d+\.\d+\S*", driver["version"])
+        assert run["columnKind"] in {"utf16CodeUnits", "unicodeCodePoints"}
+        for rule in driver["rules"]:
+            texts = (rule[key] for key in ("shortDescription", "fullDescription", "help"))
+            assert all(text["text"] for text in texts)
+            assert "helpUri" not in rule or urlsplit(rule["helpUri"]).scheme
+        for result in run["results"]:
+            assert result["message"]["text"]
+            assert result["level"] in {"none", "note", "warning", "error"}
+            assert driver["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
+            for location in result["locations"]:
+                check_place(location["physicalLocation"])
+
+
+def check_place(place):
+    uri = place["artifactLocation"]["uri"]
+    assert re.fullmatch(r"(?!\./)(?:[\w.~!$&'()*+,;=:@/-]|%[0-9A-F]{2})+", uri)
+    assert ":" not in uri.split("/")[0]
+    region = place.get("region", {"startLine": 1})
+    assert all(isinstance(number, int) and number > 0 for number in region.values())
+
+
+def test_sarif(call):
+    answer = call("./", "--report", "sarif")
+    document = json.loads(answer.stdout)
+    check_sarif(document)
+    results = document["runs"][0]["results"]
+    places = [result["locations"][0]["physicalLocation"] for result in results]
+    paths = [unquote(place["artifactLocation"]["uri"]) for place in places]
+    assert paths == ["n.ipynb", *["src/a, 100%:b.py"] * 3, "broken.py"]
+    assert [place.get("region", {}).get("startLine") for place in places] == [None, 1, 2, 3, None]
+    prints = [result["partialFingerprints"]["petastormBridge/v1"] for result in results]
+    assert len(set(prints)) == 5
+
+
+def test_rules_lead_to_the_guide_where_it_is_published(call, monkeypatch):
+    monkeypatch.setattr("petastorm_codemods._registry.GUIDE", "https://guide.example/")
+    monkeypatch.setattr(sarif, "GUIDE", "https://guide.example/")
+    document = json.loads(sarif.to_sarif(Result((), 0)))
+    check_sarif(document)
+    driver = document["runs"][0]["tool"]["driver"]
+    assert driver["informationUri"] == "https://guide.example/"
+    found = [rule["helpUri"] for rule in driver["rules"]]
+    assert found == [f"https://guide.example/rules.md#{r.code.lower()}" for r in all_rules()]
+
+
+def test_github(call):
+    """Decoded as the runner does: https://github.com/actions/toolkit, packages/core/src/command.ts."""
+    found = [
+        re.fullmatch(r"::(\w+) ([^:]*)::([^\r\n]*)", line)
+        for line in call(".", "--report", "github").stdout.splitlines()
+    ]
+    assert [match[1] for match in found] == ["warning", "notice", "warning", "warning", "error"]
+    places = [dict(pair.split("=", 1) for pair in match[2].split(",")) for match in found]
+    decoded = [{name: unquote(value) for name, value in place.items()} for place in places]
+    assert decoded[0] == {"file": "n.ipynb", "title": "petastorm-bridge (PM003)"}
+    assert decoded[2] == {
+        "file": "src/a, 100%:b.py",
+        "line": "2",
+        "col": "1",
+        "title": "petastorm-bridge (PM003)",
+    }
+    assert found[0][3].startswith("PM003 cell 1, line 1: petastorm_bridge has no codecs")
+
+
+def test_nothing_in_a_message_ends_a_command_of_github():
+    message = "50% of\r\nlines\n::error::"
+    site = Site("PM003", 1, 1, None, message, Safety.MANUAL, State.MANUAL)
+    text = services.to_github(Result((NeedsHuman("a\n::b.py", b"", b"", (site,)),), 1))
+    assert text == (
+        "::warning file=a%0A%3A%3Ab.py,line=1,col=1,title=petastorm-bridge (PM003)"
+        "::PM003 50%25 of%0D%0Alines%0A::error::"
+    )
+
+
+def test_gitlab(call, tmp_path):
+    found = json.loads(call(".", "--report", "gitlab").stdout)
+    assert [(each["check_name"], each["severity"]) for each in found] == [
+        ("PM003", "major"),
+        ("PM001", "minor"),
+        ("PM003", "major"),
+        ("PM003", "major"),
+        ("PM000", "critical"),
+    ]
+    assert found[2]["location"] == {"path": "src/a, 100%:b.py", "lines": {"begin": 2}}
+    assert all(each["description"].startswith(each["check_name"]) for each in found)
+    prints = [each["fingerprint"] for each in found]
+    assert len(set(prints)) == 5
+    path = tmp_path / "src/a, 100%:b.py"
+    path.write_text(f"x = 1\n\n{path.read_text()}")
+    again = json.loads(call(str(tmp_path), "--report", "gitlab").stdout)
+    assert [each["fingerprint"] for each in again] == prints
+    assert again[2]["location"]["lines"] == {"begin": 4}
+
+
+@pytest.mark.parametrize("form", ["json", "sarif", "markdown", "github", "gitlab"])
+def test_a_report_in_a_file_is_the_one_that_is_printed(call, tmp_path, form):
+    shown = call(".", "--report", form)
+    place = tmp_path / "out/report.json"
+    for _ in range(2):  # the second run does not read what the first has written
+        answer = call(".", "--report", form, "--output-file", "out/report.json")
+        assert answer.exit_code == shown.exit_code == 1
+        assert place.read_text() == shown.stdout
+        assert "3 files looked at" in answer.stdout
+        assert "PM003 petastorm_bridge has no" not in answer.stdout
+    assert os.listdir(tmp_path / "out") == ["report.json"]
+
+
+def test_a_report_that_cannot_be_written_is_none_at_all(call, tmp_path, monkeypatch):
+    (tmp_path / "report.md").write_text("before")
+    given = (".", "--report", "markdown", "--output-file")
+    answer = call(*given, "src", "--write")
+    assert (answer.exit_code, "src is no regular file" in answer.output) == (2, True)
+    assert (tmp_path / "src/a, 100%:b.py").read_text().startswith(OLD)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full)
+        assert call(*given, "report.md").exit_code == 2
+    assert (tmp_path / "report.md").read_text() == "before"
+    assert not [name for name in os.listdir(tmp_path) if name.endswith(".tmp")]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--output-file", "x"),
+        ("--report", "json", "--statistics"),
+        ("--diff", "--statistics"),
+        ("--report", "xml"),
+    ],
+)
+def test_wrong_options_are_exit_code_2(call, tmp_path, options):
+    assert call(".", *options).exit_code == 2
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_fault_of_ours_is_exit_code_2(call, monkeypatch):
+    def fault(*_, **__):
+        raise ZeroDivisionError("of ours")
+
+    monkeypatch.setattr("petastorm_codemods._terminal.run", fault)
+    answer = call(".")
+    assert answer.exit_code == 2
+    assert "a fault of this tool: ZeroDivisionError: of ours" in answer.output
+
+
+def test_statistics_count_what_is_left_by_rule(call):
+    answer = call(".", "--statistics")
+    lines = answer.stdout.splitlines()
+    names = {rule.code: rule.name for rule in all_rules()}
+    assert lines[:4] == [
+        f"3\tPM003\t[ ] {names['PM003']}",
+        f"1\tPM000\t[ ] {names['PM000']}",
+        f"1\tPM001\t[*] {names['PM001']}",
+        "[*] rewritten with --write",
+    ]
+    assert lines[4].startswith("3 files looked at: ")
+    after = call(".", "--statistics", "--write")
+    assert "PM001" not in after.stdout.split(" looked at")[0]
+    assert (answer.exit_code, after.exit_code) == (1, 1)
+
+
+def test_hooks_see_every_kind_of_file():
+    """They name no files and no types, as the command takes files by names of many kinds."""
+    text = (ROOT / ".pre-commit-hooks.yaml").read_text()
+    hooks = text.split("- id: ")[1:]
+    assert len(hooks) == 2
+    for hook in hooks:
+        options = dict(re.findall(r"^  (\w+): (.*)$", hook, re.MULTILINE))
+        assert not {"types", "types_or", "files", "exclude"} & options.keys()
+        given = [options[name] for name in ("pass_filenames", "always_run", "require_serial")]
+        assert given == ["false", "true", "true"]
+    names = "a.py n.ipynb requirements-dev.txt pyproject.toml setup.cfg environment.yml Dockerfile Makefile"
+    assert all(is_wanted(name) for name in names.split())
