@@ -30,6 +30,7 @@ def run(case, text):
         defines=frozenset(defines),
         modules=frozenset({"ours"}),
         readers="readers" in case.flags,
+        stores="stores" in case.flags,
     )
     target = Target(fast=True) if "fast" in case.flags else Target()
     settings = Settings(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from streaming import MDSWriter, Stream, StreamingDataset
+from streaming import MDSWriter, Stream, StreamingDataLoader, StreamingDataset
 from streaming_oracle import FIXED, RAGGED, ids, write_shards
 
 from petastorm_bridge.mds.errors import DatasetError, ShardCorruptedError
@@ -41,11 +41,16 @@ def by_name(**arguments):
     return [dataset[number] for number in range(dataset.num_samples)]
 
 
+def by_name_in_a_pass(**arguments):
+    dataset = StreamingDataset(batch_size=10, stream_name="petastorm_bridge", **arguments)
+    return list(dataset)
+
+
 def of_stock_streams(**arguments):
     return list(ColumnarStreamingDataset(batch_size=10, streams=[Stream(**arguments)]))
 
 
-FACES = [columnar, iterated, by_name]
+FACES = [columnar, iterated, by_name, by_name_in_a_pass]
 
 
 @pytest.fixture(params=FACES, ids=lambda face: face.__name__)
@@ -128,6 +133,52 @@ def test_a_damaged_download_is_found_by_the_hash_of_the_index(tmp_path, read, co
     if compression is None:  # what is compressed has a check of its own
         place = {"remote": str(remote), "local": str(tmp_path / "other")}
         assert read(**place, validate_hash="")
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_what_is_not_approved_is_fetched_again(tmp_path, read, compression):
+    """Stock streaming reads it the next time as if it were right."""
+    remote = tmp_path / "remote"
+    write_shards(remote, SIZES, hashes=["xxh64"], compression=compression)
+    path = sorted(remote.glob("*.mds*"))[1]
+    right = path.read_bytes()
+    flip_last_byte(path)
+    place = {"remote": str(remote), "local": str(tmp_path / "local")}
+    for _ in range(2):
+        with pytest.raises(ShardCorruptedError, match=r"shard\.00001\.mds"):
+            read(**place)
+    assert not list((tmp_path / "local").glob("shard.00001.*"))
+    path.write_bytes(right)
+    assert read(**place)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("is_damaged", [True, False], ids=["damaged", "missing"])
+def test_a_pass_that_cannot_be_whole_raises(tmp_path, is_damaged, workers):
+    """Streaming's own threads end the pass early, with a traceback in the log and nothing else."""
+    remote = tmp_path / "remote"
+    write_shards(remote, SIZES, hashes=["xxh64"])
+    path = remote / "shard.00001.mds"
+    right = path.read_bytes()
+    path.unlink()
+    if is_damaged:
+        path.write_bytes(right[:-1] + bytes([right[-1] ^ 1]))
+    dataset = StreamingDataset(
+        remote=str(remote),
+        local=str(tmp_path / "local"),
+        batch_size=10,
+        stream_name="petastorm_bridge",
+        download_retry=1,
+    )
+    with pytest.raises(DatasetError, match=r"shard\.00001\.mds"):
+        list(StreamingDataLoader(dataset, batch_size=10, num_workers=workers, collate_fn=list))
+    for _ in range(2):  # the second one does not wait for the first
+        with pytest.raises(DatasetError, match=r"shard\.00001\.mds"):
+            dataset[25]
+    path.write_bytes(right)
+    assert dataset[25]["id"] == 25
+    held = sum(each.stat().st_size for each in (tmp_path / "local").glob("*.mds"))
+    assert dataset.cache_usage == held + (tmp_path / "local" / "index.json").stat().st_size
 
 
 def test_a_local_shard_is_compared_with_the_hash_that_the_user_names(tmp_path, read):

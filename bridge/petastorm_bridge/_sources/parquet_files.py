@@ -173,8 +173,7 @@ def _walk(filesystem: fs.FileSystem, directory: str) -> list[File]:
         files += [_file(_checked(e), e.path, keys) for e in _data(entries.get(folder, []))]
     if not files:
         raise NoFilesError(
-            f"No Parquet file in {directory}: list index out of range. Files whose names begin "
-            "with '_' or '.' do not count."
+            f"No Parquet file in {directory}. Files whose names begin with '_' or '.' do not count."
         )
     files.sort(key=lambda file: file.path)
     return files

@@ -53,7 +53,9 @@ class MappedDataset(StreamingDataset):
             until_free(lambda: initialise(self, **arguments))
             mark_alive(self, self._shm_prefix_int)
         for stream, shards in zip(self.streams, self._shards_by_stream(), strict=True):
-            if not isinstance(stream, MappedStream):  # which has done so before it touched anything
+            if isinstance(stream, MappedStream):  # which has checked before it touched anything
+                stream.keeps_failures = False
+            else:
                 check_shards(stream, shards)
         self._index = cast("ShardIndex", self.spanner)
         self._pass: Pass | None = None

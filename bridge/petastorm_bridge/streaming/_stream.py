@@ -58,6 +58,10 @@ class MappedStream(Stream):
     whenever a process opens a file.
     """
 
+    # Whether a shard that cannot be had is an error of who reads it, not of who fetches it. Streaming
+    # fetches in threads of its own, and where one of them fails it ends the epoch early without a word.
+    keeps_failures = True
+
     _raw_size = 0
 
     def get_shards(self, world: Any, allow_unsafe_types: bool) -> list[Any]:
@@ -101,11 +105,30 @@ class MappedStream(Stream):
     def prepare_shard(self, shard: Any) -> int:
         """Fetch, check and expand a shard, as ``Stream.prepare_shard``.
 
+        Returns:
+            By how many bytes the cache has grown. It shrinks if the shard cannot be had: a copy that
+            is not what the index says goes, and reading the shard raises the error.
+
         Raises:
             DatasetNotFoundError: It is not in the remote directory.
             ShardCorruptedError: It is not what the index says (also a ValueError).
             DatasetError: A directory or device is in its place.
         """
+        if not self.keeps_failures or not isinstance(shard, MappedReader):
+            return self._prepare(shard)
+        here = shard.bytes_here()
+        shard.failure = None
+        try:
+            return self._prepare(shard)
+        except DatasetError as error:
+            shard.failure = error
+            if not self._is_cache():
+                return 0
+            shard.evict()
+            return -here
+
+    def _prepare(self, shard: Any) -> int:
+        """Fetch, check and expand a shard, or say why not."""
         try:
             return int(super().prepare_shard(shard))
         except DatasetError as error:
@@ -162,6 +185,11 @@ class MappedStream(Stream):
         write_whole(raw_filename, [raw])
         if not self.safe_keep_zip:
             os.remove(zip_filename)
+
+
+def _said(error: DatasetError) -> DatasetError:
+    """Return an error for who reads a shard, for whom streaming tries a missing file again and again."""
+    return DatasetError(str(error)) if isinstance(error, FileNotFoundError) else error
 
 
 class FetchedShardError(ShardCorruptedError, ValueError):
@@ -276,6 +304,10 @@ def _file_info(found: dict[str, Any]) -> FileInfo:
 class MappedReader(MDSReader):
     """Reads samples of a mapped shard.
 
+    Attributes:
+        checked_hashes: Hashes of the file that are checked when it is opened.
+        failure: Why the shard could not be had when it was last asked for.
+
     Args:
         mapped: The readers of the stream whose shards are mapped.
         **arguments: As of ``MDSReader``.
@@ -285,6 +317,7 @@ class MappedReader(MDSReader):
         super().__init__(**arguments)
         self._siblings = mapped
         self.checked_hashes: dict[str, str] | None = None
+        self.failure: DatasetError | None = None
         self._read: Callable[[int], dict[str, Any]] = self._map
         self._is_used = False
 
@@ -293,7 +326,13 @@ class MappedReader(MDSReader):
         """Return a reader of the same shard as a stock one."""
         made = cls.__new__(cls)
         made.__setstate__(
-            {**vars(reader), "_siblings": mapped, "_is_used": False, "checked_hashes": None}
+            {
+                **vars(reader),
+                "_siblings": mapped,
+                "_is_used": False,
+                "checked_hashes": None,
+                "failure": None,
+            }
         )
         return made
 
@@ -322,6 +361,12 @@ class MappedReader(MDSReader):
             raise IndexError(f"Sample {idx} of {shard_path(self)}, which has {self.samples}.")
         self._is_used = True
         return self._read(idx)
+
+    def bytes_here(self) -> int:
+        """Return how many bytes of the shard are in the local directory."""
+        folder = os.path.join(self.dirname, self.split)
+        paths = [os.path.join(folder, info.basename) for info in self.file_pairs[0] if info]
+        return sum(os.path.getsize(path) for path in paths if os.path.isfile(path))
 
     def evict(self) -> int:
         """Delete the shard's files; returns their bytes."""
@@ -358,7 +403,13 @@ class MappedReader(MDSReader):
 
     def _map(self, idx: int) -> dict[str, Any]:
         """Map the shard, so that it is read from there from now on, and return one sample."""
-        self._read = sample_maker(self.open())
+        try:
+            self._read = sample_maker(self.open())
+        except FileNotFoundError:
+            failure, self.failure = self.failure, None  # so that it is tried again the next time
+            if failure is None:
+                raise
+            raise _said(failure) from failure
         self._siblings[id(self)] = self
         if len(self._siblings) % _SWEEP == 0:
             self._sweep()

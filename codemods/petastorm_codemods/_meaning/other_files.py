@@ -15,6 +15,9 @@ _MAKES = re.compile(rb"\b(?:make_spark_converter|SparkDatasetConverter|write_mds
 _READS = re.compile(rb"^(?!.*\bimport\b)[^#\r\n]*\bmake_reader\b", re.MULTILINE)
 _DEFINES = re.compile(rb"\bdef[ \t]+(make_torch_dataloader|make_tf_dataset)\b")
 _NAME = re.compile(r"[A-Za-z_]\w*")
+_CONFIGURES = re.compile(rb"\b(?:parentCacheDirUrl|PARENT_CACHE_DIR_URL_CONF)\b")
+# Not what is mounted: file:, dbfs:.
+STORE = re.compile(r"(?:s3|s3a|s3n|gs|abfss?|wasbs?|azure|oci|r2|hdfs)://", re.IGNORECASE)
 
 # What files may have from each other instead of from Petastorm.
 REEXPORTABLE = ("make_spark_converter", "SparkDatasetConverter")
@@ -41,6 +44,7 @@ class Project:
             with these names.
         reexported: Those of them that some other file imports by name, also from modules that pass them on.
         mentioners: Last names of modules that use converters' names without importing them.
+        stores: Whether any file puts converters into a store.
     """
 
     converters: bool = False
@@ -50,6 +54,7 @@ class Project:
     importers: frozenset[tuple[str, str]] = frozenset()
     reexported: frozenset[tuple[str, str]] = frozenset()
     mentioners: frozenset[tuple[str, str]] = frozenset()
+    stores: bool = False
 
     def owns(self, module: str) -> bool:
         """Say whether a dotted module may be the project's own rather than a library's."""
@@ -64,6 +69,11 @@ def makes_converters(data: bytes) -> bool:
 def makes_readers(data: bytes) -> bool:
     """Say whether a file's bytes call Petastorm's ``make_reader``, or pass it on."""
     return _READS.search(data) is not None and _PETASTORM.search(data) is not None
+
+
+def configures_store(data: bytes) -> bool:
+    """Say whether a file's bytes set the directory of converters, and have a store's URL in them."""
+    return _CONFIGURES.search(data) is not None and STORE.search(data.decode("latin-1")) is not None
 
 
 def names_from_modules(data: bytes) -> frozenset[tuple[str, str]]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from petastorm_codemods._meaning.imports import imports_petastorm
 from petastorm_codemods._meaning.other_files import (
     Project,
+    configures_store,
     defined_methods,
     makes_converters,
     makes_readers,
@@ -134,6 +135,7 @@ def project_of(gathered: Gathered) -> Project:
         importers=importers,
         reexported=reexported_names(taken, importers, frozenset(gathered.passing)),
         mentioners=mentioners - importers,
+        stores=any(map(configures_store, texts)),
     )
 
 

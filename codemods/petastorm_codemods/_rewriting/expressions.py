@@ -14,6 +14,7 @@ from petastorm_codemods._petastorm.counterparts import COLUMNAR, STREAMING
 
 from .arguments import Pieces, Reading, Stays, Times
 from .placement import need
+from .rounds import rounds
 from .sites import Site, receiver_end, receiver_start
 from .stores import is_in_store
 
@@ -65,7 +66,9 @@ def native_call(analysis: Analysis, site: Site, reading: Reading) -> Native | St
     if not named and (is_in_store(analysis) or not site.method.is_torch):
         return Stays("its converter has no name; give it one")
     place = _place(analysis, site)
-    arguments = [*place, *reading.dataset]
+    again = rounds(analysis, site, reading)
+    shuffle, *others = reading.dataset
+    arguments = [*place, shuffle, *again.seed, *others]
     if columnar:
         arguments.append(("ragged", ('"list"',)) if reading.transform else ("format", ('"torch"',)))
     opened = _call(dataset.local, arguments)
@@ -87,7 +90,9 @@ def native_call(analysis: Analysis, site: Site, reading: Reading) -> Native | St
         made, around = _tensorflow(function.local, opened, receiver, reading), None
     notes = [*_speed(site, reading, columnar=columnar), *reading.notes]
     notes += _cautions(analysis.source.text, site, reading)
-    message = "; ".join([_message(site, reading, name), *notes])
+    notes += [again.caution] if again.caution else []
+    said = ["made in a loop, it is shuffled anew by shuffle_seed"] if again.seed else []
+    message = "; ".join([_message(site, reading, name), *said, *notes])
     return Native(made, around, tuple(needs), message, told=bool(notes))
 
 

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-import re
-
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, once
+from petastorm_codemods._meaning.other_files import STORE
 
 from .values import values
 
 _KEY = "petastorm.spark.converter.parentCacheDirUrl"
 _CONSTANT = "PARENT_CACHE_DIR_URL_CONF"
-# Not what is mounted: file:, dbfs:.
-_STORE = re.compile(r"(?:s3|s3a|s3n|gs|abfss?|wasbs?|azure|oci|r2|hdfs)://", re.IGNORECASE)
 
 
 @once
 def is_in_store(analysis: Analysis) -> bool:
-    """Say whether the directory of converters is a store's URL, where the source says what it is."""
-    if not _STORE.search(analysis.source.text):
-        return False
-    for call in analysis.nodes(cst.Call):
-        if len(call.args) == 2 and _is_key(call.args[0].value):
-            leaves = values(analysis).of(call.args[1].value)
-            if any(_STORE.match(_beginning(leaf)) for leaf in leaves):
-                return True
-    return False
+    """Say whether the directory of converters is a store's URL.
+
+    Where the source does not say what it is, another file of the run may.
+    """
+    calls = [
+        call
+        for call in analysis.nodes(cst.Call)
+        if len(call.args) == 2 and _is_key(call.args[0].value)
+    ]
+    leaves = [leaf for call in calls for leaf in values(analysis).of(call.args[1].value)]
+    return any(STORE.match(_beginning(leaf)) for leaf in leaves) or (
+        not calls and analysis.project.stores
+    )
 
 
 def _is_key(node: cst.CSTNode) -> bool:

@@ -1,0 +1,105 @@
+"""The command that measures what the codemod makes of repositories, on those that the project has."""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from petastorm_codemods._engine import process
+from petastorm_codemods._meaning.other_files import Project
+from petastorm_codemods._settings import Settings
+
+pytestmark = pytest.mark.anystack
+
+HERE = pathlib.Path(__file__).parent
+TOOL = HERE.parents[1] / "tools" / "measure_codemod.py"
+
+
+def measure(*arguments):
+    done = subprocess.run(
+        [sys.executable, str(TOOL), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def samples(folder, *names):
+    for name in names:
+        for path in (HERE / "repositories" / name).rglob("*.txt"):
+            place = folder / path.relative_to(HERE / "repositories").with_suffix("")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, place)
+    return folder
+
+
+@pytest.mark.slow
+def test_samples_have_no_faults(tmp_path):
+    names = sorted(path.name for path in (HERE / "repositories").iterdir())
+    before = {path: path.read_bytes() for path in samples(tmp_path / "in", *names).rglob("*.*")}
+    code, text = measure(tmp_path / "in", "--diffs", tmp_path / "diffs")
+    assert "FAULT" not in text
+    assert text.count(f": {len(names)} repositories") == len(
+        ("bridge", "streaming", "fast", "vendored")
+    )
+    # The samples have more than their share of what is no streaming, to be marked.
+    assert "rewritten or marked: 95.7%" in text
+    assert code == 1
+    assert {path: path.read_bytes() for path in before} == before
+    written = tmp_path / "diffs" / "hyperopt_demo.streaming.diff"
+    assert "+from streaming import StreamingDataLoader, StreamingDataset" in written.read_text()
+
+
+def test_what_is_rewritten_as_it_should_be_ends_with_0(tmp_path):
+    text = "from petastorm.spark import make_spark_converter\nconv = make_spark_converter(df)\n"
+    text += "with conv.make_torch_dataloader(num_epochs=1) as loader:\n    fit(loader)\n"
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "train.py").write_text(text)
+    code, said = measure(tmp_path)
+    assert code == 0, said
+    assert "calls: 1: 1 native\n  rewritten or marked: 100.0%" in said
+
+
+LOOP = """
+from petastorm.spark import make_spark_converter
+conv = make_spark_converter(df)
+def one_epoch(model):
+    with conv.make_torch_dataloader(num_epochs=1) as loader:
+        fit(model, loader)
+"""
+CAUTIONED = {
+    "called in a loop over epochs": f"{LOOP}for epoch in range(9):\n    one_epoch(model)\n",
+    "called in another loop": f"{LOOP}for model in models:\n    one_epoch(model)\n",
+    "while": """
+while epoch < last:
+    with conv.make_torch_dataloader(num_epochs=1) as loader:
+        fit(loader)
+""",
+    "Lightning": """
+trainer = Trainer(reload_dataloaders_every_n_epochs=1)
+class Images(LightningDataModule):
+    def train_dataloader(self):
+        self.context = self.conv.make_torch_dataloader(num_epochs=1)
+        return self.context.__enter__()
+""",
+    "Lightning that asks once": """
+class Images(LightningDataModule):
+    def train_dataloader(self):
+        self.context = self.conv.make_torch_dataloader(num_epochs=1)
+        return self.context.__enter__()
+""",
+}
+
+
+@pytest.mark.parametrize("name", CAUTIONED)
+def test_loaders_that_are_made_for_each_epoch_are_told(name):
+    """Streaming shuffles them all as it shuffles its first epoch."""
+    settings = Settings(project=Project(converters=True))
+    outcome = process("train.py", CAUTIONED[name].encode(), settings)
+    told = [
+        site for site in outcome.sites if site.told and "shuffled as the first time" in site.message
+    ]
+    assert len(told) == (name not in {"called in another loop", "Lightning that asks once"})
