@@ -22,7 +22,10 @@ from petastorm_bridge.streaming import ColumnarStreamingDataset, _leftovers
 from petastorm_bridge.streaming._leftovers import clear_leftovers, until_free
 
 # Of the stock samples.
-pytestmark = [pytest.mark.anystack, pytest.mark.filterwarnings("ignore:The given NumPy array is not writable:UserWarning")]
+pytestmark = [
+    pytest.mark.anystack,
+    pytest.mark.filterwarnings("ignore:The given NumPy array is not writable:UserWarning"),
+]
 
 SCRIPT = Path(__file__).parent / "run_rank.py"
 SIZES = [30, 11, 25, 40, 17, 33, 8, 36]

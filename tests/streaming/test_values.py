@@ -14,7 +14,10 @@ from petastorm_bridge.errors import DatasetError, ShardCorruptedError
 from petastorm_bridge.streaming import ColumnarStreamingDataset, MappedStreamingDataset
 
 # Of the stock samples; ours are writable, which has its own test.
-pytestmark = [pytest.mark.anystack, pytest.mark.filterwarnings("ignore:The given NumPy array is not writable:UserWarning")]
+pytestmark = [
+    pytest.mark.anystack,
+    pytest.mark.filterwarnings("ignore:The given NumPy array is not writable:UserWarning"),
+]
 
 NUMBERS = ["uint8", "int8", "uint16", "int16", "uint32", "int32", "int64"]
 FLOATS = ["float16", "float32", "float64"]
