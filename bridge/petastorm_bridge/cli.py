@@ -104,9 +104,9 @@ def versions() -> None:
         typer.echo(f"{name:<20} {found}")
 
 
+app.command()(doctor)
 app.command(help=CODEMOD)(codemod)
 app.command("convert")(convert_command)
-app.command()(doctor)
 app.add_typer(parity)
 
 

@@ -214,7 +214,7 @@ def _changes(result: Result, *, with_diff: bool, written: bool) -> None:
     for outcome in result.outcomes:
         for site in outcome.sites:
             if site.state is not State.REWRITTEN or site.told:
-                console.print(_shown(_line(outcome.path, site)), style="yellow", markup=False)
+                console.print(_shown(_line(outcome.path, site)), style="magenta", markup=False)
         if isinstance(outcome, Failed):
             reason = _shown(f"{outcome.path}: failed: {outcome.reason}")
             console.print(reason, style="red", markup=False)

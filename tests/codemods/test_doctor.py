@@ -135,6 +135,14 @@ def test_what_is_not_there_is_said(report, monkeypatch, tmp_path):
     assert report()["environment"]["java"] == ""
 
 
+def test_no_token_is_printed(report, call, monkeypatch):
+    monkeypatch.setenv("SPARK_REMOTE", "sc://me:word@host.example:443/;token=dapi123;user_id=me")
+    assert report()["environment"]["spark_remote"] == "sc://host.example:443"
+    shown = call("doctor").stdout
+    assert "SPARK_REMOTE sc://host.example:443\n" in shown
+    assert "dapi123" not in shown
+
+
 def test_a_path_that_does_not_exist(call):
     answer = call("doctor", "nowhere")
     assert (answer.exit_code, "no such file or directory: nowhere" in answer.output) == (2, True)

@@ -12,6 +12,10 @@ import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader
 
 __all__ = ["MISSING", "MISSING_IN", "attribute_error", "extend_path", "sentence"]
 
@@ -99,7 +103,7 @@ class _Finder:
 
     def find_spec(self, fullname: str, target: ModuleType | None = None) -> ModuleSpec | None:  # noqa: ARG002
         if fullname.startswith(f"{_PACKAGE}.") and _reason(fullname.removeprefix(f"{_PACKAGE}.")):
-            return ModuleSpec(fullname, _Loader())
+            return ModuleSpec(fullname, cast("Loader", _Loader()))
         return None
 
 

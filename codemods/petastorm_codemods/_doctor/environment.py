@@ -55,7 +55,7 @@ class Environment:
         petastorm_problem: Why it cannot be imported, or cannot read; empty if it can, or is not
             installed.
         spark: Name and version of what gives pyspark; empty if nothing does.
-        spark_remote: Where Spark Connect leads; empty if it is not set.
+        spark_remote: Where Spark Connect leads, without what gives access; empty if it is not set.
         java: Version of Java, or what came of asking for it; empty if there is none.
         extras: Our extras.
     """
@@ -82,10 +82,16 @@ def look_around() -> Environment:
         petastorm=petastorm,
         petastorm_problem=_import_problem() if petastorm else "",
         spark=spark,
-        spark_remote=os.environ.get("SPARK_REMOTE", ""),
+        spark_remote=_server(os.environ.get("SPARK_REMOTE", "")),
         java=_java(),
         extras=tuple(_extras()),
     )
+
+
+def _server(remote: str) -> str:
+    """Return the server of an address such as ``sc://user@host:443/;token=…``, and nothing else of it."""
+    host = remote.partition("://")[2].partition("/")[0].partition(";")[0].rpartition("@")[2]
+    return f"sc://{host}" if host else ""
 
 
 def _version(name: str) -> str:

@@ -37,9 +37,13 @@ def doctor(path: str, *, as_json: bool) -> int:
 
 
 def _json(environment: Environment, found: Repository, advice: Advice) -> str:
-    parts = {"environment": environment, "repository": found, "advice": advice}
-    document = {name: dataclasses.asdict(part) for name, part in parts.items()}
-    return json.dumps({"version": 1, **document}, indent=2, default=_plain)
+    document = {
+        "version": 1,
+        "environment": dataclasses.asdict(environment),
+        "repository": dataclasses.asdict(found),
+        "advice": dataclasses.asdict(advice),
+    }
+    return json.dumps(document, indent=2, default=_plain)
 
 
 def _plain(value: object) -> object:

@@ -64,7 +64,10 @@ def column_hint(judge: Judge, name: str, stats: ColumnStats, schema: str) -> str
         return f"--allow {next(n for n, effect in ALLOWANCES.items() if effect is Effect.DTYPES)}"
     if schema:
         return ignored
-    changes = _values(judge, {name: stats})
+    if stats.only_floats and not stats.apart and not stats.one_nan:
+        # The sign of a zero and the bits of a NaN: within any tolerance, and none of the rest is.
+        return f"--tolerance {judge.plan[name].dtype or judge.a.runs(name)[0].dtype}=0"
+    changes = None if stats.one_nan else _values(judge, {name: stats})
     return ignored if changes is None else " ".join(_options(judge.rules, changes))
 
 
@@ -88,7 +91,7 @@ def _values(judge: Judge, found: Mapping[str, ColumnStats]) -> dict[str, Any] | 
             return None
         dtype = judge.plan[name].dtype or judge.a.runs(name)[0].dtype
         known = judge.rules.tolerance(dtype) or Tolerance()
-        if math.isfinite(stats.needed):
+        if stats.needed < 1:  # a relative tolerance of 1 accepts any number near zero
             known = replace(known, rtol=max(known.rtol, _round_up(stats.needed)))
         else:
             known = replace(known, atol=max(known.atol, _round_up(stats.greatest)))

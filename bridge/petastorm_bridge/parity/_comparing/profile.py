@@ -54,8 +54,10 @@ def profiles(
 
 
 def _axis(facts: list[dict[str, Any]]) -> tuple[str, str]:
-    """Return the least and the greatest value of both sides, in words."""
+    """Return the least and the greatest value of both sides, in words; none of dates beside numbers."""
     given = [each for each in facts if each["min"] is not None and each["max"] is not None]
+    if len({each["dtypes"][0].startswith(("datetime64", "timedelta64")) for each in given}) > 1:
+        return "", ""
     least = min(given, key=lambda each: float(each["min"]))
     greatest = max(given, key=lambda each: float(each["max"]))
     return (

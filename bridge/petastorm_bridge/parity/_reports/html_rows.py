@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
+from petastorm_bridge.parity._comparing.describe import counted
 from petastorm_bridge.parity._result import Result, Sample
 
 __all__ = ["rows_part"]
@@ -19,7 +20,12 @@ def rows_part(result: Result) -> str:
     shown = sum(
         column.differing > 0 for column in result.columns if column.name in result.sample_columns
     )
-    more = f" {differing - shown} more differ in other columns." if differing > shown else ""
+    others = differing - shown
+    more = (
+        f" {counted(others, 'more column')} {'differs' if others == 1 else 'differ'}."
+        if others
+        else ""
+    )
     return (
         "<h3>Rows that differ</h3><div class='wide' tabindex='0'><table class='rows'>"
         f"<thead><tr><th>side</th><th>where</th>{names}</tr></thead>{rows}</table></div>"

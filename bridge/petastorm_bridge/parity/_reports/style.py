@@ -75,6 +75,9 @@ svg .bars-a { fill: var(--a); fill-opacity: .45; }
 svg .bars-b { fill: none; stroke: var(--b); stroke-width: 1.6; }
 footer { color: var(--soft); font-size: 13px; }
 [hidden] { display: none !important; }
+@media (max-width: 1200px) {
+  .differing td:nth-child(3), .differing td:last-child code { white-space: normal; }
+  .differing td:nth-child(n+4) code { overflow-wrap: anywhere; } }
 @media (max-width: 560px) { .state { white-space: normal; } section { padding: 14px 12px; } }
 @media print { body { background: #fff; } section { break-inside: avoid; } }
 """

@@ -31,7 +31,7 @@ __all__ = ["WRITERS", "json_text", "junit_text", "markdown_text", "print_report"
 _STYLES = {
     State.SAME: ("same", "green"),
     State.DIFFERENT: ("DIFFERENT", "bold red"),
-    State.ALLOWED: ("allowed", "yellow"),
+    State.ALLOWED: ("allowed", "magenta"),
     State.UNCHECKED: ("not compared", "dim"),
 }
 _MARKS = {
@@ -60,7 +60,7 @@ def print_report(report: Report, console: Console) -> None:
 def _terminal(result: Result) -> Group:
     parts: list[RenderableType] = [_verdict(result), _promise_table(result)]
     parts += [
-        Text(f"allowed by {finding.allowed}: {finding.message}", style="yellow")
+        Text(f"allowed by {finding.allowed}: {finding.message}", style="magenta")
         for promise in result.promises
         for finding in promise.findings
         if finding.allowed
@@ -73,7 +73,7 @@ def _terminal(result: Result) -> Group:
         parts += [_column_table(differing), *_column_values(result, differing)]
     if result.hint:
         parts.append(Text(f"hint: they are the same with {result.hint}", style="cyan"))
-    parts += [Text(f"note: {note}", style="yellow") for note in result.notes]
+    parts += [Text(f"note: {note}", style="magenta") for note in result.notes]
     return Group(*parts)
 
 
