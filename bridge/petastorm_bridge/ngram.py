@@ -132,8 +132,8 @@ class NGram:
             for start in starts
         ]
 
-    def starts(self, timestamps: Sequence[Any]) -> list[int]:
-        """Return where sequences begin in rows with these timestamps.
+    def starts(self, timestamps: Any) -> list[int]:
+        """Return where sequences begin in rows with these timestamps, a list or an array.
 
         Raises:
             NotImplementedError: The timestamps are not sorted.

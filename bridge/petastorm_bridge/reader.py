@@ -204,7 +204,7 @@ class Reader:
 
     is_batched_reader = True
     batched_output = True
-    ngram = None
+    ngram: Any = None
 
     def __init__(self, source: Source, options: ReaderOptions) -> None:
         self._options = options

@@ -95,11 +95,11 @@ def test_reading_needs_no_spark(tmp_path):
     url = write_stored(tmp_path / "d", SCHEMA.create_schema_view(["id", "money"]), [{"id": 1}])
     code = (
         "import sys; sys.modules['pyspark'] = None; from petastorm_bridge import make_reader\n"
-        f"with make_reader({url!r}) as reader: print(reader.schema, next(reader))"
+        f"with make_reader({url!r}) as reader: print(reader.schema, tuple(map(str, next(reader))))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "ScalarCodec(DecimalType())" in done.stdout
-    assert "(id=1, money=None)" in done.stdout
+    assert "('1', 'None')" in done.stdout
 
 
 # --- what is refused ---------------------------------------------------------------------------------
@@ -145,6 +145,7 @@ def nothing_runs():
     assert not os.path.exists(MARK), "a pickle was run"
 
 
+@pytest.mark.difference("stored-schema-runs-nothing")
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("protocol", [0, 2, 4])
 def test_a_call_is_refused_by_name(name, protocol):

@@ -62,7 +62,8 @@ class RowJob(Job):
         if visit.order is None:
             return slice(piece.start, stop)
         behind = np.arange(piece.stop, stop, dtype=np.int64)
-        return np.concatenate([visit.order + piece.start, behind])
+        found: Rows = np.concatenate([visit.order + piece.start, behind])
+        return found
 
     def _decoded(self, group: RowGroup, position: int, rows: Rows) -> tuple[dict[str, Values], int]:
         """Return the values of the rows that filters and predicate leave."""
@@ -145,10 +146,12 @@ def _length(rows: Rows) -> int:
 def _chosen(rows: Rows, kept: Any) -> Rows:
     if isinstance(rows, slice):
         return kept + np.int64(rows.start)  # type: ignore[no-any-return]
-    return rows[kept]
+    found: Rows = rows[kept]
+    return found
 
 
 def _take(values: Values, kept: Any) -> Values:
     if isinstance(values, np.ndarray):
-        return values[kept]
+        found: Values = values[kept]
+        return found
     return [values[i] for i in kept.tolist()]

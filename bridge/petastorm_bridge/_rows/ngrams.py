@@ -52,5 +52,6 @@ class Layout:
 
 def _at(values: Values, rows: Any) -> Values:
     if isinstance(values, np.ndarray):
-        return values[rows]
+        found: Values = values[rows]
+        return found
     return [values[row] for row in rows.tolist()]

@@ -107,14 +107,13 @@ def _header_length(data: memoryview) -> int | None:
 
 def _parsed(text: bytes) -> _Header | None:
     file = io.BytesIO(text)
+    formats: Any = np.lib.format  # untyped
     try:
-        version = np.lib.format.read_magic(file)
-        read = (
-            np.lib.format.read_array_header_1_0
-            if version == (1, 0)
-            else np.lib.format.read_array_header_2_0
-        )
-        shape, is_fortran, dtype = read(file)
+        version = formats.read_magic(file)
+        if version == (1, 0):
+            shape, is_fortran, dtype = formats.read_array_header_1_0(file)
+        else:
+            shape, is_fortran, dtype = formats.read_array_header_2_0(file)
     except ValueError:
         return None
     # Single values would come out of a stacked array as scalars, not as arrays without axes.
@@ -217,4 +216,6 @@ def _only_entry(archive: memoryview) -> tuple[memoryview, int, int] | None:
             return None
     end = begin + packed
     # The next thing has to be the archive's list of files: one that names others is not NumPy's.
-    return (archive[begin:end], size, crc) if archive[end : end + 4] == b"PK\x01\x02" else None
+    return (
+        (archive[begin:end], size, crc) if bytes(archive[end : end + 4]) == b"PK\x01\x02" else None
+    )

@@ -82,7 +82,7 @@ def _one_by_one(field: UnischemaField, column: Column) -> Values:
 def as_values(column: Column) -> list[Any]:
     """Return a stored column as the Python values that pandas' records would hold."""
     if isinstance(column, np.ndarray):
-        return column.tolist()
+        return list(column.tolist())
     if pa.types.is_timestamp(column.type) or pa.types.is_list(column.type):
         return list(present(column).to_pandas())
     return column.to_pylist()  # type: ignore[no-any-return]
@@ -148,5 +148,5 @@ def _fits(array: npt.NDArray[Any], dtype: Any) -> bool:
         return to.itemsize == 8 or not len(array) or int(np.abs(array).max()) <= 2**53
     if kind == "b" or not len(array):
         return True
-    info = np.iinfo(to)
+    info = np.iinfo(to.name)
     return bool(info.min <= array.min() and array.max() <= info.max)

@@ -399,6 +399,41 @@ DIFFERENCES: tuple[Difference, ...] = (
          "`INCONSISTENT_BEHAVIOR_CROSS_VERSION`.",
          "They are written as they are.", "MDS has no old readers to be confused."),
     ),
+    *_area(
+        "Petastorm's own datasets",
+        ("stored-schema-runs-nothing",
+         "The stored schema, a pickle, may name whatever lies in `numpy`, `builtins`, `pyspark` and "
+         "other packages, and so run any code: opening a dataset is running its author's program.",
+         "An exact list of names is admitted, none of which is called. Anything else is a "
+         "`StoredSchemaError` that names it.",
+         "Data runs no code."),
+        ("files-without-rows",
+         "A file without rows is a `ZeroDivisionError`.",
+         "It has no rows.", "Spark writes such files."),
+        ("field-order",
+         "Fields that patterns of `schema_fields`, and those that an `NGram`, ask for stand in an order "
+         "that depends on the hash seed.",
+         "They stand in the schema's.",
+         "An order that cannot be predicted cannot be relied on."),
+        ("sequences-shared-out",
+         "Shards of an `NGram` are whole row groups, unequal in size.",
+         "With `timestamp_overlap=True` a shard has the sequences that begin in its rows, of which "
+         "shards have equally many; none is lost where shards meet.",
+         "As for rows."),
+        ("plain-lists",
+         "`make_reader` on a plain Parquet store makes a scalar of a list of one number, and the text "
+         "of an array of a list of strings.",
+         "Lists are arrays.", "What a value is must not depend on its length."),
+        ("torch-takes-ngrams",
+         "Torch loaders fail over an `NGram`: `'dict' object has no attribute '_asdict'`.",
+         "`DataLoader` gives a dictionary of batches by timestep; the others refuse with a "
+         "`TypeError`.",
+         "It is what whoever tries it wants."),
+        ("row-group-metadata-not-needed",
+         "A dataset whose `_common_metadata` lacks the numbers of row groups is a `RuntimeError`, and "
+         "files added after it was written are a `KeyError`.",
+         "Row groups are counted in the files themselves.", "They are there to be read."),
+    ),
 )  # fmt: skip
 
 

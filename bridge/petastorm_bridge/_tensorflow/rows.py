@@ -108,7 +108,7 @@ def flattened(sequence: Mapping[int, Any]) -> Any:
         row = sequence[step]
         names += [f"{name}_{index}" for name in row._fields]
         values += list(row)
-    return namedtuple("flattened", names)(*values)  # type: ignore[misc] # noqa: PYI024
+    return namedtuple("flattened", names)(*values)  # noqa: PYI024
 
 
 def unflattened(schema: Any, ngram: Any, values: Sequence[Any]) -> dict[int, Any]:

@@ -104,7 +104,8 @@ def _array(name: str, values: Any) -> npt.NDArray[Any]:
     if values.ndim > 1:
         return torch_column(name, values)  # type: ignore[no-any-return]
     # Single numbers keep their type: torch's collate knows them all.
-    return values.view(np.uint8) if values.dtype == np.bool_ else values
+    found: npt.NDArray[Any] = values.view(np.uint8) if values.dtype == np.bool_ else values
+    return found
 
 
 def _objects(name: str, values: Any) -> npt.NDArray[np.object_]:
