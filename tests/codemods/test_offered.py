@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 
-from petastorm_codemods._petastorm.offered import OFFERED, is_module, is_offered, renamed
+from petastorm_codemods._petastorm.offered import LEFT, OFFERED, is_module, is_offered, renamed
 
 MODULES = [f"petastorm.{name}" if name else "petastorm" for name in OFFERED]
 
@@ -21,7 +21,9 @@ def test_every_public_name_of_both_is_offered(module):
     pytest.importorskip("petastorm", reason="compares with the real package")
     bridge, original = importlib.import_module(renamed(module)), importlib.import_module(module)
     both = {name for name in bridge.__all__ if hasattr(original, name)} - {"__version__"}
-    assert both <= OFFERED[module[len("petastorm.") :]]
+    name = module[len("petastorm.") :]
+    assert both - OFFERED[name] == both & LEFT.get(name, frozenset())
+    assert not OFFERED[name] & LEFT.get(name, frozenset())
     assert {name for name in OFFERED[module[len("petastorm.") :]] if hasattr(original, name)}
 
 

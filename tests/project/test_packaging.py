@@ -77,7 +77,8 @@ def test_the_metadata_keeps_engines_out_of_the_base(dist_info):
         "tqdm",
         "typer",
     }
-    assert set(metadata.get_all("Provides-Extra")) == {"all", "spark", "streaming", "tensorflow"}
+    extras = {"all", "images", "spark", "streaming", "tensorflow"}
+    assert set(metadata.get_all("Provides-Extra")) == extras
     assert metadata["License-Expression"] == "Apache-2.0"
     assert (dist_info / "licenses" / "LICENSE").is_file()
     entry_points = (dist_info / "entry_points.txt").read_text()

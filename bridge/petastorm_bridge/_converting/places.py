@@ -32,8 +32,8 @@ def open_parquet(
         ValueError: It is MDS already, or no URL that can be read.
         DatasetError: There is nothing to read, or a table that is more than its files.
     """
+    urls = [url_of(place) for place in places_of(source)]
     is_one = isinstance(source, str | os.PathLike)
-    urls = [url_of(place) for place in ([source] if is_one else source)]  # type: ignore[list-item]
     with warnings.catch_warnings():
         # Columns that readers leave out are refused by name, or not asked for.
         warnings.filterwarnings("ignore", message=r"Column .* has an unsupported field")
@@ -68,9 +68,8 @@ def refuse_overlap(source: Place | Sequence[Place], destination: Destination) ->
     Raises:
         ValueError: They do.
     """
-    places = [source] if isinstance(source, str | os.PathLike) else source
     there = os.path.realpath(destination.path)
-    for place in places:
+    for place in places_of(source):
         path = fs_utils.existing_local_path(url_of(place))
         if path is None:
             continue
@@ -80,6 +79,13 @@ def refuse_overlap(source: Place | Sequence[Place], destination: Destination) ->
                 f"{destination.path} and the source {path} lie in each other. Convert into a directory "
                 "beside the source."
             )
+
+
+def places_of(source: Place | Sequence[Place]) -> list[Place]:
+    """Return the places that a source is made of."""
+    if isinstance(source, str):
+        return [source]
+    return [source] if isinstance(source, os.PathLike) else list(source)
 
 
 def url_of(place: Place) -> str:

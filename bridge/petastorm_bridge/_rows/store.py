@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlparse
 
 import pyarrow as pa
 from pyarrow import fs, parquet
@@ -181,7 +182,7 @@ def store_at(
         ValueError: The URL has no scheme, or an unknown one.
         TypeError: Another kind of filesystem.
     """
-    parsed = fs_utils.urlparse(url)
+    parsed = urlparse(url)
     if filesystem is None:
         filesystem = fs_utils.FilesystemResolver(
             url, user=user, storage_options=storage_options

@@ -126,7 +126,7 @@ class ParquetSource:
             DatasetError: As :meth:`open`; or values do not fit into the type.
         """
         index, group = self._groups[position]
-        reader, path = self._files.open(index), self.path(index)
+        reader, path = self._files.open(index, streamed=True), self.path(index)
         stored = [name for name in types if name not in self.partitions]
         batches = reader.iter_batches(rows, [group], stored, use_threads=False)
         while (batch := naming(path, lambda: next(batches, None))) is not None:

@@ -23,6 +23,7 @@ from .parquet_files import File
 __all__ = ["DamagedFileError", "ParquetFiles", "naming", "one_array", "rows_of", "shown"]
 
 _FOOTER_THREADS = 16
+_STREAM_BYTES = 4 << 20
 # Pages carry checksums, which Spark writes and Arrow compares from release 15 on.
 _CHECKSUMS: dict[str, Any] = (
     {"page_checksum_verification": True}
@@ -77,20 +78,24 @@ class ParquetFiles:
         self._footers = {i: f for i, f in enumerate(footers) if f.num_row_groups > 1}
         return footers
 
-    def open(self, index: int) -> parquet.ParquetFile:
+    def open(self, index: int, *, streamed: bool = False) -> parquet.ParquetFile:
         """Open one of the files.
+
+        Args:
+            index: Which one.
+            streamed: Do not have the bytes of a row group in memory as a whole while it is decoded.
 
         Raises:
             DatasetNotFoundError: It is gone.
             DatasetError: It was replaced since the table was opened, or is damaged.
         """
         self._check_unchanged(self.files[index])
-        reader = self._open(index)
+        reader = self._open(index, streamed=streamed)
         if index not in self._footers and reader.num_row_groups > 1:
             self._footers[index] = reader.metadata
         return reader
 
-    def _open(self, index: int) -> parquet.ParquetFile:
+    def _open(self, index: int, *, streamed: bool = False) -> parquet.ParquetFile:
         path = self.files[index].path
         is_local = self._filesystem is None
         source = path if is_local else self._filesystem.open_input_file(path)
@@ -99,7 +104,8 @@ class ParquetFiles:
             lambda: parquet.ParquetFile(
                 source,
                 metadata=self._footers.get(index),
-                pre_buffer=not is_local,
+                pre_buffer=not is_local and not streamed,
+                buffer_size=_STREAM_BYTES if streamed else 0,
                 **_CHECKSUMS,
                 **self._options,
             ),

@@ -53,6 +53,19 @@ OFFERED: dict[str, frozenset[str]] = {
     "unischema": frozenset({"Unischema", "UnischemaField"}),
 }
 
+# Of datasets in Petastorm's own format: the bridge has them, and the codemod leaves files that use
+# them with Petastorm, which reads and writes the same.
+LEFT: dict[str, frozenset[str]] = {
+    "": frozenset({"make_reader"}),
+    "reader": frozenset({"make_reader"}),
+    "tf_utils": frozenset(
+        {"RANDOM_SHUFFLING_QUEUE_SIZE", "make_namedtuple_tf_ngram", "tf_tensors"}
+    ),
+    "unischema": frozenset(
+        {"dict_to_spark_row", "insert_explicit_nulls", "match_unischema_fields"}
+    ),
+}
+
 OLD = "petastorm"
 NEW = "petastorm_bridge"
 
