@@ -84,6 +84,7 @@ def test_the_first_epoch_is_that_of_a_loader(dataset, url):
         assert batches(loader) == batches(dataset(seed=3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_every_epoch_has_an_order_of_its_own_and_a_seed_has_them_again(dataset, workers):
     def epochs(**options):
@@ -288,6 +289,44 @@ def test_torchdatas_loader_resumes_exactly(dataset, workers, more):
         if more:
             assert again == epochs[epoch + 1]
     assert len(set(map(str, epochs))) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"persistent_workers": True}])
+def test_torchdatas_loader_resumes_where_not_all_workers_have_begun(dataset, options):
+    """In a second epoch, and once more where it was just resumed."""
+    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+
+    def loader():
+        data = dataset(shuffle_rows=True, seed=4)
+        return stateful.StatefulDataLoader(data, batch_size=None, num_workers=2, **options)
+
+    whole = loader()
+    epochs = [batches(whole), batches(whole)]
+    once = loader()
+    rows(once)
+    for taken in (1, 2):
+        iterator = iter(once)
+        assert next(iterator)["id"].tolist() == epochs[1][taken - 1]
+        state = pickle.dumps(once.state_dict())
+        once = loader()
+        once.load_state_dict(pickle.loads(state))
+    assert batches(once) == epochs[1][2:]
+
+
+def test_a_loaded_state_stays_where_its_own_epoch_is_set(dataset):
+    """As loops do that count their epochs."""
+    data = dataset(seed=4)
+    order = batches(data)
+    for epoch, expected in ((0, order[2:]), (1, batches(data))):
+        other = dataset(seed=4)
+        iterator = iter(other)
+        next(iterator)
+        next(iterator)
+        resumed = dataset(seed=4)
+        resumed.load_state_dict(other.state_dict())
+        resumed.set_epoch(epoch)
+        assert batches(resumed) == expected
 
 
 @pytest.mark.slow

@@ -25,7 +25,15 @@ from .epochs import Epochs
 
 __all__ = ["DatasetBase"]
 
-_VERSION = 1
+# A state before anything is known; epochs are taken as they come.
+_UNKNOWN: dict[str, Any] = {
+    "version": 1,
+    "epoch": None,
+    "seed": None,  # drawn for the epoch, where none was given
+    "over": False,  # whether nothing of the epoch is left
+    "loader": None,  # the state of the loader that makes its batches
+    "rows": 0,  # taken from the batch behind that, where rows are yielded one by one
+}
 _DEFAULT_WORKERS = 4  # threads, as through a converter
 _ROWS_AT_ONCE = 256  # where rows are yielded one by one
 
@@ -76,8 +84,7 @@ class DatasetBase(IterableDataset[Any]):
         self._told: tuple[bool, bool] | None = None  # what accelerate does, as known there
         self._loader: LoaderBase | None = None
         self._loaded: dict[str, Any] | None = None  # a state to go on from
-        self._epoch: int | None = None  # the one under way
-        self._drawn: int | None = None  # its seed, where none was given
+        self._start: dict[str, Any] | None = None  # the state that the epoch under way began with
         self._is_over = False
         self._before: dict[str, Any] | None = None  # the loader's state before the batch under way
         self._rows = 0  # taken from that batch
@@ -90,28 +97,38 @@ class DatasetBase(IterableDataset[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Let the next iteration have the order of this epoch; otherwise it goes on by one.
 
-        It reaches the workers of a ``DataLoader`` as well, also those that it keeps.
+        It reaches the workers of a ``DataLoader`` as well, also those that it keeps. A state that
+        was loaded is forgotten if it is of another epoch.
         """
         self._epochs.set(int(epoch))
-        self._loaded = None
+        if self._loaded is not None and self._loaded["epoch"] != epoch:
+            self._loaded = None
 
     def __iter__(self) -> Iterator[Any]:
-        state, self._loaded = self._loaded, None
-        self._is_over, self._loader, self._before, self._rows = False, None, None, 0
-        if state is None or state["epoch"] is None:
-            self._epoch = self._epochs.take()
-            self._drawn = None
-        else:
-            self._epoch = state["epoch"]
-            self._drawn = state["seed"]
-            self._continue_counting(self._epoch)
-        if self._drawn is None and self.seed is None:
-            self._drawn = _common_seed()
-        if state is not None and state["over"]:
-            self._is_over = True
-            return
-        yield from self._pass(state)
+        # A worker is asked for its place before its first batch; elsewhere iterators are made that
+        # nobody takes a batch from.
+        return self._iterate(self._begin() if get_worker_info() is not None else None)
+
+    def _iterate(self, start: dict[str, Any] | None) -> Iterator[Any]:
+        start = start or self._begin()
+        if not start["over"]:
+            yield from self._pass(start)
         self._is_over = True
+
+    def _begin(self) -> dict[str, Any]:
+        """Begin an epoch, or the rest of one, and return the state it begins with."""
+        state, self._loaded = self._loaded or _UNKNOWN, None
+        if state["epoch"] is None:
+            epoch = self._epochs.take()
+        else:
+            epoch = state["epoch"]
+            self._continue_counting(epoch)
+        seed = state["seed"]
+        if seed is None and self.seed is None:
+            seed = _common_seed()
+        self._start = {**state, "epoch": epoch, "seed": seed}
+        self._is_over, self._loader, self._before, self._rows = state["over"], None, None, 0
+        return self._start
 
     def _continue_counting(self, epoch: int) -> None:
         if get_worker_info() is None:
@@ -119,9 +136,8 @@ class DatasetBase(IterableDataset[Any]):
         else:
             self._epochs.begin_worker(epoch)
 
-    def _pass(self, state: dict[str, Any] | None) -> Iterator[Any]:
-        assert self._epoch is not None
-        reader = self._open_reader(self._epoch)
+    def _pass(self, start: dict[str, Any]) -> Iterator[Any]:
+        reader = self._open_reader(start["epoch"])
         worker = get_worker_info()
         reader.take_part(
             Part(0, 1, self._size)
@@ -130,10 +146,13 @@ class DatasetBase(IterableDataset[Any]):
         )
         with reader:
             loader = self._loader_over(reader, self.batch_size or _ROWS_AT_ONCE)
-            if state is not None and state["loader"] is not None:
-                loader.load_state_dict(state["loader"])
-            self._loader, self._before = loader, None
-            yield from loader if self.batch_size is not None else self._one_by_one(loader, state)
+            if start["loader"] is not None:
+                loader.load_state_dict(start["loader"])
+            self._loader = loader
+            if self.batch_size is not None:
+                yield from loader
+            else:
+                yield from self._one_by_one(loader, start["rows"])
 
     def _loader_over(self, reader: Reader, batch_size: int) -> LoaderBase:
         raise NotImplementedError(f"{type(self).__name__} does not say what makes its batches.")
@@ -142,9 +161,8 @@ class DatasetBase(IterableDataset[Any]):
     def _size(self) -> int:
         return self.batch_size or 1
 
-    def _one_by_one(self, loader: LoaderBase, state: dict[str, Any] | None) -> Iterator[Any]:
-        taken = 0 if state is None else state["rows"]
-        before = loader.state_dict()
+    def _one_by_one(self, loader: LoaderBase, taken: int) -> Iterator[Any]:
+        before, self._rows = loader.state_dict(), taken
         for batch in loader:
             self._before = before
             columns = list(batch.items())
@@ -171,10 +189,11 @@ class DatasetBase(IterableDataset[Any]):
         )
         if not is_shuffled:  # a seed of ours would order the row groups of shards
             return self.seed
-        seed = self._drawn if self.seed is None else self.seed
-        if seed is None or epoch == 0 or self.seed is None:
-            return seed
-        return int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0])
+        if self.seed is None:
+            return None if self._start is None else self._start["seed"]
+        if epoch == 0:
+            return self.seed
+        return int(np.random.SeedSequence([self.seed, epoch]).generate_state(1)[0])
 
     def _shard(self, *, is_read: bool) -> dict[str, Any]:
         rank, size = self._rank_and_size()
@@ -249,26 +268,17 @@ class DatasetBase(IterableDataset[Any]):
         In a worker of a ``DataLoader`` it is the worker's own place: ``StatefulDataLoader`` of
         torchdata collects them.
         """
-        state: dict[str, Any] = {
-            "version": _VERSION,
-            "epoch": None,
-            "seed": None,
-            "over": False,
-            "rows": 0,
-            "loader": None,
-        }
-        if self._loaded is not None:
-            return self._loaded
-        if self._epoch is None:
-            return state
-        in_worker = get_worker_info() is not None
-        if self._is_over and not in_worker:
-            return {**state, "epoch": self._epoch + 1}
-        state |= {"epoch": self._epoch, "seed": self._drawn, "over": self._is_over}
-        if self._is_over or self._loader is None:
-            return state
+        if self._loaded is not None or self._start is None:
+            return self._loaded or dict(_UNKNOWN)
+        start = self._start
+        if self._is_over:
+            if get_worker_info() is None:
+                return {**_UNKNOWN, "epoch": start["epoch"] + 1}
+            return {**_UNKNOWN, "epoch": start["epoch"], "seed": start["seed"], "over": True}
+        if self._loader is None:
+            return start
         loader = self._loader.state_dict() if self._before is None else self._before
-        return {**state, "rows": self._rows, "loader": loader}
+        return {**start, "rows": self._rows, "loader": loader}
 
     def load_state_dict(self, state: Any) -> None:
         """Let the next iteration go on behind the last batch that was delivered before a state.
@@ -276,9 +286,8 @@ class DatasetBase(IterableDataset[Any]):
         Raises:
             ValueError: This is no state of such a dataset.
         """
-        wanted = {"epoch", "seed", "over", "rows", "loader"}
-        is_state = isinstance(state, dict) and state.get("version") == _VERSION
-        if not is_state or not wanted <= set(state):
+        is_state = isinstance(state, dict) and state.get("version") == _UNKNOWN["version"]
+        if not is_state or not set(_UNKNOWN) <= set(state):
             raise ValueError(f"This is no state of a {type(self).__name__}: {state!r}.")
         self._loaded = state
 
