@@ -22,6 +22,8 @@ from benchmarks._loaders import (
     transform_module,
 )
 from benchmarks._measure import Contestant, Measurement, loader_contestant, race
+from benchmarks._parquet import GROUP as DIRECT_PARQUET
+from benchmarks._parquet import direct_parquet
 from benchmarks._scale import opening_memory, opening_time
 from benchmarks.native import native_sequential, native_shuffled
 
@@ -70,6 +72,7 @@ RACES: dict[str, Callable[[Data], list[Measurement]]] = {
     "torch-sequential": torch_sequential,
     "torch-shuffled": torch_shuffled,
     "torch-scalars": torch_scalars,
+    DIRECT_PARQUET: direct_parquet,
     "tensorflow": tensorflow,
     "images": images,
     "native-sequential": native_sequential,

@@ -12,6 +12,7 @@ TITLES = {
     "torch-sequential": "torch, no shuffling queue",
     "torch-shuffled": "torch, shuffling_queue_capacity set",
     "torch-scalars": "torch, no shuffling queue, 13 scalar columns (no array)",
+    "direct-parquet": "torch, Parquet read directly",
     "tensorflow": "make_tf_dataset",
     "images": "JPEG bytes, PIL transform",
     "native-sequential": "StreamingDataset, stored order",

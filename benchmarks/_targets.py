@@ -12,6 +12,8 @@ from benchmarks._codemod import LIMIT, OURS
 from benchmarks._loaders import count_workers
 from benchmarks._measure import Measurement
 from benchmarks._memory import measurement_name
+from benchmarks._parquet import CEILING as PARQUET_CEILING
+from benchmarks._parquet import GROUP as DIRECT_PARQUET
 from benchmarks._races import IMAGE_WORKERS
 from benchmarks._settings import Settings
 from benchmarks.native import CEILING, COLUMNAR, MAPPED, SAMPLES, STOCK
@@ -65,6 +67,9 @@ def targets(settings: Settings) -> list[Target]:
         Target("torch-sequential", default, "native StreamingDataLoader, 0 workers", 1000),
         Target("torch-shuffled", default, "petastorm DataLoader", 50),
         Target("torch-shuffled", default, batched, 3),
+        Target(DIRECT_PARQUET, default, "petastorm DataLoader", 26),
+        Target(DIRECT_PARQUET, default, batched, 4),
+        Target(DIRECT_PARQUET, default, PARQUET_CEILING, 0.85),
         Target("tensorflow", f"bridge, batch {large}", f"petastorm, batch {large}", 25),
         Target("tensorflow", f"bridge, batch {small}", f"petastorm, batch {small}", 3),
         *[

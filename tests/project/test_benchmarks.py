@@ -166,6 +166,8 @@ def test_a_quick_run_races_everybody(quick_run):
     }
     for group in ("torch-sequential", "torch-shuffled", "torch-scalars"):
         assert names[group] == loaders | native
+    assert loaders < names["direct-parquet"]
+    assert len(names["direct-parquet"]) == len(loaders) + 2
     assert names["tensorflow"] == {
         f"{package}, batch {size}" for package in PACKAGES for size in (256, 32)
     }

@@ -77,7 +77,7 @@ def test_the_metadata_keeps_engines_out_of_the_base(dist_info):
         "tqdm",
         "typer",
     }
-    extras = {"all", "images", "spark", "streaming", "tensorflow"}
+    extras = {"all", "delta", "iceberg", "images", "spark", "streaming", "tensorflow"}
     assert set(metadata.get_all("Provides-Extra")) == extras
     assert metadata["License-Expression"] == "Apache-2.0"
     assert (dist_info / "licenses" / "LICENSE").is_file()

@@ -372,6 +372,13 @@ def test_missing_files_and_truncated_logs_are_named(tmp_path):
         rows(f"file://{path}")
 
 
+def test_pipes_make_nothing_wait(tmp_path):
+    deltalake.write_deltalake(tmp_path, two_columns(0, 6))
+    os.mkfifo(tmp_path / "_delta_log" / f"{1:020}.json")
+    with pytest.raises(TableFormatError, match="a pipe, a socket or a device"):
+        rows(f"file://{tmp_path}")
+
+
 def test_an_empty_table_has_columns_and_no_rows(tmp_path):
     deltalake.DeltaTable.create(tmp_path / "t", two_columns(0, 1).schema)
     with pytest.warns(UserWarning, match="No matching data"):

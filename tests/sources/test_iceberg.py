@@ -201,6 +201,10 @@ def test_what_cannot_be_read_right_is_refused(catalog, monkeypatch):
         with pytest.raises(TableFormatError, match=r"pip install 'petastorm-bridge\[iceberg\]'"):
             rows(root)
     folder = root.removeprefix("file://")
+    os.mkfifo(f"{folder}/metadata/version-hint.text")
+    with pytest.raises(TableFormatError, match="a pipe, a socket or a device"):
+        rows(root)
+    os.remove(f"{folder}/metadata/version-hint.text")
     os.remove(f"{folder}/metadata/00099-by-hand.metadata.json")
     os.remove(task.file.file_path.removeprefix("file://"))
     with pytest.raises(DatasetNotFoundError, match="expiry of snapshots"):

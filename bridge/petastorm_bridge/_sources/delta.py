@@ -53,6 +53,7 @@ def read_delta(store: TableStore) -> LiveTable:
     except ImportError as error:
         raise place.not_installed() from error
     try:
+        store.refuse_pipes()
         table = DeltaTable(store.uri, place.version, store.options_of("deltalake") or None)
         if place.moment is not None:
             _go_back(store, table)

@@ -37,6 +37,7 @@ def read_iceberg(store: TableStore) -> LiveTable:
     except ImportError as error:
         raise place.not_installed() from error
     try:
+        store.refuse_pipes()
         current = place.metadata or _current_metadata(store)
         location = (
             current if store.url is None else f"{store.url}/metadata/{posixpath.basename(current)}"
@@ -181,6 +182,7 @@ def _read_deletes(
 ) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
     """Yield the paths and positions that one delete file holds."""
     kind = delete.file_format.name
+    path = store.regular(store.absolute(delete.file_path))
     if kind == "PUFFIN":
         from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
         from pyiceberg.table.puffin import PuffinFile
@@ -191,12 +193,13 @@ def _read_deletes(
             rows = vector.to_vector().to_numpy()
             yield vector.referenced_data_file, rows.astype(np.int64)
     elif kind == "PARQUET":
-        with store.filesystem.open_input_file(store.absolute(delete.file_path)) as stream:
+        with store.filesystem.open_input_file(path) as stream:
             held = parquet.read_table(stream, columns=["file_path", "pos"])
         encoded = held.column("file_path").combine_chunks().dictionary_encode()
         codes = encoded.indices.to_numpy()
-        rows = held.column("pos").to_numpy()
-        for code, path in enumerate(encoded.dictionary.to_pylist()):
-            yield path, rows[codes == code].astype(np.int64)
+        order = np.argsort(codes, kind="stable")
+        rows = held.column("pos").to_numpy().astype(np.int64)[order]
+        ends = np.cumsum(np.bincount(codes, minlength=len(encoded.dictionary)))
+        yield from zip(encoded.dictionary.to_pylist(), np.split(rows, ends[:-1]), strict=True)
     else:
         raise store.place.refused(f"{delete.file_path} holds deletes as {kind}, not read here.")

@@ -98,7 +98,7 @@ class ParquetFiles:
     def _open(self, index: int, *, streamed: bool = False) -> parquet.ParquetFile:
         path = self.files[index].path
         is_local = self._filesystem is None
-        source = path if is_local else self._filesystem.open_input_file(path)
+        source = path if self._filesystem is None else self._filesystem.open_input_file(path)
         return naming(
             path,
             lambda: parquet.ParquetFile(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlparse
@@ -114,6 +114,27 @@ class TableStore:
         raise self.place.refused(
             f"Its log names {masked(uri)}, which is in another store than the table itself."
         )
+
+    def refuse_pipes(self) -> None:
+        """Refuse a log in which something is no file: opening a pipe would wait for ever.
+
+        Raises:
+            TableFormatError: There is such a thing.
+        """
+        if self.is_local:
+            log = posixpath.join(self.place.root, self.place.format.log)
+            self._refuse_others(self.filesystem.get_file_info(fs.FileSelector(log)))
+
+    def regular(self, path: str) -> str:
+        """Return the path of a file of the log; raises if it is a pipe or the like."""
+        if self.is_local:
+            self._refuse_others(self.filesystem.get_file_info([path]))
+        return path
+
+    def _refuse_others(self, infos: Iterable[Any]) -> None:
+        for info in infos:
+            if info.type == fs.FileType.Unknown:
+                raise self.place.refused(f"{info.path} is a pipe, a socket or a device.")
 
     def of_a_delta_table(self, path: str) -> str:
         """Return a path that lies in some Delta table, as the files of a shallow clone's source do.
