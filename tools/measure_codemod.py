@@ -123,7 +123,8 @@ def loader_calls(tree: ast.Module) -> list[int]:
 def unused_imports(tree: ast.Module) -> int:
     """Return how many names are imported and never mentioned."""
     words = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    words |= {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    words |= {value for value in constants if isinstance(value, str)}
     found = {
         (alias.asname or alias.name).split(".")[0]
         for node in ast.walk(tree)
@@ -142,7 +143,7 @@ def faults_of(path: str, before: bytes, after: bytes) -> Iterator[str]:
     if new is None:
         yield f"{path}: cannot be parsed any more"
         return
-    undefined = (undefined_names(new[0]) or set()) - (undefined_names(old[0]) or set())
+    undefined = frozenset(undefined_names(new[0]) or ()) - frozenset(undefined_names(old[0]) or ())
     if undefined:
         yield f"{path}: nothing defines {', '.join(sorted(undefined))}"
     if not path.endswith("__init__.py") and unused_imports(new[1]) > unused_imports(old[1]):

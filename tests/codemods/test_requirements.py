@@ -103,6 +103,7 @@ def test_what_cannot_be_installed_is_reported_at_its_line(write, name, text, lin
             f'{{"pypi": {{"package": "{NATIVE}"}}}}',
         ),
         ("databricks.yml", "a:\n  package: petastorm\n", f"a:\n  package: {NATIVE}\n"),
+        ("databricks.yml", "- pypi: {package: petastorm}\n", f'- pypi: {{package: "{NATIVE}"}}\n'),
         ("noxfile.py", 'session.install("petastorm")\n', f'session.install("{NATIVE}")\n'),
         (
             "Pipfile",

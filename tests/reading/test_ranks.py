@@ -144,8 +144,12 @@ def test_three_ranks_go_on_in_the_middle_of_their_second_epoch(world, numbered, 
 
 @pytest.mark.parametrize(
     "environment",
-    [{"RANK": "2", "WORLD_SIZE": "2"}, {"RANK": "x", "WORLD_SIZE": "2"}],
-    ids=["beyond", "no number"],
+    [
+        {"RANK": "2", "WORLD_SIZE": "2"},
+        {"RANK": "x", "WORLD_SIZE": "2"},
+        {"HOROVOD_RANK": "x", "HOROVOD_SIZE": "2"},
+    ],
+    ids=["beyond", "no number", "no number of Horovod's"],
 )
 def test_a_rank_that_cannot_be_is_refused(monkeypatch, numbered, environment):
     for name, value in environment.items():

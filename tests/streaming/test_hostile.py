@@ -2,6 +2,8 @@
 
 import json
 import os
+import resource
+import subprocess
 import threading
 from pathlib import Path
 
@@ -175,10 +177,44 @@ def test_a_pass_that_cannot_be_whole_raises(tmp_path, is_damaged, workers):
     for _ in range(2):  # the second one does not wait for the first
         with pytest.raises(DatasetError, match=r"shard\.00001\.mds"):
             dataset[25]
-    path.write_bytes(right)
-    assert dataset[25]["id"] == 25
-    held = sum(each.stat().st_size for each in (tmp_path / "local").glob("*.mds"))
-    assert dataset.cache_usage == held + (tmp_path / "local" / "index.json").stat().st_size
+    held = sum(each.stat().st_size for each in (tmp_path / "local").iterdir())
+    assert dataset.cache_usage == held
+
+
+def test_what_a_killed_process_left_of_fetching_goes(tmp_path, read):
+    write_shards(tmp_path / "remote", SIZES)
+    (tmp_path / "local").mkdir()
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    names = [f"shard.00001.mds.{pid}-1.fetched.tmp" for pid in (ended.pid, os.getpid())]
+    for name in names:
+        (tmp_path / "local" / name).write_bytes(b"x")
+    assert read(remote=str(tmp_path / "remote"), local=str(tmp_path / "local"))
+    assert [name for name in names if (tmp_path / "local" / name).exists()] == names[1:]
+
+
+@pytest.fixture
+def short_files():
+    """No file can be longer than a megabyte, as on a disk that is full."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_disk_that_is_full_is_an_error_of_the_pass(tmp_path, short_files):
+    """Streaming waits for ever for its thread that has failed."""
+    with MDSWriter(out=str(tmp_path / "remote"), columns={"x": "bytes"}, size_limit=1 << 22) as out:
+        for _ in range(4):
+            out.write({"x": bytes(3 << 20)})
+    place = {"remote": str(tmp_path / "remote"), "local": str(tmp_path / "local")}
+    dataset = StreamingDataset(
+        batch_size=1, stream_name="petastorm_bridge", download_retry=1, **place
+    )
+    short_files()
+    for _ in range(2):
+        with pytest.raises(OSError, match="File too large"):
+            list(dataset)
+    assert [path.name for path in (tmp_path / "local").iterdir()] == ["index.json"]
 
 
 def test_a_local_shard_is_compared_with_the_hash_that_the_user_names(tmp_path, read):

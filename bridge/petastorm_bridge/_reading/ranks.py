@@ -21,11 +21,15 @@ _warned: set[int] = set()
 
 
 def launcher_rank_and_size() -> tuple[int | None, int | None]:
-    """Return the rank and size of a Horovod or MPI launcher, ``(None, None)`` without a complete one."""
+    """Return the rank and size of a Horovod or MPI launcher, ``(None, None)`` without a complete one.
+
+    Raises:
+        ValueError: The variables are no integers.
+    """
     for rank_name, size_name in _LAUNCHERS:
         rank, size = os.environ.get(rank_name), os.environ.get(size_name)
         if rank is not None and size is not None:
-            return int(rank), int(size)
+            return _integers({rank_name: rank, size_name: size})
         if rank is not None or size is not None:
             return None, None
     return None, None
@@ -73,10 +77,17 @@ def _torch_rank_and_size() -> tuple[int, int] | None:
     rank, size = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
     if rank is None or size is None:
         return None
+    return _integers({"RANK": rank, "WORLD_SIZE": size})
+
+
+def _integers(variables: dict[str, str]) -> tuple[int, int]:
+    """Return the values of two variables as numbers."""
     try:
-        return int(rank), int(size)
+        rank, size = map(int, variables.values())
     except ValueError:
-        raise ValueError(f"RANK={rank!r} and WORLD_SIZE={size!r} are no integers.") from None
+        given = " and ".join(f"{name}={value!r}" for name, value in variables.items())
+        raise ValueError(f"{given} are no integers.") from None
+    return rank, size
 
 
 def warn_if_all_ranks_read_all() -> None:

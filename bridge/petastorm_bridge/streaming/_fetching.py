@@ -17,8 +17,9 @@ from petastorm_bridge.mds.errors import ShardCorruptedError
 
 from ._layout import SampleLayout
 from ._mapped import OpenShard, open_file
+from ._mapped_reader import MappedReader, shard_path
 from ._prefetch import Pass
-from ._stream import MappedReader, is_same, shard_path
+from ._stream import is_same
 
 __all__ = ["give_up", "is_local", "open_shard", "touch"]
 

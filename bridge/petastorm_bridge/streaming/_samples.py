@@ -8,8 +8,8 @@ from typing import Any
 from streaming.base.format.mds import MDSReader
 
 from ._base import MappedDataset
+from ._mapped_reader import MappedReader, MappedReaders
 from ._prefetch import Pass
-from ._stream import MappedReader, MappedReaders
 
 __all__ = ["MappedStreamingDataset"]
 

@@ -6,43 +6,37 @@ import contextlib
 import copy
 import json
 import os
-from collections.abc import Callable, Iterable
+import re
+import threading
+from collections.abc import Iterable
 from shutil import SpecialFileError
 from types import SimpleNamespace
-from typing import Any, BinaryIO
+from typing import Any
 
-from streaming.base.format import FileInfo, reader_from_json
-from streaming.base.format.mds import MDSReader
 from streaming.base.stream import Stream, streams_registry
 
 from petastorm_bridge.mds.access import load
 from petastorm_bridge.mds.codecs import parse_compression
-from petastorm_bridge.mds.dataset import parse_index
-from petastorm_bridge.mds.entry import ShardEntry
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
 from petastorm_bridge.mds.files import open_regular, write_whole
-from petastorm_bridge.mds.layout import ShardLayout
 from petastorm_bridge.mds.names import INDEX_NAME, check_file_names, check_folders
 from petastorm_bridge.mds.verified import best_hash, check_hash
 
-from ._decoders import sample_maker
-from ._layout import SampleLayout
-from ._mapped import OpenShard, open_file
+from ._mapped_reader import MappedReader, Readers, only_hash
 from ._stock import with_names
 
 __all__ = [
     "STREAM_NAME",
-    "MappedReader",
-    "MappedReaders",
     "MappedStream",
     "check_shards",
     "is_same",
-    "shard_path",
 ]
 
 STREAM_NAME = "petastorm_bridge"
 
-_SWEEP = 64
+# Ends the name of a file that is being fetched, behind the process and the thread that do so.
+_FETCHED = ".fetched"
+_PARTS = re.compile(r"\.(\d+)-\d+\.fetched(?:\.tmp)?$")
 
 
 class MappedStream(Stream):
@@ -63,6 +57,8 @@ class MappedStream(Stream):
     keeps_failures = True
 
     _raw_size = 0
+    # The hash that is checked of what is fetched, and what the index says of the file.
+    _unchecked: tuple[str | None, Any] = (None, None)
 
     def get_shards(self, world: Any, allow_unsafe_types: bool) -> list[Any]:
         """Return the readers of all shards, as ``Stream.get_shards``.
@@ -74,7 +70,7 @@ class MappedStream(Stream):
         """
         path = os.path.join(self.local, self.split, INDEX_NAME)
         own_hash = self.validate_hash if not self._is_cache() else None
-        readers = _Readers(path, own_hash)
+        readers = Readers(path, own_hash)
         get: Any = with_names(
             Stream.get_shards,
             open=open_regular,
@@ -91,6 +87,7 @@ class MappedStream(Stream):
         """Bring the local directory into a consistent state, as ``Stream.set_up_local``."""
         if self._is_cache():
             directory = os.path.join(self.local, self.split)
+            _clear_fetched(directory)
             for info in _files(shards):
                 path = os.path.join(directory, info.basename)
                 with contextlib.suppress(FileNotFoundError):
@@ -113,19 +110,18 @@ class MappedStream(Stream):
             DatasetNotFoundError: It is not in the remote directory.
             ShardCorruptedError: It is not what the index says (also a ValueError).
             DatasetError: A directory or device is in its place.
+            OSError: The disk is full, or the store does not answer.
         """
         if not self.keeps_failures or not isinstance(shard, MappedReader):
             return self._prepare(shard)
         here = shard.bytes_here()
-        shard.failure = None
         try:
-            return self._prepare(shard)
-        except DatasetError as error:
+            grown = self._prepare(shard)
+        except Exception as error:  # noqa: BLE001 - goes to who reads the shard
             shard.failure = error
-            if not self._is_cache():
-                return 0
-            shard.evict()
-            return -here
+            return shard.bytes_here() - here
+        shard.failure = None
+        return grown
 
     def _prepare(self, shard: Any) -> int:
         """Fetch, check and expand a shard, or say why not."""
@@ -149,8 +145,10 @@ class MappedStream(Stream):
     ) -> int:
         stream = copy.copy(self)  # several threads prepare shards
         stream._raw_size = raw_info.bytes  # noqa: SLF001 - of this class
-        if self.validate_hash is None:
-            stream.validate_hash = best_hash((zip_info or raw_info).hashes)
+        name = self.validate_hash
+        stream.validate_hash = best_hash((zip_info or raw_info).hashes) if name is None else name
+        if zip_info is None:  # what is compressed is compared whenever it is expanded
+            stream._unchecked, stream.validate_hash = (stream.validate_hash, raw_info), None  # noqa: SLF001
         prepare: Any = super(MappedStream, stream)._prepare_shard_part
         return int(prepare(raw_info, zip_info, compression))
 
@@ -165,7 +163,24 @@ class MappedStream(Stream):
             # Copying a device would never end.
             with contextlib.suppress(FileNotFoundError):
                 open_regular(path).close()
-        return str(super()._download_file(from_basename, to_basename))
+        directory = os.path.join(self.local, self.split)
+        target = os.path.join(directory, to_basename or from_basename)
+        part = f"{target}.{os.getpid()}-{threading.get_ident()}{_FETCHED}"
+        try:
+            super()._download_file(from_basename, os.path.relpath(part, directory))
+            name, info = self._unchecked
+            if name:
+                data, status = load(part, mapped=False)
+                try:
+                    check_hash(target, only_hash(name, info), lambda: data, status)
+                except ShardCorruptedError as error:
+                    raise ValueError(f"Checksum failure: {target}") from error
+            os.replace(part, target)  # so that nobody takes it for a good one before
+        finally:
+            for path in (part, f"{part}.tmp"):  # a disk that is full stays so otherwise
+                with contextlib.suppress(OSError):
+                    os.remove(path)
+        return target
 
     def _decompress_shard_part(
         self, zip_info: Any, zip_filename: str, raw_filename: str, compression: str | None
@@ -176,7 +191,12 @@ class MappedStream(Stream):
         data, status = load(zip_filename, mapped=False)
         name = self.validate_hash
         if name:
-            check_hash(zip_filename, _only(name, zip_info), lambda: data, status)
+            try:
+                check_hash(zip_filename, only_hash(name, zip_info), lambda: data, status)
+            except ShardCorruptedError:
+                if self._is_cache():
+                    os.remove(zip_filename)
+                raise
         try:
             raw = codec.decompress(data.data, self._raw_size)
         except (OSError, ValueError, MemoryError) as error:
@@ -187,9 +207,14 @@ class MappedStream(Stream):
             os.remove(zip_filename)
 
 
-def _said(error: DatasetError) -> DatasetError:
-    """Return an error for who reads a shard, for whom streaming tries a missing file again and again."""
-    return DatasetError(str(error)) if isinstance(error, FileNotFoundError) else error
+def _clear_fetched(directory: str) -> None:
+    """Remove what processes that were killed have left of fetching."""
+    for name in os.listdir(directory):
+        found = _PARTS.search(name)
+        if found is None or os.path.exists(f"/proc/{found[1]}"):
+            continue
+        with contextlib.suppress(OSError):
+            os.remove(os.path.join(directory, name))
 
 
 class FetchedShardError(ShardCorruptedError, ValueError):
@@ -213,216 +238,9 @@ def _files(shards: Iterable[Any]) -> list[Any]:
     return [info for shard in shards for pair in shard.file_pairs for info in pair if info]
 
 
-def _only(name: str, info: Any) -> dict[str, str]:
-    """Return the one hash that was asked for.
-
-    Raises:
-        ValueError: The index does not have it.
-    """
-    if name not in info.hashes:
-        raise ValueError(
-            f"validate_hash is {name!r}, but {info.basename} has the hashes {sorted(info.hashes)}. Name "
-            "one of those, or leave it out for the fastest of them."
-        )
-    return {name: info.hashes[name]}
-
-
 def is_same(remote: str, local: str) -> bool:
     """Return whether a remote directory is the local one."""
     return os.path.realpath(remote.removeprefix("file://")) == os.path.realpath(local)
-
-
-def shard_path(reader: Any) -> str:
-    """Return where a shard's uncompressed file is or will be."""
-    return str(os.path.join(reader.dirname, reader.split, reader.raw_data.basename))
-
-
-class MappedReaders(dict[int, "MappedReader"]):
-    """The readers, by their identity, whose shards are mapped; empty where it is unpickled."""
-
-    def __reduce__(self) -> tuple[type[MappedReaders], tuple[()]]:
-        return MappedReaders, ()
-
-
-class _Readers:
-    """Makes the readers of one stream, which share what is equal in all shards.
-
-    Args:
-        index_path: Where the index is.
-        own_hash: Which hash to check when a shard is opened, if any.
-    """
-
-    def __init__(self, index_path: str, own_hash: str | None) -> None:
-        self._index_path = index_path
-        self._own_hash = own_hash
-        self._mapped = MappedReaders()
-        self._columns: dict[ShardLayout, tuple[Any, Any, Any]] = {}
-
-    def load(self, file: BinaryIO) -> dict[str, Any]:
-        """Return the content of the index (``json.load``)."""
-        try:
-            return parse_index(file.read())
-        except (ValueError, RecursionError) as error:
-            raise DatasetError(f"{self._index_path} is not a usable index ({error}).") from error
-
-    def make(self, dirname: str, split: str | None, entry: Any) -> Any:
-        """Return the reader of one entry of the index (``streaming.base.format``)."""
-        path = self._index_path
-        if isinstance(entry, dict) and entry.get("format") in ("csv", "tsv", "xsv", "json"):
-            try:
-                return reader_from_json(dirname, split, entry)
-            except (LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
-                raise DatasetError(f"{path} is not a usable index ({error!r}).") from error
-        checked = ShardEntry.from_json(entry, path, has_other_encodings=True)
-        layout = checked.layout
-        names, encodings, sizes = self._columns.setdefault(
-            layout, (list(layout.names), list(layout.encodings), list(layout.sizes))
-        )
-        made = MappedReader(
-            dirname=dirname,
-            split=split,
-            column_names=names,
-            column_encodings=encodings,
-            column_sizes=sizes,
-            compression=None if checked.zip is None else checked.compression,
-            hashes=list(checked.raw["hashes"]),
-            raw_data=_file_info(checked.raw),
-            samples=checked.samples,
-            size_limit=None,
-            zip_data=None if checked.zip is None else _file_info(checked.zip),
-            mapped=self._mapped,
-        )
-        if self._own_hash:
-            made.checked_hashes = _only(self._own_hash, made.raw_data)
-        return made
-
-
-def _file_info(found: dict[str, Any]) -> FileInfo:
-    return FileInfo(found["basename"], found["bytes"], found["hashes"])
-
-
-class MappedReader(MDSReader):
-    """Reads samples of a mapped shard.
-
-    Attributes:
-        checked_hashes: Hashes of the file that are checked when it is opened.
-        failure: Why the shard could not be had when it was last asked for.
-
-    Args:
-        mapped: The readers of the stream whose shards are mapped.
-        **arguments: As of ``MDSReader``.
-    """
-
-    def __init__(self, mapped: MappedReaders, **arguments: Any) -> None:
-        super().__init__(**arguments)
-        self._siblings = mapped
-        self.checked_hashes: dict[str, str] | None = None
-        self.failure: DatasetError | None = None
-        self._read: Callable[[int], dict[str, Any]] = self._map
-        self._is_used = False
-
-    @classmethod
-    def of(cls, reader: MDSReader, mapped: MappedReaders) -> MappedReader:
-        """Return a reader of the same shard as a stock one."""
-        made = cls.__new__(cls)
-        made.__setstate__(
-            {
-                **vars(reader),
-                "_siblings": mapped,
-                "_is_used": False,
-                "checked_hashes": None,
-                "failure": None,
-            }
-        )
-        return made
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_read"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._read = self._map
-
-    def __getitem__(self, at: Any) -> Any:
-        if type(at) is int and 0 <= at < self.samples:
-            self._is_used = True
-            return self._read(at)
-        return super().__getitem__(at)
-
-    def get_item(self, idx: int) -> dict[str, Any]:
-        """Return one sample.
-
-        Raises:
-            FileNotFoundError: The shard is not in the cache.
-            IndexError: It has no such sample.
-            ShardCorruptedError: It is not what the index says.
-        """
-        if not 0 <= idx < self.samples:
-            raise IndexError(f"Sample {idx} of {shard_path(self)}, which has {self.samples}.")
-        self._is_used = True
-        return self._read(idx)
-
-    def bytes_here(self) -> int:
-        """Return how many bytes of the shard are in the local directory."""
-        folder = os.path.join(self.dirname, self.split)
-        paths = [os.path.join(folder, info.basename) for info in self.file_pairs[0] if info]
-        return sum(os.path.getsize(path) for path in paths if os.path.isfile(path))
-
-    def evict(self) -> int:
-        """Delete the shard's files; returns their bytes."""
-        self._read = self._map
-        size: int = super().evict()
-        return size
-
-    def set_up_local(self, listing: set[str], safe_keep_zip: bool) -> int:
-        """Return the bytes that are here, as ``Reader.set_up_local``.
-
-        That deletes an expanded shard whose compressed file is gone, even if it is the only copy.
-        """
-        if safe_keep_zip and self.zip_data and shard_path(self) in listing:
-            compressed = os.path.join(self.dirname, self.split, self.zip_data.basename)
-            if compressed not in listing:
-                return int(self.get_raw_size())
-        return int(super().set_up_local(listing, safe_keep_zip))
-
-    def open(self) -> OpenShard:
-        """Open the shard's file.
-
-        Raises:
-            FileNotFoundError: The shard is not in the cache.
-            ShardCorruptedError: It is not what the index says.
-            DatasetError: It is no regular file.
-        """
-        return open_file(
-            shard_path(self),
-            self.raw_data.bytes,
-            self.samples,
-            SampleLayout.of(self),
-            self.checked_hashes,
-        )
-
-    def _map(self, idx: int) -> dict[str, Any]:
-        """Map the shard, so that it is read from there from now on, and return one sample."""
-        try:
-            self._read = sample_maker(self.open())
-        except FileNotFoundError:
-            failure, self.failure = self.failure, None  # so that it is tried again the next time
-            if failure is None:
-                raise
-            raise _said(failure) from failure
-        self._siblings[id(self)] = self
-        if len(self._siblings) % _SWEEP == 0:
-            self._sweep()
-        return self._read(idx)
-
-    def _sweep(self) -> None:
-        """Let go of the shards that were not read from since the last time."""
-        for key, reader in list(self._siblings.items()):
-            if reader._is_used or reader is self:  # noqa: SLF001 - of this class
-                reader._is_used = False  # noqa: SLF001
-            else:
-                reader._read = reader._map  # noqa: SLF001
-                del self._siblings[key]
 
 
 # For programs that import this package without its entry points being installed.

@@ -60,12 +60,22 @@ def replacement(text: str, entry: Entry, want: Wanted, listed: Sequence[str]) ->
     if there:
         yield _removal(text, entry, package)
         return
-    edits = [Edit(entry.start, entry.end, _spelled(entry.form, package))]
+    spelled = _spelled(entry.form, package)
+    if "[" in spelled and _is_in_flow_mapping(text, entry):
+        spelled = f'"{spelled}"'  # YAML would take the bracket for a list
+    edits = [Edit(entry.start, entry.end, spelled)]
     message = f"{text[entry.start : entry.end]} becomes {package}"
     if beside:
         edits.append(_addition(text, entry, beside))
         message += f"; {', '.join(beside)} came with it"
     yield Change(entry.start, message, tuple(edits))
+
+
+def _is_in_flow_mapping(text: str, entry: Entry) -> bool:
+    """Say whether an entry stands without quotes in braces of YAML."""
+    before = text[text.rfind("\n", 0, entry.start) + 1 : entry.start]
+    is_open = before.count("{") > before.count("}")
+    return entry.form is Form.PACKAGE and is_open and before[-1:] not in {"'", '"'}
 
 
 def _unwritable(entry: Entry, package: str) -> str:

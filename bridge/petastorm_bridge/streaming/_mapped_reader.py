@@ -1,0 +1,235 @@
+"""The readers of a stream's shards: a shard is mapped when its first sample is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+from streaming.base.format import FileInfo, reader_from_json
+from streaming.base.format.mds import MDSReader
+
+from petastorm_bridge.mds.dataset import parse_index
+from petastorm_bridge.mds.entry import ShardEntry
+from petastorm_bridge.mds.errors import DatasetError
+from petastorm_bridge.mds.layout import ShardLayout
+
+from ._decoders import sample_maker
+from ._layout import SampleLayout
+from ._mapped import OpenShard, open_file
+
+__all__ = ["MappedReader", "MappedReaders", "Readers", "only_hash", "shard_path"]
+
+_SWEEP = 64
+
+
+def only_hash(name: str, info: Any) -> dict[str, str]:
+    """Return the one hash that was asked for.
+
+    Raises:
+        ValueError: The index does not have it.
+    """
+    if name not in info.hashes:
+        raise ValueError(
+            f"validate_hash is {name!r}, but {info.basename} has the hashes {sorted(info.hashes)}. Name "
+            "one of those, or leave it out for the fastest of them."
+        )
+    return {name: info.hashes[name]}
+
+
+def shard_path(reader: Any) -> str:
+    """Return where a shard's uncompressed file is or will be."""
+    return str(os.path.join(reader.dirname, reader.split, reader.raw_data.basename))
+
+
+class MappedReaders(dict[int, "MappedReader"]):
+    """The readers, by their identity, whose shards are mapped; empty where it is unpickled."""
+
+    def __reduce__(self) -> tuple[type[MappedReaders], tuple[()]]:
+        return MappedReaders, ()
+
+
+class Readers:
+    """Makes the readers of one stream, which share what is equal in all shards.
+
+    Args:
+        index_path: Where the index is.
+        own_hash: Which hash to check when a shard is opened, if any.
+    """
+
+    def __init__(self, index_path: str, own_hash: str | None) -> None:
+        self._index_path = index_path
+        self._own_hash = own_hash
+        self._mapped = MappedReaders()
+        self._columns: dict[ShardLayout, tuple[Any, Any, Any]] = {}
+
+    def load(self, file: BinaryIO) -> dict[str, Any]:
+        """Return the content of the index (``json.load``)."""
+        try:
+            return parse_index(file.read())
+        except (ValueError, RecursionError) as error:
+            raise DatasetError(f"{self._index_path} is not a usable index ({error}).") from error
+
+    def make(self, dirname: str, split: str | None, entry: Any) -> Any:
+        """Return the reader of one entry of the index (``streaming.base.format``)."""
+        path = self._index_path
+        if isinstance(entry, dict) and entry.get("format") in ("csv", "tsv", "xsv", "json"):
+            try:
+                return reader_from_json(dirname, split, entry)
+            except (LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
+                raise DatasetError(f"{path} is not a usable index ({error!r}).") from error
+        checked = ShardEntry.from_json(entry, path, has_other_encodings=True)
+        layout = checked.layout
+        names, encodings, sizes = self._columns.setdefault(
+            layout, (list(layout.names), list(layout.encodings), list(layout.sizes))
+        )
+        made = MappedReader(
+            dirname=dirname,
+            split=split,
+            column_names=names,
+            column_encodings=encodings,
+            column_sizes=sizes,
+            compression=None if checked.zip is None else checked.compression,
+            hashes=list(checked.raw["hashes"]),
+            raw_data=_file_info(checked.raw),
+            samples=checked.samples,
+            size_limit=None,
+            zip_data=None if checked.zip is None else _file_info(checked.zip),
+            mapped=self._mapped,
+        )
+        if self._own_hash:
+            made.checked_hashes = only_hash(self._own_hash, made.raw_data)
+        return made
+
+
+def _file_info(found: dict[str, Any]) -> FileInfo:
+    return FileInfo(found["basename"], found["bytes"], found["hashes"])
+
+
+class MappedReader(MDSReader):
+    """Reads samples of a mapped shard.
+
+    Attributes:
+        checked_hashes: Hashes of the file that are checked when it is opened.
+        failure: Why the shard could not be had when it was last asked for.
+
+    Args:
+        mapped: The readers of the stream whose shards are mapped.
+        **arguments: As of ``MDSReader``.
+    """
+
+    def __init__(self, mapped: MappedReaders, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._siblings = mapped
+        self.checked_hashes: dict[str, str] | None = None
+        self.failure: Exception | None = None
+        self._read: Callable[[int], dict[str, Any]] = self._map
+        self._is_used = False
+
+    @classmethod
+    def of(cls, reader: MDSReader, mapped: MappedReaders) -> MappedReader:
+        """Return a reader of the same shard as a stock one."""
+        made = cls.__new__(cls)
+        made.__setstate__(
+            {
+                **vars(reader),
+                "_siblings": mapped,
+                "_is_used": False,
+                "checked_hashes": None,
+                "failure": None,
+            }
+        )
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_read"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._read = self._map
+
+    def __getitem__(self, at: Any) -> Any:
+        if type(at) is int and 0 <= at < self.samples:
+            self._is_used = True
+            return self._read(at)
+        return super().__getitem__(at)
+
+    def get_item(self, idx: int) -> dict[str, Any]:
+        """Return one sample.
+
+        Raises:
+            FileNotFoundError: The shard is not in the cache.
+            IndexError: It has no such sample.
+            ShardCorruptedError: It is not what the index says.
+        """
+        if not 0 <= idx < self.samples:
+            raise IndexError(f"Sample {idx} of {shard_path(self)}, which has {self.samples}.")
+        self._is_used = True
+        return self._read(idx)
+
+    def bytes_here(self) -> int:
+        """Return how many bytes of the shard are in the local directory."""
+        folder = os.path.join(self.dirname, self.split)
+        paths = [os.path.join(folder, info.basename) for info in self.file_pairs[0] if info]
+        return sum(os.path.getsize(path) for path in paths if os.path.isfile(path))
+
+    def evict(self) -> int:
+        """Delete the shard's files; returns their bytes."""
+        self._read = self._map
+        size: int = super().evict()
+        return size
+
+    def set_up_local(self, listing: set[str], safe_keep_zip: bool) -> int:
+        """Return the bytes that are here, as ``Reader.set_up_local``.
+
+        That deletes an expanded shard whose compressed file is gone, even if it is the only copy.
+        """
+        if safe_keep_zip and self.zip_data and shard_path(self) in listing:
+            compressed = os.path.join(self.dirname, self.split, self.zip_data.basename)
+            if compressed not in listing:
+                return int(self.get_raw_size())
+        return int(super().set_up_local(listing, safe_keep_zip))
+
+    def open(self) -> OpenShard:
+        """Open the shard's file.
+
+        Raises:
+            FileNotFoundError: The shard is not in the cache.
+            ShardCorruptedError: It is not what the index says.
+            DatasetError: It is no regular file.
+        """
+        return open_file(
+            shard_path(self),
+            self.raw_data.bytes,
+            self.samples,
+            SampleLayout.of(self),
+            self.checked_hashes,
+        )
+
+    def _map(self, idx: int) -> dict[str, Any]:
+        """Map the shard, so that it is read from there from now on, and return one sample."""
+        try:
+            self._read = sample_maker(self.open())
+        except FileNotFoundError:
+            failure, self.failure = self.failure, None  # so that it is tried again the next time
+            if failure is None:
+                raise
+            raise _said(failure) from failure
+        self._siblings[id(self)] = self
+        if len(self._siblings) % _SWEEP == 0:
+            self._sweep()
+        return self._read(idx)
+
+    def _sweep(self) -> None:
+        """Let go of the shards that were not read from since the last time."""
+        for key, reader in list(self._siblings.items()):
+            if reader._is_used or reader is self:  # noqa: SLF001 - of this class
+                reader._is_used = False  # noqa: SLF001
+            else:
+                reader._read = reader._map  # noqa: SLF001
+                del self._siblings[key]
+
+
+def _said(error: Exception) -> Exception:
+    """Return an error for who reads a shard, for whom streaming tries a missing file again and again."""
+    return DatasetError(str(error)) if isinstance(error, FileNotFoundError) else error
