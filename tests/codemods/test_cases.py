@@ -29,7 +29,6 @@ def run(case, text):
         converters="alone" not in case.flags,
         defines=frozenset(defines),
         modules=frozenset({"ours"}),
-        readers="readers" in case.flags,
         stores="stores" in case.flags,
     )
     target = Target(fast=True) if "fast" in case.flags else Target()

@@ -58,8 +58,8 @@ def snapshot(folder):
         ({"a_dot_py": MOVED}, "streaming"),
         ({"a_dot_py": CONVERTER + "converter.make_tf_dataset()\n"}, "bridge"),
         ({"a_dot_py": "from petastorm import make_batch_reader\nmake_batch_reader(u)\n"}, "bridge"),
-        ({"a_dot_py": "from petastorm.codecs import ScalarCodec\n"}, "own datasets"),
-        ({"a_dot_py": "from petastorm.ngram import NGram\nNGram()\n"}, "stays"),
+        ({"a_dot_py": "from petastorm import make_reader\nmake_reader(u)\n"}, "bridge"),
+        ({"a_dot_py": "from petastorm.workers_pool import thread_pool\nthread_pool\n"}, "stays"),
     ],
 )
 def test_which_way_fits(report, call, files, way):

@@ -169,7 +169,6 @@ def settings_of(random, destination):
         project=Project(
             converters=random.choice([True, False]),
             modules=frozenset({"ours"}),
-            readers=random.choice([True, False]),
             importers=frozenset({name, ("ours", "SparkDatasetConverter")}),
             reexported=random.choice([frozenset(), frozenset({name})]),
         ),

@@ -13,7 +13,7 @@ class Advice:
     """What fits, in a word and a sentence, and the next command.
 
     Attributes:
-        way: ``none``, ``bridge``, ``streaming``, ``own datasets`` or ``stays``.
+        way: ``none``, ``bridge``, ``streaming`` or ``stays``.
         reason: Why.
         command: What to do next; empty if there is nothing to do.
     """
@@ -29,9 +29,6 @@ def advise(found: Repository) -> Advice:
     if not bridge.kinds and not streaming.kinds:
         return Advice("none", "nothing here needs Petastorm", "")
     if not bridge.rewritten and not streaming.rewritten:
-        if found.own_format:
-            reason = "what is here reads or writes datasets of Petastorm's own, in its own format"
-            return Advice("own datasets", reason, _command(found, "--to", "bridge"))
         reason = "no place can be rewritten; the report says why of each"
         return Advice("stays", reason, _command(found, "--report", "markdown"))
     if not bridge.rewritten:
@@ -44,7 +41,7 @@ def advise(found: Repository) -> Advice:
         return Advice("streaming", reason, _command(found, "--to", "streaming"))
     reason = "imports change and nothing else: the same batches as before"
     if found.own_format:
-        reason += "; datasets of Petastorm's own stay with Petastorm until they are converted"
+        reason += "; `petastorm-bridge convert` makes MDS of datasets of Petastorm's own"
     return Advice("bridge", reason, _command(found, "--to", "bridge"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections import Counter
@@ -20,8 +21,8 @@ from petastorm_codemods._text.sources import read_source
 
 _CACHE = re.compile(r"[^\n]*(?:PARENT_CACHE_DIR_URL_CONF|petastorm\.spark\.converter\.parentCache)")
 _LONGEST = 120
-# As rules word what only datasets of Petastorm's own need.
-_OWN_FORMAT = re.compile(r"\b(?:codecs|make_reader|materialize_dataset)\b")
+# Calls that read or write datasets of Petastorm's own.
+_OWN_FORMAT = re.compile(r"^[^#\n]*\b(?:make_reader|materialize_dataset)\s*\(", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Repository:
         cache: Where the cache directory is set: place and line of code.
         bridge: What becomes of it with ``--to bridge``.
         streaming: What becomes of it with ``--to streaming``.
-        own_format: Places that need what reads and writes datasets of Petastorm's own.
+        own_format: Lines that read or write datasets of Petastorm's own.
     """
 
     path: str
@@ -105,7 +106,7 @@ def look_into(path: str, config: Config) -> Repository:
         cache=tuple(_cache(path, config)),
         bridge=_way(bridge, Destination.BRIDGE),
         streaming=_way(results[Destination.STREAMING], Destination.STREAMING),
-        own_format=sum(_is_own_format(site) for _, site in _sites(bridge)),
+        own_format=sum(len(_OWN_FORMAT.findall(text)) for _, text in _texts(path, config)),
     )
 
 
@@ -154,9 +155,11 @@ def _obstacles(result: Result) -> Iterator[tuple[str, str]]:
                 yield f"{outcome.path}:{site.line}", site.message
 
 
-def _is_own_format(site: Site) -> bool:
-    """Say whether a place needs codecs of Petastorm, or what reads them."""
-    return site.state is State.MANUAL and _OWN_FORMAT.search(site.message) is not None
+def _texts(path: str, config: Config) -> Iterator[tuple[str, str]]:
+    """Yield the name and the code of each source."""
+    for name, data in gather([path], config.exclude, Destination.BRIDGE).sources:
+        with contextlib.suppress(ValueError):  # it is reported as one that does not parse
+            yield name, read_source(name, data).text
 
 
 def _cache(path: str, config: Config) -> Iterator[tuple[str, str]]:

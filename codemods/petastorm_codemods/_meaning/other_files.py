@@ -12,7 +12,6 @@ METHODS = ("make_torch_dataloader", "make_tf_dataset")
 
 _PETASTORM = re.compile(rb"petastorm", re.IGNORECASE)
 _MAKES = re.compile(rb"\b(?:make_spark_converter|SparkDatasetConverter|write_mds)\b")
-_READS = re.compile(rb"^(?!.*\bimport\b)[^#\r\n]*\bmake_reader\b", re.MULTILINE)
 _DEFINES = re.compile(rb"\bdef[ \t]+(make_torch_dataloader|make_tf_dataset)\b")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _CONFIGURES = re.compile(rb"\b(?:parentCacheDirUrl|PARENT_CACHE_DIR_URL_CONF)\b")
@@ -39,7 +38,6 @@ class Project:
         converters: Whether any file makes converters, so that one may be passed to any other file.
         defines: Those of the methods that open loaders that some class or module defines itself.
         modules: First parts of the names that the project's own modules are imported by.
-        readers: Whether any file uses ``make_reader``, whose readers may be passed to any other.
         importers: Last names of the project's modules that import converters' names from Petastorm,
             with these names.
         reexported: Those of them that some other file imports by name, also from modules that pass them on.
@@ -50,7 +48,6 @@ class Project:
     converters: bool = False
     defines: frozenset[str] = frozenset()
     modules: frozenset[str] = frozenset()
-    readers: bool = False
     importers: frozenset[tuple[str, str]] = frozenset()
     reexported: frozenset[tuple[str, str]] = frozenset()
     mentioners: frozenset[tuple[str, str]] = frozenset()
@@ -64,11 +61,6 @@ class Project:
 def makes_converters(data: bytes) -> bool:
     """Say whether a file's bytes name Petastorm, or the bridge, and what makes its converters."""
     return _MAKES.search(data) is not None and _PETASTORM.search(data) is not None
-
-
-def makes_readers(data: bytes) -> bool:
-    """Say whether a file's bytes call Petastorm's ``make_reader``, or pass it on."""
-    return _READS.search(data) is not None and _PETASTORM.search(data) is not None
 
 
 def configures_store(data: bytes) -> bool:

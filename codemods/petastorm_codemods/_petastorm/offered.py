@@ -6,8 +6,46 @@ from collections.abc import Iterable
 
 # Modules under their names within the package; the empty name is the package itself.
 OFFERED: dict[str, frozenset[str]] = {
-    "": frozenset({"NoDataAvailableError", "TransformSpec", "__version__", "make_batch_reader"}),
+    "": frozenset(
+        {
+            "NoDataAvailableError",
+            "TransformSpec",
+            "__version__",
+            "make_batch_reader",
+            "make_reader",
+        }
+    ),
+    "cache": frozenset({"CacheBase", "NullCache"}),
+    "codecs": frozenset(
+        {
+            "CompressedImageCodec",
+            "CompressedNdarrayCodec",
+            "DataframeColumnCodec",
+            "NdarrayCodec",
+            "ScalarCodec",
+        }
+    ),
     "errors": frozenset({"NoDataAvailableError"}),
+    "etl": frozenset({"RowGroupIndexerBase"}),
+    "etl.dataset_metadata": frozenset(
+        {
+            "PetastormMetadataError",
+            "PetastormMetadataGenerationError",
+            "ROW_GROUPS_PER_FILE_KEY",
+            "UNISCHEMA_KEY",
+            "get_schema",
+            "get_schema_from_dataset_url",
+            "infer_or_load_unischema",
+            "load_row_groups",
+            "materialize_dataset",
+        }
+    ),
+    "etl.legacy": frozenset({"depickle_legacy_package_name_compatible", "restricted_loads"}),
+    "etl.petastorm_generate_metadata": frozenset({"generate_petastorm_metadata", "main"}),
+    "etl.rowgroup_indexers": frozenset({"FieldNotNullIndexer", "SingleFieldIndexer"}),
+    "etl.rowgroup_indexing": frozenset(
+        {"ROWGROUPS_INDEX_KEY", "build_rowgroup_index", "get_row_group_indexes"}
+    ),
     "fs_utils": frozenset(
         {
             "FilesystemResolver",
@@ -16,6 +54,8 @@ OFFERED: dict[str, frozenset[str]] = {
             "normalize_dir_url",
         }
     ),
+    "generator": frozenset({"LIST_SIZE", "generate_datapoint"}),
+    "ngram": frozenset({"NGram"}),
     "predicates": frozenset(
         {
             "PredicateBase",
@@ -36,7 +76,15 @@ OFFERED: dict[str, frozenset[str]] = {
             "decimal_friendly_collate",
         }
     ),
-    "reader": frozenset({"Reader", "make_batch_reader"}),
+    "reader": frozenset({"Reader", "make_batch_reader", "make_reader"}),
+    "selectors": frozenset(
+        {
+            "IntersectIndexSelector",
+            "RowGroupSelectorBase",
+            "SingleIndexSelector",
+            "UnionIndexSelector",
+        }
+    ),
     "spark": frozenset({"SparkDatasetConverter", "make_spark_converter"}),
     "spark.spark_dataset_converter": frozenset(
         {
@@ -48,22 +96,33 @@ OFFERED: dict[str, frozenset[str]] = {
             "register_delete_dir_handler",
         }
     ),
-    "tf_utils": frozenset({"date_to_nsec_from_epoch", "make_petastorm_dataset"}),
-    "transform": frozenset({"TransformSpec", "edit_field", "transform_schema"}),
-    "unischema": frozenset({"Unischema", "UnischemaField"}),
-}
-
-# Of datasets in Petastorm's own format: the bridge has them, and the codemod leaves files that use
-# them with Petastorm, which reads and writes the same.
-LEFT: dict[str, frozenset[str]] = {
-    "": frozenset({"make_reader"}),
-    "reader": frozenset({"make_reader"}),
+    "spark_utils": frozenset({"dataset_as_rdd"}),
+    "test_util.reader_mock": frozenset({"ReaderMock", "schema_data_generator_example"}),
     "tf_utils": frozenset(
-        {"RANDOM_SHUFFLING_QUEUE_SIZE", "make_namedtuple_tf_ngram", "tf_tensors"}
+        {
+            "RANDOM_SHUFFLING_QUEUE_SIZE",
+            "date_to_nsec_from_epoch",
+            "make_namedtuple_tf_ngram",
+            "make_petastorm_dataset",
+            "tf_tensors",
+        }
     ),
+    "tools.copy_dataset": frozenset({"args_parser", "copy_dataset", "main"}),
+    "tools.spark_session_cli": frozenset({"add_configure_spark_arguments", "configure_spark"}),
+    "transform": frozenset({"TransformSpec", "edit_field", "transform_schema"}),
     "unischema": frozenset(
-        {"dict_to_spark_row", "insert_explicit_nulls", "match_unischema_fields"}
+        {
+            "Unischema",
+            "UnischemaField",
+            "dict_to_spark_row",
+            "insert_explicit_nulls",
+            "match_unischema_fields",
+        }
     ),
+    "utils": frozenset(
+        {"DecodeFieldError", "add_to_dataset_metadata", "decode_row", "run_in_subprocess"}
+    ),
+    "weighted_sampling_reader": frozenset({"WeightedSamplingReader"}),
 }
 
 OLD = "petastorm"
@@ -71,12 +130,8 @@ NEW = "petastorm_bridge"
 
 # What to do instead, for names that people will ask about.
 _INSTEAD = {
-    "make_reader": "it reads Petastorm's own codecs; convert the dataset to plain columns first",
-    "materialize_dataset": "write the DataFrame with make_spark_converter instead",
-    "dict_to_spark_row": "write plain columns instead of Petastorm's codecs",
-    "codecs": "Petastorm's codecs have no counterpart in MDS; store bytes and decode in a transform",
-    "tf_tensors": "use make_petastorm_dataset",
-    "ngram": "n-grams have no counterpart",
+    "local_disk_cache": "readers cache nothing; convert the dataset and have streaming keep its shards",
+    "workers_pool": "its readers have pools of their own; use reader_pool_type and workers_count",
 }
 
 

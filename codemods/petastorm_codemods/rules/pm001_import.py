@@ -65,10 +65,9 @@ def check(analysis: Analysis) -> Iterator[Finding]:
     destinations=[Destination.BRIDGE],
     text="""The import of a name that the bridge does not have is left as it is and marked.
 
-    Readers and writers of Petastorm's own codecs (``make_reader``, ``materialize_dataset``,
-    ``petastorm.codecs``) have no counterpart; see the options page for what replaces an argument.
-    Loaders, predicates and schemas that go with them stay as well.""",
-    before="from petastorm import make_reader",
+    These are parts of Petastorm's own readers, such as its pools of workers, which the bridge replaces;
+    the mark says what to use instead.""",
+    before="from petastorm.workers_pool.thread_pool import ThreadPool",
 )
 def check_missing(analysis: Analysis) -> Iterator[Finding]:
     """Yield one finding for each import that stays."""

@@ -141,10 +141,9 @@ def _moved(analysis: Analysis, move: Move) -> Finding | None:
     destinations=[Destination.STREAMING],
     text="""The import of a name that neither streaming nor the bridge has is left as it is and marked.
 
-    Readers and writers of Petastorm's own codecs (``make_reader``, ``materialize_dataset``,
-    ``petastorm.codecs``) serve a file format of its own; see the options page for what replaces an
-    argument. Loaders, predicates and schemas that go with them stay as well.""",
-    before="from petastorm import make_reader",
+    These are parts of Petastorm's own readers, such as its pools of workers, which the bridge replaces;
+    the mark says what to use instead.""",
+    before="from petastorm.workers_pool.thread_pool import ThreadPool",
 )
 def check_missing(analysis: Analysis) -> Iterator[Finding]:
     """Yield one finding for each import statement that leaves something to a human."""
@@ -164,8 +163,10 @@ def check_missing(analysis: Analysis) -> Iterator[Finding]:
     "readers and their loaders come from petastorm_bridge",
     safety=Safety.SAFE,
     destinations=[Destination.STREAMING],
-    text="""Readers of Parquet and the loaders on them have no counterpart in streaming, which reads
-    MDS only. They run on the bridge, with the same batches; so do modules that are used as a whole.""",
+    text="""Readers of Parquet and of Petastorm's own datasets, the loaders on them, and what writes such
+    datasets have no counterpart in streaming, which reads MDS only. They run on the bridge, with the same
+    batches; so do modules that are used as a whole. ``petastorm-bridge convert`` makes MDS of a dataset,
+    which streaming reads.""",
     before="from petastorm import make_batch_reader",
     after="from petastorm_bridge import make_batch_reader",
 )
