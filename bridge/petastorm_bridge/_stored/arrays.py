@@ -13,14 +13,20 @@ import math
 import struct
 import zlib
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from petastorm_bridge.mds.locks import ForkSafeLock
+
 __all__ = ["arrays_of_npy", "arrays_of_npz"]
+
+# NumPy reads headers with ast.literal_eval, which in Python 3.11 fails now and then in several threads
+# at once: SystemError, "AST constructor recursion depth mismatch".
+_PARSING = ForkSafeLock()
 
 _MAGIC = b"\x93NUMPY"
 _USUAL_LENGTH = 128  # of a header, which NumPy fills up for the numbers behind it
@@ -105,7 +111,13 @@ def _header_length(data: memoryview) -> int | None:
     return length if length <= min(len(data), _MAX_HEADER) else None
 
 
+@lru_cache(maxsize=256)
 def _parsed(text: bytes) -> _Header | None:
+    with _PARSING:
+        return _parsed_alone(text)
+
+
+def _parsed_alone(text: bytes) -> _Header | None:
     file = io.BytesIO(text)
     formats: Any = np.lib.format  # untyped
     try:
