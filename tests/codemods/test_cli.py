@@ -72,19 +72,21 @@ def test_diff_can_be_applied(call, tree):
 
 
 def test_failures_and_leftovers_give_1_and_stop_nothing(call, tree):
-    root = tree(a_dot_py="petastorm = = 1\n", b_dot_py="import petastorm.codecs\n", c_dot_py=OLD)
+    root = tree(
+        a_dot_py="petastorm = = 1\n", b_dot_py="import petastorm.local_disk_cache\n", c_dot_py=OLD
+    )
     answer = call(".", "--to", "bridge", "--write")
     assert answer.exit_code == 1
     assert "a.py: failed: line 1" in answer.stdout
-    assert "b.py:1:1: PM003 petastorm_bridge has no codecs" in answer.stdout
+    assert "b.py:1:1: PM003 petastorm_bridge has no local_disk_cache" in answer.stdout
     assert (root / "a.py").read_text() == "petastorm = = 1\n"
-    assert (root / "b.py").read_text() == "import petastorm.codecs\n"
+    assert (root / "b.py").read_text() == "import petastorm.local_disk_cache\n"
     assert (root / "c.py").read_text() == NEW
     assert call("c.py", "--to", "bridge").exit_code == 0
 
 
 def test_requirements_stay_while_petastorm_is_imported(call, tree):
-    root = tree(a_dot_py="import petastorm.codecs\n", requirements_dot_txt="petastorm\n")
+    root = tree(a_dot_py="import petastorm.local_disk_cache\n", requirements_dot_txt="petastorm\n")
     answer = call(".", "--to", "bridge", "--write")
     assert answer.exit_code == 1
     assert (root / "requirements.txt").read_text() == "petastorm\n"
@@ -93,7 +95,7 @@ def test_requirements_stay_while_petastorm_is_imported(call, tree):
 def test_a_notebook_that_installs_for_others_installs_both(call, tree):
     """Others have its packages by ``%run``."""
     install = "# Databricks notebook source\n# MAGIC %pip install petastorm=={}\n"
-    files = {"a_dot_py": "import petastorm.codecs\n", "b_dot_py": OLD}
+    files = {"a_dot_py": "import petastorm.local_disk_cache\n", "b_dot_py": OLD}
     root = tree(first_dot_py=install.format("0.12 x"), **files)
     for _ in range(2):
         assert call(".", "--to", "bridge", "--write").exit_code == 1
@@ -128,7 +130,7 @@ def test_configuration(call, tree):
 
 
 def test_json(call, tree):
-    tree(a_dot_py=OLD + "from petastorm import make_reader\n", b_dot_py="petastorm (\n")
+    tree(a_dot_py=OLD + "from petastorm import local_disk_cache\n", b_dot_py="petastorm (\n")
     answer = call(".", "--to", "bridge", "--report", "json")
     report = json.loads(answer.stdout)
     assert report["counts"]["failed"] == 1
@@ -141,7 +143,7 @@ def test_json(call, tree):
 
 
 def test_sarif(call, tree):
-    tree(a_dot_py=OLD + "from petastorm import make_reader\n", b_dot_py="petastorm (\n")
+    tree(a_dot_py=OLD + "from petastorm import local_disk_cache\n", b_dot_py="petastorm (\n")
     answer = call(".", "--to", "bridge", "--report", "sarif")
     (run,) = json.loads(answer.stdout)["runs"]
     assert [result["level"] for result in run["results"]] == ["note", "warning", "error"]
@@ -158,7 +160,7 @@ def test_markdown(call, tree):
 
 
 def test_cells_are_named(call, tree):
-    source = '{"cells":[{"cell_type":"code","source":"import petastorm.codecs"}]}'
+    source = '{"cells":[{"cell_type":"code","source":"import petastorm.local_disk_cache"}]}'
     tree(n_dot_ipynb=source)
     assert "n.ipynb:cell 1:1:1: PM003" in call("n.ipynb", "--to", "bridge").stdout
     report = json.loads(call("n.ipynb", "--to", "bridge", "--report", "sarif").stdout)
@@ -430,7 +432,7 @@ STEERING = "\x1b[2J\x9b1m\u202e"
 
 
 def test_nothing_in_names_and_contents_steers_a_terminal(tree):
-    text = f"x = '{STEERING}'\n{OLD}import petastorm.codecs\n"
+    text = f"x = '{STEERING}'\n{OLD}import petastorm.local_disk_cache\n"
     root = tree(**{f"a{STEERING}_dot_py": text, f"b{STEERING}_dot_py": "petastorm = = 1\n"})
     for options in ([], ["--check"], ["--diff"], ["--report", "markdown"], ["--select", STEERING]):
         master, slave = os.openpty()
@@ -558,7 +560,7 @@ def test_a_link_that_is_named_is_not_written_through(call, tree):
 
 
 def test_without_a_path_it_is_here_and_numbers_agree(call, tree):
-    tree(a_dot_py=OLD + "import petastorm.codecs\n")
+    tree(a_dot_py=OLD + "import petastorm.local_disk_cache\n")
     answer = call("--to", "bridge")
     assert "--- a/a.py" in answer.stdout
     assert "1 file looked at: 1 to rewrite, 1 needs a human" in answer.stdout

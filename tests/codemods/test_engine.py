@@ -64,22 +64,22 @@ MOVED = b"from petastorm import TransformSpec\r\n"
 
 def test_markers_use_the_newline_and_indent_of_the_place():
     outcome = process(
-        "x.py", MOVED + b"def f():\r\n\tfrom petastorm import make_reader\r\n", BRIDGE
+        "x.py", MOVED + b"def f():\r\n\tfrom petastorm import local_disk_cache\r\n", BRIDGE
     )
     assert isinstance(outcome, NeedsHuman)
     first, marker, last = outcome.after.split(b"\r\n")[1:4]
     assert marker.startswith(b"\t# petastorm-bridge: PM003 ")
-    assert (first, last) == (b"def f():", b"\tfrom petastorm import make_reader")
+    assert (first, last) == (b"def f():", b"\tfrom petastorm import local_disk_cache")
 
 
 def test_markers_stand_above_decorators():
-    source = b"@f\n@__import__('x')\nclass A: from petastorm import make_reader\n"
+    source = b"@f\n@__import__('x')\nclass A: from petastorm import local_disk_cache\n"
     outcome = process("x.py", MOVED + source, BRIDGE)
     assert outcome.after.split(b"\n")[2:] == source.split(b"\n")
 
 
 def test_sites_say_where():
-    source = b"import os\nif 1:\n    from petastorm import TransformSpec, make_reader\n"
+    source = b"import os\nif 1:\n    from petastorm import TransformSpec, local_disk_cache\n"
     outcome = process("x.py", source, BRIDGE)
     found = [(s.code, s.line, s.column, s.state, s.confidence) for s in outcome.sites]
     assert found == [

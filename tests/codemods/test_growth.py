@@ -80,7 +80,7 @@ SHAPES = {
     "imports in functions": lambda count: lines(
         count, "def f{n}():\n    from petastorm import TransformSpec\n    TransformSpec()\n"
     ),
-    "things that stay": lambda count: lines(count, "from petastorm.codecs import C{n}\n"),
+    "things that stay": lambda count: lines(count, "from petastorm.local_disk_cache import C{n}\n"),
     "attributes": lambda count: lines(count, "a.b{n}.c = x.y\n") + ask("a.b0.c"),
     "keyword arguments": lambda count: (
         "c.make_torch_dataloader(\n" + lines(count, "    a{n}=1,\n") + ")\n"

@@ -115,7 +115,7 @@ def test_cells_of_a_databricks_notebook_keep_their_own_imports():
 
 
 def test_nothing_is_marked_in_a_file_in_which_nothing_moves():
-    text = "from petastorm import make_reader\n"
+    text = "from petastorm import local_disk_cache\n"
     outcome = process("module.py", text.encode(), Settings(Destination.BRIDGE))
     assert outcome.after == outcome.before
     assert [site.code for site in outcome.sites] == ["PM003"]

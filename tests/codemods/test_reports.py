@@ -19,8 +19,8 @@ pytestmark = pytest.mark.anystack
 
 ROOT = Path(__file__).parents[2]
 OLD = "from petastorm import TransformSpec\n"
-LEFT = "import petastorm.codecs\n"
-CELL = '{"cells":[{"cell_type":"code","source":"import petastorm.codecs"}]}'
+LEFT = "import petastorm.local_disk_cache\n"
+CELL = '{"cells":[{"cell_type":"code","source":"import petastorm.local_disk_cache"}]}'
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_github(call):
         "col": "1",
         "title": "petastorm-bridge (PM003)",
     }
-    assert found[0][3].startswith("PM003 cell 1, line 1: petastorm_bridge has no codecs")
+    assert found[0][3].startswith("PM003 cell 1, line 1: petastorm_bridge has no local_disk_cache")
 
 
 def test_nothing_in_a_message_ends_a_command_of_github():

@@ -17,7 +17,7 @@ CONVERTS = (
 READS = (
     "from petastorm import make_batch_reader\nwith make_batch_reader(url) as reader:\n    pass\n"
 )
-STAYS = "from petastorm import make_reader\nwith make_reader(url) as reader:\n    pass\n"
+STAYS = "from petastorm import local_disk_cache\nlocal_disk_cache.LocalDiskCache(url)\n"
 WHEELS = "https://wheels.example/cpu"
 NATIVE = "petastorm-bridge[streaming]"
 

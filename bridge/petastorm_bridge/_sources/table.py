@@ -188,6 +188,9 @@ class _TableGroup:
         self._group = group
         self._decoded: dict[str, Column] = {}
 
+    def prefetch(self, names: Sequence[str]) -> None:
+        """Do nothing: each column is read when it is asked for."""
+
     def load(self, name: str, rows: Rows) -> Column:
         """Return a column of some of the live rows."""
         source, group = self._source, self._group
