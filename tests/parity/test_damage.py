@@ -267,6 +267,27 @@ def test_any_damage_is_refused_or_judged_rightly(good, tmp_path):
     assert {what for _, what in tally} == {"refused", "same", "different"}
 
 
+def test_arrays_of_negative_size_are_refused(good, tmp_path):
+    """NumPy takes such a size for whatever is left, and the array for the one that was recorded."""
+    folder = tmp_path / "bad"
+    shutil.copytree(good, folder)
+    path = str(folder / "values-0.arrow")
+    with pa.OSFile(path) as file:
+        reader = pa.ipc.open_file(file)
+        first, *others = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+        columns = list(first.columns)
+        at = next(i for i, n in enumerate(first.schema.names) if n.endswith(recorder.SHAPE_SUFFIX))
+        sizes = [[-5 for _ in shape] for shape in columns[at].to_pylist()]
+        columns[at] = pa.array(sizes, columns[at].type)
+        with pa.RecordBatchFileWriter(f"{path}.new", first.schema) as changed:
+            for batch in (pa.RecordBatch.from_arrays(columns, schema=first.schema), *others):
+                changed.write_batch(batch)
+    os.replace(f"{path}.new", path)
+    write(folder, json.loads((folder / "manifest.json").read_text()))
+    with pytest.raises(CannotCompareError, match="an array of negative size"):
+        compare(good, folder)
+
+
 NO_MANIFESTS = {
     "a list": "[]",
     "a number": "5",

@@ -158,6 +158,8 @@ def _ragged(fields: dict[str, Any], name: str, dtype: str, ndim: int) -> list[Ar
     ends = np.cumsum(lengths)
     sizes = shapes.flatten().to_numpy(zero_copy_only=False).reshape(len(array), ndim)
     missing = array.is_null().to_numpy(zero_copy_only=False)
+    if (sizes < 0).any():  # to NumPy such a size means: whatever is left
+        raise ValueError(f"column {name!r} has an array of negative size")
     return [
         None if missing[i] else flat[ends[i] - lengths[i] : ends[i]].reshape(shape)
         for i, shape in enumerate(map(tuple, sizes.tolist()))
