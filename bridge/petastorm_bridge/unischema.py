@@ -9,8 +9,6 @@ from collections import OrderedDict, namedtuple
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ._tables.missing import attribute_error, extend_path
 from ._tables.spark_types import STAND_INS, as_type, to_pyspark
 
@@ -95,19 +93,20 @@ def _new_gt_255_compatible_namedtuple(name: str, field_names: list[str]) -> Any:
 _tuple_classes: dict[tuple[str, ...], Any] = {}
 
 _SPARK_TYPES = {
-    np.int8: "ByteType",
-    np.uint8: "ShortType",
-    np.int16: "ShortType",
-    np.uint16: "IntegerType",
-    np.int32: "IntegerType",
-    np.int64: "LongType",
-    np.float32: "FloatType",
-    np.float64: "DoubleType",
-    np.bytes_: "StringType",
-    np.str_: "StringType",
-    np.bool_: "BooleanType",
+    "int8": "ByteType",
+    "uint8": "ShortType",
+    "int16": "ShortType",
+    "uint16": "IntegerType",
+    "int32": "IntegerType",
+    "int64": "LongType",
+    "float32": "FloatType",
+    "float64": "DoubleType",
+    "bytes_": "StringType",
+    "str_": "StringType",
+    "bool_": "BooleanType",
+    "bool": "BooleanType",  # from NumPy 2 on
 }
-"""What Spark stores fields without a codec as."""
+"""What Spark stores fields without a codec as; by NumPy's names, as this module loads no NumPy."""
 
 
 class Unischema:
@@ -284,6 +283,8 @@ def _encoded(field: UnischemaField, value: Any) -> Any:
         return None
     if field.codec:
         return field.codec.encode(field, value)
+    import numpy as np
+
     return value.tolist() if isinstance(value, np.generic) else value
 
 
@@ -330,7 +331,7 @@ def _stored_type(field: UnischemaField) -> Any:
             f"An instance of non-scalar UnischemaField '{field.name}' has codec set to None. "
             "Don't know how to guess a Spark type for it"
         )
-    name = _SPARK_TYPES.get(field.numpy_dtype)
+    name = _SPARK_TYPES.get(_numpy_name(field.numpy_dtype))
     if name is None:
         raise ValueError(f"Was not able to map type {field.numpy_dtype} to a spark type.")
     return as_type(name)
@@ -349,7 +350,13 @@ def _parquet_columns(dataset: Any) -> tuple[dict[str, Any], list[Any]]:
     return values, list(dataset.schema)
 
 
+def _numpy_name(dtype: Any) -> str:
+    """Return the name of a type of NumPy's; of another type one that no NumPy type has."""
+    return dtype.__name__ if getattr(dtype, "__module__", "") == "numpy" else ""
+
+
 def _partition_field(name: str, type_: Any) -> UnischemaField:
+    import numpy as np
     import pyarrow as pa
 
     if pa.types.is_string(type_):

@@ -51,13 +51,19 @@ def table_of(spark, columns, partitions=3):
 
 
 @pytest.fixture(scope="module")
-def petastorm_batches(spark):
+def petastorm_batches(spark, tmp_path_factory):
     """What the real Petastorm gives of the same table in batches of four."""
     pytest.importorskip("petastorm", reason="compares with the real Petastorm")
-    from petastorm.spark import make_spark_converter
+    from petastorm.spark import SparkDatasetConverter, make_spark_converter
 
     frame = table_of(spark, HELD).coalesce(1)
+    # Scenarios of other files leave keys set that are theirs.
+    key = SparkDatasetConverter.PARENT_CACHE_DIR_URL_CONF
+    before = spark.conf.get(key, None)
+    spark.conf.set(key, tmp_path_factory.mktemp("petastorm").as_uri())
     converter = make_spark_converter(frame)
+    if before is not None:
+        spark.conf.set(key, before)
     with converter.make_torch_dataloader(
         batch_size=4, num_epochs=1, shuffle_row_groups=False, workers_count=1
     ) as batches:

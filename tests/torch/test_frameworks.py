@@ -216,7 +216,7 @@ KILLED = """
 def test_a_killed_rank_leaves_nothing_and_nobody_waiting(start, numbered, tmp_path, kind):
     """Torch ends the others; the worker processes of all of them end by themselves."""
     process = start(KILLED, numbered(101, [60, 41]), kind, ranks=3)
-    _, errors = process.communicate(timeout=200)
+    _, errors = process.communicate(timeout=500)
     assert process.returncode != 0
     assert "SIGKILL" in errors, errors[-5000:]
     assert (tmp_path / "reached-1").exists()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from petastorm_bridge.parity._recordings.recording import CannotCompareError
 
@@ -66,7 +69,7 @@ class RecorderProcesses:
         self._started += 1
         words = self._scratch / f"{self._package}-{self._started}.said"
         try:
-            with words.open("wb") as file:
+            with words.open("wb") as file, _signals_after():
                 process = subprocess.Popen(  # noqa: S603 - the interpreter is the user's choice
                     command,
                     stdin=subprocess.DEVNULL,
@@ -75,11 +78,11 @@ class RecorderProcesses:
                     env=environment,
                     start_new_session=True,
                 )
+                self._running.append((process, words))
         except OSError as error:
             raise CannotCompareError(
                 f"{self._package}: {command[0]} cannot be run: {error}"
             ) from error
-        self._running.append((process, words))
 
     def wait(self) -> None:
         """Wait until all have ended, or the time is up, or one has failed and the others hang.
@@ -123,6 +126,24 @@ def _end(process: subprocess.Popen[bytes]) -> int:
         # Not waited for, so nobody else can have got its number.
         os.killpg(process.pid, signal.SIGKILL)
     return process.wait()
+
+
+@contextlib.contextmanager
+def _signals_after() -> Iterator[None]:
+    """Hold signals back for the block: one in the midst of a start would lose the process for good."""
+    arrived: list[int] = []
+    handlers: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if callable(signal.getsignal(number)):
+                handlers[number] = signal.signal(number, lambda sent, _: arrived.append(sent))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for sent in arrived:
+            signal.raise_signal(sent)
 
 
 def _leave(number: int, _: object) -> None:
