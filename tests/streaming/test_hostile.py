@@ -3,9 +3,9 @@
 import json
 import os
 import resource
-import time
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
