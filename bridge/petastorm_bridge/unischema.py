@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ._tables.missing import attribute_error, extend_path
 from ._tables.spark_types import STAND_INS, as_type, to_pyspark
+from .errors import missing_extra
 
 __all__ = [
     "Unischema",
@@ -250,9 +251,7 @@ def dict_to_spark_row(unischema: Unischema, row_dict: Mapping[str, Any]) -> Any:
     try:
         from pyspark.sql import Row
     except ImportError:
-        raise ImportError(
-            "pyspark is not installed. Install it with: pip install 'petastorm-bridge[spark]'"
-        ) from None
+        raise missing_extra("pyspark", "spark") from None
     row = Row(*encoded.values())
     row.__fields__ = list(
         encoded

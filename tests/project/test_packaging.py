@@ -110,21 +110,22 @@ def test_importing_loads_no_engine(wheel, module):
 @pytest.mark.slow
 def test_the_oldest_python_reads_tables_and_says_what_needs_pandas(oldest, tmp_path):
     (tmp_path / "read.py").write_text(
-        "import pyarrow as pa, pyarrow.parquet as pq, sys, petastorm_bridge as bridge\n"
-        "pq.write_table(pa.table({'id': range(10), **({'word': ['a'] * 10} if sys.argv[2:] else {})}), 'table.parquet')\n"
-        "with bridge.make_batch_reader(sys.argv[1], num_epochs=2) as reader:\n"
+        "import sys, pyarrow as pa, pyarrow.parquet as pq, petastorm_bridge as bridge\n"
+        "pq.write_table(pa.table({'id': range(10), 'word': ['a'] * 10}), 'table.parquet')\n"
+        "spec = bridge.TransformSpec(lambda frame: frame) if 'transform' in sys.argv else None\n"
+        "with bridge.make_batch_reader(sys.argv[1], num_epochs=2, transform_spec=spec) as reader:\n"
         "    try:\n"
         "        print(sum(batch[0].sum() for batch in reader))\n"
         "    except ImportError as error:\n"
         "        print(error)\n"
     )
     command = (oldest / "python", "-W", "error", "read.py", (tmp_path / "table.parquet").as_uri())
-    assert run(*command, folder=tmp_path) == "90\n"  # numbers need none
-    assert run(*command, "texts", folder=tmp_path).startswith(
+    assert run(*command, folder=tmp_path) == "90\n"  # columns need none
+    assert run(*command, "transform", folder=tmp_path).startswith(
         "pandas is not installed. Install it with: pip"
     )
     run(oldest / "pip", *INSTALL, "pandas")
-    assert run(*command, "texts", folder=tmp_path) == "90\n"
+    assert run(*command, "transform", folder=tmp_path) == "90\n"
 
 
 @pytest.mark.slow

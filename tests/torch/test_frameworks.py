@@ -4,9 +4,11 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from importlib.util import find_spec
+from pathlib import Path
 
 import psutil
 import pytest
@@ -20,15 +22,26 @@ ROWS = list(range(101))
 
 
 @pytest.fixture
-def start(tmp_path):
-    """``start(program, *arguments, ranks=2)`` → a process, whose files go to the test's directory."""
+def temporary():
+    """A directory for temporary files with a short name.
+
+    The workers of torch's ``DataLoader`` hand batches over through sockets in it, and the path of a socket ends
+    at 108 characters. Where it is longer, the thread that sends fails, the batch is lost and torch waits for ever.
+    """
+    with tempfile.TemporaryDirectory(prefix="bridge-", dir="/tmp") as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
+def start(tmp_path, temporary):
+    """``start(program, *arguments, ranks=2)`` → a process, ended with all it started when the test ends."""
+    started = []
 
     def start(program, *arguments, ranks=None):
         script = tmp_path / "program.py"
         script.write_text(textwrap.dedent(program))
-        (tmp_path / "tmp").mkdir()
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, *(launcher if ranks else []), str(script), *arguments],
             cwd=tmp_path,
             env={
@@ -36,14 +49,22 @@ def start(tmp_path):
                 "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
                 "OMP_NUM_THREADS": "1",
                 "USE_TF": "0",  # transformers knows an older Keras
-                "TMPDIR": str(tmp_path / "tmp"),
+                "TMPDIR": str(temporary),
             },
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
+        started.append(process)
+        return process
 
-    return start
+    yield start
+    for process in started:
+        process.kill()
+    for left in processes_in(tmp_path):  # ranks of torchrun lead process groups of their own
+        left.kill()
+    for process in started:
+        process.communicate()
 
 
 @pytest.fixture
@@ -213,29 +234,31 @@ KILLED = """
 
 
 @pytest.mark.parametrize("kind", ["processes", "workers"])
-def test_a_killed_rank_leaves_nothing_and_nobody_waiting(start, numbered, tmp_path, kind):
+def test_a_killed_rank_leaves_nothing_and_nobody_waiting(
+    start, numbered, tmp_path, temporary, kind
+):
     """Torch ends the others; the worker processes of all of them end by themselves."""
     process = start(KILLED, numbered(101, [60, 41]), kind, ranks=3)
-    _, errors = process.communicate(timeout=500)
+    _, errors = process.communicate(timeout=200)
     assert process.returncode != 0
     assert "SIGKILL" in errors, errors[-5000:]
     assert (tmp_path / "reached-1").exists()
     deadline = time.monotonic() + 30
     while (left := processes_in(tmp_path)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not left
-    files = {path.name for path in (tmp_path / "tmp").iterdir()}
+    assert not [process.cmdline() for process in left]
+    files = {path.name for path in temporary.iterdir()}
     # Torch's own: logs of the launcher, caches, sockets of killed workers.
     assert not {name for name in files if not name.startswith(("torch", "pymp-"))}
 
 
 def processes_in(directory):
-    """The command lines of the processes that work in a directory."""
+    """The processes that work in a directory, as ``psutil.Process``."""
     found = []
     for process in psutil.process_iter():
         try:
             if process.cwd() == str(directory) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process.cmdline())
+                found.append(process)
         except psutil.Error:
             continue
     return found

@@ -174,8 +174,14 @@ def to_frame(
         types: Their Arrow types.
         nulls: What is known of nulls in them.
         metadata: The dtypes that pandas noted when it wrote them, as JSON.
+
+    Raises:
+        ImportError: pandas is not installed.
     """
-    import pandas as pd
+    try:
+        import pandas as pd
+    except ModuleNotFoundError as error:
+        raise missing_extra("pandas", "streaming") from error
 
     categories = {n: c for n, c in columns.items() if isinstance(c, pd.Categorical)}
     table = pa.table({n: _as_arrow(c) for n, c in columns.items() if n not in categories})
