@@ -21,7 +21,7 @@ DAEMONS := tests/spark/test_distributed.py::test_a_standalone_master_with_two_wo
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-demo setup-modern demo compare test test-fast test-all test-legacy test-modern \
+.PHONY: help setup setup-demo setup-modern setup-competitors demo compare test test-fast test-all test-legacy test-modern \
 	suite everything lint-beside stress parity parity-record lint fmt bench docs site clean
 
 help: ## list the targets
@@ -35,6 +35,9 @@ setup-demo: ## create or update .venv-demo, today's versions
 
 setup-modern: ## create or update .venv-modern, today's versions on Python 3.12
 	@$(ENVIRONMENT) setup modern
+
+setup-competitors: ## create or update .venv-competitors, other loaders for the benchmark
+	@$(ENVIRONMENT) setup competitors
 
 demo: setup-demo ## train on real data through the bridge
 	@$(DEMO) python examples/demo.py
@@ -53,6 +56,7 @@ test-fast: setup ## quick tests of everything, without Spark and TensorFlow
 test-all: ## everything that `test` takes a share of, whole
 	@$(MAKE) setup
 	@$(MAKE) setup-modern
+	@$(MAKE) setup-competitors
 	@$(MAKE) -j 2 lint-beside everything
 
 test-legacy: setup ## the test suite beside the real Petastorm
@@ -94,7 +98,7 @@ fmt: setup ## format, and fix what can be fixed
 	@$(DEV) python -m ruff check --quiet --fix . || true
 	@$(DEV) python -m ruff format .
 
-bench: setup ## the benchmark table and its plot
+bench: setup setup-competitors ## the benchmark table and its plot
 	@$(DEV) python -m benchmarks.run $(ARGS)
 
 docs: setup ## generated pages of the migration guide
@@ -104,4 +108,4 @@ site: docs ## the migration guide as a site: site/index.html
 	@NO_MKDOCS_2_WARNING=1 $(DEV) python -m mkdocs build --quiet
 
 clean: ## remove the environments and every cache
-	@rm -rf .bootstrap .venv .venv-demo .venv-modern .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .bootstrap .venv .venv-competitors .venv-demo .venv-modern .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -18,23 +18,11 @@ from typing import Any
 import numpy as np
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from benchmarks._settings import SEED, Settings
-
-MODULES = {"petastorm": "petastorm", "bridge": "petastorm_bridge"}
+from benchmarks._settings import MODULES, SEED, Settings
+from benchmarks._table import DOUBLES, FLOATS, INTS, LONGS
 
 _PICKLE = "data.pkl"
-_LONGS, _INTS, _DOUBLES, _FLOATS = 4, 3, 4, 8
 _IMAGE_SIDE = 256
-
-# What dataframe_to_mds would infer, but with the array's length given, which it then need not
-# store with every row.
-MDS_COLUMNS = (
-    {"id": "int64"}
-    | {f"long{i}": "int64" for i in range(_LONGS)}
-    | {f"int{i}": "int32" for i in range(_INTS)}
-    | {f"double{i}": "float64" for i in range(_DOUBLES)}
-    | {"floats": f"ndarray:float32:{_FLOATS}"}
-)
 
 
 @dataclass(frozen=True)
@@ -147,12 +135,12 @@ def mds_directory(table: DataFrame) -> str:
 
 def numeric_table(session: SparkSession, rows: int, partitions: int) -> DataFrame:
     """13 columns, 116 bytes a row: 5 long, 3 int, 4 double and one array of 8 floats."""
-    floats = functions.array(*[functions.rand(SEED + 50 + i).cast("float") for i in range(_FLOATS)])
+    floats = functions.array(*[functions.rand(SEED + 50 + i).cast("float") for i in range(FLOATS)])
     columns = [
         functions.col("id"),
-        *[_random_integers(i).alias(f"long{i}") for i in range(_LONGS)],
-        *[_random_integers(10 + i).cast("int").alias(f"int{i}") for i in range(_INTS)],
-        *[functions.rand(SEED + 20 + i).alias(f"double{i}") for i in range(_DOUBLES)],
+        *[_random_integers(i).alias(f"long{i}") for i in range(LONGS)],
+        *[_random_integers(10 + i).cast("int").alias(f"int{i}") for i in range(INTS)],
+        *[functions.rand(SEED + 20 + i).alias(f"double{i}") for i in range(DOUBLES)],
         # dataframe_to_mds refuses arrays that cannot hold nulls, which an array literal is.
         functions.when(functions.col("id") >= 0, floats).cast("array<float>").alias("floats"),
     ]

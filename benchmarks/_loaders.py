@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from benchmarks._data import MODULES
 from benchmarks._measure import Contestant, loader_contestant
-from benchmarks._settings import Settings
+from benchmarks._settings import MODULES, Settings
 
 
 def torch_contestant(

@@ -6,13 +6,20 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
+from pyarrow import dataset
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks._data import MDS_COLUMNS, converter, installed_packages, numeric_table
+from benchmarks._data import converter, installed_packages, numeric_table
 from benchmarks._measure import Contestant, IncompleteEpochError, Measurement, race
 from benchmarks._settings import Settings
+from benchmarks._table import MDS_COLUMNS
+
+SPARK_WRITER = "Spark's Parquet writer"
+HAND_OVER = "Spark hands rows to Python, which counts them"
 
 _WARM_UPS = 3
 
@@ -27,11 +34,14 @@ def materialise(
     # Not the tables that `build` converted: a converter would find those in its cache.
     table = numeric_table(session, settings.rows, settings.write_partitions).where("id >= 0")
     converters = [converting(package, table, settings) for package in installed_packages()]
-    # The JVM goes on compiling what it runs for many runs.
-    measured = race(group, "rows/s", converters, settings.rounds, warm_ups=_WARM_UPS)
-    # On its own and last: it makes the Python workers, which Spark keeps for the next job, import
-    # torch, and then every later task on them is slowed by the garbage collection after it.
     with tempfile.TemporaryDirectory() as directory:
+        limits = [parquet_writing(table, settings, directory), handing_over(table, settings)]
+        # The JVM goes on compiling what it runs for many runs.
+        measured = race(
+            group, "rows/s", [*converters, *limits], settings.rounds, warm_ups=_WARM_UPS
+        )
+        # On its own and last: it makes the Python workers, which Spark keeps for the next job, import
+        # torch, and then every later task on them is slowed by the garbage collection after it.
         native = [native_writing(table, settings, directory)]
         return measured + race(group, "rows/s", native, settings.slow_rounds)
 
@@ -50,6 +60,34 @@ def converting(package: str, table: DataFrame, settings: Settings) -> Contestant
 
     formats = {"petastorm": "petastorm (Parquet)", "bridge": "bridge (MDS)"}
     return _contestant(formats[package], settings, run, after)
+
+
+def parquet_writing(table: DataFrame, settings: Settings, directory: str) -> Contestant:
+    """Spark's own writer, which hands no row to Python."""
+    out = os.path.join(directory, "parquet")
+
+    def run() -> int:
+        table.write.option("compression", "uncompressed").parquet(out)
+        return int(dataset.dataset(out).count_rows())
+
+    def after() -> None:
+        shutil.rmtree(out, ignore_errors=True)
+
+    return _contestant(SPARK_WRITER, settings, run, after)
+
+
+def handing_over(table: DataFrame, settings: Settings) -> Contestant:
+    """The limit of whatever writes in Python: Spark hands all rows over, and they are counted."""
+
+    def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = sum(batch.num_rows for batch in batches)
+        yield pa.RecordBatch.from_pydict({"rows": [rows]})
+
+    def run() -> int:
+        counts = table.mapInArrow(count, "rows long").collect()
+        return sum(row.rows for row in counts)
+
+    return _contestant(HAND_OVER, settings, run, lambda: None)
 
 
 def native_writing(table: DataFrame, settings: Settings, directory: str) -> Contestant:

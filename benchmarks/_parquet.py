@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import importlib
-import os
 import tempfile
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from benchmarks._data import MDS_COLUMNS, MODULES, Data
 from benchmarks._measure import Contestant, Measurement, loader_contestant, race
-from benchmarks._settings import SEED, Settings
+from benchmarks._settings import MODULES, Settings
+from benchmarks._table import write_parquet
+
+if TYPE_CHECKING:
+    from benchmarks._data import Data
 
 GROUP = "direct-parquet"
 CEILING = "threads over pyarrow"
 SHUFFLED = "bridge DataLoader, rows shuffled"
 
-_LIST = 8
 _THREADS = 2
 
 Batch = dict[str, Any]
@@ -33,45 +34,33 @@ def direct_parquet(data: Data) -> list[Measurement]:
     """The columns of the numeric table in files of one row group each, as many as partitions."""
     settings = data.settings
     with tempfile.TemporaryDirectory() as directory:
-        paths = _write(directory, settings)
+        paths = write_parquet(directory, settings)
         contestants = [
-            _loader(package, directory, settings, loader)
+            parquet_loader(package, directory, settings, loader)
             for package in data.packages
             for loader in ("DataLoader", "BatchedDataLoader")
         ]
-        contestants.append(
-            _loader("bridge", directory, settings, "DataLoader", SHUFFLED, shuffle_rows=True)
-        )
-        contestants.append(
-            loader_contestant(
-                CEILING,
-                settings.rows,
-                lambda: nullcontext(_batches(paths, settings.batch_size)),
-                lambda batch: batch["id"],
-                note=f"{_THREADS} threads decode, batches are views of what they give",
-            )
-        )
+        contestants += [shuffled_loader(directory, settings), ceiling(paths, settings)]
         return race(GROUP, "rows/s", contestants, settings.rounds)
 
 
-def _write(directory: str, settings: Settings) -> list[str]:
-    rng = np.random.default_rng(SEED)
-    paths = []
-    for number, ids in enumerate(np.array_split(np.arange(settings.rows), settings.partitions)):
-        columns: dict[str, Any] = {"id": ids}
-        for name, kind in MDS_COLUMNS.items():
-            if kind.startswith("ndarray"):
-                values = pa.array(rng.standard_normal(len(ids) * _LIST, np.float32))
-                offsets = np.arange(len(ids) + 1, dtype=np.int32) * _LIST
-                columns[name] = pa.ListArray.from_arrays(offsets, values)
-            elif name != "id":
-                columns[name] = (rng.standard_normal(len(ids)) * 1e6).astype(kind)
-        paths.append(os.path.join(directory, f"part-{number:05}.parquet"))
-        parquet.write_table(pa.table(columns), paths[-1])
-    return paths
+def shuffled_loader(directory: str, settings: Settings) -> Contestant:
+    """The bridge's loader with every row in a new place."""
+    return parquet_loader("bridge", directory, settings, "DataLoader", SHUFFLED, shuffle_rows=True)
 
 
-def _loader(
+def ceiling(paths: list[str], settings: Settings) -> Contestant:
+    """What threads over pyarrow reach that do nothing else."""
+    return loader_contestant(
+        CEILING,
+        settings.rows,
+        lambda: nullcontext(_batches(paths, settings.batch_size)),
+        lambda batch: batch["id"],
+        note=f"{_THREADS} threads decode, batches are views of what they give",
+    )
+
+
+def parquet_loader(
     package: str,
     directory: str,
     settings: Settings,
@@ -79,6 +68,7 @@ def _loader(
     name: str | None = None,
     **options: Any,
 ) -> Contestant:
+    """A loader of a package over a reader of the files in a directory."""
     make_reader = importlib.import_module(f"{MODULES[package]}.reader").make_batch_reader
     make_loader = getattr(importlib.import_module(f"{MODULES[package]}.pytorch"), loader)
     return loader_contestant(

@@ -7,12 +7,16 @@ from pathlib import Path
 
 SEED = 20
 
+# What is raced, and the package that each name imports.
+MODULES = {"petastorm": "petastorm", "bridge": "petastorm_bridge"}
+
 # Every race, in the order in which they are run and shown, and its heading.
 TITLES = {
     "torch-sequential": "torch, no shuffling queue",
     "torch-shuffled": "torch, shuffling_queue_capacity set",
     "torch-scalars": "torch, no shuffling queue, 13 scalar columns (no array)",
     "direct-parquet": "torch, Parquet read directly",
+    "competitors": "torch, other libraries over the same rows",
     "tensorflow": "make_tf_dataset",
     "images": "JPEG bytes, PIL transform",
     "native-sequential": "StreamingDataset, stored order",

@@ -9,6 +9,8 @@ from typing import Any
 from benchmarks import _scale
 from benchmarks._codemod import GROUP as CODEMOD
 from benchmarks._codemod import LIMIT, OURS
+from benchmarks._competitors import GROUP as COMPETITORS
+from benchmarks._competitors import OTHERS
 from benchmarks._loaders import count_workers
 from benchmarks._measure import Measurement
 from benchmarks._memory import measurement_name
@@ -70,6 +72,7 @@ def targets(settings: Settings) -> list[Target]:
         Target(DIRECT_PARQUET, default, "petastorm DataLoader", 26),
         Target(DIRECT_PARQUET, default, batched, 4),
         Target(DIRECT_PARQUET, default, PARQUET_CEILING, 0.85),
+        *[Target(COMPETITORS, default, other, 1) for other in OTHERS],
         Target("tensorflow", f"bridge, batch {large}", f"petastorm, batch {large}", 25),
         Target("tensorflow", f"bridge, batch {small}", f"petastorm, batch {small}", 3),
         *[

@@ -20,6 +20,8 @@ from rich.console import Console
 from benchmarks import _data, _report
 from benchmarks._codemod import GROUP as CODEMOD
 from benchmarks._codemod import codemod
+from benchmarks._competitors import GROUP as COMPETITORS
+from benchmarks._competitors import competitors
 from benchmarks._materialise import materialise
 from benchmarks._measure import Measurement
 from benchmarks._memory import memory
@@ -28,6 +30,8 @@ from benchmarks._settings import FULL, GROUPS, QUICK, RESULTS, Settings
 from benchmarks._targets import judge
 
 _MIN_WIDTH = 132
+# Races that make what they need by themselves.
+_ALONE = frozenset({CODEMOD, COMPETITORS})
 _PLOT = RESULTS.parent.parent / "migration_guide" / "images" / "speed.png"
 
 
@@ -90,6 +94,11 @@ def _races(
     work: str, settings: Settings, groups: list[str], console: Console
 ) -> Iterator[list[Measurement]]:
     """Builds the tables, then runs the races in the order of `GROUPS`."""
+    if _ALONE.issuperset(groups):
+        for name in groups:
+            with console.status(f"Measuring: {name}"):
+                yield _measure_alone(name, settings)
+        return
     with console.status("Starting Spark"):
         session = _data.spark_session(work)
     try:
@@ -113,11 +122,15 @@ def _processes(groups: list[str], settings: Settings) -> list[list[str]]:
     return [between_loaders] * bool(between_loaders) + others
 
 
+def _measure_alone(name: str, settings: Settings) -> list[Measurement]:
+    return codemod(settings) if name == CODEMOD else competitors(settings)
+
+
 def _measure(
     names: list[str], work: str, data: _data.Data, session: SparkSession
 ) -> list[list[Measurement]]:
-    if names == [CODEMOD]:
-        return [codemod(data.settings)]
+    if _ALONE.issuperset(names):
+        return [_measure_alone(name, data.settings) for name in names]
     if names == ["materialise"]:
         return [materialise(session, data.settings)]
     if names == ["memory"]:

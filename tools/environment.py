@@ -36,7 +36,7 @@ class Environment:
         folder: Where it lies.
         requirements: Name of the version set that goes in.
         groups: Dependency groups of `pyproject.toml` that go in as well.
-        java: Major versions that its Spark takes.
+        java: Major versions that its Spark takes; none if there is no Spark in it.
         pythons: Versions of Python, the first that this machine has is taken.
         size: On disk, for people.
     """
@@ -71,6 +71,7 @@ ENVIRONMENTS = {
         pythons=("3.12", "3.11"),
         size="8 GB",
     ),
+    "competitors": Environment(ROOT / ".venv-competitors", "competitors", (), java=(), size="2 GB"),
 }
 
 
@@ -80,7 +81,7 @@ class SetupError(Exception):
 
 def setup(environment: Environment) -> None:
     """Makes the environment ready, from nothing if any of its ingredients changed."""
-    embedded_java = installed_java() not in environment.java
+    embedded_java = bool(environment.java) and installed_java() not in environment.java
     stamp = environment.folder / STAMP
     wanted = fingerprint(environment, embedded_java)
     if stamp.is_file() and stamp.read_text() == wanted:

@@ -15,13 +15,20 @@ from PIL import Image
 REPOSITORY = Path(__file__).parents[2]
 sys.path.insert(0, str(REPOSITORY))
 
-from benchmarks import _first_task, _measure, _races, _targets  # noqa: E402 - no package, run from the root
+from benchmarks import _competitors, _first_task, _measure, _races, _targets  # noqa: E402 - no package, run from the root
 from benchmarks._settings import FULL, GROUPS, QUICK  # noqa: E402
 
 HAS_PETASTORM = importlib.util.find_spec("petastorm") is not None
 PACKAGES = {"petastorm", "bridge"} if HAS_PETASTORM else {"bridge"}
-# These start processes of their own for each figure, ten in all; `make test-all` runs them too.
-LONG = {"memory", "opening-time", "opening-memory", "materialise-cluster", "first-task"}
+# These start processes of their own for each figure, ten in all, one of them in an environment of its own; `make test-all` runs them too.
+LONG = {
+    "competitors",
+    "memory",
+    "opening-time",
+    "opening-memory",
+    "materialise-cluster",
+    "first-task",
+}
 SHARE = [group for group in GROUPS if group not in LONG]
 RUN = list(GROUPS) if os.environ.get("PETASTORM_BRIDGE_BENCHMARKS") == "all" else SHARE
 
@@ -176,8 +183,9 @@ def test_a_quick_run_races_everybody(quick_run):
         for package in PACKAGES
         for workers in ("1 worker", "2 workers", "4 workers")
     }
-    assert len(names["materialise"]) == len(PACKAGES) + 1
+    assert len(names["materialise"]) == len(PACKAGES) + 3
     if set(RUN) >= LONG:
+        assert names["competitors"] > {*_competitors.OTHERS, "bridge DataLoader"}
         assert names["materialise-cluster"] == names["materialise"]
         assert len(names["first-task"] - names["materialise"]) == 1
         assert names["opening-time"] == names["opening-memory"]
