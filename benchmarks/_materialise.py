@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -79,7 +79,7 @@ def parquet_writing(table: DataFrame, settings: Settings, directory: str) -> Con
 def handing_over(table: DataFrame, settings: Settings) -> Contestant:
     """The limit of whatever writes in Python: Spark hands all rows over, and they are counted."""
 
-    def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def count(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         rows = sum(batch.num_rows for batch in batches)
         yield pa.RecordBatch.from_pydict({"rows": [rows]})
 

@@ -35,6 +35,8 @@ from .unischema import Unischema, name_of
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from .typing import CacheType, PoolType
+
 __all__ = ["Reader", "make_batch_reader"]
 
 __path__ = extend_path([])  # so that importing what is missing says why
@@ -64,7 +66,7 @@ _RESET_TOO_EARLY = (
 def make_batch_reader(  # noqa: PLR0917 – the signature of Petastorm
     dataset_url_or_urls: str | list[str],
     schema_fields: Any = None,
-    reader_pool_type: str = "thread",
+    reader_pool_type: PoolType = "thread",
     workers_count: int = 10,
     results_queue_size: int = 50,
     seed: int | None = None,
@@ -77,7 +79,7 @@ def make_batch_reader(  # noqa: PLR0917 – the signature of Petastorm
     cur_shard: int | None = None,
     shard_count: int | None = None,
     shard_seed: int | None = None,
-    cache_type: str | None = "null",
+    cache_type: CacheType | None = "null",
     cache_location: str | None = None,
     cache_size_limit: int | None = None,
     cache_row_size_estimate: int | None = None,

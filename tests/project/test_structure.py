@@ -14,7 +14,7 @@ FOLDERS = {"petastorm_bridge": ROOT / "bridge", "petastorm_codemods": ROOT / "co
 # can be read off here.
 ROOMS = {
     "petastorm_bridge": """
-        _secrets mds _tables errors
+        _secrets mds _tables errors typing
         _blocks unischema codecs _stored transform predicates selectors ngram fs_utils
         _sources _reading reader _rows weighted_sampling_reader
         _torch pytorch _tensorflow tf_utils

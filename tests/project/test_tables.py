@@ -3,6 +3,7 @@
 import ast
 import datetime as dt
 import functools
+import inspect
 import pathlib
 import re
 import warnings
@@ -18,6 +19,7 @@ from petastorm_bridge._tables.options import OPTIONS, Fate, Option, find_option
 from petastorm_bridge._tables.types import TYPES, find_type
 from petastorm_bridge.errors import NullValueWarning
 from petastorm_bridge.pytorch import DataLoader
+from petastorm_bridge.typing import ReaderArguments
 
 ROOT = pathlib.Path(__file__).parents[2]
 BRIDGE = ROOT / "bridge" / "petastorm_bridge"
@@ -76,6 +78,16 @@ def unread(options):
 
 def test_every_option_is_read_by_code():
     assert list(unread(OPTIONS)) == []
+
+
+def test_the_arguments_that_checkers_know_are_those_of_the_reader():
+    """The converter's methods take two of the reader's arguments themselves, and the url is theirs."""
+    known = set(inspect.signature(make_batch_reader).parameters)
+    assert set(ReaderArguments.__annotations__) == known - {
+        "dataset_url_or_urls",
+        "num_epochs",
+        "workers_count",
+    }
 
 
 @pytest.mark.parametrize("api", ["make_spark_converter", "make_batch_reader", "make_reader"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from petastorm_bridge._blocks.columns import Block
 from petastorm_bridge._reading.arguments import ReaderOptions
@@ -23,13 +23,16 @@ from .job import RowJob, separate_rows
 from .ngrams import Layout, column_name
 from .source import StoredSource
 
+if TYPE_CHECKING:
+    from petastorm_bridge.typing import CacheType, PoolType
+
 __all__ = ["RowReader", "make_reader"]
 
 
 def make_reader(  # noqa: PLR0917 – the signature of Petastorm
     dataset_url: Any,
     schema_fields: Any = None,
-    reader_pool_type: str = "thread",
+    reader_pool_type: PoolType = "thread",
     workers_count: int = 10,
     pyarrow_serialize: bool = False,
     results_queue_size: int = 50,
@@ -43,7 +46,7 @@ def make_reader(  # noqa: PLR0917 – the signature of Petastorm
     cur_shard: int | None = None,
     shard_count: int | None = None,
     shard_seed: int | None = None,
-    cache_type: str | None = "null",
+    cache_type: CacheType | None = "null",
     cache_location: str | None = None,
     cache_size_limit: int | None = None,
     cache_row_size_estimate: int | None = None,

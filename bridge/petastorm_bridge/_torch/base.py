@@ -27,6 +27,8 @@ except ImportError as error:
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from petastorm_bridge.typing import TorchBatch
+
 __all__ = ["LoaderBase", "batch_integer", "refuse_copies_in_workers", "whole_size"]
 
 logger = logging.getLogger("petastorm_bridge.pytorch")
@@ -152,7 +154,7 @@ class LoaderBase(IterableDataset[Any]):
             parts.append(f"columns={list(reader.schema.fields)}")
         return f"<{' '.join([type(self).__name__, *parts])}>"
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[TorchBatch]:
         refuse_copies_in_workers(self)
         if self._error is not None:
             raise RuntimeError(

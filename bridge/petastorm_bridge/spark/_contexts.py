@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn
 
 from petastorm_bridge._reading.names import refuse_unknown
 from petastorm_bridge.reader import make_batch_reader
+from petastorm_bridge.typing import LoaderT
 
 __all__ = ["TFDatasetContext", "TorchDatasetContext"]
 
@@ -99,7 +100,7 @@ class TFDatasetContext(_ReaderContext):
         )
 
 
-class TorchDatasetContext(_ReaderContext):
+class TorchDatasetContext(_ReaderContext, Generic[LoaderT]):
     """Opens a reader and gives a loader of torch tensors on it until the context is left."""
 
     _made_by = "make_torch_dataloader"
@@ -111,7 +112,7 @@ class TorchDatasetContext(_ReaderContext):
         batch_size: int,
         petastorm_reader_kwargs: dict[str, Any],
         shuffling_queue_capacity: int,
-        data_loader_fn: Callable[..., Any] | None,
+        data_loader_fn: Callable[..., LoaderT] | None,
     ) -> None:
         self.parquet_file_url_list = parquet_file_url_list
         self.batch_size = batch_size
@@ -119,10 +120,10 @@ class TorchDatasetContext(_ReaderContext):
         self.shuffling_queue_capacity = shuffling_queue_capacity
         self.data_loader_fn = data_loader_fn
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> LoaderT:
         from petastorm_bridge.pytorch import DataLoader
 
-        self.loader = self._open(
+        self.loader: LoaderT = self._open(
             lambda reader: (self.data_loader_fn or DataLoader)(
                 reader=reader,
                 batch_size=self.batch_size,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from petastorm_bridge._reading.ranks import launcher_rank_and_size
 from petastorm_bridge._secrets import masked
@@ -18,6 +18,7 @@ from petastorm_bridge.fs_utils import (
     normalize_dir_url,
 )
 from petastorm_bridge.reader import make_batch_reader
+from petastorm_bridge.typing import LoaderT
 
 from . import _horovod, _session
 from ._contexts import TFDatasetContext, TorchDatasetContext
@@ -30,6 +31,11 @@ from ._writing.materialize import Options, materialize, new_directory_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from typing_extensions import Unpack
+
+    from petastorm_bridge.pytorch import DataLoader
+    from petastorm_bridge.typing import Precision, ReaderArguments
 
 __all__ = [
     "DEFAULT_ROW_GROUP_SIZE_BYTES",
@@ -81,7 +87,7 @@ class TFDatasetContextManager(TFDatasetContext):
         return _open_reader(self.parquet_file_url_list, self.petastorm_reader_kwargs)
 
 
-class TorchDatasetContextManager(TorchDatasetContext):
+class TorchDatasetContextManager(TorchDatasetContext[LoaderT]):
     """Opens a reader and gives a loader of torch tensors on it until the context is left.
 
     Args:
@@ -134,7 +140,7 @@ class SparkDatasetConverter:
         num_epochs: int | None = None,
         workers_count: int | None = None,
         shuffling_queue_capacity: int | None = None,
-        **petastorm_reader_kwargs: Any,
+        **petastorm_reader_kwargs: Unpack[ReaderArguments],
     ) -> TFDatasetContextManager:
         """Return a context manager that gives a ``tf.data.Dataset`` of namedtuples of batches.
 
@@ -158,6 +164,29 @@ class SparkDatasetConverter:
             shuffling_queue_capacity=shuffling_queue_capacity,
         )
 
+    @overload
+    def make_torch_dataloader(
+        self,
+        batch_size: int = 32,
+        num_epochs: int | None = None,
+        workers_count: int | None = None,
+        shuffling_queue_capacity: int = 0,
+        data_loader_fn: None = None,
+        **petastorm_reader_kwargs: Unpack[ReaderArguments],
+    ) -> TorchDatasetContextManager[DataLoader]: ...
+
+    @overload
+    def make_torch_dataloader(
+        self,
+        batch_size: int = 32,
+        num_epochs: int | None = None,
+        workers_count: int | None = None,
+        shuffling_queue_capacity: int = 0,
+        *,
+        data_loader_fn: Callable[..., LoaderT],
+        **petastorm_reader_kwargs: Unpack[ReaderArguments],
+    ) -> TorchDatasetContextManager[LoaderT]: ...
+
     def make_torch_dataloader(
         self,
         batch_size: int = 32,
@@ -165,8 +194,8 @@ class SparkDatasetConverter:
         workers_count: int | None = None,
         shuffling_queue_capacity: int = 0,
         data_loader_fn: Callable[..., Any] | None = None,
-        **petastorm_reader_kwargs: Any,
-    ) -> TorchDatasetContextManager:
+        **petastorm_reader_kwargs: Unpack[ReaderArguments],
+    ) -> TorchDatasetContextManager[Any]:
         """Return a context manager that gives an iterable of dicts of torch tensors.
 
         Args:
@@ -217,7 +246,7 @@ def make_spark_converter(
     df: Any,
     parquet_row_group_size_bytes: Any = DEFAULT_ROW_GROUP_SIZE_BYTES,
     compression_codec: str | None = None,
-    dtype: str | None = "float32",
+    dtype: Precision | None = "float32",
     *,
     parent_cache_dir_url: str | None = None,
 ) -> SparkDatasetConverter:
