@@ -72,8 +72,10 @@ suite:
 	@$(if $(ARGS),,$(MODERN) $(PYTEST) -m alone tests/stress)
 
 everything:
-	@PETASTORM_BRIDGE_PARITY=live PETASTORM_BRIDGE_BENCHMARKS=all $(DEV) $(PYTEST) $(MOST) $(ARGS)
-	@PARITY_DAMAGE=100000 PETASTORM_BRIDGE_MUTATIONS=100000 $(MAKE) test-modern ARGS='--timeout 0 $(ARGS)'
+	@PETASTORM_BRIDGE_PARITY=live PETASTORM_BRIDGE_BENCHMARKS=all PETASTORM_BRIDGE_NOTEBOOKS=all \
+		$(DEV) $(PYTEST) $(MOST) $(ARGS)
+	@PARITY_DAMAGE=100000 PETASTORM_BRIDGE_MUTATIONS=100000 PETASTORM_BRIDGE_NOTEBOOKS=all \
+		$(MAKE) test-modern ARGS='--timeout 0 $(ARGS)'
 	@$(MAKE) stress
 
 # Its output comes in one piece, so that it does not mingle with that of the tests.

@@ -1,0 +1,61 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # PyTorch on one node
+# MAGIC A Spark DataFrame of handwritten digits becomes batches of tensors.
+
+# COMMAND ----------
+
+from petastorm_bridge.spark import SparkDatasetConverter, make_spark_converter
+from pyspark.sql import SparkSession
+from sklearn.datasets import load_digits
+
+# COMMAND ----------
+
+spark = SparkSession.builder.getOrCreate()
+spark.conf.set(SparkDatasetConverter.PARENT_CACHE_DIR_URL_CONF, "file:///dbfs/tmp/petastorm/cache")
+
+digits = load_digits()
+rows = zip((digits.data / 16).tolist(), digits.target.tolist())
+df = spark.createDataFrame(rows, "pixels array<float>, label long").repartition(4)
+df_train, df_val = df.randomSplit([0.8, 0.2], seed=1)
+
+converter_train = make_spark_converter(df_train)
+converter_val = make_spark_converter(df_val)
+print(f"train: {len(converter_train)}, val: {len(converter_val)}")
+
+# COMMAND ----------
+
+BATCH_SIZE = 64
+NUM_EPOCHS = 5
+
+
+def train_and_evaluate(lr):
+    import torch
+
+    torch.manual_seed(0)
+    model = torch.nn.Linear(64, 10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+
+    with converter_train.make_torch_dataloader(batch_size=BATCH_SIZE, num_epochs=NUM_EPOCHS) as loader:
+        for batch in loader:
+            loss = torch.nn.functional.cross_entropy(model(batch["pixels"]), batch["label"])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    correct = seen = 0
+    with torch.no_grad():
+        with converter_val.make_torch_dataloader(batch_size=BATCH_SIZE, num_epochs=1) as loader:
+            for batch in loader:
+                correct += (model(batch["pixels"]).argmax(1) == batch["label"]).sum().item()
+                seen += len(batch["label"])
+    return correct / seen
+
+
+accuracy = train_and_evaluate(lr=0.5)
+print(f"accuracy: {accuracy:.3f}")
+
+# COMMAND ----------
+
+converter_train.delete()
+converter_val.delete()

@@ -1,0 +1,77 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Tuning a Keras model on a cluster
+# MAGIC Every Spark task trains with another learning rate, on data that is converted once.
+
+# COMMAND ----------
+
+from petastorm_bridge.native import MdsDirectory, to_tf_dataset, write_mds
+from pyspark.sql import SparkSession
+from sklearn.datasets import load_digits
+from streaming import StreamingDataset
+
+# COMMAND ----------
+
+spark = SparkSession.builder.getOrCreate()
+spark.conf.set(MdsDirectory.PARENT_CACHE_DIR_URL_CONF, "file:///dbfs/tmp/petastorm/cache")
+
+digits = load_digits()
+rows = zip((digits.data / 16).tolist(), digits.target.tolist())
+df = spark.createDataFrame(rows, "pixels array<float>, label long").repartition(4)
+df_train, df_val = df.randomSplit([0.8, 0.2], seed=1)
+
+converter_train = write_mds(df_train)
+converter_val = write_mds(df_val)
+print(f"train: {len(converter_train)}, val: {len(converter_val)}")
+
+# COMMAND ----------
+
+BATCH_SIZE = 64
+NUM_EPOCHS = 5
+
+
+def train_and_evaluate(converter_train, converter_val, lr):
+    import tensorflow as tf
+
+    tf.keras.utils.set_random_seed(0)
+    model = tf.keras.Sequential([tf.keras.Input((64,)), tf.keras.layers.Dense(10)])
+    model.compile(
+        optimizer=tf.keras.optimizers.SGD(lr),
+        loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+
+    train_dataset = to_tf_dataset(
+        StreamingDataset(local=converter_train.path, shuffle=True, batch_size=BATCH_SIZE),
+        columns=converter_train.columns,
+    ).repeat()
+    val_dataset = to_tf_dataset(
+        StreamingDataset(local=converter_val.path, shuffle=True, batch_size=BATCH_SIZE),
+        columns=converter_val.columns,
+    ).repeat()
+    train_dataset = train_dataset.map(lambda x: (x.pixels, x.label))
+    val_dataset = val_dataset.map(lambda x: (x.pixels, x.label))
+    history = model.fit(
+        train_dataset,
+        steps_per_epoch=len(converter_train) // BATCH_SIZE,
+        epochs=NUM_EPOCHS,
+        validation_data=val_dataset,
+        validation_steps=max(1, len(converter_val) // BATCH_SIZE),
+        verbose=0,
+    )
+    return history.history["val_accuracy"][-1]
+
+
+def trial(lr):
+    return train_and_evaluate(converter_train, converter_val, lr), lr
+
+
+# Each learning rate is tried in a Spark task; the converters go there by pickle.
+results = spark.sparkContext.parallelize([0.01, 0.5], 2).map(trial).collect()
+accuracy, lr = max(results)
+print(f"accuracy: {accuracy:.3f}, lr: {lr}")
+
+# COMMAND ----------
+
+converter_train.delete()
+converter_val.delete()
