@@ -37,6 +37,7 @@ class Contestant:
         after: cleans up after a run, unmeasured.
         loses_rows: an incomplete run is repeated and counted instead of ending the benchmark.
         note: anything the reader of the table has to know.
+        before: prepares a run, unmeasured.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Contestant:
     after: Callable[[], None] = lambda: None
     loses_rows: bool = False
     note: str = ""
+    before: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,7 @@ def timed_run(contestant: Contestant) -> tuple[float, int]:
     delivered = 0
     for repeats in range(_MAX_REPEATS):
         gc.collect()
+        contestant.before()
         start = time.perf_counter()
         delivered = contestant.run()
         seconds = time.perf_counter() - start

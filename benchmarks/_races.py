@@ -24,6 +24,9 @@ from benchmarks._loaders import (
 from benchmarks._measure import Contestant, Measurement, loader_contestant, race
 from benchmarks._parquet import GROUP as DIRECT_PARQUET
 from benchmarks._parquet import direct_parquet
+from benchmarks._rows import ARRAYS, JPEG, PNG, rows_arrays, rows_jpeg, rows_png
+from benchmarks._rows_memory import GROUP as ROWS_MEMORY
+from benchmarks._rows_memory import rows_memory
 from benchmarks._scale import opening_memory, opening_time
 from benchmarks.native import native_sequential, native_shuffled
 
@@ -75,8 +78,12 @@ RACES: dict[str, Callable[[Data], list[Measurement]]] = {
     DIRECT_PARQUET: direct_parquet,
     "tensorflow": tensorflow,
     "images": images,
+    ARRAYS: rows_arrays,
+    JPEG: rows_jpeg,
+    PNG: rows_png,
     "native-sequential": native_sequential,
     "native-shuffled": native_shuffled,
+    ROWS_MEMORY: rows_memory,
     "opening-time": opening_time,
     "opening-memory": opening_memory,
     CLUSTER: materialise_on_executors,

@@ -19,9 +19,13 @@ TITLES = {
     "competitors": "torch, other libraries over the same rows",
     "tensorflow": "make_tf_dataset",
     "images": "JPEG bytes, PIL transform",
+    "rows-arrays": "make_reader on Petastorm's own dataset, scalars and arrays",
+    "rows-jpeg": "make_reader on Petastorm's own dataset, JPEG images",
+    "rows-png": "make_reader on Petastorm's own dataset, PNG images",
     "native-sequential": "StreamingDataset, stored order",
     "native-shuffled": "StreamingDataset, shuffled by py1e",
     "memory": "peak memory above imports",
+    "rows-memory": "peak memory of make_reader above imports",
     "opening-time": "opening a dataset: shards × rows of each",
     "opening-memory": "peak memory of opening a dataset: shards × rows of each",
     "materialise": "materialising from Spark",
@@ -60,6 +64,10 @@ class Settings:
         isolate: every race in a process of its own, so that none is slowed by what another left
             behind; otherwise the races between loaders share one.
         memory_loaders: which loaders the memory race covers (keys of ``_memory.LOADERS``).
+        stored_rows: rows of Petastorm's own dataset of scalars and arrays.
+        stored_group: rows of one of its row groups.
+        stored_images: rows of Petastorm's own datasets of images.
+        stored_image_group: rows of one of its row groups.
         codemod_files: files of the repository that the codemod looks through.
         codemod_users: how many of them use Petastorm.
         openings: shards and rows of the datasets that are opened; growing in shards, then in rows.
@@ -86,6 +94,10 @@ class Settings:
         "BatchedDataLoader, shuffled",
         "make_tf_dataset",
     )
+    stored_rows: int = 10_000
+    stored_group: int = 250
+    stored_images: int = 1_000
+    stored_image_group: int = 50
     codemod_files: int = 10_000
     codemod_users: int = 100
     openings: tuple[tuple[int, int], ...] = (
@@ -112,6 +124,10 @@ QUICK = Settings(
     memory_growth=2,
     isolate=False,
     memory_loaders=("DataLoader",),
+    stored_rows=400,
+    stored_group=50,
+    stored_images=24,
+    stored_image_group=4,
     codemod_files=60,
     codemod_users=6,
     openings=((2, 100), (4, 100), (40, 100), (40, 10_000)),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import _scale
+from benchmarks import _rows, _rows_memory, _scale
 from benchmarks._codemod import GROUP as CODEMOD
 from benchmarks._codemod import LIMIT, OURS
 from benchmarks._competitors import GROUP as COMPETITORS
@@ -82,6 +82,7 @@ def targets(settings: Settings) -> list[Target]:
         # Two cores: what one worker leaves idle is less than a whole core, because the consumer
         # collates batches meanwhile.
         Target("images", "bridge, 2 workers", "bridge, 1 worker", 1.3),
+        *_row_targets(),
         *_native_targets(),
         *_memory_targets(settings),
         *_opening_targets(settings),
@@ -94,6 +95,25 @@ def targets(settings: Settings) -> list[Target]:
         Target("first-task", "bridge (MDS)", "native dataframe_to_mds", 3, better="lower"),
         Target(CODEMOD, OURS, LIMIT, 1),
     ]
+
+
+def _row_targets() -> Iterable[Target]:
+    """Whatever pool Petastorm is given; its memory, and flat in the dataset's size."""
+    # Both read images with OpenCV, which for PNG leaves little else to be faster at.
+    for group, factor in ((_rows.ARRAYS, 3), (_rows.JPEG, 1.5), (_rows.PNG, 1.15)):
+        for pool in _rows.POOLS:
+            theirs = _rows.reader_name("petastorm", *pool)
+            yield Target(group, _rows.OURS, theirs, factor)
+    names = {
+        (package, size): _rows_memory.name(package, size)
+        for package in ("bridge", "petastorm")
+        for size in _rows_memory.SIZES
+    }
+    for size in _rows_memory.SIZES:
+        ours, theirs = names["bridge", size], names["petastorm", size]
+        yield Target(_rows_memory.GROUP, ours, theirs, 1, better="lower")
+    small, large = (names["bridge", size] for size in _rows_memory.SIZES)
+    yield Target(_rows_memory.GROUP, large, small, 0.8, better="lower")
 
 
 def _native_targets() -> Iterable[Target]:

@@ -89,11 +89,10 @@ class CompressedImageCodec(DataframeColumnCodec):
         if value.ndim != 2 and (value.ndim != _PLANES or value.shape[2] != _PLANES):
             raise _no_image(value.shape)
         cv2 = import_opencv()
-        done, contents = cv2.imencode(
-            self._image_codec,
-            _reversed_planes(value),
-            [int(cv2.IMWRITE_JPEG_QUALITY), self._quality],
-        )
+        # OpenCV 5 prints a warning for every image whose format has no such option.
+        is_jpeg = self._image_codec.lower() in {".jpeg", ".jpg"}
+        options = [int(cv2.IMWRITE_JPEG_QUALITY), self._quality] if is_jpeg else []
+        done, contents = cv2.imencode(self._image_codec, _reversed_planes(value), options)
         if not done:
             raise ValueError(
                 f"OpenCV cannot write the {value.dtype} image of {unischema_field.name} "
@@ -125,59 +124,55 @@ class CompressedImageCodec(DataframeColumnCodec):
         return f"{type(self).__name__}('{self.image_codec}', {self._quality})"
 
 
-class NdarrayCodec(DataframeColumnCodec):
-    """Arrays as the bytes of an ``.npy`` file."""
+class _ArrayFileCodec(DataframeColumnCodec):
+    """Arrays as the bytes of a file of NumPy's."""
+
+    @abstractmethod
+    def _save(self, file: io.BytesIO, value: npt.NDArray[Any]) -> None:
+        """Write the file."""
 
     def encode(self, unischema_field: Any, value: npt.NDArray[Any]) -> bytearray:
-        """Return the bytes of an ``.npy`` file.
+        """Return the bytes of the file.
 
         Raises:
             ValueError: The value is no array, or its dtype or shape is not the field's.
         """
         _check_ndarray(unischema_field, value)
         file = io.BytesIO()
-        np.save(file, value)
+        self._save(file, value)
         return bytearray(file.getvalue())
+
+    def spark_dtype(self) -> Any:
+        """Return Spark's ``BinaryType``."""
+        return to_pyspark(as_type("BinaryType"))
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class NdarrayCodec(_ArrayFileCodec):
+    """Arrays as the bytes of an ``.npy`` file."""
+
+    def _save(self, file: io.BytesIO, value: npt.NDArray[Any]) -> None:
+        np.save(file, value)
 
     def decode(self, unischema_field: Any, value: bytes) -> npt.NDArray[Any]:  # noqa: ARG002
         """Return the array; its dtype and shape are the stored ones."""
         loaded: npt.NDArray[Any] = np.load(io.BytesIO(value), allow_pickle=False)
         return loaded
 
-    def spark_dtype(self) -> Any:
-        """Return Spark's ``BinaryType``."""
-        return to_pyspark(as_type("BinaryType"))
 
-    def __str__(self) -> str:
-        return f"{type(self).__name__}()"
-
-
-class CompressedNdarrayCodec(DataframeColumnCodec):
+class CompressedNdarrayCodec(_ArrayFileCodec):
     """Arrays as the bytes of an ``.npz`` file, which is a compressed ``.npy`` file in a zip archive."""
 
-    def encode(self, unischema_field: Any, value: npt.NDArray[Any]) -> bytearray:
-        """Return the bytes of an ``.npz`` file.
-
-        Raises:
-            ValueError: The value is no array, or its dtype or shape is not the field's.
-        """
-        _check_ndarray(unischema_field, value)
-        file = io.BytesIO()
+    def _save(self, file: io.BytesIO, value: npt.NDArray[Any]) -> None:
         np.savez_compressed(file, arr=value)
-        return bytearray(file.getvalue())
 
     def decode(self, unischema_field: Any, value: bytes) -> npt.NDArray[Any]:  # noqa: ARG002
         """Return the array; its dtype and shape are the stored ones."""
         with np.load(io.BytesIO(value), allow_pickle=False) as archive:
             loaded: npt.NDArray[Any] = archive["arr"]
         return loaded
-
-    def spark_dtype(self) -> Any:
-        """Return Spark's ``BinaryType``."""
-        return to_pyspark(as_type("BinaryType"))
-
-    def __str__(self) -> str:
-        return f"{type(self).__name__}()"
 
 
 class ScalarCodec(DataframeColumnCodec):

@@ -9,6 +9,7 @@ from collections import OrderedDict, namedtuple
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from ._parquet_fields import inferred_fields
 from ._tables.missing import attribute_error, extend_path
 from ._tables.spark_types import STAND_INS, as_type, to_pyspark
 from .errors import missing_extra
@@ -224,14 +225,11 @@ class Unischema:
             ValueError: An unsupported column, and none may be left out.
             RuntimeError: A partition column that is neither of strings nor of integers.
         """
-        partitions, columns = _parquet_columns(parquet_dataset)
-        fields = [_partition_field(name, type_) for name, type_ in partitions.items()]
-        for column in columns:
-            if column.name in partitions:
-                continue
-            field = _column_field(column, omit=omit_unsupported_fields)
-            if field is not None:
-                fields.append(field)
+        inferred = inferred_fields(parquet_dataset, omit=omit_unsupported_fields)
+        fields = [
+            UnischemaField(name, dtype, shape, None, nullable)
+            for name, dtype, shape, nullable in inferred
+        ]
         return cls("inferred_schema", fields)
 
 
@@ -336,49 +334,6 @@ def _stored_type(field: UnischemaField) -> Any:
     return as_type(name)
 
 
-def _parquet_columns(dataset: Any) -> tuple[dict[str, Any], list[Any]]:
-    """Return the types of the partition columns, and the fields of the files."""
-    if hasattr(dataset, "paths") or not hasattr(dataset, "partitioning"):  # until pyarrow 14
-        schema = dataset.pieces[0].get_metadata().schema.to_arrow_schema()
-        partitions = {p.name: p.dictionary.type for p in dataset.partitions or []}
-        return partitions, list(schema)
-    partitioning = dataset.partitioning
-    names = partitioning.schema.names if partitioning is not None else []
-    types = {name: partitioning.schema.field(name).type for name in names}
-    values = {n: getattr(type_, "value_type", type_) for n, type_ in types.items()}
-    return values, list(dataset.schema)
-
-
 def _numpy_name(dtype: Any) -> str:
     """Return the name of a type of NumPy's; of another type one that no NumPy type has."""
     return dtype.__name__ if getattr(dtype, "__module__", "") == "numpy" else ""
-
-
-def _partition_field(name: str, type_: Any) -> UnischemaField:
-    import numpy as np
-    import pyarrow as pa
-
-    if pa.types.is_string(type_):
-        return UnischemaField(name, np.str_, (), None, nullable=False)
-    if pa.types.is_integer(type_):
-        return UnischemaField(name, np.int64, (), None, nullable=False)
-    raise RuntimeError(
-        f"Expected partition type to be one of currently supported types: string or int64. Got {type_}"
-    )
-
-
-def _column_field(column: Any, *, omit: bool) -> UnischemaField | None:
-    import pyarrow as pa
-
-    from ._tables.types import find_type, unsupported_text  # loads pyarrow
-
-    type_ = column.type
-    row = find_type(type_)
-    is_list = pa.types.is_list(type_)
-    if row is not None:
-        shape = (None,) if is_list else ()
-        return UnischemaField(column.name, row.numpy, shape, None, column.nullable)
-    if not omit and not (is_list and pa.types.is_nested(type_.value_type)):
-        raise ValueError(f"Cannot auto-create unischema due to unsupported column type {type_}")
-    warnings.warn(unsupported_text(column.name, repr(type_)), stacklevel=3)
-    return None

@@ -4,7 +4,9 @@ import datetime as dt
 import decimal
 import importlib
 import json
+import os
 import pickle
+import random
 import shutil
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import types as T  # noqa: N812 - as every program calls it
+from stored import random_rows, random_schema
 
 import petastorm_bridge
 from petastorm_bridge import codecs, unischema
@@ -139,6 +142,70 @@ def test_each_reads_what_the_other_writes(ours, theirs):
             for name, value in values.items():
                 assert type(found[i][name]) is type(value), name
                 np.testing.assert_array_equal(found[i][name], value, err_msg=name)
+
+
+def original_of(schema):
+    """The same schema, made of the real package's classes."""
+    made = petastorm.codecs
+
+    def codec_of(codec):
+        if codec is None:
+            return None
+        name = type(codec).__name__
+        if name == "ScalarCodec":
+            return made.ScalarCodec(codec.spark_dtype())
+        if name == "CompressedImageCodec":
+            return made.CompressedImageCodec(codec.image_codec, codec.quality)
+        return getattr(made, name)()
+
+    fields = [
+        petastorm.unischema.UnischemaField(*field[:3], codec_of(field.codec), field.nullable)
+        for field in schema.fields.values()
+    ]
+    return petastorm.unischema.Unischema("Random", fields)
+
+
+def check_random(spark, folder, seed):
+    """What each package writes of a random schema and rows is what both packages read."""
+    rng = random.Random(seed)
+    schema = random_schema(rng)
+    rows = random_rows(rng, schema, rng.randint(1, 12))
+    theirs = original_of(schema)
+    writers = {
+        "ours": (schema, materialize_dataset, unischema.dict_to_spark_row),
+        "theirs": (
+            theirs,
+            petastorm.etl.dataset_metadata.materialize_dataset,
+            petastorm.unischema.dict_to_spark_row,
+        ),
+    }
+    found = {}
+    for who, (written, materialize, to_row) in writers.items():
+        url = f"file://{folder}/{seed}-{who}"
+        with materialize(spark, url, written, 1):
+            made = [to_row(written, dict(row)) for row in rows]
+            frame = spark.createDataFrame(made, written.as_spark_schema())
+            frame.coalesce(1).write.parquet(url)
+        for package in (petastorm, petastorm_bridge):
+            found[who, package.__name__] = read(package, url.removeprefix("file://"))
+    wanted = found.pop(("theirs", "petastorm"))
+    assert wanted.keys() == set(range(len(rows)))
+    for how, each in found.items():
+        assert each.keys() == wanted.keys(), (seed, how)
+        for i, values in wanted.items():
+            assert list(each[i]) == list(values), (seed, how)
+            for name, value in values.items():
+                assert type(each[i][name]) is type(value), (seed, how, name)
+                assert getattr(each[i][name], "dtype", None) == getattr(value, "dtype", None)
+                np.testing.assert_array_equal(each[i][name], value, err_msg=f"{seed} {how} {name}")
+
+
+@beside_petastorm
+@pytest.mark.slow
+def test_random_schemas_are_written_and_read_by_each(spark, tmp_path):
+    many = os.environ.get("PETASTORM_BRIDGE_PARITY") == "live"
+    for seed in range(60 if many else 4):
+        check_random(spark, tmp_path, seed)
 
 
 def test_what_is_written_is_read(ours):

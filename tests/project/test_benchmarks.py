@@ -20,10 +20,12 @@ from benchmarks._settings import FULL, GROUPS, QUICK  # noqa: E402
 
 HAS_PETASTORM = importlib.util.find_spec("petastorm") is not None
 PACKAGES = {"petastorm", "bridge"} if HAS_PETASTORM else {"bridge"}
-# These start processes of their own for each figure, ten in all, one of them in an environment of its own; `make test-all` runs them too.
+# These start processes of their own for each figure, one of them in an environment of its own; `make test-all`
+# runs them too.
 LONG = {
     "competitors",
     "memory",
+    "rows-memory",
     "opening-time",
     "opening-memory",
     "materialise-cluster",
@@ -183,6 +185,11 @@ def test_a_quick_run_races_everybody(quick_run):
         for package in PACKAGES
         for workers in ("1 worker", "2 workers", "4 workers")
     }
+    for group in ("rows-arrays", "rows-jpeg", "rows-png"):
+        readers = {name for name in names[group] if "make_reader" in name}
+        assert {name.partition(" ")[0] for name in readers} == PACKAGES
+        assert {name.partition(",")[0] for name in names[group] - readers} == {"converted"}
+        assert len(names[group]) == 2 + 2 + 3 * HAS_PETASTORM
     assert len(names["materialise"]) == len(PACKAGES) + 3
     if set(RUN) >= LONG:
         assert names["competitors"] > {*_competitors.OTHERS, "bridge DataLoader"}
@@ -207,6 +214,10 @@ def test_a_quick_run_reports_rows_and_samples(quick_run):
         "images": {QUICK.images},
         "codemod": {QUICK.codemod_files},
         "first-task": {_first_task.ROWS},
+        "rows-arrays": {QUICK.stored_rows},
+        "rows-jpeg": {QUICK.stored_images},
+        "rows-png": {QUICK.stored_images},
+        "rows-memory": {QUICK.stored_rows, QUICK.stored_rows * QUICK.memory_growth},
         "memory": {QUICK.rows, QUICK.rows * QUICK.memory_growth, QUICK.native_rows},
         "opening-time": {rows for _, rows in QUICK.openings},
         "opening-memory": {rows for _, rows in QUICK.openings},

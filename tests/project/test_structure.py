@@ -15,7 +15,7 @@ FOLDERS = {"petastorm_bridge": ROOT / "bridge", "petastorm_codemods": ROOT / "co
 ROOMS = {
     "petastorm_bridge": """
         _secrets mds _tables errors typing
-        _blocks unischema codecs _stored transform predicates selectors ngram fs_utils
+        _blocks _parquet_fields unischema codecs _stored transform predicates selectors ngram fs_utils
         _sources _reading reader _rows weighted_sampling_reader
         _torch pytorch _tensorflow tf_utils
         utils etl spark_utils tools generator cache test_util

@@ -247,11 +247,15 @@ def mutated(data, rng):
     return bytes(data)
 
 
+MUTATIONS = int(os.environ.get("PETASTORM_BRIDGE_MUTATIONS", "3000"))
+
+
+@pytest.mark.filterwarnings("ignore:Can not create dynamic property")  # of a field called _name
 def test_damaged_schemas_are_read_or_refused():
     rng = random.Random(7)
     whole = [pickle.dumps(SCHEMA, protocol) for protocol in range(6)]
     found = collections.Counter()
-    for _ in range(3000):
+    for _ in range(MUTATIONS):
         try:
             schema = read_schema(mutated(rng.choice(whole), rng))
         except StoredSchemaError:
@@ -259,8 +263,8 @@ def test_damaged_schemas_are_read_or_refused():
         else:
             assert isinstance(schema, Unischema)
             found["read"] += 1
-    assert found["refused"] > 1000
-    assert found["read"] > 10
+    assert found["refused"] > MUTATIONS / 3
+    assert found["read"] > MUTATIONS / 300
 
 
 def test_no_instruction_is_forgotten():

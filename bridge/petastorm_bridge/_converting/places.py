@@ -16,6 +16,8 @@ from .state import Destination
 
 __all__ = ["destination_at", "open_parquet", "refuse_overlap"]
 
+_DBFS = "/dbfs"  # where Databricks mounts it
+
 Place = str | os.PathLike[str]
 
 
@@ -58,6 +60,11 @@ def destination_at(place: Place) -> Destination:
         raise ValueError(
             f"{masked(url)} is in a store. Convert into a directory of this machine, then copy it there: "
             "the shards first, index.json last."
+        )
+    if url.lower().startswith("dbfs:") and not os.path.isdir(_DBFS):
+        raise ValueError(
+            f"{masked(url)} is on DBFS, which is not mounted here: there is no {_DBFS}. Give a directory of "
+            "this machine."
         )
     return Destination(os.path.abspath(path))
 

@@ -6,7 +6,6 @@ not imported again.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import queue
@@ -18,6 +17,8 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
+
+from petastorm_bridge._reading.exit_codes import how_it_ended
 
 __all__ = ["Task", "WorkerPool", "main"]
 
@@ -107,11 +108,7 @@ class WorkerPool:
             message: tuple[str, Any] = connection.recv()
         except (EOFError, ConnectionError) as error:
             process = self._workers[connection]
-            code = process.wait()
-            how = f"with exit code {code}"
-            if code < 0:
-                with contextlib.suppress(ValueError):  # a signal Python has no name for
-                    how = f"by signal {-code} ({signal.Signals(-code).name})"
+            how = how_it_ended(process.wait())
             raise RuntimeError(
                 f"A worker process ended {how}. SIGKILL often means that memory ran out: use fewer "
                 "workers or a smaller size limit. What was finished is kept; the same command goes on."

@@ -12,13 +12,13 @@ import fcntl
 import os
 import pickle
 import select
-import signal
 import subprocess
 import sys
 import threading
 
 from petastorm_bridge._blocks.columns import Block
 
+from .exit_codes import how_it_ended
 from .job import Job
 from .plan import Visit
 from .pool import ExecutorPool, Pool
@@ -122,11 +122,7 @@ class _Worker:
 
     def _death(self, visit: Visit) -> RuntimeError:
         self._process.wait()
-        code = self._process.returncode
-        how = f"with exit code {code}"
-        if code < 0:
-            with contextlib.suppress(ValueError):  # a signal Python has no name for
-                how = f"by signal {-code} ({signal.Signals(-code).name})"
+        how = how_it_ended(self._process.returncode)
         return RuntimeError(
             f"Worker process {self._process.pid} of the reader ended {how} while it read {_what(visit)}. "
             "Its output may say why; SIGKILL often means that memory ran out: use fewer workers or "

@@ -156,12 +156,19 @@ class ParquetSource:
     def common_metadata(self) -> Mapping[bytes, bytes] | None:
         """Return what ``_common_metadata`` holds for others than Parquet; None without that file.
 
+        Of a file, or a list of files, it is what lies in the directory that holds them, or their
+        partitions.
+
         Raises:
             DatasetError: The file is damaged.
         """
-        if self._directory is None:
-            return None
-        path = posixpath.join(self._directory, COMMON_METADATA_NAME)
+        directory = self._directory
+        if directory is None or [file.path for file in self._files.files] == [directory]:
+            paths = [posixpath.dirname(file.path) for file in self._files.files]
+            directory = posixpath.commonpath(paths)
+            while "=" in posixpath.basename(directory):
+                directory = posixpath.dirname(directory)
+        path = posixpath.join(directory, COMMON_METADATA_NAME)
         if self._filesystem.get_file_info(path).type != fs.FileType.File:
             return None
         with self._filesystem.open_input_file(path) as file:

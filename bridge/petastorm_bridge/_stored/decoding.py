@@ -48,7 +48,10 @@ def decode_column(field: UnischemaField, column: Column) -> Values:
 
 def _decoded(field: UnischemaField, column: Column) -> Values:
     if hasattr(column, "categories"):  # the values of directories, of which there are few
-        found = _decoded(field, pa.array(column.categories.to_numpy()))
+        names = pa.array(column.categories.to_numpy())
+        if field.numpy_dtype is np.bool_ and pa.types.is_string(names.type):
+            names = names.cast(pa.bool_())  # NumPy would take the text "false" for True
+        found = _decoded(field, names)
         return [found[code] for code in column.codes]
     codec = type(field.codec)
     if field.codec is None or codec is codecs.ScalarCodec:

@@ -47,6 +47,12 @@ class Instance:
     state: Any = None
 
 
+_DAMAGE = (
+    ValueError, IndexError, KeyError, TypeError, OverflowError, AttributeError,
+    Warning,  # of a text with a wrong escape, where the program has warnings raised
+)  # fmt: skip
+
+
 class _Mark:
     """Stands on the stack where a collection begins."""
 
@@ -73,7 +79,7 @@ def read_pickle(data: bytes, admitted: Container[tuple[str, str]]) -> Any:
             machine.step(opcode.name, argument, position)
     except StoredSchemaError:
         raise
-    except (ValueError, IndexError, KeyError, TypeError, OverflowError, AttributeError) as error:
+    except _DAMAGE as error:
         raise StoredSchemaError(f"The stored schema is damaged: {error}.") from error
     raise StoredSchemaError("The stored schema is damaged: it has no end.")
 

@@ -429,6 +429,9 @@ DIFFERENCES: tuple[Difference, ...] = (
          "`DataLoader` gives a dictionary of batches by timestep; the others refuse with a "
          "`TypeError`.",
          "It is what whoever tries it wants."),
+        ("partitions-of-booleans",
+         "A boolean partition column is True in all rows: `numpy.bool_('false')`.",
+         "It is what the directory says.", "A wrong label is worse than none."),
         ("row-group-metadata-not-needed",
          "A dataset whose `_common_metadata` lacks the numbers of row groups is a `RuntimeError`, and "
          "files added after it was written are a `KeyError`.",

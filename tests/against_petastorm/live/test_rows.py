@@ -112,6 +112,25 @@ def check_random(seed, path):
     expected = read(petastorm, url)
     assert len(expected) == len(rows)
     assert same(read(petastorm_bridge, url), expected), seed
+    options = random_options(rng, schema)
+    expected = read(petastorm, url, **adapted(options))
+    assert same(read(petastorm_bridge, url, **options), expected), (seed, options)
+
+
+def random_options(rng, schema):
+    """Arguments of ``make_reader``, each of them there every other time."""
+    names = rng.sample(list(schema.fields), rng.randint(0, len(schema.fields) - 1))
+    modulus = rng.randint(1, 4)
+    options = {
+        "schema_fields": [schema.fields[name] for name in {"id": None, **dict.fromkeys(names)}],
+        "num_epochs": rng.randint(1, 3),
+        "shuffle_row_drop_partitions": rng.randint(1, 3),
+        "predicate": in_lambda(["id"], lambda number: number % modulus == 0),
+        "transform_spec": TransformSpec(
+            lambda row: {**row, "id": row["id"] * 2}, edit_fields=[("id", np.int64, (), False)]
+        ),
+    }
+    return {name: value for name, value in options.items() if rng.random() < 0.5}
 
 
 def test_random_schemas(tmp_path):

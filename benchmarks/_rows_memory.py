@@ -1,0 +1,85 @@
+"""Peak memory of one epoch of ``make_reader``, each in a fresh process.
+
+Run as a script this module is that process: ``python -m benchmarks._rows_memory PACKAGE URL ROWS`` prints
+MiB.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+
+from benchmarks import _stored
+from benchmarks._data import MODULES, Data
+from benchmarks._measure import IncompleteEpochError, Measurement, timed_run
+from benchmarks._memory import forget_peak, status_mib
+from benchmarks._rows import reader_contestant
+
+GROUP = "rows-memory"
+SIZES = ("", ", larger dataset")
+
+
+def name(package: str, size: str) -> str:
+    """How a package on a dataset of one of `SIZES` is called in the results."""
+    return f"{package} make_reader{size}"
+
+
+def rows_memory(data: Data) -> list[Measurement]:
+    """Peak resident memory above what the process had after its imports, in MiB.
+
+    The larger dataset has more row groups of the same size.
+    """
+    settings = data.settings
+    schema, group = _stored.array_schema(), settings.stored_group
+    counts = {SIZES[0]: settings.stored_rows}
+    counts[SIZES[1]] = settings.stored_rows * settings.memory_growth
+    with tempfile.TemporaryDirectory(prefix="rows-") as work:
+        urls = {
+            size: _stored.write(os.path.join(work, str(n)), schema, _stored.array_row, n, group)
+            for size, n in counts.items()
+        }
+        contenders = [(package, size) for size in SIZES for package in data.packages]
+        samples: dict[tuple[str, str], list[float]] = {one: [] for one in contenders}
+        for _ in range(settings.slow_rounds):
+            for package, size in contenders:
+                samples[package, size].append(_probe(package, urls[size], counts[size]))
+    return [
+        Measurement(GROUP, name(*one), "MiB", counts[one[1]], tuple(samples[one]))
+        for one in contenders
+    ]
+
+
+def _probe(package: str, url: str, rows: int) -> float:
+    command = [sys.executable, "-m", "benchmarks._rows_memory", package, url, str(rows)]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    # Petastorm sometimes aborts after its last row: what counts is that the figure was printed.
+    try:
+        return float(process.stdout.split()[-1])
+    except (IndexError, ValueError):
+        raise RuntimeError(f"{' '.join(command)} failed:\n{process.stderr}") from None
+
+
+def _measure(package: str, url: str, rows: int) -> float:
+    importlib.import_module("pyarrow.parquet")
+    importlib.import_module(MODULES[package])
+    gc.collect()
+    contestant = reader_contestant(package, url, rows)
+    forget_peak()
+    before = status_mib("VmRSS")
+    timed_run(contestant)
+    return status_mib("VmHWM") - before
+
+
+if __name__ == "__main__":
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+    try:
+        print(_measure(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    except IncompleteEpochError as error:
+        sys.exit(str(error))
