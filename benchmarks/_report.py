@@ -126,8 +126,18 @@ def read_json(path: str, settings: Settings) -> list[Measurement]:
     return [Measurement.from_json(record) for record in report["measurements"]]
 
 
+def recorded(path: str) -> list[Measurement]:
+    """What was measured, whatever the surroundings were."""
+    with open(path, encoding="utf-8") as file:
+        return [Measurement.from_json(record) for record in json.load(file)["measurements"]]
+
+
 def _as_json(settings: Settings) -> Any:
     return json.loads(json.dumps(asdict(settings)))
+
+
+# How the names of this project's contestants begin.
+_OURS = ("bridge", "columnar", "mapped", "MappedStreamingDataset", "petastorm-bridge")
 
 
 def write_plot(path: str, measurements: Sequence[Measurement]) -> None:
@@ -161,7 +171,7 @@ def _draw_race(axis: Any, race: Sequence[Measurement]) -> None:
         [one.median - min(one.samples) for one in bars],
         [max(one.samples) - one.median for one in bars],
     ]
-    colours = ["tab:blue" if one.name.startswith("bridge") else "lightgray" for one in bars]
+    colours = ["tab:blue" if one.name.startswith(_OURS) else "lightgray" for one in bars]
     axis.barh([one.name for one in bars], medians, xerr=spread, color=colours, ecolor="gray")
     if max(medians) > 20 * max(min(medians), 1e-9):
         axis.set_xscale("log")

@@ -56,11 +56,17 @@ def run(
         bool,
         typer.Option("--record", help="Write results and plot where the guide takes them from."),
     ] = False,
+    redraw: Annotated[
+        bool, typer.Option("--redraw", help="Only draw the recorded run's plot again.")
+    ] = False,
     directory: Annotated[
         Path | None, typer.Option(help="Where the data go; deleted afterwards.")
     ] = None,
 ) -> None:
     """Measure the bridge, Petastorm and native streaming side by side, and judge the targets."""
+    if redraw:
+        _report.write_plot(str(_PLOT), _report.recorded(str(RESULTS)))
+        return
     groups = [name.strip() for name in only.split(",")] if only else list(GROUPS)
     if unknown := sorted(set(groups) - set(GROUPS)):
         raise typer.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(GROUPS)}.")

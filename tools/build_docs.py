@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from petastorm_bridge._tables.differences import DIFFERENCES
+from api_page import api_page, defaults_of
+from four_bars import four_bars
+from petastorm_bridge._tables.differences import AREAS, DIFFERENCES
 from petastorm_bridge._tables.options import OPTIONS
 from petastorm_bridge._tables.types import TYPES
 from petastorm_bridge.mds.encode import encode_column
@@ -34,7 +36,15 @@ def differences_page() -> str:
         "Everything the bridge deliberately does otherwise than Petastorm 0.13.1. Each entry is",
         "exercised by a test; the parity tests, which run both packages side by side, accept no",
         "other difference.\n",
+        "## Does it touch me?\n",
+        "Most programs notice one of them only: no row is lost. For the others, look up what yours does.\n",
+        "| if you … | look at |",
+        "|---|---|",
     ]
+    for area, touched in AREAS.items():
+        names = [entry.name for entry in DIFFERENCES if entry.area == area]
+        lines.append(f"| {touched} | {', '.join(f'[{name}](#{name})' for name in names)} |")
+    lines.append("")
     for area, entries in itertools.groupby(DIFFERENCES, key=lambda entry: entry.area):
         lines.append(f"## {area}\n")
         for entry in entries:
@@ -59,11 +69,15 @@ def options_page() -> str:
         "context is entered.\n",
     ]
     for api, options in itertools.groupby(OPTIONS, key=lambda option: option.api):
-        lines += [f"## {api}\n", "| argument | fate | what it does here |", "|---|---|---|"]
+        lines += [f"## {api}\n", "| argument | default | here it is | what it does |"]
+        lines.append("|---|---|---|---|")
+        defaults = defaults_of(api)
         for option in options:
             anchor = f'<a id="{api}-{option.name}"></a>'
+            default = f"`{defaults[option.name]}`" if option.name in defaults else ""
             lines.append(
-                f"| {anchor}`{option.name}` | {option.fate.value} | {_cell(option.meaning)} |"
+                f"| {anchor}`{option.name}` | {default} | {option.fate.value} "
+                f"| {_cell(option.meaning)} |"
             )
         lines.append("")
     return "\n".join(lines)
@@ -90,14 +104,50 @@ def types_page() -> str:
             f"`{row.tf}`",
             row.tf_nulls,
         ]
-        lines.append(f"| {' | '.join(map(_cell, cells))} |")
-    return "\n".join([*lines, "", *_TYPE_NOTES])
+        lines.append(f"| {' | '.join(_cell(_shortened(cell)) for cell in cells)} |")
+    notes = [
+        f'{number}. <a id="note-{number}"></a>{note}'
+        for number, (_, _, note) in enumerate(_FOOTNOTES, 1)
+    ]
+    return "\n".join([*lines, "", *notes, "", *_TYPE_NOTES])
+
+
+# What stands in many cells of the table: what is written there instead, and the note below.
+_FOOTNOTES = (
+    (
+        "`TypeError`: torch has no strings or objects",
+        "`TypeError`",
+        "torch has no strings and no objects. Leave the column out (`schema_fields`), or make a number of it: with `cast` in Spark, or in a [transform](swap-the-import.md#transform). Nulls among booleans: fill them first.",
+    ),
+    (
+        "`TypeError`: torch has no timestamps",
+        "`TypeError`",
+        "torch has no timestamps. `unix_micros(at)` in Spark makes a number of one, a transform does so too.",
+    ),
+    (
+        ", with a warning",
+        "",
+        "TensorFlow has no nulls. One [warning](differences.md#tf-null-warning) names the column; fill or drop nulls before converting, if the value could be taken for a real one.",
+    ),
+)
+
+
+def _shortened(cell: str) -> str:
+    """Return a cell with the number of a note in place of what the note says."""
+    for number, (said, short, _) in enumerate(_FOOTNOTES, 1):
+        if said in cell:
+            return f"{cell.replace(said, short)} [({number})](#note-{number})"
+    return cell
 
 
 _TYPE_NOTES = (
     '<a id="nulls"></a>',
-    "## Nulls in the shards\n",
-    "MDS has no nulls. Floating-point nulls are stored as NaN and timestamps as NaT; any other",
+    "## Nulls\n",
+    "In torch a column of integers with nulls is `float64`, with NaN in place of a null; floats have NaN as well. The table",
+    "has the other types. TensorFlow has no nulls: it gets ordinary values (0, the smallest integer, `False`, `b'None'`),",
+    "with one [warning](differences.md#tf-null-warning) that names the column. A transform gets pandas' own nulls and may",
+    "fill them; or fill or drop them in Spark, before converting: `df.na.fill(0)`, `df.na.drop()`.\n",
+    "In the shards there are no nulls, because MDS has none. Floating-point nulls are stored as NaN and timestamps as NaT; any other",
     "column that holds nulls gets a `uint8` column `<name>__is_null` beside it (and lists",
     "`<name>__element_is_null`), in every shard of the dataset. The bridge shows neither, plain",
     "`StreamingDataset` shows both.\n",
@@ -134,6 +184,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "migration_guide/rules.md": lambda: rules_page(
         _NOTE.format(source="codemods/petastorm_codemods/rules")
     ),
+    "migration_guide/api.md": lambda: api_page(_NOTE.format(source="the docstrings")),
+    "migration_guide/images/four_bars.svg": four_bars,
     "migration_guide/speed.md": lambda: speed_page(_NOTE),
     "migration_guide/types.md": types_page,
     "README.md": readme,

@@ -11,7 +11,7 @@ from ._meaning.imports import imports_petastorm
 from ._model import NeedsHuman, Outcome, Requirement, Result, Success, Target
 from ._processes import work_on
 from ._project.evidence import Code, is_program
-from ._project.gathering import gather, project_of, repository_code
+from ._project.gathering import Gathered, gather, project_of, repository_code
 from ._project.install_commands import CODE as REQUIREMENT
 from ._project.lists import Lists
 from ._project.support_files import homes_for, support_files
@@ -26,6 +26,7 @@ def run(
     exclude: Iterable[str] = (),
     jobs: int = 1,
     progress: Callable[[int, int], None] | None = None,
+    gathered: Gathered | None = None,
 ) -> Result:
     """Work out what becomes of the files under some paths; nothing is written.
 
@@ -35,6 +36,7 @@ def run(
         exclude: Glob patterns of names or paths to pass over.
         jobs: Number of processes; more than one needs an importable ``__main__``.
         progress: Is called with the numbers of files done and to do.
+        gathered: The files, where they have been read already; None to read them.
 
     Raises:
         FileNotFoundError: A path does not exist.
@@ -43,7 +45,8 @@ def run(
     paths, exclude = tuple(paths), tuple(exclude)
     codes = {rule.code for rule in rules_for(settings)}
     show = progress or (lambda *_: None)
-    gathered = gather(paths, exclude, settings.destination)
+    if gathered is None:
+        gathered = gather(paths, exclude, settings.destination)
     settings = dataclasses.replace(settings, project=project_of(gathered))
     homes = homes_for(gathered.sources, paths) if settings.vendor else None
 

@@ -146,3 +146,16 @@ def test_no_token_is_printed(report, call, monkeypatch):
 def test_a_path_that_does_not_exist(call):
     answer = call("doctor", "nowhere")
     assert (answer.exit_code, "no such file or directory: nowhere" in answer.output) == (2, True)
+
+
+def test_each_file_is_read_once(report, monkeypatch):
+    """By both ways, and by what else is asked of it."""
+    from petastorm_codemods._project import gathering
+
+    read, found = gathering._read, []
+    monkeypatch.setattr(gathering, "_read", lambda path: found.append(path) or read(path))
+    report(
+        a_dot_py=CONVERTER, b_dot_py="converter.make_tf_dataset()\n", requirements_dot_txt="six\n"
+    )
+    assert sorted(found) == sorted(set(found))
+    assert len(found) == 3

@@ -1,17 +1,15 @@
 """The page of a comparison: what it shows of rows and columns, alone and in a browser."""
 
 import html
-import json
 import os
 import re
 import shlex
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
+from browser import BROWSER, Browser
 from parity_tables import cells
 
 from petastorm_bridge.parity import Rules, compare, record
@@ -27,7 +25,6 @@ DIFFERING = 30
 # Where pictures of the page are put, for people to look at, as those in `pictures` beside this file; nowhere if
 # this is not set.
 PICTURES = os.environ.get("PETASTORM_BRIDGE_PICTURES")
-BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 IN_BROWSER = pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
 
 
@@ -242,8 +239,8 @@ def test_samples_are_those_of_shuffled_rows_and_of_ranks(tmp_path):
     assert any("of rank 1" in sample.place_a for sample in result.samples)
 
 
-MEASURE = """<script>
-addEventListener('load', () => {
+# What is wider than the window, how high the list of columns is, and what the filter leaves.
+MEASURE = """(() => {
   const box = document.querySelector('.filter input'), found = {};
   found.wide = document.documentElement.scrollWidth - innerWidth;
   found.cut = [...document.querySelectorAll('td, th, p, h1, h2, b, code, summary, text')].filter(
@@ -253,42 +250,36 @@ addEventListener('load', () => {
   const shown = () => [...document.querySelectorAll('article')].filter(
     e => e.checkVisibility()).map(e => e.dataset.column);
   found.before = shown().length;
-  if (!box) { document.title = JSON.stringify(found); return; }
+  if (!box) return found;
   box.value = 'Feature_04'; box.dispatchEvent(new Event('input'));
   found.filtered = shown();
   found.said = document.querySelector('.found').textContent;
   box.value = ''; box.dispatchEvent(new Event('input'));
   found.after = shown().length;
-  document.title = JSON.stringify(found);
-});
-</script></html>"""
+  return found;
+})()"""
 
 
-def browse(page, width, *options, height=1200):
-    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-    command += [f"--user-data-dir={page.parent / 'profile'}", "--hide-scrollbars"]
-    command += [
-        f"--window-size={width},{height}",
-        "--virtual-time-budget=2000",
-        *options,
-        page.as_uri(),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    return done.stdout
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with Browser(tmp_path_factory.mktemp("browser")) as browser:
+        yield browser
 
 
 @IN_BROWSER
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", [5, 107])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_nothing_is_cut_off_and_the_filter_works(tmp_path, columns, dark):
+def test_nothing_is_cut_off_and_the_filter_works(browser, tmp_path, columns, dark):
     page = tmp_path / "page.html"
-    text = html_page(report(columns))
-    page.write_text(text.replace("</html>", MEASURE))
-    scheme = ["--force-dark-mode", "--blink-settings=preferredColorScheme=0"] if dark else []
-    for width in (500, 1000, 1600):
-        title = re.search(r"<title>(.*?)</title>", browse(page, width, *scheme, "--dump-dom"))
-        found = json.loads(html.unescape(title[1]))
+    page.write_text(html_page(report(columns)))
+    for width in (400, 1000, 1600):
+        browser.look(width, dark=dark, height=2200)
+        browser.open(page.as_uri())
+        if PICTURES:
+            name = f"page-{columns}-{width}-{'dark' if dark else 'light'}.png"
+            browser.photograph(Path(PICTURES).absolute() / name)
+        found = browser.run(MEASURE)
         assert (found["wide"], found["cut"]) == (0, 0), (width, found)
         assert found["ground"] == ("rgb(17, 21, 27)" if dark else "rgb(244, 246, 248)")
         assert ("filtered" in found) == (columns == 107)
@@ -297,9 +288,3 @@ def test_nothing_is_cut_off_and_the_filter_works(tmp_path, columns, dark):
             assert found["filtered"] == [f"feature_04{n}" for n in range(10)]
             assert found["said"] == "10 of 107 columns"
             assert width < 1600 or found["height"] < 1200  # a line for each that differs
-        if PICTURES:
-            page.write_text(text)
-            name = f"page-{columns}-{width}-{'dark' if dark else 'light'}.png"
-            place = Path(PICTURES).absolute() / name
-            browse(page, width, *scheme, f"--screenshot={place}", height=2200)
-            page.write_text(text.replace("</html>", MEASURE))

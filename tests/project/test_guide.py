@@ -4,10 +4,13 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
+from guide import blocks, commands, named
 
 ROOT = pathlib.Path(__file__).parents[2]
 GUIDE = ROOT / "migration_guide"
@@ -111,7 +114,11 @@ print("complete")
 @pytest.mark.slow
 def test_code_of_the_shorter_pages_runs(tmp_path):
     pages = {}
-    for name in ("keras", "storage"):
+    for name in (
+        "spark-connect",
+        "keras",
+        "storage",
+    ):  # the first is without a cache directory's conf
         text = (GUIDE / f"{name}.md").read_text(encoding="utf-8")
         blocks = re.findall(r"<!-- test: \w+ -->\n```python\n(.*?)```", text, re.DOTALL)
         assert len(blocks) == text.count("```python") > 2
@@ -134,7 +141,106 @@ def test_code_of_the_shorter_pages_runs(tmp_path):
         assert float(measured.split()[-2]) == pytest.approx(float(size.split()[0]), rel=0.15)
 
 
+@pytest.mark.slow
+def test_code_of_the_pages_without_spark_runs(tmp_path):
+    """And the program for torchrun: over an odd number of rows its ranks take as many steps."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pages = {name: named(f"migration_guide/{name}.md") for name in ("distributed", "tuning")}
+    train = pages["distributed"].pop("train.py")
+    del pages["distributed"]["torchrun"]
+    pages = {name: "\n".join(found.values()) for name, found in pages.items()}
+    (tmp_path / "pages.json").write_text(json.dumps(pages))
+    result = subprocess.run(
+        [sys.executable, "-c", RUN_PAGES, str(tmp_path / "pages.json")],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+    )
+    assert result.stdout.strip().endswith("complete"), result.stdout + result.stderr
+    (tmp_path / "train.py").write_text(train)
+    (tmp_path / "data").mkdir()
+    table = pa.table({"id": range(1025), "feature": [0.5] * 1025})
+    pq.write_table(table, tmp_path / "data" / "part.parquet")
+    (command,) = (c for c in commands("migration_guide/distributed.md") if "train.py" in c)
+    words = command.replace("file:///data/train", f"file://{tmp_path}/data").split()
+    result = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", *words[1:]],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert sorted(re.findall(r"rank \d: \d+ steps", result.stdout)) == [
+        "rank 0: 9 steps",
+        "rank 1: 9 steps",
+    ]
+
+
+@pytest.mark.slow
+def test_code_of_the_parity_page_runs(tmp_path):
+    """Its commands too: recorded with Petastorm where there is one, compared after swapping the import."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    (tmp_path / "data").mkdir()
+    pq.write_table(pa.table({"id": range(200)}), tmp_path / "data" / "part.parquet")
+    page = {
+        name: code.replace("file:///data/train", f"file://{tmp_path}/data")
+        for name, code in named("migration_guide/parity.md").items()
+    }
+    new = page["loaders.py"].replace("from petastorm", "from petastorm_bridge")
+    old = page["loaders.py"] if find_spec("petastorm") else new
+    shutil.copy(ROOT / "bridge" / "petastorm_bridge" / "parity" / "recorder.py", tmp_path)
+
+    def run(*arguments):
+        return subprocess.run(
+            [sys.executable, "-W", "ignore", *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+        )
+
+    recording, compared = (
+        command.split()
+        for command in commands("migration_guide/parity.md")
+        if "loaders:train" in command
+    )
+    assert recording[0] == "python"
+    for _ in range(5):  # Petastorm sometimes loses rows, and sometimes aborts after its last one
+        (tmp_path / "loaders.py").write_text(old)
+        first = run(*recording[1:], "--overwrite")
+        (tmp_path / "loaders.py").write_text(new)
+        second = run("-m", "petastorm_bridge", *compared[1:])
+        if second.returncode == 0:
+            break
+        assert "count     DIFFERENT" in second.stdout, first.stderr + second.stdout + second.stderr
+    assert second.returncode == 0
+    (tmp_path / "compare.py").write_text(page["python"])
+    assert run("compare.py").stdout == "True None\n"
+    (tmp_path / "failure.py").write_text(page["failure.py"])
+    assert run("failure.py").returncode == 0
+    command, _, said = page["failure"].partition("\n")
+    different = run("-m", "petastorm_bridge", *command.split()[2:])
+    assert different.returncode == 1
+    assert [line.rstrip() for line in different.stdout.splitlines()] == said.splitlines()
+    same = run("-m", "petastorm_bridge", *page["accepted"].split()[2:])
+    assert same.returncode == 0, same.stdout
+    (tmp_path / "test_loaders.py").write_text(page["test_loaders.py"])
+    tests = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_loaders.py")
+    assert run(*tests, "--parity-record").returncode == 0
+    again = run(*tests)
+    assert "2 passed" in again.stdout, again.stdout + again.stderr
+
+
 MESSAGES_OF_OTHERS = {
+    "AF_UNIX path too long": "python",
     "No module named 'pyarrow.filesystem'": "petastorm",
     "default auth: cannot configure default credentials": "databricks",
     "Your input ran out of data": "keras",
@@ -191,7 +297,7 @@ def test_code_of_the_native_page_runs(tmp_path):
     """Of its part on rewritten code; and what that says of ranks and of resumption."""
     pytest.importorskip("streaming", reason="needs the extra [streaming]")
     text = (GUIDE / "native-streaming.md").read_text(encoding="utf-8")
-    part = text[text.index('<a id="after">') : text.index("## Whole batches")]
+    part = text[text.index('<a id="after">') :]
     blocks = re.findall(r"<!-- test: ([\w.]+) -->\n```python\n(.*?)```", part, re.DOTALL)
     assert len(blocks) == part.count("```python") > 5
     program = tmp_path / "native.py"
@@ -230,3 +336,148 @@ def ranks_of(command, folder, **environment):
         found.setdefault(rank, []).extend(rows)
         left = left[end:].lstrip()
     return dict(sorted(found.items()))
+
+
+# Pages with programs, and the tests that run each of their blocks.
+RUN_BY = {
+    "swap-the-import": "test_code_of_the_swap_page_runs",
+    "keras": "test_code_of_the_shorter_pages_runs",
+    "storage": "test_code_of_the_shorter_pages_runs",
+    "spark-connect": "test_code_of_the_shorter_pages_runs",
+    "distributed": "test_code_of_the_pages_without_spark_runs",
+    "tuning": "test_code_of_the_pages_without_spark_runs",
+    "parity": "test_code_of_the_parity_page_runs",
+    "petastorm-datasets": "test_code_of_the_page_on_datasets_runs",
+    "native-streaming": "test_code_of_the_native_page_runs",
+    "many-repositories": "tests/project/test_five_people.py",
+}
+
+
+def test_no_program_of_a_page_is_left_unrun():
+    for page in PAGES:
+        for name, language, code in blocks(f"migration_guide/{page.name}"):
+            if language == "python":
+                assert name, f"{page.name}: {code}"
+                assert page.stem in RUN_BY, page.name
+    for test in RUN_BY.values():
+        assert test in globals() or (ROOT / test).exists(), test
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_have_the_options_that_pages_give_them(page):
+    """Each `petastorm-bridge` command of a page is parsed by the command line itself, and not run."""
+    from typer.main import get_command
+
+    from petastorm_bridge.cli import app
+
+    text = page.read_text("utf-8")
+    found = commands(f"migration_guide/{page.name}")
+    found += re.findall(r"(?:run:|entry:|- ) (petastorm-bridge .+)", text)
+    for command in found:
+        words = re.sub(r" (?:\|\|) .*|\)$", "", command).split()
+        while words and words[0] != "petastorm-bridge":
+            words = words[1:]
+        group = get_command(app)
+        words = [word.strip('"') for word in words[1:]]
+        while words and hasattr(group, "commands"):
+            group = group.commands[words.pop(0)]
+        if words:
+            group.make_context("petastorm-bridge", words, resilient_parsing=False)
+
+
+def test_questions_lead_to_headings():
+    """What a stranger asks is answered one click from the first page."""
+    text = (GUIDE / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.+\?) \| .*\]\(([^)]+)\) \|$", text, re.MULTILINE)
+    asked = " ".join(question for question, _ in rows)
+    for word in ("nulls", "float32", "never end", "shard", "hang", "JVM", "disk", "undo"):
+        assert word in asked, word
+    for question, target in rows:
+        name, _, anchor = target.partition("#")
+        page = GUIDE / name if name else GUIDE / "README.md"
+        lines = page.read_text("utf-8").splitlines()
+        if not anchor:
+            assert lines, question
+            continue
+        if f'<a id="{anchor}"></a>' in lines:
+            heading = lines[lines.index(f'<a id="{anchor}"></a>') + 1]
+        else:
+            slugs = {
+                re.sub(r"[^\w\- ]", "", h.lower()).strip().replace(" ", "-"): h
+                for h in lines
+                if h.startswith("#")
+            }
+            heading = slugs[anchor]
+        assert heading.startswith("#"), (question, heading)
+
+
+def test_every_environment_variable_is_explained():
+    text = (GUIDE / "tuning.md").read_text("utf-8")
+    sources = "".join(path.read_text("utf-8") for path in (ROOT / "bridge").rglob("*.py"))
+    named_there = set(re.findall(r"PETASTORM_BRIDGE_[A-Z_]+[A-Z]", sources))
+    assert named_there
+    for variable in named_there:
+        assert f"`{variable}`" in text, variable
+
+
+def test_figures_of_the_tuning_page_are_those_of_the_code():
+    import inspect
+
+    from petastorm_bridge import make_batch_reader
+    from petastorm_bridge._reading import pool
+    from petastorm_bridge._sources.remote_limits import limits
+    from petastorm_bridge.spark._writing.codecs import DEFAULT_ROW_GROUP_SIZE_BYTES
+
+    text = (GUIDE / "tuning.md").read_text("utf-8")
+    assert f"The default is {DEFAULT_ROW_GROUP_SIZE_BYTES >> 20} MiB" in text
+    defaults = inspect.signature(make_batch_reader).parameters
+    assert f"{pool._AHEAD_BYTES >> 20} MiB" in text
+    assert f"`results_queue_size` ({defaults['results_queue_size'].default})" in text
+    assert f"and {defaults['workers_count'].default} in `make_batch_reader`" in text
+    assert re.search(rf"REMOTE_ATTEMPTS` \|.*\| {limits().attempts} \|", text)
+    assert re.search(rf"REMOTE_TIMEOUT` \|.*\| {limits().timeout:.0f} \|", text)
+
+
+def test_the_reference_has_every_public_name_with_its_arguments():
+    import importlib
+    import inspect
+
+    text = (GUIDE / "api.md").read_text("utf-8")
+    shown = dict(
+        re.findall(
+            r"^### (\w+)\n\n```text\n\1\((.*?)\)(?: ->.*?)?\n```", text, re.MULTILINE | re.DOTALL
+        )
+    )
+    compared = 0
+    for module in re.findall(r"^## (petastorm_bridge[\w.]*)$", text, re.MULTILINE):
+        try:
+            there = importlib.import_module(module)
+        except ImportError:  # an engine that is not installed here
+            continue
+        for name in there.__all__:
+            if name.startswith("__"):
+                continue
+            assert f"`{name}`" in text, f"{module}.{name}"
+            thing = getattr(there, name)
+            if inspect.isfunction(thing) and name in shown:
+                wanted = [p.name for p in inspect.signature(thing).parameters.values()]
+                given = re.findall(r"(?:^|[,(]\s*|\n\s*)\*{0,2}(\w+)(?==|,|$)", shown[name])
+                assert [n for n in given if n in wanted] == wanted, name
+                compared += 1
+    assert compared > 10
+
+
+def test_the_four_bars_are_as_long_as_the_recorded_figures_say():
+    recorded = json.loads((ROOT / "benchmarks" / "results.json").read_text("utf-8"))["measurements"]
+    medians = {one["name"]: one["median"] for one in recorded if one["group"] == "torch-sequential"}
+    wanted = [
+        medians["bridge DataLoader"],
+        medians["petastorm BatchedDataLoader"],
+        medians["petastorm DataLoader"],
+        medians["native StreamingDataLoader, 0 workers"],
+    ]
+    text = (GUIDE / "images" / "four_bars.svg").read_text("utf-8")
+    lengths = [float(n) for n in re.findall(r'<rect class="bar[^>]* width="([\d.]+)"', text)]
+    full = lengths[0]
+    assert lengths == pytest.approx([max(1, full * n / wanted[0]) for n in wanted], abs=0.06)
+    assert "http" not in text.replace("http://www.w3.org/2000/svg", "")  # nothing from elsewhere

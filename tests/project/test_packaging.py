@@ -1,8 +1,11 @@
 """What is built holds both packages and nothing else, and imports on the light base alone."""
 
 import email
+import importlib.util
+import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -30,6 +33,64 @@ def wheel(tmp_path_factory):
 def dist_info(wheel):
     (folder,) = wheel.glob("*.dist-info")
     return folder
+
+
+@pytest.fixture(scope="module")
+def readme():
+    """What makes the README of the package page."""
+    path = ROOT / "tools" / "package_readme.py"
+    spec = importlib.util.spec_from_file_location("package_readme", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.package_readme
+
+
+def test_the_package_page_has_no_link_that_leads_nowhere(dist_info, readme):
+    metadata = email.message_from_string((dist_info / "METADATA").read_text("utf-8"))
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    page = metadata.get_payload()
+    urls = dict(url.split(", ", 1) for url in metadata.get_all("Project-URL") or ())
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert page.strip() == readme(text, urls.get("Source", "")).strip()
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    for source, wanted in (("", 0), ("https://host.example/us/bridge/", len(links))):
+        made = re.findall(r"\]\(([^)]+)\)", readme(text, source))
+        relative = [link for link in made if not re.match(r"https?://|#", link)]
+        assert not relative
+        assert len(made) == wanted or not source
+        if source:
+            ours = [link.partition("/HEAD/")[2] for link in made if "/HEAD/" in link]
+            assert len(ours) > 10
+            assert all((ROOT / link.partition("#")[0]).exists() for link in ours)
+            assert "/raw/HEAD/migration_guide/images/four_bars.svg" in "".join(made)
+
+
+def test_the_source_distribution_builds_the_same_wheel(wheel, tmp_path):
+    """What an index would hold is complete: its tests, its guide, and all that building needs."""
+    run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path, folder=ROOT)
+    (path,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (folder,) = (entry for entry in tmp_path.iterdir() if entry.is_dir())
+    for name in ("CHANGELOG.md", "CITATION.cff", "LICENSE", "SECURITY.md", "migration_guide/README.md",
+                 "tests/conftest.py", "tools/package_readme.py"):  # fmt: skip
+        assert (folder / name).is_file(), name
+    assert not (folder / ".ci").exists()
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path, folder=folder)
+    (again,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(again) as archive:
+        names = {name for name in archive.namelist() if "dist-info" not in name}
+    held = {str(file.relative_to(wheel)) for file in wheel.rglob("*") if file.is_file()}
+    assert names == {name for name in held if "dist-info" not in name}
+
+
+def test_versions_and_texts_agree(dist_info):
+    metadata = email.message_from_string((dist_info / "METADATA").read_text("utf-8"))
+    citation = (ROOT / "CITATION.cff").read_text("utf-8")
+    assert f"version: {metadata['Version']}\n" in citation
+    assert f"abstract: {metadata['Summary']}\n" in citation
+    changes = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    assert changes[0] == "Unreleased" or changes[0].startswith(metadata["Version"])
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,42 @@ import subprocess
 import sys
 
 import pytest
+from browser import BROWSER, Browser
 
 ROOT = pathlib.Path(__file__).parents[2]
 GUIDE = ROOT / "migration_guide"
+# Where pictures of pages are put, for people to look at; nowhere if this is not set.
+PICTURES = os.environ.get("PETASTORM_BRIDGE_PICTURES")
+IN_BROWSER = pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
+# Elements that end beyond the window's edge, but for those in what scrolls by itself.
+CUT = """[...document.querySelectorAll('main td, main th, main p, main li, main h1, main h2, main h3, main img')]
+  .filter(e => {
+    const box = e.getBoundingClientRect();
+    return box.width && !e.closest('.md-typeset__scrollwrap, pre, table') && box.right > innerWidth + 0.5;
+  }).map(e => e.outerHTML.slice(0, 200))"""
+# Tables wider than the page that do not scroll.
+STUCK = """[...document.querySelectorAll('main table')].filter(e => {
+  const wrap = e.closest('.md-typeset__scrollwrap') || e.parentElement;
+  return e.scrollWidth > wrap.clientWidth + 1 && getComputedStyle(wrap).overflowX === 'visible'
+    && getComputedStyle(e).overflowX === 'visible';
+}).map(e => e.innerText.slice(0, 80))"""
+FAINT = """[...document.querySelectorAll('main p, main td, main h2, main code, main a:not(.headerlink)')].filter(e => {
+  if (!e.checkVisibility() || !e.innerText.trim()) return false;
+  const rgb = text => text.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map(v => v / 255).map(
+    v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4
+  ).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const over = (front, back) => {
+    const a = front.length > 3 ? front[3] : 1;
+    return front.slice(0, 3).map((v, i) => a * v + (1 - a) * back[i]);
+  };
+  const layers = [];
+  for (let at = e; at; at = at.parentElement) layers.unshift(rgb(getComputedStyle(at).backgroundColor));
+  const ground = layers.reduce((back, front) => over(front, back), [255, 255, 255]);
+  const ink = over(rgb(getComputedStyle(e).color), ground);
+  const [x, y] = [light(ink), light(ground)].sort((a, b) => b - a);
+  return (x + 0.05) / (y + 0.05) < 3;
+}).map(e => e.outerHTML.slice(0, 120))"""
 
 
 @pytest.fixture(scope="module")
@@ -54,3 +87,79 @@ def test_the_search_knows_every_page(site):
     index = json.loads((site / "search" / "search_index.json").read_text("utf-8"))
     found = {entry["location"].partition("#")[0] for entry in index["docs"]}
     assert {f"{path.stem}.html" for path in GUIDE.glob("*.md")} - {"README.html"} <= found
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with Browser(tmp_path_factory.mktemp("browser")) as browser:
+        yield browser
+
+
+@IN_BROWSER
+@pytest.mark.slow
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_nothing_is_cut_off_or_unreadable(site, browser, dark):
+    for width in (400, 800, 1600):
+        browser.look(width, dark=dark)
+        for page in sorted(site.glob("*.html")):
+            if page.name == "404.html":
+                continue
+            browser.open(page.as_uri())
+            assert browser.run("document.documentElement.scrollWidth - innerWidth") <= 0, (
+                page.name,
+                width,
+            )
+            assert browser.run(CUT) == [], (page.name, width)
+            assert browser.run(STUCK) == [], (page.name, width)
+            if width == 800:
+                assert browser.run(FAINT) == [], (page.name, width)
+            if PICTURES:
+                name = f"site-{page.stem}-{width}-{'dark' if dark else 'light'}.png"
+                browser.photograph(pathlib.Path(PICTURES).absolute() / name)
+    scheme = browser.run("document.body.dataset.mdColorScheme")
+    assert scheme == ("slate" if dark else "default")
+
+
+FOUND = """new Promise((found, failed) => {
+  const input = document.querySelector('.md-search__input');
+  document.querySelector('#__search').click();
+  input.focus();
+  const end = Date.now() + 20000;
+  (function wait() {
+    input.value = %s;
+    input.dispatchEvent(new KeyboardEvent('keyup', {bubbles: true}));
+    const links = [...document.querySelectorAll('.md-search-result__link')].map(e => e.getAttribute('href'));
+    if (links.length) found(links);
+    else if (Date.now() > end) failed(new Error('nothing found'));
+    else setTimeout(wait, 50);
+  })();
+})"""
+
+
+@IN_BROWSER
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("word", "page"), [("AF_UNIX", "trouble"), ("float32", "trouble"), ("LOCAL_CACHE", "tuning")]
+)
+def test_the_search_works_from_a_folder(site, browser, word, page):
+    """Without a server, and without anything from elsewhere."""
+    browser.look(1200, dark=False)
+    browser.open((site / "index.html").as_uri())
+    links = browser.run(FOUND % json.dumps(word))
+    assert any(f"{page}.html" in link for link in links), links
+
+
+@IN_BROWSER
+@pytest.mark.slow
+def test_the_picture_of_bars_is_whole(browser):
+    """Whatever font the machine has for its texts."""
+    browser.look(800, dark=True)
+    browser.open((GUIDE / "images" / "four_bars.svg").as_uri())
+    beyond = """[...document.querySelectorAll('text, rect')].filter(e => {
+      const box = e.getBBox(), view = document.documentElement.viewBox.baseVal;
+      return box.x < 0 || box.x + box.width > view.width || box.y + box.height > view.height;
+    }).map(e => e.textContent)"""
+    assert browser.run(beyond) == []
+    assert (
+        len(browser.run("[...document.querySelectorAll('rect')].map(e => e.getBBox().width)")) == 4
+    )

@@ -1,7 +1,11 @@
 """The dataset for torch's own ``DataLoader``: ranks, workers, epochs, going on later."""
 
 import itertools
+import os
 import pickle
+import subprocess
+import sys
+import tempfile
 import types
 
 import numpy as np
@@ -399,3 +403,42 @@ def test_no_rows(write):
         assert len(data) == 0
     with pytest.warns(UserWarning, match="No matching data"):
         assert list(data) == []
+
+
+DEEP = """
+import sys, torch
+from torch.utils.data import DataLoader
+from petastorm_bridge.pytorch import BatchedIterableDataset
+
+torch.multiprocessing.set_sharing_strategy(sys.argv[2])
+data = BatchedIterableDataset(sys.argv[1], batch_size=5)
+try:
+    print(sum(len(batch["id"]) for batch in DataLoader(data, batch_size=None, num_workers=1)))
+except RuntimeError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("strategy", "longest"), [("file_descriptor", 75), ("file_system", 73)])
+def test_a_temporary_directory_too_deep_for_sockets_is_an_error_and_no_hang(
+    url, tmp_path, strategy, longest
+):
+    """At the named length it works: the limit is that of the sockets."""
+    for length in (longest, longest + 1):
+        with tempfile.TemporaryDirectory(dir="/tmp") as short:
+            deep = os.path.join(short, "d" * (length - len(short) - 1))
+            os.mkdir(deep)
+            done = subprocess.run(
+                [sys.executable, "-W", "ignore", "-c", DEEP, url, strategy],
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=True,
+                env={**os.environ, "TMPDIR": deep},
+            )
+        if length == longest:
+            assert done.stdout == f"{ROWS}\n", done.stderr
+        else:
+            assert f"set TMPDIR to a path of at most {longest} characters" in done.stdout
+            assert deep in done.stdout

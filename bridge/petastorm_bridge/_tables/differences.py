@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["DIFFERENCES", "Difference", "find_difference"]
+__all__ = ["AREAS", "DIFFERENCES", "Difference", "find_difference"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,20 @@ class Difference:
 def _area(area: str, *rows: tuple[str, str, str, str]) -> tuple[Difference, ...]:
     return tuple(Difference(row[0], area, row[1], row[2], row[3]) for row in rows)
 
+
+# Headings of the guide, and whom what stands there touches.
+AREAS = {
+    "Rows and epochs": "count rows or steps, iterate a loader more than once, or leave a loop early",
+    "Order and shuffling": "compare orders of rows with earlier runs, or pass a seed",
+    "Sharding": "train in several processes",
+    "Types and nulls": "have nulls, times, decimals or unsigned numbers in the table",
+    "Names and paths": "have columns or paths with spaces, dots or names of Python's own",
+    "Predicates and filters": "pass `predicate` or `filters`",
+    "Reader options": "pass options about caches, pools or file systems",
+    "Parquet files and worker processes": "read Parquet directly, or Delta or Iceberg tables, or use a process pool",
+    "Converter and cache": "look into the cache directory, delete it, or convert one table twice",
+    "Petastorm's own datasets": "use `make_reader` or `materialize_dataset`",
+}
 
 DIFFERENCES: tuple[Difference, ...] = (
     *_area(

@@ -22,6 +22,7 @@ from petastorm_bridge.reader import Reader, make_batch_reader
 from .base import LoaderBase, batch_integer
 from .company import accelerate_reads_for_others, accelerate_takes_turns
 from .epochs import Epochs
+from .sharing import refuse_deep_temporary_directory
 
 __all__ = ["DatasetBase"]
 
@@ -107,7 +108,10 @@ class DatasetBase(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         # A worker is asked for its place before its first batch; elsewhere iterators are made that
         # nobody takes a batch from.
-        return self._iterate(self._begin() if get_worker_info() is not None else None)
+        if get_worker_info() is None:
+            return self._iterate(None)
+        refuse_deep_temporary_directory()
+        return self._iterate(self._begin())
 
     def _iterate(self, start: dict[str, Any] | None) -> Iterator[Any]:
         start = start or self._begin()

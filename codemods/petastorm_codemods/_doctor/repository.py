@@ -6,18 +6,18 @@ import contextlib
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from petastorm_codemods._config import Config
 from petastorm_codemods._model import Destination, Failed, Outcome, Result, Site, State
-from petastorm_codemods._project.gathering import gather
+from petastorm_codemods._project.gathering import Gathered, gather, narrowed
 from petastorm_codemods._project.install_commands import CODE as REQUIREMENT
 from petastorm_codemods._registry import all_rules
 from petastorm_codemods._reports.closing import stays_on_bridge
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
-from petastorm_codemods._text.sources import read_source
+from petastorm_codemods._text.sources import Source, read_source
 
 _CACHE = re.compile(r"[^\n]*(?:PARENT_CACHE_DIR_URL_CONF|petastorm\.spark\.converter\.parentCache)")
 _LONGEST = 120
@@ -90,23 +90,27 @@ def look_into(path: str, config: Config) -> Repository:
     Raises:
         FileNotFoundError: The path does not exist.
     """
+    gathered = gather([path], config.exclude, Destination.STREAMING)
+    ours = {destination: narrowed(gathered, destination) for destination in Destination}
     results = {
         destination: run(
             [path],
             Settings(destination=destination),
             exclude=config.exclude,
             jobs=os.cpu_count() or 1,
+            gathered=ours[destination],
         )
         for destination in Destination
     }
+    texts = list(_texts(ours[Destination.BRIDGE]))
     bridge = results[Destination.BRIDGE]
     return Repository(
         path=path,
         scanned=bridge.scanned,
-        cache=tuple(_cache(path, config)),
+        cache=tuple(_cache(texts)),
         bridge=_way(bridge, Destination.BRIDGE),
         streaming=_way(results[Destination.STREAMING], Destination.STREAMING),
-        own_format=sum(len(_OWN_FORMAT.findall(text)) for _, text in _texts(path, config)),
+        own_format=sum(len(_OWN_FORMAT.findall(source.text)) for _, source in texts),
     )
 
 
@@ -155,20 +159,16 @@ def _obstacles(result: Result) -> Iterator[tuple[str, str]]:
                 yield f"{outcome.path}:{site.line}", site.message
 
 
-def _texts(path: str, config: Config) -> Iterator[tuple[str, str]]:
+def _texts(gathered: Gathered) -> Iterator[tuple[str, Source]]:
     """Yield the name and the code of each source."""
-    for name, data in gather([path], config.exclude, Destination.BRIDGE).sources:
+    for name, data in gathered.sources:
         with contextlib.suppress(ValueError):  # it is reported as one that does not parse
-            yield name, read_source(name, data).text
+            yield name, read_source(name, data)
 
 
-def _cache(path: str, config: Config) -> Iterator[tuple[str, str]]:
+def _cache(texts: Iterable[tuple[str, Source]]) -> Iterator[tuple[str, str]]:
     """Yield where Spark is told the directory of conversions."""
-    for name, data in gather([path], config.exclude, Destination.BRIDGE).sources:
-        try:
-            source = read_source(name, data)
-        except ValueError:
-            continue
+    for name, source in texts:
         for match in _CACHE.finditer(source.text):
             end = source.text.find("\n", match.end())
             line = source.text[match.start() : end if end >= 0 else None].strip()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import stat
 from collections.abc import Iterable
@@ -81,6 +82,12 @@ def gather(paths: Iterable[str], exclude: Iterable[str], destination: Destinatio
         elif not _is_other(path) or OLD.encode() in data:
             _add(gathered, path, data, destination)
     return gathered
+
+
+def narrowed(gathered: Gathered, destination: Destination) -> Gathered:
+    """Return of the files that were gathered for streaming, which are the most, those for a destination."""
+    sources = [(path, data) for path, data in gathered.sources if concerns(data, destination)]
+    return dataclasses.replace(gathered, sources=sources)
 
 
 def _read(path: str) -> bytes | Failed:

@@ -11,6 +11,32 @@ One entry for each rule of [`petastorm-bridge codemod`](run-the-codemod.md). *sa
 batches, *behaviour-changing* ones wait for `--unsafe`, and what is *manual* is marked with a comment.
 """
 
+_NOW_HEAD = """
+## What to do now
+
+With what is left: a mark in a file, or a line of the report. Silence a place that is as it should be with
+`# petastorm-bridge: ignore[PM003]`; other rules leave nothing.
+
+| code | what to do |
+|---|---|"""
+
+# What a human does about what is left of a rule.
+NOW = {
+    "PM000": "Mend the file or the cell, or exclude it: `--exclude 'legacy/*'`.",
+    "PM003": "Remove the import if it says *unused*. Otherwise do what the mark says: most names are parts of Petastorm's "
+    "readers that a caller never needed. Programs that start pools of workers pass `workers_count` and "
+    "`reader_pool_type` to a reader.",
+    "PM010": "Change the requirement by hand: lock files and files with hashes are made anew from their sources "
+    "(`pip-compile`, `uv lock`); conda has no such package, so put it into the `pip:` part of the environment.",
+    "PM101": "Give arguments by name, or run `--to bridge` for this file: it takes every form of call.",
+    "PM102": "It runs, on the bridge: *stays on the bridge* needs nothing now. Where ranks are in the way, train with "
+    "`torchrun` and leave `cur_shard` out; where a dictionary holds the arguments, write them into the call; where "
+    "it *may be another class's*, annotate the parameter with `SparkDatasetConverter`.",
+    "PM103": "As for PM102.",
+    "PM104": "As for PM003.",
+    "PM106": "Look which directory is in use, then run with `--unsafe`, or put the key right by hand.",
+}
+
 
 def rules_page(note: str) -> str:
     """Return the page; the note says that it is generated."""
@@ -20,6 +46,7 @@ def rules_page(note: str) -> str:
         f"| {rule.safety.value} |"
         for rule in all_rules()
     ]
+    lines += [_NOW_HEAD, *(f"| [{code}](#{code.lower()}) | {text} |" for code, text in NOW.items())]
     for rule in all_rules():
         lines += ["", *_entry(rule)]
     return "\n".join([*lines, ""])
