@@ -23,7 +23,6 @@ WITHOUT_USE = {
     "petastorm.etl.rowgroup_indexing.PARALLEL_SLICE_NUM": "how many tasks its own function starts",
     "petastorm.etl.rowgroup_indexing.PieceInfo": "what its own tasks are given",
     "petastorm.pytorch.PY2": "Python 2",
-    "petastorm.spark.spark_dataset_converter.CachedDataFrameMeta": "an entry of its own list",
 }
 
 

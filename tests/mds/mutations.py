@@ -8,6 +8,7 @@ other values of the right types and number. Prints a tally, and every other outc
 import contextlib
 import faulthandler
 import json
+import logging
 import random
 import shutil
 import signal
@@ -21,13 +22,16 @@ import numpy as np
 import pyarrow as pa
 from sample_datasets import fixed_table, mixed_table, write
 
+from petastorm_bridge import make_batch_reader
 from petastorm_bridge._sources.mds import MdsSource
 from petastorm_bridge.mds import dataset as mds_dataset
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.errors import DatasetError
 
 SIDECAR = "petastorm_bridge_schema.json"
+TENSORS = ["i", "f", "b", "v"]
 LONGEST_SECONDS = 60
+NAMES_OF_OTHERS = 50
 MISSING = object()
 VALUES = [
     None, True, False, -1, 0, 1, 5, 7, 2**31, 2**32, 2**63, 10**30, float("inf"), float("nan"), 0.5,
@@ -103,10 +107,8 @@ def mutate_shard(data, rng):
 # Faces: each returns rows that can be compared.
 
 
-def read_bridge(directory, _):
-    """As ``make_batch_reader`` opens and loads."""
-    mds_dataset._parsed.cache_clear()  # files are written faster than some clocks tick
-    mds_dataset._parsed_index.cache_clear()
+def read_engine(directory, _):
+    """Open and load below the readers, with what a dataset claims of itself."""
     dataset = open_dataset(directory)
     table = read_table(dataset)
     table.validate(full=True)
@@ -123,32 +125,76 @@ def read_bridge(directory, _):
     return [str(table.schema), str(dataset.num_rows), *rows]
 
 
+def rows_of(batches):
+    """Each row of batches, which are dictionaries of columns."""
+    return [
+        repr(dict(zip(batch, row, strict=True)))
+        for batch in batches
+        for row in zip(*batch.values(), strict=True)
+    ]
+
+
+def read_reader(directory, _):
+    # Without the columns whose rows have several lengths, which make no batch, as in Petastorm.
+    fields = ["[^rnj]"]
+    with make_batch_reader(
+        f"file://{directory}", schema_fields=fields, num_epochs=1, shuffle_row_groups=False
+    ) as reader:
+        return rows_of(batch._asdict() for batch in reader)
+
+
+def read_torch(directory, _):
+    from petastorm_bridge.pytorch import DataLoader
+
+    logging.disable()  # it logs what it raises
+    reader = make_batch_reader(
+        f"file://{directory}", schema_fields=TENSORS, num_epochs=1, shuffle_row_groups=False
+    )
+    with DataLoader(reader, batch_size=5) as loader:
+        return rows_of(loader)
+
+
+def hash_options(has_hashes):
+    return {"validate_hash": "xxh64"} if has_hashes else {}
+
+
 def read_columnar(directory, has_hashes):
     from petastorm_bridge.streaming import ColumnarStreamingDataset
 
-    options = {"validate_hash": "xxh64"} if has_hashes else {}
-    dataset = ColumnarStreamingDataset(
-        local=directory, batch_size=5, ragged="list", allow_unsafe_types=False, **options
+    return rows_of(
+        ColumnarStreamingDataset(
+            local=directory,
+            batch_size=5,
+            ragged="list",
+            allow_unsafe_types=False,
+            **hash_options(has_hashes),
+        )
     )
-    rows = []
-    for batch in dataset:
-        rows += [
-            repr(dict(zip(batch, row, strict=True))) for row in zip(*batch.values(), strict=True)
-        ]
-    return rows
+
+
+def read_mapped(directory, has_hashes):
+    from petastorm_bridge.streaming import MappedStreamingDataset
+
+    return list(
+        map(repr, MappedStreamingDataset(local=directory, batch_size=5, **hash_options(has_hashes)))
+    )
 
 
 def read_samples(directory, has_hashes):
     from streaming import StreamingDataset
 
-    options = {"validate_hash": "xxh64"} if has_hashes else {}
     dataset = StreamingDataset(
-        local=directory, batch_size=5, stream_name="petastorm_bridge", **options
+        local=directory,
+        batch_size=5,
+        stream_name="petastorm_bridge",
+        **hash_options(has_hashes),
     )
     return [repr(dataset[i]) for i in range(dataset.num_samples)]
 
 
-FACES = {"make_batch_reader": read_bridge, "columnar": read_columnar, "samples": read_samples}
+OUR_READERS = {"engine": read_engine, "make_batch_reader": read_reader, "torch": read_torch}
+STREAMING = {"columnar": read_columnar, "mapped": read_mapped, "samples": read_samples}
+FACES = OUR_READERS | STREAMING
 
 
 def write_foreign(directory):
@@ -169,13 +215,14 @@ def write_all(parent, face):
     write(f"{parent}/fixed", fixed_table(), hashes=("xxh64",))
     write(f"{parent}/mixed", mixed_table(), hashes=("xxh64",))
     write(f"{parent}/no-hashes", mixed_table(), hashes=())
-    if face == "make_batch_reader":
+    if face in OUR_READERS:
         write(f"{parent}/zstd", mixed_table(), hashes=("xxh64",), compression="zstd")
         write(f"{parent}/zstd-no-hashes", mixed_table(), hashes=(), compression="zstd")
         found |= {"zstd": True, "zstd-no-hashes": False}
-    with contextlib.suppress(ImportError):
-        write_foreign(f"{parent}/foreign")
-        found["foreign"] = True
+    if face not in ("make_batch_reader", "torch"):  # which are asked for columns of ours
+        with contextlib.suppress(ImportError):
+            write_foreign(f"{parent}/foreign")
+            found["foreign"] = True
     return found
 
 
@@ -187,8 +234,8 @@ def is_right(face, name, target, has_hashes, found, wanted):
     if not has_hashes and target == "index.json":
         return set(found) <= set(wanted)  # another shard's name
     # Only the sidecar tells that an index lists a shard too few; streaming does not read it.
-    is_told = face == "make_batch_reader" and name != "foreign"
-    if face == "make_batch_reader":  # without schema and number of rows
+    is_told = face in OUR_READERS and name != "foreign"
+    if face == "engine":  # without schema and number of rows
         found, wanted = found[2:], wanted[2:]
     return not is_told and set(found) <= set(wanted)
 
@@ -197,12 +244,14 @@ def outcome(face, directory, case, wanted):
     name, target, has_hashes = case
     signal.alarm(LONGEST_SECONDS)
     faulthandler.dump_traceback_later(2 * LONGEST_SECONDS, exit=True)
+    mds_dataset._parsed.cache_clear()  # files are written faster than some clocks tick
+    mds_dataset._parsed_index.cache_clear()
     try:
         found = FACES[face](directory, has_hashes)
     except DatasetError as error:
         return "refused" if directory in str(error) else f"names no file: {error}"
     except Exception as error:  # noqa: BLE001 - any other one is what is looked for
-        if face != "make_batch_reader" and "contains an unsafe type: pkl" in str(error):
+        if face in STREAMING and "contains an unsafe type: pkl" in str(error):
             return "refused"  # by streaming, which asks for allow_unsafe_types
         return f"{type(error).__name__}: {error}"
     finally:
@@ -217,7 +266,7 @@ def run_face(face, count, seed):
     """Return how often there was what, and what there must not be."""
     tally, failures = Counter(), Counter()
     rng = random.Random(f"{seed} {face}")
-    with tempfile.TemporaryDirectory() as parent:
+    with tempfile.TemporaryDirectory() as parent, temporary_files_below(parent):
         datasets = write_all(parent, face)
         wanted = {name: FACES[face](f"{parent}/{name}", has) for name, has in datasets.items()}
         for number in range(count):
@@ -241,19 +290,40 @@ def run_face(face, count, seed):
             else:
                 failures[f"{face} {name} {path.name} {done} (number {number}): {found[:300]}"] += 1
             # Each dataset opens the shared memory of all that are left: fifty would have 10,000 files open.
-            if face != "make_batch_reader" and number % 10 == 9:
+            if face in STREAMING and number % 10 == 9:
                 forget()
             if sorted(Path(directory).iterdir()) != files:
                 failures[f"{face} {name} {path.name} {done} (number {number}): files differ"] += 1
-                shutil.rmtree(parent)
+                for other in datasets:
+                    shutil.rmtree(f"{parent}/{other}")
                 write_all(parent, face)
     return tally, failures
 
 
+@contextlib.contextmanager
+def temporary_files_below(parent):
+    """Let streaming look for free names among its own files, not those that thousands of runs left.
+
+    The first names are left to tests that run beside: plain streaming may meet another program's.
+    """
+    before, tempfile.tempdir = tempfile.tempdir, f"{parent}/temporary"
+    Path(tempfile.tempdir).mkdir()
+    for number in range(NAMES_OF_OTHERS):
+        Path(tempfile.tempdir, f"{number:06}_barrier_filelock").touch()
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
+
+
 def forget():
+    """Let datasets end, which streaming keeps, and remove their locks, which it looks through."""
     import forgetting
 
     forgetting.forget()
+    for lock in Path(tempfile.gettempdir()).glob("*_filelock"):
+        if int(lock.name[:6]) >= NAMES_OF_OTHERS:
+            lock.unlink()
 
 
 def hang(*_):
@@ -262,7 +332,7 @@ def hang(*_):
 
 def main(count, seed, faces):
     signal.signal(signal.SIGALRM, hang)
-    if {"columnar", "samples"} & {*faces}:
+    if STREAMING.keys() & {*faces}:
         sys.path.insert(0, str(Path(__file__).parents[1] / "streaming"))
         import forgetting
 

@@ -17,7 +17,7 @@ COUNT = int(os.environ.get("PETASTORM_BRIDGE_MUTATIONS", "240"))
 
 @pytest.mark.slow
 def test_damaged_datasets():
-    faces = list(mutations.FACES) if find_spec("streaming") else ["make_batch_reader"]
+    faces = [*mutations.OUR_READERS, *(mutations.STREAMING if find_spec("streaming") else ())]
     # In a process of its own, because what is looked for are crashes, too.
     done = subprocess.run(
         [sys.executable, "-W", "ignore", mutations.__file__, str(COUNT), "1", *faces],

@@ -227,8 +227,13 @@ def test_a_local_shard_is_compared_with_the_hash_that_the_user_names(tmp_path, r
     assert read(local=str(tmp_path))
     with pytest.raises(ShardCorruptedError, match=r"shard\.00001\.mds .*expected sha1"):
         read(local=str(tmp_path), validate_hash="sha1")
-    with pytest.raises(ValueError, match=r"'md5', but shard\.00000\.mds has the hashes"):
+    with pytest.raises(
+        ValueError, match=r"'md5', but .*shard\.00000\.mds has the hashes"
+    ) as caught:
         read(local=str(tmp_path), validate_hash="md5")
+    # One that an index names for some shards only is damage.
+    assert isinstance(caught.value, DatasetError)
+    assert str(tmp_path) in str(caught.value)
 
 
 DAMAGES = {

@@ -223,6 +223,26 @@ def test_ranks_with_workers_are_those_of_stock_ranks(tmp_path, short):
     assert read == set(range(sum(SIZES)))
 
 
+@pytest.mark.slow
+def test_ranks_evict_shards_of_a_cache_that_they_share(tmp_path, short):
+    """Three ranks, whose cache holds a third of the shards, see what ranks with all of them would."""
+    remote, local, sizes = tmp_path / "remote", tmp_path / "local", [30, 11, 25] * 8
+    write_shards(remote, sizes, {"id": "int64"})
+    largest = max(path.stat().st_size for path in remote.glob("*.mds"))
+    limit = (remote / "index.json").stat().st_size + 8 * largest
+    place = [remote, local, tmp_path / "no-state", 0, "columnar", 0, limit]
+    found = finish(start(3, place, short / "ranks"), short / "ranks")
+    arguments = {
+        "local": str(remote), "batch_size": 6, "shuffle": True, "num_canonical_nodes": 2,
+    }  # fmt: skip
+    assert found == [ids(stock_loader(arguments, (1, 3, rank))) for rank in range(3)]
+    # Each may be about to fetch one for which it has just made room.
+    kept = sorted(path.stat().st_size for path in local.glob("*.mds"))
+    assert (
+        0 < sum(kept) <= (8 + 2 * 3) * largest < sum(p.stat().st_size for p in remote.glob("*.mds"))
+    )
+
+
 def resumed_by_stock(arguments, state, world):
     """The batches of every rank from a state on."""
     found = []
@@ -247,10 +267,14 @@ def test_a_dataset_that_is_deleted_makes_way_at_once(tmp_path):
                 }
             )
             mark = SHARED_MEMORY / f"{loader.dataset._shm_prefix_int:06}_petastorm_bridge"
+            locks = f"{loader.dataset._shm_prefix_int:06}_*_filelock"
             assert sum(map(len, ids(loader))) == sum(SIZES)
             assert mark.exists()
+            assert list(Path(tempfile.gettempdir()).glob(locks))
             del loader
             assert not mark.exists()
+            # Streaming leaves them, and looks through all that are left when a dataset is made.
+            assert not list(Path(tempfile.gettempdir()).glob(locks))
     finally:
         gc.enable()
 

@@ -50,6 +50,12 @@ MISSING_IN: dict[str, dict[str, str]] = {
         "NULL_CACHE": "write the string 'null'",
         "normalize_dataset_url_or_urls": _INTERNAL,
     },
+    "spark.spark_dataset_converter": {
+        "CachedDataFrameMeta": (
+            "it is how Petastorm remembers what it has converted. make_spark_converter gives an equal "
+            "DataFrame the same converter; converter.cache_dir_url says where its files are"
+        ),
+    },
     "test_util": {
         "shuffling_analysis": (
             "it measures how well Petastorm's readers shuffle. Compare the ids that two passes over "

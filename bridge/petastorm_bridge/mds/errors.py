@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["DatasetError", "DatasetNotFoundError", "ShardCorruptedError"]
+__all__ = ["DatasetError", "DatasetNotFoundError", "HashNotKnownError", "ShardCorruptedError"]
 
 
 class DatasetError(RuntimeError):
@@ -11,6 +11,10 @@ class DatasetError(RuntimeError):
 
 class DatasetNotFoundError(DatasetError, FileNotFoundError):
     """There is no (complete) MDS dataset where one was asked for."""
+
+
+class HashNotKnownError(DatasetError, ValueError):
+    """A hash was asked for by its name, and the index does not have it for every shard."""
 
 
 class ShardCorruptedError(DatasetError):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from petastorm_bridge._reading.ranks import launcher_rank_and_size
 from petastorm_bridge._secrets import masked
+from petastorm_bridge._tables.missing import attribute_error, extend_path
 from petastorm_bridge.fs_utils import (
     LocalFileSystem,
     get_filesystem_and_path_or_paths,
@@ -46,6 +47,8 @@ __all__ = [
     "register_delete_dir_handler",
 ]
 
+__path__ = extend_path([])  # so that importing what is missing says why
+
 logger = logging.getLogger(__name__)
 
 _FILE_AVAILABILITY_WAIT_TIMEOUT_SECS = 30
@@ -58,6 +61,10 @@ _delete_dir_handler: Callable[[str], object] = deletion.default_delete_handler
 
 _cache_df_meta_list: list[conversions.CacheEntry] = []
 _conversions = conversions.ConversionCache(_cache_df_meta_list)
+
+
+def __getattr__(name: str) -> Any:
+    raise attribute_error("spark.spark_dataset_converter", name)
 
 
 def register_delete_dir_handler(handler: Callable[[str], object] | None) -> None:

@@ -66,10 +66,14 @@ def _remove(prefix: str, names: Iterable[str]) -> list[str]:
         with contextlib.suppress(OSError):
             os.remove(os.path.join(_SHARED_MEMORY, name))
             removed.append(name)
+    _remove_locks(prefix)
+    return removed
+
+
+def _remove_locks(prefix: str) -> None:
     for lock in _LOCKS:
         with contextlib.suppress(OSError):
             os.remove(os.path.join(tempfile.gettempdir(), f"{prefix}_{lock}"))
-    return removed
 
 
 def mark_alive(dataset: object, prefix: int) -> None:
@@ -86,10 +90,17 @@ def mark_alive(dataset: object, prefix: int) -> None:
 
 
 def _let_go(file: int, path: str, process: int) -> None:
+    if process != os.getpid():
+        os.close(file)
+        return
+    # The last process of a run removes its locks, too: streaming leaves them, and looks through all that
+    # are left for each new dataset.
+    with contextlib.suppress(OSError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _remove_locks(os.path.basename(path).removesuffix(f"_{_ALIVE}"))
     os.close(file)
-    if process == os.getpid():
-        with contextlib.suppress(OSError):
-            os.remove(path)
+    with contextlib.suppress(OSError):
+        os.remove(path)
 
 
 def _locked(path: str) -> int:

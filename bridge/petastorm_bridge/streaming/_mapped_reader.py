@@ -11,7 +11,7 @@ from streaming.base.format.mds import MDSReader
 
 from petastorm_bridge.mds.dataset import parse_index
 from petastorm_bridge.mds.entry import ShardEntry
-from petastorm_bridge.mds.errors import DatasetError
+from petastorm_bridge.mds.errors import DatasetError, HashNotKnownError
 from petastorm_bridge.mds.layout import ShardLayout
 
 from ._decoders import sample_maker
@@ -23,15 +23,16 @@ __all__ = ["MappedReader", "MappedReaders", "Readers", "only_hash", "shard_path"
 _SWEEP = 64
 
 
-def only_hash(name: str, info: Any) -> dict[str, str]:
+def only_hash(name: str, info: Any, directory: str) -> dict[str, str]:
     """Return the one hash that was asked for.
 
     Raises:
-        ValueError: The index does not have it.
+        HashNotKnownError: The index of the directory does not have it.
     """
     if name not in info.hashes:
-        raise ValueError(
-            f"validate_hash is {name!r}, but {info.basename} has the hashes {sorted(info.hashes)}. Name "
+        path = os.path.join(directory, info.basename)
+        raise HashNotKnownError(
+            f"validate_hash is {name!r}, but {path} has the hashes {sorted(info.hashes)}. Name "
             "one of those, or leave it out for the fastest of them."
         )
     return {name: info.hashes[name]}
@@ -98,7 +99,9 @@ class Readers:
             mapped=self._mapped,
         )
         if self._own_hash:
-            made.checked_hashes = only_hash(self._own_hash, made.raw_data)
+            made.checked_hashes = only_hash(
+                self._own_hash, made.raw_data, os.path.join(dirname, split or "")
+            )
         return made
 
 

@@ -172,7 +172,7 @@ class MappedStream(Stream):
             if name:
                 data, status = load(part, mapped=False)
                 try:
-                    check_hash(target, only_hash(name, info), lambda: data, status)
+                    check_hash(target, only_hash(name, info, directory), lambda: data, status)
                 except ShardCorruptedError as error:
                     raise ValueError(f"Checksum failure: {target}") from error
             os.replace(part, target)  # so that nobody takes it for a good one before
@@ -192,7 +192,12 @@ class MappedStream(Stream):
         name = self.validate_hash
         if name:
             try:
-                check_hash(zip_filename, only_hash(name, zip_info), lambda: data, status)
+                check_hash(
+                    zip_filename,
+                    only_hash(name, zip_info, os.path.dirname(zip_filename)),
+                    lambda: data,
+                    status,
+                )
             except ShardCorruptedError:
                 if self._is_cache():
                     os.remove(zip_filename)
