@@ -15,7 +15,7 @@ from ._rewriting.ignored import is_ignored
 from ._rewriting.import_lines import joined_imports
 from ._rewriting.layout import laid_out
 from ._rewriting.left_cells import left_cells
-from ._rewriting.markers import comments, markers
+from ._rewriting.markers import beside_what_stays, comments, markers
 from ._rewriting.noted import noted
 from ._rewriting.placement import import_edits
 from ._rewriting.unused import without_unused
@@ -78,7 +78,7 @@ def _plan(source: Source, settings: Settings) -> Plan:
         links = {rule.code: rule.link for rule in all_rules()}
         lines += markers(analysis, decided.left, links, decided.edits)
     lines += comments(analysis, decided.said, decided.edits)
-    plain = resolved([*lines, *decided.edits], source.text)
+    plain = beside_what_stays(resolved([*lines, *decided.edits], source.text))
     edits = joined_imports(analysis, without_unused(analysis, plain))
     known = {finding.offset for finding in findings}
     codes = {rule.code for rule in rules}

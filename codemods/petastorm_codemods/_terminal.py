@@ -74,7 +74,7 @@ def rewrite(asked: Asked) -> int:
         errors.print_exception()
         return _abnormal(errors, f"a fault of this tool: {type(error).__name__}: {error}")
     if asked.output_file is None and (asked.report or asked.diff):
-        sys.stdout.write(_shown(document))
+        sys.stdout.write(_patch(document) if asked.diff else printable(document))
     else:
         _tell(result, asked, settings)
     return exit_code(result, written=asked.write)
@@ -207,16 +207,16 @@ def _changes(result: Result, *, with_diff: bool, written: bool) -> None:
     console = Console(highlight=False, soft_wrap=True)
     for outcome in result.outcomes:
         if with_diff and pending(outcome):
-            console.print(_coloured(_shown(diff(outcome))), end="")
+            console.print(_coloured(printable(diff(outcome))), end="")
         elif pending(outcome):
             what = f"{'wrote' if written else 'would change'} {outcome.path}"
-            console.print(_shown(what), markup=False)
+            console.print(printable(what), markup=False)
     for outcome in result.outcomes:
         for site in outcome.sites:
             if site.state is not State.REWRITTEN or site.told:
-                console.print(_shown(_line(outcome.path, site)), style="magenta", markup=False)
+                console.print(printable(_line(outcome.path, site)), style="magenta", markup=False)
         if isinstance(outcome, Failed):
-            reason = _shown(f"{outcome.path}: failed: {outcome.reason}")
+            reason = printable(f"{outcome.path}: failed: {outcome.reason}")
             console.print(reason, style="red", markup=False)
 
 
@@ -237,11 +237,11 @@ def _closing(result: Result, asked: Asked, settings: Settings) -> None:
         written=asked.write,
     )
     for line in lines:
-        console.print(_shown(line), markup=False)
+        console.print(printable(line), markup=False)
 
 
-def _shown(text: str) -> str:
-    """Return text as standard output may have it: a terminal nothing that steers it."""
+def _patch(text: str) -> str:
+    """Return a diff as standard output may have it: a terminal nothing that steers it, Git all of it."""
     if sys.stdout.isatty():
         return printable(text)
     return text.encode(errors="backslashreplace").decode()  # names of files in no encoding

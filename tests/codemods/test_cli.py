@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from petastorm_bridge.cli import app
+from petastorm_codemods._reports.formats import FORMATS
 
 pytestmark = pytest.mark.anystack
 
@@ -472,7 +473,18 @@ def read_all(descriptor):
         parts.append(part)
 
 
-def test_pipes_get_names_and_contents_as_they_are(call, tree):
+@pytest.mark.parametrize(
+    "options", [[], ["--check"], ["--statistics"], *(["--report", name] for name in FORMATS)]
+)
+def test_nothing_steers_a_terminal_behind_a_pipe(call, tree, options):
+    text = f"x = '{STEERING}'\n{OLD}import petastorm.local_disk_cache\n"
+    tree(**{f"a{STEERING}_dot_py": text, f"b{STEERING}_dot_py": "petastorm = = 1\n"})
+    answer = call(".", "--to", "bridge", *options)
+    assert not any(each in answer.output for each in "\x1b\x9b\u202e"), answer.output
+
+
+def test_patches_have_names_and_contents_as_they_are(call, tree):
+    """Git could not apply them otherwise."""
     tree(**{f"a{STEERING}_dot_py": f"x = '{STEERING}'\n{OLD}"})
     answer = call(".", "--to", "bridge", "--diff")
     assert f"b/a{STEERING}.py" in answer.stdout

@@ -1,6 +1,7 @@
 """Lists of dependencies after a run: what they require, for whom, and what is reported."""
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -244,3 +245,45 @@ def test_our_limits_come_from_our_metadata():
     assert {"torch", "pyspark", "tensorflow"} <= set(limits.limits(frozenset({"all"})))
     assert str(limits.limits(frozenset(), frozenset({"torch"}))["torch"]) == ">=2.1"
     assert str(limits.python_limit()) == ">=3.10"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("[python, {pip: [petastorm]}]", f'[python, {{pip: ["{NATIVE}"]}}]'),
+        ("[python, pip: [petastorm==0.12]]", f'[python, pip: ["{NATIVE}"]]'),
+        ("\n  - {pip: [pandas, petastorm]}", f'\n  - {{pip: [pandas, "{NATIVE}"]}}'),
+        (
+            "[\n  pip,  # [petastorm]\n  {'pip': ['petastorm', # old\n  \"torch\"]}]",
+            f"[\n  pip,  # [petastorm]\n  {{'pip': ['{NATIVE}', # old\n  \"torch\"]}}]",
+        ),
+    ],
+)
+def test_lists_in_brackets(write, before, after):
+    file = "name: petastorm\ndependencies: {}\n# pip: [petastorm]\nx: [petastorm, y]\n"
+    files, left = write({"a.py": CONVERTS, "environment.yml": file.format(before)})
+    assert files["environment.yml"] == file.format(after)
+    assert not left
+    again, _ = write(files)
+    assert again == files
+    more, _ = write({"a.py": CONVERTS + STAYS, "environment.yml": file.format(before)})
+    both = re.search(
+        r"petastorm(?:==0.12)?'?, ['\"](petastorm-bridge\S*)['\"]", more["environment.yml"]
+    )
+    assert both
+    assert both[1] == NATIVE
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "dependencies: [python, petastorm]\n",
+        "dependencies:\n  - pip:\n    - &old petastorm==0.12\n",
+        "x: &x [petastorm]\ndependencies: *x\n",
+        "dependencies: [",
+    ],
+)
+def test_lists_that_conda_or_nobody_reads_are_reported(write, text):
+    files, left = write({"a.py": CONVERTS, "environment.yml": text})
+    assert files["environment.yml"] == text
+    assert {path for path, _ in left} == ({"environment.yml"} if "petastorm" in text else set())

@@ -57,6 +57,17 @@ def _imports(analysis: Analysis) -> Iterator[Imported]:
 
 
 @once
+def relative_names(analysis: Analysis) -> frozenset[str]:
+    """Return the names that a source imports from modules beside it, by dots."""
+    return frozenset(
+        alias.evaluated_alias or alias.evaluated_name
+        for statement in analysis.nodes(cst.ImportFrom)
+        if statement.relative and not isinstance(statement.names, cst.ImportStar)
+        for alias in statement.names
+    )
+
+
+@once
 def petastorm_imports(analysis: Analysis) -> tuple[Imported, ...]:
     """Return what is imported from Petastorm and has no alternative beside it."""
     return tuple(
@@ -79,6 +90,19 @@ def _has_alternative(analysis: Analysis, each: Imported) -> bool:
         first <= analysis.start(other.statement) < last
         for name in {alias.local for alias in _by_statement(analysis)[each.statement]}
         for other in _others(analysis).get(name, ())
+    )
+
+
+def is_alternative(analysis: Analysis, each: Imported) -> bool:
+    """Say whether something is imported for where Petastorm is missing, or the other way round."""
+    guard = analysis.enclosing(each.statement, cst.Try, cst.If, cst.FunctionDef)
+    if guard is None or isinstance(guard, cst.FunctionDef):
+        return False
+    first, last = analysis.span(guard)
+    return any(
+        first <= analysis.start(other.statement) < last
+        for other in imports(analysis)
+        if other.local == each.local and is_petastorm(other.path)
     )
 
 

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from packaging.utils import canonicalize_name
 
 from .files import is_dependency_file
+from .flow_lists import flow_items
 from .install_commands import by_conda, install_at, logical_lines
 
 _OPERATOR = r"(?:===|==|~=|!=|<=|>=|=|<|>)"
@@ -50,6 +51,7 @@ class Form(enum.Enum):
     LINE = "a line of its own"
     ITEM = "an item of a YAML list"
     CONDA = "an item that conda reads"
+    FLOW = "an item without quotes of a YAML list in brackets"
     STRING = "a quoted string among others"
     KEY = "a key with its version"
     WORD = "a word of a command"
@@ -94,6 +96,8 @@ def entries(path: str, text: str) -> list[Entry]:
 def _entries(path: str, text: str) -> Iterator[Entry]:
     name = os.path.basename(path).lower()
     table, pip_indent = "", -1
+    if name.endswith((".yml", ".yaml")) and is_dependency_file(path):
+        yield from _in_brackets(text)
     for line, at in logical_lines(text):
         body = _without_comment(line, name)
         if name.endswith((".txt", ".in")):
@@ -192,6 +196,16 @@ def _items(body: str, at: int, line: str, pip_indent: int) -> Iterator[Entry]:
     if match:
         pip = -1 < pip_indent < len(match["indent"])
         yield _entry(match, at, line, at, Form.ITEM if pip else Form.CONDA)
+
+
+def _in_brackets(text: str) -> Iterator[Entry]:
+    for item in flow_items(text):
+        match = _WHOLE.fullmatch(item.text)
+        if match:
+            pip = Form.STRING if item.is_quoted else Form.FLOW
+            yield _entry(
+                match, item.start, item.text, item.start, pip if item.is_pip else Form.CONDA
+            )
 
 
 def _packages(body: str, at: int, line: str) -> Iterator[Entry]:

@@ -13,7 +13,7 @@ from .wanted import Wanted
 # Lines that install Petastorm from the place of its sources.
 _FROM_SOURCE = re.compile(r"git\+\S*/petastorm(?:\.git)?(?=[@#\s'\"]|$)")
 _MENTION = re.compile(
-    r"(?<![\w./@-])petastorm(?:\[[\w, -]*\])?(?=\s*(?:[=<>~!]=?=?\s*\d|['\",;\s)]|$))"
+    r"(?<![\w./@-])petastorm(?:\[[\w, -]*\])?(?=\s*(?:[=<>~!]=?=?\s*\d|['\",;\s)\]}]|$))"
 )
 # Petastorm as the name of something else, and as an argument of other commands.
 _NAME = re.compile(r"\b(?:name|title|id|group|image)[\"']?\s*[:=]\s*[\"']?\s*$", re.IGNORECASE)

@@ -61,8 +61,8 @@ def replacement(text: str, entry: Entry, want: Wanted, listed: Sequence[str]) ->
         yield _removal(text, entry, package)
         return
     spelled = _spelled(entry.form, package)
-    if "[" in spelled and _is_in_flow_mapping(text, entry):
-        spelled = f'"{spelled}"'  # YAML would take the bracket for a list
+    if _is_in_flow(text, entry):
+        spelled = _quoted(spelled)
     edits = [Edit(entry.start, entry.end, spelled)]
     message = f"{text[entry.start : entry.end]} becomes {package}"
     if beside:
@@ -71,11 +71,17 @@ def replacement(text: str, entry: Entry, want: Wanted, listed: Sequence[str]) ->
     yield Change(entry.start, message, tuple(edits))
 
 
-def _is_in_flow_mapping(text: str, entry: Entry) -> bool:
-    """Say whether an entry stands without quotes in braces of YAML."""
+def _is_in_flow(text: str, entry: Entry) -> bool:
+    """Say whether an entry stands without quotes in brackets or braces of YAML."""
     before = text[text.rfind("\n", 0, entry.start) + 1 : entry.start]
     is_open = before.count("{") > before.count("}")
-    return entry.form is Form.PACKAGE and is_open and before[-1:] not in {"'", '"'}
+    mapped = entry.form is Form.PACKAGE and is_open and before[-1:] not in {"'", '"'}
+    return mapped or entry.form is Form.FLOW
+
+
+def _quoted(package: str) -> str:
+    """Return a requirement in quotes if YAML would take a bracket of its for a list."""
+    return f'"{package}"' if "[" in package else package
 
 
 def _unwritable(entry: Entry, package: str) -> str:
@@ -124,6 +130,8 @@ def _addition(text: str, entry: Entry, packages: Sequence[str]) -> Edit:
         return _quoted_addition(text, entry, packages)
     if entry.form is Form.WORD:
         return Edit(entry.end, entry.end, "".join(f" {each}" for each in packages))
+    if entry.form is Form.FLOW:
+        return Edit(entry.end, entry.end, "".join(f", {_quoted(each)}" for each in packages))
     start = text.rfind("\n", 0, entry.start) + 1
     before = text[start : entry.start].rstrip("'\"")
     if before.strip() not in {"", "-"}:  # deps = petastorm

@@ -80,7 +80,9 @@ def _changes(path: str, text: str, want: Wanted, *, lift: bool) -> Iterator[Chan
         return
     for entry in own:
         yield from replacement(text, entry, want, [other.name for other in required])
-    yield from mentions(text, own, want, other=not is_dependency_file(path))
+    # YAML can say the same in many ways.
+    other = not is_dependency_file(path) or path.endswith((".yml", ".yaml"))
+    yield from mentions(text, own, want, other=other)
     if want.package:
         yield from conflicts(path, text, required, want, lift=lift)
 

@@ -17,6 +17,7 @@ from petastorm_codemods._petastorm.counterparts import original
 
 from .dictionaries import items_of
 from .ranks import Shards, shards
+from .repeatable import is_repeatable
 from .values import constants, values
 
 Pieces = tuple[Piece, ...]
@@ -89,6 +90,7 @@ class Reading:
     Attributes:
         dataset: Arguments of the dataset but for its place.
         batch_size: Rows of a batch.
+        again: The same where it has been written before; empty if it cannot be worked out twice.
         transform: What is made of a batch; empty for nothing.
         workers: Processes that work on transforms; empty for none.
         times: How often all rows come.
@@ -100,6 +102,7 @@ class Reading:
 
     dataset: tuple[tuple[str, Pieces], ...]
     batch_size: Pieces
+    again: Pieces
     transform: Pieces
     workers: Pieces
     times: Times
@@ -147,6 +150,7 @@ def reading_of(analysis: Analysis, call: cst.Call, positions: Sequence[str]) -> 
     return Reading(
         dataset=(("shuffle", _shuffle(given)), *_seed(given), ("batch_size", _batch_size(given))),
         batch_size=_batch_size(given),
+        again=_batch_size_again(analysis, given),
         transform=transform,
         workers=workers,
         times=times,
@@ -242,6 +246,16 @@ def _batch_size(given: Mapping[str, Given]) -> Pieces:
         if divided and node.lpar
         else (("int(", *pieces, ")") if divided else pieces)
     )
+
+
+def _batch_size_again(analysis: Analysis, given: Mapping[str, Given]) -> Pieces:
+    """Return what says the size of batches a second time; nothing if only one look at it is allowed."""
+    each = given.get("batch_size")
+    if each is None or len(each.pieces) > 1:  # the default, or an item of a dictionary
+        return _batch_size(given)
+    if isinstance(each.node, cst.NamedExpr):
+        return (analysis.span(each.node.target),)
+    return _batch_size(given) if is_repeatable(each.node) else ()
 
 
 def _seed(given: Mapping[str, Given]) -> tuple[tuple[str, Pieces], ...]:

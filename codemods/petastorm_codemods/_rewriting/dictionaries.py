@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import libcst as cst
+import libcst.matchers as m
 
 from petastorm_codemods._meaning.analysis import Analysis
 
@@ -12,33 +15,71 @@ from .values import values
 _CHANGING = frozenset({"clear", "pop", "popitem", "setdefault", "update"})
 
 
-def items_of(analysis: Analysis, node: cst.BaseExpression) -> dict[str, cst.BaseExpression] | None:
+_Items = dict[str, cst.BaseExpression]
+
+
+def items_of(analysis: Analysis, node: cst.BaseExpression) -> _Items | None:
     """Return the items of a dictionary of arguments; None if the source does not say all of them."""
-    if isinstance(node, cst.Dict | cst.Call) or not isinstance(node, cst.Name | cst.Attribute):
+    if not isinstance(node, cst.Name | cst.Attribute):
         return None
-    leaves = values(analysis).of(node)
-    if len(leaves) != 1 or _may_change(analysis, node):
-        return None
-    return _items(leaves[0])
+    return _Dictionaries(analysis).of(node)
 
 
-def _items(node: cst.CSTNode) -> dict[str, cst.BaseExpression] | None:
-    found: dict[str, cst.BaseExpression] = {}
-    if isinstance(node, cst.Dict):
-        for element in node.elements:
-            key = element.key if isinstance(element, cst.DictElement) else None
-            name = key.evaluated_value if isinstance(key, cst.SimpleString) else None
-            if not isinstance(name, str):
+class _Dictionaries:
+    """Finds the items of dictionaries, also of those that take in others."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        self._analysis = analysis
+        self._open: set[cst.CSTNode] = set()
+
+    def of(self, node: cst.CSTNode) -> _Items | None:
+        """Return the items of what an expression is; None if the source does not say all of them."""
+        if isinstance(node, cst.Name | cst.Attribute):
+            leaves = values(self._analysis).of(node)
+            if len(leaves) != 1 or _may_change(self._analysis, node):
                 return None
-            found[name] = element.value
+            node = leaves[0]
+        if node in self._open:
+            return None  # it is made of itself
+        self._open.add(node)
+        found = self._merged(self._parts(node))
+        self._open.remove(node)
         return found
-    if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == "dict":
-        for argument in node.args:
-            if argument.keyword is None:
+
+    def _parts(self, node: cst.CSTNode) -> Iterator[tuple[str | None, cst.BaseExpression] | None]:
+        """Yield the items of a dictionary, without a name for those that it takes in; None if unknown."""
+        if isinstance(node, cst.Dict):
+            for element in node.elements:
+                if isinstance(element, cst.StarredDictElement):
+                    yield None, element.value
+                else:
+                    key = element.key if isinstance(element, cst.DictElement) else None
+                    name = key.evaluated_value if isinstance(key, cst.SimpleString) else None
+                    yield (name, element.value) if isinstance(name, str) else None
+        elif isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.BitOr):
+            yield from ((None, node.left), (None, node.right))
+        elif m.matches(node, m.Call(func=m.Name("dict"))):
+            assert isinstance(node, cst.Call)
+            for argument in node.args:
+                known = argument.star != "*"
+                name = argument.keyword.value if argument.keyword is not None else None
+                yield (name, argument.value) if known else None
+        else:
+            yield None
+
+    def _merged(
+        self, parts: Iterable[tuple[str | None, cst.BaseExpression] | None]
+    ) -> _Items | None:
+        found: _Items = {}
+        for part in parts:
+            if part is None:
                 return None
-            found[argument.keyword.value] = argument.value
+            name, value = part
+            items = self.of(value) if name is None else {name: value}
+            if items is None:
+                return None
+            found |= items
         return found
-    return None
 
 
 def _may_change(analysis: Analysis, node: cst.Name | cst.Attribute) -> bool:

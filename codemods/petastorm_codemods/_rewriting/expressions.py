@@ -14,6 +14,7 @@ from petastorm_codemods._petastorm.counterparts import COLUMNAR, STREAMING
 
 from .arguments import Pieces, Reading, Stays, Times
 from .placement import need
+from .repeatable import is_repeatable
 from .rounds import rounds
 from .sites import Site, receiver_end, receiver_start
 from .stores import is_in_store
@@ -62,9 +63,9 @@ def native_call(analysis: Analysis, site: Site, reading: Reading) -> Native | St
     columnar = columnar and site.method.is_torch
     name = "ColumnarStreamingDataset" if columnar else "StreamingDataset"
     dataset = need(analysis, COLUMNAR if columnar else STREAMING, name)
-    named = isinstance(site.attribute.value, cst.Name | cst.Attribute | cst.Subscript)
-    if not named and (is_in_store(analysis) or not site.method.is_torch):
-        return Stays("its converter has no name; give it one")
+    problem = _unrepeatable(analysis, site, reading, columnar=columnar)
+    if problem:
+        return Stays(problem)
     place = _place(analysis, site)
     again = rounds(analysis, site, reading)
     shuffle, *others = reading.dataset
@@ -94,6 +95,18 @@ def native_call(analysis: Analysis, site: Site, reading: Reading) -> Native | St
     said = ["made in a loop, it is shuffled anew by shuffle_seed"] if again.seed else []
     message = "; ".join([_message(site, reading, name), *said, *notes])
     return Native(made, around, tuple(needs), message, told=bool(notes))
+
+
+def _unrepeatable(analysis: Analysis, site: Site, reading: Reading, *, columnar: bool) -> str:
+    """Return why something that a native call has twice cannot be written twice; empty if it can."""
+    receiver = site.attribute.value
+    named = isinstance(receiver, cst.Name | cst.Attribute | cst.Subscript)
+    twice = is_in_store(analysis) or not site.method.is_torch
+    if twice and not (named and is_repeatable(receiver)):
+        return "its converter has no name; give it one"
+    if site.method.is_torch and not columnar and not reading.again:
+        return "its batch size cannot be worked out twice; give it a name"
+    return ""
 
 
 def _message(site: Site, reading: Reading, dataset: str) -> str:
@@ -129,7 +142,7 @@ def _place(analysis: Analysis, site: Site) -> list[tuple[str, Pieces]]:
 
 
 def _torch(name: str, dataset: Pieces, reading: Reading, *, columnar: bool) -> Pieces:
-    size: Pieces = ("None",) if columnar else reading.batch_size
+    size: Pieces = ("None",) if columnar else reading.again
     arguments: list[tuple[str, Pieces]] = [("", dataset), ("batch_size", size)]
     if reading.transform:
         arguments.append(("collate_fn", reading.transform))

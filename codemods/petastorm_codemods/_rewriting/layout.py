@@ -115,7 +115,12 @@ def _logical_lines(text: str) -> Iterator[tuple[int, int]]:
 def _index(statements: Sequence[tuple[int, int]], starts: Sequence[int], edit: Edit) -> int | None:
     """Return the statement that an edit is in; None for lines of their own and what spans more."""
     number = bisect.bisect_right(starts, edit.start) - 1
-    if number < 0 or edit.end > statements[number][1] or edit.text.endswith(("\n", "\r")):
+    if (
+        edit.lines
+        or number < 0
+        or edit.end > statements[number][1]
+        or edit.text.endswith(("\n", "\r"))
+    ):
         return None
     return number
 

@@ -9,7 +9,7 @@ import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, manual, once
 from petastorm_codemods._meaning.flow import Provenance, flow_of
-from petastorm_codemods._meaning.imports import imports, petastorm_imports
+from petastorm_codemods._meaning.imports import imports, petastorm_imports, relative_names
 from petastorm_codemods._meaning.support import is_support, opens_directory
 from petastorm_codemods._model import Edit, Finding, Need, Safety
 from petastorm_codemods._petastorm.counterparts import (
@@ -220,7 +220,8 @@ def _opener(analysis: Analysis) -> Need:
     """Return the need of the bridge's function, which may take the name that Petastorm's had."""
     name = "make_spark_converter"
     paths = {each.path for each in imports(analysis) if each.local == name}
-    taken = any(analysis.bindings(name)) or not {original(path) for path in paths} <= MAKERS
+    taken = any(analysis.bindings(name)) or name in relative_names(analysis)
+    taken |= not {original(path) for path in paths} <= MAKERS
     unknown = any(not analysis.assignments(read) for read in analysis.reads(name))
     if taken or unknown or keeps_its_name(analysis, name):
         return Need(BRIDGE, name, ALIASES[name])

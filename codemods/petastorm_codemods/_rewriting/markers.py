@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import libcst as cst
@@ -62,6 +63,40 @@ def markers(
         written.add((place, finding.code))
         comment = f"# {MARK} {what} ({links[finding.code]})"
         yield Edit(place, place, f"{indents.at(starts[at])}{comment}{analysis.source.newline}")
+
+
+def beside_what_stays(edits: Sequence[Edit]) -> list[Edit]:
+    """Return edits with the marks of a ``with`` that stays in part right above what stays of it.
+
+    Args:
+        edits: Of which none is made of pieces. Assignments in the place of some items of a ``with`` come
+            before the rest of it.
+    """
+    heads = {edit.start: edit for edit in edits if edit.lines and _rest_of_with(edit.text)}
+    marks: dict[int, str] = {}
+    result: list[Edit] = []
+    for edit in edits:
+        if edit.start == edit.end and edit.start in heads and f"# {MARK} " in edit.text:
+            marks[edit.start] = marks.get(edit.start, "") + edit.text
+        else:
+            result.append(edit)
+    return [
+        _marked(edit, marks[edit.start])
+        if edit.start in marks and edit is heads[edit.start]
+        else edit
+        for edit in result
+    ]
+
+
+def _marked(edit: Edit, mark: str) -> Edit:
+    place = _rest_of_with(edit.text)
+    return dataclasses.replace(edit, text=f"{edit.text[:place]}{mark}{edit.text[place:]}")
+
+
+def _rest_of_with(text: str) -> int:
+    """Return where a ``with`` starts that follows other lines and is indented as they are; 0 if none does."""
+    indent = text[: len(text) - len(text.lstrip(" \t"))]
+    return text.find(f"\n{indent}with ") + 1
 
 
 def comments(

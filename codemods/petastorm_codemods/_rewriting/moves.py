@@ -14,6 +14,7 @@ from petastorm_codemods._meaning.imports import (
     Imported,
     by_statement,
     imports,
+    is_alternative,
     petastorm_imports,
     root_name,
 )
@@ -79,7 +80,9 @@ def _moves(analysis: Analysis) -> Iterator[Move]:
     found += [
         each
         for each in imports(analysis)
-        if each.path.startswith(f"{NEW}.") and not is_support(each.path, analysis)
+        if each.path.startswith(f"{NEW}.")
+        and not is_support(each.path, analysis)
+        and not is_alternative(analysis, each)
     ]
     readers_only = _reads_only(analysis, found)
     for statement, names in by_statement(found):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, once
-from petastorm_codemods._meaning.imports import imports
+from petastorm_codemods._meaning.imports import imports, relative_names
 from petastorm_codemods._model import Edit, ImportSlot, Need
 from petastorm_codemods._petastorm.counterparts import ALIASES, COUNTERPARTS, original
 
@@ -26,12 +26,14 @@ def need(analysis: Analysis, module: str, name: str) -> Need:
 
 def clashes(analysis: Analysis, needs: Iterable[Need]) -> list[str]:
     """Return the names of those needs that mean something else in a source."""
-    bound = _bound(analysis)
+    bound, beside = _bound(analysis), relative_names(analysis)
     return sorted(
         {
             each.local
             for each in needs
-            if _is_other(bound.get(each.local), each) or any(analysis.bindings(each.local))
+            if _is_other(bound.get(each.local), each)
+            or each.local in beside
+            or any(analysis.bindings(each.local))
         }
     )
 

@@ -42,7 +42,12 @@ def without_unused(analysis: Analysis, edits: Sequence[Edit]) -> list[Edit]:
             result = [each for each in result if not first <= each.start <= each.end <= last]
             result.append(Edit(first, last, "pass"))
         elif _is_alone(analysis, statement):
-            inside = [each for each in result if first < each.end and each.end <= last]
+            # Not what follows on lines of its own, as at the end of a notebook's cell.
+            inside = [
+                each
+                for each in result
+                if first < each.end <= last and not each.text.startswith(("\n", "\r"))
+            ]
             end = next_line(analysis.source.text, last)
             behind = analysis.source.text[last:end].strip()
             if not behind or is_pragma(behind):

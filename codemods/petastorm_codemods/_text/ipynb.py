@@ -115,6 +115,9 @@ def replace_source(document: str, cell: CellSource, text: str) -> list[tuple[int
         ((start, end),) = cell.strings
         return [(start, end, _encode(text, document))]
     old = [scanstring(document, start + 1)[0] for start, _ in cell.strings]
+    if not text and cell.strings:
+        start, end = cell.strings[0][0], cell.strings[-1][1]
+        return [(_before_space(document, start), _skip_space(document, end), "")]
     if any("\n" in each[:-1] for each in old):
         return [_within_strings(document, cell, old, text)]
     new = text.splitlines(keepends=True) if "\r" not in text else _lines(text)
@@ -162,6 +165,10 @@ def _encode(text: str, document: str) -> str:
 def _skip_space(document: str, position: int) -> int:
     match = _SPACE.match(document, position)
     return match.end() if match else position
+
+
+def _before_space(document: str, position: int) -> int:
+    return len(document[:position].rstrip(" \t\r\n"))
 
 
 def _members(document: str, position: int) -> Iterator[tuple[str, int]]:

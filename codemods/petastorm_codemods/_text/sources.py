@@ -121,9 +121,7 @@ class Source:
             cell = self.cells[number]
             assert cell.notebook is not None
             own = [Edit(e.start - cell.start, e.end - cell.start, e.text) for e in group]
-            if any(edit.end > len(cell.text) for edit in own):
-                raise ValueError("a rewrite spans two cells")
-            text = apply_edits(cell.text, own)
+            text = _edited(cell.text, own)
             replaced += [Edit(*span) for span in replace_source(document, cell.notebook, text)]
         return self.decoded.encode(apply_edits(document, replaced))
 
@@ -235,6 +233,30 @@ def _joined(  # noqa: PLR0917 - what a source is made of
     if module is None:
         raise ValueError(problem)
     return Source(path, decoded, tuple(cells), module, text, newline, tuple(foreign))
+
+
+def _edited(cell: str, edits: Sequence[Edit]) -> str:
+    """Return the text of a notebook's cell after edits.
+
+    The last line of a cell has no newline of its own. Edits of whole lines take one along; what is added
+    behind the line then stands on a line of its own.
+
+    Raises:
+        ValueError: Edits overlap, or one goes on in the next cell.
+    """
+    added = "" if cell.endswith("\n") else "\n"
+    if any(edit.end > len(cell) + len(added) for edit in edits):
+        raise ValueError("a rewrite spans two cells")
+    if not any(edit.end > len(cell) for edit in edits):
+        return apply_edits(cell, edits)
+    size = len(cell)
+    whole = [
+        Edit(size + 1, size + 1, f"{edit.text[1:]}\n")
+        if edit.start == size and edit.text.startswith("\n")
+        else edit
+        for edit in edits
+    ]
+    return apply_edits(cell + added, whole).removesuffix(added)
 
 
 def _words_of_python(text: str) -> str:
