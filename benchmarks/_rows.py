@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import _stored
-from benchmarks._data import MODULES, Data
+from benchmarks._data import Data
 from benchmarks._measure import Contestant, IncompleteEpochError, Measurement, race
 
 ARRAYS, JPEG, PNG = "rows-arrays", "rows-jpeg", "rows-png"
@@ -77,7 +77,12 @@ def reader_contestant(
 
     def open_rows() -> tuple[Iterator[Any], Callable[[], None]]:
         reader = make_reader(url, reader_pool_type=pool, workers_count=workers)
-        return iter(reader), lambda: (reader.stop(), reader.join())
+
+        def close() -> None:
+            reader.stop()
+            reader.join()
+
+        return iter(reader), close
 
     return _contestant(
         reader_name(package, pool, workers),

@@ -16,10 +16,11 @@ import tempfile
 import warnings
 
 from benchmarks import _stored
-from benchmarks._data import MODULES, Data
+from benchmarks._data import Data
 from benchmarks._measure import IncompleteEpochError, Measurement, timed_run
 from benchmarks._memory import forget_peak, status_mib
 from benchmarks._rows import reader_contestant
+from benchmarks._settings import MODULES
 
 GROUP = "rows-memory"
 SIZES = ("", ", larger dataset")
