@@ -13,6 +13,7 @@ import numpy as np
 from benchmarks import _stored
 from benchmarks._data import Data
 from benchmarks._measure import Contestant, IncompleteEpochError, Measurement, race
+from benchmarks._settings import MODULES
 
 ARRAYS, JPEG, PNG = "rows-arrays", "rows-jpeg", "rows-png"
 OURS = "bridge make_reader, 10 threads"
