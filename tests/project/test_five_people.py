@@ -265,16 +265,17 @@ def test_a_platform_team(tmp_path):
             [sys.executable, "-c", RUN_SERVICE, f"{service}.train", data.as_uri(), name, *roots],
             cwd=tmp_path, capture_output=True, text=True, check=False,
         )  # fmt: skip
-        # Petastorm sometimes aborts after its last row; the recording says whether all rows came.
-        assert (tmp_path / name).exists(), done.stderr
-        return int(done.stdout)
+        # Petastorm sometimes aborts after its last row, and sometimes gives none: how many came counts.
+        return int(done.stdout or 0), done.stderr
 
     if not HAS_PETASTORM:
         follow(README, "petastorm-bridge codemod . --to bridge --write", folder)
     for service in ("rank", "price"):
         for attempt in range(5):  # until no row is lost
-            if run(service, f"golden-{service}-{attempt}") == ROWS:
+            found, said = run(service, f"golden-{service}-{attempt}")
+            if found == ROWS:
                 break
+        assert found == ROWS, said
         (tmp_path / f"golden-{service}-{attempt}").rename(tmp_path / f"golden-{service}")
     follow(README, "petastorm-bridge codemod . --to bridge --write", folder)
     follow(README, "petastorm-bridge codemod . --to bridge --check", folder)
@@ -286,7 +287,8 @@ def test_a_platform_team(tmp_path):
         "services/rank/requirements.txt",
     }
     for service in ("rank", "price"):
-        run(service, f"new-{service}")
+        found, said = run(service, f"new-{service}")
+        assert found == ROWS, said
         order = "exact" if service == "price" else "shuffled"
         # Petastorm's columns come in an order of their own.
         rules = parity.Rules(order=order, allow=["table-order"])
@@ -485,6 +487,7 @@ import os  # needs petastorm 0.9
 """
 
 
+@pytest.mark.anystack
 def test_a_contributor_who_adds_a_rule(tmp_path):
     """By CONTRIBUTING, to the letter: a module, a case, the page."""
     text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
@@ -526,13 +529,19 @@ def test_a_contributor_who_adds_a_rule(tmp_path):
     (folder / "tests/codemods/cases/bridge_old_comment.case").write_text(CASE)
     code, printed = tests("-k", "every_rule or old_comment or old-comment")
     assert code == 0, printed
+    guide = folder / "codemods" / "petastorm_codemods" / "_reports" / "guide.py"
+    assert str(guide.relative_to(folder)) in told
+    row = 'NOW = {\n    "PM090": "Remove the comment.",'
+    guide.write_text(guide.read_text().replace("NOW = {", row, 1))
     check = python("tools/build_docs.py", "--check")
     assert (check.returncode, check.stdout.strip()) == (
         1,
         "migration_guide/rules.md is stale: run make docs",
     )
     assert python("tools/build_docs.py").returncode == 0
-    assert "## PM090 old-comment" in (folder / "migration_guide" / "rules.md").read_text()
+    page = (folder / "migration_guide" / "rules.md").read_text()
+    assert "## PM090 old-comment" in page
+    assert "| [PM090](#pm090) | Remove the comment. |" in page
     (folder / "try.py").write_text("import petastorm  # needs petastorm 0.9\n")
     done = python("-m", "petastorm_bridge", "codemod", "try.py", "--to", "bridge")
     assert "try.py:1:19: PM090 remove the comment" in done.stdout, done.stdout

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from browser import BROWSER, Browser
+from guide import blocks
 
 ROOT = pathlib.Path(__file__).parents[2]
 GUIDE = ROOT / "migration_guide"
@@ -163,3 +164,29 @@ def test_the_picture_of_bars_is_whole(browser):
     assert (
         len(browser.run("[...document.querySelectorAll('rect')].map(e => e.getBBox().width)")) == 4
     )
+
+
+def test_forms_and_recipes_are_yaml():
+    """Those of the code host, the citation, and what the page on many repositories gives to copy."""
+    yaml = pytest.importorskip("yaml", reason="comes with the development tools")
+    forms = [*(ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"), ROOT / "CITATION.cff"]
+    assert len(forms) == 5
+    for form in forms:
+        found = yaml.safe_load(form.read_text("utf-8"))
+        for field in found.get("body", ()):
+            assert field["type"] in {"markdown", "textarea"}
+            assert field["attributes"].get("label") or field["type"] == "markdown"
+    assert {"cff-version", "message", "title", "authors"} <= found.keys()
+    page = "migration_guide/many-repositories.md"
+    hooks, action, pipeline = (
+        yaml.safe_load(code) for _, language, code in blocks(page) if language == "yaml"
+    )
+    (hook,) = hooks["repos"][0]["hooks"]
+    published = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text("utf-8"))
+    (same,) = (one for one in published if one["id"] == hook["id"])
+    for key in ("pass_filenames", "always_run", "require_serial"):
+        assert hook[key] == same[key]
+    steps = action["jobs"]["codemod"]["steps"]
+    assert sum("petastorm-bridge codemod" in step.get("run", "") for step in steps) == 3
+    report = pipeline["petastorm"]["artifacts"]["reports"]["codequality"]
+    assert any(report in line for line in pipeline["petastorm"]["script"])
