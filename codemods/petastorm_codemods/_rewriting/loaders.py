@@ -25,7 +25,7 @@ from .arguments import ALL, Stays, reading_of
 from .contexts import rewritten
 from .expressions import Native, native_call
 from .ignored import is_ignored
-from .moves import keeps_its_name, moves
+from .moves import keeps_its_name, moves, opens_directories
 from .placement import clashes
 from .sites import METHODS, Method, Site, receiver_end, receiver_start
 
@@ -172,7 +172,11 @@ def _uses_converters(analysis: Analysis) -> bool:
     """
     return any(
         is_petastorm(each.path)
-        or (each.path.startswith(NEW) and not is_support(each.path, analysis))
+        or (
+            each.path.startswith(NEW)
+            and not is_support(each.path, analysis)
+            and not opens_directories(analysis, each)
+        )
         or (is_support(each.path, analysis) and each.path.rpartition(".")[2] in _SUCCESSORS)
         for each in imports(analysis)
     )

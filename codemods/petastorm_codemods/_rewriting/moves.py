@@ -98,7 +98,7 @@ def _moves(analysis: Analysis) -> Iterator[Move]:
             for each in movable
             if counterpart(analysis, each.path)
             not in {None, "PandasCollate" if readers_only else None}
-            and not _opens_directories(analysis, each)
+            and not opens_directories(analysis, each)
         ]
         rest = [each for each in movable if each not in native]
         bridged = [each for each in rest if each.alias and is_offered(original(each.path))]
@@ -138,7 +138,7 @@ def _is_for_calls(analysis: Analysis, each: Imported) -> bool:
     )
 
 
-def _opens_directories(analysis: Analysis, each: Imported) -> bool:
+def opens_directories(analysis: Analysis, each: Imported) -> bool:
     """Say whether a name serves calls alone that an earlier run left on the bridge."""
     if original(each.path) not in MAKERS or not each.path.startswith(f"{NEW}."):
         return False
