@@ -76,7 +76,7 @@ def reader_contestant(
     """One epoch of the rows of ``make_reader``."""
     make_reader = importlib.import_module(MODULES[package]).make_reader
 
-    def open_rows() -> tuple[Iterator[Any], Callable[[], None]]:
+    def open_rows() -> tuple[Iterator[Any], Callable[[], object]]:
         reader = make_reader(url, reader_pool_type=pool, workers_count=workers)
 
         def close() -> None:
@@ -132,7 +132,7 @@ def _nothing() -> None:
 def _contestant(
     name: str,
     rows: int,
-    open_rows: Callable[[], tuple[Iterator[Any], Callable[[], None]]],
+    open_rows: Callable[[], tuple[Iterator[Any], Callable[[], object]]],
     ids: Callable[[Any], Sequence[int]],
     *,
     loses_rows: bool = False,

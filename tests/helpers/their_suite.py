@@ -63,6 +63,11 @@ import inspect
 if not hasattr(inspect, "getargspec"):  # gone in Python 3.11, used by Petastorm's test helpers
     inspect.getargspec = inspect.getfullargspec
 """
+# A test of Petastorm's that hangs has failed, and its threads are not waited for.
+_SECONDS = 300
+_RUN = (
+    "import os, sys, pytest; code = pytest.main(sys.argv[1:]); sys.stdout.flush(); os._exit(code)"
+)
 # Not the word among data: 'petastorm'.
 _IMPORT = re.compile(r"\bpetastorm(?:\.(\w+)|(?=\s))")
 
@@ -142,8 +147,9 @@ def outcomes(folder, files):
     plugins = [
         part for name in ("cacheprovider", "randomly", "forked") for part in ("-p", f"no:{name}")
     ]
+    limit = f"--timeout={_SECONDS}"
     finished = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-W", "ignore", *plugins, f"--junitxml={report}"]
+        [sys.executable, "-c", _RUN, "-q", "-W", "ignore", limit, *plugins, f"--junitxml={report}"]
         + [f"{PACKAGE}/{name}.py" for name in files],
         cwd=folder,
         env=environment,

@@ -185,9 +185,12 @@ def _dtype(field: str, value: Any) -> Any:
 def numpy_dtype(field: str, arguments: tuple[Any, ...], state: Any) -> np.dtype[Any]:
     """Return ``numpy.dtype`` of a simple type; the state holds its order of bytes."""
     code = text(arguments[0]) if arguments else ""
-    if not _DTYPE.fullmatch(code):
+    try:
+        dtype = np.dtype(code) if _DTYPE.fullmatch(code) else None
+    except TypeError:  # of a size that NumPy has not
+        dtype = None
+    if dtype is None:
         raise StoredSchemaError(f"The stored schema's field {field} has no type that is known.")
-    dtype = np.dtype(code)
     order = text(state[1]) if isinstance(state, tuple) and len(state) > 1 else "="
     return dtype.newbyteorder(">") if order == ">" else dtype
 
