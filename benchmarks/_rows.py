@@ -19,7 +19,7 @@ ARRAYS, JPEG, PNG = "rows-arrays", "rows-jpeg", "rows-png"
 OURS = "bridge make_reader, 10 threads"
 # Petastorm's defaults, as many threads as cores, and processes: the best of them counts.
 POOLS = (("thread", 10), ("thread", 2), ("process", 2))
-OUR_POOLS = (("thread", 10), ("process", 2))
+OUR_POOLS = (("thread", 10),)
 STOCK = "converted, native StreamingDataset"
 COLUMNAR = "converted, ColumnarStreamingDataset"
 

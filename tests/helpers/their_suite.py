@@ -64,7 +64,7 @@ if not hasattr(inspect, "getargspec"):  # gone in Python 3.11, used by Petastorm
     inspect.getargspec = inspect.getfullargspec
 """
 # A test of Petastorm's that hangs has failed, and its threads are not waited for.
-_SECONDS = 300
+_SECONDS = 600
 _RUN = (
     "import os, sys, pytest; code = pytest.main(sys.argv[1:]); sys.stdout.flush(); os._exit(code)"
 )
@@ -186,13 +186,17 @@ def original():
 def counts():
     """For each file: how many tests pass with the real package, and how many of these with the bridge.
 
-    The tests that run the files hold the bridge to exactly this: all but the listed ones pass.
+    A test that the bridge passes counts as one that the real package passes, which fails some now and then:
+    it loses rows, or takes too long where the machine is busy. The tests that run the files hold the bridge to
+    these figures: all but the listed ones pass.
     """
     listed = exceptions()
     able, mine = Counter(), Counter()
     for name, outcome in original().items():
+        entry = listed.get(base(name), {})
+        if outcome == "skipped" or (outcome == "failed" and entry.get("real fails")):
+            continue
         file = name.partition("::")[0]
-        if outcome == "passed":
-            able[file] += 1
-            mine[file] += base(name) not in listed
+        able[file] += 1
+        mine[file] += not entry or bool(entry.get("real fails"))
     return {file: (able[file], mine[file]) for files in PARTS.values() for file in files}
