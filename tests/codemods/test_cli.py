@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from petastorm_bridge.cli import app
 from petastorm_codemods._reports.formats import FORMATS
+from petastorm_codemods._text.decode import write_atomically
 
 pytestmark = pytest.mark.anystack
 
@@ -561,6 +562,14 @@ def test_options_that_exclude_each_other(call, tree, options):
     answer = call(".", *options)
     assert (answer.exit_code, "hoose one" in answer.output) == (2, True)
     assert (root / "a.py").read_text() == OLD
+
+
+def test_a_file_whose_name_is_as_long_as_names_may_be_is_written(tmp_path):
+    """What takes its place is first written beside it, under a name of its own."""
+    path = tmp_path / f"{'n' * 252}.py"
+    path.write_text("old")
+    write_atomically(str(path), b"new")
+    assert [p.read_text() for p in tmp_path.iterdir()] == ["new"]
 
 
 def test_a_link_that_is_named_is_not_written_through(call, tree):

@@ -288,6 +288,27 @@ def test_arrays_of_negative_size_are_refused(good, tmp_path):
         compare(good, folder)
 
 
+def test_rows_of_a_size_that_is_not_theirs_are_refused(good, tmp_path):
+    """The end of a row is damaged, and the number of values right: they passed for the same."""
+    folder = tmp_path / "bad"
+    shutil.copytree(good, folder)
+    path = str(folder / "values-0.arrow")
+    with pa.OSFile(path) as file:
+        reader = pa.ipc.open_file(file)
+        first, *others = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+        columns = list(first.columns)
+        at = first.schema.names.index("turned")
+        offsets = pa.array([0, 0, 12, 18], pa.int64())
+        columns[at] = pa.LargeListArray.from_arrays(offsets, columns[at].flatten())
+        with pa.RecordBatchFileWriter(f"{path}.new", first.schema) as changed:
+            for batch in (pa.RecordBatch.from_arrays(columns, schema=first.schema), *others):
+                changed.write_batch(batch)
+    os.replace(f"{path}.new", path)
+    write(folder, json.loads((folder / "manifest.json").read_text()))
+    with pytest.raises(CannotCompareError, match="'turned' is not of its shape"):
+        compare(good, folder)
+
+
 NO_MANIFESTS = {
     "a list": "[]",
     "a number": "5",

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from multiprocessing.process import current_process
 from pathlib import Path
 
 import pytest
@@ -221,6 +222,18 @@ def test_ranks_with_workers_are_those_of_stock_ranks(tmp_path, short):
     assert found["columnar"] == found["stock"]
     read = {number for rank in found["stock"] for batch in rank for number in batch}
     assert read == set(range(sum(SIZES)))
+
+
+def test_workers_whose_sockets_would_have_too_long_a_path_say_so(tmp_path, monkeypatch):
+    """Their tensors would not arrive, and the program would wait for ever."""
+    write_shards(tmp_path / "data", SIZES)
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(deep))
+    monkeypatch.delitem(current_process()._config, "tempdir", raising=False)
+    loader = columnar_loader({"local": str(tmp_path / "data"), "batch_size": 7}, num_workers=1)
+    with pytest.raises(RuntimeError, match="too deep for the sockets"):
+        list(loader)
 
 
 @pytest.mark.slow

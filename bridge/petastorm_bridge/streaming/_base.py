@@ -13,8 +13,10 @@ import numpy.typing as npt
 from streaming import StreamingDataset
 from streaming.base.batching import generate_work
 from streaming.base.dataset import _ShardState
+from torch.utils.data import get_worker_info
 
 from petastorm_bridge._secrets import masked
+from petastorm_bridge._torch.sharing import refuse_deep_temporary_directory
 from petastorm_bridge.mds.collector import paused_collector
 
 from ._fetching import give_up, is_local
@@ -140,6 +142,8 @@ class MappedDataset(StreamingDataset):
         if self._pass is not None:
             self._pass.end()
         self._leave_locks()
+        if get_worker_info() is not None:
+            refuse_deep_temporary_directory()
         self._unique_worker_world = self._unique_rank_world.detect_workers()
         self._parallel_worker_world = self._parallel_rank_world.detect_workers()
         epoch, sample_in_epoch = self._resume_incr_epoch()

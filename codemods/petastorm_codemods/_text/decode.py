@@ -78,7 +78,7 @@ def write_atomically(path: str, data: bytes) -> None:
     if not mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
         raise PermissionError(f"{path} is read-only")  # another one could still take its place
     handle, temporary = tempfile.mkstemp(
-        prefix=f".{os.path.basename(target)}.", suffix=".tmp", dir=os.path.dirname(target)
+        prefix=f".{os.path.basename(target)[:40]}.", suffix=".tmp", dir=os.path.dirname(target)
     )
     try:
         with os.fdopen(handle, "wb") as file:

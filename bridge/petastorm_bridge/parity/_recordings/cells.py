@@ -99,7 +99,7 @@ def from_arrow(
         (ndim,) = shape
         return Cells(kind, dtype, (ndim,), rows, _ragged(fields, name, dtype, ndim))
     flat = array.flatten() if shape else array
-    if shape and (array.null_count or len(flat) != rows * math.prod(shape)):
+    if shape and not _has_rows_of(array, math.prod(shape)):
         raise ValueError(f"column {name!r} is not of its shape")
     if kind != "number":
         wanted = pa.large_string() if kind == "text" else pa.large_binary()
@@ -107,6 +107,13 @@ def from_arrow(
             raise ValueError(f"column {name!r} is {flat.type}, not {wanted}")
         return Cells(kind, dtype, tuple(shape), rows, flat)
     return Cells(kind, dtype, tuple(shape), rows, numbers(flat, dtype).reshape(rows, *shape))
+
+
+def _has_rows_of(array: Any, size: int) -> bool:
+    """Return whether every list has so many values; the sum alone could hide that rows were moved."""
+    if array.null_count or len(array.flatten()) != len(array) * size:
+        return False
+    return bool((pc.list_value_length(array).to_numpy(zero_copy_only=False) == size).all())
 
 
 def numbers(flat: Any, dtype: str) -> Array:
