@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from .errors import missing_extra
 
 if TYPE_CHECKING:
     from .convert import Conversion
@@ -37,6 +39,13 @@ def convert_command(  # noqa: PLR0917 - typer calls it with keywords
         str, typer.Option(help="Bytes of a shard before compression; also 64mb, 1gb.")
     ] = "64mb",
     workers: Annotated[int | None, typer.Option(help="Number of processes. [one per core]")] = None,
+    spark: Annotated[
+        bool,
+        typer.Option(
+            "--spark",
+            help="Let Spark's executors do the work; they see SRC and DST as this machine.",
+        ),
+    ] = False,
     verify: Annotated[
         bool,
         typer.Option(
@@ -46,7 +55,7 @@ def convert_command(  # noqa: PLR0917 - typer calls it with keywords
     ] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
-    """Convert a Parquet store or a dataset of Petastorm's own to MDS shards, without Spark or Java.
+    """Convert a Parquet store or a dataset of Petastorm's own to MDS shards, without Spark or Java unless asked for.
 
     Rows keep their order. DST is a dataset only when all of it is written and checked; a run that
     was killed goes on where it ended when the same command is given again.
@@ -66,6 +75,7 @@ def convert_command(  # noqa: PLR0917 - typer calls it with keywords
             workers=workers,
             verify=verify,
             progress=not quiet,
+            spark=_session() if spark else None,
         )
     except KeyboardInterrupt:
         _fail("interrupted. What is finished is kept: the same command goes on.", _INTERRUPTED)
@@ -77,6 +87,14 @@ def convert_command(  # noqa: PLR0917 - typer calls it with keywords
         _fail(str(error), 2)
     else:
         typer.echo(_summary(done))
+
+
+def _session() -> Any:
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise missing_extra("pyspark", "spark") from error
+    return SparkSession.builder.getOrCreate()
 
 
 def _fail(text: str, code: int) -> None:

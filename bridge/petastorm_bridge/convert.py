@@ -1,4 +1,4 @@
-"""A Parquet store or a dataset of Petastorm's own becomes MDS, without Spark or Java.
+"""A Parquet store or a dataset of Petastorm's own becomes MDS, without Spark or Java unless asked for.
 
 ``petastorm-bridge convert SRC DST`` does the same from a shell.
 """
@@ -34,6 +34,7 @@ def convert_dataset(
     verify: bool = True,
     progress: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    spark: Any = None,
 ) -> Conversion:
     """Convert a dataset to MDS shards that ``streaming.StreamingDataset`` and the bridge read.
 
@@ -48,11 +49,14 @@ def convert_dataset(
         size_limit: Bytes of a shard at most, before compression.
         compression: As ``streaming.MDSWriter`` has it, say ``"zstd:3"``; None for none.
         hashes: Names of hashes to store of every shard; None for the bridge's default.
-        workers: Number of processes; None for one per core.
+        workers: Number of processes; None for one per core. Not with ``spark``.
         verify: Read every value back and compare it with the source. Sizes and hashes of the shards
             are compared in any case.
         progress: Show progress on stderr.
         storage_options: For the ``fsspec`` filesystem of a source in a store.
+        spark: A Spark session whose executors do the work instead, a task for each part. They see source
+            and destination under the same names (volumes, DBFS, a network file system) and have the
+            bridge installed.
 
     Raises:
         UnsupportedColumnsError: MDS has no place for some columns.
@@ -65,6 +69,8 @@ def convert_dataset(
         OSError: The destination cannot be written.
         RuntimeError: A worker process has died.
     """
+    if spark is not None and workers is not None:
+        raise ValueError("workers is for processes of this machine: with Spark its cores decide.")
     options = Options.checked(size_limit, compression, hashes, workers, is_verified=verify)
     target = destination_at(destination)
     refuse_overlap(source, target)
@@ -75,4 +81,4 @@ def convert_dataset(
     else:
         plan = plan_stored_columns(opened, read_schema(pickled), columns)
     setup = Setup(opened, opened.group_sizes(), plan, target, options)
-    return convert(setup, progress)
+    return convert(setup, progress, spark)

@@ -16,6 +16,7 @@ from petastorm_bridge.mds.schema import DatasetSchema
 
 from . import progress
 from .parts import Part, cut_parts
+from .spark_pool import SparkPool
 from .work import Setup, check_part, rewrite_shard, write_part
 from .workers import WorkerPool
 
@@ -49,16 +50,17 @@ class Conversion:
     seconds: float
 
 
-def convert(setup: Setup, shows_progress: bool) -> Conversion:
+def convert(setup: Setup, shows_progress: bool, spark: Any = None) -> Conversion:
     """Convert a source whole; what is finished when this fails is kept for the next run.
 
     Args:
         setup: What is converted, where to, and how.
         shows_progress: Whether to show progress on stderr.
+        spark: A Spark session whose executors do the work; None for processes of this machine.
 
     Raises:
         FileExistsError, BlockingIOError: The destination is not free.
-        ValueError: The source has no rows.
+        ValueError: The source has no rows, or the session cannot be used.
         DatasetError: The source cannot be read, or what was stored is not what it holds.
         OSError: The destination cannot be written.
         RuntimeError: A worker process has died.
@@ -74,14 +76,21 @@ def convert(setup: Setup, shows_progress: bool) -> Conversion:
     with setup.destination.claimed(_decisions(setup)):
         taken_over = 0
         if not setup.destination.is_complete():
-            workers = min(setup.options.workers, len(parts))
-            with contextlib.closing(WorkerPool(workers, setup)) as pool:
+            with contextlib.closing(_pool(setup, len(parts), spark)) as pool:
                 taken_over = _fill(setup, pool, parts, shows_progress)
         setup.destination.forget_notes()
     return _summary(setup, taken_over, time.monotonic() - began)
 
 
-def _fill(setup: Setup, pool: WorkerPool, parts: Sequence[Part], shows_progress: bool) -> int:
+def _pool(setup: Setup, parts: int, spark: Any) -> WorkerPool | SparkPool:
+    if spark is not None:
+        return SparkPool(spark, setup)
+    return WorkerPool(min(setup.options.workers, parts), setup)
+
+
+def _fill(
+    setup: Setup, pool: WorkerPool | SparkPool, parts: Sequence[Part], shows_progress: bool
+) -> int:
     """Write all shards and the index; return how many rows an earlier run had written."""
     rows = sum(part.rows for part in parts)
     written: dict[int, _Infos] = {}
@@ -105,7 +114,7 @@ def _fill(setup: Setup, pool: WorkerPool, parts: Sequence[Part], shows_progress:
 
 
 def _check(  # noqa: PLR0917 - all but the last two are bound beforehand
-    pool: WorkerPool,
+    pool: WorkerPool | SparkPool,
     parts: Sequence[Part],
     infos: Sequence[_Infos],
     shows_progress: bool,
@@ -124,7 +133,9 @@ def _check(  # noqa: PLR0917 - all but the last two are bound beforehand
             pass
 
 
-def _map_shards(pool: WorkerPool, rewrite: Any, infos: Iterable[dict[str, Any]]) -> _Infos:
+def _map_shards(
+    pool: WorkerPool | SparkPool, rewrite: Any, infos: Iterable[dict[str, Any]]
+) -> _Infos:
     tasks = [(rewrite_shard, (rewrite, info)) for info in infos]
     done = dict(pool.run(tasks, lambda _: None))
     return [done[number] for number in range(len(tasks))]

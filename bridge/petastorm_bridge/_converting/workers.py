@@ -20,7 +20,7 @@ from typing import Any
 
 from petastorm_bridge._reading.exit_codes import how_it_ended
 
-__all__ = ["Task", "WorkerPool", "main"]
+__all__ = ["Report", "Task", "WorkerPool", "main", "portable"]
 
 Report = Callable[[int], object]
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -133,7 +133,7 @@ def main(descriptor: int) -> None:
             result = function(setup, lambda rows: connection.send(("rows", rows)), *arguments)
             connection.send(("result", result))
         except BaseException as error:  # noqa: BLE001 - the other process decides
-            connection.send(("error", (_portable(error), traceback.format_exc())))
+            connection.send(("error", (portable(error), traceback.format_exc())))
 
 
 def _listen(connection: Connection, tasks: queue.SimpleQueue[Task]) -> None:
@@ -144,7 +144,7 @@ def _listen(connection: Connection, tasks: queue.SimpleQueue[Task]) -> None:
             os._exit(1)  # in the middle of whatever it does: nobody waits for it
 
 
-def _portable(error: BaseException) -> BaseException:
+def portable(error: BaseException) -> BaseException:
     """Return an error that arrives as it is on the other side; one like it if it would not."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - of our own making

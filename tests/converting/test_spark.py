@@ -1,0 +1,73 @@
+"""Spark's executors convert as processes of this machine do."""
+
+import filecmp
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from petastorm_bridge._converting.spark_pool import SparkPool
+from petastorm_bridge.cli import app
+from petastorm_bridge.convert import convert_dataset
+from petastorm_bridge.mds.errors import DatasetError
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def store(tmp_path):
+    folder = tmp_path / "store"
+    folder.mkdir()
+    for number in range(3):
+        ids = range(400 * number, 400 * (number + 1))
+        words = [None if i % 7 == 0 else f"word {i}" for i in ids]
+        table = pa.table({"id": ids, "word": words})
+        pq.write_table(table, folder / f"{number}.parquet", row_group_size=150)
+    return folder
+
+
+def test_the_same_bytes(spark, store, tmp_path):
+    options = {"size_limit": 2_000, "compression": "zstd:3", "hashes": ["sha1"]}
+    ours = convert_dataset(store, tmp_path / "ours", **options)
+    theirs = convert_dataset(store, tmp_path / "theirs", spark=spark, **options)
+    assert (theirs.rows, theirs.shards, theirs.taken_over) == (1200, ours.shards, 0)
+    assert ours.shards > 3
+    names = sorted(path.name for path in (tmp_path / "ours").iterdir())
+    assert sorted(path.name for path in (tmp_path / "theirs").iterdir()) == names
+    same = filecmp.cmpfiles(tmp_path / "ours", tmp_path / "theirs", names, shallow=False)
+    assert same == (names, [], [])
+
+
+def test_an_error_arrives_as_what_it_is(spark, store, tmp_path):
+    """It is the one that a process would have raised, and no dataset is left."""
+    good = (store / "2.parquet").read_bytes()
+    size = len(good)
+    (store / "2.parquet").write_bytes(good[:100] + b"\0" * (size // 2) + good[100 + size // 2 :])
+    with pytest.raises(DatasetError, match=r"2\.parquet"):
+        convert_dataset(store, tmp_path / "out", spark=spark, size_limit=2_000)
+    assert not (tmp_path / "out" / "index.json").exists()
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_command(store, tmp_path):
+    done = CliRunner().invoke(
+        app, ["convert", str(store), str(tmp_path / "out"), "--spark", "--quiet"]
+    )
+    assert done.exit_code == 0, done.output
+    assert "1,200 rows" in done.output
+
+
+def test_what_cannot_be_together(spark, store, tmp_path):
+    with pytest.raises(ValueError, match="with Spark its cores decide"):
+        convert_dataset(store, tmp_path / "out", spark=spark, workers=2)
+    assert not (tmp_path / "out").exists()
+
+
+class Speculating:
+    conf = {"spark.speculation": "true"}  # noqa: RUF012 - what a session is asked for
+
+
+def test_tasks_that_may_run_twice_are_refused():
+    with pytest.raises(ValueError, match=r"spark\.speculation is on"):
+        SparkPool(Speculating(), None)
