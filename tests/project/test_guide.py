@@ -241,6 +241,7 @@ def test_code_of_the_parity_page_runs(tmp_path):
 
 
 MESSAGES_OF_OTHERS = {
+    "File exists: '/000000_locals'": "streaming",
     "AF_UNIX path too long": "python",
     "No module named 'pyarrow.filesystem'": "petastorm",
     "default auth: cannot configure default credentials": "databricks",

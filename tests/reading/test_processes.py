@@ -617,7 +617,7 @@ def test_cloudpickle_of_spark_is_enough(tmp_path):
 
 def test_workers_import_little():
     code = "import petastorm_bridge._reading.worker, petastorm_bridge._reading.job, sys; print(sorted(sys.modules))"
-    path = str(pathlib.Path(processes.__file__).parents[1])
+    path = str(pathlib.Path(processes.__file__).parents[2])
     found = subprocess.run(
         [sys.executable, "-c", code],
         env=os.environ | {"PYTHONPATH": path},
