@@ -66,6 +66,13 @@ def codemod(  # noqa: PLR0917 - typer calls it with keywords
     vendor: Annotated[
         bool, _flag("--vendor", "Write the support module into the repository.")
     ] = False,
+    converted: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL=DIR",
+            help="`petastorm-bridge convert URL DIR` has been run: readers of URL become streaming's.",
+        ),
+    ] = None,
     lift_pyarrow: Annotated[
         bool,
         _flag("--lift-pyarrow", "Raise limits on pyarrow that petastorm-bridge cannot live with."),
@@ -113,6 +120,7 @@ def codemod(  # noqa: PLR0917 - typer calls it with keywords
         fast=fast,
         vendor=vendor,
         lift_pyarrow=lift_pyarrow,
+        converted=tuple(converted or ()),
         jobs=jobs,
         check=check,
         diff=show_diff,

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-_LISTS = ("select", "ignore", "exclude")
+_LISTS = ("select", "ignore", "exclude", "converted")
 _FLAGS = ("unsafe", "fast", "vendor")
 
 
@@ -23,6 +23,7 @@ class Config:
         unsafe: Whether behaviour-changing rewrites are made.
         fast: Whether rewritten code reads whole batches.
         vendor: Whether the support module becomes a file of the repository.
+        converted: Datasets that were converted, each as ``URL=DIR``.
     """
 
     to: str | None = None
@@ -32,6 +33,7 @@ class Config:
     unsafe: bool = False
     fast: bool = False
     vendor: bool = False
+    converted: tuple[str, ...] = ()
 
 
 def read_config(path: str) -> Config:
@@ -83,6 +85,6 @@ def _checked(table: dict[str, Any], file: str) -> Config:
         ):
             values[key] = value
         else:
-            known = "to ('bridge' or 'streaming'), select, ignore, exclude, and unsafe, fast, vendor (true or false)"
+            known = "to ('bridge' or 'streaming'), select, ignore, exclude, converted, and unsafe, fast, vendor (true or false)"
             raise ValueError(f"{where}: cannot use {key} = {value!r}; known are {known}")
     return Config(**values)

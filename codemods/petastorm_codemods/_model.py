@@ -39,6 +39,21 @@ class Requirement(enum.Enum):
 
 
 @dataclass(frozen=True)
+class Converted:
+    """A dataset of Petastorm's that was converted to MDS.
+
+    Attributes:
+        url: What readers of it are opened with.
+        directory: Where the MDS shards are: a directory, or the URL of one.
+        columns: How each column is stored there, by its name; empty if that could not be seen.
+    """
+
+    url: str
+    directory: str
+    columns: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
 class Target:
     """What code that is rewritten for streaming imports.
 
@@ -47,12 +62,14 @@ class Target:
         fast: Whether rows are read in whole batches.
         package: What is required for it.
         requirement: What becomes of requirements on Petastorm.
+        converted: Datasets of Petastorm's that streaming can read.
     """
 
     module: str = "petastorm_bridge.native"
     fast: bool = False
     package: str = "petastorm-bridge[streaming]"
     requirement: Requirement = Requirement.REPLACED
+    converted: tuple[Converted, ...] = ()
 
     @property
     def vendored(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from ._engine import process
 from ._meaning.imports import imports_petastorm
-from ._model import NeedsHuman, Outcome, Requirement, Result, Success, Target
+from ._model import NeedsHuman, Outcome, Requirement, Result, Success
 from ._processes import work_on
 from ._project.evidence import Code, is_program
 from ._project.gathering import Gathered, gather, project_of, repository_code
@@ -74,7 +74,8 @@ def run(
 
 def _vendored(homes: Homes, path: str, settings: Settings) -> Settings:
     """Return settings by which a file imports the support module from its home."""
-    target = Target(module=homes.home(path).module, package="mosaicml-streaming")
+    home = homes.home(path).module
+    target = dataclasses.replace(settings.target, module=home, package="mosaicml-streaming")
     return dataclasses.replace(settings, target=target)
 
 

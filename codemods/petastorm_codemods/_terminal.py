@@ -24,6 +24,7 @@ from ._model import (
     Target,
     pending,
 )
+from ._project.converted import conversions
 from ._reports.closing import closing_lines
 from ._reports.formats import FORMATS
 from ._reports.report import diff, exit_code, printable
@@ -46,6 +47,7 @@ class Asked:
     fast: bool = False
     vendor: bool = False
     lift_pyarrow: bool = False
+    converted: tuple[str, ...] = ()
     jobs: int = 0
     check: bool = False
     diff: bool = False
@@ -142,12 +144,17 @@ def _settings(asked: Asked, config: Config) -> Settings:
         raise ValueError(
             f"{option} is for --to streaming; --to bridge changes no call sites. Choose one"
         )
+    if destination is Destination.BRIDGE and asked.converted:
+        raise ValueError(
+            "--converted is for --to streaming; --to bridge changes no call sites. Choose one"
+        )
+    known = asked.converted or (config.converted if destination is Destination.STREAMING else ())
     return Settings(
         destination=destination,
         select=asked.select or config.select,
         ignore=asked.ignore or config.ignore,
         unsafe=asked.unsafe or config.unsafe,
-        target=Target(fast=fast),
+        target=Target(fast=fast, converted=conversions(known)),
         vendor=vendor,
         lift_pyarrow=asked.lift_pyarrow,
     )
@@ -229,6 +236,8 @@ def _closing(result: Result, asked: Asked, settings: Settings) -> None:
     arguments += [
         f"--{option}" for option in ("fast", "vendor", "unsafe") if getattr(asked, option)
     ]
+    for each in asked.converted:
+        arguments += ["--converted", each]
     lines = closing_lines(
         result,
         arguments,

@@ -1,6 +1,6 @@
 """Golden cases as files: ``cases/*.case`` hold an input and what it becomes, many to a file.
 
-A case begins with ``#### name`` and flags (``to=bridge``, ``path=cell.ipynb``, ``unsafe``, ``human`` for one
+A case begins with ``#### name`` and flags (``to=bridge``, ``path=cell.ipynb``, ``unsafe``, ``converted``, ``human`` for one
 that leaves something to do, ``failed``). The line ``####>`` separates input and output; without it
 the input must not change.
 """
@@ -11,7 +11,20 @@ import re
 
 import pytest
 
+from petastorm_codemods._model import Converted
+
 CASES = pathlib.Path(__file__).parent / "cases"
+# What cases with the flag ``converted`` say of datasets: one was seen, the others are elsewhere.
+CONVERTED = (
+    Converted(
+        "file:///data/seen",
+        "/data/seen-mds",
+        (("id", "int32"), ("image", "png"), ("name", "str"), ("name__is_null", "uint8")),
+    ),
+    Converted("file:///data/plain", "/data/plain-mds", (("id", "int32"), ("x", "ndarray:float32"))),
+    Converted("file:///data/digits", "/data/digits-mds"),
+    Converted("hdfs:///data/far", "s3://bucket/far"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +35,10 @@ class Case:
     flags: frozenset
     before: str
     after: str
+
+    @property
+    def converted(self):
+        return CONVERTED if "converted" in self.flags else ()
 
     def __str__(self):
         return self.name

@@ -31,7 +31,7 @@ def run(case, text):
         modules=frozenset({"ours"}),
         stores="stores" in case.flags,
     )
-    target = Target(fast=True) if "fast" in case.flags else Target()
+    target = Target(fast="fast" in case.flags, converted=case.converted)
     settings = Settings(
         Destination(case.destination),
         unsafe="unsafe" in case.flags,

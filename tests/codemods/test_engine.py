@@ -9,6 +9,7 @@ from petastorm_codemods import _plan, _registry
 from petastorm_codemods._engine import process
 from petastorm_codemods._meaning.other_files import Project
 from petastorm_codemods._model import (
+    Converted,
     Destination,
     Edit,
     Failed,
@@ -17,6 +18,7 @@ from petastorm_codemods._model import (
     Safety,
     State,
     Success,
+    Target,
     Unchanged,
 )
 from petastorm_codemods._settings import Settings
@@ -257,6 +259,8 @@ def test_rules_are_documented_and_examples_do_what_they_say():
         if not rule.after or rule.code == "PM010":
             continue
         for destination in rule.destinations:
-            settings = Settings(destination, unsafe=True, project=Project(converters=True))
+            target = Target(converted=(Converted("file:///data/digits", "/data/digits-mds"),))
+            project = Project(converters=True)
+            settings = Settings(destination, unsafe=True, target=target, project=project)
             outcome = process("x.py", rule.before.encode(), settings)
             assert getattr(outcome, "after", b"").decode() == rule.after, rule.code

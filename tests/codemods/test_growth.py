@@ -7,7 +7,7 @@ from growth import assert_grows_linearly
 
 from petastorm_codemods._engine import process
 from petastorm_codemods._meaning.other_files import Project
-from petastorm_codemods._model import Destination, Failed, Success
+from petastorm_codemods._model import Converted, Destination, Failed, Success, Target
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
 
@@ -113,6 +113,33 @@ def test_imports_alone(shape):
         return operation_on("x.py", SHAPES[shape](count), Destination.BRIDGE)
 
     assert_grows_linearly(prepare, 40)
+
+
+CONVERTED = {
+    "readers of one name": """with make_reader("u://d") as reader:
+    for row in reader:
+        print(row.x, f"{row.y}")
+""",
+    "loaders of one name": """with DataLoader(make_reader("u://d"), batch_size=8) as loader:
+    for batch in loader:
+        print(batch)
+loader = DataLoader(make_reader("u://d"))
+""",
+}
+
+
+@pytest.mark.parametrize("shape", sorted(CONVERTED))
+def test_readers_of_converted_datasets(shape):
+    target = Target(converted=(Converted("u://d", "/d"),))
+    head = "from petastorm import make_reader\nfrom petastorm.pytorch import DataLoader\n"
+
+    def prepare(count):
+        text = (head + CONVERTED[shape] * count).encode()
+        outcome = process("x.py", text, Settings(target=target))
+        assert isinstance(outcome, Success), outcome
+        return lambda: process("x.py", text, Settings(target=target))
+
+    assert_grows_linearly(prepare, 16)
 
 
 def nested(depth):

@@ -20,13 +20,13 @@ from petastorm_codemods._settings import Settings
 from petastorm_codemods._text.sources import read_source
 from petastorm_codemods._text.verify import undefined_names
 
-from .conftest import read_cases
+from .conftest import CONVERTED, read_cases
 
 HERE = pathlib.Path(__file__).parent
 FORMS = {
     "bridge": Settings(Destination.BRIDGE),
-    "streaming": Settings(),
-    "fast": Settings(target=Target(fast=True)),
+    "streaming": Settings(target=Target(converted=CONVERTED)),
+    "fast": Settings(target=Target(fast=True, converted=CONVERTED)),
     "vendored": Settings(vendor=True),
 }
 COLUMNAR = "petastorm_bridge.streaming.ColumnarStreamingDataset"

@@ -35,6 +35,9 @@ NOW = {
     "PM103": "As for PM102.",
     "PM104": "As for PM003.",
     "PM106": "Look which directory is in use, then run with `--unsafe`, or put the key right by hand.",
+    "PM107": "It runs, on the bridge. Open the reader where it is used, in a `with` of its own; read `row.name` in the loop "
+    "itself; convert with `--columns` in place of `schema_fields`. Images and nulls are for a `collate_fn` of yours over "
+    "`StreamingDataset`.",
 }
 
 

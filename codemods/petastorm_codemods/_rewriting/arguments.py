@@ -127,9 +127,12 @@ class Stays:
 
 def reading_of(analysis: Analysis, call: cst.Call, positions: Sequence[str]) -> Reading | Stays:
     """Return what a call of one of the two methods asks for, or why streaming cannot give it."""
-    given = _given(analysis, call, positions)
-    if isinstance(given, Stays):
-        return given
+    given = given_arguments(analysis, call, positions)
+    return given if isinstance(given, Stays) else translated(analysis, given)
+
+
+def translated(analysis: Analysis, given: Mapping[str, Given]) -> Reading | Stays:
+    """Return what arguments ask for, or why streaming cannot give it."""
     problem = _problem(analysis, given)
     if problem:
         return Stays(problem)
@@ -170,7 +173,7 @@ def named(call: cst.Call, positions: Sequence[str]) -> list[tuple[str | None, cs
     return found
 
 
-def _given(
+def given_arguments(
     analysis: Analysis, call: cst.Call, positions: Sequence[str]
 ) -> dict[str, Given] | Stays:
     """Return the arguments of a call by their names, also those in dictionaries of the source.

@@ -43,7 +43,8 @@ def lift(
     Args:
         analysis: Of the source.
         node: The statement.
-        plain: The items that become assignments, with the statements that assign.
+        plain: The items that become assignments, with the statements that assign; none for an item that
+            only goes.
 
     Returns:
         None if the order of the items does not allow it.
@@ -64,7 +65,7 @@ def lift(
     holes = [piece for piece in pieces if not isinstance(piece, str)]
     told = comments_outside(analysis, begin, end, holes)
     line = analysis.line_start(begin)
-    head = Edit(line, end, whole_text(analysis, pieces), tuple(pieces), lines=True)
+    head = Edit(line, end, whole_text(analysis, pieces), tuple(pieces) or ("",), lines=True)
     dedented = () if kept else tuple(_dedents(analysis, node))
     return Lift((head, *dedented), tuple(dict.fromkeys(told)))
 

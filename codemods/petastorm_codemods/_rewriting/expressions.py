@@ -67,18 +67,18 @@ def native_call(analysis: Analysis, site: Site, reading: Reading) -> Native | St
     if problem:
         return Stays(problem)
     place = _place(analysis, site)
-    again = rounds(analysis, site, reading)
+    again = rounds(analysis, site.attribute, reading)
     shuffle, *others = reading.dataset
     arguments = [*place, shuffle, *again.seed, *others]
     if columnar:
         arguments.append(("ragged", ('"list"',)) if reading.transform else ("format", ('"torch"',)))
-    opened = _call(dataset.local, arguments)
+    opened = call_of(dataset.local, arguments)
     needs = [dataset]
     if site.method.is_torch:
         loader = need(analysis, STREAMING, "StreamingDataLoader")
         needs.append(loader)
-        made = _torch(loader.local, opened, reading, columnar=columnar)
-        around = _epochs(reading)
+        made = torch_loader(loader.local, opened, reading, columnar=columnar)
+        around = repeated(reading)
         if around is not None:
             needs.append(Need("itertools", "", "itertools"))
     else:
@@ -141,17 +141,18 @@ def _place(analysis: Analysis, site: Site) -> list[tuple[str, Pieces]]:
     return [("remote", (receiver, ".remote")), ("local", (receiver, ".local"))]
 
 
-def _torch(name: str, dataset: Pieces, reading: Reading, *, columnar: bool) -> Pieces:
+def torch_loader(name: str, dataset: Pieces, reading: Reading, *, columnar: bool) -> Pieces:
+    """Return the expression of a loader over the one of a dataset."""
     size: Pieces = ("None",) if columnar else reading.again
     arguments: list[tuple[str, Pieces]] = [("", dataset), ("batch_size", size)]
     if reading.transform:
         arguments.append(("collate_fn", reading.transform))
     if reading.workers:
         arguments.append(("num_workers", reading.workers))
-    return _call(name, arguments)
+    return call_of(name, arguments)
 
 
-def _epochs(reading: Reading) -> tuple[Pieces, Pieces] | None:
+def repeated(reading: Reading) -> tuple[Pieces, Pieces] | None:
     """Return what stands around a loader that gives all rows not just once."""
     if reading.times is Times.ONCE:
         return None
@@ -167,11 +168,12 @@ def _tensorflow(name: str, dataset: Pieces, receiver: tuple[int, int], reading: 
     arguments: list[tuple[str, Pieces]] = [("", dataset), ("columns", (receiver, ".columns"))]
     if reading.transform:
         arguments.append(("transform", reading.transform))
-    made = _call(name, arguments)
+    made = call_of(name, arguments)
     return made if reading.times is Times.ONCE else (*made, ".repeat(", *reading.epochs, ")")
 
 
-def _call(name: str, arguments: Sequence[tuple[str, Pieces]]) -> Pieces:
+def call_of(name: str, arguments: Sequence[tuple[str, Pieces]]) -> Pieces:
+    """Return a call with arguments by their names, which are empty for positional ones."""
     return (f"{name}(", *_listed(arguments), ")")
 
 

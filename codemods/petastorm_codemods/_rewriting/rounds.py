@@ -15,7 +15,6 @@ import libcst as cst
 from petastorm_codemods._meaning.analysis import Analysis
 
 from .arguments import Pieces, Reading
-from .sites import Site
 
 _EPOCHS = re.compile(r"epoch", re.IGNORECASE)
 _NUMBERS = re.compile(r"range|trange|prange")
@@ -41,17 +40,17 @@ class Rounds:
     caution: str = ""
 
 
-def rounds(analysis: Analysis, site: Site, reading: Reading) -> Rounds:
+def rounds(analysis: Analysis, opened: cst.CSTNode, reading: Reading) -> Rounds:
     """Return what the loops around a call mean for what it becomes."""
     arguments = dict(reading.dataset)
     if "shuffle_seed" in arguments or arguments["shuffle"] == ("False",):
         return Rounds()
-    loops = list(_around(analysis, site.attribute))
+    loops = list(_around(analysis, opened))
     numbers = [name for loop in loops if (name := _number(analysis, loop)) is not None]
     if numbers:
         chosen = next((name for name in numbers if _EPOCHS.search(name)), numbers[0])
         return Rounds((("shuffle_seed", (chosen,)),))
-    function = analysis.enclosing(site.attribute, cst.FunctionDef)
+    function = analysis.enclosing(opened, cst.FunctionDef)
     name = function.name.value if function is not None else ""
     loops += _callers(analysis, name)
     again = any(_is_over_epochs(analysis, each) for each in loops)

@@ -17,7 +17,8 @@ from petastorm_codemods._meaning.calls import remove
 from petastorm_codemods._meaning.imports import Imported, imports
 from petastorm_codemods._meaning.reexports import is_read, is_taken_from_here
 from petastorm_codemods._model import Edit
-from petastorm_codemods._petastorm.offered import NEW, OLD
+from petastorm_codemods._petastorm.counterparts import original
+from petastorm_codemods._petastorm.offered import NEW, OLD, canonical
 from petastorm_codemods._text.edits import overlaps
 from petastorm_codemods._text.tokens import next_line
 
@@ -59,7 +60,7 @@ def without_unused(analysis: Analysis, edits: Sequence[Edit]) -> list[Edit]:
 def _is_unused(analysis: Analysis, each: Imported, removals: Sequence[Edit]) -> bool:
     """Say whether edits, which are in order and do not overlap, take away all uses of an import."""
     ours = each.path.partition(".")[0] in {OLD, NEW}
-    if ours and not each.path.startswith(f"{OLD}.pytorch."):
+    if ours and not each.path.startswith(f"{OLD}.pytorch.") and not _is_of_readers(analysis, each):
         return False  # renamed, not removed
     parted = isinstance(each.statement, cst.Import) and "." in each.path
     if each.alias is None or (parted and each.alias.asname is None):
@@ -74,7 +75,16 @@ def _is_unused(analysis: Analysis, each: Imported, removals: Sequence[Edit]) -> 
         place = bisect.bisect_right(starts, start) - 1
         if place < 0 or end > removals[place].end or word.search(removals[place].text):
             return False
+        if ours and (start, end) == (removals[place].start, removals[place].end):
+            return False  # the root of a path, which is another one now
     return True
+
+
+def _is_of_readers(analysis: Analysis, each: Imported) -> bool:
+    """Say whether an import serves readers, which converted datasets need no more."""
+    path = canonical(original(each.path))
+    known = path in {OLD, "petastorm.make_reader"} or path.startswith(f"{OLD}.pytorch")
+    return bool(analysis.target.converted) and known
 
 
 def _is_named(analysis: Analysis, name: str) -> bool:

@@ -24,6 +24,7 @@ from petastorm_codemods._model import Destination, Edit, Finding, Need, Safety
 from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, MAKERS, original
 from petastorm_codemods._petastorm.offered import canonical
 from petastorm_codemods._registry import rule
+from petastorm_codemods._rewriting.converted import is_taken_over
 from petastorm_codemods._rewriting.modules import module_findings
 from petastorm_codemods._rewriting.moves import Move, move_edits, move_slots, moves, reasons
 from petastorm_codemods._rewriting.placement import clashes
@@ -126,7 +127,9 @@ def _moved(analysis: Analysis, move: Move) -> Finding | None:
         return manual("PM101", start, message)
     what = ", ".join(each.path for each in (*move.native, *move.emptied))
     notes = [f"{what} comes from {analysis.target.module}"] if what else []
-    notes += [reasons(analysis, move.bridged)] if move.bridged else []
+    bridged = [each for each in move.bridged if not is_taken_over(analysis, each)]
+    notes += [reasons(analysis, bridged)] if bridged else []
+    notes = notes or ["streaming has taken over what was imported"]
     edits = tuple(move_edits(analysis, move))
     code = "PM101" if names or needs else "PM105"
     slots = move_slots(analysis, move)

@@ -1,0 +1,261 @@
+"""Readers of Petastorm's datasets that were converted: what streaming reads in their place.
+
+A loader over such a reader becomes streaming's own loader, and a loop over its rows one over streaming's
+dataset. What neither expresses stays on the bridge, over the dataset as it was, with the reason.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+from libcst.metadata import Assignment
+
+from petastorm_bridge._tables.options import OPTIONS
+from petastorm_codemods._meaning.analysis import Analysis, manual, once
+from petastorm_codemods._meaning.imports import Imported
+from petastorm_codemods._meaning.reexports import is_read
+from petastorm_codemods._model import Converted, Edit, Finding, Need, Safety
+from petastorm_codemods._petastorm.counterparts import COLUMNAR, STREAMING, original
+from petastorm_codemods._petastorm.offered import canonical
+
+from .arguments import ALL, Given, Pieces, Reading, Stays, given_arguments, translated
+from .expressions import Native, call_of, repeated, torch_loader
+from .ignored import is_ignored
+from .placement import clashes, need
+from .rounds import rounds
+from .taken_over import TakenOver, edits_of
+from .uses import Use, use_of
+
+CODE = "PM107"
+_READER = "petastorm.make_reader"
+_READER_ARGUMENTS = tuple(each.name for each in OPTIONS if each.api == "make_reader")
+_LOADER_ARGUMENTS = ("reader", "batch_size", "collate_fn", "shuffling_queue_capacity")
+_ROWS = "chooses rows; convert those, or read them all"
+_REFUSED = {
+    "collate_fn": "its collate_fn may count on rows as Petastorm makes them",
+    "filters": f"filters {_ROWS}",
+    "predicate": f"predicate {_ROWS}",
+    "rowgroup_selector": f"rowgroup_selector {_ROWS}",
+    "schema_fields": "schema_fields makes other rows; convert with --columns",
+    "transform_spec": "its transform_spec works on single rows",
+}
+# Defaults that are not those of the methods of converters.
+_DEFAULTS = {"batch_size": "1", "num_epochs": "1"}
+_URL = re.compile(r"[a-z][a-z0-9+.-]*:/")
+_ITERTOOLS = Need("itertools", "", "itertools")
+_IMAGE = re.compile(r"png|jpe?g\w*")
+# What streaming's loader makes no batches of, or others than Petastorm's.
+_UNBATCHED = re.compile(r"png|jpe?g\w*|pil|pkl|json|str_decimal|ndarray:uint(?:16|32)\b.*")
+_NULLS = "__is_null"
+
+
+@once
+def converted_findings(analysis: Analysis) -> tuple[Finding, ...]:
+    """Return a finding for each reader of a dataset that was converted."""
+    return tuple(_findings(analysis))
+
+
+def is_taken_over(analysis: Analysis, each: Imported) -> bool:
+    """Say whether an import serves calls alone that streaming takes over."""
+    edits = sorted(edit for found in converted_findings(analysis) for edit in found.edits)
+    ends = list(itertools.accumulate((edit.end for edit in edits), max))
+    reads = [read for read in analysis.reads(each.local) if is_read(analysis, read)]
+    # How many edits begin before each read, or where it does.
+    before = (bisect.bisect(edits, analysis.start(r), key=lambda edit: edit.start) for r in reads)
+    return bool(reads) and all(
+        number and ends[number - 1] > analysis.start(read)
+        for number, read in zip(before, reads, strict=True)
+    )
+
+
+def _findings(analysis: Analysis) -> Iterator[Finding]:
+    if not analysis.target.converted:
+        return
+    found = dict(_decided(analysis))
+    results = edits_of(analysis, [each for each in found.values() if isinstance(each, TakenOver)])
+    for call, each in found.items():
+        if isinstance(each, TakenOver) and each in results:
+            yield _moved(analysis, each, *results[each])
+        else:
+            reason = each.reason if isinstance(each, Stays) else "its with cannot be parted"
+            yield manual(CODE, analysis.start(call), f"stays on the bridge: {reason}")
+
+
+def _moved(
+    analysis: Analysis, each: TakenOver, edits: tuple[Edit, ...], comments: tuple[str, ...]
+) -> Finding:
+    return Finding(
+        CODE,
+        analysis.start(each.opened),
+        each.native.message,
+        Safety.SAFE,
+        edits,
+        needs=each.native.needs,
+        comments=comments,
+        told=each.native.told,
+    )
+
+
+def _decided(analysis: Analysis) -> Iterator[tuple[cst.Call, TakenOver | Stays]]:
+    """Yield the calls that open readers of converted datasets, with what becomes of each."""
+    known = {each.url: each for each in analysis.target.converted}
+    for call in analysis.nodes(cst.Call):
+        if canonical(original(analysis.imported(call.func) or "")) != _READER:
+            continue
+        data = known.get(_url(analysis, call).rstrip("/"))
+        if data is not None and not is_ignored(analysis.source.text, analysis.start(call), CODE):
+            yield call, _taken_over(analysis, call, data)
+
+
+def _url(analysis: Analysis, call: cst.Call) -> str:
+    """Return the URL that a reader is opened with; empty if the source does not say it."""
+    for argument in call.args:
+        first = argument is call.args[0] and not argument.keyword and not argument.star
+        if first or (argument.keyword is not None and argument.keyword.value == "dataset_url"):
+            return _text(analysis, argument.value)
+    return ""
+
+
+def _text(analysis: Analysis, node: cst.BaseExpression) -> str:
+    """Return the text that an expression is, or that the only assignment to its name gives."""
+    if isinstance(node, cst.Name):
+        found = analysis.assignments(node)
+        only = found[0] if len(found) == 1 else None
+        target = analysis.parent(only.node) if isinstance(only, Assignment) else None
+        statement = analysis.parent(target) if isinstance(target, cst.AssignTarget) else target
+        if not isinstance(statement, cst.Assign | cst.AnnAssign) or statement.value is None:
+            return ""
+        node = statement.value
+    if not isinstance(node, cst.SimpleString | cst.ConcatenatedString):
+        return ""
+    value = node.evaluated_value
+    return value if isinstance(value, str) else ""
+
+
+def _taken_over(analysis: Analysis, call: cst.Call, data: Converted) -> TakenOver | Stays:
+    """Return a reader as streaming takes it over, or why it does not."""
+    use = use_of(analysis, call)
+    if isinstance(use, Stays):
+        return use
+    reading = _reading(analysis, call, use)
+    if isinstance(reading, Stays):
+        return reading
+    problem = _unlike(data, use)
+    if problem:
+        return Stays(problem)
+    native = _native(analysis, call, data, use, reading)
+    clash = clashes(analysis, native.needs)
+    if clash:
+        return Stays(f"{', '.join(clash)} means something else in this file")
+    return TakenOver(call, use, native)
+
+
+# --- what is asked for --------------------------------------------------------------------------------
+
+
+def _reading(analysis: Analysis, call: cst.Call, use: Use) -> Reading | Stays:
+    """Return what a reader and the loader over it ask for, or why streaming cannot give it."""
+    given = given_arguments(analysis, call, _READER_ARGUMENTS)
+    if isinstance(given, Stays):
+        return given
+    # They may stand in a `with` that goes.
+    text = analysis.source.text
+    given = {
+        name: dataclasses.replace(
+            each,
+            pieces=tuple(p if isinstance(p, str) else text[p[0] : p[1]] for p in each.pieces),
+        )
+        for name, each in given.items()
+        if name != "dataset_url"
+    }
+    if use.loader is not None:
+        more = given_arguments(analysis, use.loader, _LOADER_ARGUMENTS)
+        if isinstance(more, Stays):
+            return more
+        given |= {name: each for name, each in more.items() if name != "reader"}
+    for name, reason in _REFUSED.items():
+        if name in given:
+            return Stays(reason)
+    for name, value in _DEFAULTS.items():
+        given.setdefault(name, Given((value,), cst.Integer(value)))
+    dropped = [name for name in given if name in _READER_ARGUMENTS and name not in ALL]
+    kept = {name: each for name, each in given.items() if name not in dropped}
+    reading = translated(analysis, kept)
+    if isinstance(reading, Stays):
+        return reading
+    if not reading.again:
+        return Stays("its batch size cannot be worked out twice; give it a name")
+    return dataclasses.replace(reading, lost=tuple(sorted({*reading.lost, *dropped})))
+
+
+def _unlike(data: Converted, use: Use) -> str:
+    """Return what of a conversion streaming gives in another form than Petastorm; empty if nothing."""
+    columns = dict(data.columns)
+    if use.loader is not None:
+        other = (name for name in columns if _UNBATCHED.fullmatch(columns[name]))
+        name = next(other, None)
+        needed = f"streaming's loader needs a collate_fn for {name} ({columns.get(name or '')})"
+        return needed if name is not None else ""
+    for name in use.names if columns else ():
+        if name not in columns:
+            return f"there is no column {name} in what was converted"
+        if _IMAGE.fullmatch(columns[name]):
+            return f"{name} is an image of Pillow in streaming, not an array"
+        if name + _NULLS in columns:
+            return f"{name} has nulls, which streaming keeps in {name}{_NULLS}"
+    return ""
+
+
+# --- what is written ----------------------------------------------------------------------------------
+
+
+def _native(
+    analysis: Analysis, call: cst.Call, data: Converted, use: Use, reading: Reading
+) -> Native:
+    """Return what takes the place of a loader, or of a reader whose rows are read."""
+    columnar = analysis.target.fast and use.loader is not None
+    name = "ColumnarStreamingDataset" if columnar else "StreamingDataset"
+    dataset = need(analysis, COLUMNAR if columnar else STREAMING, name)
+    again = rounds(analysis, use.loader or call, reading)
+    place = "remote" if _URL.match(data.directory) else "local"
+    shuffle, *others = reading.dataset
+    arguments = [(place, _quoted(data.directory)), shuffle, *again.seed, *others]
+    if columnar:
+        arguments.append(("format", ('"torch"',)))
+    made, needs, becomes = call_of(dataset.local, arguments), [dataset], f"{name}(...)"
+    if use.loader is not None:
+        loader = need(analysis, STREAMING, "StreamingDataLoader")
+        made = torch_loader(loader.local, made, reading, columnar=columnar)
+        needs.append(loader)
+        becomes = f"StreamingDataLoader({becomes})"
+    around = repeated(reading)
+    if around is not None:
+        needs.append(_ITERTOOLS)
+    notes = [*_notes(data, use, reading, columnar=columnar), *reading.notes]
+    notes += [again.caution] if again.caution else []
+    without = f" without {', '.join(reading.lost)}" if reading.lost else ""
+    message = "; ".join([f"make_reader becomes {becomes}{without}", *notes])
+    return Native(made, around, tuple(needs), message, told=bool(notes))
+
+
+def _quoted(directory: str) -> Pieces:
+    plain = directory.isprintable() and '"' not in directory and "\\" not in directory
+    return (f'"{directory}"' if plain else ascii(directory),)
+
+
+def _notes(data: Converted, use: Use, reading: Reading, *, columnar: bool) -> Iterator[str]:
+    """Yield what is to be said of a rewrite that may matter to the program."""
+    if not data.columns:
+        yield f"{data.directory} is not here: look at images, nulls and unsigned integers"
+    nulls = [name for name, _ in data.columns if name.endswith(_NULLS)]
+    if nulls and use.loader is not None:
+        yield f"batches have {', '.join(nulls)} as well"
+    if use.loader is None:
+        yield "booleans and times in rows are numbers"
+    elif "workers_count" in reading.lost and not columnar:
+        yield "rows are read one by one in one process, --fast reads whole batches"

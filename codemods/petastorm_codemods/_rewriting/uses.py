@@ -1,0 +1,309 @@
+"""What a program does with a reader of Petastorm's: a loader over it, or a loop over its rows."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+from libcst.metadata import Assignment
+
+from petastorm_codemods._meaning.analysis import Analysis, once
+from petastorm_codemods._meaning.calls import keyword
+from petastorm_codemods._meaning.reexports import is_read, is_taken_from_here
+from petastorm_codemods._model import Edit
+from petastorm_codemods._petastorm.counterparts import original
+from petastorm_codemods._petastorm.offered import canonical
+
+from .arguments import Stays
+
+_LOADERS = "petastorm.pytorch."
+_LOADER = "petastorm.pytorch.DataLoader"
+_COMPREHENSIONS = (cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp)
+# Between a name that such a statement binds and the statement.
+_TARGETS = (
+    cst.AsName,
+    cst.CompFor,
+    cst.Element,
+    cst.List,
+    cst.StarredElement,
+    cst.Tuple,
+    cst.WithItem,
+)
+_UNKNOWN = Stays("nobody can say who reads its rows")
+
+
+@dataclass(frozen=True)
+class Use:
+    """What is done with a reader.
+
+    Attributes:
+        held: The item of a ``with`` that holds it; None if it is used where it is opened.
+        loader: The loader over it; None if its rows are read one by one.
+        names: What is read of its rows, if they are.
+        reads: The edits that read it of dictionaries.
+    """
+
+    held: cst.WithItem | None
+    loader: cst.Call | None = None
+    names: tuple[str, ...] = ()
+    reads: tuple[Edit, ...] = ()
+
+
+def use_of(analysis: Analysis, opened: cst.Call) -> Use | Stays:
+    """Return what is done with the reader that a call opens, or why that is not known."""
+    above = analysis.parent(opened)
+    held: cst.WithItem | None = None
+    used: cst.BaseExpression = opened
+    if isinstance(above, cst.WithItem):
+        reads = _reads_of_item(analysis, above)
+        if reads is None or len(reads) != 1:
+            return Stays("its reader is used in more than one place")
+        held, used = above, reads[0]
+        if _is_repeated(analysis, used, analysis.parent(above)):
+            return Stays("its rows are read in a loop of passes")
+    elif isinstance(above, cst.Assign):
+        return Stays("its reader is kept in a variable; open it in a with")
+    loader = _loader_over(analysis, used)
+    if isinstance(loader, Stays):
+        return loader
+    if loader is not None:
+        problem = _problem_of_loader(analysis, loader)
+        return problem or Use(held, loader)
+    return _rows(analysis, held, used)
+
+
+@dataclass(frozen=True)
+class _Name:
+    """What a source does with a name.
+
+    Attributes:
+        bound: Where it is bound, in order.
+        reads: Where it is read, in order, each with all that may have bound it.
+        straying: What may be read outside of the statement with a block that binds it.
+        handled: What may be read there in another way than by going through it.
+    """
+
+    bound: tuple[int, ...]
+    reads: tuple[tuple[int, cst.Name, frozenset[cst.CSTNode]], ...]
+    straying: frozenset[cst.CSTNode]
+    handled: frozenset[cst.CSTNode]
+
+
+@once
+def _name(analysis: Analysis, name: str) -> _Name:
+    # Reads in one scope share what may have bound them.
+    groups: dict[int, tuple[frozenset[cst.CSTNode], frozenset[cst.CSTNode]]] = {}
+    reads: list[tuple[int, cst.Name, frozenset[cst.CSTNode]]] = []
+    straying: dict[int, frozenset[cst.CSTNode]] = {}
+    handled: dict[int, frozenset[cst.CSTNode]] = {}
+    for read in analysis.reads(name):
+        found = analysis.assignments(read)
+        if id(found) not in groups:
+            own = frozenset(each.node for each in found if isinstance(each, Assignment))
+            groups[id(found)] = own, frozenset(_binder(analysis, node) for node in own)
+        nodes, binders = groups[id(found)]
+        if read in nodes or not is_read(analysis, read):
+            continue
+        reads.append((analysis.start(read), read, nodes))
+        if any(each in binders for each in _above(analysis, read)):
+            continue
+        straying[id(found)] = nodes
+        if not _is_iterated(analysis, read):
+            handled[id(found)] = nodes
+    every = frozenset().union(*(nodes for nodes, _ in groups.values()))
+    return _Name(
+        tuple(sorted(map(analysis.start, every))),
+        tuple(sorted(reads, key=lambda each: each[0])),
+        frozenset().union(*straying.values()),
+        frozenset().union(*handled.values()),
+    )
+
+
+def reads_within(
+    analysis: Analysis, target: cst.Name, owner: cst.CSTNode
+) -> Sequence[cst.Name] | None:
+    """Return where the name that a ``with`` or a loop binds is read.
+
+    Args:
+        analysis: Of the source.
+        target: The name, as it is bound.
+        owner: The statement or expression that binds it.
+
+    Returns:
+        None if something else may be read there, or this elsewhere.
+    """
+    name = _name(analysis, target.value)
+    first, last = analysis.span(owner)
+    places = bisect.bisect_left(name.bound, first), bisect.bisect_left(name.bound, last)
+    if target in name.straying or places[1] - places[0] > 1:
+        return None
+    return _inside(analysis, target, owner)
+
+
+def _inside(analysis: Analysis, target: cst.Name, owner: cst.CSTNode) -> list[cst.Name]:
+    """Return where within a statement or expression a name may be read that it binds."""
+    reads = _name(analysis, target.value).reads
+    start, end = (
+        bisect.bisect_left(reads, place, key=lambda each: each[0]) for place in analysis.span(owner)
+    )
+    return [read for _, read, nodes in reads[start:end] if target in nodes]
+
+
+def _binder(analysis: Analysis, node: cst.CSTNode) -> cst.CSTNode:
+    """Return the statement or expression that binds a name for what is in it; the name if none does."""
+    above = next(each for each in _above(analysis, node) if not isinstance(each, _TARGETS))
+    return above if isinstance(above, (cst.With, cst.For, *_COMPREHENSIONS)) else node
+
+
+def _above(analysis: Analysis, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """Yield what a node is in, the innermost first."""
+    while node is not analysis.module:
+        node = analysis.parent(node)
+        yield node
+
+
+def _reads_of_item(analysis: Analysis, item: cst.WithItem) -> Sequence[cst.Name] | None:
+    name = item.asname.name if item.asname is not None else None
+    if not isinstance(name, cst.Name):
+        return None
+    return reads_within(analysis, name, analysis.parent(item))
+
+
+# --- loaders ------------------------------------------------------------------------------------------
+
+
+def _loader_over(analysis: Analysis, reader: cst.BaseExpression) -> cst.Call | Stays | None:
+    """Return the call of Petastorm's loader that a reader is given to, or why it is no known one."""
+    argument = analysis.parent(reader)
+    call = analysis.parent(argument)
+    if not isinstance(argument, cst.Arg) or not isinstance(call, cst.Call):
+        return None
+    first = argument is call.args[0] and not argument.keyword and not argument.star
+    if not first and keyword(argument) != "reader":
+        return None
+    path = canonical(original(analysis.imported(call.func) or ""))
+    if path.startswith(_LOADERS) and path != _LOADER:
+        name = path.rpartition(".")[2]
+        return Stays(f"{name} has no counterpart for rows; DataLoader has")
+    return call if path == _LOADER else None
+
+
+def _problem_of_loader(analysis: Analysis, loader: cst.Call) -> Stays | None:
+    """Return why a loader cannot become streaming's; None if it can."""
+    above = analysis.parent(loader)
+    target: cst.BaseExpression | None = None
+    if isinstance(above, cst.WithItem) and above.asname is not None:
+        target = above.asname.name
+    elif isinstance(above, cst.Assign) and len(above.targets) == 1:
+        target = above.targets[0].target
+    if isinstance(target, cst.Name):
+        handled = target in _name(analysis, target.value).handled
+        # Those within a `with`; an assignment has none.
+        own = _inside(analysis, target, analysis.parent(above))
+        known = not handled and not is_taken_from_here(analysis, target.value)
+        known = known and all(_is_iterated(analysis, read) for read in own)
+    else:
+        known = _is_iterated(analysis, loader)
+    return None if known else Stays("more is done with its loader than reading batches")
+
+
+def _is_iterated(analysis: Analysis, node: cst.BaseExpression) -> bool:
+    """Say whether an expression is gone through, or given to a call that does so by all appearance."""
+    above = analysis.parent(node)
+    if isinstance(above, cst.For | cst.CompFor):
+        return above.iter is node
+    call = analysis.parent(above)
+    if not isinstance(above, cst.Arg) or not isinstance(call, cst.Call):
+        return False
+    # What enters a context would find that streaming's loader is none.
+    return not analysis.code(call.func).endswith(("enter_context", "closing", "nullcontext"))
+
+
+# --- rows ---------------------------------------------------------------------------------------------
+
+
+def _rows(analysis: Analysis, held: cst.WithItem | None, reader: cst.BaseExpression) -> Use | Stays:
+    """Return the use of a reader whose rows are gone through once, each read by the names of its fields."""
+    loop, target = _loop_over(analysis, reader)
+    if loop is None:
+        return _UNKNOWN
+    reads = reads_within(analysis, target, loop) if isinstance(target, cst.Name) else None
+    if reads is None:
+        return _UNKNOWN
+    names: list[str] = []
+    edits: list[Edit] = []
+    for read in reads:
+        found = _item_read(analysis, read)
+        if found is None:
+            return Stays("a row is used as a whole; streaming's rows are dictionaries")
+        names.append(found[0])
+        edits += found[1]
+    return Use(held, None, tuple(dict.fromkeys(names)), tuple(edits))
+
+
+def _loop_over(
+    analysis: Analysis, reader: cst.BaseExpression
+) -> tuple[cst.CSTNode | None, cst.BaseExpression | None]:
+    """Return the loop over a reader, or over its numbered rows, and what it binds each row to."""
+    above, used = analysis.parent(reader), reader
+    call = analysis.parent(above)
+    counted = isinstance(above, cst.Arg) and isinstance(call, cst.Call) and call.args[0] is above
+    if counted and isinstance(call, cst.Call):
+        if not isinstance(call.func, cst.Name) or call.func.value != "enumerate":
+            return None, None
+        above, used = analysis.parent(call), call
+    if not isinstance(above, cst.For | cst.CompFor) or above.iter is not used or above.asynchronous:
+        return None, None
+    target: cst.BaseExpression = above.target
+    if counted:
+        pair = target.elements if isinstance(target, cst.Tuple) else ()
+        if len(pair) != 2:
+            return None, None
+        target = pair[1].value
+    loop = analysis.parent(above) if isinstance(above, cst.CompFor) else above
+    return (loop, target) if isinstance(loop, (cst.For, *_COMPREHENSIONS)) else (None, None)
+
+
+def _is_repeated(analysis: Analysis, used: cst.CSTNode, block: cst.CSTNode) -> bool:
+    """Say whether an expression in a block may be evaluated more than once: in a loop, or a function."""
+    inner, once_only = used, False
+    for each in itertools.takewhile(lambda above: above is not block, _above(analysis, used)):
+        if isinstance(each, cst.CompFor):
+            once_only = each.iter is inner
+        elif isinstance(each, cst.For):
+            if each.iter is not inner:
+                return True
+        elif isinstance(each, _COMPREHENSIONS):
+            if not once_only:
+                return True
+        elif isinstance(each, cst.While | cst.FunctionDef | cst.Lambda):
+            return True
+        inner = each
+    return False
+
+
+def _item_read(analysis: Analysis, read: cst.Name) -> tuple[str, list[Edit]] | None:
+    """Return the field that is read of a row, and the edits that read it of a dictionary.
+
+    None if something else is done with the row.
+    """
+    field = analysis.parent(read)
+    if not isinstance(field, cst.Attribute) or field.value is not read or read.lpar:
+        return None
+    name, above = field.attr.value, analysis.parent(field)
+    is_method = isinstance(above, cst.Call) and above.func is field
+    if name.startswith("_") or is_method or not analysis.is_read(field):
+        return None
+    text = analysis.enclosing(field, cst.FormattedString)
+    if text is not None and analysis.enclosing(analysis.parent(text), cst.FormattedString):
+        return None
+    quote = "'" if text is not None and '"' in text.quote else '"'
+    start, end = analysis.span(field.attr)
+    dot = analysis.source.text.rindex(".", analysis.span(read)[1], start)
+    item = f"[{quote}{name}{quote}]"
+    if dot + 1 == start:
+        return name, [Edit(dot, end, item)]
+    return name, [Edit(dot, dot + 1, ""), Edit(start, end, item)]  # on two lines, perhaps
