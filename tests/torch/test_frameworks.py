@@ -49,6 +49,7 @@ def start(tmp_path, temporary):
                 "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
                 "OMP_NUM_THREADS": "1",
                 "USE_TF": "0",  # transformers knows an older Keras
+                "USE_TORCH": "1",  # of transformers, which other tests do without
                 "TMPDIR": str(temporary),
             },
             stdout=subprocess.PIPE,
