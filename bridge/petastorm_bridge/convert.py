@@ -75,7 +75,7 @@ def convert_dataset(
     target = destination_at(destination)
     refuse_overlap(source, target)
     opened = open_parquet(source, storage_options)
-    pickled = (opened.common_metadata() or {}).get(UNISCHEMA_KEY)
+    pickled = (opened.common_metadata(beside_files=True) or {}).get(UNISCHEMA_KEY)
     if pickled is None:
         plan = plan_columns(opened, columns)
     else:

@@ -153,17 +153,20 @@ class ParquetSource:
         """Return the path of a row group's file."""
         return self.path(self._groups[position][0])
 
-    def common_metadata(self) -> Mapping[bytes, bytes] | None:
+    def common_metadata(self, *, beside_files: bool = False) -> Mapping[bytes, bytes] | None:
         """Return what ``_common_metadata`` holds for others than Parquet; None without that file.
 
-        Of a file, or a list of files, it is what lies in the directory that holds them, or their
-        partitions.
+        Args:
+            beside_files: For a file, or a list of files, look in the directory that holds them, or
+                their partitions. Petastorm's ``make_reader`` takes such files for plain Parquet.
 
         Raises:
             DatasetError: The file is damaged.
         """
         directory = self._directory
         if directory is None or [file.path for file in self._files.files] == [directory]:
+            if not beside_files:
+                return None
             paths = [posixpath.dirname(file.path) for file in self._files.files]
             directory = posixpath.commonpath(paths)
             while "=" in posixpath.basename(directory):
