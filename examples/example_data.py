@@ -4,6 +4,7 @@ import io
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -55,8 +56,17 @@ def digits_url(folder: str) -> str:
         ).cast(pa.list_(pa.float32()))
         ids = pa.array(range(len(features)), pa.int32())
         table = pa.table({"id": ids, "features": features, "label": pa.array(data.target)})
-        directory.mkdir(parents=True)
-        parquet.write_table(table, directory / "part-0.parquet", row_group_size=250)
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=directory.parent) as temporary:
+            written = Path(temporary) / "digits"
+            written.mkdir()
+            parquet.write_table(table, written / "part-0.parquet", row_group_size=250)
+            # The ranks of a run all come here: the first one's directory stays, whole from the beginning.
+            try:
+                written.rename(directory)
+            except OSError:
+                if not directory.is_dir():
+                    raise
     return directory.as_uri()
 
 
