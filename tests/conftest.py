@@ -45,8 +45,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # that are for torch, each of the hundred processes that tests start spares two seconds.
 os.environ.setdefault("USE_TORCH", "0")
 # Java that lives for seconds only is faster without its slow second compiler.
+# `make` adds an archive of its classes.
 for _variable in ("SPARK_DAEMON_JAVA_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
-    os.environ.setdefault(_variable, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    if "-XX:+UseSerialGC" not in os.environ.get(_variable, ""):
+        _set = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {os.environ.get(_variable, '')}"
+        os.environ[_variable] = _set.strip()
 # tools/environment.py puts a Java here when the machine has none that Spark accepts.
 EMBEDDED_JAVA = Path(sys.prefix) / "java"
 if EMBEDDED_JAVA.is_dir():
