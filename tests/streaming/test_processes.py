@@ -351,7 +351,8 @@ def test_a_file_in_the_place_of_a_directory_is_told_at_once():
     os.readlink("/proc/self/ns/pid") != _leftovers._FIRST_NAMESPACE,
     reason="a container does not show whether another one uses the memory",
 )
-def test_leftovers_of_plain_streaming(tmp_path, monkeypatch):
+@pytest.mark.parametrize("stale", ["", "1"])
+def test_leftovers_of_plain_streaming(tmp_path, monkeypatch, stale):
     """Nobody has the memory of a dead run mapped; while it lives, its own process has."""
     write_shards(tmp_path / "remote", SIZES)
     local = str(tmp_path / "local")
@@ -368,7 +369,9 @@ def test_leftovers_of_plain_streaming(tmp_path, monkeypatch):
     )
     try:
         assert process.stdout.readline() == "waiting\n"
-        assert registered(local)
+        (prefix,) = registered(local)
+        # Left of a dead run of ours, whose number this run has taken.
+        (SHARED_MEMORY / f"{prefix}_petastorm_bridge").write_text(stale)
         assert clear_leftovers([local]) == []
     finally:
         os.killpg(process.pid, signal.SIGKILL)
@@ -376,7 +379,7 @@ def test_leftovers_of_plain_streaming(tmp_path, monkeypatch):
     with monkeypatch.context() as within_a_container:
         within_a_container.setattr(_leftovers, "_PID_NAMESPACE", "/proc/self/ns/net")
         assert clear_leftovers([local]) == []
-    assert len(clear_leftovers([local, "/elsewhere"])) == 6
+    assert len(clear_leftovers([local, "/elsewhere"])) == 7
     assert not registered(local)
 
 

@@ -3,8 +3,9 @@
 Streaming registers the directories in use in ``/dev/shm/<prefix>_locals`` and takes them off when the
 program ends. A killed program cannot: the next one is told "Reused local directory", and the memory
 stays taken. What tells a killed run from one that goes on is a file beside, which every process of a
-run keeps locked; the system unlocks it when the process ends in whatever way. Of the runs of plain
-streaming, which have no such file, those are dead whose memory no process has mapped.
+run keeps locked; the system unlocks it when the process ends in whatever way. The file names the inode of
+the memory that it speaks for: a run of plain streaming, which has no such file, may take the number of a
+dead run, whose file is left. Of such runs those are dead whose memory no process has mapped.
 """
 
 from __future__ import annotations
@@ -86,6 +87,8 @@ def mark_alive(dataset: object, prefix: int) -> None:
     if os.path.isdir(_SHARED_MEMORY):
         path = os.path.join(_SHARED_MEMORY, f"{prefix:06}_{_ALIVE}")
         file = _locked(path)
+        inode = _inode(f"{prefix:06}").encode()
+        os.ftruncate(file, os.pwrite(file, inode, 0))
         weakref.finalize(dataset, _let_go, file, path, os.getpid())
 
 
@@ -120,8 +123,7 @@ def _if_dead(prefix: str, names: list[str]) -> Iterator[bool]:
     try:
         file = os.open(os.path.join(_SHARED_MEMORY, f"{prefix}_{_ALIVE}"), os.O_RDWR)
     except FileNotFoundError:
-        mapped = _mapped()
-        yield mapped is not None and mapped.isdisjoint(names)
+        yield _is_unused(names)
         return
     except OSError:
         yield False
@@ -131,11 +133,26 @@ def _if_dead(prefix: str, names: list[str]) -> Iterator[bool]:
     except OSError:
         is_dead = False
     else:
-        is_dead = True
+        is_ours = os.pread(file, 32, 0).decode("ascii", "replace") == _inode(prefix)
+        is_dead = is_ours or _is_unused(names)
     try:
         yield is_dead
     finally:
         os.close(file)
+
+
+def _inode(prefix: str) -> str:
+    """Return what tells a run's memory from that of a later run of the same number; '' without memory."""
+    try:
+        return str(os.stat(os.path.join(_SHARED_MEMORY, f"{prefix}_locals")).st_ino)
+    except OSError:
+        return ""
+
+
+def _is_unused(names: Iterable[str]) -> bool:
+    """Say whether it is certain that no process has any of the shared memory mapped."""
+    mapped = _mapped()
+    return mapped is not None and mapped.isdisjoint(names)
 
 
 def _runs() -> dict[str, list[str]]:
