@@ -145,6 +145,8 @@ def outcomes_of_repositories(folder, settings):
                 yield outcome.path, outcome
 
 
+@pytest.mark.slow
+@pytest.mark.anystack
 @pytest.mark.parametrize("form", FORMS)
 def test_rewritten_calls(repositories, form):
     settings = FORMS[form]

@@ -8,10 +8,10 @@ import os
 import pathlib
 import re
 import shutil
-import subprocess
 import sys
 
 import pytest
+import warm
 
 from petastorm_bridge import parity
 from petastorm_codemods._model import Destination, NeedsHuman, Success, Target, Unchanged
@@ -56,7 +56,7 @@ def rewrite(folder, settings):
 
 
 def run(out, folder):
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, str(HERE / "run_programs.py"), str(out), str(folder)],
         capture_output=True,
         text=True,

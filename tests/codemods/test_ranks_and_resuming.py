@@ -3,11 +3,11 @@
 import json
 import os
 import pickle
-import subprocess
 import sys
 
 import numpy as np
 import pytest
+import warm
 
 from petastorm_bridge import parity
 from petastorm_codemods._engine import process
@@ -15,7 +15,12 @@ from petastorm_codemods._meaning.other_files import Project
 from petastorm_codemods._model import Success
 from petastorm_codemods._settings import Settings
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.anystack,
+    pytest.mark.filterwarnings("ignore"),
+]
 
 # Written for Petastorm: what a launcher starts on each rank, and what a program does with a loader.
 RANK = """\
@@ -68,7 +73,7 @@ def run_ranks(folder, directory):
     pickled.write_bytes(pickle.dumps(directory))
     script.write_text(rewritten(RANK))
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, *launcher, str(script), str(pickled), str(out)],
         capture_output=True,
         text=True,

@@ -2,13 +2,13 @@
 
 import os
 import signal
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
+import warm
 from sample_datasets import ROWS, fixed_table, mixed_table, write
 
 from petastorm_bridge.mds import access
@@ -127,7 +127,7 @@ def cut_short(tmp_path_factory):
     offsets = pa.array(np.arange(0, 3_000_001, 1000), pa.int32())
     wide = pa.ListArray.from_arrays(offsets, pa.array(np.ones(3_000_000)))
     directory = write(place / "whole", pa.table({"v": wide}), min_rows=100)
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-W", "ignore", "-c", CUT_SHORT, directory, str(place), ACCESS_VARIABLE],
         capture_output=True,
         text=True,

@@ -4,22 +4,23 @@
 """
 
 import os
-import subprocess
 import sys
 from collections import Counter
 from importlib.util import find_spec
 
 import mutations
 import pytest
+import warm
 
 COUNT = int(os.environ.get("PETASTORM_BRIDGE_MUTATIONS", "240"))
 
 
+@pytest.mark.anystack
 @pytest.mark.slow
 def test_damaged_datasets():
     faces = [*mutations.OUR_READERS, *(mutations.STREAMING if find_spec("streaming") else ())]
     # In a process of its own, because what is looked for are crashes, too.
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-W", "ignore", mutations.__file__, str(COUNT), "1", *faces],
         capture_output=True,
         text=True,

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+import warm
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
@@ -142,6 +143,7 @@ def test_what_is_not_ours_is_not_deleted(spark, cache_dir, tmp_path):
     assert (tmp_path / "mine" / "kept").exists()
 
 
+@pytest.mark.anystack
 @pytest.mark.parametrize("module", ["petastorm_bridge.native", "_vendored_writing"])
 def test_goes_when_python_exits(tmp_path, module):
     module = module if "." in module else f"petastorm_bridge.native.{module}"
@@ -156,7 +158,7 @@ def test_goes_when_python_exits(tmp_path, module):
         "kept = write_mds(spark.range(3), sys.argv[3])\n"
     )
     url, kept = (tmp_path / "parent").as_uri(), tmp_path / "kept"
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, str(script), module, url, str(kept)],
         capture_output=True,
         text=True,

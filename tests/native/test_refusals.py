@@ -134,6 +134,7 @@ importlib.import_module(module).write_mds(frame, out, size_limit=1 << 12)
 """
 
 
+@pytest.mark.anystack
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["writing", "_vendored_writing"])
 def test_killed_while_writing(tmp_path, streaming, form):

@@ -1,12 +1,12 @@
 """The examples run, learn, and differ from their Petastorm originals in import lines only."""
 
 import re
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import warm
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PAIRS = ("train_digits", "train_photos")
@@ -29,6 +29,7 @@ def test_a_pair_differs_in_import_lines_only(name):
     assert swapped == (EXAMPLES / f"{name}.py").read_text().splitlines()
 
 
+@pytest.mark.anystack
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.tf
@@ -60,6 +61,7 @@ def test_the_original_trains_through_petastorm(name, tmp_path):
         assert losses[-1] < losses[0] / 2
 
 
+@pytest.mark.anystack
 @pytest.mark.slow
 @pytest.mark.spark
 def test_streaming_reads_the_shards(tmp_path):
@@ -72,7 +74,7 @@ def test_streaming_reads_the_shards(tmp_path):
 def run(script, cache_dir):
     """Standard output of an example, run as its reader would."""
     command = [sys.executable, str(EXAMPLES / script), "--cache-dir", str(cache_dir)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=500)
+    done = warm.run(command, check=False, capture_output=True, text=True, timeout=500)
     # Petastorm's threads may abort the interpreter after the last line (exit code -6 or 134).
     codes = {0, -6, 134} if "_petastorm" in script else {0}
     assert done.returncode in codes, done.stdout + done.stderr

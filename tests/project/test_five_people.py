@@ -10,7 +10,6 @@ import importlib
 import importlib.util
 import os
 import shutil
-import subprocess
 import sys
 import textwrap
 import types
@@ -19,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import warm
 from guide import ROOT, bridge, follow, named
 
 from petastorm_bridge import parity
@@ -249,7 +249,7 @@ def test_a_platform_team(tmp_path):
     bridge(page["reports"], tmp_path)
     assert len(list((tmp_path / "reports").iterdir())) == 3
     (tmp_path / "summary.py").write_text(page["summary.py"])
-    printed = subprocess.run(
+    printed = warm.run(
         [sys.executable, "summary.py"], cwd=tmp_path, capture_output=True, text=True, check=True
     ).stdout
     lines = {line.split("|")[1].strip(): line for line in printed.splitlines() if "|" in line}
@@ -261,7 +261,7 @@ def test_a_platform_team(tmp_path):
     roots = [str(path) for path in sorted(folder.glob("*/*/src"))]
 
     def run(service, name):
-        done = subprocess.run(
+        done = warm.run(
             [sys.executable, "-c", RUN_SERVICE, f"{service}.train", data.as_uri(), name, *roots],
             cwd=tmp_path, capture_output=True, text=True, check=False,
         )  # fmt: skip
@@ -510,7 +510,7 @@ def test_a_contributor_who_adds_a_rule(tmp_path):
     there = {**os.environ, "PYTHONPATH": f"{folder}/bridge:{folder}/codemods"}
 
     def python(*arguments):
-        return subprocess.run(
+        return warm.run(
             [sys.executable, *arguments],
             cwd=folder, env=there, capture_output=True, text=True, check=False,
         )  # fmt: skip

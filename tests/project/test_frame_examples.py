@@ -4,13 +4,13 @@ import importlib
 import json
 import os
 import re
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
+import warm
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 EPOCHS = 10
@@ -44,7 +44,7 @@ def run(script, folder, *arguments):
     report = folder / "seen"
     report.unlink(missing_ok=True)
     scripts = str(Path(sys.executable).parent)  # of the command petastorm-bridge
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, str(script), *arguments],
         check=False,
         capture_output=True,
@@ -84,6 +84,7 @@ def assert_features(seen, frames):
     assert np.allclose(seen["image"], brightness, rtol=1e-6, atol=0)
 
 
+@pytest.mark.anystack
 def test_torch(url, frames, tmp_path):
     seen, printed = run(EXAMPLES / "train_frames_torch.py", tmp_path, url)
     assert_epochs(seen["trained"], [i for i in range(len(frames)) if i % 5])
@@ -92,6 +93,7 @@ def test_torch(url, frames, tmp_path):
     assert_accurate(printed)
 
 
+@pytest.mark.anystack
 @pytest.mark.tf
 def test_tensorflow(url, frames, tmp_path):
     seen, printed = run(EXAMPLES / "train_frames_tensorflow.py", tmp_path, url)
@@ -121,6 +123,7 @@ def in_order(seen):
     return {name: [values[i] for i in order] for name, values in seen.items()}
 
 
+@pytest.mark.anystack
 def test_sequences(url, frames, tmp_path):
     seen, _ = run(EXAMPLES / "read_frame_sequences.py", tmp_path, url)
     assert in_order(seen["pairs"]) == pairs_of(frames)
@@ -136,6 +139,7 @@ def test_sequences_with_petastorms_imports(url, frames, tmp_path):
     assert in_order(seen["pairs"]) == pairs_of(frames)
 
 
+@pytest.mark.anystack
 def test_converting_and_training_with_streaming_alone(url, frames, tmp_path):
     seen, printed = run(EXAMPLES / "convert_frames.py", tmp_path, url, str(tmp_path / "mds"))
     assert "Checked: every value compared with the source." in printed

@@ -3,12 +3,12 @@
 import json
 import os
 import re
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import warm
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 ROWS = list(range(1797))
@@ -33,7 +33,7 @@ def run(folder, tmp_path):
     """``run("train_ray.py")`` → the rows that each part of an example saw, and what it printed."""
 
     def start(script, *launcher):
-        return subprocess.run(
+        return warm.run(
             [sys.executable, *launcher, str(EXAMPLES / script), "--cache-dir", str(folder)],
             check=False,
             capture_output=True,

@@ -5,11 +5,11 @@ import os
 import pathlib
 import re
 import shutil
-import subprocess
 import sys
 from importlib.util import find_spec
 
 import pytest
+import warm
 from guide import blocks, commands, named
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -27,7 +27,7 @@ def anchors(page):
 
 def test_generated_pages_are_current():
     command = [sys.executable, str(ROOT / "tools" / "build_docs.py"), "--check"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    result = warm.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
@@ -84,6 +84,7 @@ def test_every_option_has_an_anchor():
         assert f"{option.api}-{option.name}" in known
 
 
+@pytest.mark.anystack
 @pytest.mark.spark
 @pytest.mark.tf
 @pytest.mark.slow
@@ -93,7 +94,7 @@ def test_code_of_the_swap_page_runs(tmp_path):
     assert len(blocks) == text.count("```python") > 5
     program = tmp_path / "swap_the_import.py"
     program.write_text("\n".join(code for _, code in blocks) + "\nprint('complete')\n")
-    result = subprocess.run(
+    result = warm.run(
         [sys.executable, str(program)], capture_output=True, text=True, check=False, cwd=tmp_path
     )
     assert result.stdout.strip().endswith("complete"), result.stdout + result.stderr
@@ -109,6 +110,7 @@ print("complete")
 """
 
 
+@pytest.mark.anystack
 @pytest.mark.spark
 @pytest.mark.tf
 @pytest.mark.slow
@@ -124,7 +126,7 @@ def test_code_of_the_shorter_pages_runs(tmp_path):
         assert len(blocks) == text.count("```python") > 2
         pages[name] = "\n".join(blocks)
     (tmp_path / "pages.json").write_text(json.dumps(pages))
-    result = subprocess.run(
+    result = warm.run(
         [sys.executable, "-c", RUN_PAGES, str(tmp_path / "pages.json")],
         capture_output=True,
         text=True,
@@ -141,6 +143,7 @@ def test_code_of_the_shorter_pages_runs(tmp_path):
         assert float(measured.split()[-2]) == pytest.approx(float(size.split()[0]), rel=0.15)
 
 
+@pytest.mark.anystack
 @pytest.mark.slow
 def test_code_of_the_pages_without_spark_runs(tmp_path):
     """And the program for torchrun: over an odd number of rows its ranks take as many steps."""
@@ -152,7 +155,7 @@ def test_code_of_the_pages_without_spark_runs(tmp_path):
     del pages["distributed"]["torchrun"]
     pages = {name: "\n".join(found.values()) for name, found in pages.items()}
     (tmp_path / "pages.json").write_text(json.dumps(pages))
-    result = subprocess.run(
+    result = warm.run(
         [sys.executable, "-c", RUN_PAGES, str(tmp_path / "pages.json")],
         capture_output=True,
         text=True,
@@ -167,7 +170,7 @@ def test_code_of_the_pages_without_spark_runs(tmp_path):
     pq.write_table(table, tmp_path / "data" / "part.parquet")
     (command,) = (c for c in commands("migration_guide/distributed.md") if "train.py" in c)
     words = command.replace("file:///data/train", f"file://{tmp_path}/data").split()
-    result = subprocess.run(
+    result = warm.run(
         [sys.executable, "-m", "torch.distributed.run", *words[1:]],
         capture_output=True,
         text=True,
@@ -199,7 +202,7 @@ def test_code_of_the_parity_page_runs(tmp_path):
     shutil.copy(ROOT / "bridge" / "petastorm_bridge" / "parity" / "recorder.py", tmp_path)
 
     def run(*arguments):
-        return subprocess.run(
+        return warm.run(
             [sys.executable, "-W", "ignore", *arguments],
             capture_output=True,
             text=True,
@@ -264,6 +267,7 @@ def test_the_page_of_trouble_quotes_messages_that_there_are():
         assert any(wanted in source for source in joined), message
 
 
+@pytest.mark.anystack
 @pytest.mark.spark
 @pytest.mark.slow
 def test_code_of_the_page_on_datasets_runs(tmp_path):
@@ -278,13 +282,13 @@ def test_code_of_the_page_on_datasets_runs(tmp_path):
     code = f"{blocks['write']}\n{blocks['read']}\nprint('complete')\n"
     program = tmp_path / "datasets.py"
     program.write_text(code)
-    result = subprocess.run(
+    result = warm.run(
         [sys.executable, str(program)], capture_output=True, text=True, check=False, cwd=tmp_path
     )
     assert result.stdout.strip().endswith("complete"), result.stdout + result.stderr
     command, _, said = blocks["convert"].partition("\n")
     arguments = command.removeprefix("$ petastorm-bridge ").split()
-    result = subprocess.run(
+    result = warm.run(
         [sys.executable, "-m", "petastorm_bridge", *arguments],
         capture_output=True,
         text=True,
@@ -294,6 +298,7 @@ def test_code_of_the_page_on_datasets_runs(tmp_path):
     assert re.sub(size, "", result.stdout) == re.sub(size, "", said)
 
 
+@pytest.mark.anystack
 @pytest.mark.spark
 @pytest.mark.tf
 @pytest.mark.slow
@@ -307,7 +312,7 @@ def test_code_of_the_native_page_runs(tmp_path):
     program = tmp_path / "native.py"
     code = "\n".join(code for name, code in blocks if name != "train.py")
     program.write_text(f"{code}\nprint('complete')\n")
-    result = subprocess.run(
+    result = warm.run(
         [sys.executable, str(program)], capture_output=True, text=True, check=False, cwd=tmp_path
     )
     assert result.stdout.strip().endswith("complete"), result.stdout + result.stderr
@@ -325,7 +330,7 @@ def test_code_of_the_native_page_runs(tmp_path):
 
 def ranks_of(command, folder, **environment):
     """The rows that each rank of a program prints."""
-    result = subprocess.run(
+    result = warm.run(
         [sys.executable, *command],
         capture_output=True,
         text=True,

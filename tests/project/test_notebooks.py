@@ -5,11 +5,11 @@ import os
 import pathlib
 import re
 import shutil
-import subprocess
 import sys
 from importlib.util import find_spec
 
 import pytest
+import warm
 
 from petastorm_codemods._model import Destination
 from petastorm_codemods._run import run as codemod
@@ -49,7 +49,7 @@ def test_every_notebook_trains(tmp_path, version):
         pytest.importorskip("petastorm", reason="the originals need the real package")
     elif find_spec("petastorm"):
         pytest.skip("today's versions run the rewritten ones")
-    done = subprocess.run(
+    done = warm.run(
         [
             sys.executable,
             HERE / "run_notebooks.py",

@@ -307,6 +307,7 @@ TRAINING = """
 """
 
 
+@pytest.mark.anystack
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 3])
 def test_uneven_rows_train_on_several_ranks(numbered, tmp_path, size):

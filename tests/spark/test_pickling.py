@@ -4,11 +4,11 @@ import multiprocessing
 import os
 import pickle
 import pickletools
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import warm
 from pyspark.errors import PythonException
 
 import petastorm_bridge
@@ -153,7 +153,7 @@ def test_a_converter_needs_neither_spark_nor_its_own_process(spark, cache_dir, t
         "    assert [b['id'].tolist() for b in loader] == [list(range(10))]\n"
         "converter.delete()\n"
     )
-    subprocess.run(
+    warm.run(
         [sys.executable, "-W", "ignore", "-c", script],
         cwd=tmp_path,
         check=True,

@@ -3,13 +3,13 @@
 import itertools
 import os
 import pickle
-import subprocess
 import sys
 import tempfile
 import types
 
 import numpy as np
 import pytest
+import warm
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -333,6 +333,7 @@ def test_a_loaded_state_stays_where_its_own_epoch_is_set(dataset):
         assert batches(resumed) == expected
 
 
+@pytest.mark.anystack
 @pytest.mark.slow
 def test_spawned_workers(dataset):
     """Which know nothing of this process but what is pickled."""
@@ -419,6 +420,7 @@ except RuntimeError as error:
 """
 
 
+@pytest.mark.anystack
 @pytest.mark.slow
 @pytest.mark.parametrize(("strategy", "longest"), [("file_descriptor", 75), ("file_system", 73)])
 def test_a_temporary_directory_too_deep_for_sockets_is_an_error_and_no_hang(
@@ -429,7 +431,7 @@ def test_a_temporary_directory_too_deep_for_sockets_is_an_error_and_no_hang(
         with tempfile.TemporaryDirectory(dir="/tmp") as short:
             deep = os.path.join(short, "d" * (length - len(short) - 1))
             os.mkdir(deep)
-            done = subprocess.run(
+            done = warm.run(
                 [sys.executable, "-W", "ignore", "-c", DEEP, url, strategy],
                 capture_output=True,
                 text=True,

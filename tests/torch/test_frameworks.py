@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.anystack]
 
 needs_accelerate = pytest.mark.skipif(
     find_spec("accelerate") is None, reason="accelerate is in requirements/modern"
