@@ -11,7 +11,7 @@ import json
 import os
 import random
 import runpy
-import select
+import selectors
 import signal
 import socket
 import sys
@@ -32,37 +32,55 @@ ENGINES = (
 
 def serve(requests):
     """The first request's program, in a fork; the server itself ends when the tests do."""
-    running = {}  # process → (the file that is readable once it has ended, where to answer)
+    ends = selectors.DefaultSelector()  # of running programs, with where to tell it
+    ends.register(requests, selectors.EVENT_READ)
     while True:
-        ends = {ended: pid for pid, (ended, _) in running.items()}
-        for ready in select.select([requests, *ends], [], [])[0]:
-            if ready is not requests:
-                pid = ends[ready]
-                _, answers = running.pop(pid)
-                _, status = os.waitpid(pid, 0)
-                with contextlib.suppress(OSError):  # nobody waits for it any more
-                    answers.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
-                answers.close()
-                os.close(ready)
+        for ready, _ in ends.select():
+            if ready.data is not None:
+                ends.unregister(ready.fd)
+                tell(ready.fd, *ready.data)
                 continue
-            head, files, _, _ = socket.recv_fds(requests, 8, 3)
-            if not head:
+            request, files = receive(requests)
+            if request is None:
                 return None
-            size = int.from_bytes(head, "little")
-            request = json.loads(requests.recv(size, socket.MSG_WAITALL))
             answers = socket.socket(fileno=files[0])
             pid = os.fork()
             if not pid:
-                for other, connection in running.values():
-                    os.close(other)
-                    connection.close()
-                requests.close()
+                forget(ends)
                 answers.close()
                 return request, files[1:]
             for file in files[1:]:
                 os.close(file)
             answers.sendall(b"%d\n" % pid)
-            running[pid] = os.pidfd_open(pid), answers
+            ends.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, answers))
+
+
+def receive(requests):
+    """A request, and the files that came with it; None at the end."""
+    head, files, _, _ = socket.recv_fds(requests, 8, 3)
+    if not head:
+        return None, []
+    size = int.from_bytes(head, "little")
+    return json.loads(requests.recv(size, socket.MSG_WAITALL)), files
+
+
+def tell(ended, pid, answers):
+    """How a program ended."""
+    os.close(ended)
+    _, status = os.waitpid(pid, 0)
+    with answers, contextlib.suppress(OSError):  # nobody may wait for it any more
+        answers.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
+
+
+def forget(ends):
+    """Close in a fork what its server has open."""
+    for key in list(ends.get_map().values()):
+        if key.data is None:
+            key.fileobj.close()
+        else:
+            os.close(key.fd)
+            key.data[1].close()
+    ends.close()
 
 
 def become(request, files):
@@ -136,7 +154,7 @@ def main():
         run(asked[0]["arguments"])
     except (SystemExit, KeyboardInterrupt):
         raise
-    except BaseException as problem:  # as Python prints it, without the lines of this file
+    except BaseException as problem:  # noqa: BLE001 - as Python prints it, without the lines of this file
         problem.__traceback__ = problem.__traceback__.tb_next.tb_next
         sys.excepthook(type(problem), problem, problem.__traceback__)
         sys.exit(1)

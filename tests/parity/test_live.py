@@ -266,7 +266,8 @@ def test_what_a_wrapper_script_started_ends_with_it(tmp_path, wrapper, after):
 
 
 INTERRUPTED = """
-import os, sys
+import os, signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests in the background may have it ignored
 from petastorm_bridge.parity._running.recorder_processes import RecorderProcesses
 with RecorderProcesses(sys.argv[1], "petastorm", timeout=300) as processes:
     processes.start([sys.argv[2]], dict(os.environ))

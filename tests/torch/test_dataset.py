@@ -9,8 +9,8 @@ import types
 
 import numpy as np
 import pytest
-import warm
 import torch
+import warm
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
