@@ -14,9 +14,10 @@ BESIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 MOST := $(BESIDE) -m 'not alone'
 # What has no version to depend on is run whole on one version set; and everything where ARGS choose.
 SAMPLE := $(if $(ARGS),,--anystack=sample)
-# Benchmarks race the real Petastorm, and building environments and wheels is the same everywhere. Of the two
-# clusters the one of real daemons runs beside Petastorm, the other one on today's versions.
-ONCE := tests/project/test_benchmarks.py tests/project/test_environment.py tests/project/test_packaging.py
+# Benchmarks race the real Petastorm, people come from it, and building environments and wheels is the same
+# everywhere. Of the two clusters the one of real daemons runs beside Petastorm, the other one on today's versions.
+ONCE := $(addprefix tests/project/test_,benchmarks.py environment.py packaging.py)
+PEOPLE := tests/project/test_five_people.py
 DAEMONS := tests/spark/test_distributed.py::test_a_standalone_master_with_two_workers
 MAKEFLAGS += --no-print-directory
 
@@ -63,7 +64,8 @@ test-legacy: setup ## the test suite beside the real Petastorm
 	@$(DEV) $(PYTEST) $(MOST) $(SAMPLE) $(ARGS)
 
 test-modern: setup-modern ## the test suite on today's versions (what needs Petastorm is skipped)
-	@$(MODERN) $(PYTEST) $(MOST) $(ONCE:%=--ignore %) $(if $(ARGS),,--deselect $(DAEMONS)) $(ARGS)
+	@$(MODERN) $(PYTEST) $(MOST) $(ONCE:%=--ignore %) \
+		$(if $(ARGS),,--ignore $(PEOPLE) --deselect $(DAEMONS)) $(ARGS)
 
 # What `make test` runs beside lint; the two version sets come one after the other.
 suite:

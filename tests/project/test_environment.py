@@ -153,3 +153,28 @@ def test_the_first_python_that_starts_is_taken(environment, tmp_path, monkeypatc
     assert find(("3.98", "3.99")) == first
     ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
     assert find((ours, "3.98")) == sys.executable
+
+
+@pytest.mark.parametrize(("java", "stores"), [(8, False), (11, False), (17, True), (None, False)])
+def test_an_archive_of_classes_is_for_the_java_that_wrote_it(
+    environment, project, monkeypatch, java, stores
+):
+    monkeypatch.setattr(environment, "installed_java", lambda: java)
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
+    archive = project.class_archive()
+    assert (archive is not None) == stores
+    assert "SPARK_SUBMIT_OPTS" not in environment.variables(project)
+    if archive is not None:
+        archive.parent.mkdir()
+        archive.touch()
+        monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Xmx1g")
+        options = environment.variables(project)["SPARK_SUBMIT_OPTS"]
+        assert options.startswith(f"-Xmx1g -XX:SharedArchiveFile={archive} ")
+
+
+def test_setting_up_goes_on_without_an_archive(environment, project, monkeypatch, capsys):
+    monkeypatch.setattr(environment, "installed_java", lambda: 17)
+    fake_python(project.folder / "bin", "python", works=False)
+    environment.store_classes(project)
+    assert "so Spark starts slowly" in capsys.readouterr().out
+    assert not project.class_archive().exists()
