@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,6 +51,7 @@ def load_classes(folder: Path) -> None:
     spark.sparkContext.setLogLevel("ERROR")
     use(spark, folder)
     gateway = SparkContext._gateway  # noqa: SLF001 - pyspark has no public way to wait for its Java
+    assert gateway is not None
     spark.stop()
     gateway.shutdown()
     gateway.proc.stdin.close()
@@ -76,12 +77,12 @@ def use(spark: SparkSession, folder: Path) -> None:
         converter.delete()
 
 
-def same(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+def same(frames: Iterable[pd.DataFrame]) -> Iterable[pd.DataFrame]:
     """The frames that come in."""
     yield from frames
 
 
-def len_of(rows: Iterator[object]) -> Iterator[int]:
+def len_of(rows: Iterable[object]) -> Iterable[int]:
     """The number of rows of a partition."""
     yield sum(1 for _ in rows)
 
