@@ -35,7 +35,7 @@ _DISTRIBUTIONS = (
 
 
 class _Group(TyperGroup):
-    """The commands, with flags that are False if not given.
+    """The commands, with flags that are False if not given, and usage errors in words for people.
 
     Typer's own (``--help``, completion) are None then, and to find out that this is no truth value it loads
     pydantic, which takes longer than everything else here.
@@ -48,6 +48,19 @@ class _Group(TyperGroup):
             if getattr(option, "is_flag", False) and option.default is None:
                 option.default = False
         return options
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command.
+
+        Raises:
+            typer.BadParameter: A value is none that the command takes.
+        """
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            # Typer passes on what its validator says, beginning with what that calls the error.
+            error.message = error.message.removeprefix("Value error, ")
+            raise
 
 
 app = typer.Typer(

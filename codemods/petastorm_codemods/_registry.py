@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -94,7 +95,7 @@ def rule(
             safety=safety,
             destinations=frozenset(destinations),
             check=check,
-            text=(text or "").strip(),
+            text=inspect.cleandoc(text or ""),
             before=before,
             after=after,
         )

@@ -222,3 +222,18 @@ def test_hooks_see_every_kind_of_file():
         assert given == ["false", "true", "true"]
     names = "a.py n.ipynb requirements-dev.txt pyproject.toml setup.cfg environment.yml Dockerfile Makefile"
     assert all(is_wanted(name) for name in names.split())
+
+
+def test_sentences_on_several_names_agree_and_texts_of_rules_are_not_indented(call, tmp_path):
+    (tmp_path / "two.py").write_text("from petastorm import TransformSpec, make_batch_reader\n")
+    driver, results = (
+        json.loads(call(".", "--report", "sarif").stdout)["runs"][0][key]
+        for key in ("tool", "results")
+    )
+    said = [each["message"]["text"] for each in results if each["ruleId"] == "PM001"]
+    assert sorted({each.partition(" from ")[0].rpartition(" ")[2] for each in said}) == [
+        "come",
+        "comes",
+    ]
+    texts = [rule["fullDescription"]["text"] for rule in driver["driver"]["rules"]]
+    assert not [text for text in texts if "\n " in text]

@@ -42,6 +42,12 @@ def test_unknown_command_is_refused(call):
     assert call("no-such-command").exit_code == 2
 
 
+def test_a_value_that_is_none_is_refused_in_words_for_people(call):
+    answer = call("codemod", "--to", "bridg")
+    assert answer.exit_code == 2
+    assert "'--to': 'bridg' is not one of 'bridge', 'streaming'" in answer.output
+
+
 @pytest.mark.parametrize(
     ("words", "completed"),
     [("", {"codemod", "parity", "versions"}), ("codemod --to st", {"streaming"})],

@@ -37,6 +37,11 @@ def is_plain(each: Imported) -> bool:
     return isinstance(each.statement, cst.Import)
 
 
+def come_from(paths: Sequence[str], module: str) -> str:
+    """Return the sentence on names that another module has; there is at least one."""
+    return f"{', '.join(paths)} {'comes' if len(paths) == 1 else 'come'} from {module}"
+
+
 def rename_root(analysis: Analysis, node: cst.CSTNode) -> Edit:
     """Return the edit that turns ``petastorm`` at the start of a path into the bridge's name."""
     root = root_name(node)
@@ -163,7 +168,7 @@ def _finding(analysis: Analysis, found: Sequence[Imported], local: str, problem:
     taken = {analysis.start(node) for _, node in native}
     rest = [use for use in module_uses(analysis, local) if analysis.start(use[1]) not in taken]
     edits = [*native_edits(analysis, native)]
-    what = f"{found[0].path} comes from {NEW}"
+    what = come_from([found[0].path], NEW)
     if native and not rest:
         own, slots = _without_module(analysis, found, names)
         edits += own

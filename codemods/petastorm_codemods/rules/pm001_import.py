@@ -29,6 +29,7 @@ from petastorm_codemods._petastorm.offered import (
 )
 from petastorm_codemods._registry import rule
 from petastorm_codemods._rewriting.modules import (
+    come_from,
     import_roots,
     is_plain,
     module_problem,
@@ -89,14 +90,16 @@ def _findings(analysis: Analysis) -> Iterator[Finding]:
             yield from _from_import(analysis, statement, names)
 
 
-def _safe(analysis: Analysis, node: cst.CSTNode, what: str, edits: Sequence[Edit]) -> Finding:
-    message = f"{what} comes from {NEW}"
+def _safe(
+    analysis: Analysis, node: cst.CSTNode, paths: Sequence[str], edits: Sequence[Edit]
+) -> Finding:
+    message = come_from(paths, NEW)
     return Finding("PM001", analysis.start(node), message, Safety.SAFE, tuple(edits))
 
 
 def _moved(analysis: Analysis, each: Imported, edits: Sequence[Edit]) -> Finding:
     """Return the finding of a module that moves; the package itself, if unused, not by itself."""
-    finding = _safe(analysis, each.statement, each.path, edits)
+    finding = _safe(analysis, each.statement, [each.path], edits)
     idle = each.path == OLD and is_unused(analysis, each)
     return replace(finding, alone=unused_advice([OLD])) if idle else finding
 
@@ -153,11 +156,10 @@ def _from_import(
         yield _missing(analysis, statement, _message(analysis, kept, problems))
     if not moved:
         return
-    what = ", ".join(each.path for each in moved)
     edits = [rename_root(analysis, statement.module)]
     if kept:
         edits = [_split(analysis, statement, moved, kept)]
-    yield _safe(analysis, statement, what, edits)
+    yield _safe(analysis, statement, [each.path for each in moved], edits)
 
 
 def _message(analysis: Analysis, kept: Sequence[Imported], problems: dict[int, str]) -> str:

@@ -25,7 +25,7 @@ from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, MAKERS, ori
 from petastorm_codemods._petastorm.offered import canonical
 from petastorm_codemods._registry import rule
 from petastorm_codemods._rewriting.converted import is_taken_over
-from petastorm_codemods._rewriting.modules import module_findings
+from petastorm_codemods._rewriting.modules import come_from, module_findings
 from petastorm_codemods._rewriting.moves import Move, move_edits, move_slots, moves, reasons
 from petastorm_codemods._rewriting.placement import clashes
 from petastorm_codemods._rewriting.reread import readers_of_converters
@@ -125,8 +125,8 @@ def _moved(analysis: Analysis, move: Move) -> Finding | None:
     if clash:
         message = f"{', '.join(clash)} means something else in this file; rename it first"
         return manual("PM101", start, message)
-    what = ", ".join(each.path for each in (*move.native, *move.emptied))
-    notes = [f"{what} comes from {analysis.target.module}"] if what else []
+    paths = [each.path for each in (*move.native, *move.emptied)]
+    notes = [come_from(paths, module)] if paths else []
     bridged = [each for each in move.bridged if not is_taken_over(analysis, each)]
     notes += [reasons(analysis, bridged)] if bridged else []
     notes = notes or ["streaming has taken over what was imported"]
