@@ -309,6 +309,27 @@ def test_rows_of_a_size_that_is_not_theirs_are_refused(good, tmp_path):
         compare(good, folder)
 
 
+def test_shapes_of_other_lengths_are_refused(good, tmp_path):
+    """Two rows share the sizes of their shapes out otherwise: read as a whole, these are the same."""
+    folder = tmp_path / "bad"
+    shutil.copytree(good, folder)
+    path = str(folder / "values-0.arrow")
+    with pa.OSFile(path) as file:
+        reader = pa.ipc.open_file(file)
+        first, *others = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+        columns = list(first.columns)
+        at = first.schema.names.index("list" + recorder.SHAPE_SUFFIX)
+        moved = pa.array([0, 2, 2, 3], columns[at].offsets.type)
+        columns[at] = type(columns[at]).from_arrays(moved, columns[at].flatten())
+        with pa.RecordBatchFileWriter(f"{path}.new", first.schema) as changed:
+            for batch in (pa.RecordBatch.from_arrays(columns, schema=first.schema), *others):
+                changed.write_batch(batch)
+    os.replace(f"{path}.new", path)
+    write(folder, json.loads((folder / "manifest.json").read_text()))
+    with pytest.raises(CannotCompareError, match="'list' has shapes that are not of 1 sizes each"):
+        compare(good, folder)
+
+
 NO_MANIFESTS = {
     "a list": "[]",
     "a number": "5",
