@@ -607,3 +607,22 @@ def test_neither_rich_nor_libcst_is_loaded_for_help(arguments):
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.endswith("[]\n")
+
+
+def test_only_what_changes_is_coloured(call, tree, monkeypatch):
+    """The rest has the terminal's own colour, which can be read on a light one, too."""
+    tree(a_dot_py=f"import os\n\n{OLD}\nprint(os)\n")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    lines = call(".", "--to", "bridge").stdout.splitlines()
+    assert [line for line in lines if line.startswith(" ")] == [
+        " import os",
+        " ",
+        " ",
+        " print(os)",
+    ]
+    coloured = [line.partition("m")[2] for line in lines if line.startswith("\x1b[3")]
+    assert [line[:1] for line in coloured] == ["@", "-", "+"]
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.delenv("FORCE_COLOR")
+    assert "\x1b" not in call(".", "--to", "bridge").output

@@ -1,6 +1,8 @@
 """The ends of every type's range, bit by bit, through the engine and the stock reader."""
 
 import math
+import runpy
+import sys
 from decimal import Decimal
 
 import naive
@@ -9,6 +11,7 @@ import pyarrow as pa
 import pytest
 from random_tables import plain, scaled
 
+from petastorm_bridge import mds
 from petastorm_bridge.mds.commit import commit_dataset
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.decode import column_view
@@ -217,3 +220,10 @@ def test_names(tmp_path):
         assert read_table(dataset).equals(table)
         assert naive.logical_rows(str(directory)) == table.to_pylist()
     assert dataset.schema["x"].null_column == "x__is_null_"
+
+
+def test_a_machine_with_the_other_order_of_bytes_is_refused(monkeypatch):
+    """Shards are little-endian, and written as the machine has its numbers."""
+    monkeypatch.setattr(sys, "byteorder", "big")
+    with pytest.raises(ImportError, match="on little-endian machines only"):
+        runpy.run_path(mds.__file__)

@@ -326,7 +326,7 @@ def test_shapes_of_other_lengths_are_refused(good, tmp_path):
                 changed.write_batch(batch)
     os.replace(f"{path}.new", path)
     write(folder, json.loads((folder / "manifest.json").read_text()))
-    with pytest.raises(CannotCompareError, match="'list' has shapes that are not of 1 sizes each"):
+    with pytest.raises(CannotCompareError, match="'list' has shapes of other lengths than 1"):
         compare(good, folder)
 
 

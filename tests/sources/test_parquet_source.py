@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from growth import assert_grows_linearly
+from growth import assert_grows_linearly, count_calls
 
 from petastorm_bridge import TransformSpec, make_batch_reader
 from petastorm_bridge._blocks.columns import NullFacts
@@ -432,6 +432,15 @@ class TestNulls:
         table = pa.table({"l": pa.array(lists, pa.list_(pa.int64()))})
         source = source_of(write(tmp_path / "a.parquet", table))
         assert source.nulls["l"] == NullFacts()
+
+    def test_only_columns_that_are_read_are_looked_at(self, tmp_path):
+        """In each row group: 50 columns of 10,000 groups took eight seconds, whatever was asked for."""
+        columns = {f"c{i}": np.arange(200) for i in range(30)}
+        source = ParquetSource(
+            [str(write(tmp_path / "a.parquet", columns, row_group_size=2))], listed=False
+        )
+        one = count_calls(lambda: source.narrowed(["c7"]))
+        assert count_calls(lambda: source.narrowed(list(columns))) > 5 * one
 
     def test_unknown_without_statistics(self, tmp_path):
         path = write(tmp_path / "a.parquet", {"n": [1, None]}, write_statistics=False)

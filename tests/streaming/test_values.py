@@ -12,6 +12,7 @@ from streaming_oracle import FIXED, RAGGED, columnar_loader, stock_loader, write
 
 from petastorm_bridge.errors import DatasetError, ShardCorruptedError
 from petastorm_bridge.streaming import ColumnarStreamingDataset, MappedStreamingDataset
+from petastorm_bridge.streaming._stock import with_names
 
 # Of the stock samples; ours are writable, which has its own test.
 pytestmark = [
@@ -294,3 +295,11 @@ def test_a_dataset_shows_what_it_reads(numbered, tmp_path):
         f"<ColumnarStreamingDataset of {local}: 7 rows in 2 shards, {size} bytes, batch_size=2, "
         "columns=['id', 'x']>"
     )
+
+
+def test_a_name_that_another_release_of_streaming_does_not_use_is_an_error():
+    """Put in its place without effect, streaming would read sample by sample, and nothing would say so."""
+    replaced = with_names(StreamingDataset.__init__, Stream=dict)
+    assert replaced.__globals__["Stream"] is dict
+    with pytest.raises(RuntimeError, match=r"does not use \['Spanned'\]. Update petastorm-bridge"):
+        with_names(StreamingDataset.__init__, Stream=dict, Spanned=dict)

@@ -164,7 +164,7 @@ def _ragged(fields: dict[str, Any], name: str, dtype: str, ndim: int) -> list[Ar
     lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
     ends = np.cumsum(lengths)
     if not _has_rows_of(shapes, ndim):
-        raise ValueError(f"column {name!r} has shapes that are not of {ndim} sizes each")
+        raise ValueError(f"column {name!r} has shapes of other lengths than {ndim}")
     sizes = shapes.flatten().to_numpy(zero_copy_only=False).reshape(len(array), ndim)
     missing = array.is_null().to_numpy(zero_copy_only=False)
     if (sizes < 0).any():  # to NumPy such a size means: whatever is left
