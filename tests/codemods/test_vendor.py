@@ -128,6 +128,34 @@ def test_copies_go_where_their_importers_find_them(tmp_path, monkeypatch, files,
         assert f"from {package}.mds_support import write_mds" in text
 
 
+@pytest.mark.parametrize(
+    ("importing", "module"),
+    [
+        ("from libs.common.c import c\n", "libs.common"),
+        ("import libs.common.c as used\n", "libs.common"),
+        ("from common.c import c\n", "common"),
+        # By both names: the shorter one needs no folder that happens to be there.
+        ("from libs.common import c\nfrom common import c as d\n", "common"),
+        ("from libs.commons import c\n", "common"),
+        ("", "common"),
+    ],
+)
+def test_a_package_is_called_what_others_call_it(tmp_path, monkeypatch, importing, module):
+    """Folders without ``__init__.py`` are packages, too, where the tree is imported from above them."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in {"ranker/train.py": importing + MAKES, "libs/common/c.py": MAKES}.items():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "libs/common/__init__.py").touch()
+    outcomes = {
+        each.path: each.after.decode() for each in run(["."], Settings(vendor=True)).outcomes
+    }
+    assert f"from {module}.mds_support import write_mds" in outcomes["libs/common/c.py"]
+    assert "from mds_support import write_mds" in outcomes["ranker/train.py"]
+    written = {path for path in outcomes if path.endswith("mds_support.py")}
+    assert written == {"libs/common/mds_support.py", "ranker/mds_support.py"}
+
+
 def test_a_link_in_the_place_of_a_copy_is_refused(tmp_path):
     (tmp_path / "a.py").write_text(MAKES)
     (tmp_path / "mds_support.py").symlink_to(tmp_path / "elsewhere.py")

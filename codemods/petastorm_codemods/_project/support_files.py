@@ -10,7 +10,7 @@ from petastorm_codemods._model import Failed, Outcome, Safety, Site, State, Succ
 
 from .assembly import PROPERTIES, assembled, names_in
 from .files import repository_of
-from .vendor import CODE, Home, Homes, imports_module, used_names
+from .vendor import CODE, Home, Homes, imported_modules, imports_module, used_names
 
 # Who imports these, or calls that, may need the module.
 _IMPORTED = rb"^[ \t\"]*(?:from|import)[ \t]+petastorm|^[ \t\"]*from[ \t].*\bmake_spark_converter"
@@ -32,7 +32,9 @@ def homes_for(sources: Iterable[tuple[str, bytes]], paths: Iterable[str]) -> Hom
         around = [each for each in folders if here.startswith(each.rstrip(os.sep) + os.sep)]
         return repository_of(path) or min(around, key=len, default=os.path.dirname(here))
 
-    return Homes([path for path, data in sources if _USED.search(data)], boundary)
+    texts = dict(sources)
+    users = [path for path, data in texts.items() if _USED.search(data)]
+    return Homes(users, boundary, imported_modules(texts.values()))
 
 
 def support_files(homes: Homes, texts: Mapping[str, bytes]) -> Iterator[Outcome]:

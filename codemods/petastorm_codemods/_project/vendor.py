@@ -11,6 +11,8 @@ from .assembly import NAME, offered_names
 
 CODE = "PM100"
 
+_IMPORT = re.compile(rb"^[ \t\"]*(?:from|import)[ \t]+([A-Za-z_][\w.]*)", re.MULTILINE)
+
 
 @dataclass(frozen=True)
 class Home:
@@ -29,10 +31,17 @@ class Homes:
     Args:
         users: Paths of the files that may import it.
         boundary: Folder that nothing is written above; see `boundary_of`.
+        imported: Dotted names of the modules that files of the run import.
     """
 
-    def __init__(self, users: Collection[str], boundary: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        users: Collection[str],
+        boundary: Callable[[str], str],
+        imported: Collection[str] = (),
+    ) -> None:
         self._boundary = boundary
+        self._imported = imported
         self._tested = sorted(
             {self._own(path) for path in users if not _is_test(path)}, key=lambda home: home.file
         )
@@ -63,7 +72,25 @@ class Homes:
             home = folder if folder in within else home
             folder = os.path.dirname(folder)
         inner = os.path.relpath(home, folder).split(os.sep)
-        return Home(os.path.join(home, f"{NAME}.py"), ".".join([*inner, NAME]))
+        name = self._name(".".join(inner), folder, top)
+        return Home(os.path.join(home, f"{NAME}.py"), f"{name}.{NAME}")
+
+    def _name(self, package: str, folder: str, top: str) -> str:
+        """Return the name that a package in a folder is imported by.
+
+        That of folders around it may be a part of it, although no ``__init__.py`` is in them: others
+        of the run then import it by that name only.
+        """
+        name = package
+        while not self._is_imported(name):
+            outer = os.path.basename(folder)
+            if folder == top or not outer.isidentifier():
+                return package
+            name, folder = f"{outer}.{name}", os.path.dirname(folder)
+        return name
+
+    def _is_imported(self, name: str) -> bool:
+        return any(f"{each}.".startswith(f"{name}.") for each in self._imported)
 
 
 def _is_package(folder: str) -> bool:
@@ -82,6 +109,12 @@ def used_names(texts: Iterable[bytes]) -> frozenset[str]:
     """Return the words of some files that are names of the support module, or attributes of it."""
     words = {word.decode() for text in texts for word in re.findall(rb"[A-Za-z_]\w*", text)}
     return frozenset(offered_names() & words)
+
+
+def imported_modules(texts: Iterable[bytes]) -> frozenset[str]:
+    """Return the dotted names of the modules that some files import."""
+    found = (name for text in texts for name in _IMPORT.findall(text))
+    return frozenset(name.decode() for name in found)
 
 
 def imports_module(module: str, text: bytes) -> bool:
