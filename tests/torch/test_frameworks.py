@@ -18,7 +18,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.anystack]
 needs_accelerate = pytest.mark.skipif(
     find_spec("accelerate") is None, reason="accelerate is in requirements/modern"
 )
-ROWS = list(range(101))
 
 
 @pytest.fixture
@@ -88,10 +87,9 @@ ACCELERATE = """
     from petastorm_bridge.pytorch import BatchedIterableDataset
     from torch.utils.data import DataLoader
 
-    url, accelerator = sys.argv[1], Accelerator(cpu=True)
-    seen = {}
+    accelerator = Accelerator(cpu=True)
 
-    def take(name, loader):
+    def take(seen, name, loader):
         try:
             lists = [batch["id"].tolist() for batch in loader]
             seen[name] = [len(loader), sum(lists, [])]
@@ -99,33 +97,39 @@ ACCELERATE = """
             seen[name] = str(error)
         accelerator.wait_for_everyone()
 
-    def dataset(size=8, **options):
-        return BatchedIterableDataset(url, size, **options)
+    def trial(url):
+        # What of a dataset's rows this rank is given, by the way of reading; workers take their time.
+        seen, is_first = {}, url == sys.argv[1]
 
-    for workers in (0, 2):
-        data = dataset(shard_by_rank=False)
-        loader = DataLoader(data, batch_size=None, num_workers=workers)
-        take(f"dispatched {workers}", accelerator.prepare(loader))
-    take("not prepared", DataLoader(dataset(), batch_size=None))
+        def dataset(size=8, **options):
+            return BatchedIterableDataset(url, size, **options)
+
+        for workers in (0, 2) if is_first else (0,):
+            data = dataset(shard_by_rank=False)
+            loader = DataLoader(data, batch_size=None, num_workers=workers)
+            take(seen, f"dispatched {workers}", accelerator.prepare(loader))
+        take(seen, "not prepared", DataLoader(dataset(), batch_size=None))
+        for name, options in {"seeded": {"seed": 3}, "unseeded": {}}.items():
+            accelerator.dataloader_config = DataLoaderConfiguration(dispatch_batches=False)
+            data = dataset(None, shard_by_rank=False, shuffle_rows=True, **options)
+            take(seen, f"in turns, {name}", accelerator.prepare(DataLoader(data, batch_size=8)))
+        data = dataset(None, seed=3)
+        take(seen, "twice divided", accelerator.prepare(DataLoader(data, batch_size=8)))
+        accelerator.dataloader_config = DataLoaderConfiguration()
+        if rank == 0 and is_first:  # the others wait for what it reads
+            from accelerate.data_loader import DataLoaderDispatcher
+            loader = accelerator.prepare(DataLoader(dataset(), batch_size=None, num_workers=2))
+            loader.begin()
+            take_from = iter(loader.base_dataloader)
+            try:
+                next(take_from)
+            except ValueError as error:
+                seen["twice dispatched"] = str(error)
+            loader.end()
+        return seen
+
     rank = accelerator.process_index
-    for name, options in {"seeded": {"seed": 3}, "unseeded": {}}.items():
-        accelerator.dataloader_config = DataLoaderConfiguration(dispatch_batches=False)
-        data = dataset(None, shard_by_rank=False, shuffle_rows=True, **options)
-        take(f"in turns, {name}", accelerator.prepare(DataLoader(data, batch_size=8)))
-    data = dataset(None, seed=3)
-    take("twice divided", accelerator.prepare(DataLoader(data, batch_size=8)))
-    accelerator.dataloader_config = DataLoaderConfiguration()
-    if rank == 0:  # the others wait for what it reads
-        from accelerate.data_loader import DataLoaderDispatcher
-        loader = accelerator.prepare(DataLoader(dataset(), batch_size=None, num_workers=2))
-        loader.begin()
-        take_from = iter(loader.base_dataloader)
-        try:
-            next(take_from)
-        except ValueError as error:
-            seen["twice dispatched"] = str(error)
-        loader.end()
-    json.dump(seen, open(f"{rank}.json", "w"))
+    json.dump([trial(url) for url in sys.argv[1:]], open(f"{rank}.json", "w"))
     accelerator.wait_for_everyone()
     accelerator.end_training()
 """
@@ -133,18 +137,30 @@ ACCELERATE = """
 
 @needs_accelerate
 def test_accelerate_divides_rows_once(run, numbered):
-    """Whatever is prepared: all rows, or one sentence."""
-    first, second = run(ACCELERATE, numbered(101, [60, 41]), ranks=2).values()
-    for name in ("dispatched 0", "dispatched 2", "not prepared", "in turns, seeded"):
+    """Whatever is prepared: all rows, or one sentence. Batches are filled up, or fewer than ranks."""
+    sizes = {101: [60, 41], 157: [100, 57], 9: [5, 4], 3: [2, 1]}
+    urls = [numbered(total, rows, str(total)) for total, rows in sizes.items()]
+    firsts, seconds = run(ACCELERATE, *urls, ranks=2).values()
+    shared = firsts[0] | seconds[0]  # only the rank that reads has a word to say
+    assert "Pass shard_by_rank=False" in shared["twice dispatched"]
+    assert "dispatched 2" in shared
+    for total, first, second in zip(sizes, firsts, seconds, strict=True):
+        _check_division(total, first, second)
+
+
+def _check_division(total, first, second):
+    each = -(-total // 2)
+    steps = -(-each // 8)
+    prepared = {name for name in first if name.startswith("dispatched")}
+    for name in (*prepared, "not prepared", "in turns, seeded"):
         for length, rows in (first[name], second[name]):
-            assert length == 7, name
-            assert len(rows) in {51, 56}, name  # accelerate fills up the last batch
-        assert sorted({*first[name][1], *second[name][1]}) == ROWS, name
+            assert length == steps, (total, name)
+            # accelerate fills up the last batch
+            assert len(rows) in {each, 8 * steps}, (total, name)
+        assert sorted({*first[name][1], *second[name][1]}) == list(range(total)), (total, name)
     for seen in (first, second):
         assert "pass seed=" in seen["in turns, unseeded"]
         assert "Pass shard_by_rank=False" in seen["twice divided"]
-    shared = first | second  # only the rank that reads has a word to say
-    assert "Pass shard_by_rank=False" in shared["twice dispatched"]
 
 
 TRANSFORMERS = """
@@ -152,8 +168,6 @@ TRANSFORMERS = """
     from petastorm_bridge.pytorch import BatchedIterableDataset
     from petastorm_bridge.spark import make_spark_converter
     from transformers import Trainer, TrainingArguments
-
-    url = sys.argv[1]
 
     class Model(torch.nn.Module):
         def __init__(self):
@@ -174,33 +188,40 @@ TRANSFORMERS = """
         trainer(model=model, args=arguments, train_dataset=dataset).train(**options)
         return model.seen
 
-    def dataset():
-        return BatchedIterableDataset(url, batch_size=None, seed=3, shuffle_rows=True)
+    def trial(url):
+        # The batches of two epochs, those after the checkpoint, and those of a loader.
+        def dataset():
+            return BatchedIterableDataset(url, batch_size=None, seed=3, shuffle_rows=True)
 
-    seen = {"whole": train(dataset=dataset())}
-    seen["resumed"] = train(dataset=dataset(), resume_from_checkpoint="out/checkpoint-18")
-    converter = make_spark_converter(url)
-    with converter.make_torch_dataloader(batch_size=8, num_epochs=1) as loader:
-        class Own(Trainer):
-            def get_train_dataloader(self):
-                return loader
-        seen["loader"] = train(Own, dataset=[0])
-    json.dump(seen, open("seen.json", "w"))
+        seen = {"whole": train(dataset=dataset())}
+        seen["resumed"] = train(dataset=dataset(), resume_from_checkpoint="out/checkpoint-18")
+        converter = make_spark_converter(url)
+        with converter.make_torch_dataloader(batch_size=8, num_epochs=1) as loader:
+            class Own(Trainer):
+                def get_train_dataloader(self):
+                    return loader
+            seen["loader"] = train(Own, dataset=[0])
+        return seen
+
+    json.dump([trial(url) for url in sys.argv[1:]], open("seen.json", "w"))
 """
 
 
 @needs_accelerate
 def test_transformers_trainer_resumes(run, numbered):
-    """In the second epoch; and takes a loader as it is."""
+    """In the second epoch or in the first; and takes a loader as it is."""
     pytest.importorskip("transformers")
-    (seen,) = run(TRANSFORMERS, numbered(101, [60, 41])).values()
-    assert seen["resumed"] == seen["whole"][18:]
-    for name in ("whole", "loader"):
-        steps = seen[name]
-        assert len(steps) == 26
-        for epoch in (steps[:13], steps[13:]):
-            assert sorted(row for step in epoch for row in step) == ROWS
-    assert seen["whole"][:13] != seen["whole"][13:]
+    sizes = {101: [60, 41], 157: [100, 57]}
+    urls = [numbered(total, rows, str(total)) for total, rows in sizes.items()]
+    (trials,) = run(TRANSFORMERS, *urls).values()
+    for (total, seen), whole in zip(zip(sizes, trials, strict=True), (13, 20), strict=True):
+        assert seen["resumed"] == seen["whole"][18:], total
+        for name in ("whole", "loader"):
+            steps = seen[name]
+            assert len(steps) == 2 * whole
+            for epoch in (steps[:whole], steps[whole:]):
+                assert sorted(row for step in epoch for row in step) == list(range(total))
+        assert seen["whole"][:whole] != seen["whole"][whole:]
 
 
 KILLED = """
