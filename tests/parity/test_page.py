@@ -189,6 +189,11 @@ def test_what_is_said_to_accept_a_column_does(many):
         (np.nan, -np.nan, "--tolerance float64=0"),
         (0.0, -0.0, "--tolerance float64=0"),
         (0.0, 1e-9, "--tolerance float64=0,2e-09"),
+        (0.0, 5e-324, "--tolerance float64=0,"),
+        (0.0, 9.9e307, "--tolerance float64=0,1e+308"),
+        (0.0, 1.7e308, "--ignore x"),
+        (-1.7e308, 1.7e308, "--ignore x"),
+        (1e-310, 3e-310, "--tolerance float64=0."),
     ],
 )
 def test_what_accepts_numbers_that_are_none_or_nothing(one, other, accepted):

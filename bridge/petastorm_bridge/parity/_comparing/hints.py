@@ -91,10 +91,14 @@ def _values(judge: Judge, found: Mapping[str, ColumnStats]) -> dict[str, Any] | 
             return None
         dtype = judge.plan[name].dtype or judge.a.runs(name)[0].dtype
         known = judge.rules.tolerance(dtype) or Tolerance()
-        if stats.needed < 1:  # a relative tolerance of 1 accepts any number near zero
-            known = replace(known, rtol=max(known.rtol, _round_up(stats.needed)))
+        is_relative = stats.needed < 1  # a relative tolerance of 1 accepts any number near zero
+        bound = _round_up(stats.needed if is_relative else stats.greatest)
+        if math.isinf(bound):  # numbers as far apart as there are, which no tolerance says
+            return None
+        if is_relative:
+            known = replace(known, rtol=max(known.rtol, bound))
         else:
-            known = replace(known, atol=max(known.atol, _round_up(stats.greatest)))
+            known = replace(known, atol=max(known.atol, bound))
         before = tolerances.get(dtype, Tolerance())
         tolerances[dtype] = Tolerance(max(before.rtol, known.rtol), max(before.atol, known.atol))
     if tolerances != judge.rules.tolerances:
@@ -103,12 +107,11 @@ def _values(judge: Judge, found: Mapping[str, ColumnStats]) -> dict[str, Any] | 
 
 
 def _round_up(number: float) -> float:
-    """Return the next larger number of one digit."""
-    if not number:
-        return 0.0
-    power = math.floor(math.log10(number))
-    digit = math.floor(number / 10.0**power) + 1
-    return float(f"{digit}e{power}")
+    """Return the next larger number of one digit, infinity if there is none."""
+    if not number or math.isinf(number):
+        return number
+    mantissa, _, power = f"{number:e}".partition("e")  # 10.0**-324, of the smallest ones, is 0
+    return float(f"{math.floor(float(mantissa)) + 1}e{power}")
 
 
 def _options(rules: Rules, changes: dict[str, Any]) -> list[str]:
