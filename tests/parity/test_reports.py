@@ -11,7 +11,7 @@ from parity_tables import batches, changed, columns, flipped
 from typer.testing import CliRunner
 
 from petastorm_bridge.cli import app
-from petastorm_bridge.parity import record
+from petastorm_bridge.parity import compare, record
 
 pytestmark = pytest.mark.anystack
 
@@ -241,3 +241,13 @@ def test_a_hint_has_been_tried_and_nans_are_counted_apart():
     assert column.how_far == "1 row by at most 1; 3 rows with NaN or infinity on one side only"
     other = compare(side, [{"id": np.arange(8), "x": base.astype("f4")}]).columns[1]
     assert other.counts == ("dtype", "", "")
+
+
+@pytest.mark.parametrize("ends", [(-1.7976931348623157e308, 0.0), (0.0, 5e-324), (-1e308, 1e308)])
+def test_histograms_of_the_greatest_and_the_smallest_numbers(ends):
+    """Warnings are errors here; where the ends are further apart than numbers go, there are no bins."""
+    side = [{"id": np.arange(3), "x": np.array([*ends, ends[0]])}]
+    other = [{"id": np.arange(3), "x": np.array([*ends, ends[1]])}]
+    column = compare(side, other, profile=True).columns[1]
+    rows = 3 if np.isfinite(ends[1] - ends[0]) else 0
+    assert [sum(each.bins) for each in (column.a, column.b)] == [rows, rows]

@@ -96,7 +96,8 @@ def _edges(facts: list[dict[str, Any]]) -> Array | None:
         low, high = low - 0.5, high + 0.5
     elif whole and high - low < BINS:
         return np.arange(low - 0.5, high + 1)
-    return np.linspace(low, high, BINS + 1)
+    with np.errstate(over="ignore"):  # at the last edge, in whose place NumPy then puts the end
+        return np.linspace(low, high, BINS + 1)
 
 
 def _count(
