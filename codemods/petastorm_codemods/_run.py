@@ -48,7 +48,7 @@ def run(
     if gathered is None:
         gathered = gather(paths, exclude, settings.destination)
     settings = dataclasses.replace(settings, project=project_of(gathered))
-    homes = homes_for(gathered.sources, paths) if settings.vendor else None
+    homes = homes_for(gathered.sources, gathered.imported, paths) if settings.vendor else None
 
     def own(path: str) -> Settings:
         return _vendored(homes, path, settings) if homes else settings

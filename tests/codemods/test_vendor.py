@@ -143,8 +143,9 @@ def test_copies_go_where_their_importers_find_them(tmp_path, monkeypatch, files,
 def test_a_package_is_called_what_others_call_it(tmp_path, monkeypatch, importing, module):
     """Folders without ``__init__.py`` are packages, too, where the tree is imported from above them."""
     monkeypatch.chdir(tmp_path)
-    for name, text in {"ranker/train.py": importing + MAKES, "libs/common/c.py": MAKES}.items():
-        (tmp_path / name).parent.mkdir(parents=True)
+    texts = {"ranker/train.py": MAKES, "ranker/main.py": importing, "libs/common/c.py": MAKES}
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     (tmp_path / "libs/common/__init__.py").touch()
     outcomes = {

@@ -33,6 +33,7 @@ from .files import (
     petastorm_around,
     repository_of,
 )
+from .vendor import imported_modules
 
 # Other files than programs and lists of dependencies are data if they are longer.
 _LONGEST = 1 << 20
@@ -48,6 +49,7 @@ class Gathered:
         dependencies: Path and bytes of lists of dependencies, and of what else may install some.
         failed: Files that cannot be read.
         passing: Modules and those whose names they pass on.
+        imported: Dotted names of the modules that any module or notebook imports.
         forks: Copies of Petastorm's own package, which are left alone, by their directories.
     """
 
@@ -56,6 +58,7 @@ class Gathered:
     dependencies: list[tuple[str, bytes]] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
     passing: set[tuple[str, str]] = field(default_factory=set)
+    imported: set[str] = field(default_factory=set)
     forks: dict[str, NeedsHuman] = field(default_factory=dict)
 
 
@@ -110,7 +113,9 @@ def _add(gathered: Gathered, path: str, data: bytes, destination: Destination) -
     gathered.passing |= modules_passed_on(path, data)
     if is_dependency_file(path) or not is_program(path):
         gathered.dependencies.append((path, data))
-    elif concerns(data, destination):
+        return
+    gathered.imported |= imported_modules(data)
+    if concerns(data, destination):
         gathered.sources.append((path, data))
 
 

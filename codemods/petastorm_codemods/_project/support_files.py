@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from petastorm_codemods._model import Failed, Outcome, Safety, Site, State, Success
 
 from .assembly import PROPERTIES, assembled, names_in
 from .files import repository_of
-from .vendor import CODE, Home, Homes, imported_modules, imports_module, used_names
+from .vendor import CODE, Home, Homes, imports_module, used_names
 
 # Who imports these, or calls that, may need the module.
 _IMPORTED = rb"^[ \t\"]*(?:from|import)[ \t]+petastorm|^[ \t\"]*from[ \t].*\bmake_spark_converter"
 _USED = re.compile(rb"%s|make_tf_dataset" % _IMPORTED, re.MULTILINE)
 
 
-def homes_for(sources: Iterable[tuple[str, bytes]], paths: Iterable[str]) -> Homes:
+def homes_for(
+    sources: Iterable[tuple[str, bytes]], imported: Collection[str], paths: Iterable[str]
+) -> Homes:
     """Return where copies of the support module go.
 
     Args:
         sources: Path and bytes of the files of a run.
+        imported: Dotted names of the modules that these and others import.
         paths: The files and directories that it was asked for.
     """
     given = [os.path.abspath(path) for path in paths]
@@ -32,9 +35,7 @@ def homes_for(sources: Iterable[tuple[str, bytes]], paths: Iterable[str]) -> Hom
         around = [each for each in folders if here.startswith(each.rstrip(os.sep) + os.sep)]
         return repository_of(path) or min(around, key=len, default=os.path.dirname(here))
 
-    texts = dict(sources)
-    users = [path for path, data in texts.items() if _USED.search(data)]
-    return Homes(users, boundary, imported_modules(texts.values()))
+    return Homes([path for path, data in sources if _USED.search(data)], boundary, imported)
 
 
 def support_files(homes: Homes, texts: Mapping[str, bytes]) -> Iterator[Outcome]:

@@ -111,10 +111,9 @@ def used_names(texts: Iterable[bytes]) -> frozenset[str]:
     return frozenset(offered_names() & words)
 
 
-def imported_modules(texts: Iterable[bytes]) -> frozenset[str]:
-    """Return the dotted names of the modules that some files import."""
-    found = (name for text in texts for name in _IMPORT.findall(text))
-    return frozenset(name.decode() for name in found)
+def imported_modules(text: bytes) -> frozenset[str]:
+    """Return the dotted names of the modules that a file imports."""
+    return frozenset(name.decode() for name in _IMPORT.findall(text))
 
 
 def imports_module(module: str, text: bytes) -> bool:
