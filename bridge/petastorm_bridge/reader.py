@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ._blocks.columns import Block, NullFacts, harmonise, harmonise_null_lists, to_numpy
 from ._reading.arguments import ReaderOptions
+from ._reading.groups import SharedGroups
 from ._reading.job import Job
 from ._reading.parts import Part, rows_of_part, visits_of_part
 from ._reading.plan import (
@@ -19,6 +20,7 @@ from ._reading.plan import (
     Randomness,
     checksum,
     even_pieces,
+    in_runs,
     shard_pieces,
     split_pieces,
     without_rows,
@@ -95,6 +97,7 @@ def make_batch_reader(  # noqa: PLR0917 – the signature of Petastorm
     shard_by_rank: bool = False,
     even_batches: bool | None = None,
     drop_last: bool = False,
+    transform_batch_size: int | None = None,
 ) -> Reader:
     """Open an MDS dataset or a Parquet store and return a reader of its row groups.
 
@@ -137,6 +140,8 @@ def make_batch_reader(  # noqa: PLR0917 – the signature of Petastorm
             None is True with ``shard_by_rank`` and False without.
         drop_last: Not in Petastorm: drop the rows that would make shards uneven instead of repeating
             some.
+        transform_batch_size: Not in Petastorm: the transform gets at most so many rows at once. None
+            gives it whole row groups. Smaller frames mean an earlier first batch and less memory.
 
     Raises:
         FileNotFoundError, OSError: Nothing to read there.
@@ -174,6 +179,7 @@ def make_batch_reader(  # noqa: PLR0917 – the signature of Petastorm
         "shard_by_rank": shard_by_rank,
         "even_batches": even_batches,
         "drop_last": drop_last,
+        "transform_batch_size": transform_batch_size,
     }
     options = ReaderOptions.from_arguments(given, _DEFAULTS)
     if options.shard_count is None:
@@ -252,9 +258,11 @@ class Reader:
         return select_groups(source, stored, filters, self._options.predicate)
 
     def _make_job(self, source: Source, stored: Unischema, selection: Selection) -> Job:
+        in_parts = self._options.transform_batch_size is not None
+        groups = SharedGroups(source) if in_parts else None
         return Job(
             source, stored, self.schema, self._options.transform_spec, selection.predicate,
-            selection.filters,
+            selection.filters, groups,
         )  # fmt: skip
 
     def _shard(self, selection: Selection) -> list[Piece]:
@@ -298,6 +306,8 @@ class Reader:
         if self._part is not None:
             visits = visits_of_part(visits, self._part_rows(self._part))
         visits = without_rows(visits, skipped) if skipped else visits
+        if self._options.transform_batch_size is not None:
+            visits = in_runs(visits, self._options.transform_batch_size)
         return BlockStream(self._job, visits, self._pool, endless=epochs is None)
 
     def take_part(self, part: Part) -> None:
@@ -367,6 +377,7 @@ class Reader:
             "row_groups": checksum([(p.group, p.start, p.stop) for p in self._pieces]),
             "shuffle_row_groups": bool(self._options.shuffle_row_groups),
             "shuffle_rows": bool(self._options.shuffle_rows),
+            "transform_batch_size": self._options.transform_batch_size,  # decides what a shuffle buffer takes
             **part,
         }
 
@@ -490,6 +501,8 @@ class Reader:
         """Stop all workers."""
         self.stopped = True
         self._pool.close()
+        if self._job.groups is not None:
+            self._job.groups.forget()
 
     def join(self) -> None:
         """Wait until all workers have ended."""

@@ -58,3 +58,4 @@ class ReaderArguments(TypedDict, total=False):
     shard_by_rank: bool
     even_batches: bool | None
     drop_last: bool
+    transform_batch_size: int | None

@@ -21,8 +21,11 @@ __all__ = [
     "Block",
     "Column",
     "NullFacts",
+    "equal_lists",
     "harmonise",
     "harmonise_null_lists",
+    "is_numbers",
+    "numbers",
     "present",
     "to_frame",
     "to_numpy",
@@ -104,7 +107,46 @@ def _pandas_values(column: pa.Array) -> Any:
         raise missing_extra("pandas", "streaming") from error
 
 
+def is_numbers(array: pa.Array) -> bool:
+    """Return whether an Arrow array holds integers or floats, and no null."""
+    type_ = array.type
+    return not array.null_count and (pa.types.is_integer(type_) or pa.types.is_floating(type_))
+
+
+def numbers(array: pa.Array) -> npt.NDArray[Any]:
+    """Return numbers without nulls as a read-only NumPy array over Arrow's memory.
+
+    Arrow's own ways to NumPy import pandas first, which takes longer than a first batch should.
+    """
+    type_ = array.type
+    kind = "f" if pa.types.is_floating(type_) else "i" if pa.types.is_signed_integer(type_) else "u"
+    dtype = np.dtype(f"{kind}{type_.bit_width // 8}")
+    values = array.buffers()[1]
+    if values is None or not len(array):
+        return np.empty(0, dtype)
+    return np.frombuffer(values, dtype, len(array), array.offset * dtype.itemsize)
+
+
+def equal_lists(column: pa.Array) -> npt.NDArray[Any] | None:
+    """Return lists of numbers as a matrix of shape ``(rows, length)`` over Arrow's memory.
+
+    None unless there are rows, all lists are equally long and not empty, and nothing is null.
+    """
+    if not pa.types.is_list(column.type) or column.null_count or not len(column):
+        return None
+    elements = column.flatten()
+    length, odd = divmod(len(elements), len(column))
+    if odd or not length or not is_numbers(elements):
+        return None
+    if (np.diff(numbers(column.offsets)) != length).any():
+        return None
+    return numbers(elements).reshape(len(column), length)
+
+
 def _stack_lists(name: str, column: pa.Array) -> npt.NDArray[Any]:
+    values = equal_lists(column)
+    if values is not None:
+        return values
     rows = len(column)
     if column.null_count:
         if column.null_count == rows:

@@ -50,6 +50,7 @@ class ReaderOptions:
     shard_by_rank: bool
     even_batches: bool
     drop_last: bool
+    transform_batch_size: int | None = None
 
     @classmethod
     def from_arguments(
@@ -91,6 +92,7 @@ class ReaderOptions:
             even_batches=even,
             shard_seed=_python_int(given["shard_seed"] or given["seed"]),
             shuffle_row_drop_partitions=_parts(given["shuffle_row_drop_partitions"]),
+            transform_batch_size=_frame_rows(given),
         )
         return cls(**values)
 
@@ -240,6 +242,26 @@ def _check_evenness(given: Mapping[str, Any], shard_count: int | None, *, even: 
             "cur_shard, shard_count and even_batches=True. Batches keep their last, shorter one, as "
             "in Petastorm."
         )
+
+
+def _frame_rows(given: Mapping[str, Any]) -> int | None:
+    """Return the rows that a transform gets at once, None for whole row groups."""
+    rows = given.get("transform_batch_size")
+    if rows is None:
+        return None
+    if not isinstance(rows, (int, np.integer)) or isinstance(rows, bool):
+        raise TypeError(
+            f"transform_batch_size is {rows!r}, a {type(rows).__name__}; it must be an integer number "
+            "of rows."
+        )
+    if rows < 1:
+        raise ValueError(f"transform_batch_size is {rows}; the transform needs at least one row.")
+    if given["transform_spec"] is None:
+        raise TypeError(
+            "transform_batch_size says how many rows the transform gets at once and goes with "
+            "transform_spec; for batches it is batch_size of the loader."
+        )
+    return int(rows)
 
 
 def _python_int(seed: Any) -> Any:

@@ -20,6 +20,7 @@ from petastorm_bridge.mds.shard import Rows
 from petastorm_bridge.transform import TransformSpec
 from petastorm_bridge.unischema import Unischema
 
+from .groups import SharedGroups
 from .plan import Visit
 from .selection import RowFilters
 
@@ -37,6 +38,7 @@ class Job:
         transform: The user's transform, or None.
         predicate: The user's predicate, or None.
         filters: What rows must satisfy besides, or None.
+        groups: Row groups that are read in several visits, or None to open one for each visit.
     """
 
     source: Source
@@ -45,6 +47,7 @@ class Job:
     transform: TransformSpec | None = None
     predicate: Any = None
     filters: RowFilters | None = None
+    groups: SharedGroups | None = None
 
     def is_cheap(self, visit: Visit) -> bool:
         """Return whether the visit is done faster than it is handed to another thread."""
@@ -57,7 +60,7 @@ class Job:
         piece = visit.piece
         if piece is None:
             return Block({}, 0, visit.ends_epoch)
-        group = self.source.open(piece.group)
+        group = (self.groups or self.source).open(piece.group)
         rows: Rows = slice(piece.start, piece.stop)
         if visit.order is not None:
             rows = visit.order + piece.start

@@ -22,6 +22,7 @@ __all__ = [
     "Visit",
     "checksum",
     "even_pieces",
+    "in_runs",
     "shard_pieces",
     "split_pieces",
     "without_rows",
@@ -332,6 +333,23 @@ def without_rows(visits: Iterator[Visit], rows: int) -> Iterator[Visit]:
             rows = 0
         else:
             yield visit
+
+
+def in_runs(visits: Iterator[Visit], rows: int) -> Iterator[Visit]:
+    """Yield the visits of a pass cut into runs of at most so many rows, in the same order."""
+    for visit in visits:
+        piece, count = visit.piece, visit.num_rows
+        if piece is None or count <= rows:
+            yield visit
+            continue
+        for start in range(0, count, rows):
+            stop = min(start + rows, count)
+            ends_epoch = visit.ends_epoch and stop == count
+            if visit.order is None:
+                run = Piece(piece.group, piece.start + start, piece.start + stop)
+                yield Visit(run, None, ends_epoch)
+            else:
+                yield Visit(piece, visit.order[start:stop], ends_epoch)
 
 
 def checksum(numbers: Any) -> int:

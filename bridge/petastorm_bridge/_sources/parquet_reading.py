@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import fs, parquet
 
-from petastorm_bridge._blocks.columns import Column, present
+from petastorm_bridge._blocks.columns import Column, equal_lists, is_numbers, numbers, present
 from petastorm_bridge._secrets import masked
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError
 from petastorm_bridge.mds.shard import Rows
@@ -132,8 +133,8 @@ def one_array(chunks: pa.ChunkedArray) -> pa.Array:
 def shown(array: pa.Array) -> Column:
     """Return a stored column in Petastorm's form; plain numbers without nulls as NumPy arrays."""
     type_ = array.type
-    if not array.null_count and (pa.types.is_integer(type_) or pa.types.is_floating(type_)):
-        return _numbers(array)
+    if is_numbers(array):
+        return numbers(array)
     if pa.types.is_floating(type_) or (not array.null_count and pa.types.is_boolean(type_)):
         return array.to_numpy(zero_copy_only=False)
     # Timestamps keep the unit and zone of the file; pandas shows them as Petastorm does.
@@ -141,20 +142,6 @@ def shown(array: pa.Array) -> Column:
     if pa.types.is_timestamp(element) and not pa.types.is_large_list(type_):
         return array
     return present(array)
-
-
-def _numbers(array: pa.Array) -> Column:
-    """Return numbers without nulls as a read-only NumPy array over Arrow's memory.
-
-    Arrow's own ways to NumPy import pandas first, which takes longer than a first batch should.
-    """
-    type_ = array.type
-    kind = "f" if pa.types.is_floating(type_) else "i" if pa.types.is_signed_integer(type_) else "u"
-    dtype = np.dtype(f"{kind}{type_.bit_width // 8}")
-    values = array.buffers()[1]
-    if values is None or not len(array):
-        return np.empty(0, dtype)
-    return np.frombuffer(values, dtype, len(array), array.offset * dtype.itemsize)
 
 
 def rows_of(column: Column, rows: Rows) -> Column:
@@ -166,7 +153,20 @@ def rows_of(column: Column, rows: Rows) -> Column:
     if isinstance(column, np.ndarray):
         # The rows are within the group; without a check of each the copy is faster.
         return column.take(rows, axis=0, mode="clip")
-    return column.take(pa.array(rows))
+    values = equal_lists(column)
+    if values is None:
+        return column.take(pa.array(rows))
+    # Arrow takes lists element by element; rows of a matrix are copied as they are.
+    return _lists(values.take(rows, axis=0, mode="clip"), column.type)
+
+
+def _lists(values: npt.NDArray[Any], type_: pa.DataType) -> pa.Array:
+    """Return the rows of a matrix as an Arrow array of lists, over the same memory."""
+    rows, width = values.shape
+    offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(width)
+    elements = pa.array(values.reshape(-1), type_.value_type)
+    buffers = [None, pa.py_buffer(offsets)]
+    return pa.Array.from_buffers(type_, rows, buffers, 0, children=[elements])
 
 
 def naming(path: str, read: Callable[[], _Result]) -> _Result:

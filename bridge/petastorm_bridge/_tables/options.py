@@ -129,6 +129,10 @@ OPTIONS: tuple[Option, ...] = (
          "`DistributedSampler`. `None` means `True` with `shard_by_rank` and `False` without."),
         ("drop_last", _H, "Not in Petastorm: `True` drops the odd rows where shards are made even, instead of "
          "repeating some."),
+        ("transform_batch_size", _H, "Not in Petastorm: the transform, and a predicate beside it, gets at most so "
+         "many rows at once instead of whole row groups, as `batch_size` of Hugging Face's `Dataset.map`. The rows and "
+         "their order are the same, the first batch comes sooner, and what is decoded ahead no longer grows with the "
+         "row groups. Not for a function that looks at its whole frame, such as one that normalises by its mean."),
     ),
     *_rows(
         "make_reader",
