@@ -7,6 +7,8 @@ import threading
 import warnings
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from petastorm_bridge import TransformSpec, make_batch_reader
@@ -252,3 +254,39 @@ def test_ranks_have_as_many_rows(open_reader, monkeypatch, drop_last, expected):
         read.append([int(i) for batch in batched(reader, 4) for i in batch.id])
     assert [len(rows) for rows in read] == [expected] * 3
     assert len({row for rows in read for row in rows}) == (18 if drop_last else ROWS)
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_keras_gets_every_batch_of_finite_passes(open_reader, tmp_path, is_known):
+    """It says that the input ran out unless it is told the number of batches, as the guide advises."""
+    import tensorflow as tf
+
+    keras = tf.keras
+    values = np.arange(40, dtype=np.float32)
+    store = tmp_path / "store"
+    store.mkdir()
+    pq.write_table(pa.table({"x": values, "y": values}), store / "x.parquet", row_group_size=15)
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(1e-9), "mse")
+    steps = {"train": 0, "test": 0}
+
+    class Count(keras.callbacks.Callback):
+        def on_train_batch_end(self, *_, **__):
+            steps["train"] += 1
+
+        def on_test_batch_end(self, *_, **__):
+            steps["test"] += 1
+
+    def pairs():
+        dataset = batched(open_reader(store.as_uri(), num_epochs=1), 16)
+        dataset = dataset.map(lambda batch: (batch.x[:, None], batch.y))
+        return dataset.apply(tf.data.experimental.assert_cardinality(3)) if is_known else dataset
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(
+            pairs(), epochs=2, shuffle=False, validation_data=pairs(), verbose=0, callbacks=[Count()]
+        )
+    assert steps == {"train": 6, "test": 6}
+    said = any("ran out of data" in str(warning.message) for warning in caught)
+    assert said is not is_known

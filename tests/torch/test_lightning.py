@@ -249,3 +249,31 @@ def test_a_run_may_be_resumed_with_batches_of_another_size(make_loader, fit, tmp
     resumed, _ = fit(make_loader(3, seed=3), max_epochs=2, checkpoint=path)
     rest = flat(whole.seen[4:])
     assert flat(resumed.seen[: len(rest) // 3]) == rest
+
+
+class Sized(BatchedIterableDataset):
+    """As the guide advises where a transform keeps every row."""
+
+    def __len__(self):
+        return STEPS
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata's own
+@pytest.mark.filterwarnings("ignore:Your `IterableDataset` has `__len__` defined")  # it is right
+def test_a_length_makes_a_transformed_run_over_torchdatas_loader_exact(write, fit, tmp_path):
+    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+    ids = np.arange(ROWS)
+    url = write(pa.table({"id": ids, "x": ids.astype(np.float32)}), [25, 5, 20, 10])
+
+    def loader():
+        spec = TransformSpec(lambda frame: frame)
+        dataset = Sized(url, SIZE, seed=3, transform_spec=spec, transform_batch_size=4)
+        return stateful.StatefulDataLoader(dataset, batch_size=None, num_workers=2)
+
+    whole, _ = fit(loader(), max_epochs=2)
+    path = tmp_path / "crash.ckpt"
+    with pytest.raises(ConnectionError):
+        fit(loader(), max_epochs=2, callbacks=[SaveAndCrash(14, path)])
+    resumed, _ = fit(loader(), max_epochs=2, checkpoint=path)
+    assert resumed.seen == whole.seen[14:]
