@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import numpy as np
 from benchmarks._cluster import GROUP as CLUSTER
 from benchmarks._cluster import materialise_on_executors
 from benchmarks._data import Data
+from benchmarks._first_batch import GROUP as FIRST_BATCH
+from benchmarks._first_batch import first_batch
 from benchmarks._first_task import GROUP as FIRST_TASK
 from benchmarks._first_task import first_task
 from benchmarks._loaders import (
@@ -32,6 +35,11 @@ from benchmarks.native import native_sequential, native_shuffled
 
 _IMAGE_SHAPE = (3, 224, 224)
 IMAGE_WORKERS = (1, 2, 4)
+IMAGE_FRAMES = {
+    "thread": "bridge, 2 workers, small frames",
+    "process": "bridge, 2 processes, small frames",
+}
+IMAGE_CEILING = "the bare function, 2 threads"
 
 
 def torch_sequential(data: Data) -> list[Measurement]:
@@ -62,12 +70,20 @@ def tensorflow(data: Data) -> list[Measurement]:
 
 
 def images(data: Data) -> list[Measurement]:
-    """JPEG bytes, decoded and resized by PIL in a TransformSpec, with 1, 2 and 4 workers."""
+    """JPEG bytes, decoded and resized by PIL in a TransformSpec, with 1, 2 and 4 workers.
+
+    Beside them the function that decodes alone, and the bridge's loaders in frames of one batch.
+    """
     contestants = [
         _image_contestant(package, data, workers)
         for workers in IMAGE_WORKERS
         for package in data.packages
     ]
+    contestants += [
+        _image_contestant("bridge", data, 2, IMAGE_FRAMES[pool], **_in_frames(data, pool))
+        for pool in IMAGE_FRAMES
+    ]
+    contestants.append(_bare_function(data))
     return race("images", "images/s", contestants, data.settings.rounds)
 
 
@@ -83,6 +99,7 @@ RACES: dict[str, Callable[[Data], list[Measurement]]] = {
     PNG: rows_png,
     "native-sequential": native_sequential,
     "native-shuffled": native_shuffled,
+    FIRST_BATCH: first_batch,
     ROWS_MEMORY: rows_memory,
     "opening-time": opening_time,
     "opening-memory": opening_memory,
@@ -107,7 +124,29 @@ def _torch_race(
     return race(group, "rows/s", contestants, settings.rounds)
 
 
-def _image_contestant(package: str, data: Data, workers: int) -> Contestant:
+def _in_frames(data: Data, pool: str) -> dict[str, Any]:
+    return {"transform_batch_size": data.settings.image_batch, "reader_pool_type": pool}
+
+
+def _bare_function(data: Data) -> Contestant:
+    """Decode the same images with nothing around it; they are in memory already."""
+    with data.images["bridge"].make_torch_dataloader(num_epochs=1, batch_size=1) as loader:
+        reader = loader.reader
+        stored = [bytes(one) for group in reader for one in group.content]
+
+    def run() -> int:
+        with ThreadPoolExecutor(2) as pool:
+            return sum(1 for _ in pool.map(_decode_image, stored))
+
+    def check() -> None:
+        run()
+
+    return Contestant(IMAGE_CEILING, len(stored), run, check)
+
+
+def _image_contestant(
+    package: str, data: Data, workers: int, name: str | None = None, **options: Any
+) -> Contestant:
     converter = data.images[package]
     spec = transform_module(package).TransformSpec(
         _decode_images,
@@ -115,7 +154,7 @@ def _image_contestant(package: str, data: Data, workers: int) -> Contestant:
         selected_fields=["id", "label", "image"],
     )
     return loader_contestant(
-        f"{package}, {count_workers(workers)}",
+        name or f"{package}, {count_workers(workers)}",
         len(converter),
         functools.partial(
             converter.make_torch_dataloader,
@@ -123,6 +162,7 @@ def _image_contestant(package: str, data: Data, workers: int) -> Contestant:
             num_epochs=1,
             workers_count=workers,
             transform_spec=spec,
+            **options,
         ),
         lambda batch: batch["id"],
         loses_rows=package == "petastorm",

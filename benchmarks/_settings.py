@@ -24,6 +24,7 @@ TITLES = {
     "rows-png": "make_reader on Petastorm's own dataset, PNG images",
     "native-sequential": "StreamingDataset, stored order",
     "native-shuffled": "StreamingDataset, shuffled by py1e",
+    "first-batch": "a new process, to its first batch of tensors",
     "memory": "peak memory above imports",
     "rows-memory": "peak memory of make_reader above imports",
     "opening-time": "opening a dataset: shards × rows of each",

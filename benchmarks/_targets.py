@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import _rows, _rows_memory, _scale
+from benchmarks import _first_batch, _rows, _rows_memory, _scale
 from benchmarks._codemod import GROUP as CODEMOD
 from benchmarks._codemod import LIMIT, OURS
 from benchmarks._competitors import GROUP as COMPETITORS
@@ -16,7 +16,8 @@ from benchmarks._measure import Measurement
 from benchmarks._memory import measurement_name
 from benchmarks._parquet import CEILING as PARQUET_CEILING
 from benchmarks._parquet import GROUP as DIRECT_PARQUET
-from benchmarks._races import IMAGE_WORKERS
+from benchmarks._parquet import SHUFFLED as PARQUET_SHUFFLED
+from benchmarks._races import IMAGE_CEILING, IMAGE_FRAMES, IMAGE_WORKERS
 from benchmarks._settings import Settings
 from benchmarks.native import CEILING, COLUMNAR, MAPPED, SAMPLES, STOCK
 
@@ -72,6 +73,8 @@ def targets(settings: Settings) -> list[Target]:
         Target(DIRECT_PARQUET, default, "petastorm DataLoader", 26),
         Target(DIRECT_PARQUET, default, batched, 4),
         Target(DIRECT_PARQUET, default, PARQUET_CEILING, 0.85),
+        Target(DIRECT_PARQUET, PARQUET_SHUFFLED, batched, 4),
+        Target(DIRECT_PARQUET, PARQUET_SHUFFLED, PARQUET_CEILING, 0.85),
         *[Target(COMPETITORS, default, other, 1) for other in OTHERS],
         Target("tensorflow", f"bridge, batch {large}", f"petastorm, batch {large}", 25),
         Target("tensorflow", f"bridge, batch {small}", f"petastorm, batch {small}", 3),
@@ -82,6 +85,9 @@ def targets(settings: Settings) -> list[Target]:
         # Two cores: what one worker leaves idle is less than a whole core, because the consumer
         # collates batches meanwhile.
         Target("images", "bridge, 2 workers", "bridge, 1 worker", 1.3),
+        Target("images", IMAGE_FRAMES["thread"], IMAGE_CEILING, 0.95),
+        Target("images", IMAGE_FRAMES["process"], IMAGE_CEILING, 0.9),
+        *_first_batch_targets(),
         *_row_targets(),
         *_native_targets(),
         *_memory_targets(settings),
@@ -114,6 +120,18 @@ def _row_targets() -> Iterable[Target]:
         yield Target(_rows_memory.GROUP, ours, theirs, 1, better="lower")
     small, large = (names["bridge", size] for size in _rows_memory.SIZES)
     yield Target(_rows_memory.GROUP, large, small, 0.8, better="lower")
+
+
+def _first_batch_targets() -> Iterable[Target]:
+    """Little beside the import of torch, whatever the size of the table."""
+    ours = _first_batch.OURS
+    for one, other, factor in (
+        (ours, _first_batch.IMPORT, 0.75),
+        (ours, _first_batch.PETASTORM, 1),
+        (ours, _first_batch.STOCK, 1),
+        (_first_batch.LARGER, ours, 0.8),
+    ):
+        yield Target(_first_batch.GROUP, one, other, factor, better="lower")
 
 
 def _native_targets() -> Iterable[Target]:

@@ -24,6 +24,7 @@ PACKAGES = {"petastorm", "bridge"} if HAS_PETASTORM else {"bridge"}
 # runs them too.
 LONG = {
     "competitors",
+    "first-batch",
     "memory",
     "rows-jpeg",
     "rows-png",

@@ -30,7 +30,9 @@ def with_sizes(frame):
     return frame
 
 
-SPEC = TransformSpec(with_sizes, edit_fields=[("rows", np.int64, (), False)], removed_fields=["text"])
+SPEC = TransformSpec(
+    with_sizes, edit_fields=[("rows", np.int64, (), False)], removed_fields=["text"]
+)
 
 
 def read(url, **options):
@@ -62,7 +64,9 @@ def test_shards_predicates_filters_and_epochs(url):
     options = {"transform_batch_size": 3, "num_epochs": 2, "predicate": even, "seed": 1}
     options["filters"] = [("id", ">=", 10)]
     shards = [read(url, cur_shard=i, shard_count=3, **options)[0] for i in range(3)]
-    assert collections.Counter(np.concatenate(shards).tolist()) == dict.fromkeys(range(10, 50, 2), 2)
+    assert collections.Counter(np.concatenate(shards).tolist()) == dict.fromkeys(
+        range(10, 50, 2), 2
+    )
 
 
 def test_a_row_group_is_read_once_however_many_threads_share_it(url, monkeypatch):
@@ -107,7 +111,7 @@ def test_a_saved_position_knows_the_size_of_frames(url):
 
     with loader(7) as whole:
         expected = [batch["id"].tolist() for batch in whole]
-    assert sorted(sum(expected, [])) == list(range(ROWS))
+    assert sorted(i for batch in expected for i in batch) == list(range(ROWS))
     with loader(7) as first:
         batches = iter(first)
         for _ in range(3):

@@ -285,7 +285,12 @@ def test_keras_gets_every_batch_of_finite_passes(open_reader, tmp_path, is_known
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(
-            pairs(), epochs=2, shuffle=False, validation_data=pairs(), verbose=0, callbacks=[Count()]
+            pairs(),
+            epochs=2,
+            shuffle=False,
+            validation_data=pairs(),
+            verbose=0,
+            callbacks=[Count()],
         )
     assert steps == {"train": 6, "test": 6}
     said = any("ran out of data" in str(warning.message) for warning in caught)
