@@ -262,7 +262,7 @@ class Reader:
         groups = SharedGroups(source) if in_parts else None
         return Job(
             source, stored, self.schema, self._options.transform_spec, selection.predicate,
-            selection.filters, groups,
+            selection.filters, groups=groups,
         )  # fmt: skip
 
     def _shard(self, selection: Selection) -> list[Piece]:

@@ -227,7 +227,7 @@ class RowReader(Reader):
         layout = None if self.ngram is None else Layout.of(self.ngram, self.schema)
         return RowJob(
             source, stored, self.schema, self._options.transform_spec, selection.predicate,
-            selection.filters, layout, self._needed(stored),
+            selection.filters, layout=layout, fields=self._needed(stored),
         )  # fmt: skip
 
     def _shard(self, selection: Selection) -> list[Piece]:
