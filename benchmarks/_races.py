@@ -35,10 +35,7 @@ from benchmarks.native import native_sequential, native_shuffled
 
 _IMAGE_SHAPE = (3, 224, 224)
 IMAGE_WORKERS = (1, 2, 4)
-IMAGE_FRAMES = {
-    "thread": "bridge, 2 workers, small frames",
-    "process": "bridge, 2 processes, small frames",
-}
+IMAGE_FRAMES = "bridge, 2 workers, small frames"
 IMAGE_CEILING = "the bare function, 2 threads"
 
 
@@ -72,18 +69,18 @@ def tensorflow(data: Data) -> list[Measurement]:
 def images(data: Data) -> list[Measurement]:
     """JPEG bytes, decoded and resized by PIL in a TransformSpec, with 1, 2 and 4 workers.
 
-    Beside them the function that decodes alone, and the bridge's loaders in frames of one batch.
+    Beside them the bridge's loader in frames of one batch, and the function that decodes alone.
     """
     contestants = [
         _image_contestant(package, data, workers)
         for workers in IMAGE_WORKERS
         for package in data.packages
     ]
+    frames = {"transform_batch_size": data.settings.image_batch}
     contestants += [
-        _image_contestant("bridge", data, 2, IMAGE_FRAMES[pool], **_in_frames(data, pool))
-        for pool in IMAGE_FRAMES
+        _image_contestant("bridge", data, 2, IMAGE_FRAMES, **frames),
+        _bare_function(data),
     ]
-    contestants.append(_bare_function(data))
     return race("images", "images/s", contestants, data.settings.rounds)
 
 
@@ -122,10 +119,6 @@ def _torch_race(
         for workers in (0, 2)
     ]
     return race(group, "rows/s", contestants, settings.rounds)
-
-
-def _in_frames(data: Data, pool: str) -> dict[str, Any]:
-    return {"transform_batch_size": data.settings.image_batch, "reader_pool_type": pool}
 
 
 def _bare_function(data: Data) -> Contestant:

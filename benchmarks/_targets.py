@@ -85,8 +85,7 @@ def targets(settings: Settings) -> list[Target]:
         # Two cores: what one worker leaves idle is less than a whole core, because the consumer
         # collates batches meanwhile.
         Target("images", "bridge, 2 workers", "bridge, 1 worker", 1.3),
-        Target("images", IMAGE_FRAMES["thread"], IMAGE_CEILING, 0.95),
-        Target("images", IMAGE_FRAMES["process"], IMAGE_CEILING, 0.9),
+        Target("images", IMAGE_FRAMES, IMAGE_CEILING, 0.95),
         *_first_batch_targets(),
         *_row_targets(),
         *_native_targets(),
