@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from petastorm_bridge._tables.types import find_type, presented_type
 from petastorm_bridge.errors import missing_extra
-from petastorm_bridge.mds.types import is_list_of_any_length
+from petastorm_bridge.mds.types import is_list_of_any_length, number_dtype
 
 from .pandas_metadata import noted_names, usable_metadata
 
@@ -118,9 +118,7 @@ def numbers(array: pa.Array) -> npt.NDArray[Any]:
 
     Arrow's own ways to NumPy import pandas first, which takes longer than a first batch should.
     """
-    type_ = array.type
-    kind = "f" if pa.types.is_floating(type_) else "i" if pa.types.is_signed_integer(type_) else "u"
-    dtype = np.dtype(f"{kind}{type_.bit_width // 8}")
+    dtype = number_dtype(array.type)
     values = array.buffers()[1]
     if values is None or not len(array):
         return np.empty(0, dtype)

@@ -16,6 +16,7 @@ __all__ = [
     "is_text",
     "marks_nulls_itself",
     "not_storable",
+    "number_dtype",
 ]
 
 
@@ -28,8 +29,17 @@ def fixed_dtype(type_: pa.DataType) -> np.dtype[Any] | None:
     if pa.types.is_timestamp(type_) or pa.types.is_duration(type_):
         return np.dtype(np.int64)
     if pa.types.is_integer(type_) or pa.types.is_floating(type_):
-        return np.dtype(type_.to_pandas_dtype())
+        return number_dtype(type_)
     return None
+
+
+def number_dtype(type_: pa.DataType) -> np.dtype[Any]:
+    """Return the NumPy type of an Arrow type of integers or floats.
+
+    Arrow's own way, in its older versions, imports pandas first.
+    """
+    kind = "f" if pa.types.is_floating(type_) else "i" if pa.types.is_signed_integer(type_) else "u"
+    return np.dtype(f"{kind}{type_.bit_width // 8}")
 
 
 def is_list(type_: pa.DataType) -> bool:
