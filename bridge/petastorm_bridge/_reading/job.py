@@ -74,6 +74,7 @@ class Job:
         return Block(columns, count, visit.ends_epoch)
 
     def _load(self, group: RowGroup, names: list[str], rows: Rows) -> dict[str, Column]:
+        group.prefetch(names)
         return {name: group.load(name, rows) for name in names}
 
     def _filtered(self, group: RowGroup, position: int, rows: Rows) -> Rows:

@@ -208,8 +208,10 @@ class _ParquetGroup:
     def prefetch(self, names: Sequence[str]) -> None:
         """Read columns at once, which takes less time than one after the other."""
         stored = [n for n in names if n not in self._source.partitions and n not in self._decoded]
-        table = self._table([name for name in stored if name not in self._read])
-        self._read |= {name: table.column(name) for name in table.column_names}
+        missing = [name for name in stored if name not in self._read]
+        if missing:
+            table = self._table(missing)
+            self._read |= {name: table.column(name) for name in table.column_names}
 
     def load(self, name: str, rows: Rows) -> Column:
         """Return a column of the rows; plain numbers without nulls as NumPy arrays."""
