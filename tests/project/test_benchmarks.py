@@ -187,7 +187,7 @@ def test_a_quick_run_races_everybody(quick_run):
         f"{package}, {workers}"
         for package in PACKAGES
         for workers in ("1 worker", "2 workers", "4 workers")
-    }
+    } | {"bridge, 2 workers, small frames", "the bare function, 2 threads"}
     for group in {"rows-arrays", "rows-jpeg", "rows-png"} & set(RUN):
         readers = {name for name in names[group] if "make_reader" in name}
         assert {name.partition(" ")[0] for name in readers} == PACKAGES
