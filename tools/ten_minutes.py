@@ -220,7 +220,7 @@ def step(gone: Gone, name: str, command: str, folder: Path, surroundings: dict[s
     """
     started = time.monotonic()
     done = subprocess.run(
-        ["bash", "-ec", command],
+        ["/bin/bash", "-ec", command],
         cwd=folder,
         env=surroundings,
         stdout=subprocess.PIPE,
