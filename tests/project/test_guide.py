@@ -394,6 +394,56 @@ def test_commands_have_the_options_that_pages_give_them(page):
             group.make_context("petastorm-bridge", words, resilient_parsing=False)
 
 
+# Commands of the pages that no test runs as they stand: which test runs them in which way, or why none does.
+RUN_OTHERWISE = {
+    "pip install .": "tools/ten_minutes.py installs it with extras, test_packaging.py without",
+    "pip install '.[delta]'": "an extra of pyproject.toml as those that tools/ten_minutes.py installs",
+    "pip install '.[all]'": "an extra of pyproject.toml as those that tools/ten_minutes.py installs",
+    "pip wheel --no-deps --wheel-dir dist .": "test_packaging.py builds the wheel",
+    "pip download --dest wheels dist/*.whl": "needs a package index, which tests do without",
+    "pip install --no-index --find-links wheels petastorm-bridge": "needs what the one before downloads",
+    "make demo": "test_examples.py runs its program",
+    "torchrun --standalone --nproc-per-node=2 train.py file:///data/train": "test_code_of_the_pages_without_spark_runs",
+    "torchrun --standalone --nproc-per-node=2 train.py": "test_code_of_the_native_page_runs",
+    "python recorder.py loaders:train --out golden/": "test_code_of_the_parity_page_runs",
+    "petastorm-bridge parity compare golden/ loaders:train": "test_code_of_the_parity_page_runs",
+    "petastorm-bridge parity compare old new": "test_code_of_the_parity_page_runs",
+    "petastorm-bridge parity compare old new --tolerance float32=2e-07": "test_code_of_the_parity_page_runs",
+    "petastorm-bridge convert file:///tmp/digits /tmp/digits-mds --compression zstd:3 --quiet": (
+        "test_code_of_the_page_on_datasets_runs"
+    ),
+    "petastorm-bridge parity run --data /data/train --batch-size 64 --petastorm-python /old/env/bin/python "
+    "--html parity.html": "tests/parity/test_live.py, with paths of its own",
+    "petastorm-bridge codemod . --converted file:///data/strokes=/data/strokes-mds": (
+        "tests/codemods/test_converted.py, with a folder of its own"
+    ),
+}
+
+
+def test_no_command_of_a_page_is_left_unrun():
+    tests = (
+        "".join(
+            path.read_text("utf-8")
+            for path in [*(ROOT / "tests").rglob("test_*.py"), ROOT / "tools" / "ten_minutes.py"]
+            if path != pathlib.Path(__file__)
+        )
+        + pathlib.Path(__file__).read_text("utf-8").partition("RUN_OTHERWISE")[0]
+    )
+    left = set(RUN_OTHERWISE)
+    for page in ["README.md", *(f"migration_guide/{page.name}" for page in PAGES)]:
+        # A block with a name is run whole, by the test that asks for it.
+        whole = [code for name, code in named(page).items() if f'"{name}"' in tests]
+        for command in commands(page):
+            if command in RUN_OTHERWISE:
+                left.discard(command)
+            elif not any(command in " ".join(code.split()) for code in whole):
+                assert command in tests, f"{page}: {command}"
+    assert not left
+    for why in RUN_OTHERWISE.values():
+        for place in re.findall(r"\S+\.py", why):
+            assert (ROOT / place).exists() or (ROOT / "tests" / "project" / place).exists(), place
+
+
 def test_questions_lead_to_headings():
     """What a stranger asks is answered one click from the first page."""
     text = (GUIDE / "README.md").read_text(encoding="utf-8")
