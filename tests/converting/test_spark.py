@@ -1,13 +1,14 @@
 """Spark's executors convert as processes of this machine do."""
 
 import filecmp
+import pickle
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from petastorm_bridge._converting.spark_pool import SparkPool
+from petastorm_bridge._converting.spark_pool import SparkPool, results
 from petastorm_bridge.cli import app
 from petastorm_bridge.convert import convert_dataset
 from petastorm_bridge.mds.errors import DatasetError
@@ -62,6 +63,18 @@ def test_what_cannot_be_together(spark, store, tmp_path):
     with pytest.raises(ValueError, match="with Spark its cores decide"):
         convert_dataset(store, tmp_path / "out", spark=spark, workers=2)
     assert not (tmp_path / "out").exists()
+
+
+def add(setup, report, number):
+    report(number)
+    return setup + number
+
+
+def test_a_task_comes_alone():
+    """A list of all tasks with each of them would grow with their square."""
+    batch = pa.RecordBatch.from_pydict({"number": [7], "task": [pickle.dumps((add, (3,)))]})
+    (done,) = results(pickle.dumps(40), [batch])
+    assert done.to_pylist() == [{"number": 7, "rows": 3, "result": pickle.dumps(43)}]
 
 
 class Speculating:

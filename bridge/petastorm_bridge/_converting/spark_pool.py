@@ -48,16 +48,16 @@ class SparkPool:
         """
         if not tasks:
             return
-        work = pickle.dumps((self._setup, list(tasks)))
+        setup = pickle.dumps(self._setup)
 
         def done(batches: Iterable[Any]) -> Iterator[Any]:
-            return results(work, batches)
+            return results(setup, batches)
 
-        count = len(tasks)
-        frame = self._session.range(0, count, 1, count).mapInArrow(
-            done, "number long, rows long, result binary"
-        )
-        for row in frame.collect():
+        # From one partition Spark deals rows out evenly: each of its tasks gets one of ours, and no other's.
+        rows = [(number, bytearray(pickle.dumps(task))) for number, task in enumerate(tasks)]
+        frame = self._session.createDataFrame(rows, "number long, task binary").coalesce(1)
+        dealt = frame.repartition(len(tasks))
+        for row in dealt.mapInArrow(done, "number long, rows long, result binary").collect():
             result = pickle.loads(row["result"])  # noqa: S301 - from our own tasks
             if isinstance(result, BaseException):
                 raise result
@@ -65,20 +65,24 @@ class SparkPool:
             yield row["number"], result
 
 
-def results(work: bytes, batches: Iterable[Any]) -> Iterator[Any]:
-    """Do the tasks whose numbers come, on an executor; yield what came of each, or its error.
+def results(setup: bytes, batches: Iterable[Any]) -> Iterator[Any]:
+    """Do the tasks that come, on an executor; yield what came of each, or its error.
 
     An error is a result, so that it arrives as what it is and Spark does not try four times.
+
+    Args:
+        setup: What every task needs, pickled.
+        batches: Record batches of `number` int64 and `task` binary, a pickle each.
     """
     import pyarrow as pa
 
-    setup, tasks = pickle.loads(work)  # noqa: S301 - from the driver
+    needed = pickle.loads(setup)  # noqa: S301 - from the driver
     for batch in batches:
-        for number in batch.column(0).to_pylist():
-            function, arguments = tasks[number]
+        for number, task in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            function, arguments = pickle.loads(task)  # noqa: S301 - from the driver
             reported: list[int] = []
             try:
-                result = function(setup, reported.append, *arguments)
+                result = function(needed, reported.append, *arguments)
             except Exception as error:  # noqa: BLE001 - the driver raises it
                 result = portable(error)
             yield pa.RecordBatch.from_pydict(
