@@ -6,7 +6,6 @@ from importlib import metadata
 
 import numpy as np
 import pytest
-import warm
 from parity_tables import batches, columns, flipped
 
 from petastorm_bridge.parity import assert_same_batches
@@ -103,7 +102,7 @@ def test_starting_pytest_loads_nothing_else():
         "heavy = {'numpy', 'pandas', 'pyarrow', 'rich', 'torch', 'typer', 'tensorflow', 'streaming'}\n"
         "print(sorted(heavy & sys.modules.keys()))"
     )
-    done = warm.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
