@@ -1,7 +1,8 @@
 # Everything here works on a machine with Python 3.11, make and a package index. See CONTRIBUTING.md.
 PYTHON ?= python3
-# Test processes; each may start a Spark session and TensorFlow (about 3 GB together).
-WORKERS ?= 2
+# Test processes, one more than cores because tests wait for others' processes; each may start a Spark session and
+# TensorFlow, and keeps a Python with the engines (about 4 GB together).
+WORKERS ?= 3
 # Further arguments for pytest, for instance: make test ARGS='tests/project/test_examples.py -x'
 ARGS ?=
 

@@ -15,6 +15,7 @@ import selectors
 import signal
 import socket
 import sys
+import tempfile
 import types
 import warnings
 
@@ -91,6 +92,7 @@ def become(request, files):
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
+    tempfile.tempdir = None  # an engine may have asked for it before
     signal.signal(signal.SIGINT, signal.default_int_handler)
     del sys.path[0]  # of this file
     sys.path[:0] = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
