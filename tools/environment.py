@@ -28,6 +28,7 @@ UV = "uv==0.13.8"
 STAMP = "petastorm-bridge.stamp"
 EMBEDDED_JAVA = 17  # of requirements/java.txt
 ARCHIVING_JAVA = 13  # the first that stores classes as it ends
+ARCHIVING_SECONDS = 600  # it takes half a minute
 
 
 @dataclass(frozen=True)
@@ -280,11 +281,20 @@ def store_classes(environment: Environment) -> None:
         return
     say("Storing the Java classes of Spark ...")
     script = [str(environment.python), "-W", "ignore", "tools/class_archive.py", str(archive)]
-    done = subprocess.run(
-        script, check=False, cwd=ROOT, env=variables(environment), capture_output=True, text=True
-    )
-    if done.returncode:
-        say(f"That failed, so Spark starts slowly: {done.stderr[-1000:]}")
+    try:
+        subprocess.run(
+            script,
+            check=True,
+            cwd=ROOT,
+            env=variables(environment),
+            capture_output=True,
+            text=True,
+            timeout=ARCHIVING_SECONDS,
+        )
+    except subprocess.CalledProcessError as failed:
+        say(f"That failed, so Spark starts slowly: {failed.stderr[-1000:]}")
+    except subprocess.TimeoutExpired:
+        say(f"That took more than {ARCHIVING_SECONDS} s, so Spark starts slowly.")
 
 
 def variables(environment: Environment) -> dict[str, str]:

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -172,9 +173,12 @@ def test_an_archive_of_classes_is_for_the_java_that_wrote_it(
         assert options.startswith(f"-Xmx1g -XX:SharedArchiveFile={archive} ")
 
 
-def test_setting_up_goes_on_without_an_archive(environment, project, monkeypatch, capsys):
+@pytest.mark.parametrize("does", ["exit 127", "exec sleep 60"])
+def test_setting_up_goes_on_without_an_archive(environment, project, monkeypatch, capsys, does):
     monkeypatch.setattr(environment, "installed_java", lambda: 17)
-    fake_python(project.folder / "bin", "python", works=False)
+    monkeypatch.setattr(environment, "ARCHIVING_SECONDS", 2)
+    python = fake_python(project.folder / "bin", "python", works=False)
+    Path(python).write_text(f"#!/bin/sh\n{does}\n")
     environment.store_classes(project)
     assert "so Spark starts slowly" in capsys.readouterr().out
     assert not project.class_archive().exists()
