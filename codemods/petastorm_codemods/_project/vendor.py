@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 
 from .assembly import NAME, offered_names
 
@@ -41,7 +42,10 @@ class Homes:
         imported: Collection[str] = (),
     ) -> None:
         self._boundary = boundary
-        self._imported = imported
+        # With the packages around each, so that asking costs the same however much is imported.
+        self._imported = frozenset(
+            package for name in imported for package in accumulate(name.split("."), "{}.{}".format)
+        )
         self._tested = sorted(
             {self._own(path) for path in users if not _is_test(path)}, key=lambda home: home.file
         )
@@ -82,15 +86,12 @@ class Homes:
         of the run then import it by that name only.
         """
         name = package
-        while not self._is_imported(name):
+        while name not in self._imported:
             outer = os.path.basename(folder)
             if folder == top or not outer.isidentifier():
                 return package
             name, folder = f"{outer}.{name}", os.path.dirname(folder)
         return name
-
-    def _is_imported(self, name: str) -> bool:
-        return any(f"{each}.".startswith(f"{name}.") for each in self._imported)
 
 
 def _is_package(folder: str) -> bool:
