@@ -3,6 +3,7 @@
 `PARITY_DAMAGE=100000` tries that many changes instead of a share that is quick.
 """
 
+import contextlib
 import json
 import os
 import random
@@ -267,67 +268,51 @@ def test_any_damage_is_refused_or_judged_rightly(good, tmp_path):
     assert {what for _, what in tally} == {"refused", "same", "different"}
 
 
-def test_arrays_of_negative_size_are_refused(good, tmp_path):
-    """NumPy takes such a size for whatever is left, and the array for the one that was recorded."""
-    folder = tmp_path / "bad"
+@contextlib.contextmanager
+def first_batch_changed(good, folder):
+    """A copy of a recording, whose first record batch gets the columns that the body leaves in a list."""
     shutil.copytree(good, folder)
     path = str(folder / "values-0.arrow")
     with pa.OSFile(path) as file:
         reader = pa.ipc.open_file(file)
         first, *others = [reader.get_batch(i) for i in range(reader.num_record_batches)]
         columns = list(first.columns)
-        at = next(i for i, n in enumerate(first.schema.names) if n.endswith(recorder.SHAPE_SUFFIX))
-        sizes = [[-5 for _ in shape] for shape in columns[at].to_pylist()]
-        columns[at] = pa.array(sizes, columns[at].type)
+        yield first, columns
         with pa.RecordBatchFileWriter(f"{path}.new", first.schema) as changed:
             for batch in (pa.RecordBatch.from_arrays(columns, schema=first.schema), *others):
                 changed.write_batch(batch)
     os.replace(f"{path}.new", path)
     write(folder, json.loads((folder / "manifest.json").read_text()))
+
+
+def test_arrays_of_negative_size_are_refused(good, tmp_path):
+    """NumPy takes such a size for whatever is left, and the array for the one that was recorded."""
+    with first_batch_changed(good, tmp_path / "bad") as (first, columns):
+        at = next(i for i, n in enumerate(first.schema.names) if n.endswith(recorder.SHAPE_SUFFIX))
+        sizes = [[-5 for _ in shape] for shape in columns[at].to_pylist()]
+        columns[at] = pa.array(sizes, columns[at].type)
     with pytest.raises(CannotCompareError, match="an array of negative size"):
-        compare(good, folder)
+        compare(good, tmp_path / "bad")
 
 
 def test_rows_of_a_size_that_is_not_theirs_are_refused(good, tmp_path):
     """The end of a row is damaged, and the number of values right: they passed for the same."""
-    folder = tmp_path / "bad"
-    shutil.copytree(good, folder)
-    path = str(folder / "values-0.arrow")
-    with pa.OSFile(path) as file:
-        reader = pa.ipc.open_file(file)
-        first, *others = [reader.get_batch(i) for i in range(reader.num_record_batches)]
-        columns = list(first.columns)
+    with first_batch_changed(good, tmp_path / "bad") as (first, columns):
         at = first.schema.names.index("turned")
         offsets = pa.array([0, 0, 12, 18], pa.int64())
         columns[at] = pa.LargeListArray.from_arrays(offsets, columns[at].flatten())
-        with pa.RecordBatchFileWriter(f"{path}.new", first.schema) as changed:
-            for batch in (pa.RecordBatch.from_arrays(columns, schema=first.schema), *others):
-                changed.write_batch(batch)
-    os.replace(f"{path}.new", path)
-    write(folder, json.loads((folder / "manifest.json").read_text()))
     with pytest.raises(CannotCompareError, match="'turned' is not of its shape"):
-        compare(good, folder)
+        compare(good, tmp_path / "bad")
 
 
 def test_shapes_of_other_lengths_are_refused(good, tmp_path):
     """Two rows share the sizes of their shapes out otherwise: read as a whole, these are the same."""
-    folder = tmp_path / "bad"
-    shutil.copytree(good, folder)
-    path = str(folder / "values-0.arrow")
-    with pa.OSFile(path) as file:
-        reader = pa.ipc.open_file(file)
-        first, *others = [reader.get_batch(i) for i in range(reader.num_record_batches)]
-        columns = list(first.columns)
+    with first_batch_changed(good, tmp_path / "bad") as (first, columns):
         at = first.schema.names.index("list" + recorder.SHAPE_SUFFIX)
         moved = pa.array([0, 2, 2, 3], columns[at].offsets.type)
         columns[at] = type(columns[at]).from_arrays(moved, columns[at].flatten())
-        with pa.RecordBatchFileWriter(f"{path}.new", first.schema) as changed:
-            for batch in (pa.RecordBatch.from_arrays(columns, schema=first.schema), *others):
-                changed.write_batch(batch)
-    os.replace(f"{path}.new", path)
-    write(folder, json.loads((folder / "manifest.json").read_text()))
     with pytest.raises(CannotCompareError, match="'list' has shapes of other lengths than 1"):
-        compare(good, folder)
+        compare(good, tmp_path / "bad")
 
 
 NO_MANIFESTS = {
@@ -357,7 +342,7 @@ def test_what_is_no_manifest(good, tmp_path, name, first_format):
         change(manifest)
         write(folder, manifest)
     with pytest.raises(CannotCompareError, match=r"damaged|cannot be read|no manifest"):
-        compare(good, folder)
+        compare(good, tmp_path / "bad")
 
 
 def test_more_rows_than_there_can_be(good, tmp_path):
@@ -371,7 +356,7 @@ def test_more_rows_than_there_can_be(good, tmp_path):
     manifest = json.loads((folder / "manifest.json").read_text())
     write(folder, {**manifest, "rows": rows, "batches": 1})
     with pytest.raises(CannotCompareError, match=r"too small for 1,099,511,627,776 rows"):
-        compare(good, folder)
+        compare(good, tmp_path / "bad")
 
 
 TIMES_THAT_ARE_NONE = [{"min": 2**63}, {"max": 1.5}, {"dtypes": ["int64"]}, {"kinds": ["text"]}]
