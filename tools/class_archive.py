@@ -1,4 +1,4 @@
-"""Stores the Java classes that Spark loads, so that each later Java starts in half the time.
+"""Stores the Java classes that Spark loads, so that each later Java starts sooner.
 
     python tools/class_archive.py PLACE
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import SparkSession
 
-# Class loading differs between garbage collectors and compilers in nothing; these two start fastest.
+# As tests start it (tests/conftest.py).
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 

@@ -6,8 +6,9 @@
 For each person a folder that is empty at first: a clone of this checkout as it was last committed, a virtual
 environment of its own, the installation as the pages say it, and then the person's path of
 `tests/project/test_five_people.py`, which makes the sample repository, runs the pages' own commands in it and
-compares the rows with those from before. Nothing that is installed already is used but Python, Git, make and,
-if it suits Spark, Java. pip keeps no cache, as on a fresh machine.
+compares the rows with those from before: the bridge's, because today's versions have no Petastorm. Nothing that
+is installed already is used but Python, Git, make and, if it suits Spark, Java. pip keeps no cache, as on a
+fresh machine.
 
 Each person needs up to 8 GB of disk while the path is gone; the folder goes afterwards.
 """
