@@ -8,6 +8,7 @@ import tempfile
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import set_seed
 from torch.utils.data import DataLoader
 
 from example_data import digits_url, report
@@ -20,6 +21,7 @@ def train(converter: SparkDatasetConverter) -> None:
     accelerator = Accelerator(cpu=True)
     # accelerate reads on the first process and sends each one its share: no shards here.
     dataset = BatchedIterableDataset(converter, batch_size=64, seed=3, shard_by_rank=False)
+    set_seed(1)  # the same first weights in every run
     model = torch.nn.Linear(64, 10)
     model, optimizer, loader = accelerator.prepare(
         model,

@@ -72,7 +72,7 @@ SEPARATE = {
 }
 
 SCRIPT = """
-import contextlib, json, os, pickle, signal, sys, threading, time
+import json, os, pickle, signal, sys, threading, time, uuid
 import numpy as np, pandas as pd, psutil, torch
 from pyspark.sql import SparkSession, functions as sf
 from pyspark.ml.linalg import Vectors
@@ -131,9 +131,8 @@ def said():
     return "ZeroDivisionError" if "ZeroDivisionError" in text else text
 
 def held_up():
-    began = os.getcwd() + "/began"
-    with contextlib.suppress(FileNotFoundError):
-        os.remove(began)
+    # A name of its own: tasks of a cancelled conversion may still begin.
+    began = os.getcwd() + "/began " + uuid.uuid4().hex
     def wait(batches):
         for batch in batches:
             open(began, "w").close()
