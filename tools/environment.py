@@ -306,6 +306,8 @@ def variables(environment: Environment) -> dict[str, str]:
     values["PYSPARK_PYTHON"] = values["PYSPARK_DRIVER_PYTHON"] = str(environment.python)
     values.pop("SPARK_HOME", None)
     values.pop("PYTHONPATH", None)
+    # Hundreds of processes import the packages and the tests of this checkout: compiled once, into its __pycache__.
+    values.pop("PYTHONDONTWRITEBYTECODE", None)
     # A single machine's Spark needs no name service.
     values.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     values.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
