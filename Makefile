@@ -13,8 +13,10 @@ MODERN := $(ENVIRONMENT) run modern --
 PYTEST := python -m pytest -q
 BESIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 MOST := $(BESIDE) -m 'not alone'
-# What has no version to depend on is run whole on one version set; and everything where ARGS choose.
-SAMPLE := $(if $(ARGS),,--anystack=sample)
+# What has no version to depend on is run whole on one version set, and some tests are divided between the two;
+# everything runs where ARGS choose.
+SHARE_OF_LEGACY := $(if $(ARGS),,--share-of=legacy)
+SHARE_OF_MODERN := $(if $(ARGS),,--share-of=modern)
 # Benchmarks race the real Petastorm, people come from it, and building environments and wheels is the same
 # everywhere. Of the two clusters the one of real daemons runs beside Petastorm, the other one on today's versions.
 ONCE := $(addprefix tests/project/test_,benchmarks.py environment.py packaging.py)
@@ -53,7 +55,7 @@ test: ## lint, types, and the test suite on both version sets
 	@$(MAKE) -j 2 lint-beside suite
 
 test-fast: setup ## quick tests of everything, without Spark and TensorFlow
-	@$(DEV) $(PYTEST) $(BESIDE) -m 'not (alone or slow or spark or tf)' $(SAMPLE) $(ARGS)
+	@$(DEV) $(PYTEST) $(BESIDE) -m 'not (alone or slow or spark or tf)' $(SHARE_OF_LEGACY) $(ARGS)
 
 test-all: ## everything that `test` takes a share of, whole
 	@$(MAKE) setup
@@ -62,10 +64,10 @@ test-all: ## everything that `test` takes a share of, whole
 	@$(MAKE) -j 2 lint-beside everything
 
 test-legacy: setup ## the test suite beside the real Petastorm
-	@$(DEV) $(PYTEST) $(MOST) $(SAMPLE) $(ARGS)
+	@$(DEV) $(PYTEST) $(MOST) $(SHARE_OF_LEGACY) $(ARGS)
 
 test-modern: setup-modern ## the test suite on today's versions (what needs Petastorm is skipped)
-	@$(MODERN) $(PYTEST) $(MOST) $(ONCE:%=--ignore %) \
+	@$(MODERN) $(PYTEST) $(MOST) $(SHARE_OF_MODERN) $(ONCE:%=--ignore %) \
 		$(if $(ARGS),,--ignore $(PEOPLE) --deselect $(DAEMONS)) $(ARGS)
 
 # What `make test` runs beside lint; the two version sets come one after the other.

@@ -61,15 +61,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Of the tests marked `anystack` a sample has one in so many, and one of each file; none that is slow.
 SAMPLE = 10
+STACKS = ("legacy", "modern")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--anystack``."""
+    """Add ``--share-of``."""
     parser.addoption(
-        "--anystack",
-        choices=["all", "sample"],
-        default="all",
-        help="run all tests that are marked so, or a sample of each file",
+        "--share-of",
+        choices=STACKS,
+        help="run what make runs on a stack of the tests marked `anystack` or `divided`",
     )
 
 
@@ -84,8 +84,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError(
             f"make looks for tests marked `alone` in tests/stress only: {astray}"
         )
-    if config.getoption("--anystack") == "sample":
-        left = _not_in_sample([item for item in items if item.get_closest_marker("anystack")])
+    stack = config.getoption("--share-of")
+    if stack is not None:
+        left = _not_in_share(stack, items)
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left])
         items[:] = [item for item in items if item.nodeid not in left]
     marks: dict[Path, set[str]] = {}
@@ -99,6 +100,30 @@ def _is_astray(item: pytest.Item) -> bool:
     return bool(item.get_closest_marker("alone")) and item.path.parent.name != "stress"
 
 
+def _not_in_share(stack: str, items: list[pytest.Item]) -> set[str]:
+    """The names of the tests that make leaves to the other stack."""
+    left = {item.nodeid for item in items if _stack_of(item) not in {stack, None}}
+    if stack == "legacy":
+        left |= _not_in_sample([item for item in items if item.get_closest_marker("anystack")])
+    return left
+
+
+def _stack_of(item: pytest.Item) -> str | None:
+    """Where make runs a divided test: those with the same argument, or the slow ones of a file, together.
+
+    A test with a condition of its own stays on both stacks: it may be met on one of them only.
+    """
+    mark = item.get_closest_marker("divided")
+    if mark is None or item.get_closest_marker("skipif") or item.get_closest_marker("anystack"):
+        return None
+    alone = item.path.name if item.get_closest_marker("slow") else item.nodeid
+    return STACKS[_digest(mark.args[0] if mark.args else alone)[0] % 2]
+
+
+def _digest(name: str) -> bytes:
+    return hashlib.sha256(name.encode()).digest()
+
+
 def _not_in_sample(items: list[pytest.Item]) -> set[str]:
     """The names of those that a sample leaves out; the same in every test process and run."""
     left = {item.nodeid for item in items if item.get_closest_marker("slow")}
@@ -107,7 +132,7 @@ def _not_in_sample(items: list[pytest.Item]) -> set[str]:
         if item.nodeid not in left:
             files.setdefault(item.path, []).append(item.nodeid)
     for names in files.values():
-        names.sort(key=lambda name: hashlib.sha256(name.encode()).digest())
+        names.sort(key=_digest)
         left.update(names[-(-len(names) // SAMPLE) :])
     return left
 

@@ -1,4 +1,4 @@
-"""Runs the programs of a folder in one process and records the batches that they pass to ``record``.
+"""Runs the named programs of a folder in one process and records the batches that they pass to ``record``.
 
 Each program's batches become recordings of the parity tool, one for each set of columns; what came of the
 programs is written as JSON.
@@ -26,10 +26,14 @@ def code_of(path):
     return "\n".join(line for line in lines if not line.startswith(("%", "!")))
 
 
+def name_of(path):
+    return path.parent.name if path.stem == "main" else path.stem
+
+
 def run(path, recordings):
     """Return the program's name with its error, or with sizes of batches by recording."""
     batches = []
-    name = path.parent.name if path.stem == "main" else path.stem
+    name = name_of(path)
     names = {
         "__name__": name,
         "CACHE": "file://" + tempfile.mkdtemp(),
@@ -73,11 +77,11 @@ def steady():
     return repeatable()
 
 
-def run_all(folder, recordings):
+def run_all(folder, recordings, chosen):
     sys.path.insert(0, str(folder))  # where the support module is
     files = [*folder.glob("*.py"), *folder.glob("*.ipynb"), *folder.glob("*/main.py")]
     with steady() if folder.name == "original" else contextlib.nullcontext():
-        found = dict(run(path, recordings) for path in sorted(files) if path.stem != "mds_support")
+        found = dict(run(path, recordings) for path in sorted(files) if name_of(path) in chosen)
     sys.path.remove(str(folder))
     sys.modules.pop("mds_support", None)
     return found
@@ -86,12 +90,12 @@ def run_all(folder, recordings):
 def main():
     from pyspark.sql import SparkSession
 
-    out, folder = map(pathlib.Path, sys.argv[1:])
+    out, folder = map(pathlib.Path, sys.argv[1:3])
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.sql.shuffle.partitions", "2")
     builder.config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
     out.mkdir()
-    found = run_all(folder, out)
+    found = run_all(folder, out, chosen=sys.argv[3:])
     (out / "programs.json").write_text(json.dumps(found))
 
 

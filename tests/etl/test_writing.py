@@ -46,6 +46,7 @@ except ImportError:  # today's versions
 
 beside_petastorm = pytest.mark.skipif(petastorm is None, reason="needs the real Petastorm")
 pytestmark = [
+    pytest.mark.divided,
     pytest.mark.spark,
     pytest.mark.filterwarnings("ignore:.*:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*:FutureWarning"),

@@ -15,6 +15,8 @@ from sample_datasets import ROWS, fixed_table, mixed_table, write
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
 
+pytestmark = pytest.mark.divided
+
 TABLES = {"fixed": fixed_table, "mixed": mixed_table}
 SIDECAR = "petastorm_bridge_schema.json"
 

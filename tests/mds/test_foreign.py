@@ -16,6 +16,8 @@ from petastorm_bridge._sources.mds import MdsSource
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.errors import DatasetError
 
+pytestmark = pytest.mark.divided
+
 streaming = pytest.importorskip("streaming")
 
 ROWS = 23

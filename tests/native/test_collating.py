@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,10 @@ sys.path.append(__file__.rpartition("/")[0])  # tests are no package; workers im
 
 import transforms
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.divided, pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+beside_petastorm = pytest.mark.skipif(
+    find_spec("petastorm") is None, reason="compares with the real Petastorm"
+)
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +56,9 @@ def assert_same(batches, others):
             np.testing.assert_array_equal(tensor, other[name], err_msg=name)
 
 
+@beside_petastorm
 @pytest.mark.parametrize("ending", ["selected_fields", "removed_fields"])
 def test_tensors_are_petastorms(collate, frame, directory, loader, ending):
-    pytest.importorskip("petastorm", reason="compares with the real Petastorm")
     from petastorm import TransformSpec
     from petastorm.spark import make_spark_converter
 

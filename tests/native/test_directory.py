@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import warm
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.divided, pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture

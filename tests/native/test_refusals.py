@@ -11,7 +11,7 @@ import pytest
 
 from petastorm_bridge.native import UnsupportedColumnsError
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.divided, pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
 REFUSED = {
     "price": ("cast(id as decimal(10, 2))", "cast it to double"),

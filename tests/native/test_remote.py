@@ -10,7 +10,7 @@ import pytest
 boto3 = pytest.importorskip("boto3", reason="talks to the store")
 moto_server = pytest.importorskip("moto.server", reason="is the store")
 
-pytestmark = [pytest.mark.anystack, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 BUCKET = "training"
 # Spark's workers get their environment when its Java starts: a process of its own.

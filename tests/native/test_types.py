@@ -1,9 +1,14 @@
 """What stock streaming reads is what Petastorm's loaders gave, type by type."""
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.divided, pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+beside_petastorm = pytest.mark.skipif(
+    find_spec("petastorm") is None, reason="compares with the real Petastorm"
+)
 
 # The SQL of a column over `id`, and what is read of it: the dtype of the tensor.
 HELD = {
@@ -53,7 +58,6 @@ def table_of(spark, columns, partitions=3):
 @pytest.fixture(scope="module")
 def petastorm_batches(spark, tmp_path_factory):
     """What the real Petastorm gives of the same table in batches of four."""
-    pytest.importorskip("petastorm", reason="compares with the real Petastorm")
     from petastorm.spark import SparkDatasetConverter, make_spark_converter
 
     frame = table_of(spark, HELD).coalesce(1)
@@ -83,6 +87,7 @@ def batches(held, loader):
     return list(loader(held))
 
 
+@beside_petastorm
 def test_batches_are_petastorms(petastorm_batches, batches):
     assert [len(batch["id"]) for batch in batches] == [4, 4, 3]
     assert len(batches) == len(petastorm_batches)

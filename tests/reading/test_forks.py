@@ -16,9 +16,10 @@ from petastorm_bridge.mds.commit import commit_dataset
 from petastorm_bridge.mds.locks import ForkSafeLock
 from petastorm_bridge.mds.writer import ShardWriter
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:This process .* is multi-threaded:DeprecationWarning"
-)
+pytestmark = [
+    pytest.mark.divided,
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
+]
 
 ROWS, GROUPS = 5, 12
 ALL = list(range(ROWS * GROUPS))

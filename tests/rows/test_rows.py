@@ -27,6 +27,8 @@ from petastorm_bridge.selectors import (
 from petastorm_bridge.unischema import Unischema, UnischemaField
 from petastorm_bridge.weighted_sampling_reader import WeightedSamplingReader
 
+pytestmark = pytest.mark.divided
+
 SCHEMA = Unischema(
     "Rows",
     [

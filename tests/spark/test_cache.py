@@ -18,7 +18,7 @@ from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.spark import make_spark_converter, spark_dataset_converter
 from petastorm_bridge.spark._directory import conversions
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.divided, pytest.mark.spark]
 
 CONF = "petastorm.spark.converter.parentCacheDirUrl"
 

@@ -21,7 +21,7 @@ from petastorm_bridge.spark._directory import deletion
 from petastorm_bridge.spark._directory import store as _store
 from petastorm_bridge.spark.spark_dataset_converter import register_delete_dir_handler
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.divided, pytest.mark.spark]
 
 BRIDGE = str(Path(petastorm_bridge.__file__).parents[1])
 

@@ -26,7 +26,7 @@ from petastorm_bridge.spark._errors import MaterializationError
 from petastorm_bridge.spark._writing import jobs as _jobs
 from petastorm_bridge.spark._writing import materialize
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.divided, pytest.mark.spark]
 
 BRIDGE = str(Path(petastorm_bridge.__file__).parents[1])
 

@@ -15,7 +15,7 @@ import petastorm_bridge
 from petastorm_bridge.fs_utils import local_path
 from petastorm_bridge.spark import make_spark_converter
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.divided, pytest.mark.spark]
 
 BRIDGE = str(Path(petastorm_bridge.__file__).parents[1])
 

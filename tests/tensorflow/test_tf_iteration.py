@@ -12,7 +12,11 @@ import pytest
 
 from petastorm_bridge import TransformSpec, make_batch_reader
 
-pytestmark = [pytest.mark.tf, pytest.mark.filterwarnings("ignore:Running multiple iterations")]
+pytestmark = [
+    pytest.mark.divided,
+    pytest.mark.tf,
+    pytest.mark.filterwarnings("ignore:Running multiple iterations"),
+]
 
 ROWS, SIZE = 22, 4
 BATCHES = [list(range(start, min(start + SIZE, ROWS))) for start in range(0, ROWS, SIZE)]

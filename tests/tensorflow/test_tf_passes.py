@@ -14,7 +14,7 @@ import pytest
 from petastorm_bridge import TransformSpec, make_batch_reader
 from petastorm_bridge.predicates import in_lambda
 
-pytestmark = pytest.mark.tf
+pytestmark = [pytest.mark.divided, pytest.mark.tf]
 
 ROWS = 20
 GROUPS = [5, 5, 5, 5]

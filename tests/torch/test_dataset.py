@@ -27,6 +27,7 @@ from petastorm_bridge.pytorch import DataLoader as BridgeLoader
 ROWS, SIZE = 47, 5
 # Test machines have few cores.
 pytestmark = [
+    pytest.mark.divided,
     pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
     pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning"),  # torchdata's own
 ]

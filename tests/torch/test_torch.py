@@ -19,6 +19,8 @@ from petastorm_bridge.pytorch import (
     decimal_friendly_collate,
 )
 
+pytestmark = pytest.mark.divided
+
 ROWS = 22
 
 

@@ -7,6 +7,7 @@ enough for a double (`tf-long-nulls-exact`). Strings do not end in NUL (`trailin
 
 import datetime
 import decimal
+import os
 from dataclasses import dataclass, field
 
 import pytest
@@ -14,10 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from parity_harness.judge import judge
 from parity_harness.session import LOADERS
+from parity_harness.stored import VARIABLE
 
 pytestmark = [pytest.mark.tf, pytest.mark.slow]
 
 _MAX_ROWS = 12
+EXAMPLES = 25 if os.environ.get(VARIABLE) == "live" else 8
 
 
 def _integers(bits):
@@ -138,7 +141,7 @@ def _frame(spark, table):
 
 
 @settings(
-    max_examples=25,
+    max_examples=EXAMPLES,
     deadline=None,
     derandomize=True,
     database=None,

@@ -36,6 +36,8 @@ PACKAGES = ("petastorm", "pyarrow", "pandas", "pyspark", "numpy", "torch", "tens
 ONE_OF = 20
 # The outcomes of loaders that never end are larger; they are asked for every time.
 LARGEST = 40_000
+# In these the original never ends.
+NOT_STORED = {"batch_size=0 batched", "batch_size=-1 batched"}
 # "live" in it: ask the original about every scenario.
 VARIABLE = "PETASTORM_BRIDGE_PARITY"
 
