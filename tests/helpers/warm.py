@@ -9,9 +9,10 @@ says about imports, about start-up or about a process of its own Spark cluster n
 The engines read some settings as they are imported: these are the ones of the test process.
 """
 
-import atexit
-import json
+import fcntl
+import functools
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -20,54 +21,61 @@ import tempfile
 import threading
 from pathlib import Path
 
-SERVER = Path(__file__).with_name("warm_server.py")
+from warm_client import ask
+
+HERE = Path(__file__).parent
 
 
 class _Server:
-    """The Python that forks; one for a test process, started when it is first needed."""
+    """The Python that forks: one for all test processes of a run, started by whoever needs it first.
 
-    def __init__(self):
-        self.requests, theirs = socket.socketpair()
-        with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, str(SERVER), str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
+    It ends with the process that started the run, and removes its folder then.
+
+    Attributes:
+        address: The socket that takes requests.
+        python: What launchers start instead of Python: the program runs in a fork too.
+    """
+
+    def __init__(self, folder, owner):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self.address = folder / "socket"
+        self.python = folder / "python"
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not self.address.exists():
+                self._start(folder, owner)
+
+    def _start(self, folder, owner):
+        client = shlex.join([sys.executable, "-I", "-S", str(HERE / "warm_client.py")])
+        self.python.write_text(f'#!/bin/sh\nexec {client} {self.address} "$@"\n')
+        self.python.chmod(0o700)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(self.address))
+            listener.listen(32)
+            number = listener.fileno()
+            server = subprocess.Popen(
+                [sys.executable, str(HERE / "warm_server.py"), str(number), str(owner), folder],
+                pass_fds=[number],
                 stdin=subprocess.DEVNULL,
             )
-
-    def fork(self, request, files):
-        """The connection on which the fork's process id comes, and then how it ended."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            message = json.dumps(request).encode()
-            numbers = [theirs.fileno(), *(file.fileno() for file in files)]
-            socket.send_fds(self.requests, [len(message).to_bytes(8, "little")], numbers)
-            self.requests.sendall(message)
-        return ours.makefile("r")
-
-    def stop(self):
-        self.requests.close()
-        self.process.wait(10)
+        server.returncode = 0  # nobody waits for it
 
 
-_servers: dict[int, _Server] = {}
-_starting = threading.Lock()
-
-
+@functools.cache
 def _server():
-    with _starting:
-        if os.getpid() not in _servers:
-            _servers.clear()  # in a fork of the tests
-            _servers[os.getpid()] = _Server()
-            atexit.register(stop)
-        return _servers[os.getpid()]
+    """The server of this run of the tests; its folder's name is short, as those of sockets must be."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    owner = os.getppid() if run else os.getpid()
+    return _Server(Path(f"/tmp/warm-{(run or 'alone')[:12]}-{owner}"), owner)
 
 
-def stop():
-    """End the Python that forks, if there is one."""
-    server = _servers.pop(os.getpid(), None)
-    if server is not None:
-        server.stop()
+def python():
+    """The path of a program that runs in a fork what it is given, as Python would; for ``subprocess.Popen``.
+
+    Torchrun and its like start their ranks by it if ``PYTHON_EXEC`` names it. Signals reach the fork; who
+    kills the program kills the fork.
+    """
+    return str(_server().python)
 
 
 def run(
@@ -75,15 +83,20 @@ def run(
 ):
     """``subprocess.run`` for a command that begins with ``sys.executable``."""
     assert command[0] == sys.executable, command
+    server = _server()
     request = {
         "arguments": [os.fspath(argument) for argument in command[1:]],
-        "environment": dict(os.environ if env is None else env),
+        # Of torchrun: its ranks are forks as well.
+        "environment": {**(os.environ if env is None else env), "PYTHON_EXEC": python()},
         "folder": os.fspath(os.getcwd() if cwd is None else cwd),
     }
     # Files, not pipes: a daemon that a program leaves behind would keep a pipe open.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         files = [out, err] if capture_output else [sys.__stdout__, sys.__stderr__]
-        with _server().fork(request, files) as answers:
+        with (
+            ask(str(server.address), request, [file.fileno() for file in files]) as connection,
+            connection.makefile("r") as answers,
+        ):
             pid = int(answers.readline())
             code = _wait(answers, pid, timeout, command)
         printed = [_content(file) for file in (out, err)] if capture_output else [None, None]

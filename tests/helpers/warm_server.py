@@ -1,7 +1,8 @@
 """The Python that ``warm`` forks: it imports the engines, and then waits for requests.
 
-Each request is a program to run. It comes with the connection for answers and with the files for what the
-program prints. The fork leaves the loop and becomes the program, so that it ends as Python ends.
+Each request is a program to run. It comes with the files for what the program prints, on a connection of its own
+that takes the answers; what closes the connection ends the program. The fork leaves the loop and becomes the
+program, so that it ends as Python ends.
 """
 
 import contextlib
@@ -12,6 +13,7 @@ import os
 import random
 import runpy
 import selectors
+import shutil
 import signal
 import socket
 import sys
@@ -31,57 +33,69 @@ ENGINES = (
 )
 
 
-def serve(requests):
-    """The first request's program, in a fork; the server itself ends when the tests do."""
-    ends = selectors.DefaultSelector()  # of running programs, with where to tell it
-    ends.register(requests, selectors.EVENT_READ)
+def serve(listener, tests):
+    """The first request's program, in a fork; the server itself ends when the tests do.
+
+    Args:
+        listener: Takes the connections of requests.
+        tests: The pidfd of the process that started the tests.
+    """
+    waiting = selectors.DefaultSelector()  # each with what is to be done, and with what
+    waiting.register(listener, selectors.EVENT_READ)
+    waiting.register(tests, selectors.EVENT_READ)
     while True:
-        for ready, _ in ends.select():
-            if ready.data is not None:
-                ends.unregister(ready.fd)
-                tell(ready.fd, *ready.data)
-                continue
-            request, files = receive(requests)
-            if request is None:
+        for ready, _ in waiting.select():
+            if ready.fileobj == tests:
                 return None
-            answers = socket.socket(fileno=files[0])
-            pid = os.fork()
-            if not pid:
-                forget(ends)
-                answers.close()
-                return request, files[1:]
-            for file in files[1:]:
-                os.close(file)
-            answers.sendall(b"%d\n" % pid)
-            ends.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, answers))
+            if ready.fileobj is listener:
+                connection, _ = listener.accept()
+                request, files = receive(connection)
+                pid = os.fork()
+                if not pid:
+                    forget(waiting)
+                    connection.close()
+                    return request, files
+                for file in files:
+                    os.close(file)
+                with contextlib.suppress(OSError):
+                    connection.sendall(b"%d\n" % pid)
+                ended = os.pidfd_open(pid)
+                waiting.register(ended, selectors.EVENT_READ, (pid, connection))
+                waiting.register(connection, selectors.EVENT_READ, (pid, ended))
+            elif isinstance(ready.fileobj, int):
+                pid, connection = ready.data
+                waiting.unregister(ready.fileobj)
+                waiting.unregister(connection)
+                os.close(ready.fileobj)
+                tell(pid, connection)
+            else:  # whoever asked has gone
+                pid, _ = ready.data
+                os.kill(pid, signal.SIGKILL)
+            break  # what else is ready may be about the same program
 
 
-def receive(requests):
-    """A request, and the files that came with it; None at the end."""
-    head, files, _, _ = socket.recv_fds(requests, 8, 3)
-    if not head:
-        return None, []
+def receive(connection):
+    """A request, and the files that came with it."""
+    head, files, _, _ = socket.recv_fds(connection, 8, 2)
     size = int.from_bytes(head, "little")
-    return json.loads(requests.recv(size, socket.MSG_WAITALL)), files
+    return json.loads(connection.recv(size, socket.MSG_WAITALL)), files
 
 
-def tell(ended, pid, answers):
+def tell(pid, connection):
     """How a program ended."""
-    os.close(ended)
     _, status = os.waitpid(pid, 0)
-    with answers, contextlib.suppress(OSError):  # nobody may wait for it any more
-        answers.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
+    with connection, contextlib.suppress(OSError):  # nobody may wait for it any more
+        connection.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
 
 
-def forget(ends):
+def forget(waiting):
     """Close in a fork what its server has open."""
-    for key in list(ends.get_map().values()):
-        if key.data is None:
-            key.fileobj.close()
+    for key in list(waiting.get_map().values()):
+        if isinstance(key.fileobj, int):
+            os.close(key.fileobj)
         else:
-            os.close(key.fd)
-            key.data[1].close()
-    ends.close()
+            key.fileobj.close()
+    waiting.close()
 
 
 def become(request, files):
@@ -145,11 +159,14 @@ def import_engines():
 
 def main():
     """Import, wait, and be the program."""
-    requests = socket.socket(fileno=int(sys.argv[1]))
+    listener = socket.socket(fileno=int(sys.argv[1]))
+    tests = os.pidfd_open(int(sys.argv[2]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends after the tests that are interrupted
     import_engines()
     gc.freeze()  # or each fork would copy all that is imported when it ends
-    asked = serve(requests)
+    asked = serve(listener, tests)
     if asked is None:
+        shutil.rmtree(sys.argv[3], ignore_errors=True)
         return
     become(*asked)
     try:

@@ -2,12 +2,12 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+import warm
 
 pytestmark = [
     pytest.mark.anystack,
@@ -33,7 +33,7 @@ def run(directory, state, batches=0, ranks=1):
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
         command[1:1] = launcher
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
+    done = warm.run(
         command, capture_output=True, text=True, check=False, env=environment, timeout=300
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -3,12 +3,12 @@
 import collections
 import json
 import os
-import subprocess
 import sys
 import textwrap
 import warnings
 
 import pytest
+import warm
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -316,7 +316,7 @@ def test_uneven_rows_train_on_several_ranks(numbered, tmp_path, size):
     script.write_text(textwrap.dedent(TRAINING))
     path = os.pathsep.join(p for p in sys.path if p)
     command = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={size}"]
-    done = subprocess.run(
+    done = warm.run(
         [*command, "--standalone", str(script), numbered(101, [40, 61]), str(tmp_path)],
         env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, check=False, timeout=300,

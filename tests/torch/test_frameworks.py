@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import warm
 
 pytestmark = [pytest.mark.slow, pytest.mark.anystack]
 
@@ -40,8 +41,10 @@ def start(tmp_path, temporary):
         script = tmp_path / "program.py"
         script.write_text(textwrap.dedent(program))
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+        # streaming has imported transformers without torch in the Python that forks.
+        python = sys.executable if "transformers" in program else warm.python()
         process = subprocess.Popen(
-            [sys.executable, *(launcher if ranks else []), str(script), *arguments],
+            [python, *(launcher if ranks else []), str(script), *arguments],
             cwd=tmp_path,
             env={
                 **os.environ,
@@ -50,6 +53,7 @@ def start(tmp_path, temporary):
                 "USE_TF": "0",  # transformers knows an older Keras
                 "USE_TORCH": "1",  # of transformers, which other tests do without
                 "TMPDIR": str(temporary),
+                "PYTHON_EXEC": python,
             },
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
