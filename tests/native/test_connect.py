@@ -1,11 +1,11 @@
 """Writing through Spark Connect, in a program of its own."""
 
 import json
-import subprocess
 import sys
 
 import pyspark
 import pytest
+import warm
 
 pytestmark = [
     pytest.mark.spark,
@@ -45,7 +45,7 @@ print("found:" + json.dumps(found))
 def test_connect(tmp_path, form):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, str(script), f"petastorm_bridge.native.{form}", str(tmp_path)],
         capture_output=True,
         text=True,

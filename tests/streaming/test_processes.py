@@ -16,6 +16,7 @@ from multiprocessing.process import current_process
 from pathlib import Path
 
 import pytest
+import warm
 from streaming.base.shared import prefix
 from streaming_oracle import RAGGED, columnar_loader, ids, stock_loader, write_shards
 
@@ -106,17 +107,18 @@ def short():
         yield Path(folder)
 
 
-def start(world, arguments, folder):
-    """Start every rank of a run, as a group of processes that can be killed as a whole.
+def start(world, arguments, folder, *, killable=False):
+    """Start every rank of a run; each finds its temporary directory and leaves its errors in the folder.
 
-    Each finds its temporary directory and leaves its errors in the folder.
+    A killable one is a Python of its own and leads a group of processes that can be killed as a whole.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     folder.mkdir()
     processes = []
-    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
+    python = sys.executable if killable else warm.python()
+    command = [python, str(SCRIPT), *map(str, arguments)]
     for rank in range(world):
         given = {
             "RANK": rank, "WORLD_SIZE": world, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": world,
@@ -188,7 +190,7 @@ def test_a_killed_run_is_resumed_by_another_number_of_ranks(tmp_path, short):
     """Two ranks are killed in the middle; one, then three go on where stock streaming would."""
     remote, local, state = tmp_path / "remote", tmp_path / "local", tmp_path / "state.json"
     write_shards(remote, SIZES, {"id": "int64"})
-    begun = kill_when_waiting(start(2, [remote, local, state, 4], short / "first"))
+    begun = kill_when_waiting(start(2, [remote, local, state, 4], short / "first", killable=True))
     arguments = {
         "local": str(remote), "batch_size": 6, "shuffle": True, "num_canonical_nodes": 2,
     }  # fmt: skip

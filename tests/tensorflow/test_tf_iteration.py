@@ -1,7 +1,6 @@
 """A Python loop over `make_tf_dataset`'s dataset, mixed with everything else TensorFlow does to it."""
 
 import gc
-import subprocess
 import sys
 import textwrap
 import weakref
@@ -9,6 +8,7 @@ import weakref
 import numpy as np
 import pyarrow as pa
 import pytest
+import warm
 
 from petastorm_bridge import TransformSpec, make_batch_reader
 
@@ -198,5 +198,5 @@ def test_graph_mode(numbered):
                 print(session.run(batch.id).tolist(), session.run(batch.id).tolist())
     """
     script = [sys.executable, "-c", textwrap.dedent(code), numbered(ROWS)]
-    done = subprocess.run(script, capture_output=True, text=True, check=False)
+    done = warm.run(script, capture_output=True, text=True, check=False)
     assert done.stdout == f"{BATCHES[0]} {BATCHES[1]}\n", done.stderr[-2000:]
