@@ -41,6 +41,8 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# Test processes and what they start are more than there are cores: threads of one would wait for another's.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Importing streaming imports transformers for datasets of texts, which no test has. Without the parts of it
 # that are for torch, each of the hundred processes that tests start spares two seconds.
 os.environ.setdefault("USE_TORCH", "0")

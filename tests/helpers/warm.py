@@ -53,12 +53,12 @@ class _Server:
             listener.bind(str(self.address))
             listener.listen(32)
             number = listener.fileno()
-            server = subprocess.Popen(
+            subprocess.run(
                 [sys.executable, str(HERE / "warm_server.py"), str(number), str(owner), folder],
+                check=True,
                 pass_fds=[number],
                 stdin=subprocess.DEVNULL,
             )
-        server.returncode = 0  # nobody waits for it
 
 
 @functools.cache

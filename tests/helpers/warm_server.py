@@ -159,9 +159,11 @@ def import_engines():
 
 def main():
     """Import, wait, and be the program."""
+    if os.fork():
+        os._exit(0)  # no child of the test process that needed it first: all share it
+    os.setsid()
     listener = socket.socket(fileno=int(sys.argv[1]))
     tests = os.pidfd_open(int(sys.argv[2]))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends after the tests that are interrupted
     import_engines()
     gc.freeze()  # or each fork would copy all that is imported when it ends
     asked = serve(listener, tests)
