@@ -21,6 +21,9 @@ SHARE_OF_MODERN := $(if $(ARGS),,--share-of=modern)
 # everywhere. Of the two clusters the one of real daemons runs beside Petastorm, the other one on today's versions.
 ONCE := $(addprefix tests/project/test_,benchmarks.py environment.py packaging.py)
 PEOPLE := tests/project/test_five_people.py
+# Each test process imports what test files import: seconds that quick tests do not have.
+SLOW_IMPORTS := tests/streaming tests/torch/test_lightning.py tests/mds/test_foreign.py tests/sources/test_remote_s3.py \
+	tests/native/test_remote.py
 DAEMONS := tests/spark/test_distributed.py::test_a_standalone_master_with_two_workers
 MAKEFLAGS += --no-print-directory
 
@@ -54,8 +57,8 @@ test: ## lint, types, and the test suite on both version sets
 	@$(MAKE) setup-modern
 	@$(MAKE) -j 2 lint-beside suite
 
-test-fast: setup ## quick tests of everything, without Spark and TensorFlow
-	@$(DEV) $(PYTEST) $(BESIDE) -m 'not (alone or slow or spark or tf)' $(SHARE_OF_LEGACY) $(ARGS)
+test-fast: setup ## quick tests of everything, without Spark, TensorFlow, streaming and Lightning
+	@$(DEV) $(PYTEST) $(BESIDE) -m 'not (alone or slow or spark or tf)' $(SHARE_OF_LEGACY) $(SLOW_IMPORTS:%=--ignore %) $(ARGS)
 
 test-all: ## everything that `test` takes a share of, whole
 	@$(MAKE) setup

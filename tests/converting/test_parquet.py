@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import streaming
 from typer.testing import CliRunner
 
 from petastorm_bridge import make_batch_reader
@@ -107,6 +106,8 @@ def test_all_rows_in_order(converted):
 )
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 def test_stock_streaming_reads_it(converted, tmp_path):
+    import streaming
+
     store, made, done = converted
     table = pq.read_table(store)
     wanted = table.to_pylist()

@@ -4,7 +4,6 @@ import decimal
 
 import numpy as np
 import pytest
-import streaming
 
 from petastorm_bridge.convert import UnsupportedColumnsError, convert_dataset
 from petastorm_bridge.mds.dataset import open_dataset, read_table
@@ -111,6 +110,8 @@ def shown(dataset):
 
 
 def test_stock_streaming_gives_what_petastorm_shows(dataset, shown, tmp_path):
+    import streaming
+
     done = convert_dataset(dataset, tmp_path / "mds", workers=2)
     assert done.rows == len(shown) == ROWS
     assert done.encodings["png"] == "png"

@@ -138,6 +138,7 @@ def cut_short(tmp_path_factory):
     return place, {(mode, face): int(code) for mode, face, code in lines}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["map", "read"])
 @pytest.mark.parametrize("face", ["make_batch_reader", "columnar", "samples"])
 def test_a_shard_that_is_cut_short_while_it_is_read(cut_short, face, mode):

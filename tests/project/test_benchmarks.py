@@ -59,6 +59,7 @@ def contestant(epochs, *, rows=3, loses_rows=False, log=None, name="one"):
     )
 
 
+@pytest.mark.slow
 def test_contestants_take_turns():
     log = []
     both = [contestant([[0, 1, 2]] * 8, log=log, name=name) for name in "AB"]
@@ -236,6 +237,7 @@ def test_a_quick_run_reports_rows_and_samples(quick_run):
     assert (len(measured) == len(report["targets"])) == HAS_PETASTORM
 
 
+@pytest.mark.slow
 def test_an_unknown_race_is_refused():
     process = subprocess.run(
         [sys.executable, "-m", "benchmarks.run", "--only", "torch-sequental"],
