@@ -279,7 +279,8 @@ def make_spark_converter(
 
     Raises:
         ValueError: The parent directory is not named or no usable URL, or ``dtype`` is unknown.
-        RuntimeError: ``compression_codec`` is unknown; or called inside a Spark task.
+        RuntimeError: ``compression_codec`` is unknown; or called inside a Spark task, where only an
+            MDS directory can be opened.
         AnalysisException: Spark cannot plan or write the DataFrame, or the path does not exist.
         MaterializationError: Writing failed; nothing was left behind.
     """
@@ -316,7 +317,9 @@ def make_spark_converter(
 
 
 def _converter_of_path(path: str) -> SparkDatasetConverter:
-    _session.refuse_on_executor()
+    # Rewritten code opens in its tasks what it has written. Petastorm, which knows no such directories, refuses all.
+    if _session.is_on_executor() and not dataset.is_mds_directory(path):
+        _session.refuse_on_executor()
     if "DATABRICKS_RUNTIME_VERSION" in os.environ and not urls.is_volume(path):
         path = _normalize_databricks_dbfs_url(
             path,
