@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from petastorm_bridge.pytorch import DataLoader
-    from petastorm_bridge.typing import Precision, ReaderArguments
+    from petastorm_bridge.typing import CompressionCodec, Precision, ReaderArguments
 
 __all__ = [
     "DEFAULT_ROW_GROUP_SIZE_BYTES",
@@ -252,7 +252,7 @@ def _reader_kwargs(
 def make_spark_converter(
     df: Any,
     parquet_row_group_size_bytes: Any = DEFAULT_ROW_GROUP_SIZE_BYTES,
-    compression_codec: str | None = None,
+    compression_codec: CompressionCodec | None = None,
     dtype: Precision | None = "float32",
     *,
     parent_cache_dir_url: str | None = None,
