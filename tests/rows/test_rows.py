@@ -201,6 +201,7 @@ def test_threads_share_a_reader(url):
 def test_a_reader_describes_itself(url):
     with make_reader(url) as reader:
         assert repr(reader).endswith("50 rows, 9 row groups, fields id, matrix, ragged, text>")
+        assert repr(reader.schema) == "<Unischema Rows: id, matrix, ragged, text>"
         assert not reader.batched_output
         assert not reader.is_batched_reader
         assert reader.diagnostics["output_queue_size"] == 0
