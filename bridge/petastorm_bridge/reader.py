@@ -516,6 +516,18 @@ class Reader:
         """Petastorm's dictionary; the queue is always reported empty."""
         return {"output_queue_size": 0}
 
+    def __copy__(self) -> Self:
+        """Return another handle on the same pass."""
+        other = type(self).__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def __getstate__(self) -> object:
+        raise TypeError(
+            f"A {type(self).__name__} cannot be pickled or copied deeply: it has threads and open files. "
+            "Pickle the converter, or the url, and open a reader where it is used."
+        )
+
     def __repr__(self) -> str:
         place, names = self.place, list(self.schema.fields)
         fields = ", ".join(names[:_FIELDS_SHOWN]) + (", …" if len(names) > _FIELDS_SHOWN else "")

@@ -151,6 +151,9 @@ class Unischema:
         )
         return f"{type(self).__name__}({self._name}, [\n{lines}])"
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._name}: {', '.join(self._fields)}>"
+
     def create_schema_view(self, fields: Iterable[Any]) -> Unischema:
         """Return the schema restricted to fields and to regular expressions that match whole names.
 

@@ -26,9 +26,16 @@ def directory(installed, spark, tmp_path_factory):
     return installed(frame, str(tmp_path_factory.mktemp("ranks") / "mds"))
 
 
-def run(directory, state, batches=0, ranks=1):
-    """Run the script; return the batches of each rank."""
+@pytest.fixture(scope="module")
+def small_directory(installed, spark, tmp_path_factory):
+    frame = spark.range(43, numPartitions=2)
+    return installed(frame, str(tmp_path_factory.mktemp("three") / "mds"))
+
+
+def run(directory, state, batches=0, ranks=1, sizes=()):
+    """Run the script; return the batches of each rank, or of each rank and size of batches."""
     command = [sys.executable, str(SCRIPT), directory.path, str(state), str(batches)]
+    command += map(str, sizes)
     if ranks > 1:
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
         command[1:1] = launcher
@@ -38,10 +45,12 @@ def run(directory, state, batches=0, ranks=1):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found = {rank: [] for rank in range(ranks)}
+    by_size = {(rank, size): [] for rank in range(ranks) for size in sizes}
     for line in done.stdout.splitlines():
         batch = json.loads(line)
         found[batch["rank"]].append(batch["ids"])
-    return found
+        by_size.setdefault((batch["rank"], batch["size"]), []).append(batch["ids"])
+    return by_size if sizes else found
 
 
 def ids(batches):
@@ -56,6 +65,20 @@ def test_two_ranks_take_equal_steps_through_the_table(directory, tmp_path):
     assert set(counts) == set(range(ROWS))
     # 45 rows for two ranks: streaming gives one of them twice.
     assert sum(counts.values()) == ROWS + 1
+
+
+def test_three_ranks_take_equal_steps_whatever_the_size_of_the_batches(small_directory, tmp_path):
+    """43 rows, which three ranks cannot share: two are read twice, and sizes around a share of 15 change nothing."""
+    sizes = [1, 7, 14, 15, 16, 43]
+    found = run(small_directory, tmp_path / "none", ranks=3, sizes=sizes)
+    for size in sizes:
+        ranks = [found[rank, size] for rank in range(3)]
+        whole, rest = divmod(15, size)
+        expected = [size] * whole + ([rest] if rest else [])
+        assert [[len(batch) for batch in batches] for batches in ranks] == [expected] * 3, size
+        counts = Counter(row for batches in ranks for row in ids(batches))
+        assert set(counts) == set(range(43))
+        assert counts.total() == 45
 
 
 def test_a_fresh_process_goes_on_where_another_stopped(directory, tmp_path):

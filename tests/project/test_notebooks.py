@@ -55,7 +55,7 @@ def test_every_notebook_trains(tmp_path, version):
             HERE / "run_notebooks.py",
             NOTEBOOKS / version,
             (tmp_path / "cache").as_uri(),
-            f"local[{TASKS[version]}]",
+            str(TASKS[version]),
         ],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -70,4 +70,6 @@ def test_every_notebook_trains(tmp_path, version):
         assert train + val == 1797, name
         accuracy = float(re.search(r"accuracy: ([\d.]+)", text)[1])
         assert accuracy > 0.85, (name, text)
+        for seen in re.findall(r"on (\d+) rows", text):  # by two tasks together
+            assert int(seen) == val, (name, text)
     assert not list((tmp_path / "cache").glob("*")), "the notebooks delete what they converted"

@@ -18,8 +18,8 @@ from petastorm_bridge import make_batch_reader
 from petastorm_bridge._tables.options import OPTIONS, Fate, Option, find_option
 from petastorm_bridge._tables.types import TYPES, find_type
 from petastorm_bridge.errors import NullValueWarning
-from petastorm_bridge.pytorch import DataLoader
-from petastorm_bridge.typing import ReaderArguments
+from petastorm_bridge.pytorch import BatchedIterableDataset, DataLoader
+from petastorm_bridge.typing import DatasetArguments, ReaderArguments, StreamingArguments
 
 ROOT = pathlib.Path(__file__).parents[2]
 BRIDGE = ROOT / "bridge" / "petastorm_bridge"
@@ -88,6 +88,19 @@ def test_the_arguments_that_checkers_know_are_those_of_the_reader():
         "num_epochs",
         "workers_count",
     }
+    torch_dataset = set(inspect.signature(BatchedIterableDataset).parameters)
+    assert set(DatasetArguments.__annotations__) == known - torch_dataset - {
+        "dataset_url_or_urls",
+        "num_epochs",
+        "cur_shard",
+        "shard_count",
+    }
+
+
+def test_the_arguments_that_checkers_know_are_those_of_streaming():
+    streaming = pytest.importorskip("streaming")
+    known = set(inspect.signature(streaming.StreamingDataset).parameters)
+    assert set(StreamingArguments.__annotations__) == known - {"batch_size"}
 
 
 @pytest.mark.parametrize("api", ["make_spark_converter", "make_batch_reader", "make_reader"])

@@ -9,14 +9,27 @@ import torch
 from typing_extensions import assert_type
 
 from petastorm_bridge import TransformSpec, make_batch_reader, make_reader
-from petastorm_bridge.pytorch import BatchedDataLoader, DataLoader
+from petastorm_bridge.native import write_mds
+from petastorm_bridge.pytorch import (
+    BatchedDataLoader,
+    BatchedIterableDataset,
+    DataLoader,
+    InMemBatchedDataLoader,
+)
 from petastorm_bridge.spark import make_spark_converter
+from petastorm_bridge.streaming import ColumnarStreamingDataset, MappedStreamingDataset
+from petastorm_bridge.tf_utils import make_petastorm_dataset
 from petastorm_bridge.typing import TorchBatch
 
 
 def train(frame: Any, model: torch.nn.Linear) -> None:
     converter = make_spark_converter(frame, dtype="float64")
     make_spark_converter(frame, dtype="float16")  # type: ignore[arg-type]
+    make_spark_converter(frame, compression_codec="SNAPPY")
+    make_spark_converter(frame, compression_codec="zip")  # type: ignore[arg-type]
+    make_spark_converter(frame, batchsize=64)  # type: ignore[call-arg]
+    write_mds(frame, dtype="float16")  # type: ignore[arg-type]
+    write_mds(frame, sizelimit=1)  # type: ignore[call-arg]
     with converter.make_torch_dataloader(batch_size=64, num_epochs=1, seed=3) as loader:
         assert_type(loader, DataLoader)
         for batch in loader:
@@ -26,7 +39,10 @@ def train(frame: Any, model: torch.nn.Linear) -> None:
         assert_type(batched, BatchedDataLoader)
     converter.make_torch_dataloader(batchsize=64)  # type: ignore[call-overload]
     converter.make_torch_dataloader(reader_pool_type="threads")  # type: ignore[call-overload]
+    converter.make_torch_dataloader(transform_batch_size="8")  # type: ignore[call-overload]
+    converter.make_torch_dataloader(shard_by_ranks=True)  # type: ignore[call-overload]
     converter.make_tf_dataset(batchsize=64)  # type: ignore[call-arg]
+    converter.make_tf_dataset(transform_batch_size="8")  # type: ignore[arg-type]
     spec = TransformSpec(lambda rows: rows)
     with converter.make_tf_dataset(batch_size=64, transform_spec=spec, shard_count=2, cur_shard=0):
         pass
@@ -39,3 +55,23 @@ def read(url: str) -> None:
     make_batch_reader(url, reader_pool_type="threads")  # type: ignore[arg-type]
     with make_reader(url) as rows:
         DataLoader(rows, batch_size=8)
+        DataLoader(rows, batchsize=8)  # type: ignore[call-arg]
+        BatchedDataLoader(rows, batchsize=8)  # type: ignore[call-arg]
+        InMemBatchedDataLoader(rows, batchsize=8)  # type: ignore[call-arg]
+        make_petastorm_dataset(rows, batchsize=8)  # type: ignore[call-arg]
+    make_reader(url, cache_type="disk")  # type: ignore[arg-type]
+    make_batch_reader(url, even_batches="yes")  # type: ignore[arg-type]
+    make_batch_reader(url, transform_batch_size="8")  # type: ignore[arg-type]
+    TransformSpec(lambda rows: rows, selectedfields=["x"])  # type: ignore[call-arg]
+
+
+def open_datasets(url: str) -> None:
+    BatchedIterableDataset(url, 8, workers_count=2, transform_batch_size=8, filters=[("x", ">", 1)])
+    BatchedIterableDataset(url, batchsize=8)  # type: ignore[call-arg]
+    BatchedIterableDataset(url, cur_shard=0)  # type: ignore[call-arg]
+    BatchedIterableDataset(url, reader_pool_type="threads")  # type: ignore[arg-type]
+    ColumnarStreamingDataset(local=url, batch_size=8, shuffle=True, format="torch")
+    ColumnarStreamingDataset(local=url, batch_size=8, formt="torch")  # type: ignore[call-arg]
+    ColumnarStreamingDataset(local=url, batch_size=8, format="jax")  # type: ignore[arg-type]
+    MappedStreamingDataset(local=url, batch_size=8)
+    MappedStreamingDataset(local=url, batchsize=8)  # type: ignore[call-arg]

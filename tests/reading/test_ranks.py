@@ -19,7 +19,7 @@ from petastorm_bridge._reading.ranks import rank_and_world_size
 from petastorm_bridge.errors import BridgeWarning, NoDataAvailableError
 from petastorm_bridge.predicates import in_lambda, in_set
 
-NAMES = ["RANK", "WORLD_SIZE", *(name for pair in ranks._LAUNCHERS for name in pair)]
+NAMES = ["RANK", "WORLD_SIZE", "TF_CONFIG", *(name for pair in ranks._LAUNCHERS for name in pair)]
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +97,26 @@ def test_the_rank_comes_from_the_environment(world, numbered, names):
 def test_a_process_that_trains_alone_reads_everything(numbered):
     assert rank_and_world_size() == (0, 1)
     assert ids(numbered(7, [4, 3]), shard_by_rank=True) == list(range(7))
+
+
+@pytest.mark.parametrize(
+    ("kind", "index", "expected"),
+    [("chief", 0, (0, 3)), ("worker", 1, (2, 3)), ("evaluator", 0, (0, 1)), ("ps", 1, (0, 1))],
+)
+def test_the_rank_comes_from_tensorflows_configuration(monkeypatch, kind, index, expected):
+    cluster = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1", "e:1"]}
+    config = {"cluster": cluster, "task": {"type": kind, "index": index}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    assert rank_and_world_size() == expected
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"task": {"type": kind, "index": 0}}))
+    assert rank_and_world_size() == (0, 1)
+
+
+@pytest.mark.parametrize("config", ["{", "[]", '{"task": {"index": "x"}}', '{"cluster": 3}'])
+def test_a_configuration_that_is_none_is_refused(monkeypatch, config):
+    monkeypatch.setenv("TF_CONFIG", config)
+    with pytest.raises(ValueError, match="TF_CONFIG"):
+        rank_and_world_size()
 
 
 def test_epochs_are_even_as_well(world, numbered):

@@ -1,6 +1,7 @@
 """``make_reader``: orders, pools, shards, epochs, n-grams, indexes, loaders, without the real package."""
 
 import collections
+import copy
 import json
 import pickle
 import random
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 from stored import random_rows, random_schema, write_stored
 
-from petastorm_bridge import NoDataAvailableError, TransformSpec, make_reader
+from petastorm_bridge import NoDataAvailableError, TransformSpec, make_batch_reader, make_reader
 from petastorm_bridge.codecs import CompressedImageCodec, CompressedNdarrayCodec, NdarrayCodec
 from petastorm_bridge.errors import DecodeFieldError, IgnoredArgumentWarning
 from petastorm_bridge.ngram import NGram
@@ -202,9 +203,20 @@ def test_threads_share_a_reader(url):
 def test_a_reader_describes_itself(url):
     with make_reader(url) as reader:
         assert repr(reader).endswith("50 rows, 9 row groups, fields id, matrix, ragged, text>")
+        assert repr(reader.schema) == "<Unischema Rows: id, matrix, ragged, text>"
         assert not reader.batched_output
         assert not reader.is_batched_reader
         assert reader.diagnostics["output_queue_size"] == 0
+
+
+@pytest.mark.parametrize("make_copy", [pickle.dumps, copy.deepcopy])
+@pytest.mark.parametrize("make", [make_reader, make_batch_reader])
+def test_a_reader_says_that_it_cannot_be_pickled(url, make, make_copy):
+    with make(url) as reader:
+        name = type(reader).__name__
+        with pytest.raises(TypeError, match=rf"A {name} cannot be pickled.*Pickle the converter"):
+            make_copy(reader)
+        assert next(copy.copy(reader)) is not None
 
 
 def test_arguments_without_effect_warn(url):

@@ -89,6 +89,20 @@ def test_make_spark_converter_is_refused_inside_a_task(spark, cache_dir, tmp_pat
     assert found == ["_get_spark_session should not be invoked from executor side."]
 
 
+def test_a_converted_directory_is_opened_inside_a_task(spark, cache_dir):
+    """As rewritten code does where its calls stay on the bridge, with Horovod's ranks for instance."""
+    url = make_spark_converter(spark.range(20)).cache_dir_url
+
+    def read(shard):
+        converter = make_spark_converter(url)
+        options = {"num_epochs": 1, "cur_shard": shard, "shard_count": 2}
+        with converter.make_torch_dataloader(**options) as loader:
+            return [row for batch in loader for row in batch["id"].tolist()]
+
+    first, second = spark.sparkContext.parallelize([0, 1], 2).map(read).collect()
+    assert sorted(first + second) == list(range(20))
+
+
 def test_the_session_is_refused_inside_a_task(spark):
     def session(batches):
         from petastorm_bridge.spark.spark_dataset_converter import _get_spark_session

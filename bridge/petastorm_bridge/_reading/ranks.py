@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import warnings
@@ -39,17 +40,17 @@ def rank_and_world_size() -> tuple[int, int]:
     """Return this process's rank and the world size, ``(0, 1)`` for a process that trains alone.
 
     A process group of ``torch.distributed`` counts first, then ``RANK`` and ``WORLD_SIZE``, then
-    Horovod's and MPI's variables.
+    Horovod's and MPI's variables, then TensorFlow's ``TF_CONFIG``.
 
     Raises:
-        ValueError: The variables are no integers, one of two is missing, or the rank is not below the
-            world size.
+        ValueError: The variables are no integers, one of two is missing, the rank is not below the
+            world size, or ``TF_CONFIG`` is not what TensorFlow reads.
     """
     found = _torch_rank_and_size()
     if found is None:
         _refuse_half_a_rank()
         rank, size = launcher_rank_and_size()
-        found = (0, 1) if rank is None or size is None else (rank, size)
+        found = _tensorflow_rank_and_size() if rank is None or size is None else (rank, size)
     rank, size = found
     if not 0 <= rank < size:
         raise ValueError(
@@ -78,6 +79,26 @@ def _torch_rank_and_size() -> tuple[int, int] | None:
     if rank is None or size is None:
         return None
     return _integers({"RANK": rank, "WORLD_SIZE": size})
+
+
+def _tensorflow_rank_and_size() -> tuple[int, int]:
+    """Return the place of this process among those that train by TensorFlow's ``TF_CONFIG``.
+
+    The chief comes before the workers. Others, such as evaluators, read everything.
+    """
+    given = os.environ.get("TF_CONFIG")
+    if not given:
+        return 0, 1
+    try:
+        config = json.loads(given)
+        cluster, task = config.get("cluster", {}), config.get("task", {})
+        sizes = {kind: len(cluster.get(kind, ())) for kind in ("chief", "worker")}
+        kind, index = task.get("type"), int(task.get("index", 0))
+    except (ValueError, TypeError, AttributeError):
+        raise ValueError(f"TF_CONFIG={given!r} does not name a cluster and a task.") from None
+    if kind not in sizes:
+        return 0, 1
+    return index + (sizes["chief"] if kind == "worker" else 0), max(1, sum(sizes.values()))
 
 
 def _integers(variables: dict[str, str]) -> tuple[int, int]:

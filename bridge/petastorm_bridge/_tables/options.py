@@ -122,8 +122,8 @@ OPTIONS: tuple[Option, ...] = (
         ("filesystem", _I, "The url decides."),
         ("convert_early_to_numpy", _I, "Numbers are NumPy arrays from the start."),
         ("shard_by_rank", _H, "Not in Petastorm: `True` reads the shard of this process's rank, from the "
-         "process group of `torch.distributed`, `RANK` and `WORLD_SIZE`, or Horovod's and MPI's variables; all "
-         "rows in a process that trains alone. Every rank has as many rows, and so as many steps."),
+         "process group of `torch.distributed`, `RANK` and `WORLD_SIZE`, Horovod's and MPI's variables, or "
+         "TensorFlow's `TF_CONFIG`; all rows in a process that trains alone. Every rank has as many rows, and so as many steps."),
         ("even_batches", _H, "Not in Petastorm: whether every shard has as many rows, and so as many batches, "
          "also with `cur_shard` and `shard_count`. A shard that lacks a row reads its first one again, as torch's "
          "`DistributedSampler`. `None` means `True` with `shard_by_rank` and `False` without."),

@@ -8,7 +8,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from multiprocessing import context
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,6 +23,11 @@ from .base import LoaderBase, batch_integer
 from .company import accelerate_reads_for_others, accelerate_takes_turns
 from .epochs import Epochs
 from .sharing import refuse_deep_temporary_directory
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from petastorm_bridge.typing import DatasetArguments
 
 __all__ = ["DatasetBase"]
 
@@ -53,7 +58,7 @@ class DatasetBase(IterableDataset[Any]):
         even_batches: bool = True,
         drop_last: bool = False,
         data_loader_fn: Callable[..., LoaderBase] | None = None,
-        **reader_arguments: Any,
+        **reader_arguments: Unpack[DatasetArguments],
     ) -> None:
         refused = [n for n in ("num_epochs", "cur_shard", "shard_count") if n in reader_arguments]
         if refused:
@@ -78,7 +83,7 @@ class DatasetBase(IterableDataset[Any]):
         self.drop_last = drop_last
         self._urls = copy.copy(getattr(source, "file_urls", source))
         self._loader_fn = data_loader_fn
-        self._arguments = reader_arguments
+        self._arguments: dict[str, Any] = {**reader_arguments}
         self._epochs = Epochs()
         self._sizes: dict[tuple[int, int], int | None] = {}
         self._rank: tuple[int, int] | None = None  # as known where a worker was started from

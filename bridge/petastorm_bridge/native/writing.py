@@ -7,7 +7,7 @@ booleans become uint8, timestamps nanoseconds, integers with nulls float64, vect
 from __future__ import annotations
 
 import os
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from petastorm_bridge.fs_utils import local_path, normalize_dir_url
 from petastorm_bridge.mds.codecs import parse_compression
@@ -20,6 +20,9 @@ from petastorm_bridge.spark._writing.materialize import Options, materialize, ne
 from . import directory
 from .batch_form import BatchForm
 from .columns import check_types
+
+if TYPE_CHECKING:
+    from petastorm_bridge.typing import Precision
 
 __all__ = ["MdsDirectory", "write_mds"]
 
@@ -53,7 +56,7 @@ def write_mds(
     dataframe: Any,
     out: str | None = None,
     *,
-    dtype: str | None = "float32",
+    dtype: Precision | None = "float32",
     compression: str | None = None,
     size_limit: int = _DEFAULT_SIZE_LIMIT,
 ) -> MdsDirectory:

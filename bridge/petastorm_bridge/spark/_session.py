@@ -42,12 +42,17 @@ def refuse_on_executor() -> None:
     Raises:
         RuntimeError: Petastorm's type and text.
     """
+    if is_on_executor():
+        raise RuntimeError("_get_spark_session should not be invoked from executor side.")
+
+
+def is_on_executor() -> bool:
+    """Tell whether this code runs inside a Spark task."""
     if sys.modules.get("pyspark") is None:
-        return
+        return False
     from pyspark.taskcontext import TaskContext
 
-    if TaskContext.get() is not None:
-        raise RuntimeError("_get_spark_session should not be invoked from executor side.")
+    return TaskContext.get() is not None
 
 
 def spark_session() -> Any:

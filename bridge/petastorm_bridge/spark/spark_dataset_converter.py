@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from petastorm_bridge.pytorch import DataLoader
-    from petastorm_bridge.typing import Precision, ReaderArguments
+    from petastorm_bridge.typing import CompressionCodec, Precision, ReaderArguments
 
 __all__ = [
     "DEFAULT_ROW_GROUP_SIZE_BYTES",
@@ -252,7 +252,7 @@ def _reader_kwargs(
 def make_spark_converter(
     df: Any,
     parquet_row_group_size_bytes: Any = DEFAULT_ROW_GROUP_SIZE_BYTES,
-    compression_codec: str | None = None,
+    compression_codec: CompressionCodec | None = None,
     dtype: Precision | None = "float32",
     *,
     parent_cache_dir_url: str | None = None,
@@ -279,7 +279,8 @@ def make_spark_converter(
 
     Raises:
         ValueError: The parent directory is not named or no usable URL, or ``dtype`` is unknown.
-        RuntimeError: ``compression_codec`` is unknown; or called inside a Spark task.
+        RuntimeError: ``compression_codec`` is unknown; or called inside a Spark task, where only an
+            MDS directory can be opened.
         AnalysisException: Spark cannot plan or write the DataFrame, or the path does not exist.
         MaterializationError: Writing failed; nothing was left behind.
     """
@@ -316,7 +317,9 @@ def make_spark_converter(
 
 
 def _converter_of_path(path: str) -> SparkDatasetConverter:
-    _session.refuse_on_executor()
+    # Rewritten code opens in its tasks what it has written. Petastorm, which knows no such directories, refuses all.
+    if _session.is_on_executor() and not dataset.is_mds_directory(path):
+        _session.refuse_on_executor()
     if "DATABRICKS_RUNTIME_VERSION" in os.environ and not urls.is_volume(path):
         path = _normalize_databricks_dbfs_url(
             path,

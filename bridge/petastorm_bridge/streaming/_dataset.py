@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,11 @@ from ._mapped import OpenShard, ShardPool
 from ._prefetch import Pass
 from ._values import Format, Ragged
 from ._window import OutputFormat, Window, gather
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from petastorm_bridge.typing import StreamingArguments
 
 __all__ = ["ColumnarStreamingDataset"]
 
@@ -72,7 +77,7 @@ class ColumnarStreamingDataset(MappedDataset):
         format: Format = "numpy",  # noqa: A002 - the usual name
         ragged: Ragged = "error",
         drop_last: bool = False,
-        **arguments: Any,
+        **arguments: Unpack[StreamingArguments],
     ) -> None:
         self._output_format = OutputFormat.checked(columns, format, ragged)
         self.drop_last = drop_last

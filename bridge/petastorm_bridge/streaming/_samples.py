@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streaming.base.format.mds import MDSReader
 
 from ._base import MappedDataset
 from ._mapped_reader import MappedReader, MappedReaders
 from ._prefetch import Pass
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from petastorm_bridge.typing import StreamingArguments
 
 __all__ = ["MappedStreamingDataset"]
 
@@ -26,15 +31,18 @@ class MappedStreamingDataset(MappedDataset):
     are in the cache already.
 
     Args:
-        **arguments: Every argument of ``StreamingDataset``.
+        batch_size: As in ``StreamingDataset``.
+        **arguments: Every other argument of ``StreamingDataset``.
 
     Raises:
         ValueError, TypeError: A wrong argument.
         RuntimeError: A stream without samples.
     """
 
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__(**arguments)
+    def __init__(
+        self, *, batch_size: int | None = None, **arguments: Unpack[StreamingArguments]
+    ) -> None:
+        super().__init__(batch_size=batch_size, **arguments)
         mapped = MappedReaders()
         # Of streams that the user made.
         self.shards = [

@@ -96,15 +96,8 @@ def describe_path(url: str) -> DatasetFiles:
         ValueError: It is neither Parquet nor MDS (also Spark's ``AnalysisException``), or a table
             of another kind.
     """
-    if not url.strip():
-        raise illegal_argument(
-            "The path of the dataset is an empty string. Give a directory's url."
-        )
-    has_scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", url) is not None
-    full_url = url if has_scheme else "file://" + os.path.abspath(url)
-    filesystem = FilesystemResolver(full_url).filesystem()
-    _, path = get_filesystem_and_path_or_paths(full_url, filesystem=filesystem)
-    if filesystem.exists(f"{path.rstrip('/')}/{INDEX_NAME}"):
+    filesystem, full_url, path = _locate(url)
+    if _has_index(filesystem, path):
         return _describe_mds(filesystem, full_url, path.rstrip("/"))
     table = find_table(_arrow_filesystem(filesystem), path)
     if table is not None:
@@ -114,6 +107,29 @@ def describe_path(url: str) -> DatasetFiles:
     rows = sum(_parquet_rows(filesystem, file) for file in files)
     sizes = [filesystem.size(file) for file in files] if _is_local(filesystem) else []
     return DatasetFiles([_file_url(filesystem, full_url, file) for file in files], rows, sizes)
+
+
+def is_mds_directory(url: str) -> bool:
+    """Tell whether an MDS directory is at a user's path, with the errors of a path as `describe_path` has them."""
+    filesystem, _, path = _locate(url)
+    return _has_index(filesystem, path)
+
+
+def _locate(url: str) -> tuple[Any, str, str]:
+    """Return the file system of a user's path, its URL with a scheme, and its path there."""
+    if not url.strip():
+        raise illegal_argument(
+            "The path of the dataset is an empty string. Give a directory's url."
+        )
+    has_scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", url) is not None
+    full_url = url if has_scheme else "file://" + os.path.abspath(url)
+    filesystem = FilesystemResolver(full_url).filesystem()
+    _, path = get_filesystem_and_path_or_paths(full_url, filesystem=filesystem)
+    return filesystem, full_url, path
+
+
+def _has_index(filesystem: Any, path: str) -> bool:
+    return bool(filesystem.exists(f"{path.rstrip('/')}/{INDEX_NAME}"))
 
 
 def _describe_mds(filesystem: Any, url: str, path: str) -> DatasetFiles:
