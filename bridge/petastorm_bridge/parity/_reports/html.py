@@ -100,8 +100,9 @@ def _section(result: Result) -> str:
 def _sides(result: Result) -> str:
     rows = "".join(
         f'<tr><td><b class="{css}">{escape(side.label)}</b></td>'
-        f'<td class="number">{side.rows:,}</td><td class="number">{side.batches:,}</td>'
-        f'<td class="number">{len(side.ranks)}</td>'
+        f'<td class="number" data-heading="rows">{side.rows:,}</td>'
+        f'<td class="number" data-heading="batches">{side.batches:,}</td>'
+        f'<td class="number" data-heading="ranks">{len(side.ranks)}</td>'
         f"<td><code>{escape(side.source)}</code>"
         f'<div class="meaning">{escape(_versions(side))}</div></td></tr>'
         for side, css in ((result.a, "side-a"), (result.b, "side-b"))

@@ -47,12 +47,16 @@ def _table(result: Result, differing: Sequence[ColumnResult]) -> str:
     rows = ""
     for column in differing:
         place, one, other = column.first or ("", "", "")
-        values = "".join(f"<td><code>{escape(text)}</code></td>" for text in (one, other))
+        values = "".join(
+            f"<td data-heading='{escape(side.label)}'><code>{escape(text)}</code></td>"
+            for side, text in ((result.a, one), (result.b, other))
+        )
         accepted = f"<code>{escape(column.accepted)}</code>" if column.accepted else ""
         rows += (
             f"<tr data-column='{escape(column.name)}'><td><b>{escape(column.name)}</b></td>"
-            f"<td>{escape(difference(result, column))}</td><td>{escape(place)}</td>{values}"
-            f"<td>{accepted}</td></tr>"
+            f"<td>{escape(difference(result, column))}</td>"
+            f"<td data-heading='first in'>{escape(place)}</td>{values}"
+            f"<td data-heading='accepted by'>{accepted}</td></tr>"
         )
     return (
         "<div class='wide' tabindex='0'><table class='differing'><thead><tr><th>column</th>"

@@ -43,8 +43,9 @@ def _sample(result: Result, sample: Sample) -> str:
         lines += (
             f"<tr><td class='{css}'>{escape(label)}</td><td>{escape(place or 'not there')}</td>"
         )
-        for value, differs in zip(values, sample.differs, strict=True):
+        cells = zip(result.sample_columns, values, sample.differs, strict=True)
+        for name, value, differs in cells:
             mark = " class='wrong'" if differs else ""
-            lines += f"<td{mark}><code>{escape(value)}</code></td>"
+            lines += f"<td{mark} data-heading='{escape(name)}'><code>{escape(value)}</code></td>"
         lines += "</tr>"
     return f"<tbody>{lines}</tbody>"

@@ -45,8 +45,8 @@ td.number { font-variant-numeric: tabular-nums; white-space: nowrap; }
   margin: 10px 0 0; border-radius: 4px; overflow-wrap: anywhere; }
 code { font: 13px/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace;
   overflow-wrap: anywhere; }
-.rows td, .rows th, .differing td { font-size: 13px; } .rows code { white-space: nowrap; }
-.rows th, .rows td { padding-right: 16px; white-space: nowrap; }
+.rows td, .rows th, .differing td { font-size: 13px; } .rows { table-layout: fixed; }
+.rows th, .rows td { overflow-wrap: anywhere; }
 .sides b { overflow-wrap: break-word; } .rows tr > * + * { padding-left: 6px; }
 .rows td.wrong { background: var(--wrong); } .rows tbody { border-bottom: 2px solid var(--line); }
 .rows tbody td { border-bottom: 0; } .differing td { padding-top: 3px; padding-bottom: 3px; }
@@ -78,7 +78,21 @@ footer { color: var(--soft); font-size: 13px; }
 @media (max-width: 1200px) {
   .differing td:nth-child(3), .differing td:last-child code { white-space: normal; }
   .differing td:nth-child(n+4) code { overflow-wrap: anywhere; } }
-@media (max-width: 560px) { .state { white-space: normal; } section { padding: 14px 12px; } }
+/* Where there is no room for a table, each of its rows is a block, and cells say what they are. */
+@media (max-width: 900px) {
+  :is(.rows, .differing) thead { display: none; }
+  :is(.rows, .differing), :is(.rows, .differing) tbody { display: block; }
+  :is(.rows, .differing) tr { display: flex; flex-wrap: wrap; gap: 0 16px; padding: 4px 0; }
+  .differing tr:not(:last-child) { border-bottom: 1px solid var(--line); }
+  :is(.rows, .differing) td { border: 0; padding: 1px 6px; }
+  :is(.rows, .differing) td:is(:empty, :has(code:only-child:empty)) { display: none; }
+  .differing td:nth-child(-n+2) { flex-basis: 100%; max-width: none; }
+  :is(.rows, .differing) [data-heading]::before { content: attr(data-heading) ": "; color: var(--soft); } }
+@media (max-width: 560px) { .sides tr:first-child { display: none; }
+  .sides tr { display: flex; flex-wrap: wrap; gap: 0 12px; border-bottom: 1px solid var(--line); }
+  .sides td { border: 0; } .sides td:last-child { flex-basis: 100%; }
+  .sides [data-heading]::before { content: attr(data-heading) ": "; color: var(--soft); }
+  .state { white-space: normal; } section { padding: 14px 12px; } }
 @media print { body { background: #fff; } section { break-inside: avoid; } }
 """
 
