@@ -140,7 +140,8 @@ def _is_of(requirement: Requirement, extra: str) -> bool:
 
 def _import_problem() -> str:
     """Return why Petastorm cannot be used; empty if it can."""
-    code, text = _answer([sys.executable, "-c", "import petastorm"])
+    # -B: nothing is compiled into directories that are not ours.
+    code, text = _answer([sys.executable, "-B", "-c", "import petastorm"])
     if code:
         lines = [line for line in text.splitlines() if line.strip()]
         return f"cannot be imported: {lines[-1].strip() if lines else f'exit code {code}'}"
