@@ -1,5 +1,6 @@
 """What every test may use: a Spark session, a converter cache directory, a check for leaks."""
 
+import gc
 import hashlib
 import importlib.util
 import os
@@ -281,6 +282,9 @@ def no_leaks() -> Callable[..., AbstractContextManager[None]]:
 
 @contextmanager
 def _no_leaks(patience: float = 10.0) -> Iterator[None]:
+    # What earlier tests left to the collector may open something as it ends: a reference into Spark's Java, say,
+    # takes a connection of its own to say so.
+    gc.collect()
     before = _resources()
     yield
     deadline = time.monotonic() + patience
