@@ -151,13 +151,25 @@ def rows_of(column: Column, rows: Rows) -> Column:
             return column[rows]
         return column.slice(rows.start, rows.stop - rows.start)
     if isinstance(column, np.ndarray):
-        # The rows are within the group; without a check of each the copy is faster.
-        return column.take(rows, axis=0, mode="clip")
+        return _gathered(column, rows)
     values = equal_lists(column)
     if values is None:
         return column.take(pa.array(rows))
     # Arrow takes lists element by element; rows of a matrix are copied as they are.
-    return _lists(values.take(rows, axis=0, mode="clip"), column.type)
+    return _lists(_gathered(values, rows), column.type)
+
+
+def _gathered(column: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """Return the rows at some positions of an array of plain values, in fresh memory.
+
+    It is memory of Arrow's pool, which keeps what is given back: what NumPy allocates in a thread
+    goes back to the system with every block, and costs a page fault for each 4 KiB of the next.
+    """
+    shape = (len(rows), *column.shape[1:])
+    size = len(rows) * column[:1].nbytes
+    out = np.ndarray(shape, column.dtype, pa.allocate_buffer(size))
+    # The rows are within the group; without a check of each the copy is faster.
+    return column.take(rows, axis=0, mode="clip", out=out)
 
 
 def _lists(values: npt.NDArray[Any], type_: pa.DataType) -> pa.Array:
