@@ -167,7 +167,7 @@ def _gathered(column: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> npt.NDAr
     """
     shape = (len(rows), *column.shape[1:])
     size = len(rows) * column[:1].nbytes
-    out = np.ndarray(shape, column.dtype, pa.allocate_buffer(size))
+    out: npt.NDArray[Any] = np.ndarray(shape, column.dtype, pa.allocate_buffer(size))
     # The rows are within the group; without a check of each the copy is faster.
     return column.take(rows, axis=0, mode="clip", out=out)
 
