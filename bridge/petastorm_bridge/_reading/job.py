@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from petastorm_bridge._blocks.columns import Block, Column, to_frame, to_numpy
+from petastorm_bridge._blocks.memory import pooled
 from petastorm_bridge._sources.source import RowGroup, Source
 from petastorm_bridge.mds.shard import Rows
 from petastorm_bridge.transform import TransformSpec
@@ -212,7 +213,7 @@ def _stack(series: Any, field: Any) -> npt.NDArray[Any]:
         return np.empty((0, *shape), field.numpy_dtype)
     # Stacked transposed values would not be contiguous, and another copy is as large again.
     dtype = np.result_type(*{value.dtype for value in values})
-    return np.stack(values, out=np.empty((len(values), *shape), dtype))
+    return np.stack(values, out=pooled((len(values), *shape), dtype))
 
 
 def _categories(series: Any) -> Any:

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from petastorm_bridge._blocks.columns import Block, Column
+from petastorm_bridge._blocks.memory import pooled
 
 __all__ = ["WireError", "pack_block", "receive", "send", "send_pickled", "unpack_block"]
 
@@ -81,7 +82,7 @@ def _expect(fd: int, wanted: bytes, wait: Callable[[], None] | None) -> None:
 
 def _read(fd: int, size: int, wait: Callable[[], None] | None) -> memoryview:
     # Not a bytearray: that would be filled with zeros first.
-    view = np.empty(size, np.uint8).data
+    view = pooled((size,), np.uint8).data
     done = 0
     while done < size:
         if wait is not None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyarrow import fs, parquet
 
 from petastorm_bridge._blocks.columns import Column, equal_lists, is_numbers, numbers, present
+from petastorm_bridge._blocks.memory import pooled
 from petastorm_bridge._secrets import masked
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError
 from petastorm_bridge.mds.shard import Rows
@@ -160,14 +161,8 @@ def rows_of(column: Column, rows: Rows) -> Column:
 
 
 def _gathered(column: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """Return the rows at some positions of an array of plain values, in fresh memory.
-
-    It is memory of Arrow's pool, which keeps what is given back: what NumPy allocates in a thread
-    goes back to the system with every block, and costs a page fault for each 4 KiB of the next.
-    """
-    shape = (len(rows), *column.shape[1:])
-    size = len(rows) * column[:1].nbytes
-    out: npt.NDArray[Any] = np.ndarray(shape, column.dtype, pa.allocate_buffer(size))
+    """Return the rows at some positions of an array of plain values, in fresh memory."""
+    out = pooled((len(rows), *column.shape[1:]), column.dtype)
     # The rows are within the group; without a check of each the copy is faster.
     return column.take(rows, axis=0, mode="clip", out=out)
 
