@@ -30,6 +30,7 @@ from benchmarks._settings import FULL, QUICK, Settings
 from benchmarks._table import FLOATS, write_parquet
 
 GROUP = "competitors"
+CONVERTED = "bridge DataLoader, MDS"
 MAPPED, STREAMED = "Hugging Face Dataset", "Hugging Face IterableDataset"
 LANCE, RAY, LIT_DATA = "Lance", "Ray Data", "LitData"
 OTHERS = (MAPPED, STREAMED, LANCE, RAY, LIT_DATA)
@@ -69,6 +70,7 @@ def main(result: str, size: str) -> None:
         paths = write_parquet(directory, settings)
         contestants = [
             parquet_loader("bridge", directory, settings, "DataLoader"),
+            _bridge_converted(directory, own, settings),
             shuffled_loader(directory, settings),
             ceiling(paths, settings),
             _hugging_face_mapped(paths, own, settings),
@@ -86,6 +88,14 @@ def _contestant(name: str, settings: Settings, batches: Any, note: str) -> Conte
     return loader_contestant(
         name, settings.rows, lambda: nullcontext(batches()), lambda batch: batch["id"], note=note
     )
+
+
+def _bridge_converted(directory: str, own: str, settings: Settings) -> Contestant:
+    from petastorm_bridge.convert import convert_dataset
+
+    convert_dataset(f"file://{directory}", f"{own}/mds")
+    contestant = parquet_loader("bridge", f"{own}/mds", settings, "DataLoader", CONVERTED)
+    return replace(contestant, note="converted first, unmeasured, by petastorm-bridge convert")
 
 
 def _hugging_face_mapped(paths: list[str], own: str, settings: Settings) -> Contestant:

@@ -9,8 +9,8 @@ from typing import Any
 from benchmarks import _first_batch, _rows, _rows_memory, _scale
 from benchmarks._codemod import GROUP as CODEMOD
 from benchmarks._codemod import LIMIT, OURS
+from benchmarks._competitors import CONVERTED, LANCE, OTHERS
 from benchmarks._competitors import GROUP as COMPETITORS
-from benchmarks._competitors import OTHERS
 from benchmarks._loaders import count_workers
 from benchmarks._measure import Measurement
 from benchmarks._memory import measurement_name
@@ -75,7 +75,11 @@ def targets(settings: Settings) -> list[Target]:
         Target(DIRECT_PARQUET, default, PARQUET_CEILING, 0.85),
         Target(DIRECT_PARQUET, PARQUET_SHUFFLED, batched, 4),
         Target(DIRECT_PARQUET, PARQUET_SHUFFLED, PARQUET_CEILING, 0.85),
-        *[Target(COMPETITORS, default, other, 1) for other in OTHERS],
+        # Lance reads a format of its own, which is not decoded as Parquet is.
+        *[
+            Target(COMPETITORS, CONVERTED if other == LANCE else default, other, 1)
+            for other in OTHERS
+        ],
         Target("tensorflow", f"bridge, batch {large}", f"petastorm, batch {large}", 25),
         Target("tensorflow", f"bridge, batch {small}", f"petastorm, batch {small}", 3),
         *[

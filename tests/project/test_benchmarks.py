@@ -196,7 +196,11 @@ def test_a_quick_run_races_everybody(quick_run):
         assert len(names[group]) == 1 + 2 + 3 * HAS_PETASTORM
     assert len(names["materialise"]) == len(PACKAGES) + 3
     if set(RUN) >= LONG:
-        assert names["competitors"] > {*_competitors.OTHERS, _competitors.CONVERTED, "bridge DataLoader"}
+        assert names["competitors"] > {
+            *_competitors.OTHERS,
+            _competitors.CONVERTED,
+            "bridge DataLoader",
+        }
         assert names["materialise-cluster"] == names["materialise"]
         assert len(names["first-task"] - names["materialise"]) == 1
         assert names["opening-time"] == names["opening-memory"]
