@@ -108,7 +108,7 @@ fmt: setup ## format, and fix what can be fixed
 	@$(DEV) python -m ruff check --quiet --fix . || true
 	@$(DEV) python -m ruff format .
 
-bench: setup setup-competitors ## the benchmark table and its plot
+bench: setup setup-competitors ## the benchmark table
 	@$(DEV) python -m benchmarks.run $(ARGS)
 
 docs: setup ## generated pages of the migration guide

@@ -1,4 +1,4 @@
-"""Tables on the terminal, JSON for machines and a plot for readers."""
+"""Tables on the terminal, and JSON for machines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import groupby
 from typing import Any
 
 from rich.console import Console
@@ -126,58 +125,5 @@ def read_json(path: str, settings: Settings) -> list[Measurement]:
     return [Measurement.from_json(record) for record in report["measurements"]]
 
 
-def recorded(path: str) -> list[Measurement]:
-    """What was measured, whatever the surroundings were."""
-    with open(path, encoding="utf-8") as file:
-        return [Measurement.from_json(record) for record in json.load(file)["measurements"]]
-
-
 def _as_json(settings: Settings) -> Any:
     return json.loads(json.dumps(asdict(settings)))
-
-
-# How the names of this project's contestants begin.
-_OURS = ("bridge", "columnar", "mapped", "MappedStreamingDataset", "petastorm-bridge")
-
-
-def write_plot(path: str, measurements: Sequence[Measurement]) -> None:
-    """One panel of horizontal bars per race, logarithmic where figures lie far apart."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    races = [list(race) for _, race in groupby(measurements, key=lambda one: one.group)]
-    heights = [1.2 + 0.32 * len(race) for race in races]
-    figure, axes = plt.subplots(
-        len(races),
-        1,
-        figsize=(9, sum(heights)),
-        gridspec_kw={"height_ratios": heights},
-        squeeze=False,
-        layout="constrained",
-    )
-    for axis, race in zip(axes[:, 0], races, strict=True):
-        _draw_race(axis, race)
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
-
-
-def _draw_race(axis: Any, race: Sequence[Measurement]) -> None:
-    # barh draws upwards, a table reads downwards
-    bars = list(reversed(race))
-    medians = [one.median for one in bars]
-    spread = [
-        [one.median - min(one.samples) for one in bars],
-        [max(one.samples) - one.median for one in bars],
-    ]
-    colours = ["tab:blue" if one.name.startswith(_OURS) else "lightgray" for one in bars]
-    axis.barh([one.name for one in bars], medians, xerr=spread, color=colours, ecolor="gray")
-    if max(medians) > 20 * max(min(medians), 1e-9):
-        axis.set_xscale("log")
-        axis.set_xlim(left=min(medians) / 3)
-    axis.set_title(f"{TITLES[race[0].group]} ({race[0].unit})", loc="left", fontsize=10)
-    axis.bar_label(axis.containers[-1], [f" {figure(one)}" for one in medians], fontsize=8)
-    axis.margins(x=0.15)
-    axis.tick_params(labelsize=8)
-    axis.spines[["top", "right"]].set_visible(False)

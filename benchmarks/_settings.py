@@ -36,6 +36,20 @@ TITLES = {
 }
 GROUPS = tuple(TITLES)
 
+# What a reader of the guide looks for, and the races that tell it.
+SUBJECTS = {
+    "PyTorch": ("torch-sequential", "torch-shuffled", "torch-scalars"),
+    "Parquet and other libraries": ("direct-parquet", "competitors"),
+    "TensorFlow": ("tensorflow",),
+    "Images": ("images",),
+    "Petastorm's own datasets": ("rows-arrays", "rows-jpeg", "rows-png"),
+    "Streaming's own classes": ("native-sequential", "native-shuffled"),
+    "The first batch": ("first-batch", "opening-time"),
+    "Memory": ("memory", "rows-memory", "opening-memory"),
+    "Writing": ("materialise", "materialise-cluster", "first-task"),
+    "The codemod": ("codemod",),
+}
+
 # The units of which less is better.
 COSTS = frozenset({"MiB", "ms"})
 

@@ -32,7 +32,6 @@ from benchmarks._targets import judge
 _MIN_WIDTH = 132
 # Races that make what they need by themselves.
 _ALONE = frozenset({CODEMOD, COMPETITORS})
-_PLOT = RESULTS.parent.parent / "migration_guide" / "images" / "speed.png"
 
 
 def main() -> None:
@@ -51,28 +50,21 @@ def run(
     json_path: Annotated[
         Path | None, typer.Option("--json", help="Write every sample here.")
     ] = None,
-    plot_path: Annotated[Path | None, typer.Option("--plot", help="Draw the races here.")] = None,
     record: Annotated[
         bool,
-        typer.Option("--record", help="Write results and plot where the guide takes them from."),
-    ] = False,
-    redraw: Annotated[
-        bool, typer.Option("--redraw", help="Only draw the recorded run's plot again.")
+        typer.Option("--record", help="Write them where the guide takes its figures from."),
     ] = False,
     directory: Annotated[
         Path | None, typer.Option(help="Where the data go; deleted afterwards.")
     ] = None,
 ) -> None:
     """Measure the bridge, Petastorm and native streaming side by side, and judge the targets."""
-    if redraw:
-        _report.write_plot(str(_PLOT), _report.recorded(str(RESULTS)))
-        return
     groups = [name.strip() for name in only.split(",")] if only else list(GROUPS)
     if unknown := sorted(set(groups) - set(GROUPS)):
         raise typer.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(GROUPS)}.")
     settings = QUICK if quick else FULL
     if record:
-        json_path, plot_path = RESULTS, _PLOT
+        json_path = RESULTS
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
     console = Console(width=max(_MIN_WIDTH, Console().width))
@@ -87,13 +79,10 @@ def run(
         earlier = _report.read_json(str(RESULTS), settings)
         measurements += [one for one in earlier if one.group not in groups]
         measurements.sort(key=lambda one: GROUPS.index(one.group))
-    for path in filter(None, (json_path, plot_path)):
-        path.parent.mkdir(parents=True, exist_ok=True)
     if json_path:
+        json_path.parent.mkdir(parents=True, exist_ok=True)
         verdicts = judge(measurements, settings)
         _report.write_json(str(json_path), settings, measurements, verdicts)
-    if plot_path:
-        _report.write_plot(str(plot_path), measurements)
 
 
 def _races(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from api_page import api_page, defaults_of
-from four_bars import four_bars
+from bars import four_bars, subject_pictures
 from petastorm_bridge._tables.differences import AREAS, DIFFERENCES
 from petastorm_bridge._tables.options import OPTIONS
 from petastorm_bridge._tables.types import TYPES
@@ -186,6 +186,7 @@ PAGES: dict[str, Callable[[], str]] = {
     ),
     "migration_guide/api.md": lambda: api_page(_NOTE.format(source="the docstrings")),
     "migration_guide/images/four_bars.svg": four_bars,
+    **{f"migration_guide/{path}": picture for path, picture in subject_pictures().items()},
     "migration_guide/speed.md": lambda: speed_page(_NOTE),
     "migration_guide/types.md": types_page,
     "README.md": readme,

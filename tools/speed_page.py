@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import sys
 from pathlib import Path
@@ -11,9 +10,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks._figures import figure
-from benchmarks._settings import COSTS, RESULTS, TITLES
+from benchmarks._settings import RESULTS, SUBJECTS, TITLES
 
-from four_bars import rows_a_second
+from bars import best_first, rows_a_second, subject_path
 
 __all__ = ["readme_figures", "speed_page"]
 
@@ -62,22 +61,21 @@ def speed_page(note: str) -> str:
         f"{place['cores']} cores, Python {place['python']}, {versions}. The numeric table has",
         f"{settings['rows']:,} rows of 13 columns (116 bytes), the batches {settings['batch_size']:,}",
         f"rows unless said otherwise; {settings['images']:,} images. The datasets that are opened have an",
-        "index and no shards.\n",
-        "## All races\n",
-        "More is better, except of milliseconds and MiB. Blue is the bridge; axes are logarithmic where figures lie far",
-        "apart, so that only the numbers say how many times as fast.\n",
-        "![the races as bars](images/speed.png)\n",
+        "index and no shards. Blue in the pictures is this project; bars are as long as the medians say.\n",
+    ]
+    for subject, groups in SUBJECTS.items():
+        lines += [f"## {subject}\n", f"![{subject}: the races as bars]({subject_path(subject)})\n"]
+        for group in groups:
+            lines += _race([one for one in run["measurements"] if one["group"] == group])
+    lines += [
+        "## Targets\n",
+        "What was promised, and what this run reached: ratios of medians. `make bench ARGS='--only …'` takes the races",
+        "by the names that they have here.\n",
         "| race | bridge | against | times as good | target |",
         "|---|---|---|---:|---:|",
         *(_target(row) for row in run["targets"]),
-        "",
     ]
-    for group, found in itertools.groupby(run["measurements"], key=lambda one: one["group"]):
-        race = list(found)
-        race.sort(key=lambda one: one["median"], reverse=race[0]["unit"] not in COSTS)
-        lines += [f"## {TITLES[group]}\n", f"| | {race[0]['unit']} | lowest | highest |"]
-        lines += ["|---|---:|---:|---:|", *(_measurement(one) for one in race), ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, ""])
 
 
 def _in_short() -> list[str]:
@@ -105,6 +103,16 @@ def readme_figures() -> str:
         ratio = medians[group, ours] / medians[group, theirs]
         lines.append(f"| {job} | {figure(ratio, 2)} | {rival} |")
     return "\n".join(lines) + "\n"
+
+
+def _race(measurements: list[dict[str, Any]]) -> list[str]:
+    """Return the table of a race; nothing if it was not run."""
+    race = best_first(measurements)
+    if not race:
+        return []
+    rows = [_measurement(one) for one in race]
+    heads = [f"### {TITLES[race[0]['group']]}\n", f"| | {race[0]['unit']} | lowest | highest |"]
+    return [*heads, "|---|---:|---:|---:|", *rows, ""]
 
 
 def _target(row: dict[str, Any]) -> str:

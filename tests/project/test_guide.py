@@ -1,5 +1,7 @@
 """The guide: generated pages are current, links lead somewhere, and its code runs."""
 
+import html
+import itertools
 import json
 import os
 import pathlib
@@ -13,6 +15,10 @@ import warm
 from guide import blocks, commands, named
 
 ROOT = pathlib.Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks._settings import SUBJECTS, TITLES  # noqa: E402 - no package, run from the root
+
 GUIDE = ROOT / "migration_guide"
 PAGES = sorted(GUIDE.glob("*.md"))
 LAYOUT = [ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]
@@ -533,6 +539,29 @@ def test_the_reference_has_every_public_name_with_its_arguments():
                 assert [n for n in given if n in wanted] == wanted, name
                 compared += 1
     assert compared > 10
+
+
+def test_each_race_is_in_the_picture_of_one_subject():
+    assert sorted(itertools.chain(*SUBJECTS.values())) == sorted(TITLES)
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_bars_of_a_subject_are_as_long_as_the_recorded_figures_say(subject):
+    recorded = json.loads((ROOT / "benchmarks" / "results.json").read_text("utf-8"))["measurements"]
+    page = (GUIDE / "speed.md").read_text("utf-8")
+    (picture,) = re.findall(rf"## {subject}\n\n!\[[^]]*\]\((.*?)\)", page)
+    text = html.unescape((GUIDE / picture).read_text("utf-8"))
+    drawn = re.findall(r'end">(.*?)</text>\n<rect class="[^"]*" .*? width="([\d.]+)"', text)
+    full = max(float(length) for _, length in drawn)
+    wanted = []
+    for group in SUBJECTS[subject]:
+        race = [(one["median"], one["name"]) for one in recorded if one["group"] == group]
+        longest = max(race)[0]
+        wanted += [(name, max(1, full * median / longest)) for median, name in race]
+    assert len(drawn) == len(wanted)
+    lengths = sorted((name, float(length)) for name, length in drawn)
+    for found, (name, length) in zip(lengths, sorted(wanted), strict=True):
+        assert found == (name, pytest.approx(length, abs=0.06))
 
 
 def test_the_four_bars_are_as_long_as_the_recorded_figures_say():
