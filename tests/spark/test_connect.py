@@ -143,9 +143,11 @@ def held_up():
 
 def while_held_up(action):
     frame, began = held_up()
+    ended = threading.Event()  # before it began, if it fails
     def act():
         while not os.path.exists(began):
-            time.sleep(0.05)
+            if ended.wait(0.05):
+                return
         action()
     thread = threading.Thread(target=act)
     thread.start()
@@ -156,6 +158,7 @@ def while_held_up(action):
         left = sorted(set(os.listdir("cache")) - before)
         return error, left, time.monotonic() - started < 25
     finally:
+        ended.set()
         thread.join()
 
 def interrupted():
