@@ -3,6 +3,7 @@
 import json
 import sys
 
+import local_connect
 import pyspark
 import pytest
 import warm
@@ -44,7 +45,7 @@ print("found:" + json.dumps(found))
 @pytest.mark.parametrize("form", ["writing", "_vendored_writing"])
 def test_connect(tmp_path, form):
     script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
+    script.write_text(local_connect.FREE_PORT + SCRIPT)
     done = warm.run(
         [sys.executable, str(script), f"petastorm_bridge.native.{form}", str(tmp_path)],
         capture_output=True,

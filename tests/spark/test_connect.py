@@ -10,10 +10,10 @@ import os
 import socket
 import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 
+import local_connect
 import pyspark
 import pytest
 
@@ -291,7 +291,8 @@ if sys.argv[2].startswith("local"):
 
 def run(remote, steps, folder, **environment):
     """What each step gave, in a program of its own."""
-    (folder / "script.py").write_text(textwrap.dedent(SCRIPT), "utf-8")
+    inside = local_connect.FREE_PORT if remote.startswith("local") else ""
+    (folder / "script.py").write_text(inside + SCRIPT, "utf-8")
     expressions = {name: expression for name, (expression, _) in steps.items()}
     finished = subprocess.run(
         [sys.executable, "-W", "ignore", "script.py", json.dumps(expressions), remote],
