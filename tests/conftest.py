@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
@@ -156,11 +156,22 @@ def own_prefixes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     directory = Path(tempfile.mkdtemp(prefix="tests-"))
     for prefix in range(PREFIXES.start):
         (directory / f"{prefix:06}_barrier_filelock").touch()
+    before = _of_our_prefixes()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(directory))
         patch.setattr(tempfile, "tempdir", str(directory))
         yield directory
     shutil.rmtree(directory, ignore_errors=True)
+    # Of programs that tests have killed. Each dataset opens all that is there, until the machine starts anew.
+    for name in _of_our_prefixes() - before - _mapped(psutil.process_iter()):
+        (SHARED_MEMORY / name).unlink(missing_ok=True)
+
+
+def _of_our_prefixes() -> set[str]:
+    numbered = (
+        (entry.name, re.match(r"(\d{6})_", entry.name)) for entry in SHARED_MEMORY.iterdir()
+    )
+    return {name for name, prefix in numbered if prefix and int(prefix[1]) in PREFIXES}
 
 
 @pytest.fixture(scope="session")
@@ -320,16 +331,19 @@ def _is_ours(entry: Path) -> bool:
         return False
 
 
-def _mapped_by_others() -> set[object]:
+def _mapped_by_others() -> set[str]:
     """The names of the shared memory that processes which are not ours have mapped."""
     process = psutil.Process()
     ours = {process.pid} | {child.pid for child in process.children(recursive=True)}
-    names: set[object] = set()
-    for other in psutil.process_iter():
-        if other.pid in ours:
-            continue
+    return _mapped(other for other in psutil.process_iter() if other.pid not in ours)
+
+
+def _mapped(processes: Iterable[psutil.Process]) -> set[str]:
+    """The names of the shared memory that any of the processes has mapped."""
+    names: set[str] = set()
+    for process in processes:
         with suppress(psutil.Error):  # not ours to look at, or ended meanwhile
-            paths = (Path(area.path) for area in other.memory_maps())
+            paths = (Path(area.path) for area in process.memory_maps())
             names |= {path.name for path in paths if path.parent == SHARED_MEMORY}
     return names
 
