@@ -1,5 +1,6 @@
 """The oracle of this folder can be imported; datasets of its tests end before their process."""
 
+import gc
 import sys
 from pathlib import Path
 
@@ -16,6 +17,13 @@ def remembered_datasets():
     forgetting.begin()
     yield
     forgetting.forget()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def settled_objects():
+    """What was there before a file's tests is not looked through after each of them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

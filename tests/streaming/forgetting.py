@@ -6,14 +6,18 @@ process that makes thousands of datasets would run out of files.
 
 import functools
 import gc
+import sys
 import threading
+import time
 import types
 import weakref
 
 from streaming import StreamingDataset
+from streaming.base.dataset import _Iterator
 from streaming.base.shared import memory
 
 _MOST = 300
+_OF_A_PASS = {StreamingDataset._prepare_thread.__code__, StreamingDataset._ready_thread.__code__}
 
 _pending = []
 
@@ -21,9 +25,6 @@ _pending = []
 def begin():
     """From now on, remember what shared memory wants done at the interpreter's exit."""
     memory.atexit = types.SimpleNamespace(register=_pending.append)
-    # What the engines' modules hold is no garbage; looking through it took a second after each test.
-    gc.collect()
-    gc.freeze()
 
 
 def forget_some():
@@ -35,17 +36,40 @@ def forget_some():
 def forget():
     """Close the shared memory of datasets that nobody has any more."""
     exits = threading._threading_atexits
+    _end_passes(exits)
     exits[:] = [_weakly(call) for call in exits]
     gc.collect()
     _pending[:] = [cleanup for cleanup in _pending if not _ended(cleanup)]
     gc.collect()
 
 
+def _end_passes(exits):
+    """End the threads of passes that nobody has finished: without its shared memory one would wait for ever."""
+    passes = [call for call in exits if isinstance(_whose(call), _Iterator)]
+    for end in passes:
+        end()
+    exits[:] = [call for call in exits if call not in passes]
+    deadline = time.monotonic() + 5
+    while any(map(_is_of_a_pass, sys._current_frames().values())) and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+def _is_of_a_pass(frame):
+    while frame is not None:
+        if frame.f_code in _OF_A_PASS:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _whose(call):
+    return getattr(getattr(call, "func", None), "__self__", None)
+
+
 def _weakly(call):
-    method = getattr(call, "func", None)
-    if not isinstance(getattr(method, "__self__", None), StreamingDataset):
+    if not isinstance(_whose(call), StreamingDataset):
         return call
-    return functools.partial(_call, weakref.WeakMethod(method))
+    return functools.partial(_call, weakref.WeakMethod(call.func))
 
 
 def _call(method):
