@@ -5,6 +5,8 @@ PYTHON ?= python3
 WORKERS ?= 3
 # Further arguments for pytest, for instance: make test ARGS='tests/project/test_examples.py -x'
 ARGS ?=
+# Tests that need Spark, TensorFlow or seconds take turns, by the number of commits; with TURN=all none is left out.
+TURN ?= $(shell git rev-list --count HEAD 2>/dev/null || echo 0)
 
 ENVIRONMENT := $(PYTHON) tools/environment.py
 DEV := $(ENVIRONMENT) run dev --
@@ -17,6 +19,7 @@ MOST := $(BESIDE) -m 'not alone'
 # everything runs where ARGS choose.
 SHARE_OF_LEGACY := $(if $(ARGS),,--share-of=legacy)
 SHARE_OF_MODERN := $(if $(ARGS),,--share-of=modern)
+ITS_TURN := $(if $(ARGS)$(filter all,$(TURN)),,--turn=$(TURN))
 # Benchmarks race the real Petastorm, people come from it, and building environments and wheels is the same
 # everywhere. Of the two clusters the one of real daemons runs beside Petastorm, the other one on today's versions.
 ONCE := $(addprefix tests/project/test_,benchmarks.py environment.py packaging.py)
@@ -52,7 +55,7 @@ demo: setup-demo ## train on real data through the bridge
 compare: setup ## compare Petastorm, the bridge and streaming on the digits: parity.html
 	@$(DEV) python examples/compare_digits.py
 
-test: ## lint, types, and the test suite on both version sets
+test: ## lint, types, and tests on both version sets; with TURN=all the whole suite, as in CI
 	@$(MAKE) setup
 	@$(MAKE) setup-modern
 	@$(MAKE) -j 2 lint-beside suite
@@ -60,17 +63,17 @@ test: ## lint, types, and the test suite on both version sets
 test-fast: setup ## quick tests of everything, without Spark, TensorFlow, streaming and Lightning
 	@$(DEV) $(PYTEST) $(BESIDE) -m 'not (alone or slow or spark or tf)' $(SHARE_OF_LEGACY) $(SLOW_IMPORTS:%=--ignore %) $(ARGS)
 
-test-all: ## everything that `test` takes a share of, whole
+test-all: ## everything that `test TURN=all` takes a share of, whole
 	@$(MAKE) setup
 	@$(MAKE) setup-modern
 	@$(MAKE) setup-competitors
 	@$(MAKE) -j 2 lint-beside everything
 
-test-legacy: setup ## the test suite beside the real Petastorm
-	@$(DEV) $(PYTEST) $(MOST) $(SHARE_OF_LEGACY) $(ARGS)
+test-legacy: setup ## of those, the tests beside the real Petastorm
+	@$(DEV) $(PYTEST) $(MOST) $(SHARE_OF_LEGACY) $(ITS_TURN) $(ARGS)
 
-test-modern: setup-modern ## the test suite on today's versions (what needs Petastorm is skipped)
-	@$(MODERN) $(PYTEST) $(MOST) $(SHARE_OF_MODERN) $(ONCE:%=--ignore %) \
+test-modern: setup-modern ## of those, the tests on today's versions (what needs Petastorm is skipped)
+	@$(MODERN) $(PYTEST) $(MOST) $(SHARE_OF_MODERN) $(ITS_TURN) $(ONCE:%=--ignore %) \
 		$(if $(ARGS),,--ignore $(PEOPLE) --deselect $(DAEMONS)) $(ARGS)
 
 # What `make test` runs beside lint; the two version sets come one after the other.

@@ -1,7 +1,6 @@
 """What every test may use: a Spark session, a converter cache directory, a check for leaks."""
 
 import gc
-import hashlib
 import importlib.util
 import os
 import re
@@ -25,6 +24,7 @@ SHARED_MEMORY = Path("/dev/shm")
 
 # Tests are no package; what all of them may import lies in this folder.
 sys.path.insert(0, str(Path(__file__).parent / "helpers"))
+pytest_plugins = ["shares"]
 
 # The same examples on every run and every machine: a failure here is a failure everywhere.
 settings.register_profile(
@@ -62,82 +62,11 @@ if EMBEDDED_JAVA.is_dir():
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Of the tests marked `anystack` a sample has one in so many, and one of each file; none that is slow.
-SAMPLE = 10
-STACKS = ("legacy", "modern")
 
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--share-of``."""
-    parser.addoption(
-        "--share-of",
-        choices=STACKS,
-        help="run what make runs on a stack of the tests marked `anystack` or `divided`",
-    )
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Choose from the tests that any stack will do for, and put the files that take longest first.
-
-    At the end one test process would have a long file left while the other had nothing to do.
-    """
-    astray = [item.nodeid for item in items if _is_astray(item)]
-    if astray:
-        raise pytest.UsageError(
-            f"make looks for tests marked `alone` in tests/stress only: {astray}"
-        )
-    stack = config.getoption("--share-of")
-    if stack is not None:
-        left = _not_in_share(stack, items)
-        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left])
-        items[:] = [item for item in items if item.nodeid not in left]
-    marks: dict[Path, set[str]] = {}
-    for item in items:
-        marks.setdefault(item.path, set()).update(mark.name for mark in item.iter_markers())
-    # make's `--no-loadscope-reorder` keeps this order.
-    items.sort(key=lambda item: [mark not in marks[item.path] for mark in ("slow", "spark", "tf")])
-
-
-def _is_astray(item: pytest.Item) -> bool:
-    return bool(item.get_closest_marker("alone")) and item.path.parent.name != "stress"
-
-
-def _not_in_share(stack: str, items: list[pytest.Item]) -> set[str]:
-    """The names of the tests that make leaves to the other stack."""
-    left = {item.nodeid for item in items if _stack_of(item) not in {stack, None}}
-    if stack == "legacy":
-        left |= _not_in_sample([item for item in items if item.get_closest_marker("anystack")])
-    return left
-
-
-def _stack_of(item: pytest.Item) -> str | None:
-    """Where make runs a divided test: those with the same argument, or the slow ones of a file, together.
-
-    A test with a condition of its own stays on both stacks: it may be met on one of them only.
-    """
-    mark = item.get_closest_marker("divided")
-    if mark is None or item.get_closest_marker("skipif") or item.get_closest_marker("anystack"):
-        return None
-    alone = item.path.name if item.get_closest_marker("slow") else item.nodeid
-    return STACKS[_digest(mark.args[0] if mark.args else alone)[0] % 2]
-
-
-def _digest(name: str) -> bytes:
-    return hashlib.sha256(name.encode()).digest()
-
-
-def _not_in_sample(items: list[pytest.Item]) -> set[str]:
-    """The names of those that a sample leaves out; the same in every test process and run."""
-    left = {item.nodeid for item in items if item.get_closest_marker("slow")}
-    files: dict[Path, list[str]] = {}
-    for item in items:
-        if item.nodeid not in left:
-            files.setdefault(item.path, []).append(item.nodeid)
-    for names in files.values():
-        names.sort(key=_digest)
-        left.update(names[-(-len(names) // SAMPLE) :])
-    return left
+def pytest_collection_finish() -> None:
+    """What the engines' modules hold is no garbage; looking through it takes half a second each time."""
+    gc.collect()
+    gc.freeze()
 
 
 # Prefixes of streaming's shared memory that each test process has for itself.

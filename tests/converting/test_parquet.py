@@ -182,6 +182,7 @@ def test_files_with_and_without_nulls_get_flags_alike(tmp_path):
     assert not [name for name in os.listdir(done.path) if "conversion" in name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "interrupted"])
 def test_a_run_that_ends_early_goes_on(tmp_path, how):
     store = write_store(tmp_path / "store", files=8, rows=3000)

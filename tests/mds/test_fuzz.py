@@ -11,6 +11,7 @@ from sample_datasets import fixed_table, mixed_table, write
 ROUNDS = 120
 
 
+@pytest.mark.slow
 def test_altered_shards(tmp_path):
     streaming = pytest.importorskip("streaming")
     datasets = tmp_path / "datasets"

@@ -57,6 +57,7 @@ def comparable(value):
     return value
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(written_tables())
 def test_what_was_written_is_read_back(case):

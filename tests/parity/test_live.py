@@ -255,6 +255,7 @@ def is_gone(process):
     return bool(gone) or process.status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", ["wait", "exit 0"])
 def test_what_a_wrapper_script_started_ends_with_it(tmp_path, wrapper, after):
     script, children = wrapper(after)
@@ -275,6 +276,7 @@ with RecorderProcesses(sys.argv[1], "petastorm", timeout=300) as processes:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_leave_no_process_either(tmp_path, wrapper, number):
     script, children = wrapper("wait")

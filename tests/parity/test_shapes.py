@@ -254,6 +254,7 @@ def changes(draw):
     return table, {**table, name: new}, name
 
 
+@pytest.mark.slow
 @seed(20240607)
 @settings(QUICK, max_examples=100)
 @given(changes(), st.integers(1, 7), st.sampled_from(["exact", "shuffled"]))
@@ -269,6 +270,7 @@ def test_any_single_change_is_noticed_and_its_column_named(change, size, order):
     assert name in blamed
 
 
+@pytest.mark.slow
 @seed(20240607)
 @settings(QUICK, max_examples=20)
 @given(tables(), st.data())

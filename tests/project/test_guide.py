@@ -409,6 +409,7 @@ RUN_OTHERWISE = {
     "pip download --dest wheels dist/*.whl": "needs a package index, which tests do without",
     "pip install --no-index --find-links wheels petastorm-bridge": "needs what the one before downloads",
     "make demo": "test_examples.py runs its program",
+    "make test TURN=all": "runs the tests",
     "torchrun --standalone --nproc-per-node=2 train.py file:///data/train": "test_code_of_the_pages_without_spark_runs",
     "torchrun --standalone --nproc-per-node=2 train.py": "test_code_of_the_native_page_runs",
     "python recorder.py loaders:train --out golden/": "test_code_of_the_parity_page_runs",

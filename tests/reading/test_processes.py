@@ -482,6 +482,7 @@ HELD = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("then", "code"),
     [("pass", 0), ("time.sleep(300)", -signal.SIGKILL), ("os._exit(5)", 5), ("1/0", 1)],

@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import petastorm_bridge
 
 BRIDGE = str(Path(petastorm_bridge.__file__).parents[1])
@@ -81,6 +83,7 @@ print(json.dumps({"failed": failed}))
 """
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_half_visible_or_left(tmp_path):
     parent = tmp_path / "cache"
     parent.mkdir()

@@ -26,6 +26,7 @@ from petastorm_bridge.streaming._leftovers import clear_leftovers, until_free
 # Of the stock samples.
 pytestmark = [
     pytest.mark.anystack,
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:The given NumPy array is not writable:UserWarning"),
 ]
 
