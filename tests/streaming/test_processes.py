@@ -102,9 +102,14 @@ def test_replication(tmp_path, replication):
 
 
 @pytest.fixture
-def short():
-    """A folder with a short name: worker processes put sockets into it, whose paths have a limit."""
+def short(prefixes):
+    """A folder with a short name: worker processes put sockets into it, whose paths have a limit.
+
+    Its files keep ranks from the prefixes of test processes beside; see ``own_prefixes``.
+    """
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        for prefix in range(prefixes.start):
+            Path(folder, f"{prefix:06}_barrier_filelock").touch()
         yield Path(folder)
 
 
@@ -117,6 +122,8 @@ def start(world, arguments, folder, *, killable=False):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     folder.mkdir()
+    for lock in folder.parent.glob("*_barrier_filelock"):
+        (folder / lock.name).touch()
     processes = []
     python = sys.executable if killable else warm.python()
     command = [python, str(SCRIPT), *map(str, arguments)]
