@@ -16,8 +16,7 @@ from .errors import NoDataAvailableError
 from .transform import TransformSpec
 
 if _typing.TYPE_CHECKING:
-    from ._rows.reader import make_reader
-    from .reader import make_batch_reader
+    from .reader import make_batch_reader, make_reader
 
 __all__ = [
     "NoDataAvailableError",
@@ -37,14 +36,8 @@ _SUBMODULES = frozenset({"fs_utils", "predicates", "reader", "unischema"})
 
 def __getattr__(name: str) -> _typing.Any:
     # These need pyarrow.parquet and pandas: only when asked for.
-    if name == "make_batch_reader":
-        from .reader import make_batch_reader
-
-        return make_batch_reader
-    if name == "make_reader":
-        from ._rows.reader import make_reader
-
-        return make_reader
+    if name in {"make_batch_reader", "make_reader"}:
+        return getattr(_import_module(f"{__name__}.reader"), name)
     if name in _SUBMODULES:
         return _import_module(f"{__name__}.{name}")
     # No ImportError: `hasattr` and `getattr` with a default have to go on working.

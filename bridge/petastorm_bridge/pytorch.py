@@ -11,6 +11,7 @@ import numpy as np
 
 from ._blocks.batches import Batch, Run, cut, divided, runs
 from ._blocks.columns import Block
+from ._reading.reader import Reader
 from ._torch.base import LoaderBase, batch_integer, refuse_copies_in_workers, whole_size
 from ._torch.columns import torch_column
 from ._torch.dataset import DatasetBase
@@ -23,7 +24,6 @@ from ._torch.rows import (
     torch_blocks,
 )
 from .errors import missing_extra
-from .reader import Reader
 
 try:
     import torch

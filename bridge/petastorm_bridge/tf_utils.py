@@ -10,6 +10,7 @@ import numpy as np
 from ._blocks.batches import cut_groups
 from ._blocks.columns import Block
 from ._blocks.shuffle import shuffle_window
+from ._reading.reader import Reader
 from ._tensorflow.columns import TfColumns, tf_dtype
 from ._tensorflow.iteration import BatchDataset, Groups, tf
 from ._tensorflow.passes import Passes
@@ -25,7 +26,6 @@ from ._tensorflow.rows import (
     sanitized,
     unflattened,
 )
-from .reader import Reader
 from .unischema import tuple_class
 
 __all__ = [

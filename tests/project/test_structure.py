@@ -16,7 +16,7 @@ ROOMS = {
     "petastorm_bridge": """
         _secrets mds _tables errors typing
         _blocks _parquet_fields unischema codecs _stored transform predicates selectors ngram fs_utils
-        _sources _reading reader _rows weighted_sampling_reader
+        _sources _reading _rows reader weighted_sampling_reader
         _torch pytorch _tensorflow tf_utils
         utils etl spark_utils tools generator cache test_util
         _converting convert _convert_command
@@ -65,17 +65,9 @@ MODULES = modules()
 PACKAGES = {name for name, path in MODULES.items() if path.name == "__init__.py"}
 
 
-def statements(node):
-    """Import statements, wherever they stand, but for those that a module's ``__getattr__`` runs when asked."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.Import | ast.ImportFrom):
-            yield child
-        elif not (
-            isinstance(node, ast.Module)
-            and isinstance(child, ast.FunctionDef)
-            and child.name == "__getattr__"
-        ):
-            yield from statements(child)
+def statements(tree):
+    """Import statements, wherever they stand: one that waits until it is run ties two modules as well."""
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom))
 
 
 def named(name, statement):

@@ -121,6 +121,27 @@ class ReaderOptions:
                 "before it is converted, or pass even_batches=False and count the steps yourself."
             )
 
+    def check_sequences(self) -> None:
+        """Refuse what does not go with sequences that have no row in common.
+
+        Raises:
+            NotImplementedError: Row groups in parts, as in Petastorm.
+            ValueError: Shards with as many sequences on every rank.
+        """
+        ngram = self.schema_fields
+        if not isinstance(ngram, NGram) or ngram.timestamp_overlap:
+            return
+        if self.shuffle_row_drop_partitions > 1:
+            raise NotImplementedError(
+                "Using timestamp_overlap=False is not implemented with"
+                " shuffle_options.shuffle_row_drop_partitions > 1"
+            )
+        if self.shard_by_rank:
+            raise ValueError(
+                "shard_by_rank=True promises as many sequences on every rank, which nobody knows where "
+                "timestamp_overlap=False. Pass cur_shard and shard_count."
+            )
+
     def make_pool(self) -> Pool:
         """Return the workers of a reader."""
         if self.reader_pool_type == "dummy":

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from petastorm_bridge._blocks.columns import Block, to_numpy
+from petastorm_bridge._reading.reader import Reader
 from petastorm_bridge.errors import NullValueWarning
-from petastorm_bridge.reader import Reader
 from petastorm_bridge.unischema import tuple_class
 
 __all__ = ["TfColumns", "tf_dtype"]

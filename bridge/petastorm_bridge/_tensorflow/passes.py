@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from petastorm_bridge._blocks.columns import Block
-from petastorm_bridge.reader import Reader
+from petastorm_bridge._reading.reader import Reader
 
 __all__ = ["AGAIN", "Passes"]
 

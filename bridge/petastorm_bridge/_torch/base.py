@@ -12,8 +12,8 @@ import numpy as np
 from petastorm_bridge._blocks.columns import Block
 from petastorm_bridge._blocks.shuffle import shuffle_pool
 from petastorm_bridge._reading.plan import Randomness
+from petastorm_bridge._reading.reader import Reader
 from petastorm_bridge.errors import missing_extra
-from petastorm_bridge.reader import Reader
 
 from .company import batches_held_by_lightning
 from .position import Position, without_first_rows

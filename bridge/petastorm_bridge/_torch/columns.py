@@ -9,7 +9,7 @@ import numpy as np
 from petastorm_bridge._blocks.columns import Block
 
 if TYPE_CHECKING:
-    from petastorm_bridge.reader import Reader
+    from petastorm_bridge._reading.reader import Reader
 
 __all__ = ["torch_block", "torch_column"]
 

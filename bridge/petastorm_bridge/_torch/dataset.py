@@ -17,7 +17,8 @@ from torch.utils.data import IterableDataset, get_worker_info
 from petastorm_bridge._reading.names import refuse_unknown
 from petastorm_bridge._reading.parts import Part
 from petastorm_bridge._reading.ranks import rank_and_world_size
-from petastorm_bridge.reader import Reader, make_batch_reader
+from petastorm_bridge._reading.reader import Reader
+from petastorm_bridge.reader import make_batch_reader
 
 from .base import LoaderBase, batch_integer
 from .company import accelerate_reads_for_others, accelerate_takes_turns

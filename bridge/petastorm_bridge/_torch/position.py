@@ -40,7 +40,7 @@ def without_first_rows(blocks: Iterator[Block], rows: int) -> Iterator[Block]:
 
 
 class PositionedReader(Protocol):
-    """What a position asks of a reader; :class:`petastorm_bridge.reader.Reader` has it all."""
+    """What a position asks of a reader; :class:`petastorm_bridge._reading.reader.Reader` has it all."""
 
     @property
     def rows_per_pass(self) -> int | None: ...

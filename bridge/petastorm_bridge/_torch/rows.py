@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from petastorm_bridge._blocks.columns import Block
+from petastorm_bridge._reading.reader import Reader
 from petastorm_bridge._rows.reader import RowReader
 from petastorm_bridge.codecs import NdarrayCodec, ScalarCodec
-from petastorm_bridge.reader import Reader
 
 from .columns import torch_block, torch_column
 

@@ -1,0 +1,409 @@
+"""What the readers share: passes over row groups, and the rows of one shard (``petastorm/reader.py``)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from petastorm_bridge._blocks.columns import (
+    Block,
+    NullFacts,
+    harmonise,
+    harmonise_null_lists,
+    to_numpy,
+)
+from petastorm_bridge._sources.source import Source
+from petastorm_bridge.transform import transform_schema
+from petastorm_bridge.unischema import Unischema, name_of
+
+from .arguments import ReaderOptions
+from .groups import SharedGroups
+from .job import Job
+from .parts import Part, rows_of_part, visits_of_part
+from .plan import (
+    Piece,
+    Plan,
+    Randomness,
+    checksum,
+    even_pieces,
+    in_runs,
+    shard_pieces,
+    split_pieces,
+    without_rows,
+)
+from .pool import BlockStream, Pool
+from .selection import Condition, Selection, filter_fields, parse_filters, select_groups
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Reader"]
+
+_STOPPED = (
+    "Trying to read a sample after a reader created by make_reader/make_batch_reader has stopped. "
+    "This may happen if the make_reader/make_batch_reader context manager has exited but you try to "
+    "fetch a sample from it anyway"
+)
+_FIELDS_SHOWN = 8
+_PLACE_SHOWN = 200  # characters
+_RESET_TOO_EARLY = (
+    "Currently do not support resetting a reader while in the middle of iteration. "
+    "You can call reset only after all samples were consumed."
+)
+
+
+class Reader:
+    """Iterates over row groups as namedtuples of NumPy arrays with one entry per row.
+
+    Attributes:
+        schema: Fields of the rows, after the transform.
+        num_epochs: As asked for.
+        batched_output: Always True, as of Petastorm's batch readers.
+        ngram: Always None.
+        last_row_consumed: Whether the current pass is over.
+        pass_start: What the order of the current pass follows from.
+        is_at_start: Whether nothing of the current pass was read.
+        stopped: Whether :meth:`stop` was called.
+        rows_repeated: Rows that are read twice in an epoch so that shards are even, of all shards.
+        rows_dropped: Rows that no shard reads so that shards are even.
+    """
+
+    is_batched_reader = True
+    batched_output = True
+    ngram: Any = None
+
+    def __init__(self, source: Source, options: ReaderOptions) -> None:
+        self._options = options
+        self.num_epochs = options.num_epochs
+        self.stopped = False
+        self.last_row_consumed = False
+        chosen = self._selected_schema(source)
+        filters = parse_filters(options.filters, source)
+        self._source = source = source.narrowed({*chosen.fields, *filter_fields(filters)})
+        # Only now are the types those of all files.
+        stored = Unischema(name_of(chosen), [source.schema.fields[name] for name in chosen.fields])
+        self.schema = (
+            stored
+            if options.transform_spec is None
+            else transform_schema(stored, options.transform_spec)
+        )
+        selection = self._select(source, stored, filters)
+        if selection.predicate is not None:
+            options.check_row_predicate()
+        if selection.predicate is not None or selection.filters is not None:
+            options.check_rows_are_known()
+        self._job = self._make_job(source, stored, selection)
+        self.randomness = Randomness(options.seed)
+        self.rows_repeated = self.rows_dropped = 0
+        pieces = self._shard(selection)
+        if not pieces:
+            warnings.warn(
+                "No matching data is available for loading after rowgroup selector were applied "
+                "and the data was sharded.",
+                stacklevel=3,
+            )
+        self._pieces = split_pieces(pieces, options.shuffle_row_drop_partitions)
+        self._own_randomness = self.randomness
+        self._fresh_passes = 0
+        self._part: Part | None = None
+        self._plan = self._make_plan(self.randomness)
+        self._pool: Pool = options.make_pool()
+        self._stream = self._start(self._plan)
+
+    def _select(
+        self, source: Source, stored: Unischema, filters: Sequence[Sequence[Condition]]
+    ) -> Selection:
+        return select_groups(source, stored, filters, self._options.predicate)
+
+    def _make_job(self, source: Source, stored: Unischema, selection: Selection) -> Job:
+        in_parts = self._options.transform_batch_size is not None
+        groups = SharedGroups(source) if in_parts else None
+        return Job(
+            source, stored, self.schema, self._options.transform_spec, selection.predicate,
+            selection.filters, groups=groups,
+        )  # fmt: skip
+
+    def _shard(self, selection: Selection) -> list[Piece]:
+        options = self._options
+        groups = selection.groups
+        counts = [self._source.row_counts[group] for group in groups]
+        pieces = shard_pieces(
+            counts, options.cur_shard, options.shard_count, options.shard_seed, selection.dropped
+        )
+        if options.even_batches and options.shard_count is not None:
+            rows = sum(n for i, n in enumerate(counts) if i not in selection.dropped)
+            pieces = even_pieces(pieces, rows, options.shard_count, drop_last=options.drop_last)
+            added = sum(map(len, pieces)) * options.shard_count - rows
+            self.rows_repeated, self.rows_dropped = max(added, 0), max(-added, 0)
+        return [Piece(groups[piece.group], piece.start, piece.stop) for piece in pieces]
+
+    def _selected_schema(self, source: Source) -> Unischema:
+        schema, asked = source.schema, self._options.schema_fields
+        selected = schema.create_schema_view(asked) if asked else schema
+        if not selected.fields:
+            raise RuntimeError(
+                f"No fields matching the criteria '{asked or None}' were found in the dataset "
+                f"{source.description}."
+            )
+        return selected
+
+    def _make_plan(self, randomness: Randomness) -> Plan:
+        return Plan(
+            self._pieces,
+            shuffle_pieces=self._options.shuffle_row_groups,
+            shuffle_rows=self._options.shuffle_rows,
+            randomness=randomness,
+        )
+
+    def _start(self, plan: Plan, skipped: int = 0) -> BlockStream:
+        epochs = self._options.num_epochs
+        if plan is self._plan:
+            self.pass_start = plan.state
+            self.is_at_start = True
+        visits = plan.visits(epochs)
+        if self._part is not None:
+            visits = visits_of_part(visits, self._part_rows(self._part))
+        visits = without_rows(visits, skipped) if skipped else visits
+        if self._options.transform_batch_size is not None:
+            visits = in_runs(visits, self._options.transform_batch_size)
+        return BlockStream(self._job, visits, self._pool, endless=epochs is None)
+
+    def take_part(self, part: Part) -> None:
+        """Read only a part of the pass; others read the rest from readers that are made alike.
+
+        Raises:
+            ValueError: The pass has not exactly one epoch.
+        """
+        if self.num_epochs != 1:
+            raise ValueError(
+                f"Only a pass of one epoch has parts; num_epochs is {self.num_epochs}."
+            )
+        self._part = part
+        self._stream = self._start(self._plan)
+
+    def _part_rows(self, part: Part) -> range:
+        return rows_of_part(part, sum(map(len, self._pieces)))
+
+    # What the loaders use.
+
+    @property
+    def types(self) -> Mapping[str, pa.DataType]:
+        """Arrow types of the fields read, before the transform."""
+        return self._source.types
+
+    @property
+    def is_transformed(self) -> bool:
+        """Whether a transform stands between the stored columns and the blocks."""
+        return self._options.transform_spec is not None
+
+    @property
+    def is_seeded(self) -> bool:
+        """Whether the reader's orders come from a seed."""
+        return self._options.seed is not None
+
+    @property
+    def is_shuffled(self) -> bool:
+        """Whether chance decides on the order of blocks or of the rows in them."""
+        return bool(self._options.shuffle_row_groups or self._options.shuffle_rows)
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether every stored row comes through: no predicate, filters or transform."""
+        job = self._job
+        return job.transform is None and job.predicate is None and job.filters is None
+
+    @property
+    def rows_per_pass(self) -> int | None:
+        """Rows of a whole pass; None where it is endless or rows may go missing on the way."""
+        if self.num_epochs is None or not self.keeps_rows:
+            return None
+        return self.rows_per_epoch * self.num_epochs
+
+    @property
+    def rows_per_epoch(self) -> int:
+        """Rows of an epoch as they are stored, before a predicate, filters or a transform."""
+        if self._part is not None:
+            return len(self._part_rows(self._part))
+        return sum(map(len, self._pieces))
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the order of a pass depends on besides its start; JSON-able."""
+        part = {} if self._part is None else {"part": [self._part.number, self._part.count]}
+        return {
+            "rows": self.rows_per_epoch,
+            "row_groups": checksum([(p.group, p.start, p.stop) for p in self._pieces]),
+            "shuffle_row_groups": bool(self._options.shuffle_row_groups),
+            "shuffle_rows": bool(self._options.shuffle_rows),
+            "transform_batch_size": self._options.transform_batch_size,  # decides what a shuffle buffer takes
+            **part,
+        }
+
+    @property
+    def place(self) -> str:
+        """Where the rows are, for people."""
+        place = self._source.description
+        return place[:_PLACE_SHOWN] + "…" if len(place) > _PLACE_SHOWN else place
+
+    @property
+    def next_start(self) -> dict[str, Any]:
+        """What :attr:`pass_start` would be if a pass began now."""
+        return self._plan.state
+
+    def restart(self, pass_start: dict[str, Any], skipped: int) -> None:
+        """Begin a pass as one that began with :attr:`pass_start`, without its first rows."""
+        self._plan.state = pass_start
+        self.last_row_consumed = False
+        self._stream = self._start(self._plan, skipped)
+
+    def begin_again(self) -> None:
+        """Begin a pass whose order does not depend on how far the one before was read."""
+        self._fresh_passes += 1
+        self.randomness = self._own_randomness.of_pass(self._fresh_passes)
+        self._plan = self._make_plan(self.randomness)
+        self.last_row_consumed = False
+        self._stream = self._start(self._plan)
+
+    def nulls(self, name: str) -> NullFacts:
+        """Return what is known of nulls in a field; nothing for one a transform may have made."""
+        return NullFacts() if self.is_transformed else self._source.nulls[name]
+
+    def next_block(self) -> Block:
+        """Return the next block of the current pass.
+
+        Raises:
+            StopIteration: The pass is over.
+            RuntimeError: The reader was stopped.
+        """
+        if self.stopped:
+            raise RuntimeError(_STOPPED)
+        self.is_at_start = False
+        try:
+            return next(self._stream)
+        except StopIteration:
+            self.last_row_consumed = True
+            raise
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the rest of the pass."""
+        while True:
+            try:
+                block = self.next_block()
+            except StopIteration:
+                return
+            yield block
+
+    def fresh_pass(self) -> Iterator[Block]:
+        """Yield all blocks of a pass of its own, beside any other that is under way.
+
+        Raises:
+            RuntimeError: The reader was stopped.
+        """
+        # Passes may run side by side or be left early, which must not change the next one's order.
+        self._fresh_passes += 1
+        stream = self._start(self._make_plan(self._own_randomness.of_pass(self._fresh_passes)))
+        while True:
+            if self.stopped:
+                raise RuntimeError(_STOPPED)
+            try:
+                yield next(stream)
+            except StopIteration:
+                return
+
+    def shown(self, name: str, column: Any) -> Any:
+        """Return a column of a block as Petastorm's reader shows it."""
+        values = to_numpy(name, column)
+        if self.is_transformed:
+            return values
+        return harmonise(values, self._source.types[name], self._source.nulls[name])
+
+    def _yielded(self, name: str, column: Any) -> Any:
+        """Return a column as it stands in the reader's own batches."""
+        values = self.shown(name, column)
+        # Null lists that a predicate drops spoil nothing. For loaders, which take no objects, the
+        # row groups without null lists stay usable.
+        if not self.keeps_rows:
+            return values
+        return harmonise_null_lists(values, self._source.types[name], self._source.nulls[name])
+
+    # Petastorm's reader.
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        while True:
+            block = self.next_block()
+            if block.num_rows:
+                break
+        columns = {name: self._yielded(name, column) for name, column in block.columns.items()}
+        return self.schema.make_namedtuple(*(columns[name] for name in self.schema.fields))
+
+    def next(self) -> Any:
+        """Return the next row group."""
+        return self.__next__()
+
+    def reset(self) -> None:
+        """Begin a new pass; no effect after :meth:`stop`.
+
+        Raises:
+            NotImplementedError: The current pass is not over.
+        """
+        if not self.last_row_consumed:
+            raise NotImplementedError(_RESET_TOO_EARLY)
+        self.last_row_consumed = False
+        if not self.stopped:
+            self._stream = self._start(self._plan)
+
+    def stop(self) -> None:
+        """Stop all workers."""
+        self.stopped = True
+        self._pool.close()
+        if self._job.groups is not None:
+            self._job.groups.forget()
+
+    def join(self) -> None:
+        """Wait until all workers have ended."""
+        self._pool.close()
+
+    def cleanup_cache(self) -> None:
+        """Do nothing: there is no cache to clean."""
+
+    @property
+    def diagnostics(self) -> dict[str, int]:
+        """Petastorm's dictionary; the queue is always reported empty."""
+        return {"output_queue_size": 0}
+
+    def __copy__(self) -> Self:
+        """Return another handle on the same pass."""
+        other = type(self).__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def __getstate__(self) -> object:
+        raise TypeError(
+            f"A {type(self).__name__} cannot be pickled or copied deeply: it has threads and open files. "
+            "Pickle the converter, or the url, and open a reader where it is used."
+        )
+
+    def __repr__(self) -> str:
+        place, names = self.place, list(self.schema.fields)
+        fields = ", ".join(names[:_FIELDS_SHOWN]) + (", …" if len(names) > _FIELDS_SHOWN else "")
+        rows, groups = sum(map(len, self._pieces)), len({piece.group for piece in self._pieces})
+        shard = ""
+        if (self._options.shard_count or 1) > 1:
+            shard = f", shard {self._options.cur_shard} of {self._options.shard_count}"
+            shard += f", {self.rows_repeated} rows repeated" if self.rows_repeated else ""
+            shard += f", {self.rows_dropped} rows dropped" if self.rows_dropped else ""
+        end = ", stopped" if self.stopped else ""
+        return f"<Reader of {place}: {rows} rows, {groups} row groups, fields {fields}{shard}{end}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self.join()
