@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from petastorm_bridge import make_batch_reader
 from petastorm_bridge._reading import ranks
-from petastorm_bridge._reading.plan import even_pieces, shard_pieces
 from petastorm_bridge._reading.ranks import rank_and_world_size
+from petastorm_bridge._reading.sharding import even_pieces, shard_pieces
 from petastorm_bridge.errors import BridgeWarning, NoDataAvailableError
 from petastorm_bridge.predicates import in_lambda, in_set
 

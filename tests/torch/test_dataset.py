@@ -17,7 +17,8 @@ from torch.utils.data import DataLoader
 
 from petastorm_bridge import TransformSpec, make_batch_reader
 from petastorm_bridge._reading.parts import Part, rows_of_part, visits_of_part
-from petastorm_bridge._reading.plan import Piece, Plan, Randomness, without_rows
+from petastorm_bridge._reading.plan import Plan, Randomness, without_rows
+from petastorm_bridge._reading.sharding import Piece
 from petastorm_bridge._torch.epochs import Epochs
 from petastorm_bridge.errors import BridgeWarning, NoDataAvailableError
 from petastorm_bridge.predicates import in_lambda

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .plan import Piece, Visit
+from .plan import Visit
+from .sharding import Piece
 
 __all__ = ["Part", "rows_of_part", "visits_of_part"]
 

@@ -1,44 +1,25 @@
-"""Which rows a reader visits, and in which order: sharding, epochs, shuffling of row groups."""
+"""In which order a reader visits its rows: epochs, shuffling of row groups, passes that begin in the middle."""
 
 from __future__ import annotations
 
-import itertools
-import random
 import zlib
-from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from petastorm_bridge.errors import NoDataAvailableError
+from .sharding import Piece
 
 __all__ = [
-    "Piece",
     "Plan",
     "Randomness",
     "Visit",
     "checksum",
-    "even_pieces",
     "in_runs",
-    "shard_pieces",
-    "split_pieces",
     "without_rows",
 ]
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Rows ``start`` to ``stop`` of one row group."""
-
-    group: int
-    start: int
-    stop: int
-
-    def __len__(self) -> int:
-        return self.stop - self.start
 
 
 @dataclass(frozen=True)
@@ -61,144 +42,6 @@ class Visit:
         if self.order is not None:
             return len(self.order)
         return 0 if self.piece is None else len(self.piece)
-
-
-def shard_pieces(
-    row_counts: Sequence[int],
-    cur_shard: int | None,
-    shard_count: int | None,
-    seed: int | None = None,
-    dropped: Collection[int] = (),
-) -> list[Piece]:
-    """Return the pieces of one shard; all rows when ``shard_count`` is None.
-
-    Petastorm gives shard ``i`` the row groups ``i``, ``i + shard_count``, … and so shards of unequal
-    size. Here every shard starts from the same row groups and those with too many rows pass the
-    tail of their last ones to those with too few, until sizes differ by at most one row; where
-    Petastorm's shards are equal already, they are Petastorm's. A seed sets the order of a shard's
-    row groups, not which they are (``petastorm/reader.py``, ``_partition_row_groups``).
-
-    Args:
-        row_counts: Rows of each row group.
-        cur_shard: Which shard.
-        shard_count: Of how many.
-        seed: Sets the order of the row groups.
-        dropped: Row groups that a predicate leaves out. They keep their place in the first sharing
-            and are no lack of rows.
-
-    Raises:
-        NoDataAvailableError: More shards than rows.
-    """
-    whole = [Piece(i, 0, n) for i, n in enumerate(row_counts) if n and i not in dropped]
-    if shard_count is None:
-        return whole
-    total = sum(row_counts)
-    if shard_count > total:
-        raise NoDataAvailableError(
-            f"Asked for {shard_count} shards of a dataset of {total} rows: at least "
-            f"{shard_count - total} shards would be empty. Lower shard_count or add rows."
-        )
-    if cur_shard is None or not 0 <= cur_shard < shard_count:
-        return []
-    owned: list[list[Piece]] = [[] for _ in range(shard_count)]
-    for piece in whole:
-        owned[piece.group % shard_count].append(piece)
-    sizes = [sum(map(len, pieces)) for pieces in owned]
-    total = sum(sizes)
-    # The longest get the odd rows, so that as few rows as possible move.
-    ranked = sorted(range(shard_count), key=lambda shard: (-sizes[shard], shard))
-    base, odd = divmod(total, shard_count)
-    target = dict.fromkeys(range(shard_count), base)
-    for shard in ranked[:odd]:
-        target[shard] += 1
-    surplus: list[Piece] = []
-    for shard in range(shard_count):
-        surplus += _take_tail(owned[shard], sizes[shard] - target[shard])
-    surplus.sort(key=lambda piece: (piece.group, piece.start))
-    waiting = deque(surplus)
-    for shard in range(shard_count):
-        owned[shard] += _take_head(waiting, target[shard] - sizes[shard])
-    order = list(range(len(row_counts)))
-    if seed is not None:
-        random.Random(seed).shuffle(order)  # noqa: S311 - Petastorm's generator
-    turn = {group: i for i, group in enumerate(order)}
-    return sorted(owned[cur_shard], key=lambda piece: (turn[piece.group], piece.start))
-
-
-def even_pieces(
-    pieces: Sequence[Piece], rows: int, shard_count: int, *, drop_last: bool
-) -> list[Piece]:
-    """Return the pieces of a shard so that every shard has as many rows as the others.
-
-    As ``torch.utils.data.DistributedSampler`` does it: the odd rows are dropped, or a shard that
-    lacks one reads its first row again.
-
-    Args:
-        pieces: From :func:`shard_pieces`, with at most one row more than in other shards.
-        rows: Rows of all shards together.
-        shard_count: Number of shards.
-        drop_last: Whether to drop rows instead of repeating some.
-
-    Raises:
-        NoDataAvailableError: Fewer rows than shards.
-    """
-    if rows < shard_count:
-        raise NoDataAvailableError(
-            f"Asked for {shard_count} shards of {rows} rows: at least {shard_count - rows} shards "
-            "would be empty. Lower the world size or add rows."
-        )
-    size = sum(map(len, pieces))
-    base, odd = divmod(rows, shard_count)
-    wanted = base if drop_last or not odd else base + 1
-    even = list(pieces)
-    _take_tail(even, size - wanted)
-    if size < wanted:
-        first = next(piece for piece in even if len(piece))
-        even.append(Piece(first.group, first.start, first.start + 1))
-    return even
-
-
-def _take_tail(pieces: list[Piece], count: int) -> list[Piece]:
-    """Remove ``count`` rows from the end of ``pieces`` and return them."""
-    taken = []
-    while count > 0:
-        last = pieces.pop()
-        moved = min(count, len(last))
-        if moved < len(last):
-            pieces.append(Piece(last.group, last.start, last.stop - moved))
-        taken.append(Piece(last.group, last.stop - moved, last.stop))
-        count -= moved
-    return taken
-
-
-def _take_head(pieces: deque[Piece], count: int) -> list[Piece]:
-    """Remove ``count`` rows from the start of ``pieces`` and return them."""
-    taken = []
-    while count > 0:
-        first = pieces.popleft()
-        moved = min(count, len(first))
-        if moved < len(first):
-            pieces.appendleft(Piece(first.group, first.start + moved, first.stop))
-        taken.append(Piece(first.group, first.start, first.start + moved))
-        count -= moved
-    return taken
-
-
-def split_pieces(pieces: Sequence[Piece], parts: int) -> list[Piece]:
-    """Return each piece cut into ``parts`` runs of rows (``shuffle_row_drop_partitions``).
-
-    A piece with fewer rows gives empty runs as well: in Petastorm they take part in the shuffle.
-    """
-    if parts == 1:
-        return list(pieces)
-    result = []
-    for piece in pieces:
-        # Row r belongs to run floor(r / (rows / count)), as in petastorm/arrow_reader_worker.py.
-        count = min(len(piece), parts)
-        runs = np.floor(np.arange(len(piece)) / (len(piece) / max(count, 1))).astype(np.int64)
-        bounds = np.searchsorted(runs, np.arange(parts + 1)) + piece.start
-        result += [Piece(piece.group, int(a), int(b)) for a, b in itertools.pairwise(bounds)]
-    return result
 
 
 class Randomness:

@@ -23,19 +23,10 @@ from .arguments import ReaderOptions
 from .groups import SharedGroups
 from .job import Job
 from .parts import Part, rows_of_part, visits_of_part
-from .plan import (
-    Piece,
-    Plan,
-    Randomness,
-    checksum,
-    even_pieces,
-    in_runs,
-    shard_pieces,
-    split_pieces,
-    without_rows,
-)
+from .plan import Plan, Randomness, checksum, in_runs, without_rows
 from .pool import BlockStream, Pool
 from .selection import Condition, Selection, filter_fields, parse_filters, select_groups
+from .sharding import Piece, even_pieces, shard_pieces, split_pieces
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -10,7 +10,8 @@ import numpy as np
 
 from petastorm_bridge._blocks.columns import Block
 from petastorm_bridge._reading.job import Job
-from petastorm_bridge._reading.plan import Piece, Visit
+from petastorm_bridge._reading.plan import Visit
+from petastorm_bridge._reading.sharding import Piece
 from petastorm_bridge._sources.source import RowGroup
 from petastorm_bridge._stored.decoding import Values, decode_column
 from petastorm_bridge.mds.shard import Rows

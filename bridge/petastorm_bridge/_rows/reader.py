@@ -8,10 +8,11 @@ from typing import Any
 from petastorm_bridge._blocks.columns import Block
 from petastorm_bridge._reading.arguments import ReaderOptions
 from petastorm_bridge._reading.job import Job
-from petastorm_bridge._reading.plan import Piece, Plan
+from petastorm_bridge._reading.plan import Plan
 from petastorm_bridge._reading.pool import BlockStream
 from petastorm_bridge._reading.reader import Reader
 from petastorm_bridge._reading.selection import Condition, Selection
+from petastorm_bridge._reading.sharding import Piece
 from petastorm_bridge._sources.source import Source
 from petastorm_bridge.mds.locks import ForkSafeLock
 from petastorm_bridge.ngram import NGram
