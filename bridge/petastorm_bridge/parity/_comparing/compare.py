@@ -15,7 +15,8 @@ from petastorm_bridge.parity._result import ColumnResult, PromiseResult, Result,
 from .describe import describe_value, place_text
 from .hints import column_hint, hint
 from .judge import Judge, rank_counts
-from .plan import Plan, make_plan, shards_are_exact, why_any_order
+from .order import shards_are_exact, why_any_order
+from .plan import Plan, make_plan
 from .profile import ColumnProfiles, profiles
 from .rows import Comparison, Rows, compare_in_order, compare_shuffled
 from .rules import ALLOWANCES, PADDING, Effect, Rules

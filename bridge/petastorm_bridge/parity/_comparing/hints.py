@@ -12,8 +12,8 @@ from petastorm_bridge.parity._recordings.cells import Tolerance
 from petastorm_bridge.parity._recordings.manifest import CannotCompareError
 from petastorm_bridge.parity._result import Promise, PromiseResult, State
 
+from .column_formats import are_numbers
 from .judge import Judge
-from .plan import are_numbers
 from .rules import ALLOWANCES, Effect, Rules
 from .walk import ColumnStats
 

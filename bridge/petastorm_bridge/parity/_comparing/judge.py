@@ -11,7 +11,8 @@ from petastorm_bridge.parity._recordings.recording import Recording
 from petastorm_bridge.parity._result import Finding, Promise, PromiseResult, State
 
 from .describe import are, counted, describe_row, describe_value, listed, place_text
-from .plan import Plan, shards_are_exact, why_any_order
+from .order import shards_are_exact, why_any_order
+from .plan import Plan
 from .rows import Rows
 from .rules import Effect, Rules
 from .walk import gather

@@ -1,0 +1,124 @@
+"""The promise of the schema: the dtype, the shape and the form of each column."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from petastorm_bridge.parity._recordings.recording import CannotCompareError, Recording, Run
+from petastorm_bridge.parity._result import Finding, Promise
+
+from .order import parting, why_any_order
+from .rules import Effect, Rules
+
+__all__ = ["are_numbers", "difference_of_runs", "dtypes_of"]
+
+
+def difference_of_runs(a: Recording, b: Recording, name: str, rules: Rules) -> Finding | None:
+    """Say where a column has another dtype, shape or form for the first time.
+
+    Raises:
+        CannotCompareError: The recordings write the column in several ways.
+    """
+    runs = [_known(side.runs(name)) for side in (a, b)]
+    _check_formats(a, b, name, runs)
+    found = _first_difference(a, b, name, runs, rules)
+    if found is None:
+        empty = [_known(side.empty_runs(name)) for side in (a, b)]
+        found = _first_difference(a, b, name, empty, rules, empty=True)
+    return found
+
+
+def dtypes_of(a: Recording, b: Recording, name: str) -> list[str]:
+    """Return the dtypes that a column has on either side, each once."""
+    return list(dict.fromkeys(run.dtype for side in (a, b) for run in _known(side.runs(name))))
+
+
+def _known(runs: list[Run]) -> list[Run]:
+    """Drop the runs of which only nulls are known, unless there is nothing else."""
+    return [run for run in runs if run.dtype != "null"] or runs
+
+
+def _check_formats(a: Recording, b: Recording, name: str, runs: list[list[Run]]) -> None:
+    """Refuse what recordings of several formats write in several ways."""
+    if a.formats | b.formats == a.formats & b.formats:
+        return
+    if any("dict" in run.dtype.split("|") for side in runs for run in side):
+        raise CannotCompareError(
+            f"column {name!r} has dicts, which formats {a.formats | b.formats} of recordings write "
+            "in different ways; record both sides again with this version"
+        )
+
+
+def _first_difference(
+    a: Recording,
+    b: Recording,
+    name: str,
+    runs: list[list[Run]],
+    rules: Rules,
+    *,
+    empty: bool = False,
+) -> Finding | None:
+    """Say where dtype, kind or shape part for the first time."""
+    if len(runs[0]) == len(runs[1]) == 1 and runs[0] == runs[1]:
+        return None
+    any_order = empty or bool(why_any_order(a, b, rules))
+    # Which rows are in a batch together decides how the batch looks, but not how the rows do.
+    loose = any_order or rules.batches == "any" or not (a.batched and b.batched)
+    ragged = any(run.kind == "ragged" for side in runs for run in side)
+    facts = [
+        [(r.start, _shown(r, rules, loose=loose, sizes=not (loose and ragged))) for r in side]
+        for side in runs
+    ]
+    parts = parting(facts[0], facts[1], in_order=not any_order)
+    if parts is None:
+        return None
+    row, first, second = parts
+    return _finding(name, row, (runs[0][first], runs[1][second]), runs, rules)
+
+
+def _shown(run: Run, rules: Rules, *, loose: bool, sizes: bool) -> tuple[str, str, str]:
+    """Return what must be the same: dtype, shape or number of dimensions, and form."""
+    shape = _shape_text(run.shape) if sizes else f"{len(run.shape)} dimensions"
+    form = "array" if run.kind in {"number", "ragged"} else ""
+    dtype = "objects" if loose and run.kind == "object" else run.dtype
+    return dtype, shape, run.form if rules.containers == "exact" else form
+
+
+def _finding(
+    name: str, row: int, now: tuple[Run, Run], runs: list[list[Run]], rules: Rules
+) -> Finding:
+    texts = [f"{run.dtype}{_shape_text(run.shape)}" for run in now]
+    allowed = None
+    same_shape = now[0].shape == now[1].shape
+    if now[0].dtype != now[1].dtype:
+        what = "dtype"
+        message = f"column {name!r} is {texts[0]} on one side and {texts[1]} on the other"
+        if same_shape and are_numbers(runs):
+            allowed = rules.allows(Effect.DTYPES)
+    elif not same_shape:
+        what = "shape"
+        message = f"the values of {name!r} have shape {_shape_text(now[0].shape) or '[]'} on one "
+        message += f"side and {_shape_text(now[1].shape) or '[]'} on the other"
+    else:
+        what = "form"
+        texts = [f"{run.form} ({run.kind})" for run in now]
+        message = f"column {name!r} comes as {texts[0]} on one side and as {texts[1]} on the other"
+    if row:
+        message += f", from row {row} on"
+    return Finding(Promise.SCHEMA, message, name, row, texts[0], texts[1], allowed, what)
+
+
+def are_numbers(runs: list[list[Run]]) -> bool:
+    """Say whether all are numbers that have a common wider dtype."""
+    try:
+        return all(
+            run.kind == "number" and np.dtype(run.dtype).kind in "biufc"
+            for side in runs
+            for run in side
+        )
+    except (TypeError, ValueError):  # bfloat16, fields
+        return False
+
+
+def _shape_text(shape: tuple[int | None, ...]) -> str:
+    return f"[{', '.join('?' if n is None else str(n) for n in shape)}]" if shape else ""
