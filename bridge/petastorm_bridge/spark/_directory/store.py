@@ -14,6 +14,7 @@ import posixpath
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
+from glob import has_magic
 from typing import Any, Protocol
 from urllib.parse import urlparse
 
@@ -245,12 +246,31 @@ class _RemoteStore:
     def writing(self) -> Iterator[str]:
         with tempfile.TemporaryDirectory(prefix="petastorm_bridge_") as directory:
             yield directory
-            filesystem = self._open()
             last = (SIDECAR_NAME, INDEX_NAME)
-            for name in sorted(
-                os.listdir(directory), key=lambda n: (n in last, n == INDEX_NAME, n)
-            ):
-                filesystem.put_file(os.path.join(directory, name), self._name(name))
+            self._copy(
+                directory,
+                sorted(os.listdir(directory), key=lambda n: (n in last, n == INDEX_NAME, n)),
+            )
+
+    def _copy(self, directory: str, names: list[str]) -> None:
+        """Copy local files into the store, where a file would make a removed directory anew.
+
+        A job that fails removes its directory while other tasks of it still copy. Whoever removes
+        looks for files once more when the marker is gone, and whoever copies looks for the marker
+        when a file is there: one of the two sees the other.
+        """
+        filesystem = self._open()
+        for i, name in enumerate(names):
+            filesystem.put_file(os.path.join(directory, name), self._name(name))
+            try:
+                filesystem.cat_file(self._name(MARKER_NAME))
+            except FileNotFoundError as error:
+                for copied in names[: i + 1]:
+                    self.remove(copied)
+                self._remove_folder()
+                raise FileNotFoundError(
+                    errno.ENOENT, "the directory was deleted while files were copied into it"
+                ) from error
 
     def fetch(self, names: list[str], directory: str) -> None:
         for name in names:
@@ -281,21 +301,39 @@ class _RemoteStore:
 
     def remove_ours(self) -> list[str]:
         filesystem = self._open()
-        with contextlib.suppress(FileNotFoundError):
-            entries = filesystem.ls(self._path, detail=True)
-            is_folder = {
-                posixpath.basename(entry["name"].rstrip("/")): entry["type"] != "file"
-                for entry in entries
-                if entry["name"].strip("/") != self._path.strip("/")  # some list it in itself
-            }
-            ours, others = _sorted_out(is_folder)
-            if not others:
-                filesystem.rm(self._path, recursive=True)
+        for attempt in range(_REMOVALS):
+            is_folder = self._is_folder()
+            if not is_folder and attempt:
                 return []
-            for name in ours:
-                self.remove(name)
-            return others
-        return []
+            ours, others = _sorted_out(is_folder)
+            if others or has_magic(self._path):  # which fsspec would take for a pattern
+                for name in ours:
+                    self.remove(name)
+                self._remove_folder()
+            else:
+                with contextlib.suppress(FileNotFoundError):
+                    filesystem.rm(self._path, recursive=True)
+            if not ours:
+                return others
+        raise OSError(errno.ENOTEMPTY, "Files keep appearing in it", self._url)
+
+    def _remove_folder(self) -> None:
+        """Remove the directory itself, in stores that have such things, if nothing is in it."""
+        if not self._is_folder():
+            with contextlib.suppress(OSError, NotImplementedError):
+                self._open().rmdir(self._path)
+
+    def _is_folder(self) -> dict[str, bool]:
+        """Return the names of what is in the directory, and whether each is a folder."""
+        try:
+            entries = self._open().ls(self._path, detail=True)
+        except FileNotFoundError:
+            return {}
+        return {
+            posixpath.basename(entry["name"].rstrip("/")): entry["type"] != "file"
+            for entry in entries
+            if entry["name"].strip("/") != self._path.strip("/")  # some list it in itself
+        }
 
     def _name(self, name: str) -> str:
         return f"{self._path}/{name}"
