@@ -21,7 +21,8 @@ from petastorm_bridge import TransformSpec, make_batch_reader
 from petastorm_bridge.fs_utils import local_path
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.spark import make_spark_converter
-from petastorm_bridge.spark._directory import store
+from petastorm_bridge.spark._directory.mounted import MountedStore
+from petastorm_bridge.spark._directory.store import store_at
 from petastorm_bridge.spark._errors import MaterializationError
 from petastorm_bridge.spark._writing import jobs as _jobs
 from petastorm_bridge.spark._writing import materialize
@@ -284,7 +285,7 @@ def test_a_directory_that_cannot_be_made_is_named(spark, cache_dir):
 def test_a_directory_the_workers_do_not_see_is_explained(spark, cache_dir, monkeypatch):
     class Elsewhere(materialize.WriteTask):
         def __init__(self, **values):
-            super().__init__(**{**values, "store": store.store_at("file:///not/mounted/there")})
+            super().__init__(**{**values, "store": store_at("file:///not/mounted/there")})
 
     monkeypatch.setattr(materialize, "WriteTask", Elsewhere)
     with pytest.raises(MaterializationError, match="every machine of the cluster mounts"):
@@ -432,7 +433,7 @@ def test_the_callers_job_group_is_kept(spark, cache_dir, tmp_path):
 
 def test_shards_that_do_not_become_visible_are_reported(spark, cache_dir, monkeypatch):
     monkeypatch.setattr(materialize, "_VISIBLE_WITHIN_SECONDS", 0.3)
-    monkeypatch.setattr(store._MountedStore, "sizes", lambda self: {})
+    monkeypatch.setattr(MountedStore, "sizes", lambda self: {})
     with pytest.raises(MaterializationError, match="2 shards written by the executors"):
         make_spark_converter(spark.range(2, numPartitions=2))
     assert list(cache_dir.iterdir()) == []
@@ -595,8 +596,8 @@ def test_workers_import_neither_frameworks_nor_the_session(tmp_path):
             found = [n for n in names if n in sys.modules]
             yield pa.RecordBatch.from_pydict({"name": found})
 
-        from petastorm_bridge.spark._writing.executor import RESULT_SCHEMA, WriteTask, writing
         from petastorm_bridge.spark._directory.store import store_at
+        from petastorm_bridge.spark._writing.executor import RESULT_SCHEMA, WriteTask, writing
         import pyarrow as pa
         os.mkdir("out")
         df = spark.range(10, numPartitions=1)

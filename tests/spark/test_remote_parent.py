@@ -119,6 +119,19 @@ def test_a_dying_task_leaves_nothing_in_a_directory_that_is_gone(memory, monkeyp
     assert not store.is_there()
 
 
+def test_who_may_only_write_does(memory, monkeypatch):
+    store = _store.store_at("memory://bucket/cache/one")
+    store.create()
+
+    def refuse(*_, **__):
+        raise PermissionError("Forbidden")
+
+    monkeypatch.setattr(type(memory), "cat_file", refuse)
+    with store.writing() as directory:
+        Path(directory, SHARD).write_text("x")
+    assert set(store.sizes()) == {SHARD, MARKER_NAME}
+
+
 def test_what_a_dying_task_adds_while_a_directory_is_removed_goes_too(memory, monkeypatch):
     store = _store.store_at("memory://bucket/cache/one")
     store.create()

@@ -18,6 +18,7 @@ from petastorm_bridge.spark import make_spark_converter
 from petastorm_bridge.spark._directory import leftovers
 from petastorm_bridge.spark._directory import owner as _owner
 from petastorm_bridge.spark._directory import store as _store
+from petastorm_bridge.spark._directory.own_files import is_own_file
 
 BRIDGE = str(Path(petastorm_bridge.__file__).parents[1])
 SHARD = "shard.00000.a0.00000.mds"
@@ -110,7 +111,7 @@ def test_a_file_that_is_being_written_is_ours_by_its_name(tmp_path, name):
     write_whole(str(tmp_path / name), parts())
     assert len(names) == 1
     assert names != [name]
-    assert _store.is_own_file(names[0])
+    assert is_own_file(names[0])
 
 
 # What differs from the description of a process that has ended.

@@ -17,7 +17,8 @@ from petastorm_bridge.mds.commit import commit_dataset
 from petastorm_bridge.mds.dataset import INDEX_NAME, open_dataset
 from petastorm_bridge.mds.schema import SIDECAR_NAME
 from petastorm_bridge.spark import _session
-from petastorm_bridge.spark._directory.store import Store, is_own_file, store_at
+from petastorm_bridge.spark._directory.own_files import is_own_file
+from petastorm_bridge.spark._directory.store import Store, store_at
 from petastorm_bridge.spark._errors import analysis_error
 from petastorm_bridge.spark._session import logger
 

@@ -1,0 +1,57 @@
+"""The files of a conversion's directory: which are ours, and what the marker among them says."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from petastorm_bridge._sources.unfinished import MARKER_NAME
+from petastorm_bridge.mds.dataset import INDEX_NAME
+from petastorm_bridge.mds.files import final_name
+from petastorm_bridge.mds.schema import SIDECAR_NAME
+
+from . import owner as _owner
+
+__all__ = ["MARKER_BYTES", "REMOVALS", "is_own_file", "marker_text", "read_marker", "sorted_out"]
+
+# What the executors and the engine call the files of a conversion.
+_SHARD_NAME = re.compile(r"shard\.\d{5,}\.a\d+\.\d{5,}(\.flags)?\.mds(\.\w+)?")
+_OTHER_NAMES = {INDEX_NAME, SIDECAR_NAME, MARKER_NAME}
+MARKER_BYTES = 1 << 16  # enough for any path; the file may be anybody's
+# A dying task may add or remove files while a directory is being removed.
+REMOVALS = 10
+
+
+def is_own_file(name: str) -> bool:
+    """Return whether a conversion gives files such names, finished or not."""
+    final = final_name(name)
+    return final in _OTHER_NAMES or _SHARD_NAME.fullmatch(final) is not None
+
+
+def marker_text(place: str) -> bytes:
+    """Return what the marker of a directory holds that this process makes."""
+    owner = _owner.this_process()
+    marker = {"made_by": "petastorm-bridge", "directory": place, "owner": owner}
+    return json.dumps(marker).encode()
+
+
+def read_marker(text: str | bytes, place: str) -> dict[str, Any] | None:
+    """Return what a marker says; None if it was written for another place, as in a copy."""
+    try:
+        marker = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    ours = isinstance(marker, dict) and marker.get("directory") == place
+    return marker if ours else None
+
+
+def sorted_out(is_folder: Mapping[str, bool]) -> tuple[list[str], list[str]]:
+    """Return the names of our files, in the order to remove them, and those of everything else.
+
+    The index goes first, so that whoever looks meanwhile sees no dataset, and the marker last.
+    """
+    ours = [name for name, folder in is_folder.items() if not folder and is_own_file(name)]
+    ours.sort(key=lambda name: (name == MARKER_NAME, name != INDEX_NAME, name))
+    return ours, sorted(set(is_folder) - set(ours))

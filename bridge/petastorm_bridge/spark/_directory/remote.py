@@ -1,0 +1,164 @@
+"""A dataset directory in a remote store: whole files are copied into it, the index last.
+
+They come from a temporary directory; object stores show a file when it is complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import posixpath
+import tempfile
+from collections.abc import Iterator
+from glob import has_magic
+from typing import Any
+from urllib.parse import urlparse
+
+from petastorm_bridge._sources.unfinished import MARKER_NAME
+from petastorm_bridge.fs_utils import FilesystemResolver, get_dataset_path
+from petastorm_bridge.mds.dataset import INDEX_NAME
+from petastorm_bridge.mds.schema import SIDECAR_NAME
+
+from .own_files import REMOVALS, marker_text, read_marker, sorted_out
+
+__all__ = ["RemoteStore"]
+
+
+class RemoteStore:
+    """A directory by its URL; the methods are those of :class:`~.store.Store`."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._path = get_dataset_path(urlparse(url))
+        self._open()  # tells early that a package is missing
+
+    def create(self) -> None:
+        filesystem = self._open()
+        filesystem.makedirs(self._path, exist_ok=True)
+        filesystem.pipe_file(self._name(MARKER_NAME), marker_text(self._path))
+
+    def is_there(self) -> bool:
+        return bool(self._open().exists(self._path))
+
+    def is_ours(self) -> bool:
+        return self._read_marker() is not None
+
+    def owner(self) -> Any:
+        return (self._read_marker() or {}).get("owner")
+
+    def _read_marker(self) -> dict[str, Any] | None:
+        try:
+            return read_marker(self._open().cat_file(self._name(MARKER_NAME)), self._path)
+        except OSError:
+            return None
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[str]:
+        with tempfile.TemporaryDirectory(prefix="petastorm_bridge_") as directory:
+            yield directory
+            last = (SIDECAR_NAME, INDEX_NAME)
+            self._copy(
+                directory,
+                sorted(os.listdir(directory), key=lambda n: (n in last, n == INDEX_NAME, n)),
+            )
+
+    def _copy(self, directory: str, names: list[str]) -> None:
+        """Copy local files into the store, where a file would make a removed directory anew.
+
+        A job that fails removes its directory while other tasks of it still copy. Whoever removes
+        looks for files once more when the marker is gone, and whoever copies looks for the marker
+        when a file is there: one of the two sees the other.
+        """
+        filesystem = self._open()
+        for i, name in enumerate(names):
+            filesystem.put_file(os.path.join(directory, name), self._name(name))
+            if not self._is_marked():
+                for copied in names[: i + 1]:
+                    self.remove(copied)
+                self._remove_folder()
+                raise FileNotFoundError(
+                    errno.ENOENT, "the directory was deleted while files were copied into it"
+                )
+
+    def _is_marked(self) -> bool:
+        """Return whether the marker is there; True where this process may write but not look."""
+        try:
+            self._open().cat_file(self._name(MARKER_NAME))
+        except FileNotFoundError:
+            return False
+        except PermissionError:
+            pass
+        return True
+
+    def fetch(self, names: list[str], directory: str) -> None:
+        for name in names:
+            self._open().get_file(self._name(name), os.path.join(directory, name))
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[str]:
+        with tempfile.TemporaryDirectory(prefix="petastorm_bridge_") as directory:
+            for name in (SIDECAR_NAME, INDEX_NAME):
+                # Others' datasets have no sidecar; a missing index is told by who opens it.
+                with contextlib.suppress(FileNotFoundError):
+                    self.fetch([name], directory)
+            yield directory
+
+    def exists(self, name: str) -> bool:
+        return bool(self._open().exists(self._name(name)))
+
+    def sizes(self) -> dict[str, int]:
+        try:
+            entries = self._open().ls(self._path, detail=True)
+        except FileNotFoundError:
+            return {}
+        return {posixpath.basename(e["name"]): e["size"] for e in entries if e["type"] == "file"}
+
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._open().rm_file(self._name(name))
+
+    def remove_ours(self) -> list[str]:
+        filesystem = self._open()
+        for attempt in range(REMOVALS):
+            is_folder = self._is_folder()
+            if not is_folder and attempt:
+                return []
+            ours, others = sorted_out(is_folder)
+            if others or has_magic(self._path):  # which fsspec would take for a pattern
+                for name in ours:
+                    self.remove(name)
+                self._remove_folder()
+            else:
+                with contextlib.suppress(FileNotFoundError):
+                    filesystem.rm(self._path, recursive=True)
+            if not ours:
+                return others
+        raise OSError(errno.ENOTEMPTY, "Files keep appearing in it", self._url)
+
+    def _remove_folder(self) -> None:
+        """Remove the directory itself, in stores that have such things, if nothing is in it."""
+        if not self._is_folder():
+            with contextlib.suppress(OSError, NotImplementedError):
+                self._open().rmdir(self._path)
+
+    def _is_folder(self) -> dict[str, bool]:
+        """Return the names of what is in the directory, and whether each is a folder."""
+        try:
+            entries = self._open().ls(self._path, detail=True)
+        except FileNotFoundError:
+            return {}
+        return {
+            posixpath.basename(entry["name"].rstrip("/")): entry["type"] != "file"
+            for entry in entries
+            if entry["name"].strip("/") != self._path.strip("/")  # some list it in itself
+        }
+
+    def _name(self, name: str) -> str:
+        return f"{self._path}/{name}"
+
+    def _open(self) -> Any:
+        filesystem = FilesystemResolver(self._url).filesystem()
+        # fsspec remembers listings, and other machines write here, too.
+        filesystem.invalidate_cache()
+        return filesystem
