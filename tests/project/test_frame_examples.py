@@ -69,10 +69,10 @@ def assert_accurate(printed):
     assert float(accuracy) > 0.9
 
 
-def assert_epochs(seen, ids, epochs=EPOCHS):
+def assert_epochs(seen, ids):
     """All of these frames are there as often as there are epochs, in no order that the files have."""
-    assert sorted(seen["frame_id"]) == sorted(ids * epochs)
-    assert seen["frame_id"] != sorted(seen["frame_id"])
+    assert sorted(seen["frame_id"]) == sorted(ids * EPOCHS)
+    assert seen["frame_id"] != ids * EPOCHS
 
 
 def assert_features(seen, frames):
@@ -88,7 +88,8 @@ def assert_features(seen, frames):
 def test_torch(url, frames, tmp_path):
     seen, printed = run(EXAMPLES / "train_frames_torch.py", tmp_path, url)
     assert_epochs(seen["trained"], [i for i in range(len(frames)) if i % 5])
-    assert_epochs(seen["held out"], list(range(0, len(frames), 5)), epochs=1)
+    # A single epoch of few row groups may come in the order of the files by chance.
+    assert sorted(seen["held out"]["frame_id"]) == list(range(0, len(frames), 5))
     assert_features(seen["trained"], frames)
     assert_accurate(printed)
 
