@@ -28,11 +28,19 @@ def shard_directory(tmp_path_factory):
     return directory
 
 
+# Ends with the process that started it, also if that is killed and cleans nothing up.
+SPIN = """
+import os
+parent = os.getppid()
+while os.getppid() == parent:
+    pass
+"""
+
+
 @pytest.fixture
 def busy_cores():
     """Every core has something else to do, at the same priority, while the test runs."""
-    spin = "while True: pass"
-    spinners = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(os.cpu_count() or 1)]
+    spinners = [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range(os.cpu_count() or 1)]
     yield
     for spinner in spinners:
         spinner.kill()
