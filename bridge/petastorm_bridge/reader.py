@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 from ._reading.arguments import ReaderOptions
 from ._reading.ranks import warn_if_all_ranks_read_all
 from ._reading.reader import Reader
-from ._rows.reader import RowReader
-from ._rows.source import StoredSource
 from ._sources.open import open_source
 from ._tables.missing import attribute_error, extend_path
 
 if TYPE_CHECKING:
+    from ._rows.reader import RowReader
     from .typing import CacheType, PoolType
 
 __all__ = ["Reader", "make_batch_reader", "make_reader"]
@@ -137,6 +136,10 @@ def make_reader(  # noqa: PLR0917 – the signature of Petastorm
         "shard_by_rank": shard_by_rank,
         "drop_last": drop_last,
     }
+    # Who reads columns need not wait for what decodes rows.
+    from ._rows.reader import RowReader
+    from ._rows.source import StoredSource
+
     options = ReaderOptions.from_arguments(given, _defaults(make_reader), "make_reader")
     options.check_sequences()
     if options.shard_count is None:

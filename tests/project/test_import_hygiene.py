@@ -89,6 +89,21 @@ def test_the_converter_imports_little(module, unwanted):
     assert done.stdout.split() == []
 
 
+def test_reading_columns_does_not_load_what_decodes_rows():
+    rows = (
+        "petastorm_bridge._rows.reader",
+        "petastorm_bridge._stored.schema",
+        "petastorm_bridge.codecs",
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, "petastorm_bridge.reader", *rows],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == []
+
+
 def test_the_check_notices_an_import():
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, "json", "json", "torch"],

@@ -16,6 +16,7 @@ from petastorm_bridge.pytorch import (
     DataLoader,
     InMemBatchedDataLoader,
 )
+from petastorm_bridge.reader import make_reader as make_row_reader
 from petastorm_bridge.spark import make_spark_converter
 from petastorm_bridge.streaming import ColumnarStreamingDataset, MappedStreamingDataset
 from petastorm_bridge.tf_utils import make_petastorm_dataset
@@ -60,6 +61,7 @@ def read(url: str) -> None:
         InMemBatchedDataLoader(rows, batchsize=8)  # type: ignore[call-arg]
         make_petastorm_dataset(rows, batchsize=8)  # type: ignore[call-arg]
     make_reader(url, cache_type="disk")  # type: ignore[arg-type]
+    make_row_reader(url, cache_type="disk")  # type: ignore[arg-type]
     make_batch_reader(url, even_batches="yes")  # type: ignore[arg-type]
     make_batch_reader(url, transform_batch_size="8")  # type: ignore[arg-type]
     TransformSpec(lambda rows: rows, selectedfields=["x"])  # type: ignore[call-arg]

@@ -10,11 +10,13 @@ from petastorm_bridge.parity._result import Finding, Promise
 from .order import parting, why_any_order
 from .rules import Effect, Rules
 
-__all__ = ["are_numbers", "difference_of_runs", "dtypes_of"]
+__all__ = ["are_numbers", "compare_formats"]
 
 
-def difference_of_runs(a: Recording, b: Recording, name: str, rules: Rules) -> Finding | None:
-    """Say where a column has another dtype, shape or form for the first time.
+def compare_formats(
+    a: Recording, b: Recording, name: str, rules: Rules
+) -> tuple[list[str], Finding | None]:
+    """Return a column's dtypes, and where its dtype, shape or form parts for the first time.
 
     Raises:
         CannotCompareError: The recordings write the column in several ways.
@@ -25,12 +27,7 @@ def difference_of_runs(a: Recording, b: Recording, name: str, rules: Rules) -> F
     if found is None:
         empty = [_known(side.empty_runs(name)) for side in (a, b)]
         found = _first_difference(a, b, name, empty, rules, empty=True)
-    return found
-
-
-def dtypes_of(a: Recording, b: Recording, name: str) -> list[str]:
-    """Return the dtypes that a column has on either side, each once."""
-    return list(dict.fromkeys(run.dtype for side in (a, b) for run in _known(side.runs(name))))
+    return list(dict.fromkeys(run.dtype for side in runs for run in side)), found
 
 
 def _known(runs: list[Run]) -> list[Run]:

@@ -12,7 +12,7 @@ from petastorm_bridge.parity._recordings.cells import Array, Cells, Tolerance
 from petastorm_bridge.parity._recordings.recording import Block, CannotCompareError, Recording
 from petastorm_bridge.parity._result import Finding, Promise, PromiseResult, State
 
-from .column_formats import difference_of_runs, dtypes_of
+from .column_formats import compare_formats
 from .columns import column_findings
 from .describe import counted, listed
 from .rules import Effect, Rules
@@ -126,8 +126,7 @@ def _schema_result(findings: list[Finding], columns: int) -> PromiseResult:
 def _column(
     a: Recording, b: Recording, name: str, rules: Rules
 ) -> tuple[ColumnPlan | None, list[Finding]]:
-    found = difference_of_runs(a, b, name, rules)
-    dtypes = dtypes_of(a, b, name)
+    dtypes, found = compare_formats(a, b, name, rules)
     plan = ColumnPlan(
         name,
         tolerance=rules.tolerance(dtypes[0]) if len(dtypes) == 1 else None,

@@ -29,7 +29,11 @@ class Store(Protocol):
         """Return what the marker of a directory of ours says of the process that made it."""
 
     def writing(self) -> contextlib.AbstractContextManager[str]:
-        """Give a local directory; the files written to it are in the store after the block."""
+        """Give a local directory; the files written to it are in the store after the block.
+
+        Raises:
+            FileNotFoundError: The directory was deleted meanwhile; nothing is left there.
+        """
 
     def fetch(self, names: list[str], directory: str) -> None:
         """Make files of the store available in a directory that :meth:`writing` gave."""
