@@ -16,7 +16,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -24,14 +24,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks._command import chosen_groups, wide_console
 from benchmarks._figures import figure
 from benchmarks._measure import Measurement
-from benchmarks._settings import COSTS, GROUPS, RESULTS, TITLES
+from benchmarks._settings import COSTS, RESULTS, TITLES
 
 _HERE = RESULTS.parent.parent
 # Both sides would find what this one has beside it.
 _CODE = ("bridge", "codemods", "")
-_MIN_WIDTH = 132
+_USAGE = 2  # the exit code of typer for arguments that do not fit
 
 Key = tuple[str, str]
 """A race and a contestant of it."""
@@ -64,8 +65,10 @@ class Change:
     @property
     def verdict(self) -> str:
         """Better or worse only if every turn of one side is better than every one of the other."""
+        if len(self.now) == 1:
+            return "one turn shows nothing"
         apart = min(self.now) > max(self.before) or max(self.now) < min(self.before)
-        if not apart or len(self.now) == 1:
+        if not apart:
             return "within noise"
         return "better" if self.ratio > 1 else "worse"
 
@@ -88,10 +91,8 @@ def run(
     ] = None,
 ) -> None:
     """Run the benchmarks of an earlier commit and of this checkout in turns, and compare them."""
-    groups = [name.strip() for name in only.split(",")]
-    if unknown := sorted(set(groups) - set(GROUPS)):
-        raise typer.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(GROUPS)}.")
-    console = Console(width=max(_MIN_WIDTH, Console().width))
+    groups = chosen_groups(only)
+    console = wide_console()
     before: list[list[Measurement]] = []
     now: list[list[Measurement]] = []
     with tempfile.TemporaryDirectory(prefix="benchmarks-") as work:
@@ -105,11 +106,8 @@ def run(
     changes = compare(before, now)
     _print(console, revision, changes)
     if json_path:
-        report = [
-            {"group": one.group, "name": one.name, "unit": one.unit, "before": one.before, "now": one.now}
-            for one in changes
-        ]  # fmt: skip
-        json_path.write_text(json.dumps({"revision": revision, "changes": report}, indent=1) + "\n")
+        report = {"revision": revision, "changes": [asdict(one) for one in changes]}
+        json_path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 def check_out(revision: str, folder: Path) -> Path:
@@ -165,6 +163,9 @@ def _measure(checkout: Path, groups: list[str], work: Path, *, quick: bool) -> l
     process = subprocess.run(
         command, cwd=checkout, env=environment, capture_output=True, text=True, check=False
     )
+    if process.returncode == _USAGE:
+        raise typer.BadParameter(f"the benchmarks of {checkout} refuse this:\n{process.stderr}")
+    # Petastorm sometimes aborts at exit: what counts is that the result was written.
     if not result.exists():
         raise RuntimeError(
             f"The benchmarks of {checkout} failed:\n{process.stdout[-2000:]}{process.stderr[-2000:]}"

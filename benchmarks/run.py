@@ -20,6 +20,7 @@ from rich.console import Console
 from benchmarks import _data, _report
 from benchmarks._codemod import GROUP as CODEMOD
 from benchmarks._codemod import codemod
+from benchmarks._command import chosen_groups, wide_console
 from benchmarks._competitors import GROUP as COMPETITORS
 from benchmarks._competitors import competitors
 from benchmarks._materialise import materialise
@@ -29,7 +30,6 @@ from benchmarks._races import RACES
 from benchmarks._settings import FULL, GROUPS, QUICK, RESULTS, Settings
 from benchmarks._targets import judge
 
-_MIN_WIDTH = 132
 # Races that make what they need by themselves.
 _ALONE = frozenset({CODEMOD, COMPETITORS})
 
@@ -59,15 +59,13 @@ def run(
     ] = None,
 ) -> None:
     """Measure the bridge, Petastorm and native streaming side by side, and judge the targets."""
-    groups = [name.strip() for name in only.split(",")] if only else list(GROUPS)
-    if unknown := sorted(set(groups) - set(GROUPS)):
-        raise typer.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(GROUPS)}.")
+    groups = chosen_groups(only)
     settings = QUICK if quick else FULL
     if record:
         json_path = RESULTS
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
-    console = Console(width=max(_MIN_WIDTH, Console().width))
+    console = wide_console()
     measurements: list[Measurement] = []
     with tempfile.TemporaryDirectory(prefix="benchmarks-", dir=directory) as work:
         for race in _races(work, settings, groups, console):

@@ -135,10 +135,9 @@ def test_an_option(copy):
         "test_generated_pages_are_current",
     }
     # The code that reads it: the signature, and the checks of arguments.
-    last = "transform_batch_size"
-    signature = f"    {last}: int | None = None,\n) -> Reader:"
-    copy.insert(READER, signature, "    rows_wanted: int | None = None,\n")
-    copy.insert(READER, f'        "{last}": {last},\n', '        "rows_wanted": rows_wanted,\n')
+    other = "transform_batch_size"
+    copy.insert(READER, f"    {other}: int | None", "    rows_wanted: int | None = None,\n")
+    copy.insert(READER, f'        "{other}": {other},\n', '        "rows_wanted": rows_wanted,\n')
     copy.insert(ARGUMENTS, "        _warn_ignored(given, defaults, api)\n", CHECK)
     copy.create(test, TEST_OF_OPTION)
     assert copy.failures(TABLES, test, "-m", "not tf") == {

@@ -46,7 +46,7 @@ def test_contestants_that_both_know_are_compared():
         ((4.0, 5.0, 6.0), (1.0, 2.0, 3.0), "rows/s", "worse"),
         ((4.0, 5.0, 6.0), (1.0, 2.0, 3.0), "MiB", "better"),
         ((1.0, 2.0, 3.0), (3.0, 5.0, 6.0), "rows/s", "within noise"),
-        ((1.0,), (5.0,), "rows/s", "within noise"),  # one turn shows nothing
+        ((1.0,), (5.0,), "rows/s", "one turn shows nothing"),
     ],
 )
 def test_only_what_every_turn_says_is_more_than_noise(before, now, unit, verdict):
@@ -105,6 +105,16 @@ def test_both_sides_run_their_own_code(tmp_path):
     assert change["name"] == "10,000 files in 10 s"
     assert len(change["before"]) == len(change["now"]) == 2
     assert "…" not in done.stdout
+
+
+@pytest.mark.slow
+def test_a_race_that_the_earlier_commit_does_not_know_is_named(tmp_path):
+    shutil.copytree(ROOT / "benchmarks", tmp_path / "benchmarks")
+    settings = tmp_path / "benchmarks" / "_settings.py"
+    today = settings.read_text(encoding="utf-8")
+    settings.write_text(today.replace('"codemod":', '"rewriting":'), encoding="utf-8")
+    with pytest.raises(typer.BadParameter, match="choose from"):
+        against._measure(tmp_path, ["codemod"], tmp_path, quick=True)
 
 
 def test_an_unknown_race_is_refused():

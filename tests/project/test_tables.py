@@ -48,8 +48,8 @@ def names_read(tree):
                 yield node.id if isinstance(node, ast.Name) else node.attr
         elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
             yield node.slice.value
-        elif isinstance(node, ast.Call) and getattr(node.func, "attr", None) == "get":
-            yield from (key.value for key in node.args[:1] if isinstance(key, ast.Constant))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "given.get":
+            yield node.args[0].value
 
 
 def unread(options):
