@@ -26,6 +26,8 @@ SHARED_MEMORY = Path("/dev/shm")
 sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 pytest_plugins = ["shares"]
 
+from prefixes import reserve  # noqa: E402 - from that folder
+
 # The same examples on every run and every machine: a failure here is a failure everywhere.
 settings.register_profile(
     "repeatable",
@@ -83,8 +85,7 @@ def own_prefixes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """
     tmp_path_factory.getbasetemp()  # pytest keeps its directories, in the place they always have
     directory = Path(tempfile.mkdtemp(prefix="tests-"))
-    for prefix in range(PREFIXES.start):
-        (directory / f"{prefix:06}_barrier_filelock").touch()
+    reserve(directory, PREFIXES)
     before = _of_our_prefixes()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(directory))
@@ -117,7 +118,7 @@ def environment() -> Iterator[types.ModuleType]:
     del sys.modules[spec.name]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def prefixes() -> range:
     """The prefixes of streaming's shared memory that this test process and its children take."""
     return PREFIXES

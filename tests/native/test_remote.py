@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from prefixes import reserve
 
 boto3 = pytest.importorskip("boto3", reason="talks to the store")
 moto_server = pytest.importorskip("moto.server", reason="is the store")
@@ -81,16 +82,13 @@ def store():
 
 
 @pytest.fixture(scope="module")
-def results(store, tmp_path_factory, own_prefixes):
+def results(store, tmp_path_factory, prefixes):
     """What the script found by each form of the writer, and the keys left after it."""
     endpoint, client = store
     folder = tmp_path_factory.mktemp("remote")
     (folder / "script.py").write_text(SCRIPT)
     (folder / "tmp").mkdir()
-    for lock in own_prefixes.glob(
-        "*_barrier_filelock"
-    ):  # or it would take the numbers of tests beside
-        (folder / "tmp" / lock.name).touch()
+    reserve(folder / "tmp", prefixes)
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "S3_"))}
     environment |= {
         "AWS_ACCESS_KEY_ID": "testing",

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 import warm
+from prefixes import reserve
 from streaming.base.shared import prefix
 from streaming_oracle import RAGGED, columnar_loader, ids, stock_loader, write_shards
 
@@ -108,8 +109,7 @@ def short(prefixes):
     Its files keep ranks from the prefixes of test processes beside; see ``own_prefixes``.
     """
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        for prefix in range(prefixes.start):
-            Path(folder, f"{prefix:06}_barrier_filelock").touch()
+        reserve(Path(folder), prefixes)
         yield Path(folder)
 
 
