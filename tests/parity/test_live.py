@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from petastorm_bridge.cli import app
 from petastorm_bridge.parity._running.recorder_processes import RecorderProcesses
+from petastorm_bridge.parity._running.runner import Request, Runner
 
 ROWS = 91
 
@@ -116,6 +117,31 @@ def test_a_known_difference_shows_and_can_be_allowed(call):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "workers"),
+    [
+        ({}, 5),
+        ({"num_epochs": 3}, 15),
+        ({"num_epochs": 2, "shuffle_row_drop_partitions": 3}, 30),
+        ({"num_epochs": 7}, 1),  # would take more than 32
+        ({"num_epochs": None}, 1),
+        ({"workers_count": 2}, 2),
+    ],
+)
+def test_petastorm_gets_workers_that_keep_its_order(tmp_path, options, workers):
+    table = pa.table({"id": np.arange(20)})
+    data, scratch = tmp_path / "data", tmp_path / "scratch"
+    data.mkdir()
+    scratch.mkdir()
+    pq.write_table(table, data / "part.parquet", row_group_size=1)
+    request = Request(str(data), 4, options=options, limit=100)
+
+    runner = Runner(request, str(scratch), print)
+
+    assert runner.options("petastorm")["workers_count"] == workers
+    assert runner.options("bridge") == options
+
+
 def test_the_padding_of_streaming_is_recognised(call):
     pytest.importorskip("streaming", reason="compares with it")
     flags = ["--data", "plain", "--batch-size", "8", "--only", "bridge", "--only", "streaming"]

@@ -132,11 +132,23 @@ class Runner:
         """The options of one package; as many workers as keep Petastorm's order stable."""
         found = dict(self.request.options)
         if package == PETASTORM and "workers_count" not in found and not self.shuffled:
-            groups = sum(len(of_file) for _, of_file in self.files)
-            groups *= int(found.get("num_epochs", 1) or 1)
-            needed = max(4, -(-groups // 4))
-            found["workers_count"] = needed if needed <= _MOST_WORKERS else 1
+            found["workers_count"] = self._workers_in_order()
         return found
+
+    def _workers_in_order(self) -> int:
+        """How many of Petastorm's workers give its rows in order.
+
+        Four visits of row groups per worker are handed out at once (``_VENTILATE_EXTRA_ROWGROUPS``
+        in ``reader.py``); those handed out later may be swapped, unless there is one worker.
+        """
+        options = self.request.options
+        if options.get("num_epochs", 1) is None:
+            return 1
+        visits = sum(len(of_file) for _, of_file in self.files)
+        for times in ("num_epochs", "shuffle_row_drop_partitions"):
+            visits *= int(options.get(times, 1))
+        needed = max(4, -(-visits // 4))
+        return needed if needed <= _MOST_WORKERS else 1
 
     @property
     def shuffled(self) -> bool:

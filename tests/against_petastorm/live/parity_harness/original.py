@@ -3,6 +3,9 @@
 - Its thread pool loses rows: `ThreadPool.get_results` asks whether all workers are done before it
   asks whether the ventilator has handed out everything, so row groups handed out in between are
   never read. Asking in the other order removes the race and nothing else.
+- Its thread pool swaps row groups: work is handed out and results are taken round robin, but a
+  worker that has nothing to do *yet* is passed over as if it had nothing to do any more. Passing
+  over workers only when everything is handed out removes the race and nothing else.
 - It follows Spark's `inputFiles()`, which lists files in no particular order. The bridge reads in
   partition order, so the list is sorted: part files are numbered by partition.
 - A shuffling loader allocates a list of 100 million slots (800 MB, two seconds) as a margin that
@@ -16,7 +19,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
@@ -35,12 +38,7 @@ def repeatable() -> Iterator[list[Any]]:
     from petastorm.workers_pool.thread_pool import ThreadPool
 
     readers: list[Any] = []
-    all_workers_done = ThreadPool.all_workers_done
     start_reader = reader.Reader.__init__
-
-    def complete_and_done(pool: Any) -> bool:
-        handed_out = pool._ventilator is None or pool._ventilator.completed()
-        return handed_out and all_workers_done(pool)
 
     def start_and_remember(self: Any, *args: Any, **options: Any) -> None:
         readers.append(self)
@@ -48,7 +46,10 @@ def repeatable() -> Iterator[list[Any]]:
 
     with ExitStack() as patches:
         for patch in (
-            mock.patch.object(ThreadPool, "all_workers_done", complete_and_done),
+            *(
+                mock.patch.object(ThreadPool, name, _once_handed_out(getattr(ThreadPool, name)))
+                for name in ("all_workers_done", "current_worker_done")
+            ),
             mock.patch.object(reader.Reader, "__init__", start_and_remember),
             mock.patch.object(
                 spark_dataset_converter, "_FILE_AVAILABILITY_WAIT_TIMEOUT_SECS", _WAIT_SECONDS
@@ -61,6 +62,15 @@ def repeatable() -> Iterator[list[Any]]:
         ):
             patches.enter_context(patch)
         yield readers
+
+
+def _once_handed_out(done: Callable[..., bool]) -> Callable[..., bool]:
+    @functools.wraps(done)
+    def handed_out_and_done(pool: Any, *worker: int) -> bool:
+        handed_out = pool._ventilator is None or pool._ventilator.completed()
+        return handed_out and done(pool, *worker)
+
+    return handed_out_and_done
 
 
 def _small_margin(buffer_class: Any) -> Any:
