@@ -499,14 +499,14 @@ def test_a_contributor_who_adds_a_rule(tmp_path):
     ):
         assert name in told, name
     folder = tmp_path / "checkout"
-    for part in ("bridge", "codemods", "migration_guide", "tools", "benchmarks"):
+    parts = "bridge", "codemods", "migration_guide", "tools", "benchmarks", "tests/helpers"
+    for part in parts:
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "tests" / "codemods" / "cases", folder / "tests/codemods/cases")
     for name in ("README.md", "pyproject.toml", "tests/conftest.py", "tests/codemods/conftest.py",
                  "tests/codemods/test_cases.py"):  # fmt: skip
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
-    (folder / "tests" / "helpers").mkdir()
     there = {**os.environ, "PYTHONPATH": f"{folder}/bridge:{folder}/codemods"}
 
     def python(*arguments):
