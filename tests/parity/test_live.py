@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from petastorm_bridge.cli import app
+from petastorm_bridge.parity._cli import parse_options
 from petastorm_bridge.parity._running.recorder_processes import RecorderProcesses
 from petastorm_bridge.parity._running.runner import Request, Runner
 
@@ -164,6 +165,7 @@ def test_the_padding_of_streaming_is_recognised(call):
         (["--data", "plain", "--only", "spark"], "there is no package 'spark'"),
         (["--data", "plain", "--option", "shuffle"], "not of the form NAME=VALUE"),
         (["--data", "plain", "--option", "num_epochs=None"], "give a limit of rows"),
+        (["--data", "plain", "--option", "num_epochs=null"], "give a limit of rows"),
         (["--data", "."], "no directory of Parquet files"),
         (["--data", "plain", "--only", "bridge"], "bridge alone cannot be compared"),
     ],
@@ -172,6 +174,23 @@ def test_what_cannot_be_run_is_exit_code_2(call, arguments, message):
     answer, _ = call("--batch-size", "4", *arguments)
     assert answer.exit_code == 2
     assert message in " ".join(answer.output.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("False", False),
+        ("false", False),
+        ("true", True),
+        ("none", None),
+        ("7", 7),
+        ("['a', 1]", ["a", 1]),
+        ("tail", "tail"),
+        ("'false'", "false"),
+    ],
+)
+def test_values_of_options_are_python_s_or_json_s(text, value):
+    assert parse_options([f"name={text}"]) == {"name": value}
 
 
 @pytest.mark.slow

@@ -204,7 +204,7 @@ def run(  # noqa: PLR0917 - typer calls it with keywords
                 where,
                 batch_size,
                 loader,
-                _parse_options(option or ()),
+                parse_options(option or ()),
                 transform,
                 petastorm_python,
                 attempts,
@@ -227,7 +227,12 @@ def run(  # noqa: PLR0917 - typer calls it with keywords
         _finish(report, {"json": json, "junit": junit, "markdown": markdown, "html": html})
 
 
-def _parse_options(texts: Sequence[str]) -> dict[str, Any]:
+# As strings they would all be true.
+_PYTHON_WORDS = {"true": "True", "false": "False", "null": "None", "none": "None"}
+
+
+def parse_options(texts: Sequence[str]) -> dict[str, Any]:
+    """Read ``NAME=VALUE``: literals of Python or JSON; anything else is a string."""
     from ._recordings.recording import CannotCompareError
 
     found = {}
@@ -236,7 +241,7 @@ def _parse_options(texts: Sequence[str]) -> dict[str, Any]:
         if not equals or not name.isidentifier():
             raise CannotCompareError(f"the option {text!r} is not of the form NAME=VALUE")
         try:
-            found[name] = ast.literal_eval(value)
+            found[name] = ast.literal_eval(_PYTHON_WORDS.get(value, value))
         except (ValueError, SyntaxError):
             found[name] = value
     return found
