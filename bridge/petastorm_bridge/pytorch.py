@@ -28,6 +28,8 @@ from .errors import missing_extra
 try:
     import torch
     from torch.utils.data import IterableDataset, default_collate
+
+    from ._torch.transformed import join_tensors, shuffle_tensors, transformed
 except ImportError as error:
     raise missing_extra("torch", "streaming") from error
 
@@ -143,7 +145,9 @@ class BatchedDataLoader(LoaderBase):
     Args:
         reader: From :func:`petastorm_bridge.make_batch_reader`.
         batch_size: Rows per batch, a positive integer.
-        transform_fn: Makes a tensor of a column of a row group; ``torch.as_tensor`` by default.
+        transform_fn: Called with each column of each row group, an array of shape ``(rows, …)`` (with
+            each value of a reader of rows, in a list); ``torch.as_tensor`` makes a tensor of what it
+            returns. That may be on any device, and have other rows; ``len`` counts the reader's.
         shuffling_queue_capacity: Rows in the shuffle buffer, 0 for none.
     """
 
@@ -163,48 +167,32 @@ class BatchedDataLoader(LoaderBase):
     def _sizes(self) -> tuple[int | None, int]:
         return batch_integer(self.batch_size), self.shuffling_queue_capacity
 
+    @property
+    def _keeps_rows(self) -> bool:
+        return self.transform_fn is torch.as_tensor
+
     def _iter_impl(self) -> Iterator[Any]:
         size = batch_integer(self.batch_size)
         refuse_sequences(self.reader, type(self).__name__)
-        if is_of_rows(self.reader):
-            return self._of_rows(size)
-        if self.transform_fn is torch.as_tensor:
-            return map(_plain_tensors, cut(self._blocks(self.shuffling_queue_capacity), size))
-        return self._transformed(size)
-
-    def _of_rows(self, size: int) -> Iterator[dict[str, Any]]:
-        """Yield batches of rows; a function of the user's gets them one by one, as in Petastorm."""
-        is_plain = self.transform_fn is torch.as_tensor
-        convert = plain_column if is_plain else of_each_row(self.transform_fn)
-        batches = cut(self._blocks(self.shuffling_queue_capacity), size)
-        return ({name: convert(values) for name, values in batch.items()} for batch in batches)
+        if self.transform_fn is not torch.as_tensor:
+            return self._transformed(size)
+        convert = _plain_rows if is_of_rows(self.reader) else _plain_tensors
+        return map(convert, cut(self._blocks(self.shuffling_queue_capacity), size))
 
     def _transformed(self, size: int) -> Iterator[dict[str, Any]]:
-        """Yield batches of what ``transform_fn`` makes, whose tensors may live on any device."""
+        """Yield batches of what ``transform_fn`` makes."""
+        transform = _function_of(self.reader, self.transform_fn)
 
         def batches(run: Run) -> Iterator[Batch]:
             for start in range(run.start, run.stop, size):
                 stop = min(start + size, run.stop)
                 yield {name: tensor[start:stop] for name, tensor in run.columns.items()}
 
-        blocks = self._tensor_blocks(self._blocks(self.shuffling_queue_capacity))
-        return divided(runs(blocks, size, _cat), batches)
+        def tensors(blocks: Iterator[Block]) -> Iterator[Block]:
+            return transformed(blocks, transform)
 
-    def _tensor_blocks(self, blocks: Iterator[Block]) -> Iterator[Block]:
-        types: dict[str, torch.dtype] = {}
-        for block in blocks:
-            if not block.num_rows:
-                continue
-            tensors = {}
-            for name, values in block.columns.items():
-                tensor = self.transform_fn(np.ascontiguousarray(values))
-                # Petastorm appends each row group to the last one, so that types only widen.
-                known = types.setdefault(name, tensor.dtype)
-                if tensor.dtype != known:
-                    types[name] = torch.promote_types(known, tensor.dtype)
-                    tensor = tensor.to(types[name])
-                tensors[name] = tensor
-            yield Block(tensors, len(next(iter(tensors.values()))), block.ends_epoch)
+        blocks = self._blocks(self.shuffling_queue_capacity, tensors, shuffle_tensors)
+        return divided(runs(blocks, size, join_tensors), batches)
 
     def _generator(self) -> np.random.Generator:
         # Petastorm's batched buffer draws from torch; torch.manual_seed governs it where no seed is.
@@ -222,8 +210,13 @@ def _plain_tensors(batch: Batch) -> dict[str, Any]:
     }
 
 
-def _cat(parts: Sequence[Batch]) -> Batch:
-    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+def _plain_rows(batch: Batch) -> dict[str, Any]:
+    return {name: plain_column(values) for name, values in batch.items()}
+
+
+def _function_of(reader: Any, transform_fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a function of columns; of a reader of rows the user's gets lists of one value."""
+    return of_each_row(transform_fn) if is_of_rows(reader) else transform_fn
 
 
 def _load_rows_into_mem(
@@ -231,15 +224,26 @@ def _load_rows_into_mem(
 ) -> tuple[list[str], list[Any]]:
     """Return names and tensors of a reader's first rows, and stop it (called as in Petastorm)."""
     refuse_sequences(reader, "InMemBatchedDataLoader")
-    convert = transform_fn or torch.as_tensor
-    if is_of_rows(reader):
-        convert = plain_column if convert is torch.as_tensor else of_each_row(convert)
+    capacity = batch_integer(rows_capacity)
     try:
-        first = next(cut(torch_blocks(reader), batch_integer(rows_capacity)), {})
-        return list(first), [convert(values) for values in first.values()]
+        if transform_fn is None or transform_fn is torch.as_tensor:
+            convert = _plain_rows if is_of_rows(reader) else _plain_tensors
+            first = convert(next(cut(torch_blocks(reader), capacity), {}))
+        else:
+            blocks = transformed(torch_blocks(reader), _function_of(reader, transform_fn))
+            first = _first_rows(runs(blocks, capacity, join_tensors), capacity)
+        return list(first), list(first.values())
     finally:
         reader.stop()
         reader.join()
+
+
+def _first_rows(found: Iterator[Run], count: int) -> Batch:
+    """Return copies of the first rows, which do not keep a whole row group in memory."""
+    for run in found:
+        stop = min(run.start + count, run.stop)
+        return {name: tensor[run.start : stop].clone() for name, tensor in run.columns.items()}
+    return {}
 
 
 class InMemBatchedDataLoader(IterableDataset[Any]):

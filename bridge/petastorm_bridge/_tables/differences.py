@@ -96,6 +96,10 @@ DIFFERENCES: tuple[Difference, ...] = (
         ("inmem-empty",
          "`InMemBatchedDataLoader` over no rows raises a `TypeError`.", "It yields no batch.",
          "The other loaders do the same."),
+        ("inmem-transform-fn",
+         "`InMemBatchedDataLoader` raises an `AttributeError` where its `transform_fn` gives an array "
+         "or a list. `BatchedDataLoader` makes a tensor of them.",
+         "Both make a tensor.", "One function for both loaders."),
     ),
     *_area(
         "Order and shuffling",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,7 +78,7 @@ class LoaderBase(IterableDataset[Any]):
         """
         if self._in_iter:
             raise RuntimeError("Call load_state_dict before an iteration begins or after its end.")
-        self._position.load(state)
+        self._position.load(state, keeps_rows=self._keeps_rows)
         self._in_iter = self._error = None
 
     @property
@@ -94,6 +94,11 @@ class LoaderBase(IterableDataset[Any]):
         """Return the sizes, None where a subclass makes its batches in a way of its own."""
         makes_batches = next(c for c in type(self).__mro__ if "_iter_impl" in vars(c))
         return self._sizes() if "_sizes" in vars(makes_batches) else None
+
+    @property
+    def _keeps_rows(self) -> bool:
+        """Whether its rows are the reader's, so that those it delivered need not be read again."""
+        return True
 
     def _sizes(self) -> tuple[int | None, int]:
         """Return the rows of a batch (None for all of them) and of the shuffle buffer."""
@@ -202,20 +207,25 @@ class LoaderBase(IterableDataset[Any]):
         self.reader.stop()
         self.reader.join()
 
-    def _blocks(self, capacity: Any) -> Iterator[Block]:
-        blocks = torch_blocks(self.reader)
+    def _blocks(
+        self,
+        capacity: Any,
+        convert: Callable[[Iterator[Block]], Iterator[Block]] = iter,
+        shuffle: Callable[
+            [Iterator[Block], int, np.random.Generator], Iterator[Block]
+        ] = shuffle_pool,
+    ) -> Iterator[Block]:
+        """Yield the blocks of the pass, converted, then shuffled, without rows delivered before."""
+        blocks = convert(torch_blocks(self.reader))
         rows = self._position.rows_to_drop()
         if capacity > 0:
-            blocks = self._shuffled(blocks, capacity)
+            if not isinstance(capacity, (int, np.integer)):
+                raise TypeError(
+                    f"shuffling_queue_capacity is {capacity!r}, a {type(capacity).__name__}; it must "
+                    "be an integer number of rows."
+                )
+            blocks = shuffle(blocks, int(capacity), self._generator())
         return without_first_rows(blocks, rows) if rows else blocks
-
-    def _shuffled(self, blocks: Iterator[Block], capacity: Any) -> Iterator[Block]:
-        if not isinstance(capacity, (int, np.integer)):
-            raise TypeError(
-                f"shuffling_queue_capacity is {capacity!r}, a {type(capacity).__name__}; it must be "
-                "an integer number of rows."
-            )
-        return shuffle_pool(blocks, int(capacity), self._generator())
 
     def _generator(self) -> np.random.Generator:
         randomness = getattr(self.reader, "randomness", None)  # a reader of Petastorm's has none

@@ -172,11 +172,16 @@ class Position:
         shuffled = self._reader.is_shuffled or self.sizes[1] > 0
         return _UNSEEDED if began and shuffled and not self._reader.is_seeded else None
 
-    def load(self, state: Any) -> None:
+    def load(self, state: Any, *, keeps_rows: bool = True) -> None:
         """Let the next pass begin where a state was saved.
 
         It begins as a new pass, with one warning, if the state is unknown or of other data or
         shuffling. The size of the batches may be another one.
+
+        Args:
+            state: From :meth:`save`.
+            keeps_rows: Whether the loader's rows are the reader's, so that those it delivered need not
+                be read again.
 
         Raises:
             ValueError: This is no state.
@@ -186,7 +191,7 @@ class Position:
         self._forget()
         self._is_awaited = self.was_loaded = True
         if obstacle is None:
-            self._go_to(state["start"], batches, rows)
+            self._go_to(state["start"], batches, rows, keeps_rows=keeps_rows)
             return
         if self._reader is not None and not self._reader.is_at_start:
             self._reader.begin_again()
@@ -212,11 +217,11 @@ class Position:
         here = {name: facts[name] for name in differing}
         return f"The state that was loaded is of another loader: {saved} there, {here} here."
 
-    def _go_to(self, start: Any, batches: int, rows: int) -> None:
+    def _go_to(self, start: Any, batches: int, rows: int, *, keeps_rows: bool) -> None:
         assert self._reader is not None
         assert self.sizes is not None
         # A shuffle buffer is filled as it was; otherwise rows that were delivered are not read.
-        is_direct = self.sizes[1] == 0 and self._reader.keeps_rows
+        is_direct = keeps_rows and self.sizes[1] == 0 and self._reader.keeps_rows
         try:
             self._reader.restart(start, rows if is_direct else 0)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:

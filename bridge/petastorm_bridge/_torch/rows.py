@@ -181,6 +181,6 @@ def of_each_row(transform: Callable[[Any], Any]) -> Callable[[npt.NDArray[Any]],
     import torch
 
     def convert(values: npt.NDArray[Any]) -> Any:
-        return torch.cat([transform([value]) for value in values])
+        return torch.cat([torch.as_tensor(transform([value])) for value in values])
 
     return convert

@@ -67,6 +67,14 @@ _EPOCHS = (
         "BatchedDataLoader never ends, InMemBatchedDataLoader raises an empty AssertionError",
     ),
     Expected("inmem-empty", ("empty: * [inmem]",), works("TypeError")),
+    Expected(
+        "inmem-transform-fn",
+        tuple(
+            f"transform_fn of InMemBatchedDataLoader that gives {gives}"
+            for gives in ("an array", "a list")
+        ),
+        works("AttributeError"),
+    ),
 )
 
 _ORDER = (

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 from parity_harness.session import LOADERS, Session
 
 from parity_scenarios import Scenarios
@@ -118,6 +119,54 @@ def _define_types_by_row_group(first: str, second: str, size: int) -> None:
 for _types in (("float32", "float64"), ("float64", "float32")):
     for _size in (4, 5):
         _define_types_by_row_group(*_types, _size)
+
+
+# What a transform_fn may give for a column of a row group, or for a row in a list.
+_TRANSFORMS: dict[str, Callable[[Any], Any]] = {
+    "the column": lambda column: column,
+    "an array": lambda column: np.asarray(column, np.float32),
+    "an array of unsigned numbers": lambda column: np.asarray(column, np.uint16),
+    "a list": lambda column: list(column),
+    "every other row": lambda column: np.asarray(column)[::2].copy(),
+    "no row": lambda column: np.asarray(column)[:0],
+    "rows less their mean": lambda column: np.asarray(column) - np.mean(column),
+    "another shape": lambda column: np.asarray(column)[:, np.newaxis],
+    "a number": lambda column: float(np.sum(column)),
+    "text": lambda column: [str(value) for value in column],
+    "nothing": lambda column: None,
+}
+
+
+def _define_transform(name: str, gives: str, loader: str, **options: Any) -> None:
+    """Two row groups through a transform_fn."""
+
+    @define(name, order="shuffling_queue_capacity" not in options)
+    def _load(session: Session) -> object:
+        import torch
+
+        function = _TRANSFORMS[gives.removesuffix(" as a tensor")]
+
+        def transform(column: Any) -> Any:
+            found = function(column)
+            return torch.as_tensor(found) if gives.endswith(" as a tensor") else found
+
+        def make(reader: Any, batch_size: int, shuffling_queue_capacity: int) -> Any:
+            make_loader = getattr(session.module("pytorch"), loader)
+            return make_loader(reader, batch_size=batch_size, transform_fn=transform, **options)
+
+        return session.load("ten2", data_loader_fn=make, schema_fields=["id"], workers_count=1)
+
+
+for _gives in _TRANSFORMS:
+    _name, _loader = f"transform_fn of BatchedDataLoader that gives {_gives}", "BatchedDataLoader"
+    _define_transform(_name, _gives, _loader)
+    _define_transform(f"{_name}, shuffled", _gives, _loader, shuffling_queue_capacity=7)
+    _tensor = f"{_gives} as a tensor"
+    _name = f"transform_fn of InMemBatchedDataLoader that gives {_tensor}"
+    _define_transform(_name, _tensor, "InMemBatchedDataLoader", rows_capacity=8)
+for _gives in ("an array", "a list"):
+    _name = f"transform_fn of InMemBatchedDataLoader that gives {_gives}"
+    _define_transform(_name, _gives, "InMemBatchedDataLoader", rows_capacity=8)
 
 
 @define("collate_fn of DataLoader")

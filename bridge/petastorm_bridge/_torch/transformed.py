@@ -1,0 +1,136 @@
+"""Row groups as the tensors that a user's ``transform_fn`` makes of them.
+
+Petastorm calls it once for each column of a row group, before any shuffling, and makes a tensor of
+whatever it returns (``pytorch.py`` and ``reader_impl/pytorch_shuffling_buffer.py``). The tensors may
+live on any device, and stay there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from petastorm_bridge._blocks.batches import Batch, different_shapes
+from petastorm_bridge._blocks.columns import Block
+from petastorm_bridge._blocks.shuffle import shuffle_pool
+
+__all__ = ["join_tensors", "shuffle_tensors", "transformed"]
+
+
+def transformed(blocks: Iterable[Block], function: Callable[[Any], Any]) -> Iterator[Block]:
+    """Yield blocks of the tensors that a function makes of columns.
+
+    Args:
+        blocks: Columns are arrays.
+        function: Gets an array of shape ``(rows, …)``; what it returns may have other rows.
+    """
+    types: dict[str, torch.dtype] = {}
+    for block in blocks:
+        tensors = {}
+        for name, values in block.columns.items() if block.num_rows else ():
+            tensor = torch.as_tensor(function(np.ascontiguousarray(values)))
+            # Petastorm appends each row group to the last one, so that types only widen.
+            known = types.setdefault(name, tensor.dtype)
+            if tensor.dtype != known:
+                types[name] = torch.promote_types(known, tensor.dtype)
+                tensor = tensor.to(types[name])
+            tensors[name] = tensor
+        rows = len(next(iter(tensors.values()))) if tensors else 0
+        yield Block(tensors, rows, block.ends_epoch)
+
+
+def join_tensors(parts: Sequence[Batch]) -> Batch:
+    """Return the rows of several batches of tensors as one."""
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def shuffle_tensors(
+    blocks: Iterable[Block], capacity: int, rng: np.random.Generator
+) -> Iterator[Block]:
+    """Shuffle blocks of tensors as ``shuffle_pool`` shuffles arrays, in the same order.
+
+    The numbers of their places in the buffer are shuffled; the tensors themselves are copied in
+    and out where they live.
+    """
+    buffer = _Buffer()
+    places = (
+        Block({"place": buffer.put(block)}, block.num_rows, block.ends_epoch) for block in blocks
+    )
+    for chosen in shuffle_pool(places, capacity, rng):
+        if chosen.num_rows:
+            columns = buffer.take(chosen.columns["place"])
+            yield Block(columns, chosen.num_rows, chosen.ends_epoch)
+
+
+class _Buffer:
+    """Tensors of some rows, and which of them are free."""
+
+    def __init__(self) -> None:
+        self._tensors: Batch = {}
+        self._free: npt.NDArray[np.int64] = np.empty(0, np.int64)
+        self._size = 0
+
+    def put(self, block: Block) -> npt.NDArray[np.int64]:
+        """Copy the rows of a block and return their places."""
+        count = block.num_rows
+        if not count:
+            return self._free[:0]
+        if count > len(self._free):
+            self._grow(count - len(self._free), block)
+        places, self._free = self._free[:count], self._free[count:]
+        for name, tensor in block.columns.items():
+            stored = self._tensors[name]
+            if stored.shape[1:] != tensor.shape[1:]:
+                raise different_shapes(name, [stored, tensor])
+            if stored.dtype != tensor.dtype:  # only ever wider
+                self._tensors[name] = stored = stored.to(tensor.dtype)
+            _put(stored, places, tensor)
+        return places
+
+    def take(self, places: npt.NDArray[np.int64]) -> Batch:
+        """Return the rows of places, which are free then."""
+        self._free = np.concatenate([places, self._free])
+        return {name: _take(tensor, places) for name, tensor in self._tensors.items()}
+
+    def _grow(self, missing: int, block: Block) -> None:
+        size = max(self._size + missing, self._size + self._size // 4)
+        for name, tensor in block.columns.items():
+            grown = tensor.new_empty((size, *tensor.shape[1:]))
+            if self._size:
+                stored = self._tensors[name]
+                if stored.shape[1:] != tensor.shape[1:]:
+                    raise different_shapes(name, [stored, tensor])
+                grown[: self._size] = stored
+            self._tensors[name] = grown
+        self._free = np.concatenate([self._free, np.arange(self._size, size)])
+        self._size = size
+
+
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor as integers of its size: neither torch nor NumPy indexes every other type."""
+    return tensor.detach().view(_BITS.get(tensor.element_size(), tensor.dtype))
+
+
+def _put(target: torch.Tensor, places: npt.NDArray[np.int64], source: torch.Tensor) -> None:
+    """Do ``target[places] = source``."""
+    # NumPy stays in this thread. Torch's threads wait for each other, long where cores are busy.
+    if target.device.type == source.device.type == "cpu":
+        _bits(target).numpy()[places] = _bits(source).numpy()
+    else:
+        _bits(target)[torch.from_numpy(places)] = _bits(source)
+
+
+def _take(tensor: torch.Tensor, places: npt.NDArray[np.int64]) -> torch.Tensor:
+    """Return ``tensor[places]``."""
+    if tensor.device.type == "cpu":
+        taken = torch.from_numpy(_bits(tensor).numpy().take(places, axis=0))
+    else:
+        taken = _bits(tensor)[torch.from_numpy(places)]
+    return taken.view(tensor.dtype)
