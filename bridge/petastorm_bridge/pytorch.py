@@ -224,8 +224,8 @@ def _load_rows_into_mem(
 ) -> tuple[list[str], list[Any]]:
     """Return names and tensors of a reader's first rows, and stop it (called as in Petastorm)."""
     refuse_sequences(reader, "InMemBatchedDataLoader")
-    capacity = batch_integer(rows_capacity)
     try:
+        capacity = batch_integer(rows_capacity)
         if transform_fn is None or transform_fn is torch.as_tensor:
             convert = _plain_rows if is_of_rows(reader) else _plain_tensors
             first = convert(next(cut(torch_blocks(reader), capacity), {}))

@@ -99,6 +99,15 @@ def test_the_function_sees_row_groups_in_memory_too(open_loader):
     assert seen == [13, 9]
 
 
+@pytest.mark.parametrize("wrong", [{"rows_capacity": "8"}, {"transform_fn": lambda rows: None}])
+def test_a_loader_in_memory_that_fails_stops_its_reader(open_loader, wrong):
+    reader = open_loader(None).reader
+    with pytest.raises((TypeError, RuntimeError)):
+        InMemBatchedDataLoader(reader, 4, **wrong)
+    with pytest.raises(RuntimeError, match="has stopped"):
+        next(reader)
+
+
 @pytest.mark.parametrize("capacity", [1, 7, 1000])
 def test_tensors_are_shuffled_as_arrays_are(capacity):
     rng = np.random.default_rng(5)
