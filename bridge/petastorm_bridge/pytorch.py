@@ -13,7 +13,7 @@ from ._blocks.batches import Batch, Run, cut, divided, runs
 from ._blocks.columns import Block
 from ._reading.reader import Reader
 from ._torch.base import LoaderBase, batch_integer, refuse_copies_in_workers, whole_size
-from ._torch.columns import torch_column
+from ._torch.columns import refuse_moments, torch_column
 from ._torch.dataset import DatasetBase
 from ._torch.rows import (
     SEQUENCES,
@@ -73,7 +73,7 @@ def _sanitize_pytorch_types(row_as_dict: dict[str, Any]) -> None:
             raise TypeError(f"Pytorch does not support nullable fields. Found None in {name}")
         if isinstance(value, np.bool_):
             row_as_dict[name] = np.uint8(value)
-        elif isinstance(value, np.ndarray) and value.dtype.kind not in "mM":
+        elif isinstance(value, np.ndarray):
             row_as_dict[name] = torch_column(name, value)
 
 
@@ -108,11 +108,12 @@ class DataLoader(LoaderBase):
 
     def _iter_impl(self) -> Iterator[Any]:
         size = whole_size(self.batch_size, getattr(self.reader, "num_epochs", 1))
-        blocks = map(_as_arrays, self._blocks(self.shuffling_queue_capacity))
-        batches = cut(blocks, size)
+        is_plain = self.collate_fn is decimal_friendly_collate
+        blocks = self._blocks(self.shuffling_queue_capacity, refuse_moments if is_plain else iter)
+        batches = cut(map(_as_arrays, blocks), size)
         if getattr(self.reader, "ngram", None) is not None:
             return (self.collate_fn(batch[SEQUENCES].tolist()) for batch in batches)
-        if self.collate_fn is decimal_friendly_collate:
+        if is_plain:
             return map(_tensors, batches)
         return (self.collate_fn(_rows(batch)) for batch in batches)
 
@@ -177,7 +178,8 @@ class BatchedDataLoader(LoaderBase):
         if self.transform_fn is not torch.as_tensor:
             return self._transformed(size)
         convert = _plain_rows if is_of_rows(self.reader) else _plain_tensors
-        return map(convert, cut(self._blocks(self.shuffling_queue_capacity), size))
+        blocks = self._blocks(self.shuffling_queue_capacity, refuse_moments)
+        return map(convert, cut(blocks, size))
 
     def _transformed(self, size: int) -> Iterator[dict[str, Any]]:
         """Yield batches of what ``transform_fn`` makes."""
@@ -228,7 +230,7 @@ def _load_rows_into_mem(
         capacity = batch_integer(rows_capacity)
         if transform_fn is None or transform_fn is torch.as_tensor:
             convert = _plain_rows if is_of_rows(reader) else _plain_tensors
-            first = convert(next(cut(torch_blocks(reader), capacity), {}))
+            first = convert(next(cut(refuse_moments(torch_blocks(reader)), capacity), {}))
         else:
             blocks = transformed(torch_blocks(reader), _function_of(reader, transform_fn))
             first = _first_rows(runs(blocks, capacity, join_tensors), capacity)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,14 +12,16 @@ from petastorm_bridge._blocks.columns import Block
 if TYPE_CHECKING:
     from petastorm_bridge._reading.reader import Reader
 
-__all__ = ["torch_block", "torch_column"]
+__all__ = ["refuse_moments", "torch_block", "torch_column"]
 
 
 def torch_column(name: str, values: Any) -> Any:
     """Return a column in a form torch takes: uint16 → int32, uint32 → int64, bool → uint8.
 
+    Moments and spans stay as they are, for a user's own function to make numbers of.
+
     Raises:
-        TypeError: Strings, bytes or objects (text of ``petastorm/pytorch.py``); moments or spans.
+        TypeError: Strings, bytes or objects (text of ``petastorm/pytorch.py``).
     """
     if not isinstance(values, np.ndarray):
         return values
@@ -26,17 +29,28 @@ def torch_column(name: str, values: Any) -> Any:
         raise TypeError(
             f"Pytorch does not support arrays of string or object classes. Found in field {name}."
         )
-    if values.dtype.kind in "mM":
-        raise TypeError(
-            f"can't convert np.ndarray of type {values.dtype.type.__module__}."
-            f"{values.dtype.type.__name__} in column {name!r} to a tensor. Convert it to a number "
-            "in a TransformSpec, or leave it out with schema_fields."
-        )
     if values.dtype == np.uint16:
         return values.astype(np.int32)
     if values.dtype == np.uint32:
         return values.astype(np.int64)
     return values.view(np.uint8) if values.dtype == np.bool_ else values
+
+
+def refuse_moments(blocks: Iterable[Block]) -> Iterator[Block]:
+    """Yield blocks of which tensors are made without a function of the user's.
+
+    Raises:
+        TypeError: A column of moments or spans, of which torch has no type.
+    """
+    for block in blocks:
+        for name, values in block.columns.items():
+            if isinstance(values, np.ndarray) and values.dtype.kind in "mM":
+                raise TypeError(
+                    f"can't convert np.ndarray of type {values.dtype.type.__module__}."
+                    f"{values.dtype.type.__name__} in column {name!r} to a tensor. Convert it to a "
+                    "number in a TransformSpec, or leave it out with schema_fields."
+                )
+        yield block
 
 
 def torch_block(reader: Reader, block: Block) -> Block:

@@ -129,7 +129,7 @@ def _torch_value(name: str, value: Any) -> Any:
         raise _null(name)
     if isinstance(value, np.bool_):
         return np.uint8(value)
-    if isinstance(value, np.ndarray) and value.dtype.kind not in "mM":
+    if isinstance(value, np.ndarray):
         return torch_column(name, value)
     return value
 

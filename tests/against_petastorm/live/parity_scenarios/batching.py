@@ -394,3 +394,31 @@ for _frame, _row in (
         load(f"{_row} [{_loader}]", _frame, _loader)
 load("empty, num_epochs=None torch", "empty_range", num_epochs=None, seconds=10)
 load("empty, num_epochs=None tf", "empty_range", "tf", num_epochs=None, seconds=10)
+
+
+def _define_moments(name: str, loader: str, **options: Any) -> None:
+    """A column of moments, of which torch has no type."""
+
+    @define(f"moments: {name}")
+    def _load(session: Session) -> object:
+        def make(reader: Any, batch_size: int, shuffling_queue_capacity: int) -> Any:
+            return getattr(session.module("pytorch"), loader)(reader, batch_size=4, **options)
+
+        moments = "select id, timestamp_seconds(id * 86400) as at from range(0, 10, 1, 1)"
+        return session.load(session.convert(session.spark.sql(moments)), data_loader_fn=make)
+
+
+def _days(column: Any) -> Any:
+    return column.astype("datetime64[D]").astype(np.int64) if column.dtype.kind == "M" else column
+
+
+_OWN_COLLATE: dict[str, Callable[[list[Any]], Any]] = {
+    "a collate_fn that leaves them out": lambda rows: [int(row["id"]) for row in rows],
+    "a collate_fn of numbers": lambda rows: np.array([int(row["at"].astype(int)) for row in rows]),
+    "a collate_fn of their types": lambda rows: [str(row["at"].dtype) for row in rows],
+}
+for _name, _collate in _OWN_COLLATE.items():
+    _define_moments(_name, "DataLoader", collate_fn=_collate)
+_define_moments("a transform_fn of numbers", "BatchedDataLoader", transform_fn=_days)
+for _loader in ("DataLoader", "BatchedDataLoader", "InMemBatchedDataLoader"):
+    _define_moments(_loader, _loader)
