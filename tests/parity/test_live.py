@@ -166,6 +166,22 @@ def test_the_padding_of_streaming_is_recognised(call):
         (["--data", "plain", "--option", "shuffle"], "not of the form NAME=VALUE"),
         (["--data", "plain", "--option", "num_epochs=None"], "give a limit of rows"),
         (["--data", "plain", "--option", "num_epochs=null"], "give a limit of rows"),
+        (
+            ["--data", "plain", "--option", "num_epochs=abc"],
+            "num_epochs is 'abc'; it must be a whole",
+        ),
+        (
+            ["--data", "plain", "--option", "num_epochs=2.5"],
+            "num_epochs is 2.5; it must be a whole",
+        ),
+        (
+            ["--data", "plain", "--option", "shard_count=-2"],
+            "shard_count is -2; it must be a whole",
+        ),
+        (
+            ["--data", "plain", "--option", "shuffle_row_drop_partitions=None"],
+            "shuffle_row_drop_partitions is None; it must be a whole",
+        ),
         (["--data", "."], "no directory of Parquet files"),
         (["--data", "plain", "--only", "bridge"], "bridge alone cannot be compared"),
     ],
@@ -181,6 +197,7 @@ def test_what_cannot_be_run_is_exit_code_2(call, arguments, message):
     [
         ("False", False),
         ("false", False),
+        ("FALSE", False),
         ("true", True),
         ("none", None),
         ("7", 7),

@@ -241,7 +241,7 @@ def parse_options(texts: Sequence[str]) -> dict[str, Any]:
         if not equals or not name.isidentifier():
             raise CannotCompareError(f"the option {text!r} is not of the form NAME=VALUE")
         try:
-            found[name] = ast.literal_eval(_PYTHON_WORDS.get(value, value))
+            found[name] = ast.literal_eval(_PYTHON_WORDS.get(value.lower(), value))
         except (ValueError, SyntaxError):
             found[name] = value
     return found

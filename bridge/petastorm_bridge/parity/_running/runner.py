@@ -40,6 +40,8 @@ LOADERS = ("torch", "batched", "tf")
 # Options under which the number of rows cannot be told from the files.
 FILTERS = {"predicate", "filters", "rowgroup_selector"}
 _SHUFFLES = {"shuffle_rows", "shuffle_row_groups", "shuffling_queue_capacity"}
+# Options that say how many rows, ranks and visits of row groups there are.
+_COUNTS = {"num_epochs", "shard_count", "shuffle_row_drop_partitions"}
 _MOST_WORKERS = 32
 
 
@@ -90,6 +92,11 @@ class Request:
             raise CannotCompareError(
                 f"{self.only[0]} alone cannot be compared; name another package"
             )
+        for name in _COUNTS & self.options.keys():
+            value = self.options[name]
+            endless = name == "num_epochs" and value is None
+            if not endless and (not isinstance(value, int) or value < 0):
+                raise CannotCompareError(f"{name} is {value!r}; it must be a whole number")
         if self.options.get("num_epochs", 1) is None and not self.limit:
             raise CannotCompareError("endless epochs never end; give a limit of rows")
 
@@ -120,13 +127,13 @@ class Runner:
             if options.get("shard_seed") is not None or not options.get("shard_count"):
                 return None
             groups = groups[options["cur_shard"] :: options["shard_count"]]  # Petastorm's shards
-        return sum(groups) * int(options.get("num_epochs", 1) or 1)
+        return sum(groups) * (options.get("num_epochs", 1) or 1)
 
     @property
     def ranks(self) -> int:
         """How many shards are run, one after the other; 0 if only one, or none, was asked for."""
         options = self.request.options
-        return 0 if "cur_shard" in options else int(options.get("shard_count") or 0)
+        return 0 if "cur_shard" in options else options.get("shard_count", 0)
 
     def options(self, package: str) -> dict[str, Any]:
         """The options of one package; as many workers as keep Petastorm's order stable."""
@@ -146,7 +153,7 @@ class Runner:
             return 1
         visits = sum(len(of_file) for _, of_file in self.files)
         for times in ("num_epochs", "shuffle_row_drop_partitions"):
-            visits *= int(options.get(times, 1))
+            visits *= options.get(times, 1)
         needed = max(4, -(-visits // 4))
         return needed if needed <= _MOST_WORKERS else 1
 
