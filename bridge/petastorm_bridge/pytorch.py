@@ -13,12 +13,11 @@ from ._blocks.batches import Batch, Run, cut, divided, runs
 from ._blocks.columns import Block
 from ._reading.reader import Reader
 from ._torch.base import LoaderBase, batch_integer, refuse_copies_in_workers, whole_size
-from ._torch.columns import refuse_moments, torch_column
+from ._torch.columns import refuse_datetimes, torch_column
 from ._torch.dataset import DatasetBase
 from ._torch.rows import (
     SEQUENCES,
     is_of_rows,
-    of_each_row,
     plain_column,
     refuse_sequences,
     torch_blocks,
@@ -29,7 +28,7 @@ try:
     import torch
     from torch.utils.data import IterableDataset, default_collate
 
-    from ._torch.transformed import join_tensors, shuffle_tensors, transformed
+    from ._torch.transformed import join_tensors, of_each_row, shuffle_tensors, transformed
 except ImportError as error:
     raise missing_extra("torch", "streaming") from error
 
@@ -109,7 +108,7 @@ class DataLoader(LoaderBase):
     def _iter_impl(self) -> Iterator[Any]:
         size = whole_size(self.batch_size, getattr(self.reader, "num_epochs", 1))
         is_plain = self.collate_fn is decimal_friendly_collate
-        blocks = self._blocks(self.shuffling_queue_capacity, refuse_moments if is_plain else iter)
+        blocks = self._blocks(self.shuffling_queue_capacity, refuse_datetimes if is_plain else iter)
         batches = cut(map(_as_arrays, blocks), size)
         if getattr(self.reader, "ngram", None) is not None:
             return (self.collate_fn(batch[SEQUENCES].tolist()) for batch in batches)
@@ -148,7 +147,8 @@ class BatchedDataLoader(LoaderBase):
         batch_size: Rows per batch, a positive integer.
         transform_fn: Called with each column of each row group, an array of shape ``(rows, …)`` (with
             each value of a reader of rows, in a list); ``torch.as_tensor`` makes a tensor of what it
-            returns. That may be on any device, and have other rows; ``len`` counts the reader's.
+            returns. That may be on any device, and have other rows, as many in every column; ``len``
+            counts the reader's.
         shuffling_queue_capacity: Rows in the shuffle buffer, 0 for none.
     """
 
@@ -178,7 +178,7 @@ class BatchedDataLoader(LoaderBase):
         if self.transform_fn is not torch.as_tensor:
             return self._transformed(size)
         convert = _plain_rows if is_of_rows(self.reader) else _plain_tensors
-        blocks = self._blocks(self.shuffling_queue_capacity, refuse_moments)
+        blocks = self._blocks(self.shuffling_queue_capacity, refuse_datetimes)
         return map(convert, cut(blocks, size))
 
     def _transformed(self, size: int) -> Iterator[dict[str, Any]]:
@@ -230,7 +230,7 @@ def _load_rows_into_mem(
         capacity = batch_integer(rows_capacity)
         if transform_fn is None or transform_fn is torch.as_tensor:
             convert = _plain_rows if is_of_rows(reader) else _plain_tensors
-            first = convert(next(cut(refuse_moments(torch_blocks(reader)), capacity), {}))
+            first = convert(next(cut(refuse_datetimes(torch_blocks(reader)), capacity), {}))
         else:
             blocks = transformed(torch_blocks(reader), _function_of(reader, transform_fn))
             first = _first_rows(runs(blocks, capacity, join_tensors), capacity)
@@ -242,10 +242,11 @@ def _load_rows_into_mem(
 
 def _first_rows(found: Iterator[Run], count: int) -> Batch:
     """Return copies of the first rows, which do not keep a whole row group in memory."""
-    for run in found:
-        stop = min(run.start + count, run.stop)
-        return {name: tensor[run.start : stop].clone() for name, tensor in run.columns.items()}
-    return {}
+    run = next(found, None)
+    if run is None:
+        return {}
+    stop = min(run.start + count, run.stop)
+    return {name: tensor[run.start : stop].clone() for name, tensor in run.columns.items()}
 
 
 class InMemBatchedDataLoader(IterableDataset[Any]):

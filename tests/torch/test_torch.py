@@ -24,22 +24,6 @@ pytestmark = pytest.mark.divided
 ROWS = 22
 
 
-@pytest.fixture
-def open_reader(numbered):
-    """``open_reader(**options)`` → a reader of `id` 0 … 21 in shards of 13 and 9 rows, in order."""
-    url = numbered(ROWS, [13, 9])
-    readers = []
-
-    def open_reader(**options):
-        readers.append(make_batch_reader(url, **{"shuffle_row_groups": False, **options}))
-        return readers[-1]
-
-    yield open_reader
-    for reader in readers:
-        reader.stop()
-        reader.join()
-
-
 class RowGroups(LoaderBase):
     """A program's own loader, as Petastorm lets it be written."""
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from petastorm_bridge import make_batch_reader
 from petastorm_bridge._blocks.columns import Block
 from petastorm_bridge._blocks.shuffle import shuffle_pool
 from petastorm_bridge._torch.transformed import shuffle_tensors
@@ -16,20 +15,15 @@ ROWS = 22
 
 
 @pytest.fixture
-def open_loader(numbered):
-    """``open_loader(transform_fn, **options)`` → batches of 4 of `id` 0 … 21, shards of 13 and 9."""
-    url = numbered(ROWS, [13, 9])
-    readers = []
+def open_loader(open_reader):
+    """``open_loader(transform_fn, **options)`` → batches of 4 of `id`, row groups of 13 and 9."""
 
     def open_loader(transform_fn, capacity=0, **options):
-        options = {"shuffle_row_groups": False, "schema_fields": ["id"], **options}
-        readers.append(make_batch_reader(url, **options))
-        return BatchedDataLoader(readers[-1], 4, transform_fn, capacity)
+        return BatchedDataLoader(
+            open_reader(schema_fields=["id"], **options), 4, transform_fn, capacity
+        )
 
-    yield open_loader
-    for reader in readers:
-        reader.stop()
-        reader.join()
+    return open_loader
 
 
 def ids(batches):
@@ -86,22 +80,22 @@ def test_tensors_stay_on_their_device(open_loader):
     assert {batch["id"].device.type for batch in loader} == {"meta"}
 
 
-def test_the_function_sees_row_groups_in_memory_too(open_loader):
+def test_the_function_sees_row_groups_in_memory_too(open_reader):
     seen = []
 
     def function(rows):
         seen.append(len(rows))
         return rows
 
-    reader = open_loader(None).reader
+    reader = open_reader(schema_fields=["id"])
     loader = InMemBatchedDataLoader(reader, 4, function, rows_capacity=15)
     assert np.concatenate(ids(loader)).tolist() == [*range(15)]
     assert seen == [13, 9]
 
 
 @pytest.mark.parametrize("wrong", [{"rows_capacity": "8"}, {"transform_fn": lambda rows: None}])
-def test_a_loader_in_memory_that_fails_stops_its_reader(open_loader, wrong):
-    reader = open_loader(None).reader
+def test_a_loader_in_memory_that_fails_stops_its_reader(open_reader, wrong):
+    reader = open_reader()
     with pytest.raises((TypeError, RuntimeError)):
         InMemBatchedDataLoader(reader, 4, **wrong)
     with pytest.raises(RuntimeError, match="has stopped"):
@@ -150,6 +144,8 @@ def test_types_widen_and_shapes_may_not(open_loader):
     found = list(open_loader(lambda rows: torch.as_tensor(rows).to(next(types)), 30))
     assert {batch["id"].dtype for batch in found} == {torch.int64}
     assert sorted(np.concatenate(ids(found))) == [*range(ROWS)]
-    widths = iter([1, 2])
-    with pytest.raises(RuntimeError, match=r"expects each tensor to be equal size.*column 'id'"):
-        list(open_loader(lambda rows: np.zeros((len(rows), next(widths))), 30))
+    for capacity in (0, 30):
+        widths = iter([1, 2])
+        loader = open_loader(lambda rows: np.zeros((len(rows), next(widths))), capacity)  # noqa: B023
+        with pytest.raises(RuntimeError, match=r"to be equal size.*\[1\] and \[2\] in column 'id'"):
+            list(loader)

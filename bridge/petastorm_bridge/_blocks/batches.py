@@ -135,7 +135,7 @@ class BatchShapeError(RuntimeError, ValueError):
     """Values of different shape in one batch: torch's type of error, and what TensorFlow expects."""
 
 
-def different_shapes(name: str, columns: Sequence[npt.NDArray[Any]]) -> BatchShapeError:
+def different_shapes(name: str, columns: Sequence[Any]) -> BatchShapeError:
     """Return the error for values of different shape in one batch (torch's own words first)."""
     first, other = columns[0], next(c for c in columns if c.shape[1:] != columns[0].shape[1:])
     return BatchShapeError(

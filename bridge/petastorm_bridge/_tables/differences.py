@@ -90,16 +90,25 @@ DIFFERENCES: tuple[Difference, ...] = (
          "`len(loader)` is a `TypeError`, which frameworks take for a loader of unknown length.",
          "It is the number of batches of a whole pass; still a `TypeError` with `num_epochs=None`, "
          "a predicate, filters or a transform, and in subclasses that make the batches. That of "
-         "`InMemBatchedDataLoader` counts all its epochs.",
+         "`InMemBatchedDataLoader` counts all its epochs, that of a `BatchedDataLoader` the reader's "
+         "rows, whatever `transform_fn` does.",
          "Lightning resumes at the right batch only if it knows the length. It now accepts "
          "`val_check_interval=0.5`, and refuses an interval longer than the pass."),
         ("inmem-empty",
          "`InMemBatchedDataLoader` over no rows raises a `TypeError`.", "It yields no batch.",
          "The other loaders do the same."),
         ("inmem-transform-fn",
-         "`InMemBatchedDataLoader` raises an `AttributeError` where its `transform_fn` gives an array "
-         "or a list. `BatchedDataLoader` makes a tensor of them.",
+         "`InMemBatchedDataLoader` raises an `AttributeError` or a `TypeError` where its `transform_fn` "
+         "gives anything but a tensor. `BatchedDataLoader` makes a tensor of it.",
          "Both make a tensor.", "One function for both loaders."),
+        ("transform-fn-equal-rows",
+         "Where `transform_fn` gives other numbers of rows for some columns than for others, a batch "
+         "silently holds values of different rows, or batches of different length.",
+         "`ValueError`.", "Mixed-up rows are wrong rows."),
+        ("transform-fn-types",
+         "Where `transform_fn` gives a wider type for a later row group, a shuffle buffer and "
+         "`InMemBatchedDataLoader` cast its values to the first one's type: fractions are cut off.",
+         "The types widen, as in Petastorm without a shuffle buffer.", "Never a silent loss."),
     ),
     *_area(
         "Order and shuffling",

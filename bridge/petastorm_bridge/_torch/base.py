@@ -69,7 +69,7 @@ class LoaderBase(IterableDataset[Any]):
         """Let the next iteration go on behind the last batch that was delivered before a state.
 
         Row groups that were used up are not read again, unless a shuffle buffer, a predicate, a
-        filter or a transform makes it necessary. A state without a position, or one of other data
+        filter, a transform or a ``transform_fn`` makes it necessary. A state without a position, or one of other data
         or shuffling, gives one warning and a new pass.
 
         Raises:

@@ -12,13 +12,13 @@ from petastorm_bridge._blocks.columns import Block
 if TYPE_CHECKING:
     from petastorm_bridge._reading.reader import Reader
 
-__all__ = ["refuse_moments", "torch_block", "torch_column"]
+__all__ = ["refuse_datetimes", "torch_block", "torch_column"]
 
 
 def torch_column(name: str, values: Any) -> Any:
     """Return a column in a form torch takes: uint16 → int32, uint32 → int64, bool → uint8.
 
-    Moments and spans stay as they are, for a user's own function to make numbers of.
+    datetime64 and timedelta64 stay as they are, for a user's own function to make numbers of.
 
     Raises:
         TypeError: Strings, bytes or objects (text of ``petastorm/pytorch.py``).
@@ -36,11 +36,11 @@ def torch_column(name: str, values: Any) -> Any:
     return values.view(np.uint8) if values.dtype == np.bool_ else values
 
 
-def refuse_moments(blocks: Iterable[Block]) -> Iterator[Block]:
+def refuse_datetimes(blocks: Iterable[Block]) -> Iterator[Block]:
     """Yield blocks of which tensors are made without a function of the user's.
 
     Raises:
-        TypeError: A column of moments or spans, of which torch has no type.
+        TypeError: A column of datetime64 or timedelta64, of which torch has no type.
     """
     for block in blocks:
         for name, values in block.columns.items():

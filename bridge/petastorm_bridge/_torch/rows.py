@@ -24,7 +24,6 @@ from .columns import torch_block, torch_column
 __all__ = [
     "SEQUENCES",
     "is_of_rows",
-    "of_each_row",
     "plain_column",
     "refuse_sequences",
     "torch_blocks",
@@ -173,14 +172,4 @@ def plain_column(values: npt.NDArray[Any]) -> Any:
 
     if values.dtype.kind != "O":
         return torch.from_numpy(values)
-    return of_each_row(torch.as_tensor)(values)
-
-
-def of_each_row(transform: Callable[[Any], Any]) -> Callable[[npt.NDArray[Any]], Any]:
-    """Return a function of a column that calls one of lists of one value."""
-    import torch
-
-    def convert(values: npt.NDArray[Any]) -> Any:
-        return torch.cat([torch.as_tensor(transform([value])) for value in values])
-
-    return convert
+    return torch.cat([torch.as_tensor([value]) for value in values])

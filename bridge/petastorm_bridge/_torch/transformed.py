@@ -18,29 +18,62 @@ from petastorm_bridge._blocks.batches import Batch, different_shapes
 from petastorm_bridge._blocks.columns import Block
 from petastorm_bridge._blocks.shuffle import shuffle_pool
 
-__all__ = ["join_tensors", "shuffle_tensors", "transformed"]
+__all__ = ["join_tensors", "of_each_row", "shuffle_tensors", "transformed"]
+
+
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def transformed(blocks: Iterable[Block], function: Callable[[Any], Any]) -> Iterator[Block]:
     """Yield blocks of the tensors that a function makes of columns.
 
+    A column keeps its shape from block to block, and its type may only widen: Petastorm appends each
+    row group to the last one.
+
     Args:
         blocks: Columns are arrays.
-        function: Gets an array of shape ``(rows, …)``; what it returns may have other rows.
+        function: Gets an array of shape ``(rows, …)``; what it returns may have other rows, as many
+            in every column.
+
+    Raises:
+        RuntimeError: A column has another shape than in a block before.
+        ValueError: The columns of a block have different numbers of rows.
     """
-    types: dict[str, torch.dtype] = {}
+    firsts: dict[str, torch.Tensor] = {}  # no rows, of the shape and type of the blocks before
     for block in blocks:
         tensors = {}
         for name, values in block.columns.items() if block.num_rows else ():
-            tensor = torch.as_tensor(function(np.ascontiguousarray(values)))
-            # Petastorm appends each row group to the last one, so that types only widen.
-            known = types.setdefault(name, tensor.dtype)
-            if tensor.dtype != known:
-                types[name] = torch.promote_types(known, tensor.dtype)
-                tensor = tensor.to(types[name])
+            tensor = _with_rows(function(np.ascontiguousarray(values)))
+            first = firsts.setdefault(name, tensor.detach()[:0].clone())
+            if tensor.shape[1:] != first.shape[1:]:
+                raise different_shapes(name, [first, tensor])
+            if tensor.dtype != first.dtype:
+                firsts[name] = first.to(torch.promote_types(first.dtype, tensor.dtype))
+                tensor = tensor.to(firsts[name].dtype)
             tensors[name] = tensor
-        rows = len(next(iter(tensors.values()))) if tensors else 0
-        yield Block(tensors, rows, block.ends_epoch)
+        yield Block(tensors, _rows(tensors), block.ends_epoch)
+
+
+def of_each_row(function: Callable[[Any], Any]) -> Callable[[npt.NDArray[Any]], torch.Tensor]:
+    """Return a function of a column that calls one of lists of one value."""
+    return lambda values: torch.cat([_with_rows(function([value])) for value in values])
+
+
+def _with_rows(found: Any) -> torch.Tensor:
+    tensor = torch.as_tensor(found)
+    len(tensor)  # raises TypeError for a single number, which has no rows, as in Petastorm
+    return tensor
+
+
+def _rows(tensors: Batch) -> int:
+    """Return how many rows there are in each column."""
+    rows = {name: len(tensor) for name, tensor in tensors.items()}
+    if len(set(rows.values())) > 1:
+        raise ValueError(
+            f"transform_fn returned different numbers of rows for the columns of one row group: {rows}. "
+            "Return as many for every column, or drop rows in a TransformSpec."
+        )
+    return next(iter(rows.values()), 0)
 
 
 def join_tensors(parts: Sequence[Batch]) -> Batch:
@@ -55,6 +88,11 @@ def shuffle_tensors(
 
     The numbers of their places in the buffer are shuffled; the tensors themselves are copied in
     and out where they live.
+
+    Args:
+        blocks: From :func:`transformed`.
+        capacity: Rows in the buffer.
+        rng: Draws the rows that leave.
     """
     buffer = _Buffer()
     places = (
@@ -83,12 +121,9 @@ class _Buffer:
             self._grow(count - len(self._free), block)
         places, self._free = self._free[:count], self._free[count:]
         for name, tensor in block.columns.items():
-            stored = self._tensors[name]
-            if stored.shape[1:] != tensor.shape[1:]:
-                raise different_shapes(name, [stored, tensor])
-            if stored.dtype != tensor.dtype:  # only ever wider
-                self._tensors[name] = stored = stored.to(tensor.dtype)
-            _put(stored, places, tensor)
+            if self._tensors[name].dtype != tensor.dtype:  # only ever wider
+                self._tensors[name] = self._tensors[name].to(tensor.dtype)
+            _put(self._tensors[name], places, tensor)
         return places
 
     def take(self, places: npt.NDArray[np.int64]) -> Batch:
@@ -101,16 +136,10 @@ class _Buffer:
         for name, tensor in block.columns.items():
             grown = tensor.new_empty((size, *tensor.shape[1:]))
             if self._size:
-                stored = self._tensors[name]
-                if stored.shape[1:] != tensor.shape[1:]:
-                    raise different_shapes(name, [stored, tensor])
-                grown[: self._size] = stored
+                grown[: self._size] = self._tensors[name]
             self._tensors[name] = grown
         self._free = np.concatenate([self._free, np.arange(self._size, size)])
         self._size = size
-
-
-_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:

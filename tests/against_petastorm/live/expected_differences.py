@@ -75,6 +75,16 @@ _EPOCHS = (
         ),
         works("AttributeError"),
     ),
+    Expected(
+        "transform-fn-equal-rows",
+        ("transform_fn of * that drops rows of one column*",),
+        raises("ValueError"),
+    ),
+    Expected(
+        "transform-fn-types",
+        ("transform_fn whose types widen in InMemBatchedDataLoader",),
+        loads(id=[0.0, 1.0, 2.0, 3.0, 4.0, 5.5, 6.5, 7.5, 8.5, 9.5]),
+    ),
 )
 
 _ORDER = (

@@ -121,6 +121,47 @@ for _types in (("float32", "float64"), ("float64", "float32")):
         _define_types_by_row_group(*_types, _size)
 
 
+@define("transform_fn whose types widen in InMemBatchedDataLoader")
+def _types_in_memory(session: Session) -> object:
+    import torch
+
+    group = iter([0, 1])
+
+    def transform(column: Any) -> Any:
+        tensor = torch.as_tensor(column)
+        return tensor + 0.5 if next(group) else tensor
+
+    def make(reader: Any, batch_size: int, shuffling_queue_capacity: int) -> Any:
+        in_memory = session.module("pytorch").InMemBatchedDataLoader
+        return in_memory(reader, batch_size=4, transform_fn=transform)
+
+    return session.load("ten2", data_loader_fn=make, schema_fields=["id"], workers_count=1)
+
+
+def _define_rows_of_one_column(loader: str, **options: Any) -> None:
+    @define(
+        f"transform_fn of {loader} that drops rows of one column{' (shuffled)' * bool(options)}"
+    )
+    def _load(session: Session) -> object:
+        def make(reader: Any, batch_size: int, shuffling_queue_capacity: int) -> Any:
+            import torch
+
+            return getattr(session.module("pytorch"), loader)(
+                reader,
+                batch_size=4,
+                transform_fn=lambda column: torch.as_tensor(column)[: 5 if column[0] < 0 else 3],
+                **options,
+            )
+
+        columns = "select id, -1 - id as below from range(0, 10, 1, 1)"
+        return session.load(session.convert(session.spark.sql(columns)), data_loader_fn=make)
+
+
+_define_rows_of_one_column("BatchedDataLoader")
+_define_rows_of_one_column("BatchedDataLoader", shuffling_queue_capacity=7)
+_define_rows_of_one_column("InMemBatchedDataLoader")
+
+
 # What a transform_fn may give for a column of a row group, or for a row in a list.
 _TRANSFORMS: dict[str, Callable[[Any], Any]] = {
     "the column": lambda column: column,
@@ -396,16 +437,16 @@ load("empty, num_epochs=None torch", "empty_range", num_epochs=None, seconds=10)
 load("empty, num_epochs=None tf", "empty_range", "tf", num_epochs=None, seconds=10)
 
 
-def _define_moments(name: str, loader: str, **options: Any) -> None:
-    """A column of moments, of which torch has no type."""
+def _define_timestamps(name: str, loader: str, **options: Any) -> None:
+    """A column of timestamps, of which torch has no type."""
 
-    @define(f"moments: {name}")
+    @define(f"timestamps: {name}")
     def _load(session: Session) -> object:
         def make(reader: Any, batch_size: int, shuffling_queue_capacity: int) -> Any:
             return getattr(session.module("pytorch"), loader)(reader, batch_size=4, **options)
 
-        moments = "select id, timestamp_seconds(id * 86400) as at from range(0, 10, 1, 1)"
-        return session.load(session.convert(session.spark.sql(moments)), data_loader_fn=make)
+        timestamps = "select id, timestamp_seconds(id * 86400) as at from range(0, 10, 1, 1)"
+        return session.load(session.convert(session.spark.sql(timestamps)), data_loader_fn=make)
 
 
 def _days(column: Any) -> Any:
@@ -418,7 +459,7 @@ _OWN_COLLATE: dict[str, Callable[[list[Any]], Any]] = {
     "a collate_fn of their types": lambda rows: [str(row["at"].dtype) for row in rows],
 }
 for _name, _collate in _OWN_COLLATE.items():
-    _define_moments(_name, "DataLoader", collate_fn=_collate)
-_define_moments("a transform_fn of numbers", "BatchedDataLoader", transform_fn=_days)
+    _define_timestamps(_name, "DataLoader", collate_fn=_collate)
+_define_timestamps("a transform_fn of numbers", "BatchedDataLoader", transform_fn=_days)
 for _loader in ("DataLoader", "BatchedDataLoader", "InMemBatchedDataLoader"):
-    _define_moments(_loader, _loader)
+    _define_timestamps(_loader, _loader)
