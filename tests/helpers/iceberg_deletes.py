@@ -24,7 +24,13 @@ _MAGIC = b"PFA1"
 
 
 def delete_rows(
-    table, data_path, rows, *, kind="PARQUET", content=DataFileContent.POSITION_DELETES
+    table,
+    data_path,
+    rows,
+    *,
+    kind="PARQUET",
+    content=DataFileContent.POSITION_DELETES,
+    named=None,
 ):
     """Commit a delete file by hand, as a new metadata file beside the table's.
 
@@ -34,6 +40,7 @@ def delete_rows(
         rows: Positions in it.
         kind: Of the delete file, ``"PARQUET"`` or ``"PUFFIN"``.
         content: What the manifest says that the file holds.
+        named: What the manifest calls the file; the one that is written if None.
     """
     root = table.location().removeprefix("file://")
     with open(table.metadata_location.removeprefix("file://")) as stream:
@@ -48,7 +55,7 @@ def delete_rows(
             stream.write(_puffin(data_path, rows, snapshot, sequence))
     bounds = {2147483546: data_path.encode()}
     file = DataFile.from_args(
-        content=content, file_path=f"file://{path}", file_format=FileFormat[kind],
+        content=content, file_path=named or f"file://{path}", file_format=FileFormat[kind],
         partition=Record(), record_count=len(rows), file_size_in_bytes=os.path.getsize(path),
         lower_bounds=bounds, upper_bounds=bounds, equality_ids=None,
     )  # fmt: skip

@@ -327,11 +327,12 @@ def test_what_cannot_be_honoured_is_refused_by_name(tmp_path):
 
 
 OUTSIDE = {
-    "above": ("../../etc/passwd", "outside of the table"),
-    "above, encoded": ("%2E%2E/other/x.parquet", "outside of the table"),
-    "absolute": ("/etc/passwd", "lies in no Delta table"),
-    "uri": ("file:///etc/passwd", "lies in no Delta table"),
-    "other store": ("s3://bucket/x.parquet", "in another store"),
+    "above": ("../../etc/passwd", "not in its own directory"),
+    "above, encoded": ("%2E%2E/other/x.parquet", "not in its own directory"),
+    "absolute": ("/etc/passwd", "not in its own directory"),
+    "uri": ("file:///etc/passwd", "not in its own directory"),
+    "with a zero": ("a%00b.parquet", "not in its own directory"),
+    "other store": ("s3://bucket/x.parquet", "not in its own directory"),
 }
 
 
@@ -343,14 +344,19 @@ def test_a_log_that_points_elsewhere_is_refused(tmp_path, name):
         rows(f"file://{tmp_path}/t")
 
 
-def test_a_shallow_clone_reads_the_files_of_its_source(tmp_path):
+def test_a_shallow_clone_is_refused_and_the_own_files_are_read_by_any_name(tmp_path):
     deltalake.write_deltalake(tmp_path / "source", two_columns(0, 6))
     (origin,) = (tmp_path / "source").glob("*.parquet")
     fields = [field(name, kind) for name, kind in LONG.items()]
-    for uri in (f"file://{origin}", str(origin)):
+    (tmp_path / "link").symlink_to(tmp_path / "source")
+    linked = tmp_path / "link" / origin.name
+    for uri in (f"file://{origin}", str(origin), f"file://{linked}"):
         files = {uri: (None, {}), "own.parquet": (two_columns(6, 8), {})}
         write_table(tmp_path / "clone", fields, files)
-        assert [row[0] for row in rows(f"file://{tmp_path}/clone")[1]] == list(range(8))
+        with pytest.raises(TableFormatError, match="shallow clones"):
+            rows(f"file://{tmp_path}/clone")
+        write_table(tmp_path / "source", fields, {uri: (None, {"size": origin.stat().st_size})})
+        assert len(rows(f"file://{tmp_path}/source")[1]) == 6
 
 
 def test_missing_files_and_truncated_logs_are_named(tmp_path):

@@ -1,5 +1,6 @@
 """The lock around a fetch: one at a time in all processes, and never stuck."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -9,7 +10,8 @@ import time
 import pytest
 from forks import in_fork
 
-from petastorm_bridge._sources.file_lock import _held, locked
+from petastorm_bridge._sources import file_lock
+from petastorm_bridge._sources.file_lock import _open_files, locked
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:This process .* is multi-threaded:DeprecationWarning"
@@ -51,7 +53,7 @@ def test_one_at_a_time_among_threads(path):
         thread.join()
     assert (most, len(total)) == (1, 20)
     assert not os.path.exists(path)
-    assert not _held
+    assert not _open_files
 
 
 def test_the_lock_of_a_killed_process_is_free(path):
@@ -90,6 +92,46 @@ def test_a_fork_does_not_hold_the_lock_of_its_parent(path):
         os.waitpid(child, 0)
         os.close(reading)
         os.close(writing)
+
+
+def test_nor_a_fork_while_the_lock_is_taken(path, monkeypatch):
+    """It would keep the lock for as long as it lives, if its parent is killed then."""
+    take, left = fcntl.flock, []
+
+    def take_and_fork(descriptor, operation):
+        take(descriptor, operation)
+        monkeypatch.setattr(file_lock.fcntl, "flock", take)
+        left.append(in_fork(lambda: _is_open(descriptor)))
+
+    monkeypatch.setattr(file_lock.fcntl, "flock", take_and_fork)
+    with locked(path, 1) as alone:
+        assert alone
+    assert left == ["False"]
+
+
+def test_a_thread_may_fork_while_others_lock(tmp_path):
+    """Fork and lock wait for each other, never both."""
+
+    def lock_often(number):
+        for _ in range(200):
+            with locked(str(tmp_path / f"{number}"), 10) as alone:
+                assert alone
+
+    threads = [threading.Thread(target=lock_often, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    forks = [in_fork(lambda: len(_open_files)) for _ in range(5)]
+    for thread in threads:
+        thread.join()
+    assert set(forks) == {"0"}
+
+
+def _is_open(descriptor):
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("make", [os.mkdir, lambda path: os.symlink("/etc/passwd", path)])

@@ -19,12 +19,14 @@ from forks import in_fork
 
 from petastorm_bridge import make_batch_reader
 from petastorm_bridge._sources.fetch import fetch_file
+from petastorm_bridge._sources.mds import MdsSource
 from petastorm_bridge._sources.remote import CACHE_VARIABLE, RemoteMdsSource, open_remote
 from petastorm_bridge._sources.remote_errors import RemoteAccessError, RemoteError, explain
 from petastorm_bridge._sources.remote_limits import ATTEMPTS_VARIABLE, TIMEOUT_VARIABLE
 from petastorm_bridge._sources.remote_stores import make_fetcher
 from petastorm_bridge.errors import DatasetError, DatasetNotFoundError
 from petastorm_bridge.mds.commit import commit_dataset
+from petastorm_bridge.mds.errors import ShardCorruptedError
 from petastorm_bridge.mds.writer import ShardWriter
 
 pytestmark = pytest.mark.filterwarnings(
@@ -348,6 +350,32 @@ def test_what_a_killed_process_left_of_a_fetch_is_replaced(dataset, cache):
     assert [name for name in os.listdir(os.path.dirname(path)) if "shard" in name] == [
         "shard.00000.mds"
     ]
+
+
+def test_a_damaged_copy_that_another_reader_has_replaced_stays(dataset, cache, monkeypatch):
+    """Removing it again would take it away from under that reader."""
+    source = open_remote([dataset], listed=False)
+    source.open(0)
+    path = source._path(source._entry(0))
+    with open(path, "rb") as file:
+        whole = file.read()
+    with open(path, "r+b") as file:
+        file.write(b"damaged")
+    inodes = []
+
+    def fail_beside_another_reader(self, position):
+        monkeypatch.undo()
+        with pytest.raises(ShardCorruptedError):
+            MdsSource.open(self, position)
+        with open(f"{path}.other", "wb") as file:
+            file.write(whole)
+        os.replace(f"{path}.other", path)
+        inodes.append(os.stat(path).st_ino)
+        raise ShardCorruptedError.because(path, "its hash", "another")
+
+    monkeypatch.setattr(MdsSource, "open", fail_beside_another_reader)
+    source.open(0)
+    assert inodes == [os.stat(path).st_ino]
 
 
 class TestAttempts:

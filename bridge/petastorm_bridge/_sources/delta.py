@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import posixpath
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from .delta_log import refuse_foreign_sidecars, refuse_foreign_vectors
 from .live_table import LiveColumn, LiveFile, LiveTable
 from .table_formats import TableFormatError, TablePlace
 from .table_store import TableStore
@@ -36,7 +36,6 @@ _OWN_CLOCK = "delta.enableInCommitTimestamps"
 _MODE = "delta.columnMapping.mode"
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 _FIELD_ID = "delta.columnMapping.id"
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 def read_delta(store: TableStore) -> LiveTable:
@@ -44,7 +43,7 @@ def read_delta(store: TableStore) -> LiveTable:
 
     Raises:
         TableFormatError: deltalake is not installed or cannot read the log, the version does not
-            exist, the log names files that are not the table's, or the table needs what is not
+            exist, the log names files outside of the table, or the table needs what is not
             honoured here.
     """
     place = store.place
@@ -53,8 +52,9 @@ def read_delta(store: TableStore) -> LiveTable:
     except ImportError as error:
         raise place.not_installed() from error
     try:
-        store.refuse_pipes()
-        table = DeltaTable(store.uri, place.version, store.options_of("deltalake") or None)
+        store.refuse_pipes(store.log, recursive=True)
+        refuse_foreign_sidecars(store, 0 if place.moment else place.version)
+        table = DeltaTable(store.uri, place.version, store.delta_options() or None)
         if place.moment is not None:
             _go_back(store, table)
         _refuse_features(place, table.protocol().reader_features or ())
@@ -97,6 +97,7 @@ def _columns(table: Any) -> list[LiveColumn]:
     mode = table.metadata().configuration.get(_MODE, "none")
     schema = table.schema()
     described = json.loads(schema.to_json())["fields"]
+    partitions = table.metadata().partition_columns
     columns = []
     for field, told in zip(pa.schema(schema.to_arrow()), described, strict=True):
         metadata = told["metadata"]
@@ -104,6 +105,8 @@ def _columns(table: Any) -> list[LiveColumn]:
         field_id = metadata[_FIELD_ID] if mode == "id" else None
         columns.append(
             LiveColumn(told["name"], field.type, bool(field.nullable), (stored,), field_id)
+            if told["name"] not in partitions
+            else LiveColumn(told["name"], field.type, bool(field.nullable), ())  # always the log's
         )
     return columns
 
@@ -116,7 +119,7 @@ def _files(store: TableStore, table: Any, columns: Iterable[LiveColumn]) -> Iter
     values = actions.column("partition").combine_chunks() if names and len(actions) else None
     sizes = actions.column("size_bytes").to_pylist()
     for row, path in enumerate(actions.column("path").to_pylist()):
-        located = _located(store, unquote(path))
+        located = store.inside(unquote(path))
         gone = deleted.pop(located, None)
         constants = {} if values is None else _constants(values[row], names, types)
         if _is_asked(store.place, located, constants):
@@ -133,25 +136,17 @@ def _constants(
     return {name: values[name].cast(types[name]) for name in names}
 
 
-def _located(store: TableStore, path: str) -> str:
-    """Return the path of a file from what the log says, which is a decoded relative path or a URI."""
-    if not path.startswith("/") and not _SCHEME.match(path):
-        return store.inside(path)
-    located = store.absolute(path)
-    root = store.place.root.rstrip("/")
-    return located if located.startswith(f"{root}/") else store.of_a_delta_table(located)
-
-
 def _deleted_rows(store: TableStore, table: Any) -> dict[str, npt.NDArray[np.int64]]:
     """Return the positions of the rows that deletion vectors take away, by the path of their file."""
     if "deletionVectors" not in (table.protocol().reader_features or ()):
         return {}
+    refuse_foreign_vectors(store, table.version())
     found = {}
     for batch in table.deletion_vectors():
         vectors = pa.record_batch(batch)
         for uri, keep in zip(vectors.column(0).to_pylist(), vectors.column(1), strict=True):
             kept = keep.values.to_numpy(zero_copy_only=False)
-            found[store.absolute(unquote(uri))] = np.flatnonzero(~kept)
+            found[store.inside(unquote(uri))] = np.flatnonzero(~kept)
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import threading
 import time
 from collections.abc import Iterator
 
@@ -13,7 +14,10 @@ __all__ = ["locked"]
 _FIRST_PAUSE_SECONDS = 0.005
 _LONGEST_PAUSE_SECONDS = 0.25
 
-_held: set[int] = set()
+# What is open of locks. A child that had one of them open would hold the lock, too, and go on doing so
+# when its parent is killed. So none is forked before what was opened is noted here.
+_open_files: set[int] = set()
+_no_fork = threading.RLock()
 
 
 @contextlib.contextmanager
@@ -31,25 +35,25 @@ def locked(path: str, patience: float) -> Iterator[bool]:
     if descriptor is None:
         yield False
         return
-    _held.add(descriptor)
     process = os.getpid()
     try:
         yield True
     finally:
         if os.getpid() == process:
-            _held.discard(descriptor)
             with contextlib.suppress(OSError):
                 os.remove(path)  # first: who waits for it must see that it is another file by then
             with contextlib.suppress(OSError):
                 fcntl.flock(descriptor, fcntl.LOCK_UN)  # a fork may have it open
-            os.close(descriptor)
+            _close(descriptor)
 
 
 def _acquire(path: str, deadline: float) -> int | None:
     pause = _FIRST_PAUSE_SECONDS
     while True:
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            with _no_fork:
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+                _open_files.add(descriptor)
         except OSError:
             return None
         try:
@@ -58,14 +62,14 @@ def _acquire(path: str, deadline: float) -> int | None:
                 return descriptor
         except BlockingIOError:
             if time.monotonic() >= deadline:
-                os.close(descriptor)
+                _close(descriptor)
                 return None
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
         except OSError:
-            os.close(descriptor)
+            _close(descriptor)
             return None
-        os.close(descriptor)
+        _close(descriptor)
 
 
 def _is_at(descriptor: int, path: str) -> bool:
@@ -76,12 +80,21 @@ def _is_at(descriptor: int, path: str) -> bool:
         return False
 
 
+def _close(descriptor: int) -> None:
+    with _no_fork:
+        _open_files.discard(descriptor)
+        os.close(descriptor)
+
+
 def _let_go() -> None:
     # A child would otherwise keep the locks of its parent beyond the parent's end.
-    for descriptor in list(_held):
+    for descriptor in _open_files:
         with contextlib.suppress(OSError):
             os.close(descriptor)
-    _held.clear()
+    _open_files.clear()
+    _no_fork.release()
 
 
-os.register_at_fork(after_in_child=_let_go)
+os.register_at_fork(
+    before=_no_fork.acquire, after_in_parent=_no_fork.release, after_in_child=_let_go
+)

@@ -1,4 +1,8 @@
-"""Iceberg tables: what pyiceberg reads from metadata and manifests, without a catalog or Spark."""
+"""Iceberg tables: what pyiceberg parses of metadata and manifests, without a catalog or Spark.
+
+Metadata are data. pyiceberg's own way to open a table would take classes, endpoints and credentials from
+their properties; here it parses bytes, which come from the file system that the table was found on.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import fs, parquet
+from pyiceberg.io import FileIO, InputFile
+from pyiceberg.manifest import read_manifest_list
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import ManifestGroupPlanner
+from pyiceberg.table.puffin import PuffinFile
+from pyroaring import BitMap64
 
 from .live_table import LiveColumn, LiveFile, LiveTable
 from .table_formats import TableFormatError, TablePlace
@@ -22,39 +32,65 @@ __all__ = ["read_iceberg"]
 
 _METADATA = ".metadata.json"
 _HINT = "version-hint.text"
+_VECTOR_MAGIC = b"\xd1\xd3\x39\x64"
+
+
+class _TableFile(InputFile):
+    """A file of the table; its location is a path on the file system of the table."""
+
+    def __init__(self, store: TableStore, path: str) -> None:
+        super().__init__(path)
+        self._store = store
+
+    def __len__(self) -> int:
+        return int(self._store.filesystem.get_file_info([self.location])[0].size)
+
+    def exists(self) -> bool:
+        info = self._store.filesystem.get_file_info([self.location])[0]
+        return bool(info.type == fs.FileType.File)
+
+    def open(self, seekable: bool = True) -> Any:  # noqa: ARG002 - all are
+        return self._store.filesystem.open_input_file(self._store.regular(self.location))
+
+
+class _TableIO(FileIO):
+    """What pyiceberg reads with: files in the table's directory, and nothing else."""
+
+    def __init__(self, store: TableStore) -> None:
+        super().__init__()
+        self._store = store
+
+    def new_input(self, location: str) -> _TableFile:
+        return _TableFile(self._store, self._store.inside(location))
+
+    def new_output(self, location: str) -> Any:
+        raise NotImplementedError(f"{location}: tables are only read")
+
+    def delete(self, location: Any) -> None:
+        raise NotImplementedError(f"{location}: tables are only read")
 
 
 def read_iceberg(store: TableStore) -> LiveTable:
     """Return the live files of a snapshot of an Iceberg table, in the order of their paths.
 
     Raises:
-        TableFormatError: pyiceberg is not installed or cannot plan the table, the snapshot does not
-            exist, or files are in another store or are no Parquet files.
+        TableFormatError: pyiceberg cannot parse the table, the snapshot does not exist, or files are
+            outside of the table or are no Parquet files.
     """
     place = store.place
     try:
-        from pyiceberg.table import StaticTable
-    except ImportError as error:
-        raise place.not_installed() from error
-    try:
-        store.refuse_pipes()
         current = place.metadata or _current_metadata(store)
-        location = (
-            current if store.url is None else f"{store.url}/metadata/{posixpath.basename(current)}"
-        )
-        table = StaticTable.from_metadata(location, store.options_of("pyiceberg"))
-        snapshot = _snapshot(place, table)
+        metadata = FromInputFile.table_metadata(_TableFile(store, current))
+        snapshot = _snapshot(place, metadata)
+        columns = _columns(metadata, _schema(place, metadata, snapshot))
         if snapshot is None:
-            return LiveTable(_columns(table, table.schema()), [], None, "")
-        is_named = place.version is not None or place.moment is not None
-        # The current snapshot has today's schema, a named one that of its time.
-        scan = table.scan(snapshot_id=snapshot) if is_named else table.scan()
-        columns = _columns(table, scan.projection())
-        files = _files(store, table, scan.plan_files(), columns)
-        suffix = f"@v{snapshot}"
-        if not is_named and not place.below:
+            return LiveTable(columns, [], None, "")
+        files = _files(store, metadata, snapshot, columns)
+        suffix = f"@v{snapshot.snapshot_id}"
+        if not _is_named(place) and not place.below:
             suffix = "" if place.metadata else f"/metadata/{posixpath.basename(current)}"
-        return LiveTable(columns, sorted(files, key=lambda file: file.path), snapshot, suffix)
+        ordered = sorted(files, key=lambda file: file.path)
+        return LiveTable(columns, ordered, snapshot.snapshot_id, suffix)
     except TableFormatError:
         raise
     except Exception as error:
@@ -65,11 +101,10 @@ def read_iceberg(store: TableStore) -> LiveTable:
 
 def _current_metadata(store: TableStore) -> str:
     """Return the path of the newest metadata file: the hint's, or that of the highest version."""
-    folder = posixpath.join(store.place.root, "metadata")
-    infos = store.filesystem.get_file_info(fs.FileSelector(folder))
+    infos = store.filesystem.get_file_info(fs.FileSelector(store.log))
     found = {info.base_name: info.path for info in infos if info.base_name.endswith(_METADATA)}
     with suppress(OSError, UnicodeDecodeError):
-        with store.filesystem.open_input_stream(posixpath.join(folder, _HINT)) as stream:
+        with _TableFile(store, posixpath.join(store.log, _HINT)).open() as stream:
             hint = stream.read().decode().strip()
         for name in (hint, f"v{hint}{_METADATA}", f"{hint}{_METADATA}"):
             if name in found:
@@ -84,28 +119,44 @@ def _version_of(name: str) -> int:
     return int(digits[1]) if digits else -1
 
 
-def _snapshot(place: TablePlace, table: Any) -> int | None:
-    """Return the id of the snapshot that was asked for; None if the table has no snapshot yet."""
+def _snapshot(place: TablePlace, metadata: Any) -> Any:
+    """Return the snapshot that was asked for; None if the table has no snapshot yet."""
+    number = metadata.current_snapshot_id
     if place.version is not None:
-        if table.snapshot_by_id(place.version) is None:
-            known = ", ".join(str(snapshot.snapshot_id) for snapshot in table.metadata.snapshots)
-            raise place.refused(f"It has no snapshot {place.version}, but {known or 'none'}.")
-        return place.version
-    if place.moment is not None:
-        snapshot = table.snapshot_as_of_timestamp(round(place.moment.timestamp() * 1000))
-        if snapshot is None:
+        number = place.version
+    elif place.moment is not None:
+        asked = round(place.moment.timestamp() * 1000)
+        then = [entry for entry in metadata.snapshot_log if entry.timestamp_ms <= asked]
+        if not then:
             raise place.refused(f"Its oldest snapshot is younger than {place.moment.isoformat()}.")
-        return int(snapshot.snapshot_id)
-    current = table.metadata.current_snapshot_id
-    if current in (None, -1):
+        number = then[-1].snapshot_id
+    elif number in (None, -1):
         return None
-    if table.snapshot_by_id(current) is None:
-        raise place.refused(f"Its metadata name the snapshot {current}, and do not hold it.")
-    return int(current)
+    snapshot = metadata.snapshot_by_id(number)
+    if snapshot is None:
+        known = ", ".join(str(snapshot.snapshot_id) for snapshot in metadata.snapshots)
+        raise place.refused(f"It has no snapshot {number}, but {known or 'none'}.")
+    return snapshot
 
 
-def _columns(table: Any, schema: Any) -> list[LiveColumn]:
-    mapping = table.name_mapping()
+def _is_named(place: TablePlace) -> bool:
+    return place.version is not None or place.moment is not None
+
+
+def _schema(place: TablePlace, metadata: Any, snapshot: Any) -> Any:
+    """Return today's schema for the current snapshot, and for a named one that of its time."""
+    if snapshot is None or not _is_named(place) or snapshot.schema_id is None:
+        return metadata.schema()
+    schema = metadata.schema_by_id(snapshot.schema_id)
+    if schema is None:
+        raise place.refused(
+            f"Its metadata name the schema {snapshot.schema_id}, and do not hold it."
+        )
+    return schema
+
+
+def _columns(metadata: Any, schema: Any) -> list[LiveColumn]:
+    mapping = metadata.name_mapping()
     names = (
         {} if mapping is None else {entry.field_id: tuple(entry.names) for entry in mapping.root}
     )
@@ -138,22 +189,26 @@ def _small(type_: pa.DataType) -> pa.DataType:
 
 
 def _files(
-    store: TableStore, table: Any, tasks: Iterable[Any], columns: Iterable[LiveColumn]
+    store: TableStore, metadata: Any, snapshot: Any, columns: Iterable[LiveColumn]
 ) -> Iterator[LiveFile]:
-    planned = list(tasks)
-    deleted = _deleted_rows(store, table, planned)
+    io = _TableIO(store)
+    # Not the snapshot's own list of manifests, which another table may have put into a cache by path.
+    manifests = list(read_manifest_list(io.new_input(snapshot.manifest_list)))
+    planned = list(ManifestGroupPlanner(metadata, io).plan_files(manifests))
+    deleted = _deleted_rows(store, io, planned)
     by_id = {column.field_id: column for column in columns}
-    specs = table.specs()
+    specs = {spec.spec_id: spec for spec in metadata.partition_specs}
     for task in planned:
         file = task.file
         if file.file_format.name != "PARQUET":
             raise store.place.refused(
                 f"{file.file_path} is an {file.file_format.name} file; only Parquet is read here."
             )
-        path = store.absolute(file.file_path)
+        path = store.inside(file.file_path)
+        values: Any = file.partition
         constants = {
             by_id[field.source_id].name: pa.scalar(value, by_id[field.source_id].type)
-            for field, value in zip(specs[file.spec_id].fields, file.partition, strict=True)
+            for field, value in zip(specs[file.spec_id].fields, values, strict=True)
             if str(field.transform) == "identity" and field.source_id in by_id
         }
         if not store.place.below or path.startswith(f"{store.place.path}/"):
@@ -162,7 +217,7 @@ def _files(
 
 
 def _deleted_rows(
-    store: TableStore, table: Any, tasks: Iterable[Any]
+    store: TableStore, io: _TableIO, tasks: Iterable[Any]
 ) -> dict[str, npt.NDArray[np.int64]]:
     """Return the positions of the rows that delete files take away, by the file's path in the log."""
     applies = defaultdict(set)
@@ -171,35 +226,40 @@ def _deleted_rows(
             applies[delete].add(task.file.file_path)
     positions: dict[str, list[npt.NDArray[np.int64]]] = defaultdict(list)
     for delete, paths in applies.items():
-        for path, rows in _read_deletes(store, table, delete):
-            if path in paths:
-                positions[path].append(rows)
+        kind = delete.file_format.name
+        if kind not in _DELETES:
+            raise store.place.refused(f"{delete.file_path} holds deletes as {kind}, not read here.")
+        with io.new_input(delete.file_path).open() as stream:
+            for path, rows in _DELETES[kind](stream):
+                if path in paths:
+                    positions[path].append(rows)
     return {path: np.unique(np.concatenate(found)) for path, found in positions.items()}
 
 
-def _read_deletes(
-    store: TableStore, table: Any, delete: Any
-) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
-    """Yield the paths and positions that one delete file holds."""
-    kind = delete.file_format.name
-    path = store.regular(store.absolute(delete.file_path))
-    if kind == "PUFFIN":
-        from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
-        from pyiceberg.table.puffin import PuffinFile
+def _vectors(stream: Any) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
+    """Yield the paths and positions in a file of deletion vectors."""
+    puffin = PuffinFile(stream.read())
+    for blob in puffin.footer.blobs:
+        payload = puffin.get_blob_payload(blob)
+        length = int.from_bytes(payload[:4], "big")  # of magic and bitmap; a checksum follows
+        if payload[4:8] != _VECTOR_MAGIC or len(payload) != length + 8:
+            raise ValueError("a deletion vector is cut or of another kind")
+        rows = BitMap64.deserialize(payload[8 : 4 + length]).to_array()
+        yield blob.properties["referenced-data-file"], np.asarray(rows).astype(np.int64)
 
-        with table.io.new_input(delete.file_path).open() as stream:
-            vectors = deletion_vectors_from_puffin_file(PuffinFile(stream.read()))
-        for vector in vectors:
-            rows = vector.to_vector().to_numpy()
-            yield vector.referenced_data_file, rows.astype(np.int64)
-    elif kind == "PARQUET":
-        with store.filesystem.open_input_file(path) as stream:
-            held = parquet.read_table(stream, columns=["file_path", "pos"])
-        encoded = held.column("file_path").combine_chunks().dictionary_encode()
-        codes = encoded.indices.to_numpy()
-        order = np.argsort(codes, kind="stable")
-        rows = held.column("pos").to_numpy().astype(np.int64)[order]
-        ends = np.cumsum(np.bincount(codes, minlength=len(encoded.dictionary)))
-        yield from zip(encoded.dictionary.to_pylist(), np.split(rows, ends[:-1]), strict=True)
-    else:
-        raise store.place.refused(f"{delete.file_path} holds deletes as {kind}, not read here.")
+
+def _position_deletes(stream: Any) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
+    """Yield the paths and positions in a Parquet file of them."""
+    held = parquet.read_table(stream, columns=["file_path", "pos"])
+    if any(column.null_count for column in held.columns):
+        raise ValueError("a delete file holds a null for a path or a position")
+    held = held.cast(pa.schema({"file_path": pa.string(), "pos": pa.int64()}))
+    encoded = held.column("file_path").combine_chunks().dictionary_encode()
+    codes = encoded.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    rows = held.column("pos").to_numpy()[order]
+    ends = np.cumsum(np.bincount(codes, minlength=len(encoded.dictionary)))
+    yield from zip(encoded.dictionary.to_pylist(), np.split(rows, ends[:-1]), strict=True)
+
+
+_DELETES = {"PARQUET": _position_deletes, "PUFFIN": _vectors}

@@ -20,7 +20,7 @@ class LiveColumn:
         name: Name in the table.
         type: Arrow type in the table; files may hold a narrower one.
         nullable: Whether it may hold nulls.
-        stored_names: Names in files that are not found by ``field_id``.
+        stored_names: Names in files that are not found by ``field_id``; none if files hold it never.
         field_id: Parquet's field id in the data files, or None if columns go by name.
         default: Value in files that are older than the column.
     """
@@ -40,7 +40,7 @@ class LiveFile:
     Attributes:
         path: As the table's file system understands it.
         size: Bytes, as the log has it.
-        constants: Columns that have one value all over the file, which need not hold them.
+        constants: Values, all over the file, of columns that it does not hold.
         deleted: Positions of rows that are deleted, int64, ascending; None for none.
     """
 

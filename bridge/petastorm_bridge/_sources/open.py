@@ -16,7 +16,7 @@ from .source import Source
 from .table_formats import find_table
 from .table_store import TableStore
 
-__all__ = ["open_source"]
+__all__ = ["normalize_dataset_url_or_urls", "open_source"]
 
 
 def open_source(url_or_urls: Any, storage_options: Mapping[str, Any] | None = None) -> Source:
@@ -26,8 +26,11 @@ def open_source(url_or_urls: Any, storage_options: Mapping[str, Any] | None = No
         ValueError: No URL, one without a scheme, or URLs of several places (Petastorm's texts).
         OSError: There is nothing to read.
     """
-    urls = _normalised(url_or_urls)
-    listed = isinstance(url_or_urls, list)
+    normalized = normalize_dataset_url_or_urls(url_or_urls)
+    listed = isinstance(normalized, list)
+    urls = normalized if isinstance(normalized, list) else [normalized]
+    if not all("://" in url and fs_utils.local_path(url) is None for url in urls):
+        fs_utils.get_filesystem_and_path_or_paths(urls)  # refuses missing and mixed schemes
     local = [_path_here(url) for url in urls]
     if None in local:
         from .remote import open_remote
@@ -37,16 +40,17 @@ def open_source(url_or_urls: Any, storage_options: Mapping[str, Any] | None = No
     return open_paths(paths, listed=listed)
 
 
-def _normalised(url_or_urls: Any) -> list[str]:
-    if isinstance(url_or_urls, list):
-        if not url_or_urls:
-            raise ValueError("dataset url list must be non-empty.")
-        urls = [str(fs_utils.normalize_dir_url(url)) for url in url_or_urls]
-    else:
-        urls = [str(fs_utils.normalize_dir_url(url_or_urls))]
-    if not all("://" in url and fs_utils.local_path(url) is None for url in urls):
-        fs_utils.get_filesystem_and_path_or_paths(urls)  # refuses missing and mixed schemes
-    return urls
+def normalize_dataset_url_or_urls(dataset_url_or_urls: Any) -> str | list[str]:
+    """Return the URL of a directory, or a list of URLs, without trailing slashes and blanks.
+
+    Raises:
+        ValueError: An empty list, an empty URL, or something that is no string.
+    """
+    if not isinstance(dataset_url_or_urls, list):
+        return fs_utils.normalize_dir_url(dataset_url_or_urls)
+    if not dataset_url_or_urls:
+        raise ValueError("dataset url list must be non-empty.")
+    return [fs_utils.normalize_dir_url(url) for url in dataset_url_or_urls]
 
 
 def _path_here(url: str) -> str | None:

@@ -122,7 +122,8 @@ class ParquetFiles:
             raise _gone(file.path) from error
         if (status.st_size, status.st_mtime_ns) != (file.size, file.mtime):
             raise DatasetError(
-                f"{file.path} was written again after it was opened for reading. Open a new reader."
+                f"{file.path} was written again while it was being read. Start anew, so that all rows are "
+                "of the same file."
             )
 
 

@@ -153,22 +153,20 @@ class RemoteMdsSource(MdsSource):
     def open(self, position: int) -> RowGroup:
         """Open one shard, fetching it first if need be."""
         entry = self._entry(position)
-        was_here = self._is_here(entry)
+        before = self._copy(entry)
         self._ensure(entry)
         try:
             return super().open(position)
         except ShardCorruptedError:
-            if not was_here:
+            if before is None:
                 raise
         # A copy from before is damaged: another one may be whole.
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(self._path(entry))
-        self._ensure(entry)
+        self._ensure(entry, damaged=before)
         return super().open(position)
 
     def is_cheap(self, position: int) -> bool:
         """Return whether the shard is here already, and uncompressed."""
-        return super().is_cheap(position) and self._is_here(self._entry(position))
+        return super().is_cheap(position) and self._copy(self._entry(position)) is not None
 
     def _entry(self, position: int) -> ShardEntry:
         return self._dataset.shards[self._positions[position]]
@@ -176,14 +174,18 @@ class RemoteMdsSource(MdsSource):
     def _path(self, entry: ShardEntry) -> str:
         return os.path.join(self._directory, _stored(entry)["basename"])
 
-    def _is_here(self, entry: ShardEntry) -> bool:
+    def _copy(self, entry: ShardEntry) -> int | None:
+        """Return the inode of a shard's copy; None if there is none of the right size."""
         try:
-            return bool(os.path.getsize(self._path(entry)) == _stored(entry)["bytes"])
+            status = os.stat(self._path(entry))
         except FileNotFoundError:
-            return False
+            return None
+        return status.st_ino if status.st_size == _stored(entry)["bytes"] else None
 
-    def _ensure(self, entry: ShardEntry) -> None:
-        if self._is_here(entry):
+    def _ensure(self, entry: ShardEntry, damaged: int | None = None) -> None:
+        """Fetch a shard that is not here, or whose copy is a damaged one that nobody has replaced yet."""
+        useless = (None, damaged)
+        if self._copy(entry) not in useless:
             return
         path = self._path(entry)
         stored = _stored(entry)
@@ -191,7 +193,7 @@ class RemoteMdsSource(MdsSource):
         # So that workers, in whatever process, fetch a shard once. Without the lock they fetch it
         # several times, and whoever is last puts the same file in place of the same file.
         with locked(f"{path}.lock", limits().patience) as alone:
-            if not self._is_here(entry):
+            if self._copy(entry) in useless:
                 url = f"{self._url}/{stored['basename']}"
                 fetch_file(self._fetcher, url, path, stored, alone=alone)
 

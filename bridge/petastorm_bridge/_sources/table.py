@@ -18,7 +18,6 @@ from petastorm_bridge.mds.errors import DatasetNotFoundError
 from petastorm_bridge.mds.shard import Rows
 
 from .delta import read_delta
-from .iceberg import read_iceberg
 from .live_table import LiveColumn, LiveFile, LiveTable
 from .parquet_files import File
 from .parquet_reading import ParquetFiles, naming, one_array, rows_of, shown
@@ -40,8 +39,14 @@ def open_table(store: TableStore) -> TableSource:
         DatasetNotFoundError: A data file is missing.
         DatasetError: One is damaged.
     """
-    live = read_delta(store) if store.place.format is DELTA else read_iceberg(store)
-    return TableSource(store, live)
+    place = store.place
+    if place.format is DELTA:
+        return TableSource(store, read_delta(store))
+    try:
+        from .iceberg import read_iceberg
+    except ImportError as error:
+        raise place.not_installed() from error
+    return TableSource(store, read_iceberg(store))
 
 
 class TableSource:
@@ -230,24 +235,25 @@ def _contents(
     }
     names = set(schema.names)
     stored = {}
-    constants = dict(file.constants)
+    constants = {}
     for column in columns:
-        if column.name in constants:
-            continue
+        found = None
         if by_id and column.field_id is not None:
             found = by_id.get(column.field_id)
         elif column.stored_names:
             found = next((name for name in column.stored_names if name in names), None)
-        else:
+        elif column.name not in file.constants:
             raise store.place.refused(
                 f"{file.path} has no field ids, and the table has no name mapping that says which of "
                 f"its columns is {column.name!r}."
             )
-        if found is None:
+        if found is not None:
+            stored[column.name] = found
+        elif column.name in file.constants:
+            constants[column.name] = file.constants[column.name]
+        else:
             default = column.default
             constants[column.name] = pa.scalar(None, column.type) if default is None else default
-        else:
-            stored[column.name] = found
     return _Contents(stored, constants)
 
 

@@ -42,6 +42,7 @@ class TableFormat:
 
     Attributes:
         name: What users call it.
+        article: Stands before the name.
         log: Directory of the log below the table's.
         suffixes: Ends of names of which every log has one.
         package: Reads the log.
@@ -49,6 +50,7 @@ class TableFormat:
     """
 
     name: str
+    article: str
     log: str
     suffixes: tuple[str, ...]
     package: str
@@ -57,6 +59,7 @@ class TableFormat:
 
 DELTA = TableFormat(
     "Delta",
+    "a",
     "_delta_log",
     (".json", "_last_checkpoint", ".checkpoint.parquet"),
     "deltalake",
@@ -64,6 +67,7 @@ DELTA = TableFormat(
 )
 ICEBERG = TableFormat(
     "Iceberg",
+    "an",
     "metadata",
     (".metadata.json",),
     "pyiceberg",
@@ -110,7 +114,7 @@ class TablePlace:
         where = "is" if asked == self.root else f"belongs to {masked(self.root)}, which is"
         spark = self.format.read.format(path=self.root)
         return TableFormatError(
-            f"{masked(asked)} {where} a {self.format.name} table, whose directory also holds files of "
+            f"{masked(asked)} {where} {self.format.article} {self.format.name} table, whose directory also holds files of "
             f"rows that were deleted or overwritten. {reason} Or convert what Spark reads: "
             f"make_spark_converter({spark})."
         )

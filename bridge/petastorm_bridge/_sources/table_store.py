@@ -1,9 +1,10 @@
-"""Where a table's files are, and which of them its log may name."""
+"""Where a table's files are: in its own directory, whatever its log says."""
 
 from __future__ import annotations
 
 import os
 import posixpath
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,11 +15,11 @@ from pyarrow import fs
 from petastorm_bridge import fs_utils
 from petastorm_bridge._secrets import masked
 
-from .table_formats import DELTA, TablePlace, holds_log
+from .table_formats import TableFormatError, TablePlace
 
 __all__ = ["TableStore", "remote_table"]
 
-# What deltalake and pyiceberg call the options of s3fs.S3FileSystem and of adlfs.AzureBlobFileSystem.
+# What deltalake calls the options of s3fs.S3FileSystem.
 _DELTA_OPTIONS = {
     "key": "AWS_ACCESS_KEY_ID",
     "secret": "AWS_SECRET_ACCESS_KEY",
@@ -26,15 +27,7 @@ _DELTA_OPTIONS = {
     "endpoint_url": "AWS_ENDPOINT_URL",
     "region_name": "AWS_REGION",
 }
-_ICEBERG_OPTIONS = {
-    "key": "s3.access-key-id",
-    "secret": "s3.secret-access-key",
-    "token": "s3.session-token",
-    "endpoint_url": "s3.endpoint",
-    "region_name": "s3.region",
-    "account_name": "adls.account-name",
-    "account_key": "adls.account-key",
-}
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _SAME_STORE = {"s3a": "s3", "gcs": "gs", "abfs": "abfss"}
 
 
@@ -61,96 +54,93 @@ class TableStore:
 
     @property
     def uri(self) -> str:
-        """The table's directory, as deltalake and pyiceberg understand it."""
+        """The table's directory, as deltalake understands it."""
         return self.place.root if self.url is None else self.url
 
-    def options_of(self, package: str) -> dict[str, str]:
-        """Return the user's options as ``'deltalake'`` or ``'pyiceberg'`` calls them.
+    @property
+    def log(self) -> str:
+        """Path of the directory of the table's log."""
+        return posixpath.join(self.place.root, self.place.format.log)
 
-        Both also read the environment variables of the stores. Names that are not fsspec's are taken
-        to be the package's own.
+    def delta_options(self) -> dict[str, str]:
+        """Return the user's options as deltalake calls them.
+
+        deltalake also reads the environment variables of the stores. Names that are not fsspec's are
+        taken to be deltalake's own.
         """
-        names = _DELTA_OPTIONS if package == "deltalake" else _ICEBERG_OPTIONS
         given = {**self.options, **(self.options.get("client_kwargs") or {})}
         flat = {
-            names.get(name, name): str(value)
+            _DELTA_OPTIONS.get(name, name): str(value)
             for name, value in given.items()
             if isinstance(value, (str, int))
         }
         # MosaicML Streaming and boto3 call the endpoint so; neither asks for leave to use plain HTTP.
         endpoint = os.environ.get("S3_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT_URL")
         if endpoint and (self.url or "").startswith("s3"):
-            flat.setdefault(names["endpoint_url"], endpoint)
+            flat.setdefault("AWS_ENDPOINT_URL", endpoint)
         if flat.get("AWS_ENDPOINT_URL", "").startswith("http://"):
             flat.setdefault("AWS_ALLOW_HTTP", "true")
         return flat
 
-    def inside(self, relative: str) -> str:
-        """Return the path of a file that the log names relative to the table.
+    def inside(self, name: str) -> str:
+        """Return the path of a file that the table names, relative to its directory or as a whole URI.
+
+        Whoever wrote the table chose that name, and the file is opened with the rights of the reader.
 
         Raises:
-            TableFormatError: It lies outside, as ``../../etc/passwd`` does.
+            TableFormatError: The file is not in the table's own directory.
         """
-        path = posixpath.normpath(posixpath.join(self.place.root, relative))
-        if not path.startswith(self.place.root.rstrip("/") + "/"):
-            raise self.place.refused(
-                f"Its log names {relative}, a file outside of the table's directory, which no writer "
-                "of such tables does."
-            )
+        if "\0" in name:
+            raise self.outside(name)
+        is_whole = name.startswith("/") or _SCHEME.match(name)
+        path = self._path(name) if is_whole else posixpath.join(self.place.root, name)
+        root = self.place.root.rstrip("/")
+        path = None if path is None else posixpath.normpath(path)
+        if path is not None and self.is_local and not path.startswith(f"{root}/"):
+            # A writer may know the directory by another name, through a link.
+            real, real_root = os.path.realpath(path), os.path.realpath(root)
+            if real.startswith(f"{real_root}/"):
+                path = root + real[len(real_root) :]
+        if path is None or not path.startswith(f"{root}/"):
+            raise self.outside(name)
         return path
 
-    def absolute(self, uri: str) -> str:
-        """Return the path of a file of which the log has the whole URI or path.
-
-        Raises:
-            TableFormatError: It is in another store.
-        """
+    def _path(self, uri: str) -> str | None:
+        """Return the path of a whole URI or path; None if it is in another store than the table."""
         path = uri if uri.startswith("/") else fs_utils.local_path(uri)
         if self.url is None:
-            if path is not None:
-                return posixpath.normpath(path)
-        elif path is None and _store(uri) == _store(self.url):
-            return str(fs_utils.get_dataset_path(urlparse(uri)))
-        raise self.place.refused(
-            f"Its log names {masked(uri)}, which is in another store than the table itself."
+            return path
+        same_store = path is None and _store(uri) == _store(self.url)
+        return str(fs_utils.get_dataset_path(urlparse(uri))) if same_store else None
+
+    def outside(self, name: str) -> TableFormatError:
+        """Return the error for a name that leads out of the table's directory."""
+        return self.place.refused(
+            f"It names {masked(name)!r}, which is not in its own directory. Nothing else is read, since "
+            "whoever wrote the table chose that name: files that were added where they lay, shallow "
+            "clones and tables that were moved have to be copied into a table of their own."
         )
 
-    def refuse_pipes(self) -> None:
-        """Refuse a log in which something is no file: opening a pipe would wait for ever.
+    def regular(self, path: str) -> str:
+        """Return a path; raises if a pipe or the like is there, which would be waited for.
 
         Raises:
-            TableFormatError: There is such a thing.
+            TableFormatError: It is.
         """
-        if self.is_local:
-            log = posixpath.join(self.place.root, self.place.format.log)
-            self._refuse_others(self.filesystem.get_file_info(fs.FileSelector(log)))
-
-    def regular(self, path: str) -> str:
-        """Return the path of a file of the log; raises if it is a pipe or the like."""
         if self.is_local:
             self._refuse_others(self.filesystem.get_file_info([path]))
         return path
+
+    def refuse_pipes(self, directory: str, *, recursive: bool) -> None:
+        """Refuse a directory in which (or below which) something is no file, as :meth:`regular` does."""
+        if self.is_local:
+            selector = fs.FileSelector(directory, recursive=recursive, allow_not_found=True)
+            self._refuse_others(self.filesystem.get_file_info(selector))
 
     def _refuse_others(self, infos: Iterable[Any]) -> None:
         for info in infos:
             if info.type == fs.FileType.Unknown:
                 raise self.place.refused(f"{info.path} is a pipe, a socket or a device.")
-
-    def of_a_delta_table(self, path: str) -> str:
-        """Return a path that lies in some Delta table, as the files of a shallow clone's source do.
-
-        Raises:
-            TableFormatError: It does not.
-        """
-        folder = posixpath.dirname(path)
-        while folder.strip("/"):
-            if holds_log(self.filesystem, folder, DELTA):
-                return path
-            folder = posixpath.dirname(folder)
-        raise self.place.refused(
-            f"Its log names {masked(path)}, which lies in no Delta table. A shallow clone names files "
-            "of the table that it was cloned from, and nothing else is read."
-        )
 
 
 def remote_table(

@@ -1,0 +1,462 @@
+"""What the files of a table say is data: nothing runs, nothing is sent, and nothing outside is read."""
+
+import json
+import os
+import shutil
+import socket
+import struct
+import threading
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from delta_log import field, write_table
+from pyarrow import fs
+
+from petastorm_bridge import make_batch_reader
+from petastorm_bridge._sources.table_formats import ICEBERG, TableFormatError, TablePlace
+from petastorm_bridge._sources.table_store import TableStore
+
+_ARROW = int(pa.__version__.split(".", maxsplit=1)[0])
+OUT = "not in its own directory"
+PIPE = "a pipe, a socket or a device"
+
+
+def ids(path):
+    with make_batch_reader(f"file://{path}", reader_pool_type="dummy") as reader:
+        return sorted(number for group in reader for number in group.id.tolist())
+
+
+@pytest.fixture
+def listener():
+    """A server on this machine that notes who came, and says no to all."""
+    came = []
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        while True:
+            try:
+                client, _ = server.accept()
+            except OSError:
+                return
+            with client:
+                came.append(client.recv(1000))
+                client.sendall(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.getsockname()[1]}", came
+    server.shutdown(socket.SHUT_RDWR)
+    server.close()
+    thread.join()
+
+
+@pytest.fixture
+def iceberg(tmp_path):
+    pytest.importorskip("sqlalchemy", reason="pyiceberg's catalog for tests needs it")
+    if _ARROW < 17:
+        pytest.skip("pyiceberg writes with Arrow 17 or newer")
+    from pyiceberg.catalog.memory import InMemoryCatalog
+
+    catalog = InMemoryCatalog("c", warehouse=f"file://{tmp_path}")
+    catalog.create_namespace("n")
+    data = pa.table({"id": np.arange(4)})
+    table = catalog.create_table("n.t", schema=data.schema)
+    table.append(data)
+    return table
+
+
+def root_of(table):
+    return table.location().removeprefix("file://")
+
+
+def change_metadata(table, change):
+    """Let a function change the newest metadata file, as the one who made the table may."""
+    path = table.metadata_location.removeprefix("file://")
+    with open(path) as stream:
+        metadata = json.load(stream)
+    change(metadata)
+    with open(path, "w") as stream:
+        json.dump(metadata, stream)
+
+
+def change_manifest(table, *, manifest=None, data=None):
+    """Write the current snapshot anew, naming another manifest or another data file."""
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+    from pyiceberg.manifest import write_manifest, write_manifest_list
+
+    io, snapshot = PyArrowFileIO(), table.current_snapshot()
+    (listed,) = snapshot.manifests(io)
+    if data is not None:
+        (entry,) = listed.fetch_manifest_entry(io)
+        entry.data_file._data[1] = data  # its path
+        output = io.new_output(f"{table.location()}/metadata/changed-m0.avro")
+        args = (2, table.spec(), table.schema(), output, snapshot.snapshot_id, "null")
+        with write_manifest(*args) as writer:
+            writer.add_entry(entry)
+        listed = writer.to_manifest_file()
+    if manifest is not None:
+        listed._data[0] = manifest
+    name = f"{table.location()}/metadata/changed-list.avro"
+    args = (2, io.new_output(name), snapshot.snapshot_id, None, 1, "null")
+    with write_manifest_list(*args) as writer:
+        writer.add_manifests([listed])
+    change_metadata(
+        table, lambda metadata: metadata["snapshots"][-1].update({"manifest-list": name})
+    )
+    from pyiceberg.manifest import clear_manifest_cache
+
+    clear_manifest_cache()  # the test's own reading must not be seen in it
+
+
+IMPLEMENTATIONS = {
+    "a shell": {"py-io-impl": "subprocess.getoutput"},
+    "a module": {"py-io-impl": "hostile_module.IO"},
+    "a catalog": {"py-catalog-impl": "hostile_module.IO", "type": "rest"},
+    "a provider": {"write.py-location-provider.impl": "hostile_module.IO"},
+    "another library": {"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO"},
+}
+
+
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+def test_a_class_that_metadata_name_is_not_loaded(iceberg, tmp_path, monkeypatch, name):
+    marker = tmp_path / "ran"
+    (tmp_path / "hostile_module.py").write_text(
+        f"open({str(marker)!r}, 'w').close()\nclass IO:\n    def __init__(self, *_): pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    command = {f"touch {marker} #": ""}
+    properties = {**command, **IMPLEMENTATIONS[name]}
+    change_metadata(iceberg, lambda metadata: metadata.update(properties=properties))
+    assert ids(root_of(iceberg)) == [0, 1, 2, 3]
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("part", ["manifest list", "manifest", "data", "metadata alone"])
+def test_no_request_follows_from_an_iceberg_table(iceberg, listener, monkeypatch, part):
+    url, came = listener
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "the-users-own")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    properties = {
+        "s3.endpoint": url,
+        "s3.proxy-uri": url,
+        "s3.signer": "S3V4RestSigner",
+        "s3.signer.uri": url,
+        "s3.access-key-id": "another",
+        "s3.secret-access-key": "another",
+        "adls.connection-string": f"BlobEndpoint={url};AccountName=a;AccountKey=YQ==",
+        "gcs.service.host": url,
+        "hf.endpoint": url,
+        "uri": url,
+    }
+    for name in ("s3://bucket/x.avro", "gs://bucket/x", "abfss://c@a.dfs.core.windows.net/x", url):
+        if part == "manifest":
+            change_manifest(iceberg, manifest=name)
+        elif part == "data":
+            change_manifest(iceberg, data=name)
+
+        def change(metadata, name=name):
+            metadata["properties"] = properties
+            if part == "manifest list":
+                metadata["snapshots"][-1]["manifest-list"] = name
+
+        change_metadata(iceberg, change)
+        if part == "metadata alone":
+            assert ids(root_of(iceberg)) == [0, 1, 2, 3]
+        else:
+            with pytest.raises(TableFormatError, match=OUT):
+                ids(root_of(iceberg))
+    assert came == []
+
+
+@pytest.mark.parametrize("part", ["manifest list", "manifest", "data", "deletes"])
+def test_what_is_outside_of_an_iceberg_table_is_not_read(iceberg, tmp_path, part):
+    from iceberg_deletes import delete_rows
+
+    root = root_of(iceberg)
+    (task,) = iceberg.scan().plan_files()
+    data = task.file.file_path.removeprefix("file://")
+    snapshot = iceberg.current_snapshot()
+    sources = {
+        "manifest list": snapshot.manifest_list,
+        "manifest": snapshot.manifests(iceberg.io)[0].manifest_path,
+        "data": data,
+        "deletes": data,
+    }
+    source = sources[part].removeprefix("file://")
+    other = shutil.copy(source, tmp_path / f"other-{os.path.basename(source)}")
+    os.mkfifo(f"{root}/data/pipe")
+    up = os.path.relpath(other, root)
+    outside = [
+        str(other),
+        f"file://{other}",
+        f"file:{other}",
+        f"{root}/{up}",
+        f"file://{root}/data/../{up}",
+        up,
+        "//" + str(other),
+        f"{root}-more/x.parquet",
+        f"dbfs:{other}",
+        f"s3://bucket{other}",
+        f"{other}\0",
+    ]
+    expected = dict.fromkeys(outside, OUT) | {"file://elsewhere/x": "names a host"}
+    expected[f"{root}/data/pipe"] = "no file" if part == "data" else PIPE
+    for name, told in expected.items():
+        if part == "manifest list":
+            change_metadata(
+                iceberg, lambda m, name=name: m["snapshots"][-1].update({"manifest-list": name})
+            )
+        elif part == "manifest":
+            change_manifest(iceberg, manifest=name)
+        elif part == "data":
+            change_manifest(iceberg, data=name)
+        else:
+            delete_rows(iceberg, task.file.file_path, [0], named=name)
+        with pytest.raises((TableFormatError, OSError), match=told):
+            ids(root)
+    # Encoded dots are a name like any other.
+    if part == "data":
+        change_manifest(iceberg, data=f"file://{root}/data/%2e%2e/%2e%2e/x")
+        with pytest.raises(OSError, match="%2e%2e/x"):
+            ids(root)
+
+
+def test_an_iceberg_table_in_a_store_is_read_by_the_file_system_that_found_it(iceberg):
+    store = pytest.importorskip("fsspec", reason="opens stores").filesystem("memory")
+    root, url = root_of(iceberg), "memory://w/t"
+    (task,) = iceberg.scan().plan_files()
+    data = f"{url}/data/{os.path.basename(task.file.file_path)}"
+    change_manifest(iceberg, data=data, manifest=f"{url}/metadata/changed-m0.avro")
+    listing = {"manifest-list": f"{url}/metadata/changed-list.avro"}
+    change_metadata(iceberg, lambda metadata: metadata["snapshots"][-1].update(listing))
+    store.put(root, "/w/t", recursive=True)
+    with make_batch_reader(url, reader_pool_type="dummy") as reader:
+        assert sorted(i for group in reader for i in group.id.tolist()) == [0, 1, 2, 3]
+    store.rm("/w", recursive=True)
+
+
+def test_another_table_has_no_say_in_what_is_read(iceberg):
+    """pyiceberg keeps what lists said of a manifest by its path, whoever's list it was."""
+    from pyiceberg.manifest import _manifest_cache, read_manifest_list
+
+    change_manifest(iceberg)
+    listing = f"{iceberg.location()}/metadata/changed-list.avro"
+    (manifest,) = read_manifest_list(iceberg.io.new_input(listing))
+    manifest._data[0], path = f"{iceberg.location()}/metadata/none.avro", manifest.manifest_path
+    _manifest_cache._cache[path] = manifest
+    assert ids(root_of(iceberg)) == [0, 1, 2, 3]
+    _manifest_cache.clear()
+
+
+def test_damaged_deletes_and_lists_are_refused(iceberg):
+    from iceberg_deletes import delete_rows
+
+    (task,) = iceberg.scan().plan_files()
+    root = root_of(iceberg)
+    held = {
+        "null": pa.table({"file_path": [None], "pos": [0]}),
+        "no position": pa.table(
+            {"file_path": [task.file.file_path], "pos": pa.array([None], pa.int64())}
+        ),
+        "fraction": pa.table({"file_path": [task.file.file_path], "pos": [0.5]}),
+    }
+    for name, table in held.items():
+        path = f"{root}/data/{name}.parquet"
+        pq.write_table(table, path)
+        delete_rows(iceberg, task.file.file_path, [0], named=path)
+        with pytest.raises(TableFormatError, match=r"null|truncated"):
+            ids(root)
+    # A vector with a gap of 2**31 keys, which a reader of lists would fill.
+    delete_rows(iceberg, task.file.file_path, [0], kind="PUFFIN")
+    path = f"{root}/data/deletes.puffin"
+    with open(path, "rb") as stream:
+        puffin = stream.read()
+    key = b"\xd1\xd3\x39\x64" + struct.pack("<QI", 1, 0)
+    assert key in puffin
+    far = puffin.replace(key, key[:-4] + struct.pack("<I", 2**31 - 1))
+    with open(path, "wb") as stream:
+        stream.write(far)
+    assert ids(root) == [0, 1, 2, 3]
+    with open(path, "wb") as stream:
+        stream.write(puffin.replace(b"\xd1\xd3\x39\x64", b"\0\0\0\0"))
+    with pytest.raises(TableFormatError, match="of another kind"):
+        ids(root)
+    os.remove(f"{root}/metadata/00099-by-hand.metadata.json")
+    with open(f"{root}/metadata/list.avro", "w") as stream:
+        stream.write("no Avro")
+    listing = f"{root}/metadata/list.avro"
+    change_metadata(iceberg, lambda m: m["snapshots"][-1].update({"manifest-list": listing}))
+    with pytest.raises(TableFormatError, match="is an Iceberg table"):
+        ids(root)
+
+
+DATA = pa.table({"id": np.arange(4)})
+
+
+@pytest.fixture
+def delta(tmp_path):
+    pytest.importorskip("deltalake", reason="reads the logs")
+    root = tmp_path / "t"
+    write_table(root, [field("id", "long")], {"a.parquet": (DATA, {})})
+    return root
+
+
+def write_checkpoint(root, name, *, kind="json", line=None):
+    """Put a checkpoint with one sidecar in the place of the first version."""
+    log = root / "_delta_log"
+    first = log / f"{0:020}.json"
+    protocol, metadata = map(json.loads, first.read_text().splitlines()[:2])
+    features = {"minReaderVersion": 3, "minWriterVersion": 7}
+    features |= {"readerFeatures": ["v2Checkpoint"], "writerFeatures": ["v2Checkpoint"]}
+    sidecar = {"path": name, "sizeInBytes": 1000, "modificationTime": 1}
+    actions = [{"protocol": features}, metadata, {"checkpointMetadata": {"version": 1}}]
+    stem = log / f"{1:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11"
+    if kind == "json":
+        told = [*map(json.dumps, actions), line or json.dumps({"sidecar": sidecar})]
+        stem.with_name(stem.name + ".json").write_text("\n".join(told))
+    else:
+        # Empty structs are nothing that Parquet can hold.
+        metadata["metaData"].pop("configuration")
+        metadata["metaData"]["format"].pop("options")
+        stem = log / f"{1:020}.checkpoint" if kind == "classic" else stem
+        rows = pa.Table.from_pylist(
+            [{"protocol": features, "metaData": None, "sidecar": None}, metadata,
+             {"sidecar": sidecar}],
+            pa.schema([(n, pa.Table.from_pylist([{n: v}]).schema.field(n).type) for n, v in
+                       {"protocol": features, **metadata, "sidecar": sidecar}.items()]),
+        )  # fmt: skip
+        pq.write_table(rows, stem.with_name(stem.name + ".parquet"))
+    (log / f"{1:020}.json").write_text(json.dumps({"commitInfo": {"timestamp": 1}}) + "\n")
+    first.unlink()
+    return protocol
+
+
+SIGNED = "/x.parquet?X-Amz-Signature=1"  # such addresses deltalake opens by itself
+
+
+@pytest.mark.parametrize("suffix", ["", "@v1", "@20990101000000000"])
+@pytest.mark.parametrize("kind", ["json", "parquet", "classic"])
+def test_no_request_follows_from_a_sidecar(delta, listener, kind, suffix):
+    url, came = listener
+    write_checkpoint(delta, url + SIGNED, kind=kind)
+    with pytest.raises(TableFormatError, match=OUT):
+        ids(f"{delta}{suffix}")
+    assert came == []
+
+
+@pytest.mark.parametrize("digits", ["9" * 20, "\u0661".rjust(20, "\u0660"), "9"])
+def test_a_checkpoint_that_is_none_hides_no_other(delta, listener, digits):
+    url, came = listener
+    write_checkpoint(delta, url + SIGNED)
+    decoy = pa.table({"protocol": pa.array([None], pa.string())})
+    pq.write_table(decoy, delta / "_delta_log" / f"{digits}.checkpoint.parquet")
+    with pytest.raises(TableFormatError, match=OUT):
+        ids(delta)
+    assert came == []
+
+
+def test_names_in_a_remote_table_stay_in_its_directory():
+    pytest.importorskip("fsspec", reason="opens stores")
+    memory = fs.PyFileSystem(fs.FSSpecHandler(fsspec_memory()))
+    store = TableStore(TablePlace(ICEBERG, "/b/t", "/b/t"), memory, "memory://b/t")
+    assert store.inside("memory://b/t/data/x%2e y.parquet") == "/b/t/data/x%2e y.parquet"
+    for name in (
+        "memory://b/t/../x",
+        "memory://b/tt/x",
+        "memory://b/t",
+        "memory://other/t/x",
+        "s3://b/t/x",
+        "/b/t/x",
+        "file:///b/t/x",
+        "memory:///b/t/x",
+        "../x",
+        "memory://user@b/t/x",
+    ):
+        with pytest.raises(TableFormatError, match=OUT):
+            store.inside(name)
+
+
+def fsspec_memory():
+    import fsspec
+
+    return fsspec.filesystem("memory")
+
+
+def test_sidecars_are_in_their_own_directory(delta, listener):
+    url, came = listener
+    first = (delta / "_delta_log" / f"{0:020}.json").read_text()
+    named = [f"file://{delta}/a.parquet", "../x.parquet", "/etc/passwd", "%2e%2e/x", "", "a\\b"]
+    for name in [*named, "..", "s3://bucket/x"]:
+        write_checkpoint(delta, name)
+        with pytest.raises(TableFormatError, match=OUT):
+            ids(delta)
+        (delta / "_delta_log" / f"{0:020}.json").write_text(first)
+    good, bad = (
+        json.dumps({"path": path, "sizeInBytes": 9, "modificationTime": 1})
+        for path in ("x.parquet", url + SIGNED)
+    )
+    for line in (
+        f'{{"sidecar": {bad}, "sidecar": {good}}}',
+        f'{{"sidecar": {good}, "sidecar": {bad}}}',
+        f'{{"sidecar": {good}}} {{"sidecar": {bad}}}',
+        f'{{"\\u0073idecar": {bad}}}',
+    ):
+        write_checkpoint(delta, "", line=line)
+        with pytest.raises(TableFormatError, match=f"twice|Extra data|{OUT}"):
+            ids(delta)
+        (delta / "_delta_log" / f"{0:020}.json").write_text(first)
+    write_checkpoint(delta, "pipe.parquet")
+    (delta / "_delta_log" / "_sidecars").mkdir()
+    os.mkfifo(delta / "_delta_log" / "_sidecars" / "pipe.parquet")
+    with pytest.raises(TableFormatError, match=PIPE):
+        ids(delta)
+    assert came == []
+
+
+def test_the_files_of_vectors_are_the_tables_own(delta, tmp_path, listener):
+    url, came = listener
+    os.mkfifo(tmp_path / "pipe")
+    digits = "vBn[lx{q8@P<9BNH/isA"  # of the protocol's own example
+    pipe = delta / "deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
+    for kind, name in (
+        ("p", f"file://{tmp_path}/pipe"),
+        ("p", "file:///dev/zero"),
+        ("p", url + SIGNED),
+        ("p", "s3://bucket/x"),
+        ("u", f"../{digits}"),
+        ("u", f"{url}/{digits}"),
+        ("u", f"{tmp_path}/{digits}"),
+        ("u", "short"),
+        ("u", digits),
+        ("u", f"ab{digits}"),
+        ("x", digits),
+    ):
+        if kind == "u" and name.endswith(digits) and name[:-20] in ("", "ab"):
+            place = delta / name[:-20] / pipe.name
+            place.parent.mkdir(exist_ok=True)
+            os.mkfifo(place)
+        vector = {"storageType": kind, "pathOrInlineDv": name, "offset": 1}
+        vector |= {"sizeInBytes": 34, "cardinality": 1}
+        files = {"a.parquet": (DATA, {"deletionVector": vector})}
+        write_table(delta, [field("id", "long")], files, features=["deletionVectors"])
+        with pytest.raises(TableFormatError, match=f"{OUT}|{PIPE}|cannot be read"):
+            ids(delta)
+    assert came == []
+
+
+def test_properties_of_a_delta_table_are_no_options(delta, listener):
+    url, came = listener
+    configuration = dict.fromkeys(
+        ("AWS_ENDPOINT_URL", "aws_endpoint", "proxy_url", "delta.logStore", "location"), url
+    )
+    files = {"s3://bucket/a.parquet": (None, {}), "a.parquet": (DATA, {})}
+    fields = [field("id", "long")]
+    write_table(delta, fields, {"a.parquet": (DATA, {})}, configuration=configuration)
+    assert ids(delta) == [0, 1, 2, 3]
+    write_table(delta, fields, files, configuration=configuration)
+    with pytest.raises(TableFormatError, match=OUT):
+        ids(delta)
+    assert came == []
