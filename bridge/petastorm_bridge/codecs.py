@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ._cells.array_files import load_npy, load_npz
+from ._cells.images import check_image
 from ._tables.spark_types import as_type, is_named, to_pyspark
 from .errors import missing_extra
 
@@ -104,9 +106,11 @@ class CompressedImageCodec(DataframeColumnCodec):
         """Return the image, shape (height, width) or (height, width, 3), RGB.
 
         Raises:
-            ValueError: OpenCV cannot read the bytes, or they hold a fourth plane.
+            ValueError: OpenCV cannot read the bytes, they hold a fourth plane, or the image would be
+                larger than the field and they explain.
         """
         cv2 = import_opencv()
+        check_image(unischema_field, value, self._image_codec)
         image = cv2.imdecode(np.frombuffer(value, np.uint8), cv2.IMREAD_UNCHANGED)
         if image is None:
             raise ValueError(
@@ -157,9 +161,12 @@ class NdarrayCodec(_ArrayFileCodec):
         np.save(file, value)
 
     def decode(self, unischema_field: Any, value: bytes) -> npt.NDArray[Any]:  # noqa: ARG002
-        """Return the array; its dtype and shape are the stored ones."""
-        loaded: npt.NDArray[Any] = np.load(io.BytesIO(value), allow_pickle=False)
-        return loaded
+        """Return the array; its dtype and shape are the stored ones.
+
+        Raises:
+            ValueError: The bytes are no such file.
+        """
+        return load_npy(value)
 
 
 class CompressedNdarrayCodec(_ArrayFileCodec):
@@ -168,11 +175,14 @@ class CompressedNdarrayCodec(_ArrayFileCodec):
     def _save(self, file: io.BytesIO, value: npt.NDArray[Any]) -> None:
         np.savez_compressed(file, arr=value)
 
-    def decode(self, unischema_field: Any, value: bytes) -> npt.NDArray[Any]:  # noqa: ARG002
-        """Return the array; its dtype and shape are the stored ones."""
-        with np.load(io.BytesIO(value), allow_pickle=False) as archive:
-            loaded: npt.NDArray[Any] = archive["arr"]
-        return loaded
+    def decode(self, unischema_field: Any, value: bytes) -> npt.NDArray[Any]:
+        """Return the array; its dtype and shape are the stored ones.
+
+        Raises:
+            ValueError: The bytes are no such file, or would unpack to more than the field and they
+                explain.
+        """
+        return load_npz(value, unischema_field)
 
 
 class ScalarCodec(DataframeColumnCodec):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import re
 import warnings
 from collections import OrderedDict, namedtuple
@@ -10,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ._parquet_fields import inferred_fields
-from ._tables.missing import attribute_error, extend_path
 from ._tables.spark_types import STAND_INS, as_type, to_pyspark
 from .errors import missing_extra
 
@@ -21,12 +21,6 @@ __all__ = [
     "insert_explicit_nulls",
     "match_unischema_fields",
 ]
-
-__path__ = extend_path([])  # so that importing what is missing says why
-
-
-def __getattr__(name: str) -> Any:
-    raise attribute_error("unischema", name)
 
 
 class UnischemaField(NamedTuple):
@@ -142,6 +136,9 @@ class Unischema:
         if item in fields:
             return fields[item]  # type: ignore[no-any-return]
         raise AttributeError(f"{type(self).__name__} has no field or attribute {item!r}")
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._fields})
 
     def __str__(self) -> str:
         lines = "".join(
@@ -335,6 +332,16 @@ def _stored_type(field: UnischemaField) -> Any:
     if name is None:
         raise ValueError(f"Was not able to map type {field.numpy_dtype} to a spark type.")
     return as_type(name)
+
+
+@functools.cache
+def _numpy_to_spark_mapping() -> dict[Any, Any]:
+    """Return Spark's types by NumPy's, the same dictionary each time (Petastorm's private name)."""
+    import numpy as np
+
+    # "bool" is NumPy 2's name of what getattr finds as "bool_" everywhere.
+    names = _SPARK_TYPES.keys() - {"bool"}
+    return {getattr(np, name): to_pyspark(as_type(_SPARK_TYPES[name])) for name in names}
 
 
 def _numpy_name(dtype: Any) -> str:

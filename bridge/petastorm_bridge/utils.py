@@ -9,13 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from .errors import DecodeFieldError
 from .unischema import Unischema
 
 __all__ = ["DecodeFieldError", "add_to_dataset_metadata", "decode_row", "run_in_subprocess"]
-
-
-class DecodeFieldError(RuntimeError):
-    """A stored value is not what the schema's codec takes."""
 
 
 def run_in_subprocess(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -47,7 +44,8 @@ def decode_row(row: Mapping[str, Any], schema: Unischema) -> dict[str, Any]:
         try:
             decoded[str(name)] = None if value is None else _decoded(field, value)
         except Exception as error:
-            raise DecodeFieldError(f'Decoding field "{name}" failed: {error}') from error
+            reason = str(error) or type(error).__name__
+            raise DecodeFieldError(f'Decoding field "{name}" failed: {reason}') from error
     return decoded
 
 

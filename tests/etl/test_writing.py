@@ -20,10 +20,11 @@ from stored import random_rows, random_schema
 import petastorm_bridge
 from petastorm_bridge import codecs, unischema
 from petastorm_bridge._rows.store import store_at
+from petastorm_bridge._stored.indexes import read_indexes
 from petastorm_bridge._stored.schema import read_schema
 from petastorm_bridge.errors import BridgeWarning, DatasetError, StoredSchemaError
 from petastorm_bridge.etl import dataset_metadata, rowgroup_indexers, rowgroup_indexing
-from petastorm_bridge.etl._pickling import pickled_schema
+from petastorm_bridge.etl._pickling import pickled_indexes, pickled_schema
 from petastorm_bridge.etl.dataset_metadata import (
     PetastormMetadataError,
     PetastormMetadataGenerationError,
@@ -38,6 +39,7 @@ try:
     import petastorm
     import petastorm.codecs
     import petastorm.etl.dataset_metadata
+    import petastorm.etl.legacy
     import petastorm.etl.rowgroup_indexers
     import petastorm.etl.rowgroup_indexing
     import petastorm.unischema
@@ -390,6 +392,35 @@ def test_indexes_say_which_row_groups_hold_what(spark, ours, tmp_path, here):
             ) as reader:
                 found = {int(each.id) for each in reader}
             assert found <= expected
+        selector = selectors.SingleIndexSelector("by id", [3000])
+        with pytest.warns(UserWarning, match="No matching data"):
+            reader = package.make_reader(url, rowgroup_selector=selector, reader_pool_type="dummy")
+        with reader:
+            assert list(reader) == []
+
+
+@beside_petastorm
+def test_the_original_finds_no_row_group_for_a_value_that_an_index_lacks():
+    made = indexers(rowgroup_indexers)
+    for index in made:
+        for group in (4, 7):
+            index.build_index([{"id": group, "text": f"{group}", "matrix": group}], group)
+    pickled = pickled_indexes({index.index_name: index for index in made})
+    theirs = petastorm.etl.legacy.depickle_legacy_package_name_compatible(pickled)
+    for package, indexes in ((petastorm, theirs), (petastorm_bridge, read_indexes(pickled))):
+        selectors = importlib.import_module(f"{package.__name__}.selectors")
+        one = selectors.SingleIndexSelector
+
+        def found(selector, indexes=indexes):
+            return selector.select_row_groups(indexes)
+
+        assert found(one("by id", [3000])) == set()
+        assert found(one("by id", [3000, 7])) == {7}
+        assert found(one("by text", ["7", "other"])) == {7}
+        assert found(one("with matrix", ["Field is Not Null"])) == {4, 7}
+        both = [one("by id", [4, 3000]), one("by text", ["7", "other"])]
+        assert found(selectors.UnionIndexSelector(both)) == {4, 7}
+        assert found(selectors.IntersectIndexSelector(both)) == set()
 
 
 @beside_petastorm

@@ -18,6 +18,7 @@ from petastorm_bridge import make_reader
 from petastorm_bridge._stored.indexes import read_indexes
 from petastorm_bridge._stored.pickles import MAX_BYTES
 from petastorm_bridge._stored.schema import read_schema
+from petastorm_bridge._tables.spark_types import STAND_INS
 from petastorm_bridge.codecs import CompressedImageCodec, NdarrayCodec, ScalarCodec
 from petastorm_bridge.errors import PetastormMetadataError, StoredSchemaError
 from petastorm_bridge.unischema import Unischema, UnischemaField
@@ -89,6 +90,47 @@ def test_the_originals_own_pickles_are_read():
         found = read_schema(pickle.dumps(original, protocol))
         assert str(found) == str(original)
         assert found.as_spark_schema() == original.as_spark_schema()
+
+
+def test_fields_may_share_their_codecs():
+    codec = ScalarCodec(spark("ArrayType", elementType=spark("DecimalType", precision=9, scale=2)))
+    fields = [UnischemaField(f"f{i}", Decimal, (), codec, True) for i in range(1000)]
+    schema = Unischema("S", fields)
+    same(read_schema(pickle.dumps(schema)), schema)
+
+
+def test_structs_may_lie_in_one_another():
+    nested = spark("LongType")
+    for _ in range(12):
+        member = STAND_INS["StructField"](name="a", dataType=nested, nullable=True, metadata={})
+        nested = spark("StructType", fields=[member])
+    schema = Unischema("S", [UnischemaField("a", np.int64, (), ScalarCodec(nested))])
+    same(read_schema(pickle.dumps(schema)), schema)
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_the_originals_own_indexes_are_read(protocol):
+    indexers = pytest.importorskip(
+        "petastorm.etl.rowgroup_indexers", reason="compares with the real package"
+    )
+    values = [
+        3, -(2**63), 2**63 - 1, 2.5, True, "a", "ä\u20ac", "", b"", b"\xff\x00", Decimal("1.50"), np.int8(7),
+        np.float32(0.25), np.str_("n"), np.bytes_(b"n"), np.datetime64("2024-01-02"), -1, -2,
+    ]  # fmt: skip
+    by_value = indexers.SingleFieldIndexer("by value", "v")
+    not_null = indexers.FieldNotNullIndexer("not null", "v")
+    for group, value in enumerate([*values, values[0]]):
+        by_value.build_index([{"v": value}], group)
+        not_null.build_index([{"v": value}], group)
+    found = read_indexes(pickle.dumps({"by value": by_value, "not null": not_null}, protocol))
+    assert sorted(found) == ["by value", "not null"]
+    assert found["by value"].indexed_values == by_value.indexed_values
+    assert found["not null"].indexed_values == not_null.indexed_values
+    assert found["not null"].get_row_group_indexes() == not_null.get_row_group_indexes()
+    for value in values:
+        expected = by_value.get_row_group_indexes(value)
+        assert found["by value"].get_row_group_indexes(value) == expected
+    assert found["by value"].get_row_group_indexes("unknown") == set()
 
 
 def test_reading_needs_no_spark(tmp_path):

@@ -6,7 +6,9 @@ here whole columns are decoded where that gives the same.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,12 +28,15 @@ Values = npt.NDArray[Any] | list[Any]
 """The values of a field, one per row: an array whose first axis is the rows, or a list."""
 
 
-def decode_column(field: UnischemaField, column: Column) -> Values:
+def decode_column(
+    field: UnischemaField, column: Column, place: Callable[[int], str] | None = None
+) -> Values:
     """Return the values of a field in the rows of a stored column.
 
     Args:
         field: Name, type and codec.
         column: As a source loads it: a NumPy array, an Arrow array or a ``pandas.Categorical``.
+        place: Says for messages where the n-th row of the column is.
 
     Returns:
         An array where each row's value is an element, or a subarray, of it and none is null; else
@@ -42,8 +47,23 @@ def decode_column(field: UnischemaField, column: Column) -> Values:
     """
     try:
         return _decoded(field, column)
-    except Exception as error:
-        raise DecodeFieldError(f'Decoding field "{field.name}" failed: {error}') from error
+    except Exception as error:  # noqa: BLE001 – codecs of users raise anything
+        row, reason = _first_failure(field, column, error)
+        where = f" {place(row)}" if place is not None and row is not None else ""
+        said = str(reason) or type(reason).__name__
+        raise DecodeFieldError(f'Decoding field "{field.name}" failed{where}: {said}') from reason
+
+
+def _first_failure(
+    field: UnischemaField, column: Column, error: Exception
+) -> tuple[int | None, Exception]:
+    """Return the first row that cannot be decoded by itself, and its error."""
+    for row in range(len(column)):
+        try:
+            _decoded(field, column[row : row + 1])
+        except Exception as reason:  # noqa: BLE001 – as above
+            return row, reason
+    return None, error
 
 
 def _decoded(field: UnischemaField, column: Column) -> Values:
@@ -61,7 +81,7 @@ def _decoded(field: UnischemaField, column: Column) -> Values:
     if codec is codecs.NdarrayCodec:
         return _with_nulls(column, arrays_of_npy)
     if codec is codecs.CompressedNdarrayCodec:
-        return _with_nulls(column, arrays_of_npz)
+        return _with_nulls(column, partial(arrays_of_npz, field=field))
     return _one_by_one(field, column)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -11,8 +11,17 @@ import numpy as np
 
 from petastorm_bridge.errors import StoredSchemaError
 
-from .pickles import Instance, Name, read_pickle
-from .schema import ADMITTED_FOR_VALUES, PACKAGES, instance, is_petastorms, numpy_dtype, text
+from .pickles import Made, Name, items_of, members_of, read_pickle
+from .schema import (
+    ADMITTED_FOR_VALUES,
+    PACKAGES,
+    attributes,
+    bytes_of,
+    instance,
+    is_petastorms,
+    numpy_dtype,
+    text,
+)
 
 __all__ = ["StoredIndex", "read_indexes"]
 
@@ -23,6 +32,8 @@ _ADMITTED = ADMITTED_FOR_VALUES | {
 }
 _TEXTS = ("str_", "unicode_", "bytes_", "string_")
 _MAX_DIGITS = 100
+_MAX_ROW_GROUPS = 1 << 24
+_MAX_OF_ONE_HASH = 100  # values of a table that share one are few; in a hostile one all may
 
 
 @dataclass(frozen=True)
@@ -32,23 +43,24 @@ class StoredIndex:
     Attributes:
         index_name: Its name.
         column_names: The one column that it is about.
-        row_groups: By value; under None those with any value but null.
+        row_groups: Values with the set of their row groups, by the digits of their hash. Texts have a
+            salted hash, so nobody can choose values that make the dictionary slow. Under ``"None"``
+            those with any value but null.
+        indexed_values: The values that it knows.
         is_of_values: Whether it knows values one by one.
     """
 
     index_name: str
     column_names: list[str]
-    row_groups: Mapping[Any, frozenset[int]]
+    row_groups: Mapping[str, Sequence[tuple[Any, Made]]]
+    indexed_values: list[Any]
     is_of_values: bool
-
-    @property
-    def indexed_values(self) -> list[Any]:
-        """The values that it knows."""
-        return list(self.row_groups) if self.is_of_values else ["Field is Not Null"]
 
     def get_row_group_indexes(self, value_key: Any = None) -> set[int]:
         """Return the positions of the row groups that hold a value; none for an unknown one."""
-        return set(self.row_groups.get(value_key if self.is_of_values else None, ()))
+        value = value_key if self.is_of_values else None
+        entries = self.row_groups.get(str(hash(value)), ())
+        return {n for known, groups in entries if known == value for n in members_of(groups)}
 
 
 def read_indexes(pickled: bytes) -> dict[str, StoredIndex]:
@@ -58,42 +70,46 @@ def read_indexes(pickled: bytes) -> dict[str, StoredIndex]:
         StoredSchemaError: The pickle names what is no part of an index (nothing is run), or is
             damaged.
     """
-    found = read_pickle(pickled, _ADMITTED)
-    if not isinstance(found, dict):
-        raise StoredSchemaError("What is stored as the row group indexes is no dictionary.")
-    return {text(name): _index(value) for name, value in found.items()}
+    return read_pickle(
+        pickled, _ADMITTED, lambda made: {text(n): _index(index) for n, index in items_of(made)}
+    )
 
 
 def _index(value: Any) -> StoredIndex:
     made = instance(value)
     kinds = [n for n in _INDEXERS if made is not None and is_petastorms(made[0], _MODULE, n)]
-    if made is None or not kinds or not isinstance(made[2], dict):
+    if made is None or not kinds:
         raise StoredSchemaError("The stored row group indexes hold something that is no index.")
-    state = made[2]
+    state = attributes(made[2])
     data = state.get("_index_data")
     is_of_values = kinds == ["SingleFieldIndexer"]
-    if is_of_values:
-        if not isinstance(data, dict):
-            raise StoredSchemaError("A stored row group index has no values.")
-        row_groups = {_value(key): _numbers(groups) for key, groups in data.items()}
-    else:
-        row_groups = {None: _numbers(data)}
+    row_groups: dict[str, list[tuple[Any, Made]]] = {}
+    values = [(_value(key), groups) for key, groups in items_of(data)] if is_of_values else []
+    for known, groups in values if is_of_values else [(None, data)]:
+        entries = row_groups.setdefault(str(hash(known)), [])
+        entries.append((known, _checked(groups)))
+        if len(entries) > _MAX_OF_ONE_HASH:
+            raise StoredSchemaError("A stored row group index has too many values of one hash.")
     column = text(state.get("_column_name"))
-    return StoredIndex(text(state.get("_index_name")), [column], row_groups, is_of_values)
+    known_values = [known for known, _ in values] if is_of_values else ["Field is Not Null"]
+    name = text(state.get("_index_name"))
+    return StoredIndex(name, [column], row_groups, known_values, is_of_values)
 
 
-def _numbers(value: Any) -> frozenset[int]:
-    if not isinstance(value, (set, frozenset)) or not all(isinstance(v, int) for v in value):
+def _checked(groups: Any) -> Made:
+    """Return a set of row groups as it was made: there it is one object, however often it is used."""
+    if not all(isinstance(n, int) and 0 <= n < _MAX_ROW_GROUPS for n in members_of(groups)):
         raise StoredSchemaError("A stored row group index holds no numbers of row groups.")
-    return frozenset(value)
+    return groups  # type: ignore[no-any-return]
 
 
 def _value(key: Any) -> Any:
     """Return an indexed value: a text, a number, one of NumPy's, or a decimal."""
-    made = instance(key)
-    if made is None:
-        return key
-    name, arguments, _ = made
+    if not isinstance(key, Made):
+        if key is None or isinstance(key, (str, bytes, int, float)):
+            return key
+        raise StoredSchemaError("A stored row group index has a value of an unknown kind.")
+    name, arguments = key.made_by, key.arguments
     if name == Name("decimal", "Decimal") and len(arguments) == 1:
         digits = text(arguments[0])
         try:
@@ -102,19 +118,17 @@ def _value(key: Any) -> Any:
         except InvalidOperation:
             pass
     elif name.name == "scalar" and len(arguments) == 2:
-        return _numpy_value(arguments[0], arguments[1])
+        return _numpy_value(arguments[0], bytes_of(arguments[1]))
     elif name.name in _TEXTS and len(arguments) == 1 and isinstance(arguments[0], (str, bytes)):
         return arguments[0]
+    elif (data := bytes_of(key)) is not None:
+        return data
     raise StoredSchemaError("A stored row group index has a value of an unknown kind.")
 
 
-def _numpy_value(dtype: Any, data: Any) -> Any:
+def _numpy_value(dtype: Any, data: bytes | None) -> Any:
     made = instance(dtype)
-    if isinstance(data, str):
-        data = data.encode("latin-1", "replace")
-    if not isinstance(dtype, Instance) or made is None or not isinstance(data, bytes):
-        raise StoredSchemaError("A stored row group index has a value of an unknown kind.")
-    wanted = numpy_dtype("of an index", *made[1:])
-    if wanted.hasobject or wanted.itemsize != len(data):
+    wanted = None if made is None else numpy_dtype("of an index", *made[1:])
+    if data is None or wanted is None or wanted.hasobject or wanted.itemsize != len(data):
         raise StoredSchemaError("A stored row group index has a value of an unknown kind.")
     return np.frombuffer(data, wanted)[0]

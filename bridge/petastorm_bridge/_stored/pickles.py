@@ -1,28 +1,43 @@
-"""Reads pickles without running anything.
+"""Reads pickles without running anything, in time and memory in proportion to their length.
 
-A pickle is a program for a stack machine that may call whatever it names. Here the names are looked up
-in a table and never imported, and what the original would call becomes an :class:`Instance`: a name and
-arguments, for others to judge. So nothing that a file says is executed, and there is no opcode for what
-no schema or index needs (buffers, persistent ids, extension codes).
+A pickle is a program for a stack machine that may call whatever it names. Here the machine is the standard
+library's, with its instructions listed: names stay names, and what would be called, or would be a
+dictionary or a set, becomes a :class:`Made`, which only remembers what the pickle puts into it. So nothing
+of a pickle is imported, called, copied or hashed. It is the machine in Python, ``pickle._Unpickler``, because
+that in C lets nobody replace its dictionaries and calls, and allocates its memo by a number in the pickle.
 """
 
 from __future__ import annotations
 
+import io
+import itertools
+import pickle
 import pickletools
-from collections.abc import Callable, Container
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Container, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 from petastorm_bridge.errors import StoredSchemaError
 
-__all__ = ["Instance", "Name", "read_pickle"]
+__all__ = ["MAX_BYTES", "Made", "Name", "items_of", "members_of", "read_pickle"]
+
+_Result = TypeVar("_Result")
 
 MAX_BYTES = 8 << 20
 """Schemas of ten thousand fields are smaller by far."""
+_MEETINGS_PER_BYTE = 8  # fields share codecs and types; without that three would do
+_MAX_DEPTH = 200  # of objects in one another; a struct in a struct of Spark's is seven
+_MAX_BITS = 64  # of integers: the hash and the text of longer ones take long
+
+_MACHINE: Any = pickle._Unpickler  # noqa: SLF001 – see above
+_TAKEN_OVER = """
+    PROTO FRAME STOP MARK POP POP_MARK DUP NONE NEWTRUE NEWFALSE INT BININT BININT1 BININT2 LONG LONG1 LONG4
+    FLOAT BINFLOAT STRING BINSTRING SHORT_BINSTRING UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8 BINBYTES
+    SHORT_BINBYTES BINBYTES8 EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_LIST LIST APPEND APPENDS ADDITEMS
+    SETITEM SETITEMS PUT BINPUT LONG_BINPUT MEMOIZE GET BINGET LONG_BINGET GLOBAL STACK_GLOBAL BUILD
+"""
 
 
-@dataclass(frozen=True)
-class Name:
+class Name(NamedTuple):
     """A class or function that a pickle refers to."""
 
     module: str
@@ -32,37 +47,77 @@ class Name:
         return f"{self.module}.{self.name}"
 
 
-@dataclass(eq=False)
-class Instance:
-    """What a call or a class would have made.
+class Made(list[Any]):
+    """What a call or a class would have made: the elements, or pairs of key and value, put into it.
 
     Attributes:
         made_by: What the pickle wants called.
         arguments: The arguments by position.
         state: What the pickle wants set afterwards: attributes, or a tuple, or None.
+        understood: For whoever reads it: what this stands for, wherever it is referred to.
     """
 
-    made_by: Name
-    arguments: tuple[Any, ...]
-    state: Any = None
+    __slots__ = ("arguments", "made_by", "state", "understood")
+
+    def __init__(self, made_by: Any, arguments: Any = ()) -> None:
+        if not isinstance(made_by, Name) or not isinstance(arguments, tuple):
+            raise TypeError("something is called that is no name")
+        self.made_by = made_by
+        self.arguments: tuple[Any, ...] = arguments
+        self.state: Any = None
+        self.understood: Any = None
+
+    add = list.append
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.append((key, value))
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
 
 
-_DAMAGE = (
-    ValueError, IndexError, KeyError, TypeError, OverflowError, AttributeError,
-    Warning,  # of a text with a wrong escape, where the program has warnings raised
-)  # fmt: skip
+_DICT = Name("builtins", "dict")
+_SETS = [Name("builtins", "set"), Name("__builtin__", "set")]
+_ORDERED = Name("collections", "OrderedDict")
+_MAPPINGS = [_DICT, _ORDERED, Name("collections", "defaultdict")]
 
 
-class _Mark:
-    """Stands on the stack where a collection begins."""
+def items_of(value: Any) -> list[tuple[Any, Any]]:
+    """Return keys and values of a dictionary of whatever class, in order.
+
+    Raises:
+        StoredSchemaError: It is none.
+    """
+    if not isinstance(value, Made) or value.made_by not in _MAPPINGS:
+        raise StoredSchemaError(
+            "The stored schema has something else where a dictionary should be."
+        )
+    # Python 2 gives an OrderedDict a list of lists.
+    is_given = value.made_by == _ORDERED and value.arguments
+    return [(key, item) for key, item in (*(value.arguments[0] if is_given else ()), *value)]
 
 
-def read_pickle(data: bytes, admitted: Container[tuple[str, str]]) -> Any:
-    """Return what a pickle says, as numbers, texts, tuples, lists, dicts, names and instances.
+def members_of(value: Any) -> list[Any]:
+    """Return the elements of a set.
+
+    Raises:
+        StoredSchemaError: It is none.
+    """
+    if not isinstance(value, Made) or value.made_by not in _SETS:
+        raise StoredSchemaError("The stored schema has something else where a set should be.")
+    return [*(value.arguments[0] if value.arguments else ()), *value]
+
+
+def read_pickle(
+    data: bytes, admitted: Container[tuple[str, str]], understand: Callable[[Any], _Result]
+) -> _Result:
+    """Return what is understood of a pickle.
 
     Args:
         data: The pickle; protocols 0 to 5, of Python 2 or 3.
         admitted: Module and name of everything that it may refer to.
+        understand: Gets the numbers, texts, tuples, lists, :class:`Name` and :class:`Made` of the pickle,
+            in depth and number as a pickle of this length may have them.
 
     Raises:
         StoredSchemaError: It refers to anything else, is damaged, or needs what no schema needs.
@@ -71,238 +126,109 @@ def read_pickle(data: bytes, admitted: Container[tuple[str, str]]) -> Any:
         raise StoredSchemaError(
             f"The stored schema has {len(data)} bytes; more than {MAX_BYTES} are not read."
         )
-    machine = _Machine(admitted)
     try:
-        for opcode, argument, position in pickletools.genops(data):
-            if opcode.name == "STOP":
-                return machine.result()
-            machine.step(opcode.name, argument, position)
+        value = _Unpickler(data, admitted).load()
+        _check(value, _MEETINGS_PER_BYTE * len(data))
+        return understand(value)
     except StoredSchemaError:
         raise
-    except _DAMAGE as error:
-        raise StoredSchemaError(f"The stored schema is damaged: {error}.") from error
-    raise StoredSchemaError("The stored schema is damaged: it has no end.")
+    except Exception as error:  # whatever a damaged file leads to, memory and recursion included
+        reason = str(error)[:200] or type(error).__name__
+        raise StoredSchemaError(f"The stored schema is damaged: {reason}.") from error
 
 
-@dataclass
-class _Machine:
-    admitted: Container[tuple[str, str]]
-    stack: list[Any] = field(default_factory=list)
-    memo: dict[int, Any] = field(default_factory=dict)
+def _check(root: Any, left: int) -> None:
+    """Refuse what is larger, as often as it is referred to, than its pickle explains.
 
-    def result(self) -> Any:
-        return self.stack[-1]
-
-    def step(self, opcode: str, argument: Any, position: int | None) -> None:
-        if opcode in _VALUES:
-            self.stack.append(argument)
-        elif opcode in _CONSTANTS:
-            self.stack.append(_CONSTANTS[opcode]())
-        elif opcode in _ACTIONS:
-            _ACTIONS[opcode](self, argument)
-        elif opcode not in _NO_OPERATION:
+    Args:
+        root: What was read; lists may hold one another, and themselves.
+        left: How many objects, and bytes of texts, may be met on all ways through it.
+    """
+    levels: list[Iterator[Any]] = [iter((root,))]
+    while levels:
+        for value in levels[-1]:
+            left -= 1
+            kind = type(value)
+            if kind is str or kind is bytes:
+                left -= len(value)
+            elif kind is int and value.bit_length() > _MAX_BITS:
+                raise StoredSchemaError(
+                    f"The stored schema has a number of {value.bit_length()} bits."
+                )
+            elif kind is Made:
+                levels.append(itertools.chain((value.arguments, value.state), value))
+                break
+            elif kind is tuple or kind is list:
+                levels.append(iter(value))
+                break
+            if left < 0:
+                break
+        else:
+            levels.pop()
+        if left < 0 or len(levels) > _MAX_DEPTH:
             raise StoredSchemaError(
-                f"The stored schema uses the pickle instruction {opcode} at byte {position}, which no "
-                "schema needs. It was not run."
+                "The stored schema refers to its own parts too many times, or nests them too deep."
             )
 
-    def put(self, index: Any) -> None:
-        self.memo[len(self.memo) if index is None else index] = self.stack[-1]
 
-    def get(self, index: int) -> None:
-        self.stack.append(self.memo[index])
+class _Memo(dict[int, Any]):
+    """Numbered without gaps, as every pickler does: numbers at will could be made to collide."""
 
-    def refer(self, argument: Any) -> None:
-        if argument is None:  # the name lies on the stack
-            name, module = self.stack.pop(), self.stack.pop()
-        else:
-            module, _, name = argument.partition(" ")
-        if not isinstance(module, str) or not isinstance(name, str):
-            raise StoredSchemaError("The stored schema names a class by something that is no text.")
-        if (module, name) not in self.admitted:
+    def __setitem__(self, index: int, value: Any) -> None:
+        if index > len(self) + 1:
+            raise ValueError(f"object {index} is remembered after {len(self)}")
+        super().__setitem__(index, value)
+
+
+class _Instructions(dict[int, Callable[[Any], None]]):
+    def __missing__(self, code: int) -> Callable[[Any], None]:
+        names = {ord(opcode.code): opcode.name for opcode in pickletools.opcodes}
+        raise StoredSchemaError(
+            f"The stored schema uses the pickle instruction {names.get(code, code)}, which no "
+            "schema needs. It was not run."
+        )
+
+
+class _Unpickler(_MACHINE):  # type: ignore[misc]
+    """The library's machine, without the instructions that call, hash or load."""
+
+    dispatch = _Instructions(
+        {
+            code: _MACHINE.dispatch[code]
+            for code in (getattr(pickle, n)[0] for n in _TAKEN_OVER.split())
+        }
+    )
+
+    def __init__(self, data: bytes, admitted: Container[tuple[str, str]]) -> None:
+        super().__init__(io.BytesIO(data), encoding="latin-1")
+        self.memo = _Memo()
+        self._admitted = admitted
+
+    def find_class(self, module: str, name: str) -> Name:
+        if (module, name) not in self._admitted:
             raise StoredSchemaError(
                 f"The stored schema names {module}.{name}, which is no part of Petastorm's schemas. "
                 "Nothing was run. If the class is a codec of your own, write the dataset anew with "
                 "one of petastorm_bridge.codecs."
             )
-        self.stack.append(Name(module, name))
+        return Name(module, name)
 
-    def since_mark(self) -> list[Any]:
-        for index in range(len(self.stack) - 1, -1, -1):
-            if self.stack[index] is _Mark:
-                items = self.stack[index + 1 :]
-                del self.stack[index:]
-                return items
-        raise IndexError("a collection ends that has not begun")
+    def call(self) -> None:
+        arguments = self.stack.pop()
+        self.stack[-1] = Made(self.stack[-1], arguments)
 
-    def tuple_of(self, count: int) -> None:
-        if len(self.stack) < count:
-            raise IndexError("a tuple has fewer elements than it should")
-        items = tuple(self.stack[-count:])
-        del self.stack[-count:]
-        self.stack.append(items)
+    def empty_dict(self) -> None:
+        self.append(Made(_DICT))
 
-    def extend(self, items: list[Any]) -> None:
-        target = self.stack[-1]
-        if not isinstance(target, list):
-            raise TypeError("something is appended to what is no list")
-        target.extend(items)
+    def full_dict(self) -> None:
+        items = self.pop_mark()
+        self.empty_dict()
+        self.stack[-1].extend(zip(items[::2], items[1::2], strict=True))
 
-    def set_items(self, items: list[Any]) -> None:
-        target = self.stack[-1]
-        if not isinstance(target, dict):
-            raise TypeError("an item is set in what is no dictionary")
-        target.update(_pairs(items))
+    def empty_set(self) -> None:
+        self.append(Made(_SETS[0]))
 
-    def add_items(self, items: list[Any]) -> None:
-        target = self.stack[-1]
-        if not isinstance(target, set):
-            raise TypeError("something is added to what is no set")
-        target.update(_numbers(items))
-
-    def call(self, *, is_class: bool) -> None:
-        arguments, made_by = self.stack.pop(), self.stack.pop()
-        if not isinstance(made_by, Name) or not isinstance(arguments, tuple):
-            raise TypeError("something is called that is no name")
-        make = None if is_class else _COLLECTIONS.get((made_by.module, made_by.name))
-        self.stack.append(Instance(made_by, arguments) if make is None else make(arguments))
-
-    def build(self) -> None:
-        state, target = self.stack.pop(), self.stack[-1]
-        if isinstance(target, dict):
-            return  # attributes of an OrderedDict, which has none that matter
-        if not isinstance(target, Instance):
-            raise TypeError("attributes are set of what is no instance")
-        target.state = state
-
-
-def _ordered(arguments: tuple[Any, ...]) -> dict[Any, Any]:
-    """Return what ``OrderedDict(*arguments)`` would: Python 2 gives a list of lists."""
-    if not arguments:
-        return {}
-    (items,) = arguments
-    if isinstance(items, dict):
-        return dict(items)
-    if not isinstance(items, list) or not all(isinstance(item, (list, tuple)) for item in items):
-        raise TypeError("an OrderedDict is made of what is no list of pairs")
-    return _pairs([part for key, value in items for part in (key, value)])
-
-
-def _default(arguments: tuple[Any, ...]) -> dict[Any, Any]:
-    """Return what ``defaultdict(*arguments)`` would, without a default."""
-    if len(arguments) > 1:
-        raise TypeError("a defaultdict is made of more than its default")
-    return {}
-
-
-def _set(arguments: tuple[Any, ...]) -> set[int]:
-    """Return what ``set(*arguments)`` would, of numbers."""
-    items = arguments[0] if arguments else []
-    if not isinstance(items, (list, tuple)):
-        raise TypeError("a set is made of what is no list")
-    return _numbers(items)
-
-
-def _numbers(items: Any) -> set[int]:
-    if not all(isinstance(item, int) for item in items):
-        raise TypeError("a set holds something that is no number")
-    return set(items)
-
-
-def _bytes(arguments: tuple[Any, ...]) -> bytes:
-    """Return what ``_codecs.encode(text, 'latin1')`` would: bytes, in old protocols."""
-    if len(arguments) != 2 or not isinstance(arguments[0], str) or arguments[1] != "latin1":
-        raise TypeError("a text is encoded in a way that no pickle of bytes needs")
-    return arguments[0].encode("latin-1")
-
-
-_COLLECTIONS: dict[tuple[str, str], Callable[[tuple[Any, ...]], Any]] = {
-    ("collections", "OrderedDict"): _ordered,
-    ("collections", "defaultdict"): _default,
-    ("_codecs", "encode"): _bytes,
-    ("builtins", "set"): _set,
-    ("__builtin__", "set"): _set,
-}
-"""What is made at once, of things that cannot hide anything."""
-
-
-def _pairs(items: list[Any]) -> dict[Any, Any]:
-    if len(items) % 2:
-        raise ValueError("a key has no value")
-    # No tuples: the hash of nested ones could take for ever.
-    if not all(isinstance(key, (str, bytes, int, float, Instance)) for key in items[::2]):
-        raise TypeError("the key of a dictionary is no text and no number")
-    return dict(zip(items[::2], items[1::2], strict=True))
-
-
-_VALUES = frozenset(
-    {
-        "INT",
-        "BININT",
-        "BININT1",
-        "BININT2",
-        "LONG",
-        "LONG1",
-        "LONG4",
-        "FLOAT",
-        "BINFLOAT",
-        "STRING",
-        "BINSTRING",
-        "SHORT_BINSTRING",
-        "UNICODE",
-        "BINUNICODE",
-        "SHORT_BINUNICODE",
-        "BINUNICODE8",
-        "BINBYTES",
-        "SHORT_BINBYTES",
-        "BINBYTES8",
-    }
-)
-"""What puts its own argument onto the stack."""
-
-_CONSTANTS: dict[str, Callable[[], Any]] = {
-    "NONE": lambda: None,
-    "NEWTRUE": lambda: True,
-    "NEWFALSE": lambda: False,
-    "EMPTY_TUPLE": tuple,
-    "EMPTY_LIST": list,
-    "EMPTY_DICT": dict,
-    "EMPTY_SET": set,
-    "MARK": lambda: _Mark,
-}
-
-_NO_OPERATION = frozenset({"PROTO", "FRAME"})
-
-_ACTIONS: dict[str, Callable[[_Machine, Any], object]] = {
-    "POP": lambda machine, _: machine.stack.pop(),
-    "POP_MARK": lambda machine, _: machine.since_mark(),
-    "DUP": lambda machine, _: machine.stack.append(machine.stack[-1]),
-    "TUPLE": lambda machine, _: machine.stack.append(tuple(machine.since_mark())),
-    "TUPLE1": lambda machine, _: machine.tuple_of(1),
-    "TUPLE2": lambda machine, _: machine.tuple_of(2),
-    "TUPLE3": lambda machine, _: machine.tuple_of(3),
-    "LIST": lambda machine, _: machine.stack.append(machine.since_mark()),
-    "APPEND": lambda machine, _: machine.extend([machine.stack.pop()]),
-    "APPENDS": lambda machine, _: machine.extend(machine.since_mark()),
-    "DICT": lambda machine, _: machine.stack.append(_pairs(machine.since_mark())),
-    "SETITEM": lambda machine, _: machine.set_items(_two(machine)),
-    "SETITEMS": lambda machine, _: machine.set_items(machine.since_mark()),
-    "ADDITEMS": lambda machine, _: machine.add_items(machine.since_mark()),
-    "PUT": lambda machine, index: machine.put(index),
-    "BINPUT": lambda machine, index: machine.put(index),
-    "LONG_BINPUT": lambda machine, index: machine.put(index),
-    "MEMOIZE": lambda machine, _: machine.put(None),
-    "GET": lambda machine, index: machine.get(index),
-    "BINGET": lambda machine, index: machine.get(index),
-    "LONG_BINGET": lambda machine, index: machine.get(index),
-    "GLOBAL": lambda machine, names: machine.refer(names),
-    "STACK_GLOBAL": lambda machine, _: machine.refer(None),
-    "REDUCE": lambda machine, _: machine.call(is_class=False),
-    "NEWOBJ": lambda machine, _: machine.call(is_class=True),
-    "BUILD": lambda machine, _: machine.build(),
-}
-
-
-def _two(machine: _Machine) -> list[Any]:
-    value, key = machine.stack.pop(), machine.stack.pop()
-    return [key, value]
+    dispatch[pickle.REDUCE[0]] = dispatch[pickle.NEWOBJ[0]] = call
+    dispatch[pickle.EMPTY_DICT[0]] = empty_dict
+    dispatch[pickle.DICT[0]] = full_dict
+    dispatch[pickle.EMPTY_SET[0]] = empty_set

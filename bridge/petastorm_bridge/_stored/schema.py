@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -15,11 +14,13 @@ from petastorm_bridge._tables.spark_types import STAND_INS, SparkType
 from petastorm_bridge.errors import StoredSchemaError
 from petastorm_bridge.unischema import Unischema, UnischemaField
 
-from .pickles import Instance, Name, read_pickle
+from .pickles import Made, Name, items_of, read_pickle
 
 __all__ = [
     "ADMITTED_FOR_VALUES",
     "PACKAGES",
+    "attributes",
+    "bytes_of",
     "instance",
     "is_petastorms",
     "numpy_dtype",
@@ -103,7 +104,6 @@ _ADMITTED = ADMITTED_FOR_VALUES | {
 _DTYPE = re.compile(r"[biufcSUMmO]\d{0,6}")
 _IMAGE_FORMAT = re.compile(r"\.\w{1,16}")
 _MAX_AXES = 64
-_MAX_NESTED_TYPES = 8  # a map nests two types: what a hostile one costs doubles each time
 
 
 def read_schema(pickled: bytes) -> Unischema:
@@ -116,19 +116,23 @@ def read_schema(pickled: bytes) -> Unischema:
         StoredSchemaError: It names a class that is no part of a schema (nothing is run), or holds
             no schema, or is damaged.
     """
-    stored = instance(read_pickle(pickled, _ADMITTED))
+    return read_pickle(pickled, _ADMITTED, _schema)
+
+
+def _schema(made: Any) -> Unischema:
+    stored = instance(made)
     if stored is None or not is_petastorms(stored[0], "unischema", "Unischema"):
         raise StoredSchemaError("What is stored as the schema is no Unischema.")
-    state = stored[2]
-    fields = state.get("_fields") if isinstance(state, dict) else None
-    if not isinstance(fields, dict):
+    state = attributes(stored[2])
+    if "_fields" not in state:
         raise StoredSchemaError("The stored schema has no fields.")
+    fields = {text(name): value for name, value in items_of(state["_fields"])}
     return Unischema(text(state.get("_name")), [_field(value) for value in fields.values()])
 
 
 def instance(value: Any) -> tuple[Name, tuple[Any, ...], Any] | None:
     """Return class, arguments and state of what a pickle makes; None if it makes nothing."""
-    if not isinstance(value, Instance):
+    if not isinstance(value, Made):
         return None
     made_by, arguments = value.made_by, value.arguments
     if made_by.module in _COPY:
@@ -142,12 +146,29 @@ def instance(value: Any) -> tuple[Name, tuple[Any, ...], Any] | None:
     return made_by, arguments, value.state
 
 
+def attributes(state: Any) -> dict[str, Any]:
+    """Return the attributes that a state sets, by name; those of None are none."""
+    return {} if state is None else {text(name): value for name, value in items_of(state)}
+
+
 def is_petastorms(name: Name, module: str, cls: str) -> bool:
     return name.name == cls and name.module in {f"{package}.{module}" for package in PACKAGES}
 
 
+def bytes_of(value: Any) -> bytes | None:
+    """Return bytes as any protocol and Python writes them; None for anything else."""
+    if isinstance(value, Made):
+        if value.made_by == Name("_codecs", "encode") and value.arguments[1:] == ("latin1",):
+            value = value.arguments[0]
+        elif value.made_by.name == "bytes" and value.arguments == ():
+            return b""
+    if isinstance(value, str):
+        return value.encode("latin-1", "replace")
+    return value if isinstance(value, bytes) else None
+
+
 def text(value: Any) -> str:
-    if isinstance(value, bytes):  # a text of Python 2
+    if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
     if not isinstance(value, str):
         raise StoredSchemaError("The stored schema has a name that is no text.")
@@ -210,9 +231,8 @@ def _length(value: Any) -> int | None:
         return None
     made = instance(value)
     if made is not None and made[0].name == "scalar" and len(made[1]) == 2:
-        inner, data = instance(made[1][0]), made[1][1]
-        if inner is not None and isinstance(data, (bytes, str)):
-            stored = data.encode("latin-1") if isinstance(data, str) else data
+        inner, stored = instance(made[1][0]), bytes_of(made[1][1])
+        if inner is not None and stored is not None:
             dtype = numpy_dtype("", *inner[1:])
             if dtype.kind in "iu" and len(stored) == dtype.itemsize:
                 return int(np.frombuffer(stored, dtype)[0])
@@ -229,7 +249,7 @@ def _codec(field: str, value: Any) -> codecs.DataframeColumnCodec | None:
         is_petastorms(made[0], "codecs", name) for name in _CODECS[2:] + _CODECS[:2]
     ):
         raise StoredSchemaError(f"The stored schema's field {field} has a codec that is none.")
-    name, state = made[0].name, made[2] if isinstance(made[2], dict) else {}
+    name, state = made[0].name, attributes(made[2])
     # Not made by a call: the images of a dataset may stay unread where there is no OpenCV.
     codec: Any = object.__new__(getattr(codecs, name))
     if name == "ScalarCodec":
@@ -242,31 +262,27 @@ def _codec(field: str, value: Any) -> codecs.DataframeColumnCodec | None:
     return codec  # type: ignore[no-any-return]
 
 
-def _spark_type(value: Any, depth: int = 0) -> SparkType:
-    """Return the stand-in of a Spark type."""
+def _spark_type(value: Any) -> SparkType:
+    """Return the stand-in of a Spark type, one and the same wherever the pickle refers to it."""
     made = instance(value)
-    if made is None or depth > _MAX_NESTED_TYPES:
+    if made is None or made[0].name not in STAND_INS:
         raise StoredSchemaError("The stored schema has a scalar codec without a Spark type.")
-    name, _, state = made
-    if name.name not in STAND_INS:
-        raise StoredSchemaError("The stored schema has a scalar codec without a Spark type.")
-    cls = STAND_INS[name.name]
-    given: Mapping[Any, Any] = state if isinstance(state, dict) else {}
-    named = {text(key): found for key, found in given.items()}
-    return cls(**{n: _attribute(named[n], depth) for n in cls.arguments if n in named})
+    if value.understood is None:
+        cls, given = STAND_INS[made[0].name], attributes(made[2])
+        named = {name: _attribute(given[name]) for name in cls.arguments if name in given}
+        value.understood = cls(**named)
+    return value.understood  # type: ignore[no-any-return]
 
 
-def _attribute(value: Any, depth: int) -> Any:
+def _attribute(value: Any) -> Any:
     """Return one attribute of a Spark type: a number, a text, a type or the fields of a struct."""
-    if isinstance(value, Instance):
-        return _spark_type(value, depth + 1)
-    if isinstance(value, list):
-        # A type that holds itself many times over would never end.
-        if depth > 2:
-            raise StoredSchemaError("The stored schema has Spark types nested too deep.")
-        return [_attribute(item, depth + 1) for item in value]
+    if type(value) is list:
+        return [_spark_type(item) for item in value]
+    if isinstance(value, Made):
+        is_metadata = value.made_by.name == "dict" and not value
+        return {} if is_metadata else _spark_type(value)
     if isinstance(value, bytes):
         return text(value)
-    if value is None or value == {} or isinstance(value, (bool, int, str)):
+    if value is None or isinstance(value, (bool, int, str)):
         return value
     raise StoredSchemaError("The stored schema has a Spark type with an unknown attribute.")

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 __all__ = ["RowGroupIndexerBase"]
+
+# What `import petastorm` has loaded as a side effect, so that programs reach it by attribute.
+_SUBMODULES = frozenset({"dataset_metadata", "legacy", "rowgroup_indexing"})
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_SUBMODULES})
 
 
 class RowGroupIndexerBase(ABC):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import pickletools
 import warnings
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, defaultdict, namedtuple
 from collections.abc import Mapping
 from typing import Any
 
@@ -146,10 +146,8 @@ def _indexer(indexer: Any) -> Any:
         return indexer
     made = _with_state(_INDEXERS[name], indexer, _INDEX_STATE)
     if name == "SingleFieldIndexer":
-        made._index_data = {  # noqa: SLF001 - of a stand-in
-            _plain(value): set(groups)
-            for value, groups in made._index_data.items()  # noqa: SLF001 - see above
-        }
+        groups = {_plain(value): set(held) for value, held in made._index_data.items()}  # noqa: SLF001 - of a stand-in
+        made._index_data = defaultdict(set, groups)  # noqa: SLF001 - asked for values that it lacks
     return made
 
 
