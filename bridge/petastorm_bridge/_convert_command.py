@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["convert_command"]
 
-_INTERRUPTED = 130  # what shells give for Ctrl-C
+INTERRUPTED = 130  # what shells give for Ctrl-C
 
 
 def convert_command(  # noqa: PLR0917 - typer calls it with keywords
@@ -60,7 +61,7 @@ def convert_command(  # noqa: PLR0917 - typer calls it with keywords
     Rows keep their order. DST is a dataset only when all of it is written and checked; a run that
     was killed goes on where it ended when the same command is given again.
 
-    Exit code 0: converted; 1: what was stored is not what SRC holds; 2: could not be converted.
+    Exit code 0: converted, now or before; 1: what was stored is not what SRC holds; 2: could not be converted.
     """
     from .convert import ConversionError, convert_dataset
 
@@ -78,7 +79,7 @@ def convert_command(  # noqa: PLR0917 - typer calls it with keywords
             spark=_session() if spark else None,
         )
     except KeyboardInterrupt:
-        _fail("interrupted. What is finished is kept: the same command goes on.", _INTERRUPTED)
+        _fail("interrupted. What is finished is kept: the same command goes on.", INTERRUPTED)
     except ConversionError as error:
         _fail(str(error), 1)
     except OSError as error:
@@ -94,6 +95,8 @@ def _session() -> Any:
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise missing_extra("pyspark", "spark") from error
+    # Spark starts Python with ``-m``: modules of the working directory would come first.
+    os.environ["PYTHONSAFEPATH"] = "1"
     return SparkSession.builder.getOrCreate()
 
 
@@ -138,7 +141,9 @@ def _summary(done: Conversion) -> str:
         f"{done.rows:,} rows in {done.shards:,} shards, {done.size:,} bytes, at {done.path}",
         f"Checked: {checked}.",
     ]
-    if done.taken_over:
+    if done.was_finished:
+        lines.insert(0, "Already converted by an earlier run; nothing was written.")
+    elif done.taken_over:
         lines.insert(1, f"{done.taken_over:,} of the rows were there from an earlier run.")
     width = max(map(len, done.encodings))
     lines += [f"  {name:<{width}}  {encoding}" for name, encoding in done.encodings.items()]

@@ -249,7 +249,10 @@ def test_what_cannot_be_done_is_said_in_one_sentence(tmp_path):
     assert not made.exists()
     made.mkdir()  # an empty directory will do
     assert command(store, made).exit_code == 0
-    refused(2, "holds a dataset already", store, made)
+    again = command(store, made)
+    assert again.exit_code == 0
+    assert "Already converted by an earlier run" in again.output
+    refused(2, "holds a dataset already", store, made, "--columns", "id")
     refused(2, "holds MDS shards already", made, tmp_path / "again")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/notes.txt").write_text("precious")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from petastorm_bridge._cells.array_files import load_npy, load_npz, npy_header
 from petastorm_bridge.mds.declared import dynamic_header
 from petastorm_bridge.mds.encodings import NDARRAY_CODES
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.ragged import binary_rows, byte_offsets, value_bytes
+from petastorm_bridge.unischema import UnischemaField
 
 __all__ = ["ArrayEncoder", "TextsEncoder", "array_encoding"]
-
-_LONGEST_HEADER = 1 << 16
 
 
 def array_encoding(dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> str | None:
@@ -80,25 +79,26 @@ class ArrayEncoder:
         if not len(lengths) or (lengths != lengths[0]).any() or not lengths[0]:
             return None
         files = value_bytes(cells).reshape(len(lengths), -1)
-        stream = io.BytesIO(files[0, :_LONGEST_HEADER].tobytes())
-        found = _header(stream)
-        width = stream.tell()
-        if found is None or (files[:, :width] != files[0, :width]).any():
+        try:
+            header = npy_header(memoryview(files[0]))
+        except ValueError:
             return None
-        shape, is_fortran, dtype = found
-        if is_fortran or dtype != self.dtype:
+        width = header.length
+        if (files[:, :width] != files[0, :width]).any():
+            return None
+        if header.is_fortran or header.dtype != self.dtype:
             return None  # put in order, or refused, one by one
-        self._check_shape(shape)
-        if files.shape[1] - width != dtype.itemsize * int(np.prod(shape, dtype=np.int64)):
+        self._check_shape(header.shape)
+        if files.shape[1] - width != header.nbytes:
             return None
         content = files[:, width:]
         if not self._has_fixed_shape:
-            header = np.frombuffer(dynamic_header(shape), np.uint8)
-            content = np.concatenate([np.tile(header, (len(files), 1)), content], axis=1)
+            start = np.frombuffer(dynamic_header(header.shape), np.uint8)
+            content = np.concatenate([np.tile(start, (len(files), 1)), content], axis=1)
         return binary_rows(content)
 
     def _value(self, file: bytes) -> bytes:
-        value = _loaded(file, self.name, self.is_archive)
+        value = _loaded(file, UnischemaField(self.name, self.dtype, self.shape), self.is_archive)
         if value.dtype != self.dtype:
             raise DatasetError(
                 f"Column {self.name!r} holds an array of {value.dtype}; its schema says {self.dtype}."
@@ -141,7 +141,7 @@ class TextsEncoder:
         return pa.array(lists, self.type)
 
     def _list(self, file: bytes) -> list[Any]:
-        value = _loaded(file, self.name, self.is_archive)
+        value = _loaded(file, UnischemaField(self.name, np.str_, (None,)), self.is_archive)
         if value.ndim != 1 or value.dtype.kind not in "US":
             raise DatasetError(
                 f"Column {self.name!r} holds an array of {value.dtype} of shape {value.shape}; its schema "
@@ -150,23 +150,10 @@ class TextsEncoder:
         return list(value.tolist())
 
 
-def _loaded(file: bytes, name: str, is_archive: bool) -> npt.NDArray[Any]:
+def _loaded(file: bytes, field: UnischemaField, is_archive: bool) -> npt.NDArray[Any]:
     try:
-        loaded = np.load(io.BytesIO(file), allow_pickle=False)
-        value: npt.NDArray[Any] = loaded["arr"] if is_archive else loaded
-    except (ValueError, KeyError, OSError, EOFError, TypeError) as error:
-        raise DatasetError(f"Column {name!r} holds a value that is no array: {error}.") from error
-    return value
-
-
-def _header(stream: io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]] | None:
-    try:
-        version = np.lib.format.read_magic(stream)  # type: ignore[no-untyped-call]
-        read = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }[version]
-        shape, is_fortran, dtype = read(stream)  # type: ignore[no-untyped-call]
-    except (ValueError, KeyError, EOFError):
-        return None
-    return shape, is_fortran, dtype
+        return load_npz(file, field) if is_archive else load_npy(file)
+    except ValueError as error:
+        raise DatasetError(
+            f"Column {field.name!r} holds a value that is no array: {error}."
+        ) from error

@@ -18,6 +18,8 @@ __all__ = ["destination_at", "open_parquet", "refuse_overlap"]
 
 _DBFS = "/dbfs"  # where Databricks mounts it
 
+_MARKS_OF_TABLES = ("_SUCCESS", "_metadata", "_common_metadata")
+
 Place = str | os.PathLike[str]
 
 
@@ -70,7 +72,7 @@ def destination_at(place: Place) -> Destination:
 
 
 def refuse_overlap(source: Place | Sequence[Place], destination: Destination) -> None:
-    """Raise if one of the two lies in the other.
+    """Raise if one of the two lies in the other, or the destination in the table that a file is of.
 
     Raises:
         ValueError: They do.
@@ -86,6 +88,20 @@ def refuse_overlap(source: Place | Sequence[Place], destination: Destination) ->
                 f"{destination.path} and the source {path} lie in each other. Convert into a directory "
                 "beside the source."
             )
+        table = os.path.dirname(here)
+        if _is_of_a_table(here) and os.path.commonpath([table, there]) == table:
+            raise ValueError(
+                f"{destination.path} lies in the table that the file {path} is of, which no reader could "
+                f"open any more. Convert into a directory beside {table}."
+            )
+
+
+def _is_of_a_table(path: str) -> bool:
+    """Return whether a file is one of a table in its directory, by the names that writers of tables give."""
+    folder, name = os.path.split(path)
+    if name.startswith("part-") or "=" in os.path.basename(folder):
+        return True
+    return any(os.path.lexists(os.path.join(folder, mark)) for mark in _MARKS_OF_TABLES)
 
 
 def places_of(source: Place | Sequence[Place]) -> list[Place]:

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
+import json
+import os
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+
 from petastorm_bridge.mds.commit import commit_dataset
-from petastorm_bridge.mds.dataset import open_dataset
+from petastorm_bridge.mds.dataset import open_dataset, parse_index
 from petastorm_bridge.mds.declared import declared_encodings
+from petastorm_bridge.mds.files import open_regular
+from petastorm_bridge.mds.names import INDEX_NAME
 from petastorm_bridge.mds.schema import DatasetSchema
 
 from . import progress
+from .compare import ConversionError
 from .parts import Part, cut_parts
 from .spark_pool import SparkPool
+from .state import PLAN_KEY
 from .work import Setup, check_part, rewrite_shard, write_part
 from .workers import WorkerPool
 
@@ -35,7 +44,8 @@ class Conversion:
         shards: Number of shard files.
         size: Bytes of the shard files.
         encodings: MDS encoding of each column of the shards, flags of nulls included.
-        taken_over: Rows that an earlier, unfinished run had written.
+        taken_over: Rows that an earlier run had written.
+        was_finished: Whether an earlier run had finished it; then it was only checked.
         is_verified: Whether every value was read back and compared with the source.
         seconds: How long it took.
     """
@@ -46,6 +56,7 @@ class Conversion:
     size: int
     encodings: dict[str, str]
     taken_over: int
+    was_finished: bool
     is_verified: bool
     seconds: float
 
@@ -73,13 +84,16 @@ def convert(setup: Setup, shows_progress: bool, spark: Any = None) -> Conversion
             f"{setup.source.description} has no rows, and streaming reads no empty datasets."
         )
     parts = [part for part in parts if part.rows]
-    with setup.destination.claimed(_decisions(setup)):
-        taken_over = 0
-        if not setup.destination.is_complete():
-            with contextlib.closing(_pool(setup, len(parts), spark)) as pool:
+    setup = replace(setup, destination=replace(setup.destination, plan=_plan(setup)))
+    with setup.destination.claimed() as was_finished:
+        with contextlib.closing(_pool(setup, len(parts), spark)) as pool:
+            if was_finished:
+                _check_finished(setup, pool, parts, shows_progress)
+                taken_over = rows
+            else:
                 taken_over = _fill(setup, pool, parts, shows_progress)
         setup.destination.forget_notes()
-    return _summary(setup, taken_over, time.monotonic() - began)
+    return _summary(setup, taken_over, was_finished, time.monotonic() - began)
 
 
 def _pool(setup: Setup, parts: int, spark: Any) -> WorkerPool | SparkPool:
@@ -105,12 +119,34 @@ def _fill(
         setup.destination.path,
         setup.plan.schema,
         [info for infos in infos_of_parts for info in infos],
-        extra={"converted_from": setup.plan.origin},
+        extra={"converted_from": setup.plan.origin, PLAN_KEY: setup.destination.plan},
         declared=setup.plan.declared,
         check=functools.partial(_check, pool, parts, infos_of_parts, shows_progress),
         map_shards=functools.partial(_map_shards, pool),
     )
     return taken_over
+
+
+def _check_finished(
+    setup: Setup, pool: WorkerPool | SparkPool, parts: Sequence[Part], shows_progress: bool
+) -> None:
+    """Check a dataset that an earlier run of the same plan has made."""
+    path = setup.destination.path
+    dataset = open_dataset(path)
+    with open_regular(os.path.join(path, INDEX_NAME)) as file:
+        entries = parse_index(file.read())["shards"]
+    names = [entry.basenames[0] for entry in dataset.shards]
+    of_parts = [
+        [entry for entry, name in zip(entries, names, strict=True) if name.startswith(part.prefix)]
+        for part in parts
+    ]
+    in_order = [entry for of_part in of_parts for entry in of_part]
+    if in_order != entries or dataset.num_rows != sum(part.rows for part in parts):
+        raise ConversionError(
+            f"{path} was converted from this source, but its index names other shards than were written. "
+            "Delete the directory and convert again."
+        )
+    _check(pool, parts, of_parts, shows_progress, dataset.schema, entries)
 
 
 def _check(  # noqa: PLR0917 - all but the last two are bound beforehand
@@ -141,20 +177,33 @@ def _map_shards(
     return [done[number] for number in range(len(tasks))]
 
 
-def _decisions(setup: Setup) -> dict[str, Any]:
-    """Return what decides on the bytes of the dataset: a run only goes on where these are the same."""
+def _plan(setup: Setup) -> dict[str, Any]:
+    """Return what decides on the bytes of the dataset, as JSON reads it back.
+
+    A run only goes on where this is the same; the finished dataset has it in its sidecar. Footers of the
+    files, which hold sizes and statistics of all columns, tell of a file that was written again with the
+    size and the time of the old one.
+    """
     options, plan = setup.options, setup.plan
     encodings = declared_encodings(plan.schema)
-    return {
-        "source": [[file.path, file.size, file.mtime] for file in setup.source.files],
+    content = hashlib.sha256()
+    for file, (footer, _) in zip(setup.source.files, setup.source.unchecked, strict=True):
+        text = pa.BufferOutputStream()
+        footer.write_metadata_file(text)
+        content.update(json.dumps([file.path, file.size, file.mtime]).encode())
+        content.update(text.getvalue())
+    decisions = {
+        "source": {"place": setup.source.description, "sha256": content.hexdigest()},
         "columns": [[f.name, str(f.type), encodings.get(f.name)] for f in plan.schema],
         "size limit": options.size_limit,
         "compression": options.compression,
         "hashes": list(options.hashes),
     }
+    read_back: dict[str, Any] = json.loads(json.dumps(decisions))
+    return read_back
 
 
-def _summary(setup: Setup, taken_over: int, seconds: float) -> Conversion:
+def _summary(setup: Setup, taken_over: int, was_finished: bool, seconds: float) -> Conversion:
     dataset = open_dataset(setup.destination.path)
     layout = dataset.shards[0].layout
     files = [shard.zip or shard.raw for shard in dataset.shards]
@@ -165,6 +214,7 @@ def _summary(setup: Setup, taken_over: int, seconds: float) -> Conversion:
         size=sum(file["bytes"] for file in files),
         encodings=dict(zip(layout.names, layout.encodings, strict=True)),
         taken_over=taken_over,
+        was_finished=was_finished,
         is_verified=setup.options.is_verified,
         seconds=seconds,
     )
