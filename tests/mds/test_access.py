@@ -135,7 +135,10 @@ def cut_short(tmp_path_factory):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     lines = [line.split() for line in done.stdout.splitlines()]
-    return place, {(mode, face): int(code) for mode, face, code in lines}
+    ends = {(mode, face): int(code) for mode, face, code in lines}
+    killed = [end for end in ends.values() if end == -signal.SIGBUS]
+    assert done.stderr.count("Fatal Python error: Bus error") == len(killed)
+    return place, ends
 
 
 @pytest.mark.slow
@@ -153,6 +156,39 @@ def test_a_shard_that_is_cut_short_while_it_is_read(cut_short, face, mode):
         assert ends[mode, face] == 1
         error = (place / f"{mode}-{face}.error").read_text()
         assert error.startswith(f"ShardCorruptedError: Shard {place}/{mode}-{face}")
+
+
+HANDLED = """
+import faulthandler, signal, sys
+{before}
+from petastorm_bridge.mds.access import load
+load(sys.argv[1], mapped=True)
+print(faulthandler.is_enabled(), signal.getsignal(signal.SIGBUS) == signal.SIG_DFL)
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "state"),
+    [
+        ("", "True True"),
+        ("faulthandler.enable(open(sys.argv[2], 'w'))", "True True"),
+        ("signal.signal(signal.SIGBUS, print)", "False False"),
+        ("signal.signal(signal.SIGSEGV, print)", "False True"),  # as Java's, which lives on them
+        ("sys.__stderr__ = None", "False True"),
+    ],
+)
+def test_handlers_of_the_program_stay(tmp_path, before, state):
+    path = tmp_path / "file"
+    path.write_bytes(b"x")
+    command = [
+        sys.executable,
+        "-c",
+        HANDLED.format(before=before),
+        str(path),
+        str(tmp_path / "out"),
+    ]
+    done = warm.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == state
 
 
 def test_a_shard_that_shrinks_while_it_is_read(tmp_path):

@@ -14,6 +14,7 @@ from sample_datasets import ROWS, fixed_table, mixed_table, write
 
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
+from petastorm_bridge.mds.schema import content_digest
 
 pytestmark = pytest.mark.divided
 
@@ -41,11 +42,12 @@ def edit_index(directory, edit):
 
 
 def edit_sidecar(directory, edit):
-    """Let ``edit`` change the parsed sidecar, which has no digest then, as older releases wrote it."""
+    """Let ``edit`` change the parsed sidecar, and give it the digest of what it says then."""
     path = Path(directory, SIDECAR)
     sidecar = json.loads(path.read_text("utf-8"))
     del sidecar["sha256"]
     edit(sidecar)
+    sidecar["sha256"] = content_digest(sidecar)
     path.write_text(json.dumps(sidecar), "utf-8")
 
 

@@ -2,13 +2,15 @@
 
 import itertools
 import json
+import os
 import shutil
 
 import pytest
 from streaming import Stream, StreamingDataLoader
 from streaming_oracle import FIXED, RAGGED, columnar_loader, ids, stock_loader, write_shards
 
-from petastorm_bridge.streaming import ColumnarStreamingDataset
+from petastorm_bridge.mds.errors import ShardCorruptedError
+from petastorm_bridge.streaming import ColumnarStreamingDataset, MappedStreamingDataset
 
 # Stock streaming opens files to check or expand them and leaves them to the collector.
 pytestmark = [
@@ -95,6 +97,28 @@ def test_mapped_files_do_not_keep_evicted_ones_on_disk(tmp_path):
     for batch in dataset:
         held = len(dataset._pool)
         assert held <= 10, batch["id"][0]
+
+
+@pytest.mark.parametrize("damage", ["cut", "replaced", "deleted"])
+@pytest.mark.parametrize("made", [ColumnarStreamingDataset, MappedStreamingDataset])
+def test_a_mapped_shard_that_changes_is_an_error_before_it_kills(tmp_path, made, damage):
+    """From one pass to the next; pages of a file that was cut short would end the process."""
+    write_shards(tmp_path, [30, 30], {"id": "int64"})
+    dataset = made(local=str(tmp_path), batch_size=6)
+    first = list(dataset)
+    shard = min(tmp_path.glob("*.mds"))
+    if damage == "cut":
+        os.truncate(shard, 40)
+    elif damage == "deleted":
+        shard.unlink()
+    else:
+        (tmp_path / "other").write_bytes(b"x" * 10)
+        os.replace(tmp_path / "other", shard)
+    if damage == "deleted":  # what is mapped stays
+        assert len(list(dataset)) == len(first)
+    else:
+        with pytest.raises(ShardCorruptedError, match=shard.name):
+            list(dataset)
 
 
 def test_download_that_was_cut_short_is_done_again(tmp_path):

@@ -11,18 +11,20 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
+import types
 from multiprocessing.process import current_process
 from pathlib import Path
 
 import pytest
 import warm
 from prefixes import reserve
+from streaming import Stream
 from streaming.base.shared import prefix
 from streaming_oracle import RAGGED, columnar_loader, ids, stock_loader, write_shards
 
 from petastorm_bridge.streaming import ColumnarStreamingDataset, _leftovers
-from petastorm_bridge.streaming._leftovers import clear_leftovers, until_free
+from petastorm_bridge.streaming._leftovers import clear_leftovers
+from petastorm_bridge.streaming._stock import with_names
 
 # Of the stock samples.
 pytestmark = [
@@ -203,8 +205,6 @@ def test_a_killed_run_is_resumed_by_another_number_of_ranks(tmp_path, short):
         "local": str(remote), "batch_size": 6, "shuffle": True, "num_canonical_nodes": 2,
     }  # fmt: skip
     assert begun == [ids(stock_loader(arguments, (1, 2, rank)), 4) for rank in range(2)]
-    left = registered(local)
-    assert left
     saved = json.loads(state.read_text())
     assert saved["sample_in_epoch"] == 48
     again = columnar_loader(
@@ -289,26 +289,107 @@ def test_a_dataset_that_is_deleted_makes_way_at_once(tmp_path):
                     "batch_size": 6,
                 }
             )
-            mark = SHARED_MEMORY / f"{loader.dataset._shm_prefix_int:06}_petastorm_bridge"
-            locks = f"{loader.dataset._shm_prefix_int:06}_*_filelock"
+            prefix = f"{loader.dataset._shm_prefix_int:06}"
             assert sum(map(len, ids(loader))) == sum(SIZES)
-            assert mark.exists()
-            assert list(Path(tempfile.gettempdir()).glob(locks))
+            assert list(SHARED_MEMORY.glob(f"{prefix}_*"))
+            assert list(Path(tempfile.gettempdir()).glob(f"{prefix}_*_filelock"))
             del loader
-            assert not mark.exists()
+            assert not list(SHARED_MEMORY.glob(f"{prefix}_*"))
             # Streaming leaves them, and looks through all that are left when a dataset is made.
-            assert not list(Path(tempfile.gettempdir()).glob(locks))
+            assert not list(Path(tempfile.gettempdir()).glob(f"{prefix}_*_filelock"))
     finally:
         gc.enable()
+
+
+DESCRIPTORS = """
+import gc, os, sys
+from streaming import StreamingDataset
+from petastorm_bridge.streaming import ColumnarStreamingDataset, MappedStreamingDataset
+classes = [StreamingDataset, ColumnarStreamingDataset, MappedStreamingDataset]
+for made in classes:
+    counts = []
+    for _ in range(8):
+        dataset = made(local=sys.argv[1], batch_size=6)
+        dataset.load_state_dict({**STATE, "epoch": 0, "sample_in_epoch": 6})
+        list(dataset)
+        dataset = None
+        gc.collect()
+        counts.append(len(os.listdir("/proc/self/fd")))
+    print(counts[-1] - counts[0])
+""".replace("STATE", repr({"num_canonical_nodes": 1, "shuffle_seed": 9176}))
+
+
+def test_datasets_one_after_the_other_keep_no_descriptors(tmp_path, short):
+    """Also where a state was loaded; the resource tracker has nothing to complain of in the end."""
+    write_shards(tmp_path, SIZES)
+    command = [sys.executable, "-W", "ignore", "-c", DESCRIPTORS, str(tmp_path)]
+    environment = os.environ | {"TMPDIR": str(short)}  # the locks of all others are elsewhere
+    beside = ColumnarStreamingDataset(local=str(tmp_path), batch_size=6)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    stock, columnar, mapped = map(int, done.stdout.split())
+    assert beside.num_samples
+    assert stock > 0
+    assert (columnar, mapped) == (0, 0)
+    assert "resource_tracker" not in done.stderr
+    assert "leaked" not in done.stderr
+
+
+def test_a_copy_keeps_the_memory_of_its_dataset(tmp_path):
+    """It may be given to a worker process, which finds the memory by its name."""
+    write_shards(tmp_path, SIZES)
+    dataset = ColumnarStreamingDataset(local=str(tmp_path), batch_size=6)
+    prefix = f"{dataset._shm_prefix_int:06}"
+    copy = pickle.loads(pickle.dumps(dataset))
+    del dataset
+    again = pickle.loads(pickle.dumps(copy))
+    assert sum(len(batch["id"]) for batch in again) == sum(SIZES)
+    del copy
+    assert list(SHARED_MEMORY.glob(f"{prefix}_*"))
+    del again
+    assert not list(SHARED_MEMORY.glob(f"{prefix}_*"))
+
+
+def test_a_dataset_leaves_its_prefix_to_who_has_it_by_now(tmp_path):
+    """Streaming's `clean_stale_shared_memory` removes what is in use, too."""
+    write_shards(tmp_path, SIZES)
+    dataset = ColumnarStreamingDataset(local=str(tmp_path), batch_size=6)
+    mine = sorted(SHARED_MEMORY.glob(f"{dataset._shm_prefix_int:06}_*"))
+    for path in mine:
+        path.unlink()
+    for path in mine:
+        path.touch()
+    try:
+        del dataset
+        assert all(path.exists() for path in mine)
+    finally:
+        for path in mine:
+            path.unlink()
 
 
 def test_leftovers_of_live_runs_stay(tmp_path):
     write_shards(tmp_path, SIZES)
     dataset = ColumnarStreamingDataset(local=str(tmp_path), batch_size=6)
     (prefix,) = registered(str(tmp_path))
-    assert not removed_of(prefix, [str(tmp_path)])
+    assert prefix not in clear_leftovers()
     assert registered(str(tmp_path)) == {prefix}
     assert len(list(dataset)) == len(dataset)
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+def test_only_runs_with_the_mark_are_leftovers(prefixes, is_plain):
+    """Plain streaming holds no lock, so that nothing tells whether its run goes on."""
+    name = f"{prefixes[-1]:06}"
+    parts = [SHARED_MEMORY / f"{name}_{part}" for part in ("locals", "barrier", "epoch_data")]
+    for part in parts:
+        part.write_bytes(b"\4\0\0\0" if is_plain else b"\4\0\0\0\0petastorm_bridge")
+    try:
+        removed = clear_leftovers()
+        # A process of other tests may have removed it before.
+        assert all(part.exists() == is_plain for part in parts)
+        assert not is_plain or name not in removed
+    finally:
+        for part in parts:
+            part.unlink(missing_ok=True)
 
 
 @pytest.mark.slow
@@ -323,17 +404,21 @@ def test_plain_streaming_takes_the_memory_that_was_found(tmp_path, monkeypatch):
     )
     command = [sys.executable, "-W", "ignore", "-c", script, str(theirs)]
     others = []
-    find = prefix._check_and_find_retrying
+    find = prefix._check_and_find
 
-    def find_while_another_starts(*arguments, shm_name, **options):
-        found = find(*arguments, shm_name=shm_name, **options)
-        if not others and shm_name == prefix.SHM_TO_CLEAN[-1]:
+    def find_while_another_starts(*arguments):
+        found = find(*arguments)
+        if not others and arguments[-1] == prefix.SHM_TO_CLEAN[-1]:
             pipe = subprocess.PIPE
             others.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True))
             assert others[0].stdout.readline() == "here\n"
         return found
 
-    monkeypatch.setattr(prefix, "_check_and_find_retrying", find_while_another_starts)
+    def with_another(function, **names):
+        wanted = function is prefix._check_and_find
+        return find_while_another_starts if wanted else with_names(function, **names)
+
+    monkeypatch.setattr(_leftovers, "with_names", with_another)
     try:
         dataset = ColumnarStreamingDataset(local=str(mine), batch_size=6)
         assert registered(str(mine)) != registered(str(theirs)) != []
@@ -344,75 +429,34 @@ def test_plain_streaming_takes_the_memory_that_was_found(tmp_path, monkeypatch):
     assert others
 
 
-def test_a_file_in_the_place_of_a_directory_is_told_at_once():
-    attempts = []
+@pytest.mark.parametrize("streams", [1, 2])
+def test_streams_are_registered_again_as_they_were(tmp_path, monkeypatch, streams):
+    """The weights that streaming writes into the user's streams are written once."""
+    folders = [tmp_path / str(number) for number in range(streams)]
+    for folder in folders:
+        write_shards(folder, SIZES)
+    register, failures = _leftovers.register, [1, 1]
 
-    def initialise():
-        attempts.append(1)
-        raise FileExistsError(errno.EEXIST, "File exists", "/data/train")
+    def taken(*arguments):
+        if failures:
+            failures.pop()
+            raise FileExistsError(errno.EEXIST, "File exists", "/000000_locals")
+        return register(*arguments)
 
-    with pytest.raises(FileExistsError, match="/data/train"):
-        until_free(initialise)
-    assert len(attempts) == 1
-
-
-@pytest.mark.skipif(
-    os.readlink("/proc/self/ns/pid") != _leftovers._FIRST_NAMESPACE,
-    reason="a container does not show whether another one uses the memory",
-)
-@pytest.mark.parametrize("stale", ["", "1"])
-def test_leftovers_of_plain_streaming(tmp_path, monkeypatch, stale):
-    """Nobody has the memory of a dead run mapped; while it lives, its own process has."""
-    write_shards(tmp_path / "remote", SIZES)
-    local = str(tmp_path / "local")
-    script = (
-        "import sys, time; from streaming import StreamingDataset as D\n"
-        "d = D(remote=sys.argv[1], local=sys.argv[2], batch_size=6)\n"
-        "print('waiting', flush=True); time.sleep(600)"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", script, str(tmp_path / "remote"), local],
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        assert process.stdout.readline() == "waiting\n"
-        (prefix,) = registered(local)
-        # Left of a dead run of ours, whose number this run has taken.
-        (SHARED_MEMORY / f"{prefix}_petastorm_bridge").write_text(stale)
-        assert not removed_of(prefix, [local])
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-    with monkeypatch.context() as within_a_container:
-        within_a_container.setattr(_leftovers, "_PID_NAMESPACE", "/proc/self/ns/net")
-        assert not removed_of(prefix, [local])
-    assert len(removed_of(prefix, [local, "/elsewhere"])) == 7
-    assert not registered(local)
+    monkeypatch.setattr(_leftovers, "register", taken)
+    given = [Stream(local=str(folder)) for folder in folders]
+    dataset = ColumnarStreamingDataset(streams=given, batch_size=6)
+    assert not failures
+    assert sum(len(batch["id"]) for batch in dataset) == streams * sum(SIZES)
 
 
-def removed_of(prefix, directories):
-    """What is cleared away of one run; tests that go on beside may have killed others."""
-    return [name for name in clear_leftovers(directories) if name.startswith(prefix)]
-
-
-def test_nobody_begins_to_use_memory_while_it_is_removed():
-    """A run that gets the number of a dead one waits, and has a file of its own then."""
-    path = SHARED_MEMORY / "999999_petastorm_bridge"
-    path.touch()
-    alive = threading.Thread(target=lambda: found.append(_leftovers._locked(str(path))))
-    found = []
-    try:
-        with _leftovers._if_dead("999999", [path.name]) as is_dead:
-            assert is_dead
-            alive.start()
-            alive.join(0.2)
-            assert not found
-            _leftovers._remove("999999", [path.name])
-        alive.join()
-        with _leftovers._if_dead("999999", [path.name]) as is_dead:
-            assert not is_dead
-    finally:
-        path.unlink()
-        os.close(found[0])
+def test_a_link_in_the_place_of_shared_memory(tmp_path, monkeypatch):
+    """Anybody may put one there: what it leads to is neither written to nor locked."""
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / f"000123_{_leftovers.LOCALS}").symlink_to(victim)
+    monkeypatch.setattr(_leftovers, "_SHARED_MEMORY", str(tmp_path))
+    with pytest.raises(OSError, match="symbolic links"):
+        _leftovers.keep_alive(types.SimpleNamespace(), 123, [])
+    assert not clear_leftovers()
+    assert victim.read_text() == "precious"

@@ -4,11 +4,19 @@ A mapped page that cannot be had (the file was cut short, an NFS server is gone,
 kills the process with SIGBUS, and nothing can catch that. Reading gives an error instead. So files of
 network and user-space file systems are read, and all others mapped, which is faster and takes no memory
 of the process; the environment variable ``PETASTORM_BRIDGE_SHARD_ACCESS`` decides otherwise.
+
+The datasets of ``petastorm_bridge.streaming``, which keep shards mapped, look at the size of a file before
+each window of samples that they take from it. What remains is a file that is cut short between that look
+and the use of the window, or after ``make_batch_reader`` has opened it, and a disk that fails. Then
+``faulthandler`` at least says where the process was.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import signal
+import sys
 from functools import lru_cache
 from typing import Any, BinaryIO
 
@@ -19,7 +27,7 @@ import pyarrow as pa
 from .errors import ShardCorruptedError
 from .files import open_regular, read_into
 
-__all__ = ["ACCESS_VARIABLE", "is_mapped", "load", "read_part"]
+__all__ = ["ACCESS_VARIABLE", "is_far", "is_mapped", "load", "read_part"]
 
 ACCESS_VARIABLE = "PETASTORM_BRIDGE_SHARD_ACCESS"
 
@@ -42,11 +50,12 @@ def is_mapped(directory: str) -> bool:
     mode = os.environ.get(ACCESS_VARIABLE) or "auto"
     if mode not in _MODES:
         raise ValueError(f"{ACCESS_VARIABLE} is {mode!r}; it must be one of {', '.join(_MODES)}.")
-    return not _is_far(directory) if mode == "auto" else mode == "map"
+    return not is_far(directory) if mode == "auto" else mode == "map"
 
 
 @lru_cache(maxsize=1024)
-def _is_far(directory: str) -> bool:
+def is_far(directory: str) -> bool:
+    """Return whether a directory is on a network or user-space file system."""
     try:
         device = os.stat(directory or ".").st_dev
     except OSError:
@@ -94,9 +103,31 @@ def load(path: str, mapped: bool) -> tuple[npt.NDArray[np.uint8], os.stat_result
             return np.empty(0, np.uint8), status
         if not mapped:
             return read_part(file, 0, status.st_size), status
+    _show_where_mapping_fails()
     # Unlike the mmap module's, this mapping keeps no descriptor: there may be thousands.
     with pa.memory_map(os.fsencode(path)) as source:
         return np.frombuffer(source.read_buffer(), np.uint8), status
+
+
+@lru_cache(maxsize=1)
+def _show_where_mapping_fails() -> None:
+    """Have Python print a traceback before SIGBUS ends the process, unless a program has a say in that.
+
+    A handler that is there may be a user's, or Java's, which lives on such signals.
+    """
+    if not faulthandler.is_enabled() and sys.__stderr__ is not None and not _fatal_signals_caught():
+        faulthandler.enable(sys.__stderr__.fileno())
+
+
+def _fatal_signals_caught(status: str = "/proc/self/status") -> bool:
+    """Return whether this process has handlers for what ``faulthandler`` handles (``proc(5)``)."""
+    fatal = (signal.SIGBUS, signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
+    try:
+        with open(status, encoding="ascii") as file:
+            caught = next(int(line[7:], 16) for line in file if line.startswith("SigCgt:"))
+    except (OSError, StopIteration):  # not Linux: nothing tells
+        return True
+    return any(caught >> number - 1 & 1 for number in fatal)
 
 
 def read_part(file: BinaryIO, start: int, stop: int) -> npt.NDArray[np.uint8]:

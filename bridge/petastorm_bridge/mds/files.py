@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import re
 import stat
@@ -77,7 +78,9 @@ def read_into(file: BinaryIO, start: int, out: memoryview) -> int:
     return filled
 
 
-def write_whole(path: str, parts: Iterable[Any], *, is_durable: bool = False) -> None:
+def write_whole(
+    path: str, parts: Iterable[Any], *, is_durable: bool = False, folder: int | None = None
+) -> None:
     """Write buffers to a file that has its name only when it is complete.
 
     Any number of writers may write the same file at once: one of them wins.
@@ -87,25 +90,30 @@ def write_whole(path: str, parts: Iterable[Any], *, is_durable: bool = False) ->
         parts: Its content.
         is_durable: Wait for the disk before the file gets its name. Otherwise a machine that loses
             power may come up with the name and without the content.
+        folder: Descriptor of the directory that ``path`` is relative to, opened without following links.
 
     Raises:
         OSError: It cannot be written; the error names ``path``, and nothing is left behind.
     """
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     try:
-        with open(temporary, "xb") as out:
+        with open(temporary, "xb", opener=functools.partial(_in_folder, folder)) as out:
             out.writelines(parts)
             if is_durable:
                 out.flush()
                 os.fsync(out.fileno())
-        os.replace(temporary, path)
+        os.replace(temporary, path, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException as error:
         with contextlib.suppress(OSError):
-            os.remove(temporary)
+            os.remove(temporary, dir_fd=folder)
         # A failed write, unlike a failed open, does not say of which file.
         if isinstance(error, OSError) and error.filename is None and error.errno is not None:
             raise OSError(error.errno, os.strerror(error.errno), path) from error
         raise
+
+
+def _in_folder(folder: int | None, path: str, flags: int) -> int:
+    return os.open(path, flags, 0o666, dir_fd=folder)
 
 
 def final_name(name: str) -> str:

@@ -16,7 +16,14 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["SIDECAR_NAME", "ColumnStats", "DatasetSchema", "Field", "companion_names"]
+__all__ = [
+    "SIDECAR_NAME",
+    "ColumnStats",
+    "DatasetSchema",
+    "Field",
+    "companion_names",
+    "content_digest",
+]
 
 SIDECAR_NAME = "petastorm_bridge_schema.json"
 _FORMAT = 1
@@ -126,7 +133,7 @@ class DatasetSchema:
                 f"{SIDECAR_NAME} has format {obj.get('petastorm_bridge') if isinstance(obj, dict) else obj!r}, "
                 f"this release reads format {_FORMAT}; update petastorm-bridge."
             )
-        if obj.pop("sha256", None) not in (None, content_digest(obj)):  # older releases had none
+        if obj.pop("sha256", None) != content_digest(obj):
             raise ValueError("it was altered or damaged after it was written. Convert again.")
         arrow = _arrow_schema(obj["arrow_schema"])
         columns = obj["columns"]
@@ -175,7 +182,7 @@ def _shape(column: Mapping[str, Any]) -> tuple[int | None, ...] | None:
 
 
 def content_digest(content: Mapping[str, Any]) -> str:
-    """Return the digest that a sidecar has of everything else in it.
+    """Return the digest that a sidecar, or another file of ours, has of everything else in it.
 
     A flipped bit in a type or in the number of nulls would be another table, and no shard says so.
     """

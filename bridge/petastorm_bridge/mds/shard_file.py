@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -94,6 +95,11 @@ class ShardFile(_Samples):
         if layout.record is not None:
             self.records = np.frombuffer(raw, layout.record, samples, self.offsets.item(0))
 
+    def check_size(self) -> None:
+        """Raise ShardCorruptedError if the file was cut short or replaced; a deleted one stays readable."""
+        with contextlib.suppress(FileNotFoundError):
+            _check_size(self.path, self.size, os.stat(self.path).st_size)
+
     @functools.cached_property
     def walk(self) -> ColumnWalk:
         """The columns of all samples; ShardCorruptedError if their sizes do not add up."""
@@ -178,6 +184,9 @@ class DistantShardFile(_Samples):
                 status = os.fstat(file.fileno())
                 check_hash(path, hashes, lambda: read_part(file, 0, size), status)
             super().__init__(path, size, samples, layout, functools.partial(read_part, file))
+
+    def check_size(self) -> None:
+        """Do nothing: every read looks at the size."""
 
     def view(self, rows: slice) -> Samples:
         """Return adjacent samples, or some at a constant distance."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import os
 from collections.abc import Iterator
 from typing import Any, cast
@@ -13,6 +14,8 @@ import numpy.typing as npt
 from streaming import StreamingDataset
 from streaming.base.batching import generate_work
 from streaming.base.dataset import _ShardState
+from streaming.base.shared import SharedMemory
+from streaming.base.world import World
 from torch.utils.data import get_worker_info
 
 from petastorm_bridge._secrets import masked
@@ -21,7 +24,7 @@ from petastorm_bridge.mds.collector import paused_collector
 
 from ._fetching import give_up, is_local
 from ._index import ShardIndex
-from ._leftovers import mark_alive, start_up, until_free
+from ._leftovers import free_prefix, keep_alive, start_up
 from ._prefetch import Pass, prefetch
 from ._resample import whole_repeats
 from ._state import check_state
@@ -50,10 +53,13 @@ class MappedDataset(StreamingDataset):
             arguments.setdefault("stream_name", STREAM_NAME)
             # Streaming writes into the dictionary that it is given.
             arguments["stream_config"] = dict(arguments.get("stream_config") or {})
-        initialise = with_names(StreamingDataset.__init__, Spanner=ShardIndex)
-        with start_up(arguments), paused_collector():
-            until_free(lambda: initialise(self, **arguments))
-            mark_alive(self, self._shm_prefix_int)
+        initialise = with_names(
+            StreamingDataset.__init__, Spanner=ShardIndex, get_shm_prefix=free_prefix
+        )
+        with start_up(), paused_collector():
+            initialise(self, **arguments)
+            self._memory = [self._locals_shm, *self._shared_memory()]
+            keep_alive(self, self._shm_prefix_int, self._memory)
         for stream, shards in zip(self.streams, self._shards_by_stream(), strict=True):
             if isinstance(stream, MappedStream):  # which has checked before it touched anything
                 stream.keeps_failures = False
@@ -76,13 +82,23 @@ class MappedDataset(StreamingDataset):
         for first, count in zip(self.shard_offset_per_stream, self.shards_per_stream, strict=True):
             yield self.shards[first : first + count]
 
+    def _shared_memory(self) -> list[SharedMemory]:
+        scalars = (self._next_epoch, self._cache_usage)
+        arrays = (self._shared_barrier._arr, self._shard_states, self._shard_access_times)  # noqa: SLF001
+        return [array.shm for array in (*arrays, *(scalar.arr for scalar in scalars))]
+
     def __getstate__(self) -> dict[str, Any]:
         """Return what travels to a worker process: not what belongs to this one."""
         own = ("_iterator", "_executor", "_event", "_cache_filelock")
         state = {name: value for name, value in self.__dict__.items() if name not in own}
         barrier = copy.copy(self._shared_barrier)
         vars(barrier).pop("lock", None)
-        return {**state, "_pass": None, "_shared_barrier": barrier}
+        return {**state, "_pass": None, "_memory": [], "_shared_barrier": barrier}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take part in the run of the dataset of which this one is a copy."""
+        self.__dict__.update(state)
+        keep_alive(self, self._shm_prefix_int, self._memory)
 
     def _leave_locks(self) -> None:
         """Forget the locks of the process that this one was forked from: they are of no use here."""
@@ -99,6 +115,14 @@ class MappedDataset(StreamingDataset):
         """
         check_state(obj)
         super().load_state_dict(obj)
+        self._memory.append(self._resume_shm)
+
+    def _resume(self, world: World, epoch: int) -> tuple[int, int]:
+        """Return where to begin, as ``StreamingDataset._resume``, which keeps what it opens for it."""
+        unkept = functools.partial(SharedMemory, auto_cleanup=False)
+        resume = with_names(StreamingDataset._resume, SharedMemory=unkept)  # noqa: SLF001
+        place: tuple[int, int] = resume(self, world, epoch)
+        return place
 
     def prepare_shard(self, shard_id: int, blocking: bool = True) -> None:
         """Fetch a shard, as ``StreamingDataset.prepare_shard``.

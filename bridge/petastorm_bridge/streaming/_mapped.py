@@ -62,12 +62,19 @@ class ShardPool:
         Args:
             shard_ids: Which shards.
             open_shard: Opens one of them.
+
+        Raises:
+            ShardCorruptedError: A file was cut short or replaced since it was opened.
         """
         self._now += 1
         found = []
         for shard_id in shard_ids:
             known = self._shards.pop(shard_id, None)
-            shard = open_shard(shard_id) if known is None else known[0]
+            if known is None:
+                shard = open_shard(shard_id)
+            else:
+                shard = known[0]
+                shard.file.check_size()
             self._shards[shard_id] = shard, self._now
             found.append(shard)
         while self._shards:

@@ -13,6 +13,7 @@ from petastorm_bridge.mds.dataset import parse_index
 from petastorm_bridge.mds.entry import ShardEntry
 from petastorm_bridge.mds.errors import DatasetError, HashNotKnownError
 from petastorm_bridge.mds.layout import ShardLayout
+from petastorm_bridge.mds.shard_file import AnyShardFile
 
 from ._decoders import sample_maker
 from ._layout import SampleLayout
@@ -127,6 +128,7 @@ class MappedReader(MDSReader):
         self.checked_hashes: dict[str, str] | None = None
         self.failure: Exception | None = None
         self._read: Callable[[int], dict[str, Any]] = self._map
+        self._file: AnyShardFile | None = None
         self._is_used = False
 
     @classmethod
@@ -137,6 +139,7 @@ class MappedReader(MDSReader):
             {
                 **vars(reader),
                 "_siblings": mapped,
+                "_file": None,
                 "_is_used": False,
                 "checked_hashes": None,
                 "failure": None,
@@ -145,7 +148,8 @@ class MappedReader(MDSReader):
         return made
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_read"}
+        state = {name: value for name, value in self.__dict__.items() if name != "_read"}
+        return {**state, "_file": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -176,9 +180,18 @@ class MappedReader(MDSReader):
         paths = [os.path.join(folder, info.basename) for info in self.file_pairs[0] if info]
         return sum(os.path.getsize(path) for path in paths if os.path.isfile(path))
 
+    def check_size(self) -> None:
+        """Raise ShardCorruptedError if the mapped file was cut short or replaced."""
+        if self._file is not None:
+            self._file.check_size()
+
+    def _unmap(self) -> None:
+        self._read = self._map
+        self._file = None
+
     def evict(self) -> int:
         """Delete the shard's files; returns their bytes."""
-        self._read = self._map
+        self._unmap()
         size: int = super().evict()
         return size
 
@@ -212,7 +225,8 @@ class MappedReader(MDSReader):
     def _map(self, idx: int) -> dict[str, Any]:
         """Map the shard, so that it is read from there from now on, and return one sample."""
         try:
-            self._read = sample_maker(self.open())
+            shard = self.open()
+            self._read, self._file = sample_maker(shard), shard.file
         except FileNotFoundError:
             failure, self.failure = self.failure, None  # so that it is tried again the next time
             if failure is None:
@@ -229,7 +243,7 @@ class MappedReader(MDSReader):
             if reader._is_used or reader is self:  # noqa: SLF001 - of this class
                 reader._is_used = False  # noqa: SLF001
             else:
-                reader._read = reader._map  # noqa: SLF001
+                reader._unmap()  # noqa: SLF001
                 del self._siblings[key]
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from streaming.base.format.mds import MDSReader
 
-from ._base import MappedDataset
+from ._base import Int64, MappedDataset
 from ._mapped_reader import MappedReader, MappedReaders
 from ._prefetch import Pass
 
@@ -37,6 +38,7 @@ class MappedStreamingDataset(MappedDataset):
     Raises:
         ValueError, TypeError: A wrong argument.
         RuntimeError: A stream without samples.
+        ShardCorruptedError: While iterating: a file was cut short or replaced since it was opened.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class MappedStreamingDataset(MappedDataset):
         start, total = 0, len(state.sample_ids)
         while start < total:
             stop = self._here_until(state, start, min(start + _AT_ONCE, total), 1)
+            self._check_sizes(state.sample_ids[start:stop])
             for sample_id in state.sample_ids[start:stop].tolist():
                 if state.is_over():
                     return
@@ -66,3 +69,9 @@ class MappedStreamingDataset(MappedDataset):
                 state.yielded += 1
             start = stop
             state.check()
+
+    def _check_sizes(self, sample_ids: Int64) -> None:
+        for shard_id in np.unique(self._index.shards_of(sample_ids)).tolist():
+            shard = self.shards[shard_id]
+            if isinstance(shard, MappedReader):
+                shard.check_size()

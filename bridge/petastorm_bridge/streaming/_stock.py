@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import FunctionType
+from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType
 from typing import Any
 
 __all__ = ["with_names"]
@@ -19,7 +19,7 @@ def with_names(function: Any, **names: Any) -> Callable[..., Any]:
     Raises:
         RuntimeError: The function does not use one of the names, as in another release of streaming.
     """
-    if unknown := sorted(set(names) - set(function.__code__.co_names)):
+    if unknown := sorted(set(names) - set(_global_names(function.__code__))):
         raise RuntimeError(
             f"{function.__qualname__} of this release of mosaicml-streaming does not use {unknown}. "
             "Update petastorm-bridge, or install a release of mosaicml-streaming that it supports."
@@ -33,3 +33,11 @@ def with_names(function: Any, **names: Any) -> Callable[..., Any]:
     )
     copy.__kwdefaults__ = function.__kwdefaults__
     return copy
+
+
+def _global_names(code: CodeType) -> Iterator[str]:
+    """Yield the names that code looks up, also in its comprehensions: before Python 3.12 these are functions."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _global_names(constant)
