@@ -31,7 +31,9 @@ __version__ = "0.1.0"
 __path__ = _extend_path(__path__)
 
 # What `import petastorm` has loaded as a side effect, so that programs reach it by attribute.
-_SUBMODULES = frozenset({"fs_utils", "predicates", "reader", "unischema"})
+_SUBMODULES = frozenset(
+    {"cache", "etl", "fs_utils", "ngram", "predicates", "reader", "selectors", "unischema", "utils"}
+)
 
 
 def __getattr__(name: str) -> _typing.Any:

@@ -14,7 +14,7 @@ from petastorm_codemods._cli import HELP as CODEMOD
 from petastorm_codemods._cli import codemod, doctor
 
 from . import __version__
-from ._convert_command import convert_command
+from ._convert_command import INTERRUPTED, convert_command
 from .parity._cli import app as parity
 
 __all__ = ["app", "main"]
@@ -54,9 +54,13 @@ class _Group(TyperGroup):
 
         Raises:
             typer.BadParameter: A value is none that the command takes.
+            typer.Exit: Ctrl-C ended a command that has no sentence of its own for that.
         """
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            typer.echo("petastorm-bridge: interrupted.", err=True)
+            raise typer.Exit(INTERRUPTED) from None
         except typer.BadParameter as error:
             # Typer passes on what its validator says, beginning with what that calls the error.
             error.message = error.message.removeprefix("Value error, ")
@@ -74,7 +78,7 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Runs the command line; the entry point of ``petastorm-bridge``."""
+    """Runs the command line."""
     app()
 
 
@@ -121,7 +125,3 @@ app.command()(doctor)
 app.command(help=CODEMOD)(codemod)
 app.command("convert")(convert_command)
 app.add_typer(parity)
-
-
-if __name__ == "__main__":
-    main()

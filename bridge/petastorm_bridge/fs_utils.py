@@ -59,6 +59,14 @@ _ARROW_OPTIONS = {
 }
 
 
+class _EmptyUrlError(ValueError, IndexError):
+    """An empty URL; Petastorm raises ``IndexError``."""
+
+
+class _NoHadoopError(ImportError, RuntimeError):
+    """Hadoop is not installed; Petastorm raises ``RuntimeError``."""
+
+
 class LocalFileSystem:
     """The operating system's files behind the few methods callers of Petastorm's object use."""
 
@@ -317,7 +325,7 @@ def _hdfs(parsed: ParseResult, user: str | None) -> Any:
     except OSError as error:
         if "load lib" not in str(error):
             raise
-        raise ImportError(
+        raise _NoHadoopError(
             "Reading hdfs:// urls needs Hadoop's client library libhdfs and Java's libjvm, which are "
             "not found here: install Hadoop and Java, and set HADOOP_HOME, JAVA_HOME and CLASSPATH."
         ) from error
@@ -366,7 +374,7 @@ def normalize_dir_url(dataset_url: Any) -> str:
         raise ValueError("directory url must be a string")  # noqa: TRY004 - Petastorm's type
     url = dataset_url.strip()
     if not url:
-        raise ValueError(
+        raise _EmptyUrlError(
             "directory url is empty. Write 'file:///path/to/directory' or 'dbfs:/path/to/directory'."
         )
     stripped = url.rstrip("/")

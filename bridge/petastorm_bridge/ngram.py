@@ -120,9 +120,12 @@ class NGram:
 
         Raises:
             NotImplementedError: The rows are not sorted.
+            KeyError: They have no timestamp, on which their sequences depend.
         """
         del schema
-        starts = self.starts([row[self._timestamp_field.name] for row in data])
+        name = self._timestamp_field.name
+        has_timestamps = all(name in row for row in data)
+        starts = self.starts(len(data), [row[name] for row in data] if has_timestamps else None)
         names = {step: self.get_field_names_at_timestep(step) for step in self.timesteps}
         return [
             {
@@ -132,13 +135,26 @@ class NGram:
             for start in starts
         ]
 
-    def starts(self, timestamps: Any) -> list[int]:
-        """Return where sequences begin in rows with these timestamps, a list or an array.
+    def starts(self, count: int, timestamps: Any) -> list[int]:
+        """Return where sequences begin in consecutive rows.
+
+        Args:
+            count: Number of rows.
+            timestamps: Theirs, a list or an array; None if the timestamp was not read.
 
         Raises:
             NotImplementedError: The timestamps are not sorted.
+            KeyError: There are none, and sequences depend on them.
         """
         length = self.length
+        if count < length or (length == 1 and self.timestamp_overlap):
+            return list(range(count - length + 1))
+        if timestamps is None:
+            raise KeyError(
+                f"The timestamp_field of the NGram, {self._timestamp_field.name!r}, is among the fields "
+                "of no timestep, or the transform removes it. Which rows follow one another depends on "
+                "it: add it to the fields of a timestep."
+            )
         if isinstance(timestamps, np.ndarray) and timestamps.dtype.kind in "iuf":
             timestamps = timestamps.tolist()
         starts: list[int] = []
@@ -147,7 +163,7 @@ class NGram:
         for i, current in enumerate(timestamps):
             if i:
                 previous = timestamps[i - 1]
-                if not previous <= current and len(timestamps) >= length > 1:
+                if not previous <= current and length > 1:
                     raise NotImplementedError(
                         f"NGram assumes that the data is sorted by {self._timestamp_field.name} "
                         "field which is not the case"

@@ -227,7 +227,7 @@ def _load_rows_into_mem(
     """Return names and tensors of a reader's first rows, and stop it (called as in Petastorm)."""
     refuse_sequences(reader, "InMemBatchedDataLoader")
     try:
-        capacity = batch_integer(rows_capacity)
+        capacity = batch_integer(rows_capacity, "rows_capacity")
         if transform_fn is None or transform_fn is torch.as_tensor:
             convert = _plain_rows if is_of_rows(reader) else _plain_tensors
             first = convert(next(cut(refuse_datetimes(torch_blocks(reader)), capacity), {}))
@@ -338,9 +338,9 @@ class BatchedIterableDataset(DatasetBase):
         seed: Decides the order of every epoch; None draws one from torch's generator.
         shuffling_queue_capacity: Rows in the shuffle buffer of each worker, 0 for none.
         shard_by_rank: Whether each rank of a process group, or of a launcher, reads its own shard.
-        even_batches: Whether every rank has as many rows: one that lacks a row reads its first row
-            again.
-        drop_last: Whether to drop the odd rows instead.
+        even_batches: Whether every rank has as many rows: one that lacks a row reads one of its own again,
+            another one each epoch.
+        drop_last: Whether to drop the odd rows instead, others each epoch.
         data_loader_fn: Makes the batches of a reader; None means :class:`DataLoader`.
         **reader_arguments: For :func:`petastorm_bridge.make_batch_reader`. ``workers_count`` is 4 in
             the main process and 1 in a worker unless given.

@@ -10,20 +10,23 @@ from typing import TYPE_CHECKING, Any
 from ._reading.arguments import ReaderOptions
 from ._reading.ranks import warn_if_all_ranks_read_all
 from ._reading.reader import Reader
-from ._sources.open import open_source
-from ._tables.missing import attribute_error, extend_path
+from ._sources.open import normalize_dataset_url_or_urls, open_source
 
 if TYPE_CHECKING:
     from ._rows.reader import RowReader
     from .typing import CacheType, PoolType
 
-__all__ = ["Reader", "make_batch_reader", "make_reader"]
+__all__ = [
+    "LOCAL_DISK_CACHE",
+    "NULL_CACHE",
+    "Reader",
+    "make_batch_reader",
+    "make_reader",
+    "normalize_dataset_url_or_urls",
+]
 
-__path__ = extend_path([])  # so that importing what is missing says why
-
-
-def __getattr__(name: str) -> Any:
-    raise attribute_error("reader", name)
+LOCAL_DISK_CACHE = "local-disk"
+NULL_CACHE = "null"
 
 
 def make_reader(  # noqa: PLR0917 – the signature of Petastorm
@@ -73,7 +76,8 @@ def make_reader(  # noqa: PLR0917 – the signature of Petastorm
         pyarrow_serialize: No effect.
         results_queue_size: At most so many row groups are read ahead.
         seed: Makes every order reproducible, whatever the number of workers.
-        shuffle_rows: Shuffle the rows within each row group.
+        shuffle_rows: Shuffle the rows within each row group; with a seed alike in all of them, as
+            Petastorm does.
         shuffle_row_groups: Shuffle the order of row groups, anew in every epoch.
         shuffle_row_drop_partitions: Visit each row group in so many parts.
         predicate: Keeps the rows, given as dictionaries, for which it is true.
@@ -218,7 +222,7 @@ def make_batch_reader(  # noqa: PLR0917 – the signature of Petastorm
             together, with as many rows on every rank; see
             :func:`petastorm_bridge._reading.ranks.rank_and_world_size`.
         even_batches: Not in Petastorm: whether every shard has as many rows, and so as many batches.
-            A shard that lacks a row reads its first one again, as torch's ``DistributedSampler``.
+            A shard that lacks a row reads one of its own again, another one each epoch, as torch's ``DistributedSampler``.
             None is True with ``shard_by_rank`` and False without.
         drop_last: Not in Petastorm: drop the rows that would make shards uneven instead of repeating
             some.

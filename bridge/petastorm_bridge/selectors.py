@@ -76,8 +76,8 @@ class IntersectIndexSelector(_Combination):
 
     def select_row_groups(self, index_dict: Mapping[str, Any]) -> set[int]:
         """Return the positions that all selectors return."""
-        first, *others = self._each(index_dict)
-        return first.intersection(*others)
+        selected = self._each(index_dict)
+        return selected[0].intersection(*selected[1:])
 
 
 class UnionIndexSelector(_Combination):

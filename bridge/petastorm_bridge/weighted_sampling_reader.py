@@ -24,7 +24,7 @@ class WeightedSamplingReader:
 
     Raises:
         ValueError: The readers differ in their fields, their n-grams or whether they give batches,
-            or the two lists in their length.
+            or the two lists in their length; a probability is negative or no number, or all are 0.
 
     Attributes:
         schema: That of the readers.
@@ -41,7 +41,10 @@ class WeightedSamplingReader:
             )
         shares = np.asarray(probabilities, np.float64)
         if not (shares >= 0).all() or not shares.sum() > 0:
-            raise ValueError(f"probabilities are {list(probabilities)}; none may be negative.")
+            raise ValueError(
+                f"probabilities are {list(probabilities)}; none may be negative, and one at least "
+                "must be above 0."
+            )
         for other in readers[1:]:
             _check_alike(readers[0], other)
         self._readers = readers

@@ -194,6 +194,17 @@ def test_files_with_other_types(tmp_path):
     assert [group["id"][0] for group in bridge] == [np.int64, np.int64]
 
 
+@pytest.mark.difference("parquet-one-dtype")
+@pytest.mark.parametrize("second", [["x"], ["x", "ID"]])
+def test_a_file_without_the_only_column_that_is_read(tmp_path, second):
+    write(tmp_path / "a.parquet", {"id": [1], "x": [2]})
+    write(tmp_path / "b.parquet", {name: np.array([3]) for name in second})
+    original = read(petastorm, uri(tmp_path), schema_fields=["id"])[0]
+    assert [group["id"][2] for group in original] == [[1]]
+    with pytest.raises(TypeError, match="has no column 'id'"):
+        petastorm_bridge.make_batch_reader(uri(tmp_path), schema_fields=["id"])
+
+
 def test_frames_of_a_transform(tmp_path):
     for key in ("x", "y"):
         write(

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from petastorm_bridge import make_batch_reader
 from petastorm_bridge._reading import ranks
+from petastorm_bridge._reading.plan import Plan, Randomness
 from petastorm_bridge._reading.ranks import rank_and_world_size
-from petastorm_bridge._reading.sharding import even_pieces, shard_pieces
+from petastorm_bridge._reading.sharding import odd_rows, shard_pieces
 from petastorm_bridge.errors import BridgeWarning, NoDataAvailableError
 from petastorm_bridge.predicates import in_lambda, in_set
 
@@ -49,31 +50,45 @@ def rows_of(pieces):
     st.integers(1, 6),
     st.booleans(),
     st.none() | st.integers(0, 3),
+    st.booleans(),
 )
-def test_every_shard_has_as_many_rows(counts, size, drop_last, seed):
+def test_every_shard_has_as_many_rows(counts, size, drop_last, seed, shuffled):
+    """And over the epochs each row of a shard is once the one that is read twice, or not at all."""
     total = sum(counts)
     if total < size:
         return
-    shards = [
-        even_pieces(shard_pieces(counts, i, size, seed), total, size, drop_last=drop_last)
-        for i in range(size)
-    ]
     wanted = total // size if drop_last else -(-total // size)
-    assert {len(rows_of(shard)) for shard in shards} == {wanted}
-    read = collections.Counter(row for shard in shards for row in rows_of(shard))
-    if drop_last:
-        assert set(read.values()) <= {1}
-        assert len(read) == wanted * size
-    else:
-        assert len(read) == total  # the union is the table
-        assert sum(read.values()) - total == wanted * size - total
-        for shard in shards:  # what is read twice is read twice by one rank
-            assert len(rows_of(shard)) - len(set(rows_of(shard))) <= 1
+    read, odd = collections.Counter(), collections.defaultdict(collections.Counter)
+    for shard in range(size):
+        pieces = shard_pieces(counts, shard, size, seed)
+        every = set(rows_of(pieces))
+        plan = Plan(
+            pieces,
+            shuffle_pieces=shuffled,
+            shuffle_rows=shuffled,
+            randomness=Randomness(seed),
+            odd_rows=odd_rows(len(every), total, size, drop_last=drop_last),
+        )
+        assert plan.rows == wanted
+        visits = list(plan.visits(len(every)))
+        assert sum(visit.ends_epoch for visit in visits) == len(every)
+        epoch = collections.Counter()
+        for visit in visits:
+            order = range(len(visit.piece)) if visit.order is None else visit.order
+            epoch.update((visit.piece.group, visit.piece.start + row) for row in order)
+            if visit.ends_epoch:
+                assert epoch.total() == wanted
+                odd[shard].update((every - set(epoch)) | {row for row, n in epoch.items() if n > 1})
+                read.update(epoch)
+                epoch = collections.Counter()
+        assert set(odd[shard].values()) <= {1}
+        assert set(odd[shard]) in (set(), every)
+    assert len(read) == total or (drop_last and min(map(len, odd.values())) == 1)
 
 
 def test_shards_without_rows_are_refused():
     with pytest.raises(NoDataAvailableError, match="Asked for 3 shards of 2 rows"):
-        even_pieces([], 2, 3, drop_last=False)
+        odd_rows(0, 2, 3, drop_last=False)
 
 
 def ids(url, **options):

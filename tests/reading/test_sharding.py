@@ -100,8 +100,11 @@ def test_runs_are_those_of_petastorm(count, parts):
 
 def test_runs_start_where_their_piece_does():
     pieces = [Piece(0, 10, 14), Piece(1, 0, 1)]
-    halves = [Piece(0, 10, 12), Piece(0, 12, 14), Piece(1, 0, 1), Piece(1, 1, 1)]
+    halves = [
+        Piece(0, 10, 12, (10, 14)), Piece(0, 12, 14, (10, 14)), Piece(1, 0, 1, (0, 1)), Piece(1, 1, 1, (0, 1)),
+    ]  # fmt: skip
     assert split_pieces(pieces, 2) == halves
+    assert halves[1].part(1, 2) == Piece(0, 13, 14, (10, 14))
     assert split_pieces(pieces, 1) == pieces
     assert split_pieces(pieces, 0) == []
 

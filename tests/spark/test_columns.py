@@ -124,6 +124,17 @@ def test_vectors_of_both_libraries_become_arrays(spark, cache_dir, dtype, arrow)
     assert table.column("old").to_pylist() == [[0.0, 4.0, 0.0], [1.0, 0.0, 1.0]]
 
 
+def test_vectors_through_petastorms_private_name(spark):
+    from pyspark.ml.linalg import Vectors
+
+    from petastorm_bridge.spark.spark_dataset_converter import _convert_vector
+
+    df = spark.createDataFrame([(1, Vectors.sparse(2, [1], [0.5]))], ["id", "v"])
+    converted = _convert_vector(df, "float32")
+    assert converted.schema.simpleString() == "struct<id:bigint,v:array<float>>"
+    assert [tuple(row) for row in converted.collect()] == [(1, [0.0, 0.5])]
+
+
 def test_a_vector_needs_a_dtype(spark, cache_dir):
     from pyspark.ml.linalg import Vectors
 

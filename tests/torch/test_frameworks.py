@@ -108,7 +108,7 @@ ACCELERATE = """
         def dataset(size=8, **options):
             return BatchedIterableDataset(url, size, **options)
 
-        for workers in (0, 2) if is_first else (0,):
+        for workers in (0, 2, 3) if is_first else (0,):
             data = dataset(shard_by_rank=False)
             loader = DataLoader(data, batch_size=None, num_workers=workers)
             take(seen, f"dispatched {workers}", accelerator.prepare(loader))
@@ -117,6 +117,10 @@ ACCELERATE = """
             accelerator.dataloader_config = DataLoaderConfiguration(dispatch_batches=False)
             data = dataset(None, shard_by_rank=False, shuffle_rows=True, **options)
             take(seen, f"in turns, {name}", accelerator.prepare(DataLoader(data, batch_size=8)))
+        for workers in (2, 3) if is_first else ():
+            data = dataset(None, shard_by_rank=False, shuffle_rows=True, seed=3)
+            loader = DataLoader(data, batch_size=8, num_workers=workers)
+            take(seen, f"in turns, {workers} workers", accelerator.prepare(loader))
         data = dataset(None, seed=3)
         take(seen, "twice divided", accelerator.prepare(DataLoader(data, batch_size=8)))
         accelerator.dataloader_config = DataLoaderConfiguration()
@@ -147,7 +151,9 @@ def test_accelerate_divides_rows_once(run, numbered):
     firsts, seconds = run(ACCELERATE, *urls, ranks=2).values()
     shared = firsts[0] | seconds[0]  # only the rank that reads has a word to say
     assert "Pass shard_by_rank=False" in shared["twice dispatched"]
-    assert "dispatched 2" in shared
+    assert {"dispatched 2", "dispatched 3", "in turns, 2 workers", "in turns, 3 workers"} <= {
+        *shared
+    }
     for total, first, second in zip(sizes, firsts, seconds, strict=True):
         _check_division(total, first, second)
 
@@ -155,8 +161,8 @@ def test_accelerate_divides_rows_once(run, numbered):
 def _check_division(total, first, second):
     each = -(-total // 2)
     steps = -(-each // 8)
-    prepared = {name for name in first if name.startswith("dispatched")}
-    for name in (*prepared, "not prepared", "in turns, seeded"):
+    prepared = {name for name in first if name.startswith(("dispatched", "in turns"))}
+    for name in {*prepared, "not prepared"} - {"in turns, unseeded"}:
         for length, rows in (first[name], second[name]):
             assert length == steps, (total, name)
             # accelerate fills up the last batch
@@ -182,13 +188,14 @@ TRANSFORMERS = """
             self.seen.append(id.tolist())
             return {"loss": self.layer(x[:, None]).mean()}
 
-    def train(trainer=Trainer, dataset=None, **options):
+    def train(trainer=Trainer, dataset=None, workers=0, **options):
         model = Model()
         arguments = TrainingArguments(
             "out", num_train_epochs=2, save_steps=9, per_device_train_batch_size=8, report_to=[],
             use_cpu=True, disable_tqdm=True, remove_unused_columns=False, logging_steps=100,
             accelerator_config={"dispatch_batches": None},
         )
+        arguments.dataloader_num_workers = workers
         trainer(model=model, args=arguments, train_dataset=dataset).train(**options)
         return model.seen
 
@@ -198,6 +205,8 @@ TRANSFORMERS = """
             return BatchedIterableDataset(url, batch_size=None, seed=3, shuffle_rows=True)
 
         seen = {"whole": train(dataset=dataset())}
+        for workers in (2, 3):
+            seen[f"{workers} workers"] = train(dataset=dataset(), workers=workers)
         seen["resumed"] = train(dataset=dataset(), resume_from_checkpoint="out/checkpoint-18")
         converter = make_spark_converter(url)
         with converter.make_torch_dataloader(batch_size=8, num_epochs=1) as loader:
@@ -220,6 +229,8 @@ def test_transformers_trainer_resumes(run, numbered):
     (trials,) = run(TRANSFORMERS, *urls).values()
     for (total, seen), whole in zip(zip(sizes, trials, strict=True), (13, 20), strict=True):
         assert seen["resumed"] == seen["whole"][18:], total
+        for workers in (2, 3):
+            assert seen[f"{workers} workers"] == seen["whole"], total
         for name in ("whole", "loader"):
             steps = seen[name]
             assert len(steps) == 2 * whole

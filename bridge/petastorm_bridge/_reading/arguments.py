@@ -50,6 +50,7 @@ class ReaderOptions:
     shard_by_rank: bool
     even_batches: bool
     drop_last: bool
+    zmq_copy_buffers: bool
     transform_batch_size: int | None = None
 
     @classmethod
@@ -238,6 +239,8 @@ def _shard(cur_shard: Any, shard_count: Any) -> tuple[int | None, int | None]:
             "partition and num_partitions must be ints and both specified to use partitioning: "
             f"cur_shard is {cur_shard!r}, shard_count is {shard_count!r}"
         )
+    if shard_count < 0:
+        raise ValueError(f"shard_count is {shard_count}; it must be at least 1.")
     return int(cur_shard), int(shard_count)
 
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from .plan import Visit
-from .sharding import Piece
 
 __all__ = ["Part", "rows_of_part", "visits_of_part"]
 
@@ -46,16 +43,11 @@ def visits_of_part(visits: Iterator[Visit], rows: range) -> Iterator[Visit]:
     """Yield what of an epoch's visits lies among the given rows, counted in the order of the visits."""
     position = 0
     for visit in visits:
-        piece = visit.piece
         begin, position = position, position + visit.num_rows
         first, last = max(rows.start, begin) - begin, min(rows.stop, position) - begin
-        if piece is None or first >= last:
+        if visit.piece is None or first >= last:
             continue
         ends = begin + last == rows.stop
-        if visit.order is None:
-            inner = Piece(piece.group, piece.start + first, piece.start + last)
-            yield Visit(inner, None, ends)
-        else:
-            yield Visit(piece, np.asarray(visit.order[first:last]), ends)
+        yield visit.part(first, last, ends_epoch=ends)
         if ends:
             return

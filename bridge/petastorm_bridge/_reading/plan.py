@@ -43,6 +43,13 @@ class Visit:
             return len(self.order)
         return 0 if self.piece is None else len(self.piece)
 
+    def part(self, start: int, stop: int, *, ends_epoch: bool) -> Visit:
+        """Return the visit of the rows between two positions in this one."""
+        assert self.piece is not None
+        if self.order is None:
+            return Visit(self.piece.part(start, stop), None, ends_epoch)
+        return Visit(self.piece, self.order[start:stop], ends_epoch)
+
 
 class Randomness:
     """The sources of a reader's random orders.
@@ -118,6 +125,9 @@ class Plan:
         shuffle_pieces: Whether to shuffle their order.
         shuffle_rows: Whether to shuffle the rows within each.
         randomness: Where orders come from.
+        odd_rows: 1 to read one row of every epoch twice, -1 to leave one out, each time another one; see
+            :func:`~.sharding.odd_rows`.
+        epoch: Number of the first epoch, by which that row changes.
     """
 
     def __init__(
@@ -127,12 +137,21 @@ class Plan:
         shuffle_pieces: bool,
         shuffle_rows: bool,
         randomness: Randomness,
+        odd_rows: int = 0,
+        epoch: int = 0,
     ) -> None:
         self._pieces = pieces
         self._order = list(pieces)
         self._shuffle_pieces = shuffle_pieces
         self._shuffle_rows = shuffle_rows
         self._randomness = randomness
+        self._odd_rows = odd_rows
+        self._epoch = epoch
+
+    @property
+    def rows(self) -> int:
+        """Rows of an epoch."""
+        return sum(map(len, self._pieces)) + self._odd_rows
 
     @property
     def state(self) -> dict[str, Any]:
@@ -141,12 +160,13 @@ class Plan:
         if self._shuffle_pieces:
             position = {piece: i for i, piece in enumerate(self._pieces)}
             order = [position[piece] for piece in self._order]
-        return {"order": order, "generators": self._randomness.state}
+        return {"order": order, "epoch": self._epoch, "generators": self._randomness.state}
 
     @state.setter
     def state(self, state: dict[str, Any]) -> None:
         if state["order"] is not None:
             self._order = [self._pieces[i] for i in state["order"]]
+        self._epoch = state["epoch"]
         self._randomness.state = state["generators"]
 
     def visits(self, num_epochs: int | None) -> Iterator[Visit]:
@@ -155,13 +175,31 @@ class Plan:
         while num_epochs is None or epoch < num_epochs:
             if self._shuffle_pieces:
                 self._order = [self._order[i] for i in self._randomness.pieces(len(self._order))]
-            filled = [piece for piece in self._order if len(piece)]
+            odd_piece, odd = self._odd_row() if self._odd_rows else (None, 0)
+            self._epoch += 1
+            filled = [
+                piece
+                for piece in self._order
+                if len(piece) > (piece is odd_piece and self._odd_rows < 0)
+            ]
             for i, piece in enumerate(filled):
                 rows = self._randomness.rows(len(piece)) if self._shuffle_rows else None
+                if piece is odd_piece:
+                    rows = np.arange(len(piece)) if rows is None else rows
+                    rows = np.append(rows, odd) if self._odd_rows > 0 else rows[rows != odd]
                 yield Visit(piece, rows, i == len(filled) - 1)
             if not filled:
                 return
             epoch += 1
+
+    def _odd_row(self) -> tuple[Piece, int]:
+        """Return the piece that has this epoch's odd row, and the row's position in it."""
+        place = self._epoch % sum(map(len, self._pieces))
+        for piece in self._pieces:
+            if place < len(piece):
+                return piece, place
+            place -= len(piece)
+        raise AssertionError("the position is one of all rows")
 
 
 def without_rows(visits: Iterator[Visit], rows: int) -> Iterator[Visit]:
@@ -171,8 +209,7 @@ def without_rows(visits: Iterator[Visit], rows: int) -> Iterator[Visit]:
         if rows >= count > 0:
             rows -= count
         elif rows and visit.piece is not None:
-            order = np.arange(count) if visit.order is None else visit.order
-            yield Visit(visit.piece, order[rows:], visit.ends_epoch)
+            yield visit.part(rows, count, ends_epoch=visit.ends_epoch)
             rows = 0
         else:
             yield visit
@@ -181,18 +218,13 @@ def without_rows(visits: Iterator[Visit], rows: int) -> Iterator[Visit]:
 def in_runs(visits: Iterator[Visit], rows: int) -> Iterator[Visit]:
     """Yield the visits of a pass cut into runs of at most so many rows, in the same order."""
     for visit in visits:
-        piece, count = visit.piece, visit.num_rows
-        if piece is None or count <= rows:
+        count = visit.num_rows
+        if visit.piece is None or count <= rows:
             yield visit
             continue
         for start in range(0, count, rows):
             stop = min(start + rows, count)
-            ends_epoch = visit.ends_epoch and stop == count
-            if visit.order is None:
-                run = Piece(piece.group, piece.start + start, piece.start + stop)
-                yield Visit(run, None, ends_epoch)
-            else:
-                yield Visit(piece, visit.order[start:stop], ends_epoch)
+            yield visit.part(start, stop, ends_epoch=visit.ends_epoch and stop == count)
 
 
 def checksum(numbers: Any) -> int:

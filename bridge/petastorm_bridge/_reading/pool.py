@@ -30,7 +30,19 @@ _PATIENCE_SECONDS = 0.05
 
 
 class Pool(Protocol):
-    """How blocks are made from visits."""
+    """How blocks are made from visits.
+
+    Attributes:
+        begun: Visits that were handed to workers so far.
+        taken: Blocks that were taken from them.
+        ready: Blocks that wait to be taken.
+    """
+
+    begun: int
+    taken: int
+
+    @property
+    def ready(self) -> int: ...
 
     def blocks(self, job: Job, visits: Iterator[Visit]) -> Iterator[Block]:
         """Yield the block of every visit, in order.
@@ -55,6 +67,8 @@ class Pool(Protocol):
 
 
 class _Inline:
+    begun = taken = ready = 0
+
     def blocks(self, job: Job, visits: Iterator[Visit]) -> Iterator[Block]:
         # A generator, not map(): a StopIteration from a user's function must not end the pass.
         for visit in visits:
@@ -84,9 +98,17 @@ class ExecutorPool:
         self._executor: Executor | None = None
         self._pid = 0
         self._closed = False
+        self.begun = self.taken = 0
+        self._pending: deque[Future[Block] | Visit] = deque()
+
+    @property
+    def ready(self) -> int:
+        """Blocks of the pass that began last which wait to be taken."""
+        return sum(isinstance(each, Future) and each.done() for each in self._pending.copy())
 
     def blocks(self, job: Job, visits: Iterator[Visit]) -> Iterator[Block]:
         pending: deque[Future[Block] | Visit] = deque()
+        self._pending = pending
         ahead = self._first
         try:
             for visit in itertools.islice(visits, ahead):
@@ -95,6 +117,7 @@ class ExecutorPool:
                 self._check_process()
                 first = pending.popleft()
                 block = job.run(first) if isinstance(first, Visit) else self._result(first)
+                self.taken += 1
                 if block.num_rows:
                     ahead = self._ahead(_bytes(block))
                 for visit in itertools.islice(visits, max(0, ahead - len(pending))):
@@ -107,6 +130,7 @@ class ExecutorPool:
                     waiting.cancel()
 
     def _submit(self, job: Job, visit: Visit) -> Future[Block] | Visit:
+        self.begun += 1
         if job.is_cheap(visit) or self._closed:
             return visit
         if self._executor is None:

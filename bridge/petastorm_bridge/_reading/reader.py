@@ -16,6 +16,7 @@ from petastorm_bridge._blocks.columns import (
     to_numpy,
 )
 from petastorm_bridge._sources.source import Source
+from petastorm_bridge.cache import NullCache
 from petastorm_bridge.transform import transform_schema
 from petastorm_bridge.unischema import Unischema, name_of
 
@@ -26,7 +27,7 @@ from .parts import Part, rows_of_part, visits_of_part
 from .plan import Plan, Randomness, checksum, in_runs, without_rows
 from .pool import BlockStream, Pool
 from .selection import Condition, Selection, filter_fields, parse_filters, select_groups
-from .sharding import Piece, even_pieces, shard_pieces, split_pieces
+from .sharding import Piece, odd_rows, shard_pieces, split_pieces
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -88,7 +89,7 @@ class Reader:
             options.check_rows_are_known()
         self._job = self._make_job(source, stored, selection)
         self.randomness = Randomness(options.seed)
-        self.rows_repeated = self.rows_dropped = 0
+        self.rows_repeated = self.rows_dropped = self._odd_rows = 0
         pieces = self._shard(selection)
         if not pieces:
             warnings.warn(
@@ -99,6 +100,7 @@ class Reader:
         self._pieces = split_pieces(pieces, options.shuffle_row_drop_partitions)
         self._own_randomness = self.randomness
         self._fresh_passes = 0
+        self._first_epoch = options.seed or 0  # other odd rows with another seed
         self._part: Part | None = None
         self._plan = self._make_plan(self.randomness)
         self._pool: Pool = options.make_pool()
@@ -126,8 +128,9 @@ class Reader:
         )
         if options.even_batches and options.shard_count is not None:
             rows = sum(n for i, n in enumerate(counts) if i not in selection.dropped)
-            pieces = even_pieces(pieces, rows, options.shard_count, drop_last=options.drop_last)
-            added = sum(map(len, pieces)) * options.shard_count - rows
+            size = sum(map(len, pieces))
+            self._odd_rows = odd_rows(size, rows, options.shard_count, drop_last=options.drop_last)
+            added = (size + self._odd_rows) * options.shard_count - rows
             self.rows_repeated, self.rows_dropped = max(added, 0), max(-added, 0)
         return [Piece(groups[piece.group], piece.start, piece.stop) for piece in pieces]
 
@@ -141,12 +144,18 @@ class Reader:
             )
         return selected
 
+    @property
+    def _visits_shuffle_rows(self) -> bool:
+        return bool(self._options.shuffle_rows)
+
     def _make_plan(self, randomness: Randomness) -> Plan:
         return Plan(
             self._pieces,
             shuffle_pieces=self._options.shuffle_row_groups,
-            shuffle_rows=self._options.shuffle_rows,
+            shuffle_rows=self._visits_shuffle_rows,
             randomness=randomness,
+            odd_rows=self._odd_rows,
+            epoch=self._first_epoch + self._fresh_passes * (self.num_epochs or 1),
         )
 
     def _start(self, plan: Plan, skipped: int = 0) -> BlockStream:
@@ -162,8 +171,13 @@ class Reader:
             visits = in_runs(visits, self._options.transform_batch_size)
         return BlockStream(self._job, visits, self._pool, endless=epochs is None)
 
-    def take_part(self, part: Part) -> None:
+    def take_part(self, part: Part, epoch: int) -> None:
         """Read only a part of the pass; others read the rest from readers that are made alike.
+
+        Args:
+            part: Which one.
+            epoch: The number of the pass, by which the row changes that is read twice or left out where
+                shards are made even.
 
         Raises:
             ValueError: The pass has not exactly one epoch.
@@ -172,11 +186,12 @@ class Reader:
             raise ValueError(
                 f"Only a pass of one epoch has parts; num_epochs is {self.num_epochs}."
             )
-        self._part = part
+        self._part, self._first_epoch = part, epoch
+        self._plan = self._make_plan(self.randomness)
         self._stream = self._start(self._plan)
 
     def _part_rows(self, part: Part) -> range:
-        return rows_of_part(part, sum(map(len, self._pieces)))
+        return rows_of_part(part, self._plan.rows)
 
     # What the loaders use.
 
@@ -218,7 +233,7 @@ class Reader:
         """Rows of an epoch as they are stored, before a predicate, filters or a transform."""
         if self._part is not None:
             return len(self._part_rows(self._part))
-        return sum(map(len, self._pieces))
+        return self._plan.rows
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -360,13 +375,41 @@ class Reader:
         """Wait until all workers have ended."""
         self._pool.close()
 
+    @property
+    def cache(self) -> NullCache:
+        """Petastorm's cache that keeps nothing, whatever ``cache_type``."""
+        return NullCache()
+
     def cleanup_cache(self) -> None:
         """Do nothing: there is no cache to clean."""
 
     @property
-    def diagnostics(self) -> dict[str, int]:
-        """Petastorm's dictionary; the queue is always reported empty."""
-        return {"output_queue_size": 0}
+    def dataset(self) -> Any:
+        """Nothing.
+
+        Raises:
+            AttributeError: Always, and it says what to ask instead.
+        """
+        raise AttributeError(
+            "Readers of petastorm_bridge have no attribute 'dataset': what they read need not be "
+            "Parquet. reader.rows_per_epoch is the number of rows; for files and row groups, "
+            "pyarrow.parquet.ParquetDataset opens a Parquet directory."
+        )
+
+    @property
+    def diagnostics(self) -> dict[str, Any]:
+        """How far the workers are: numbers under Petastorm's names, others for each kind of pool."""
+        pool = self._pool
+        if self._options.reader_pool_type == "dummy":
+            return {}
+        if self._options.reader_pool_type == "thread":
+            return {"output_queue_size": pool.ready}
+        return {
+            "items_consumed": pool.begun,
+            "items_produced": pool.taken,
+            "items_inprocess": pool.begun - pool.taken,
+            "zmq_copy_buffers": self._options.zmq_copy_buffers,
+        }
 
     def __copy__(self) -> Self:
         """Return another handle on the same pass."""
@@ -383,7 +426,7 @@ class Reader:
     def __repr__(self) -> str:
         place, names = self.place, list(self.schema.fields)
         fields = ", ".join(names[:_FIELDS_SHOWN]) + (", …" if len(names) > _FIELDS_SHOWN else "")
-        rows, groups = sum(map(len, self._pieces)), len({piece.group for piece in self._pieces})
+        rows, groups = self._plan.rows, len({piece.group for piece in self._pieces})
         shard = ""
         if (self._options.shard_count or 1) > 1:
             shard = f", shard {self._options.cur_shard} of {self._options.shard_count}"

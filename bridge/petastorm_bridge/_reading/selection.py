@@ -83,7 +83,7 @@ def parse_filters(filters: Any, source: Source) -> list[list[Condition]]:
         ValueError, TypeError: They are malformed, name an unknown column, or compare a column with
             a value of another kind.
     """
-    if not filters:
+    if filters is None:
         return []
     from pyarrow import parquet
 

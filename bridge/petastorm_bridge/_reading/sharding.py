@@ -12,19 +12,33 @@ import numpy as np
 
 from petastorm_bridge.errors import NoDataAvailableError
 
-__all__ = ["Piece", "even_pieces", "shard_pieces", "split_pieces"]
+__all__ = ["Piece", "odd_rows", "shard_pieces", "split_pieces"]
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows ``start`` to ``stop`` of one row group."""
+    """Rows ``start`` to ``stop`` of one row group.
+
+    Attributes:
+        group: Which row group.
+        start: Its first row.
+        stop: The row behind its last.
+        cut_from: Start and stop of the piece that it was cut from, whose rows are shuffled before
+            they are cut; None if it is whole.
+    """
 
     group: int
     start: int
     stop: int
+    cut_from: tuple[int, int] | None = None
 
     def __len__(self) -> int:
         return self.stop - self.start
+
+    def part(self, start: int, stop: int) -> Piece:
+        """Return what lies between two positions in the piece."""
+        whole = self.cut_from or (self.start, self.stop)
+        return Piece(self.group, self.start + start, self.start + stop, whole)
 
 
 def shard_pieces(
@@ -60,7 +74,8 @@ def shard_pieces(
     if shard_count > rows:
         raise NoDataAvailableError(
             f"Asked for {shard_count} shards of a dataset of {rows} rows: at least "
-            f"{shard_count - rows} shards would be empty. Lower shard_count or add rows."
+            f"{shard_count - rows} shards would be empty. Lower shard_count or add rows. "
+            "Number of row-groups in the dataset does not matter: shards may cut them."
         )
     if cur_shard is None or not 0 <= cur_shard < shard_count:
         return []
@@ -101,16 +116,14 @@ def _turns(groups: int, seed: int | None) -> dict[int, int]:
     return {group: turn for turn, group in enumerate(order)}
 
 
-def even_pieces(
-    pieces: Sequence[Piece], rows: int, shard_count: int, *, drop_last: bool
-) -> list[Piece]:
-    """Return the pieces of a shard so that every shard has as many rows as the others.
+def odd_rows(size: int, rows: int, shard_count: int, *, drop_last: bool) -> int:
+    """Return by how many rows a shard differs from what every shard has once they are even.
 
-    As ``torch.utils.data.DistributedSampler`` does it: the odd rows are dropped, or a shard that
-    lacks one reads its first row again.
+    As ``torch.utils.data.DistributedSampler`` does it: the odd rows are dropped (-1), or a shard that
+    lacks one reads one of its rows again (1).
 
     Args:
-        pieces: From :func:`shard_pieces`, with at most one row more than in other shards.
+        size: Rows of the shard, see :func:`shard_pieces`: at most one more than others have.
         rows: Rows of all shards together.
         shard_count: Number of shards.
         drop_last: Whether to drop rows instead of repeating some.
@@ -123,15 +136,8 @@ def even_pieces(
             f"Asked for {shard_count} shards of {rows} rows: at least {shard_count - rows} shards "
             "would be empty. Lower the world size or add rows."
         )
-    size = sum(map(len, pieces))
     base, odd = divmod(rows, shard_count)
-    wanted = base if drop_last or not odd else base + 1
-    even = list(pieces)
-    _take_tail(even, size - wanted)
-    if size < wanted:
-        first = next(piece for piece in even if len(piece))
-        even.append(Piece(first.group, first.start, first.start + 1))
-    return even
+    return (base if drop_last or not odd else base + 1) - size
 
 
 def _take_tail(pieces: list[Piece], count: int) -> list[Piece]:
@@ -172,6 +178,6 @@ def split_pieces(pieces: Sequence[Piece], parts: int) -> list[Piece]:
         # Row r belongs to run floor(r / (rows / count)), as in petastorm/arrow_reader_worker.py.
         count = min(len(piece), parts)
         runs = np.floor(np.arange(len(piece)) / (len(piece) / max(count, 1))).astype(np.int64)
-        bounds = np.searchsorted(runs, np.arange(parts + 1)) + piece.start
-        result += [Piece(piece.group, int(a), int(b)) for a, b in itertools.pairwise(bounds)]
+        bounds = np.searchsorted(runs, np.arange(parts + 1)).tolist()
+        result += [piece.part(start, stop) for start, stop in itertools.pairwise(bounds)]
     return result

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from petastorm_bridge._blocks.columns import Block
 from petastorm_bridge._reading.job import Job
@@ -27,11 +28,12 @@ class RowJob(Job):
 
     Attributes:
         layout: The sequences to make of rows, or None.
-        fields: Names of the fields to decode: those of the schema, and an n-gram's timestamp.
+        shuffle_seed: Shuffles the rows of each piece, wherever and whenever it is read; None for the
+            order of the visit.
     """
 
     layout: Layout | None = None
-    fields: Sequence[str] = ()
+    shuffle_seed: int | None = None
 
     def is_cheap(self, visit: Visit) -> bool:
         """Return False: values are decoded."""
@@ -49,7 +51,7 @@ class RowJob(Job):
         if not count:
             return Block({}, 0, visit.ends_epoch)
         if self.layout is not None:
-            decoded, count = self._sequences(decoded)
+            decoded, count = self._sequences(decoded, count)
         else:
             decoded = {name: decoded[name] for name in self.result_schema.fields}
         return Block(decoded, count, visit.ends_epoch)
@@ -60,10 +62,20 @@ class RowJob(Job):
         if self.layout is not None:
             rows = self.source.row_counts[piece.group]
             stop = min(stop + self.layout.ngram.length - 1, rows)
+        if self.shuffle_seed is not None:
+            first, end = piece.cut_from or (piece.start, piece.stop)
+            shuffled = _shuffled(end - first, self.shuffle_seed) + first
+            inner = shuffled[piece.start - first : piece.stop - first]
+            if visit.order is not None:  # a row is left out or read twice
+                inner = inner[visit.order]
+            behind = np.concatenate([shuffled, np.arange(end, stop)])[
+                piece.stop - first : stop - first
+            ]
+            order: Rows = np.concatenate([inner, behind])
+            return order
         if visit.order is None:
             return slice(piece.start, stop)
-        behind = np.arange(piece.stop, stop, dtype=np.int64)
-        found: Rows = np.concatenate([visit.order + piece.start, behind])
+        found: Rows = np.concatenate([visit.order + piece.start, np.arange(piece.stop, stop)])
         return found
 
     def _decoded(self, group: RowGroup, position: int, rows: Rows) -> tuple[dict[str, Values], int]:
@@ -71,9 +83,9 @@ class RowJob(Job):
         predicate = self.predicate
         rows = self._within_filters(group, position, rows)
         if predicate is None:
-            return self._values(group, self.fields, rows), _length(rows)
+            return self._values(group, position, list(self.schema.fields), rows), _length(rows)
         names = self._predicate_fields()
-        asked = self._values(group, names, rows)
+        asked = self._values(group, position, names, rows)
         mask = [bool(predicate.do_include(row)) for row in rows_of(asked, names)]
         kept = np.flatnonzero(mask)
         if not len(kept):
@@ -81,13 +93,19 @@ class RowJob(Job):
         whole = len(kept) == len(mask)
         found = asked if whole else {name: _take(values, kept) for name, values in asked.items()}
         left = rows if whole else _chosen(rows, kept)
-        others = [name for name in self.fields if name not in found]
-        return found | self._values(group, others, left), len(kept)
+        others = [name for name in self.schema.fields if name not in found]
+        return found | self._values(group, position, others, left), len(kept)
 
-    def _values(self, group: RowGroup, names: Sequence[str], rows: Rows) -> dict[str, Values]:
+    def _values(
+        self, group: RowGroup, position: int, names: Sequence[str], rows: Rows
+    ) -> dict[str, Values]:
+        def place(row: int) -> str:
+            stored = rows.start + row if isinstance(rows, slice) else rows[row]
+            return f"in row {stored} of row group {position}, both counted from 0"
+
         fields = self.source.schema.fields
         group.prefetch(names)
-        return {name: decode_column(fields[name], group.load(name, rows)) for name in names}
+        return {name: decode_column(fields[name], group.load(name, rows), place) for name in names}
 
     def _transformed_rows(
         self, columns: Mapping[str, Values], count: int
@@ -96,31 +114,39 @@ class RowJob(Job):
         assert self.transform is not None
         rows: Any = rows_of(columns, list(columns))
         if self.transform.func is not None:
-            rows = [self.transform.func(row) for row in rows]
+            rows = [_checked(self.transform.func(row)) for row in rows]
         wanted = self._wanted()
-        kept: dict[str, list[Any]] = {name: [] for name in wanted}
         for row in rows:
             for name in self.transform.removed_fields:
                 row.pop(name, None)
             if not row.keys() >= wanted or (self.layout is None and row.keys() > wanted):
                 self.result_schema.make_namedtuple(**row)  # raises, and says what is wrong
-            for name in wanted:
-                kept[name].append(row[name])
-        return dict(kept), count
+        if self.layout is not None and all(self.layout.timestamp in row for row in rows):
+            wanted.add(self.layout.timestamp)
+        return {name: [row[name] for row in rows] for name in wanted}, count
 
     def _wanted(self) -> set[str]:
         """Return the names of the fields that rows need in the end."""
         if self.layout is None:
             return set(self.result_schema.fields)
-        return {n for names in self.layout.fields.values() for n in names} | {
-            self.layout.ngram.timestamp_field.name
-        }
+        return {name for names in self.layout.fields.values() for name in names}
 
-    def _sequences(self, columns: Mapping[str, Values]) -> tuple[dict[str, Values], int]:
+    def _sequences(
+        self, columns: Mapping[str, Values], count: int
+    ) -> tuple[dict[str, Values], int]:
         assert self.layout is not None
-        ngram = self.layout.ngram
-        starts = ngram.starts(columns[ngram.timestamp_field.name])
+        starts = self.layout.ngram.starts(count, columns.get(self.layout.timestamp))
         return self.layout.columns(columns, starts), len(starts)
+
+
+def _checked(row: Any) -> Any:
+    """Return what a transform made of a row; Petastorm's error where that is no dictionary."""
+    if not hasattr(row, "keys"):
+        raise TypeError(
+            f"The function of transform_spec returned {row!r:.100}, a {type(row).__name__}, for a row; "
+            "it must return the row as a dictionary."
+        )
+    return row
 
 
 def rows_of(columns: Mapping[str, Values], names: Sequence[str]) -> list[dict[str, Any]]:
@@ -138,6 +164,11 @@ def _separate(values: Values) -> Any:
     if isinstance(values, np.ndarray) and values.ndim > 1:
         return (value.copy("K") for value in values)
     return values
+
+
+def _shuffled(count: int, seed: int) -> npt.NDArray[np.int64]:
+    """Return the order that ``DataFrame.sample(frac=1, random_state=seed)`` gives so many rows."""
+    return np.random.RandomState(seed).permutation(count)
 
 
 def _length(rows: Rows) -> int:

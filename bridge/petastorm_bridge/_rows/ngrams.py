@@ -32,6 +32,11 @@ class Layout:
     ngram: NGram
     fields: Mapping[int, tuple[str, ...]]
 
+    @property
+    def timestamp(self) -> str:
+        """Name of the field that holds the timestamp; it may be at no timestep."""
+        return str(self.ngram.timestamp_field.name)
+
     @classmethod
     def of(cls, ngram: NGram, schema: Unischema) -> Layout:
         """Return the layout of sequences of rows of a schema."""

@@ -56,12 +56,6 @@ class RowReader(Reader):
         fields = [field for name, field in source.schema.fields.items() if name in wanted]
         return source.schema.create_schema_view(fields)
 
-    def _needed(self, schema: Unischema) -> list[str]:
-        names = list(schema.fields)
-        if self.ngram is not None and self.ngram.timestamp_field.name not in names:
-            names.append(self.ngram.timestamp_field.name)
-        return names
-
     def _select(
         self, source: Source, stored: Unischema, filters: Sequence[Sequence[Condition]]
     ) -> Selection:
@@ -85,8 +79,14 @@ class RowReader(Reader):
         layout = None if self.ngram is None else Layout.of(self.ngram, self.schema)
         return RowJob(
             source, stored, self.schema, self._options.transform_spec, selection.predicate,
-            selection.filters, layout=layout, fields=self._needed(stored),
+            selection.filters, layout=layout,
+            shuffle_seed=self._options.seed if self._options.shuffle_rows else None,
         )  # fmt: skip
+
+    @property
+    def _visits_shuffle_rows(self) -> bool:
+        # With a seed the job shuffles rows: alike in all row groups and epochs, as in Petastorm.
+        return super()._visits_shuffle_rows and not self.is_seeded
 
     def _shard(self, selection: Selection) -> list[Piece]:
         options = self._options

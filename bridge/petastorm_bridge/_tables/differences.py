@@ -129,9 +129,12 @@ DIFFERENCES: tuple[Difference, ...] = (
          "Every epoch has an order of its own; the first is Petastorm's.",
          "Epochs in the same order train worse."),
         ("row-permutations-differ",
-         "With `shuffle_rows` and a seed, row groups of different workers get the same permutation.",
-         "Every row group gets its own, those of Petastorm with one worker.",
-         "Repeated permutations are not random."),
+         "In `make_batch_reader` with `shuffle_rows` and a seed, row groups of different workers get the "
+         "same permutation.",
+         "Every row group gets its own, those of Petastorm with one worker. `make_reader` gives "
+         "Petastorm's order: one permutation for all row groups, in every epoch.",
+         "Repeated permutations are not random, but programs may rely on those that never depend on "
+         "workers."),
         ("shuffle-buffer-per-epoch",
          "Rows of one epoch slip into the next through the shuffle buffer.",
          "The buffer empties at the end of every epoch.", "Every row exactly once per epoch."),
@@ -143,11 +146,13 @@ DIFFERENCES: tuple[Difference, ...] = (
          "The margin is not used."),
         ("row-drop-keeps-rows",
          "`shuffle_rows` with `shuffle_row_drop_partitions` permutes a row group anew for each of its "
-         "parts: some rows come twice and others not at all.",
-         "Each part shuffles its own rows.", "Every row exactly once per epoch."),
+         "parts: some rows come twice and others not at all. In `make_reader` only without a seed; with "
+         "one, all parts are of one permutation.",
+         "Each part shuffles its own rows. With a seed `make_reader` gives Petastorm's parts.",
+         "Every row exactly once per epoch."),
         ("predicate-keeps-rows-whole",
          "`shuffle_rows` together with a predicate permutes the predicate's columns and the others "
-         "differently, mixing up rows.",
+         "differently, mixing up rows; in `make_reader` only without a seed.",
          "A row stays a row.", "Mixed-up rows are wrong rows."),
     ),
     *_area(
@@ -160,8 +165,11 @@ DIFFERENCES: tuple[Difference, ...] = (
          "Unequal shards make distributed training hang or drop rows."),
         ("more-shards-than-row-groups",
          "`NoDataAvailableError` when there are more shards than row groups.",
-         "Any number of shards up to the number of rows works; beyond, the same error.",
+         "Any number of shards up to the number of rows works; beyond, the same error in other words.",
          "Row groups are a detail of storage."),
+        ("negative-shards",
+         "A negative `shard_count` gives all rows, some of them or none, without a word.",
+         "`ValueError`.", "Never a silent loss."),
         ("rank-reads-everything",
          "Under torchrun and the like a reader without shards reads all rows on every rank and says nothing.",
          "It reads all rows on every rank and says so once, with what to pass.",
@@ -193,12 +201,13 @@ DIFFERENCES: tuple[Difference, ...] = (
          "TensorFlow.",
          "They stay exact.", "Only the nulls have no value."),
         ("uint64-in-torch",
-         "`DataLoader` raises `TypeError: an integer is required` for unsigned 64-bit values of a "
-         "transform.",
+         "`DataLoader` raises a `TypeError` for unsigned 64-bit values of a transform and for `uint64` "
+         "fields of `make_reader`.",
          "A `uint64` tensor, as `BatchedDataLoader` gives.", "torch has the type now."),
         ("tf-dtype-objects",
          "A transform's field with `numpy.dtype('float32')`, `'float32'`, `float`, `float16` or "
-         "`uint64` is refused by `make_tf_dataset`.",
+         "`uint64` is refused by `make_tf_dataset`, and a `uint64` field of `make_reader` by "
+         "`make_petastorm_dataset`.",
          "Whatever names a NumPy type that TensorFlow has is accepted.",
          "`make_torch_dataloader` accepts them too."),
         ("first-of-two-errors",
@@ -217,6 +226,9 @@ DIFFERENCES: tuple[Difference, ...] = (
          "Never wrong values."),
         ("trailing-nuls",
          "Strings lose NUL characters at their end.", "They keep them.", "Never wrong values."),
+        ("categories-keep-precision",
+         "A transform's `pandas.Categorical` of `float32` reaches torch as `float64`.",
+         "It stays `float32`.", "The transform said which precision it wants."),
         ("tf-array-of-dates",
          "Arrays of dates fail in `make_tf_dataset`.",
          "They are nanoseconds, like dates and arrays of timestamps.",
@@ -248,7 +260,10 @@ DIFFERENCES: tuple[Difference, ...] = (
          "partition columns, an `AssertionError` in Petastorm: it gets their values.",
          "They are part of the API."),
         ("predicate-keeps-dtypes",
-         "Integers of a partly matching row group become `float64`.", "They stay integers.",
+         "Integers of a partly matching row group become `float64`. Where the matching rows hold only "
+         "nulls, a column of strings is objects of `None` in place of the text `'None'`, and one of lists "
+         "loses its axis.",
+         "Dtypes and axes are those without a predicate.",
          "A dtype must not depend on which rows match."),
         ("predicate-with-transform",
          "A predicate with a transform that only removes fields, removes the partition column that "
@@ -258,18 +273,21 @@ DIFFERENCES: tuple[Difference, ...] = (
          "`filters` fails with an `AttributeError` for a converter and for a list of files. For a "
          "directory it chooses by partition columns only: conditions on other columns, and on names "
          "that no column has, are taken as fulfilled, so that rows come which the filters exclude. "
-         "Where no partition is left, it is an `IndexError`.",
+         "Where no partition is left, it is an `IndexError`. No condition (`filters=[]`) is a "
+         "`ValueError`.",
          "Conditions on partition columns choose as in Petastorm; those on other columns are applied "
          "to rows. A name that no column has is a `ValueError`, and where nothing is left the reader "
-         "warns and gives nothing.",
+         "warns and gives nothing. `filters=[]` is the same error.",
          "A filter that is not applied is worse than an error."),
     ),
     *_area(
         "Reader options",
         ("local-disk-cache-ignored",
-         "`cache_type='local-disk'` keeps transformed row groups on disk and leaves the directory "
-         "behind.",
-         "It is checked and ignored with a warning; the transform runs in every epoch.",
+         "`cache_type='local-disk'` keeps transformed row groups on disk. The end of a `with` over the "
+         "reader, or `cleanup_cache()`, removes the directory and prints a line, for any cache; a "
+         "converter's loaders leave it behind.",
+         "It is checked and ignored with a warning; the transform runs in every epoch. Nothing is "
+         "printed or removed.",
          "Shards are local files already, and a cached random augmentation is none."),
         ("ignored-arguments-warn",
          "`hdfs_driver`, `zmq_copy_buffers`, `convert_early_to_numpy` and the cache settings steer "
@@ -279,15 +297,42 @@ DIFFERENCES: tuple[Difference, ...] = (
         ("filesystem-ignored",
          "Passing a pyarrow `filesystem` raises a `ValueError` about `validate_schema`.",
          "It is ignored with a warning.", "The url says where the data is."),
+        ("remote-stores-are-read",
+         "With pyarrow 12 to 14 a url that fsspec opens (`s3://`, `gs://`, `http://`, …) raises a "
+         "`ValueError` about `validate_schema`.",
+         "It is read; a store that does not answer is a `RemoteError`, which is an `OSError`.",
+         "Nothing is wrong with the url."),
+        ("directory-in-a-list",
+         "`make_reader([url])` and `make_batch_reader([url])` of a directory are a `TypeError`.",
+         "A list of one directory is read as the directory.", "It is clear what is meant."),
+        ("weighted-sampling-works",
+         "`WeightedSamplingReader` fails on `numpy.float`, which NumPy has had no more since 1.24.",
+         "It works.", "It is part of the API."),
+        ("dataset-of-no-reader",
+         "`make_petastorm_dataset(None)` hangs.", "`AttributeError`.", "A hang helps nobody."),
+        ("tf-tensors-run",
+         "`tf_tensors` with a `shuffling_queue_capacity` is an `OperatorNotAllowedInGraphError`, and with a "
+         "timestamp an `InternalError`, under TensorFlow 2.",
+         "It works.", "It is part of the API."),
     ),
     *_area(
         "Parquet files and worker processes",
         ("parquet-one-dtype",
          "Files of one table whose column types differ give batches of differing dtype; a column "
-         "that a later file lacks is a `TypeError` in the middle of the data.",
+         "that a later file lacks is a `TypeError` in the middle of the data or, where it is the only "
+         "one that is read, leaves out that file's rows without a word.",
          "The column has the widest of the types everywhere; a missing column or types that cannot "
          "be joined are a `TypeError`, naming the files, when the reader is opened.",
          "Models expect one dtype, and errors belong to the start."),
+        ("columns-of-nulls",
+         "A column that is of Arrow's null type in the first file and of numbers in a later one is "
+         "left out of the table; `RuntimeError: No fields matching` where it is the only one.",
+         "It has the later file's type; in the first file all its values are null.",
+         "pandas writes such files where a column is empty."),
+        ("partition-values-in-place",
+         "With several partition columns a row group now and then gets the value of one column in "
+         "another: the scan of the directories is a race.",
+         "Values are those of the path.", "A wrong label is worse than none."),
         ("stored-index",
          "A pandas index that was stored with the table (`DataFrame.to_parquet`) makes any transform "
          "fail with a `ValueError` about result columns.",
@@ -305,8 +350,9 @@ DIFFERENCES: tuple[Difference, ...] = (
          "deleted or overwritten come back, and updated rows come in all their versions.",
          "With the extra `delta` or `iceberg` exactly the live rows are read, those of the current "
          "version or of the one in the path (`…/table@v3`, `…/table@20260131235959000`). Partition "
-         "columns are columns of the table like the others. Otherwise such a directory is a "
-         "`ValueError` that says how to read the live rows.",
+         "columns are columns of the table like the others. Otherwise, and where the log names files "
+         "outside of the table's own directory, it is a `ValueError` that says how to read the live "
+         "rows.",
          "Never wrong rows."),
         ("parquet-more-types",
          "`uint16`, `uint32`, and large strings, binaries and lists, which current pandas and "
@@ -403,8 +449,8 @@ DIFFERENCES: tuple[Difference, ...] = (
          "It has no effect; `parquet_row_group_size_bytes` sets the size of a shard.",
          "It is a setting of Spark's writer of files, which the bridge does not use."),
         ("cache-url-errors",
-         "An empty cache directory url is an `IndexError`, `file://tmp/x` an "
-         "`IllegalArgumentException` of Spark's, and `file:x` means `/x`.",
+         "`file://tmp/x` as cache directory url is an `IllegalArgumentException` of Spark's, and `file:x` "
+         "means `/x`.",
          "A `ValueError` that says what to write. `file://localhost/x` works.",
          "A message about the mistake, not about its consequences."),
         ("all-codecs-work",
@@ -434,6 +480,16 @@ DIFFERENCES: tuple[Difference, ...] = (
          "An exact list of names is admitted, none of which is called. Anything else is a "
          "`StoredSchemaError` that names it.",
          "Data runs no code."),
+        ("values-have-a-limit",
+         "Whatever the bytes of an array or image announce is unpacked, whatever its field declares: a "
+         "megabyte may become gigabytes.",
+         "A value of more than 16 MiB must be no larger than the shape that its field declares or, where "
+         "it declares none, than 256 MiB or 100 times its stored bytes; the environment variable "
+         "`PETASTORM_BRIDGE_LARGEST_VALUE` sets another limit. Refused are also array files that "
+         "announce more elements than they have bytes or are compressed otherwise than NumPy does, and, "
+         "in fields of images as PNG, JPEG, WebP or BMP, files of other kinds. The `DecodeFieldError` "
+         "names field, row group and row.",
+         "Data of others must not use up the memory."),
         ("files-without-rows",
          "A file without rows is a `ZeroDivisionError`.",
          "It has no rows.", "Spark writes such files."),
@@ -447,9 +503,20 @@ DIFFERENCES: tuple[Difference, ...] = (
          "With `timestamp_overlap=True` a shard has the sequences that begin in its rows, of which "
          "shards have equally many; none is lost where shards meet.",
          "As for rows."),
+        ("null-timestamps",
+         "A null in a `TimestampType` field, or in a column of timestamps of a plain Parquet store, is a "
+         "`DecodeFieldError`. Nulls of other types are `None`.",
+         "It is `NaT`; the smallest integer in TensorFlow.",
+         "A nullable field may hold nulls."),
+        ("objects-compare",
+         "Comparing a `UnischemaField` or an `NGram` with anything else is an `AttributeError`, an "
+         "`NGram` has no hash, and a `Unischema` is shown by its address.",
+         "The comparison is False, an `NGram` has a hash, and a `Unischema` shows its fields.",
+         "As for other objects."),
         ("plain-lists",
          "`make_reader` on a plain Parquet store makes a scalar of a list of one number, and the text "
-         "of an array of a list of strings.",
+         "of an array of a list of strings. Lists of dates, timestamps or decimals, and lists of integers "
+         "with a null among them, are a `DecodeFieldError`.",
          "Lists are arrays.", "What a value is must not depend on its length."),
         ("torch-takes-ngrams",
          "Torch loaders fail over an `NGram`: `'dict' object has no attribute '_asdict'`.",

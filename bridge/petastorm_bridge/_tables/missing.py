@@ -1,7 +1,7 @@
 """Parts of Petastorm that the bridge does not have, and the sentence that says so.
 
 A part that is imported, as ``from petastorm_bridge import make_reader``,
-``import petastorm_bridge.tools`` or ``from petastorm_bridge.reader import NULL_CACHE``,
+``import petastorm_bridge.tools`` or ``from petastorm_bridge.test_util import shuffling_analysis``,
 raises the sentence. To offer a part, remove its row.
 """
 
@@ -45,11 +45,6 @@ MISSING: dict[str, str] = {
 }
 
 MISSING_IN: dict[str, dict[str, str]] = {
-    "reader": {
-        "LOCAL_DISK_CACHE": "write the string 'local-disk'; it is checked and has no effect",
-        "NULL_CACHE": "write the string 'null'",
-        "normalize_dataset_url_or_urls": _INTERNAL,
-    },
     "spark.spark_dataset_converter": {
         "CachedDataFrameMeta": (
             "it is how Petastorm remembers what it has converted. make_spark_converter gives an equal "

@@ -125,7 +125,7 @@ OPTIONS: tuple[Option, ...] = (
          "process group of `torch.distributed`, `RANK` and `WORLD_SIZE`, Horovod's and MPI's variables, or "
          "TensorFlow's `TF_CONFIG`; all rows in a process that trains alone. Every rank has as many rows, and so as many steps."),
         ("even_batches", _H, "Not in Petastorm: whether every shard has as many rows, and so as many batches, "
-         "also with `cur_shard` and `shard_count`. A shard that lacks a row reads its first one again, as torch's "
+         "also with `cur_shard` and `shard_count`. A shard that lacks a row reads one of its own again, another one each epoch, as torch's "
          "`DistributedSampler`. `None` means `True` with `shard_by_rank` and `False` without."),
         ("drop_last", _H, "Not in Petastorm: `True` drops the odd rows where shards are made even, instead of "
          "repeating some."),
@@ -144,8 +144,11 @@ OPTIONS: tuple[Option, ...] = (
         ("pyarrow_serialize", _I, "Process pools use pipes."),
         *(
             (name, _H, _AS_BATCH_READER)
-            for name in ("results_queue_size", "seed", "shuffle_rows", "shuffle_row_groups")
+            for name in ("results_queue_size", "seed")
         ),
+        ("shuffle_rows", _H, "Shuffles the rows within each row group; with a `seed` alike in all of them, "
+         "as in Petastorm."),
+        ("shuffle_row_groups", _H, _AS_BATCH_READER),
         ("shuffle_row_drop_partitions", _H, "Visits each row group in so many parts; the sequences of an `NGram` "
          "that begin in a part may end behind it."),
         ("predicate", _H, "Keeps rows, each given as a dictionary of decoded values."),

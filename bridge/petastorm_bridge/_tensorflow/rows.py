@@ -84,7 +84,7 @@ def _value(name: str, value: Any) -> Any:
     if isinstance(value, Decimal):
         return str(value.normalize())
     if isinstance(value, np.datetime64):
-        return value.astype("datetime64[ns]").astype(np.int64)
+        return value.astype(np.int64)  # in its own unit, and only arrays in nanoseconds
     return _array(value) if isinstance(value, np.ndarray) else value
 
 

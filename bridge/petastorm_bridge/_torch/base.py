@@ -269,16 +269,14 @@ def whole_size(batch_size: Any, num_epochs: int | None) -> int | None:
     return None
 
 
-def batch_integer(batch_size: Any) -> int:
-    """Return ``batch_size`` of the loaders that take a positive integer only.
+def batch_integer(number: Any, name: str = "batch_size") -> int:
+    """Return an argument of the loaders that has to be a positive integer.
 
     Raises:
         TypeError, ValueError: It is none.
     """
-    if not isinstance(batch_size, (int, np.integer)):
-        raise TypeError(
-            f"batch_size is {batch_size!r}, a {type(batch_size).__name__}; it must be an integer."
-        )
-    if batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}; it must be at least 1.")
-    return int(batch_size)
+    if not isinstance(number, (int, np.integer)):
+        raise TypeError(f"{name} is {number!r}, a {type(number).__name__}; it must be an integer.")
+    if number < 1:
+        raise ValueError(f"{name} is {number}; it must be at least 1.")
+    return int(number)

@@ -149,11 +149,10 @@ class DatasetBase(IterableDataset[Any]):
     def _pass(self, start: dict[str, Any]) -> Iterator[Any]:
         reader = self._open_reader(start["epoch"])
         worker = get_worker_info()
-        reader.take_part(
-            Part(0, 1, self._size)
-            if worker is None
-            else Part(worker.id, worker.num_workers, self._size)
-        )
+        number, count = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        # Frameworks that make batches of single rows take as many as `len` says, and each worker would end
+        # with a short one: without a batch size all rows are one part.
+        reader.take_part(Part(number, count, self.batch_size), start["epoch"])
         with reader:
             loader = self._loader_over(reader, self.batch_size or _ROWS_AT_ONCE)
             if start["loader"] is not None:
@@ -186,7 +185,8 @@ class DatasetBase(IterableDataset[Any]):
 
     def _open_reader(self, epoch: int, *, is_read: bool = True) -> Reader:
         worker = get_worker_info()
-        threads = _DEFAULT_WORKERS if worker is None else 1
+        # Of workers that share the batches each has a thread; single rows come from one worker.
+        threads = _DEFAULT_WORKERS if worker is None or self.batch_size is None else 1
         arguments = {"workers_count": threads, **self._arguments, **self._shard(is_read=is_read)}
         return make_batch_reader(self._urls, num_epochs=1, seed=self._seed_of(epoch), **arguments)
 

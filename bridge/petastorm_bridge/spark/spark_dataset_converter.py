@@ -27,7 +27,7 @@ from ._directory import availability, conversions, dataset, deletion, leftovers,
 from ._errors import ArgumentTypeError
 from ._writing import codecs, jobs
 from ._writing.codecs import DEFAULT_ROW_GROUP_SIZE_BYTES
-from ._writing.columns import check_dtype
+from ._writing.columns import check_dtype, vectors_to_arrays
 from ._writing.materialize import Options, materialize, new_directory_name
 
 if TYPE_CHECKING:
@@ -334,6 +334,8 @@ def _converter_of_path(path: str) -> SparkDatasetConverter:
 
 
 # Petastorm's private names.
+
+_convert_vector = vectors_to_arrays
 
 
 def _get_spark_session() -> Any:

@@ -441,7 +441,6 @@ _CONVERTING = (
         ("cache dir removed externally, make again same plan",),
         works("AnalysisException", id=list(range(18))),
     ),
-    Expected("cache-url-errors", ("parent dir ''",), raises("ValueError", "IndexError")),
     Expected(
         "cache-url-errors",
         ("parent dir 'file://localhost<dir>/cache6e'",),

@@ -1,6 +1,8 @@
 """``make_reader`` beside the real one: random schemas and rows, options, n-grams, torch and TensorFlow."""
 
 import contextlib
+import datetime as dt
+import importlib
 import io
 import random
 import warnings
@@ -9,6 +11,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from stored import random_rows, random_schema, spark, write_stored
 
 import petastorm_bridge
@@ -223,6 +226,84 @@ def test_even_shards_are_petastorms(tmp_path):
         assert same(read(petastorm_bridge, url, cur_shard=shard, shard_count=3), expected)
 
 
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory):
+    """Urls of tables of numbers, whose row groups have other sizes, and whose times are all the same."""
+    schema = Unischema("N", [UnischemaField(n, np.int64, (), None, False) for n in ("id", "time")])
+    urls = []
+    for rows, files, size in ((30, 1, 5), (31, 2, 7), (9, 3, 1)):
+        path = tmp_path_factory.mktemp("numbers") / "dataset"
+        made = [{"id": np.int64(i), "time": np.int64(0)} for i in range(rows)]
+        urls.append(write_stored(path, schema, made, files=files, row_group_rows=size))
+    return urls
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_seeded_rows(numbers, seed):
+    rng = random.Random(seed)
+    modulus = rng.choice([2, 3, 50])
+    options = {
+        "shuffle_rows": True,
+        "seed": rng.choice([1, 3, 42, 2**32 - 1]),
+        "shuffle_row_groups": rng.random() < 0.5,
+        "shuffle_row_drop_partitions": rng.choice([1, 1, 2, 3, 40]),
+    }
+    if rng.random() < 0.5:
+        options["predicate"] = in_lambda(["id"], lambda number: number % modulus)
+    if not options["shuffle_row_groups"]:  # else epochs-shuffled-anew
+        options |= {"num_epochs": rng.choice([1, 2, 3]), "seed": rng.choice([0, 7])}
+    ngram = None
+    if rng.random() < 0.5:
+        steps = {i: ["id", "time"] for i in range(rng.choice([1, 2, 4]))}
+        ngram = (steps, 1, "time", rng.random() < 0.7)
+    url = rng.choice(numbers)
+    expected = by_name(read(petastorm, url, **adapted(options), **sequences_of(petastorm, ngram)))
+    for pool in ({}, {"reader_pool_type": "thread", "workers_count": 3}):
+        found = read(
+            petastorm_bridge, url, **options, **sequences_of(petastorm_bridge, ngram), **pool
+        )
+        assert same(by_name(found), expected), options
+
+
+def sequences_of(package, ngram):
+    if ngram is None:
+        return {}
+    return {"schema_fields": importlib.import_module(f"{package.__name__}.ngram").NGram(*ngram)}
+
+
+@pytest.mark.parametrize("make", ["make_reader", "make_batch_reader"])
+@pytest.mark.parametrize(
+    "shard",
+    [(0, True), (True, 2), (-1, 2), (2, 2), (0, 0), (0, None), (None, 2), (0.0, 2), (0, 2.0), ("0", 2)],
+)  # fmt: skip
+def test_odd_shards(numbers, make, shard):
+    found = []
+    for package in (petastorm, petastorm_bridge):
+        options = {"cur_shard": shard[0], "shard_count": shard[1], "reader_pool_type": "dummy"}
+        try:
+            with (
+                contextlib.redirect_stdout(io.StringIO()),
+                getattr(package, make)(numbers[0], **options, shuffle_row_groups=False) as reader,
+            ):
+                found.append(np.concatenate([[], *(np.ravel(each.id) for each in reader)]).tolist())
+        except ValueError as error:
+            found.append(str(error).partition(":")[0])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("pool", ["dummy", "thread", "process"])
+def test_diagnostics(numbers, pool):
+    found = []
+    for package in (petastorm, petastorm_bridge):
+        with (
+            contextlib.redirect_stdout(io.StringIO()),
+            package.make_reader(numbers[0], reader_pool_type=pool, workers_count=1) as reader,
+        ):
+            list(reader)
+            found.append(reader.diagnostics)
+    assert found[0] == found[1]
+
+
 NGRAMS = {
     "two": ({-1: ["id", "image"], 0: ["id", "maybe"]}, 1, "id", True),
     "with a gap": ({0: ["id"], 2: ["packed"]}, 1, "id", True),
@@ -232,6 +313,10 @@ NGRAMS = {
     "too far apart": ({0: ["id"], 1: ["id"]}, 0.5, "id", True),
     "unsorted": ({0: ["packed", "small"], 1: ["small"]}, 1, "hash", True),
     "decimals": ({0: ["money"], 1: ["id", "money"]}, Decimal("0.25"), "money", True),
+    "one without its timestamp": ({0: ["packed"]}, 1, "id", True),
+    "one alone without its timestamp": ({0: ["packed"]}, 1, "id", False),
+    "two without their timestamp": ({0: ["packed"], 1: ["packed"]}, 1, "id", True),
+    "too long without its timestamp": ({0: ["packed"], 4: ["packed"]}, 1, "id", True),
     "longer than a row group": ({i: ["id"] for i in range(5)}, 1, "id", True),
 }
 
@@ -261,7 +346,7 @@ def test_ngrams(name, options, url):
 
 def by_name(sequences):
     """Sequences as dictionaries: Petastorm's order of their fields depends on the hash seed."""
-    if isinstance(sequences, str):
+    if isinstance(sequences, str) or not sequences or not isinstance(sequences[0], dict):
         return sequences
     return [{s: dict(sorted(r._asdict().items())) for s, r in one.items()} for one in sequences]
 
@@ -339,6 +424,69 @@ def test_tensorflow(url):
         found_spec, found = elements(package, ours, fields)
         assert same(found, expected)
         assert str(found_spec) == str(spec)
+
+
+MOMENTS = Unischema(
+    "Moments",
+    [
+        UnischemaField("id", np.int64, (), None, False),
+        UnischemaField("day", np.datetime64, (), ScalarCodec(spark("DateType")), False),
+        UnischemaField("time", np.datetime64, (), ScalarCodec(spark("TimestampType")), False),
+    ],
+)
+
+
+def moments_in(unit, *, arrays):
+    """Options of a transform that makes moments of that unit."""
+
+    def change(row):
+        moment = row["time"].astype(f"datetime64[{unit}]")
+        return {"id": row["id"], "x": np.array([moment] * 2) if arrays else moment}
+
+    added = ("x", np.datetime64, (2,) if arrays else (), False)
+    spec = TransformSpec(change, edit_fields=[added], removed_fields=["day", "time"])
+    return {"transform_spec": spec}
+
+
+@pytest.mark.tf
+def test_moments_in_tensorflow(tmp_path):
+    theirs = pytest.importorskip("petastorm.tf_utils")
+    import petastorm_bridge.tf_utils as ours
+
+    moment = dt.datetime(2001, 2, 3, 4, 5, 6, 7)
+    rows = [{"id": np.int64(i), "day": dt.date(2000, 1, 1 + i), "time": moment} for i in range(4)]
+    url = write_stored(tmp_path / "d", MOMENTS, rows)
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    units = {
+        unit: pa.array([moment.replace(microsecond=0)] * 2, pa.timestamp(unit))
+        for unit in ("s", "ms", "us", "ns")
+    }
+    parquet.write_table(pa.table({**units, "day": [moment.date()] * 2}), plain / "a.parquet")
+
+    def elements(package, module, place, **options):
+        with (
+            contextlib.redirect_stdout(io.StringIO()),
+            package.make_reader(
+                place, reader_pool_type="dummy", shuffle_row_groups=False, **options
+            ) as reader,
+        ):
+            return [numpy_of(element) for element in module.make_petastorm_dataset(reader)]
+
+    pair = ({0: ["day"], 1: ["id", "time"]}, 1, "id", True)
+    cases = [
+        (url, {}, None), (url, {"schema_fields": ["day"]}, None), (url, {}, pair), (f"file://{plain}", {}, None),
+        *((url, moments_in(unit, arrays=arrays), None) for unit in ("Y", "M", "D", "h", "s", "ms", "us", "ns", "ps") for arrays in (False, True)),
+    ]  # fmt: skip
+    for place, options, ngram in cases:
+        expected = elements(
+            petastorm, theirs, place, **adapted(options), **sequences_of(petastorm, ngram)
+        )
+        found = elements(
+            petastorm_bridge, ours, place, **options, **sequences_of(petastorm_bridge, ngram)
+        )
+        assert len(expected) > 1
+        assert same(by_name(found), by_name(expected)), (options, ngram)
 
 
 def numpy_of(element):

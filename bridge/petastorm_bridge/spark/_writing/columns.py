@@ -11,7 +11,7 @@ from petastorm_bridge.mds.types import is_storable
 from petastorm_bridge.spark._errors import analysis_error, illegal_argument
 from petastorm_bridge.spark._session import logger
 
-__all__ = ["ColumnPlan", "arrow_type", "check_dtype", "plan_columns"]
+__all__ = ["ColumnPlan", "arrow_type", "check_dtype", "plan_columns", "vectors_to_arrays"]
 
 _PLAIN_TYPES = {
     "BooleanType": pa.bool_(),
@@ -94,7 +94,7 @@ def plan_columns(df: Any, dtype: str | None, *, case_sensitive: bool = False) ->
         IllegalArgumentException: A vector column with ``dtype=None``.
     """
     _check_names(df.columns, case_sensitive=case_sensitive)
-    df = _vectors_to_arrays(df, dtype)
+    df = vectors_to_arrays(df, dtype)
     if dtype is not None:
         logger.warning("Converting floating-point columns to %s", dtype)
     expressions: list[str] = []
@@ -217,7 +217,12 @@ def _find_unwritable(spark_type: Any) -> str | None:
     return None
 
 
-def _vectors_to_arrays(df: Any, dtype: str | None) -> Any:
+def vectors_to_arrays(df: Any, dtype: str | None) -> Any:
+    """Return a DataFrame whose MLlib vectors are arrays of ``dtype``.
+
+    Raises:
+        IllegalArgumentException: There are vectors, and ``dtype`` is None.
+    """
     vectors = [column.name for column in df.schema.fields if _is_vector(column.dataType)]
     if not vectors:
         return df
