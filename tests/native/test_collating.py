@@ -19,10 +19,8 @@ beside_petastorm = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def collate():
-    from petastorm_bridge.native import PandasCollate
-
-    return PandasCollate
+def collate(native):
+    return native.PandasCollate
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +38,8 @@ def frame(spark):
 
 
 @pytest.fixture(scope="module")
-def directory(frame, tmp_path_factory):
-    from petastorm_bridge.native import write_mds
-
-    return write_mds(frame, str(tmp_path_factory.mktemp("transformed") / "mds"))
+def directory(installed, frame, tmp_path_factory):
+    return installed.write_mds(frame, str(tmp_path_factory.mktemp("transformed") / "mds"))
 
 
 def assert_same(batches, others):

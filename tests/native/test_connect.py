@@ -42,12 +42,11 @@ print("found:" + json.dumps(found))
 """
 
 
-@pytest.mark.parametrize("form", ["writing", "_vendored_writing"])
-def test_connect(tmp_path, form):
+def test_connect(native, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(local_connect.FREE_PORT + SCRIPT)
     done = warm.run(
-        [sys.executable, str(script), f"petastorm_bridge.native.{form}", str(tmp_path)],
+        [sys.executable, str(script), native.__name__, str(tmp_path)],
         capture_output=True,
         text=True,
         check=False,

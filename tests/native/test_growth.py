@@ -91,8 +91,8 @@ def test_nothing_is_written_twice_without_nulls(tmp_path):
 
 
 def test_collating_grows_with_the_batch():
-    collating = pytest.importorskip("petastorm_bridge.native.collating")
-    spec = collating.PandasCollate(
+    support = pytest.importorskip("petastorm_bridge.native.support")
+    spec = support.PandasCollate(
         lambda frame: pd.DataFrame({"a": frame["a"] * 2, "v": frame["v"]}), [("a", int, (), False)]
     )
 

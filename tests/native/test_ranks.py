@@ -23,13 +23,13 @@ ROWS = 45
 @pytest.fixture(scope="module")
 def directory(installed, spark, tmp_path_factory):
     frame = spark.range(ROWS, numPartitions=3).selectExpr("id", "id * 0.5F as half")
-    return installed(frame, str(tmp_path_factory.mktemp("ranks") / "mds"))
+    return installed.write_mds(frame, str(tmp_path_factory.mktemp("ranks") / "mds"))
 
 
 @pytest.fixture(scope="module")
 def small_directory(installed, spark, tmp_path_factory):
     frame = spark.range(43, numPartitions=2)
-    return installed(frame, str(tmp_path_factory.mktemp("three") / "mds"))
+    return installed.write_mds(frame, str(tmp_path_factory.mktemp("three") / "mds"))
 
 
 def run(directory, state, batches=0, ranks=1, sizes=()):

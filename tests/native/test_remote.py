@@ -82,7 +82,7 @@ def store():
 
 
 @pytest.fixture(scope="module")
-def results(store, tmp_path_factory, prefixes):
+def results(store, copies, tmp_path_factory, prefixes):
     """What the script found by each form of the writer, and the keys left after it."""
     endpoint, client = store
     folder = tmp_path_factory.mktemp("remote")
@@ -100,9 +100,9 @@ def results(store, tmp_path_factory, prefixes):
         "AWS_ENDPOINT_URL": endpoint,
         "S3_ENDPOINT_URL": endpoint,
         "TMPDIR": str(folder / "tmp"),
-        "PYTHONPATH": os.pathsep.join([str(folder), *sys.path]),
+        "PYTHONPATH": os.pathsep.join([str(folder), str(copies), *sys.path]),
     }
-    names = ["petastorm_bridge.native", "petastorm_bridge.native._vendored_writing"]
+    names = ["petastorm_bridge.native", "mds_support"]
     done = subprocess.run(
         [sys.executable, str(folder / "script.py"), *names],
         capture_output=True,
@@ -115,12 +115,12 @@ def results(store, tmp_path_factory, prefixes):
     assert lines, done.stderr[-4000:]
     found = json.loads(lines[0].removeprefix("found:"))
     contents = client.list_objects_v2(Bucket=BUCKET).get("Contents", ())
-    return dict(zip(("installed", "vendored"), found, strict=True)), [
+    return dict(zip(("installed", "copied"), found, strict=True)), [
         each["Key"] for each in contents
     ]
 
 
-@pytest.mark.parametrize("form", ["installed", "vendored"])
+@pytest.mark.parametrize("form", ["installed", "copied"])
 def test_written_and_read(results, form):
     found = results[0][form]
     assert found["url"].startswith("s3://training/cache/")

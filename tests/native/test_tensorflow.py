@@ -40,16 +40,14 @@ def frame(spark):
 
 @pytest.fixture(scope="module")
 def directory(installed, frame, tmp_path_factory):
-    return installed(frame, str(tmp_path_factory.mktemp("tensorflow") / "mds"))
+    return installed.write_mds(frame, str(tmp_path_factory.mktemp("tensorflow") / "mds"))
 
 
 @pytest.fixture(scope="module")
-def dataset(tf, streaming, directory):
-    from petastorm_bridge.native import to_tf_dataset
-
-    def make(transform=None, batch_size=4, **arguments):
+def dataset(tf, native, streaming, directory):
+    def make(transform=None, batch_size=4, epochs=1, **arguments):
         stock = streaming.StreamingDataset(local=directory.path, batch_size=batch_size, **arguments)
-        return to_tf_dataset(stock, columns=directory.columns, transform=transform)
+        return native.to_tf_dataset(stock, epochs, columns=directory.columns, transform=transform)
 
     return make
 
@@ -90,15 +88,13 @@ def test_batches_are_petastorms(dataset, frame):
     assert_same(dataset(), petastorm_batches(frame))
 
 
-def test_transformed_batches_are_petastorms(dataset, frame):
+def test_transformed_batches_are_petastorms(native, dataset, frame):
     pytest.importorskip("petastorm", reason="compares with the real Petastorm")
     from petastorm import TransformSpec
 
-    from petastorm_bridge.native import PandasCollate
-
     arguments = {"edit_fields": transforms.EDITS, "selected_fields": transforms.SELECTED}
     wanted = petastorm_batches(frame, TransformSpec(transforms.make_columns, **arguments))
-    assert_same(dataset(PandasCollate(transforms.make_columns, **arguments)), wanted)
+    assert_same(dataset(native.PandasCollate(transforms.make_columns, **arguments)), wanted)
 
 
 def test_types_without_petastorm(dataset, frame):
@@ -137,11 +133,40 @@ def test_epochs(dataset):
     assert ids == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]] * 2
 
 
-def test_endless_epochs_are_shuffled_anew(dataset):
-    made = dataset(batch_size=11, shuffle=True).repeat().take(4)
-    epochs = [tuple(batch.id.numpy().tolist()) for batch in made]
-    assert all(sorted(epoch) == list(range(11)) for epoch in epochs)
-    assert len(set(epochs)) > 1
+def test_a_number_of_epochs(dataset):
+    """Each ends with a short batch; a second time over the dataset gives the next ones."""
+    made = dataset(epochs=2, shuffle=True)
+    orders = []
+    for _ in range(2):
+        batches = [batch.id.numpy().tolist() for batch in made]
+        assert [len(batch) for batch in batches] == [4, 4, 3] * 2
+        orders += [tuple(row for batch in batches[at : at + 3] for row in batch) for at in (0, 3)]
+    assert all(sorted(order) == list(range(11)) for order in orders)
+    assert len(set(orders)) == 4
+
+
+def test_endless_epochs_have_full_batches_and_are_shuffled_anew(dataset):
+    made = dataset(epochs=None, shuffle=True).take(8)
+    batches = [batch.id.numpy().tolist() for batch in made]
+    assert [len(batch) for batch in batches] == [4] * 8
+    epochs = [tuple(batches[at] + batches[at + 1]) for at in range(0, 8, 2)]
+    assert all(len(set(epoch)) == 8 for epoch in epochs)
+    assert len(set(epochs)) == 4
+
+
+def test_less_than_a_batch(tf, dataset):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="no batch in a whole pass"):
+        next(iter(dataset(batch_size=12, epochs=None)))
+    assert [len(batch.id) for batch in dataset(batch_size=12)] == [11]
+
+
+@pytest.mark.parametrize("epochs", [2, None])
+def test_in_a_graph(tf, dataset, epochs):
+    """An ``input_fn`` is called while a graph is built."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        batch = tf.compat.v1.data.make_one_shot_iterator(dataset(epochs=epochs)).get_next()
+        sizes = [len(session.run(batch.id)) for _ in range(5)]
+        assert sizes == ([4, 4, 3, 4, 4] if epochs else [4] * 5)
 
 
 def test_no_batch_size(dataset):
@@ -161,5 +186,7 @@ def test_in_a_model(tf, dataset):
 
     model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
     model.compile(loss="mse")
-    model.fit(dataset(shuffle=True).map(pair).repeat(), steps_per_epoch=3, epochs=2, verbose=0)
+    endless = dataset(shuffle=True, epochs=None).map(pair)
+    model.fit(endless, steps_per_epoch=3, epochs=2, verbose=0)
+    model.fit(dataset(epochs=2).map(pair), epochs=2, verbose=0)
     assert model.built

@@ -178,7 +178,7 @@ def test_both_forms_store_the_same(both_writers, spark, tmp_path, streaming):
         assert len(directory) == ROWS
         dataset = streaming.StreamingDataset(local=directory.path, batch_size=1)
         samples[form] = list(dataset)
-    for one, other in zip(samples["installed"], samples["vendored"], strict=True):
+    for one, other in zip(samples["installed"], samples["copied"], strict=True):
         assert list(one) == list(other)
         for name, value in one.items():
             assert type(value) is type(other[name]), name

@@ -1,9 +1,10 @@
 """What rewritten code needs beside streaming's own classes.
 
 ``write_mds`` writes a Spark DataFrame so that ``streaming.StreamingDataset`` reads from it what
-Petastorm's loaders gave; ``PandasCollate`` and ``to_tf_dataset`` stand where Petastorm had transforms
-and TensorFlow datasets. ``petastorm-bridge codemod --vendor`` puts what a repository uses of this
-into a file of its own.
+Petastorm's loaders gave; ``Epochs`` reads a loader several times, or without end; ``PandasCollate``
+and ``to_tf_dataset`` stand where Petastorm had transforms and TensorFlow datasets. All but the writer
+is in ``support``, which works alone, with a writer of its own: ``petastorm-bridge codemod --vendor``
+copies that file into a repository.
 """
 
 from __future__ import annotations
@@ -14,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 from petastorm_bridge.errors import missing_extra
 
 if TYPE_CHECKING:
-    from .collating import PandasCollate
-    from .columns import UnsupportedColumnsError
-    from .tensorflow import to_tf_dataset
+    from .support import Epochs, PandasCollate, UnsupportedColumnsError, to_tf_dataset
     from .writing import MdsDirectory, write_mds
 
 __all__ = [
+    "Epochs",
     "MdsDirectory",
     "PandasCollate",
     "UnsupportedColumnsError",
@@ -28,21 +28,20 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Epochs": "support",
     "MdsDirectory": "writing",
-    "PandasCollate": "collating",
-    "UnsupportedColumnsError": "columns",
-    "to_tf_dataset": "tensorflow",
+    "PandasCollate": "support",
+    "UnsupportedColumnsError": "support",
+    "to_tf_dataset": "support",
     "write_mds": "writing",
 }
-_DISTRIBUTIONS = {"streaming": "mosaicml-streaming"}
-_ENGINES = frozenset({"pandas", "streaming", "torch"})
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for, so that each name needs its own engines only.
+    """Import what is asked for, so that reading needs nothing of what writing needs.
 
     Raises:
-        ImportError: One of them is not installed; names the extra.
+        ImportError: pandas is not installed; names the extra.
     """
     home = _HOMES.get(name)
     if home is None:
@@ -50,9 +49,9 @@ def __getattr__(name: str) -> Any:
     try:
         module = importlib.import_module(f".{home}", __name__)
     except ModuleNotFoundError as error:
-        if error.name not in _ENGINES:
+        if error.name != "pandas":
             raise
-        raise missing_extra(_DISTRIBUTIONS.get(error.name, error.name), "streaming") from error
+        raise missing_extra("pandas", "streaming") from error
     globals()[name] = getattr(module, name)
     return globals()[name]
 

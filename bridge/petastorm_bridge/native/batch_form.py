@@ -17,7 +17,7 @@ from petastorm_bridge.mds.writer import flags_needed, write_shard
 from petastorm_bridge.spark._writing.columns import ColumnPlan, plan_columns
 from petastorm_bridge.spark._writing.form import Form, Infos, MapShards
 
-from .columns import UnsupportedColumnsError, check_nulls
+from .support import UnsupportedColumnsError, check_columns
 
 __all__ = ["BatchForm"]
 
@@ -27,7 +27,7 @@ class BatchForm(Form):
 
     Args:
         kinds: Name and Spark type of each column, as ``DataFrame.dtypes`` has them; of types that
-            :func:`check_types` lets pass.
+            :func:`check_columns` lets pass.
     """
 
     refusals = (UnsupportedColumnsError,)
@@ -54,7 +54,7 @@ class BatchForm(Form):
         """
         nulls = _columns_with(infos, "nulls")
         element_nulls = _columns_with(infos, "element_nulls")
-        check_nulls(self._kinds, nulls, element_nulls)
+        check_columns(self._kinds, nulls, element_nulls)
         widened = pa.schema(
             [
                 field.with_type(_as_floats(field.type))

@@ -7,9 +7,10 @@ booleans become uint8, timestamps nanoseconds, integers with nulls float64, vect
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from petastorm_bridge.fs_utils import local_path, normalize_dir_url
+from petastorm_bridge.mds.access import is_far
 from petastorm_bridge.mds.codecs import parse_compression
 from petastorm_bridge.spark import _session, spark_dataset_converter
 from petastorm_bridge.spark._directory import deletion, leftovers, urls
@@ -17,9 +18,9 @@ from petastorm_bridge.spark._directory.store import store_at
 from petastorm_bridge.spark._writing.columns import check_dtype
 from petastorm_bridge.spark._writing.materialize import Options, materialize, new_directory_name
 
-from . import directory
+from . import support
 from .batch_form import BatchForm
-from .columns import check_types
+from .support import check_columns, write_on_first_rank
 
 if TYPE_CHECKING:
     from petastorm_bridge.typing import Precision
@@ -31,8 +32,10 @@ _S3_SCHEMES = {"s3a", "s3n"}  # Hadoop's
 _PARENT_VARIABLE = "PETASTORM_BRIDGE_PARENT_CACHE_DIR_URL"
 
 
-class MdsDirectory(directory.MdsDirectory):
-    """A directory of MDS shards, on a disk or in a store; ``len()`` is the number of rows.
+class MdsDirectory(support.MdsDirectory):
+    """A directory of MDS shards; ``len()`` is the number of rows. It pickles as these three.
+
+    ``StreamingDataset(remote=directory.remote, local=directory.local, …)`` reads it wherever it is.
 
     Attributes:
         path: Absolute path, or the URL in a store.
@@ -40,13 +43,14 @@ class MdsDirectory(directory.MdsDirectory):
         columns: Names in the order of the DataFrame; samples have them in alphabetical order.
     """
 
-    CACHE_DIR_CONF: ClassVar[str] = directory.MdsDirectory.PARENT_CACHE_DIR_URL_CONF
-    """The name that earlier releases gave to ``PARENT_CACHE_DIR_URL_CONF``."""
-
     def delete(self) -> None:
-        """Delete the directory, if it was written by the bridge; twice is fine."""
+        """Delete the directory, if the bridge wrote it, and this machine's copies; twice is fine."""
+        self.delete_copies()
         deletion.note_deleted(self.cache_dir_url)
         deletion.default_delete_handler(self.cache_dir_url)
+
+    def _is_far(self) -> bool:
+        return "://" in self.path or is_far(self.path)
 
 
 MdsDirectory.__module__ = "petastorm_bridge.native"
@@ -59,10 +63,11 @@ def write_mds(
     dtype: Precision | None = "float32",
     compression: str | None = None,
     size_limit: int = _DEFAULT_SIZE_LIMIT,
-) -> MdsDirectory:
+) -> support.MdsDirectory:
     """Write a Spark DataFrame so that streaming reads what Petastorm's loaders gave.
 
-    The DataFrame is evaluated once, in the executors. The directory is complete or not there.
+    The DataFrame is evaluated once, in the executors. The directory is complete or not there. Of
+    several ranks the first one writes.
 
     Args:
         dataframe: A DataFrame, classic or of Spark Connect.
@@ -81,6 +86,7 @@ def write_mds(
         ValueError: The DataFrame has no rows, nothing says where to write it, or another argument
             cannot be used.
         MaterializationError: Writing failed; nothing was left behind.
+        RuntimeError: There are several ranks, which cannot agree on one directory.
     """
     if not hasattr(dataframe, "mapInArrow"):
         found = type(dataframe).__name__
@@ -89,17 +95,28 @@ def write_mds(
     check_dtype(dtype)
     parse_compression(compression)
     kinds = dataframe.dtypes
-    check_types(kinds)
+    check_columns(kinds)
     session = _session.session_of(dataframe)
-    url = _new_url(session) if out is None else _url_of(out)
-    options = Options(os.path.dirname(url), int(size_limit), compression, dtype)
-    rows = materialize(dataframe, options, url, BatchForm(kinds))
-    if not rows:
-        deletion.default_delete_handler(url)
-        raise ValueError("the DataFrame has no rows, and streaming reads no empty directories")
-    if out is None:
-        deletion.delete_at_exit(url, lambda: spark_dataset_converter._delete_dir_handler)  # noqa: SLF001
-    return MdsDirectory(local_path(url) or url, rows, tuple(dataframe.columns))
+
+    def write() -> MdsDirectory:
+        url = _new_url(session) if out is None else _url_of(out)
+        options = Options(os.path.dirname(url), int(size_limit), compression, dtype)
+        rows = materialize(dataframe, options, url, BatchForm(kinds))
+        if not rows:
+            deletion.default_delete_handler(url)
+            raise ValueError("the DataFrame has no rows, and streaming reads no empty directories")
+        return MdsDirectory(local_path(url) or url, rows, tuple(dataframe.columns))
+
+    return write_on_first_rank(
+        MdsDirectory, dataframe.columns, write, None if out else _delete_at_exit
+    )
+
+
+def _delete_at_exit(directory: support.MdsDirectory) -> None:
+    deletion.delete_at_exit(
+        directory.cache_dir_url,
+        lambda: spark_dataset_converter._delete_dir_handler,  # noqa: SLF001
+    )
 
 
 def _url_of(out: str) -> str:

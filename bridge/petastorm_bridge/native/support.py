@@ -1,0 +1,932 @@
+"""What streaming lacks for code that used Petastorm's Spark converter.
+
+``write_mds`` writes a Spark DataFrame so that ``streaming.StreamingDataset`` reads what Petastorm's
+loaders gave, and returns an ``MdsDirectory``. ``Epochs`` reads a loader several times, or without
+end. ``PandasCollate`` and ``to_tf_dataset`` stand where transforms and TensorFlow datasets stood.
+"""
+
+# Copied from petastorm-bridge by its codemod; nothing else of it is needed.
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+import atexit
+import collections
+import contextlib
+import dataclasses
+import datetime as dt
+import hashlib
+import itertools
+import json
+import os
+import shutil
+import stat
+import sys
+import tempfile
+import time
+import traceback
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow.fs
+
+if TYPE_CHECKING:
+    from streaming import StreamingDataset
+
+__all__ = [
+    "Epochs",
+    "MdsDirectory",
+    "PandasCollate",
+    "UnsupportedColumnsError",
+    "to_tf_dataset",
+    "write_mds",
+]
+
+_STREAMING_SEED = 9176  # what StreamingDataset shuffles with unless it is given a seed
+_LOCAL_CACHE_VARIABLE = "PETASTORM_BRIDGE_LOCAL_CACHE"
+_DATABRICKS_DISK = "/local_disk0/tmp"
+_NETWORK_MOUNTS = {
+    "9p", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3", "virtiofs",
+    "wekafs",
+}  # fmt: skip
+
+# How often something was asked for in this process, by what it was.
+_counters: dict[Any, Iterator[int]] = collections.defaultdict(itertools.count)
+
+
+# --- the directory -------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(unsafe_hash=True)
+class MdsDirectory:
+    """A directory of MDS shards; ``len()`` is the number of rows. It pickles as these three.
+
+    ``StreamingDataset(remote=directory.remote, local=directory.local, …)`` reads it wherever it is.
+
+    Attributes:
+        path: Absolute path, or the URL in a store.
+        dataset_size: Number of rows.
+        columns: Names in the order of the DataFrame; samples have them in alphabetical order.
+    """
+
+    path: str
+    dataset_size: int
+    columns: tuple[str, ...] = dataclasses.field(default=(), repr=False, compare=False)
+
+    PARENT_CACHE_DIR_URL_CONF: ClassVar[str] = "petastorm.spark.converter.parentCacheDirUrl"
+    """The Spark conf that names the directory in which new ones are made."""
+
+    def __len__(self) -> int:
+        return self.dataset_size
+
+    @property
+    def remote(self) -> str | None:
+        """The path or URL of a directory in a store or on a network mount; None for a near one."""
+        return self.path if self._is_far() else None
+
+    @property
+    def local(self) -> str:
+        """The directory itself if it is near, or else a place for copies on a disk of this machine.
+
+        That is another place for each dataset, because streaming lets no two share one, and the same
+        one on all ranks. What others have fetched of the same shards is there already, as links.
+        Places go when Python exits, unless there are several ranks, or the environment variable
+        ``PETASTORM_BRIDGE_LOCAL_CACHE`` names the folder for them.
+
+        Raises:
+            PermissionError: Others could write to the folder for copies.
+        """
+        return _place_for_copies(self.path) if self._is_far() else self.path
+
+    @property
+    def cache_dir_url(self) -> str:
+        """The URL of the directory."""
+        return self.path if "://" in self.path else f"file://{self.path}"
+
+    @property
+    def file_urls(self) -> list[str]:
+        """The URLs of the shards, in the order of their rows."""
+        written = [shard["zip_data"] or shard["raw_data"] for shard in _shards(_index(self.path))]
+        return [f"{self.cache_dir_url}/{file['basename']}" for file in written]
+
+    def next_seed(self) -> int:
+        """Return a ``shuffle_seed`` for the next loader: streaming's own, then one more each time.
+
+        Streaming gives each new dataset the same order otherwise. It is counted in this process, so
+        that ranks, which make the same loaders, have the same seeds.
+        """
+        return _STREAMING_SEED + next(_counters["seed", self.path])
+
+    def delete(self) -> None:
+        """Delete the directory and this machine's copies; twice is fine."""
+        self.delete_copies()
+        if _exists(self.path):
+            files, path = _file_system(self.path)
+            files.delete_dir(path)
+
+    def delete_copies(self) -> None:
+        """Delete this machine's copies of a directory that is far."""
+        if self._is_far():
+            shutil.rmtree(_folder_of_copies(self.path), ignore_errors=True)
+
+    def _is_far(self) -> bool:
+        """Say whether files are in a store, or on a mount where each read is a request."""
+        if "://" in self.path:
+            return True
+        with contextlib.suppress(OSError):  # the directory is gone, or this is no Linux
+            device = os.stat(self.path).st_dev
+            number = f"{os.major(device)}:{os.minor(device)}"
+            with open("/proc/self/mountinfo", encoding="utf-8") as mounts:
+                for mount in mounts:
+                    before, _, after = mount.partition(" - ")
+                    kind = after.split()[0]
+                    if before.split()[2] == number:
+                        return kind in _NETWORK_MOUNTS or kind.startswith("fuse")
+        return False
+
+
+def _place_for_copies(path: str) -> str:
+    """Return a directory for copies of a far one, with links to what is here of it already."""
+    index = _index(path)
+    # By content, as the index has the hashes of all shards: what is written anew is fetched anew.
+    content = os.path.join(_folder_of_copies(path), hashlib.sha256(index).hexdigest()[:16])
+    os.makedirs(content, exist_ok=True)
+    others = [os.path.join(content, name) for name in os.listdir(content)]
+    if _rank_and_size()[1] > 1:
+        launch = [os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT", *_ELASTIC)]
+        place = os.path.join(content, "-".join([*launch, str(next(_counters["place", path]))]))
+        os.makedirs(place, exist_ok=True)
+    else:
+        place = tempfile.mkdtemp(dir=content)
+        if not os.environ.get(_LOCAL_CACHE_VARIABLE):
+            atexit.register(shutil.rmtree, place, ignore_errors=True)
+    for shard, other in itertools.product(_shards(index), others):
+        _link(shard["raw_data"], other, place)
+    return place
+
+
+def _link(file: Mapping[str, Any], source: str, place: str) -> None:
+    """Make a file of one place a file of another, if it is there and complete."""
+    name = file["basename"]
+    with contextlib.suppress(OSError):  # it is not there yet, or a rank has made it
+        if os.path.getsize(os.path.join(source, name)) == file["bytes"]:
+            os.makedirs(os.path.dirname(os.path.join(place, name)), exist_ok=True)
+            os.link(os.path.join(source, name), os.path.join(place, name))
+
+
+def _folder_of_copies(path: str) -> str:
+    """Return the folder with this machine's copies of a directory, in one that only this user has.
+
+    Raises:
+        PermissionError: Somebody else made that, or could write to it.
+    """
+    named = os.environ.get(_LOCAL_CACHE_VARIABLE)
+    disk = _DATABRICKS_DISK if os.path.isdir(_DATABRICKS_DISK) else tempfile.gettempdir()
+    root = os.path.join(named or disk, f"mds-copies-{os.getuid()}")
+    os.makedirs(root, mode=0o700, exist_ok=True)
+    status = os.lstat(root)
+    is_mine = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    if not is_mine or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(
+            f"{root}, where copies of far files would go, is a link, or others can write to it: "
+            f"remove it, or name another folder by the environment variable {_LOCAL_CACHE_VARIABLE}"
+        )
+    return os.path.join(root, hashlib.sha256(path.encode()).hexdigest()[:16])
+
+
+def _index(path: str) -> bytes:
+    files, place = _file_system(path)
+    with files.open_input_stream(f"{place}/index.json") as file:
+        text: bytes = file.read()
+    return text
+
+
+def _shards(index: bytes) -> list[dict[str, Any]]:
+    """Return what an index says of its shards, in the order of their rows."""
+    shards: list[dict[str, Any]] = json.loads(index)["shards"]
+    return shards
+
+
+def _exists(path: str) -> bool:
+    files, place = _file_system(path)
+    return bool(files.get_file_info(place).type != pyarrow.fs.FileType.NotFound)
+
+
+def _file_system(path: str) -> tuple[pyarrow.fs.FileSystem, str]:
+    """Return the file system that a path or URL is in, and the path in it.
+
+    A store that stands in for S3 is named by ``S3_ENDPOINT_URL``, as streaming has it.
+    """
+    if not path.startswith("s3://"):
+        files, place = pyarrow.fs.FileSystem.from_uri(path)
+        return files, place
+    endpoint = os.environ.get("S3_ENDPOINT_URL")
+    return pyarrow.fs.S3FileSystem(endpoint_override=endpoint), path.removeprefix("s3://")
+
+
+# --- several ranks -------------------------------------------------------------------------------
+
+_ELASTIC = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
+_CONNECTION_SECONDS = 30
+_ARRIVAL_SECONDS = 1800  # as long as torch.distributed lets ranks wait for one another
+
+
+def write_on_first_rank(
+    directory_type: type[MdsDirectory],
+    columns: Sequence[str],
+    write: Callable[[], MdsDirectory],
+    delete_at_exit: Callable[[MdsDirectory], object] | None,
+) -> MdsDirectory:
+    """Write a directory, which a launch of several ranks does once: the others wait for the first.
+
+    It is no collective call, so that the first rank may write alone. The others are told of what it
+    writes at the same line of the program.
+
+    Args:
+        directory_type: What ``write`` returns.
+        columns: Names of the columns that are to be written.
+        write: Writes the directory.
+        delete_at_exit: Sees to it that the directory goes when Python exits. None to keep it.
+
+    Raises:
+        RuntimeError: The ranks cannot agree, or writing failed on the first one.
+    """
+    rank, size = _rank_and_size()
+    if size == 1:
+        directory = write()
+        if delete_at_exit:
+            delete_at_exit(directory)
+        return directory
+    store = _store_of_launch()
+    caller = traceback.extract_stack(limit=3)[0]  # of write_mds
+    line = f"{caller.name}:{caller.lineno}"
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    key = f"write_mds/{restarts}/{line}/{next(_counters['call', line])}"
+    if rank == 0:
+        store.set(f"{key}/begun", "")
+        try:
+            directory = write()
+        except BaseException as error:
+            store.set(key, json.dumps({"error": repr(error)}))
+            raise
+        store.add(f"{key}/users", 1)
+        store.set(key, json.dumps(dataclasses.asdict(directory)))
+    else:
+        written = _told(store, key, rank)
+        if written["columns"] != list(columns):
+            raise RuntimeError(
+                f"rank {rank} would write the columns {[*columns]}, and the first rank has written "
+                f"{written['columns']}: call write_mds equally often on all ranks, or on one"
+            )
+        directory = directory_type(written["path"], written["dataset_size"], tuple(columns))
+        store.add(f"{key}/users", 1)
+    if delete_at_exit:
+        atexit.register(_leave, store, key, directory)
+    return directory
+
+
+def _rank_and_size() -> tuple[int, int]:
+    """Return the rank of this process and how many there are, by torch or else by the launcher."""
+    distributed = sys.modules.get("torch.distributed")  # who has not imported it has no group
+    if distributed and distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    if "RANK" in os.environ:
+        return int(os.environ["RANK"]), int(os.environ.get("WORLD_SIZE", "1"))
+    return 0, 1
+
+
+def _store_of_launch() -> Any:
+    """Return a client of the store by which the processes of a launch find one another.
+
+    Raises:
+        RuntimeError: There is none.
+    """
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    try:
+        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        return TCPStore(
+            host, port, is_master=False, timeout=dt.timedelta(seconds=_CONNECTION_SECONDS)
+        )
+    except (KeyError, RuntimeError) as error:
+        raise RuntimeError(
+            "write_mds was called in one of several ranks, which would write a directory each, and "
+            "they cannot agree on one before torch.distributed.init_process_group: call it after "
+            "that, or write before the ranks are started (with `out=`, or in Lightning's "
+            "prepare_data) and read that directory in each of them. Nothing was written"
+        ) from error
+
+
+def _told(store: Any, key: str, rank: int) -> dict[str, Any]:
+    """Return what the first rank has written, once it has."""
+    latest = time.monotonic() + _ARRIVAL_SECONDS
+    while not store.check([f"{key}/begun"]):
+        if time.monotonic() > latest:
+            raise RuntimeError(
+                f"rank {rank} has called write_mds, and for {_ARRIVAL_SECONDS} seconds the first "
+                "rank has not: call it on all ranks, or on the first one only"
+            )
+        time.sleep(0.1)
+    while not store.check([key]):
+        time.sleep(0.1)
+    answer: dict[str, Any] = json.loads(store.get(key))
+    if "error" in answer:
+        raise RuntimeError(f"write_mds failed on the first rank: {answer['error']}")
+    return answer
+
+
+def _leave(store: Any, key: str, directory: MdsDirectory) -> None:
+    """Delete a directory if this is the last rank that uses it."""
+    try:
+        users = store.add(f"{key}/users", -1)
+    except RuntimeError:  # the rank with the store has gone, and with it the training
+        users = 0
+    if users == 0:
+        directory.delete()
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+# How values, alone and in arrays, are stored in MDS by their Spark types; times in nanoseconds.
+_NUMBERS = {
+    "boolean": "uint8",
+    "tinyint": "int8",
+    "smallint": "int16",
+    "int": "int32",
+    "bigint": "int64",
+    "float": "float32",
+    "double": "float64",
+    "timestamp": "int64",
+    "timestamp_ntz": "int64",
+}
+_TEXTS = {"string": "str", "binary": "bytes"}
+_WHOLE_NUMBERS = {"tinyint", "smallint", "int", "bigint"}
+_FLOATS = {"float32": "float", "float64": "double"}  # in MDS and in Spark
+
+_ADVICE = {
+    "decimal": "cast it to double",
+    "date": "cast it to timestamp, or take unix_date() of it",
+    "interval": "cast it to bigint",
+    "struct": "select its fields as columns of their own",
+    "map": "select its values as columns of their own",
+    "array": "cast its elements to numbers, flatten it, or make a column of each element",
+}
+
+# Microseconds since 1970 of a time, whatever the session's time zone.
+_MICROSECONDS = {
+    "timestamp": "unix_micros({0})",
+    "timestamp_ntz": "unix_micros(timestamp(string({0}) || 'Z'))",
+}
+# Multiplied, other years would wrap around to wrong ones. Null is NaT, the smallest number.
+_NANOSECONDS = (
+    "coalesce(if(abs({0}) > 9223372036854775, raise_error('a timestamp outside the years 1678 to "
+    "2261, which nanoseconds cannot hold: clip it or cast it to a number'), {0} * 1000), "
+    "-9223372036854775808L)"
+)
+
+
+class UnsupportedColumnsError(ValueError):
+    """Some columns cannot be stored so that they are read as tensors.
+
+    Args:
+        columns: What is wrong with each of them, and what to do, by name.
+    """
+
+    def __init__(self, columns: Mapping[str, str]) -> None:
+        lines = "".join(f"  {name}: {problem}\n" for name, problem in columns.items())
+        super().__init__(
+            f"streaming cannot give these columns as tensors:\n{lines}"
+            "Change them in the DataFrame, drop them, or keep petastorm_bridge's "
+            "make_spark_converter for it. Nothing is left where it was to be written."
+        )
+
+
+def write_mds(
+    dataframe: Any,
+    out: str | None = None,
+    *,
+    dtype: str | None = "float32",
+    compression: str | None = None,
+    size_limit: int = 1 << 26,
+) -> MdsDirectory:
+    """Write a Spark DataFrame so that streaming reads what Petastorm's loaders gave.
+
+    Floats get one precision, booleans become uint8, timestamps int64 nanoseconds, integers with
+    nulls float64, vectors arrays. The DataFrame is kept in Spark's cache meanwhile, because it is
+    looked at for nulls, then by streaming, and then written. Of several ranks the first one writes.
+
+    Args:
+        dataframe: A Spark DataFrame.
+        out: The directory to make, a path or URL that every machine of the cluster sees. None makes
+            a new one in the directory that ``MdsDirectory.PARENT_CACHE_DIR_URL_CONF`` names, and
+            deletes it when Python exits.
+        dtype: Precision of floats, of arrays of them and of vectors: ``"float32"``, ``"float64"`` or
+            None to leave them as they are.
+        compression: As ``streaming.MDSWriter`` has it, say ``"zstd:3"``.
+        size_limit: Bytes of a shard at most, as ``streaming.MDSWriter`` has it.
+
+    Raises:
+        UnsupportedColumnsError: Tensors cannot hold some columns, or the nulls in them.
+        FileExistsError: There is something at ``out`` already.
+        ValueError: The DataFrame has no rows, or nothing says where to write it.
+        RuntimeError: There are several ranks, which cannot agree on one directory.
+    """
+    if dtype not in {"float32", "float64", None}:
+        raise ValueError(f"dtype is 'float32', 'float64' or None, not {dtype!r}")
+    check_columns(dataframe.dtypes)
+
+    def write() -> MdsDirectory:
+        path = _new_path(dataframe.sparkSession, out)
+        arguments = {"compression": compression, "size_limit": size_limit}
+        try:
+            _write(dataframe, path, dtype, arguments)
+            rows = sum(shard["samples"] for shard in _shards(_index(path)))
+        except BaseException:
+            MdsDirectory(path, 0).delete()
+            raise
+        return MdsDirectory(path, rows, tuple(dataframe.columns))
+
+    def delete_at_exit(directory: MdsDirectory) -> None:
+        atexit.register(directory.delete)
+
+    return write_on_first_rank(
+        MdsDirectory, dataframe.columns, write, None if out else delete_at_exit
+    )
+
+
+def _write(dataframe: Any, path: str, dtype: str | None, arguments: dict[str, Any]) -> None:
+    """Write a DataFrame into a directory, with some arguments of ``streaming.MDSWriter``."""
+    # Needs pyspark, which training processes may lack.
+    from streaming.base.converters import dataframe_to_mds
+
+    frame = _without_vectors(dataframe, dtype).persist()
+    try:
+        nulls, element_nulls = _nulls(frame)
+        check_columns(dataframe.dtypes, nulls, element_nulls)
+        expressions, columns = _stored(frame.dtypes, dtype, nulls | element_nulls)
+        arguments |= {"out": path, "columns": columns, "hashes": ["sha1"], "keep_local": False}
+        dataframe_to_mds(
+            frame.selectExpr(*expressions),
+            mds_kwargs=arguments,
+            udf_iterable=_record_maker(columns),
+        )
+    finally:
+        frame.unpersist()
+
+
+def _new_path(session: Any, out: str | None) -> str:
+    """Return the path or URL of the directory to make.
+
+    Raises:
+        FileExistsError: There is something already.
+        ValueError: Nothing says where.
+    """
+    if out is None:
+        key = MdsDirectory.PARENT_CACHE_DIR_URL_CONF
+        parent = session.conf.get(key, None)
+        if not parent:
+            raise ValueError(f"nothing says where to write: give `out`, or set spark.conf {key!r}")
+        out = f"{parent.rstrip('/')}/{uuid.uuid4()}"
+    scheme, _, rest = out.partition(":")
+    if scheme == "dbfs":
+        place = rest.lstrip("/")
+        path = f"/{place}" if place.startswith("Volumes/") else f"/dbfs/{place}"
+    elif scheme == "file":
+        path = "/" + rest.lstrip("/")
+    else:
+        path = out.replace("s3a://", "s3://", 1) if "://" in out else os.path.abspath(out)
+    if _exists(path):
+        raise FileExistsError(
+            f"{path} is there already: give another directory, or delete it first"
+        )
+    return path
+
+
+def check_columns(
+    kinds: Iterable[tuple[str, str]],
+    nulls: Collection[str] = (),
+    element_nulls: Collection[str] = (),
+) -> None:
+    """Check that tensors can hold the columns, and the nulls in them as far as these are known.
+
+    Args:
+        kinds: Name and Spark type of each, as ``DataFrame.dtypes`` has them.
+        nulls: Names of columns in which rows are null.
+        element_nulls: Names of columns of arrays in which elements are null.
+
+    Raises:
+        UnsupportedColumnsError: They cannot; names all of them.
+    """
+    problems = {}
+    for name, kind in kinds:
+        family, element = _family_of(kind), _element_of(kind)
+        if element is None and family not in {*_NUMBERS, *_TEXTS, "vector"}:
+            problems[name] = f"of type {kind}; {_ADVICE.get(family, 'cast it to a number')}"
+        elif element is not None and element not in _NUMBERS:
+            problems[name] = f"of type {kind}; {_ADVICE['array']}"
+        elif name in nulls and family in {"array", "vector"}:
+            problems[name] = f"of type {kind}, and null in some rows; fill or drop these"
+        elif name in nulls and family in {"boolean", *_TEXTS}:
+            problems[name] = f"of type {kind}, with nulls; fill (DataFrame.fillna) or drop them"
+        elif name in element_nulls and element == "boolean":
+            problems[name] = f"of type {kind}, with nulls in the arrays; fill or drop them"
+    if problems:
+        raise UnsupportedColumnsError(problems)
+
+
+def _element_of(kind: str) -> str | None:
+    """Return the Spark type of an array's elements, None for what is no array."""
+    if not kind.startswith("array<"):
+        return None
+    return kind.removeprefix("array<").removesuffix(">")
+
+
+def _family_of(kind: str) -> str:
+    """Return the name of a type without its parameters: of "decimal(10,2)" and "array<int>"."""
+    for end in (" ", "(", "<"):
+        kind = kind.partition(end)[0]
+    return kind
+
+
+def _without_vectors(dataframe: Any, dtype: str | None) -> Any:
+    """Return the DataFrame with arrays instead of vectors; null ones stay null."""
+    from pyspark.ml.functions import vector_to_array
+    from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+    columns = {}
+    for name, kind in dataframe.dtypes:
+        if kind == "vector":
+            column = F.col(_quoted(name))
+            array = vector_to_array(column, dtype or "float64")
+            columns[name] = F.when(column.isNotNull(), array)
+    return dataframe.withColumns(columns) if columns else dataframe
+
+
+def _nulls(frame: Any) -> tuple[set[str], set[str]]:
+    """Return the columns in which rows are null, and those of arrays in which elements are."""
+    names = list(frame.columns)
+    arrays = [name for name, kind in frame.dtypes if _element_of(kind) is not None]
+    answers = frame.selectExpr(
+        *(f"max({_quoted(name)} is null)" for name in names),
+        *(f"max(exists({_quoted(name)}, x -> x is null))" for name in arrays),
+    ).first()
+    rows, elements = answers[: len(names)], answers[len(names) :]
+    return set(itertools.compress(names, rows)), set(itertools.compress(arrays, elements))
+
+
+def _stored(
+    kinds: Sequence[tuple[str, str]], dtype: str | None, with_nulls: Collection[str]
+) -> tuple[list[str], dict[str, str]]:
+    """Return the SQL of what is stored of each column, and its encoding in MDS by name.
+
+    In SQL the columns are called c0, c1, …, because ``mapInPandas`` trips over dots in names.
+
+    Args:
+        kinds: Name and Spark type of each, as ``DataFrame.dtypes`` has them.
+        dtype: Precision of floats, or None to leave them.
+        with_nulls: Names of columns in which rows or elements are null.
+    """
+    expressions = []
+    columns: dict[str, str] = {}
+    for name, kind in kinds:
+        quoted, element = _quoted(name), _element_of(kind)
+        encoding, sql = _value(element or kind, dtype, has_nulls=name in with_nulls)
+        if element is None:
+            value = sql.format(quoted)
+        else:
+            value = f"transform({quoted}, x -> {sql.format('x')})"
+            encoding = f"ndarray:{encoding}"
+        expressions.append(f"{value} as c{len(columns)}")
+        columns[name] = encoding
+    return expressions, columns
+
+
+def _value(kind: str, dtype: str | None, *, has_nulls: bool) -> tuple[str, str]:
+    """Return the encoding of a value of a Spark type, and the SQL that makes it of ``{0}``."""
+    if kind in _MICROSECONDS:
+        return _NUMBERS[kind], _NANOSECONDS.format(_MICROSECONDS[kind])
+    if kind == "boolean":
+        return _NUMBERS[kind], "cast({0} as tinyint)"
+    if kind in _WHOLE_NUMBERS and has_nulls:
+        return "float64", "cast({0} as double)"
+    if kind in _FLOATS.values() and dtype is not None:
+        return dtype, f"cast({{0}} as {_FLOATS[dtype]})"
+    return (_NUMBERS | _TEXTS)[_family_of(kind)], "{0}"
+
+
+def _record_maker(columns: dict[str, str]) -> Callable[[pd.DataFrame], list[dict[str, Any]]]:
+    """Return the function that makes samples of a DataFrame's rows; executors need no module for it.
+
+    Args:
+        columns: The encoding of each column by name.
+    """
+    prefix = "ndarray:"
+    arrays = {n: e.removeprefix(prefix) for n, e in columns.items() if e.startswith(prefix)}
+
+    def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+        rows = frame.set_axis(list(columns), axis=1)
+        for name, dtype in arrays.items():
+            values = [np.asarray(value, dtype) for value in rows[name]]
+            rows[name] = pd.Series(values, index=rows.index, dtype=object)
+        return [
+            dict(zip(columns, row, strict=True)) for row in rows.itertuples(index=False, name=None)
+        ]
+
+    return records
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+# --- epochs --------------------------------------------------------------------------------------
+
+
+class Epochs:
+    """Reads a loader several times, or without end, as one iterable.
+
+    Each pass over the loader is the next epoch of its dataset, in another order if it shuffles. Who
+    iterates again begins with a new pass.
+
+    Args:
+        loader: Such as a ``StreamingDataLoader``; with its ``drop_last=True`` all batches are full.
+        epochs: How many passes; None for no end.
+    """
+
+    def __init__(self, loader: Any, epochs: int | None = None) -> None:
+        self.loader = loader
+        self.epochs = epochs
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the batches of all passes.
+
+        Raises:
+            ValueError: There is no end, and no batch either.
+        """
+        for _ in itertools.count() if self.epochs is None else range(self.epochs):
+            is_empty = True
+            for batch in self.loader:
+                is_empty = False
+                yield batch
+            if is_empty and self.epochs is None:
+                raise ValueError(
+                    "there is no batch in a whole pass over the data, and passes without end would "
+                    "wait for one for ever. Where only full batches count (drop_last=True), each "
+                    "rank needs at least batch_size rows: take a smaller batch_size, or more rows"
+                )
+
+    def __len__(self) -> int:
+        """Return the number of batches of all passes.
+
+        Raises:
+            TypeError: There is no end.
+        """
+        if self.epochs is None:
+            raise TypeError("epochs without end have no length")
+        return self.epochs * len(self.loader)
+
+    def __bool__(self) -> bool:
+        """Return True, as loaders without a length are true."""
+        return True
+
+
+# --- transforms ----------------------------------------------------------------------------------
+
+# Torch has no arithmetic for these types, and TensorFlow hardly any for the last two.
+_TORCH_DTYPES = {"bool": "uint8", "uint16": "int32", "uint32": "int64"}
+_TF_DTYPES = {"uint16": "int32", "uint32": "int64"}
+
+
+class PandasCollate:
+    """Makes a batch of tensors from samples, by way of a function on their DataFrame.
+
+    Booleans, which are stored as uint8, are booleans in the DataFrame; arrays of one axis or more
+    are objects in it. Pickles, for ``num_workers``, if the function does.
+
+    Args:
+        func: Takes the DataFrame of a batch, whose columns are in the order of their names, and
+            returns one; it may have other rows. None changes only which columns there are.
+        edit_fields: ``(name, NumPy dtype, shape of a value, nullable)`` of each column that the
+            function adds or changes.
+        removed_fields: Names of columns that batches do not have.
+        selected_fields: Names of all columns that batches have, in this order.
+        timestamps: Names of columns of nanoseconds since 1970, which is how timestamps are stored,
+            that the function gets as ``datetime64[ns]``.
+
+    Raises:
+        ValueError: Both ``removed_fields`` and ``selected_fields`` are given.
+    """
+
+    def __init__(
+        self,
+        func: Callable[[pd.DataFrame], pd.DataFrame] | None = None,
+        edit_fields: Sequence[Any] | None = None,
+        removed_fields: Sequence[str] | None = None,
+        selected_fields: Sequence[str] | None = None,
+        *,
+        timestamps: Iterable[str] = (),
+    ) -> None:
+        if removed_fields is not None and selected_fields is not None:
+            raise ValueError("give removed_fields or selected_fields, not both")
+        self.func = func
+        self.edit_fields = edit_fields or []
+        self.removed_fields = removed_fields or []
+        self.selected_fields = selected_fields
+        self.timestamps = frozenset(timestamps)
+
+    def __call__(self, samples: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> dict[str, Any]:
+        """Return the batch of some samples: tensors, and lists where values are strings.
+
+        Args:
+            samples: Samples of a ``StreamingDataset``, or their columns.
+        """
+        columns = self.transformed(samples)
+        return {name: _tensor(name, values) for name, values in columns.items()}
+
+    def transformed(
+        self, samples: Sequence[Mapping[str, Any]] | Mapping[str, Any]
+    ) -> dict[str, npt.NDArray[Any]]:
+        """Return the columns of some samples after the function, each of shape ``(rows, …)``.
+
+        Raises:
+            ValueError: The function returned other columns than were said, or other shapes.
+        """
+        if isinstance(samples, Mapping):
+            columns = dict(samples)
+        else:
+            columns = {name: [sample[name] for sample in samples] for name in samples[0]}
+        names = self.names(columns)
+        frame = pd.DataFrame({name: self._series(name, columns[name]) for name in columns})
+        if self.func is not None:
+            frame = self.func(frame)
+        frame = frame.drop(columns=[name for name in self.removed_fields if name in frame])
+        if set(frame.columns) != set(names):
+            raise ValueError(f"the transform returned the columns {[*frame]} instead of {names}")
+        shapes = {edit[0]: tuple(edit[2]) for edit in self.edit_fields}
+        return {name: _values(name, frame[name], shapes.get(name, ())) for name in names}
+
+    def names(self, before: Iterable[str]) -> list[str]:
+        """Return the names of a batch's columns, in order, given those of the samples."""
+        edited = [edit[0] for edit in self.edit_fields]
+        kept = [name for name in before if name not in {*edited, *self.removed_fields}]
+        names = [*kept, *edited]
+        if self.selected_fields is None:
+            return names
+        return [name for name in self.selected_fields if name in names]
+
+    def _series(self, name: str, values: Sequence[Any]) -> pd.Series[Any]:
+        """Return a column of the DataFrame: numbers as they are, everything else as objects."""
+        column: pd.Series[Any]
+        if isinstance(values[0], (str, bytes)):
+            column = pd.Series(list(values), dtype=object)
+        elif np.ndim(values[0]) > 0:
+            column = pd.Series([_as_booleans(np.asarray(row)) for row in values], dtype=object)
+        else:
+            numbers = np.asarray(values)
+            if name in self.timestamps:
+                numbers = numbers.view("datetime64[ns]")
+            column = pd.Series(_as_booleans(numbers))
+        return column
+
+
+def _as_booleans(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return booleans for what is stored as uint8."""
+    return values.astype(bool) if values.dtype == np.uint8 else values
+
+
+def _values(name: str, series: pd.Series[Any], shape: tuple[int | None, ...]) -> npt.NDArray[Any]:
+    """Return a column of the result as one array.
+
+    Args:
+        name: The column's name.
+        series: What the function made.
+        shape: Shape of each value, as far as it was said; one of several axes has to be met.
+    """
+    values = series.to_numpy()
+    if values.dtype == object:
+        rows = series.tolist()
+        if rows and isinstance(rows[0], (str, bytes)):
+            return values
+        if len({np.shape(row) for row in rows}) > 1:
+            raise ValueError(f"the arrays in column {name!r} differ in shape")
+        values = np.array(rows)
+    if len(shape) < 2:
+        return values
+    if not len(values):
+        return np.empty((0, *(size or 0 for size in shape)), values.dtype)
+    actual = values.shape[1:]
+    pairs = zip(actual, shape, strict=False)
+    if len(actual) != len(shape) or any(said not in {None, size} for size, said in pairs):
+        raise ValueError(f"field {name} must be the shape {shape}, not {actual}")
+    return values
+
+
+def _tensor(name: str, values: npt.NDArray[Any]) -> Any:
+    """Return a column as a tensor, or as a list if it holds strings."""
+    import torch  # programs that only write do without
+
+    if values.dtype.kind in "OSUT":
+        if any(not isinstance(value, (str, bytes)) for value in values.flat):
+            raise TypeError(f"column {name!r} holds objects, which no tensor can hold")
+        return values.tolist()
+    if values.dtype.kind == "M":
+        values = values.astype("datetime64[ns]").view(np.int64)
+    dtype = _TORCH_DTYPES.get(values.dtype.name, values.dtype)
+    return torch.from_numpy(np.array(values, dtype, order="C"))
+
+
+# --- TensorFlow ----------------------------------------------------------------------------------
+
+
+def to_tf_dataset(
+    dataset: StreamingDataset,
+    epochs: int | None = 1,
+    *,
+    columns: Sequence[str] | None = None,
+    transform: PandasCollate | None = None,
+) -> Any:
+    """Return a ``tf.data.Dataset`` of the batches of a streaming dataset.
+
+    Its epochs are those of the streaming dataset, with their order and their share of this rank; who
+    goes over it again gets the next ones. Its elements are named tuples of tensors of shape
+    ``(rows, …)``. What is stored as uint8 is a boolean, as ``write_mds`` stores them; strings are
+    bytes.
+
+    Args:
+        dataset: With the ``batch_size`` to cut.
+        epochs: How many passes, each of which may end with a smaller batch. None for no end; all
+            batches are full then.
+        columns: Names of the columns before the transform, in the order that the tuples have. None
+            means that of the samples, which is alphabetical.
+        transform: Its ``edit_fields`` say the types and shapes that its function makes.
+
+    Raises:
+        ValueError: The dataset has no batch size.
+    """
+    import tensorflow as tf
+    from torch.utils.data import DataLoader
+
+    if not dataset.batch_size:
+        raise ValueError("give the StreamingDataset a batch_size, which says how to cut batches")
+
+    sample = dataset[0]
+    specs = _specs(tf, {name: sample[name] for name in columns or sample}, transform)
+    batch_type = _tuple_type([*specs])
+    loader = DataLoader(dataset, dataset.batch_size, drop_last=epochs is None, collate_fn=list)
+
+    def batches() -> Iterator[Any]:
+        for rows in Epochs(loader, epochs):
+            values = _stacked(rows) if transform is None else transform.transformed(rows)
+            yield batch_type(**{name: _cast(values[name], specs[name].dtype) for name in specs})
+
+    return tf.data.Dataset.from_generator(batches, output_signature=batch_type(**specs))
+
+
+def _tuple_type(names: list[str]) -> Any:
+    """Return the type of named tuples with the columns of a batch, which only the data know."""
+    return collections.namedtuple("batch", names)  # noqa: PYI024
+
+
+def _specs(tf: Any, sample: dict[str, Any], transform: PandasCollate | None) -> dict[str, Any]:
+    """Return the type and shape of each column of a batch, given one sample."""
+    edits = {edit[0]: edit[1:3] for edit in transform.edit_fields} if transform else {}
+    specs = {}
+    for name in transform.names(sample) if transform else sample:
+        if name in edits:
+            dtype, shape = edits[name]
+            specs[name] = tf.TensorSpec((None, *shape), _tf_dtype(tf, np.dtype(dtype)))
+        else:
+            value = _as_booleans(np.asarray(sample[name]))
+            specs[name] = tf.TensorSpec((None,) * (1 + value.ndim), _tf_dtype(tf, value.dtype))
+    return specs
+
+
+def _tf_dtype(tf: Any, dtype: np.dtype[Any]) -> Any:
+    if dtype.kind in "OSU":
+        return tf.string
+    if dtype.kind == "M":
+        return tf.int64  # nanoseconds since 1970
+    return tf.as_dtype(_TF_DTYPES.get(dtype.name, dtype))
+
+
+def _stacked(samples: list[dict[str, Any]]) -> dict[str, npt.NDArray[Any]]:
+    """Return the columns of some samples, of shape ``(rows, …)``; strings as objects."""
+    columns = {}
+    for name, first in samples[0].items():
+        dtype = object if isinstance(first, (str, bytes)) else None
+        columns[name] = np.array([sample[name] for sample in samples], dtype)
+    return columns
+
+
+def _cast(values: npt.NDArray[Any], dtype: Any) -> npt.NDArray[Any]:
+    """Return a column in its TensorFlow type; strings as bytes."""
+    if dtype.as_numpy_dtype is object:
+        encoded = [value.encode() if isinstance(value, str) else value for value in values.flat]
+        return np.array(encoded, object).reshape(values.shape)
+    if values.dtype.kind == "M":
+        values = values.astype("datetime64[ns]")
+    return values.astype(dtype.as_numpy_dtype, copy=False)
