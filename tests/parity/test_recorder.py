@@ -4,6 +4,7 @@ import datetime as dt
 import decimal
 import json
 import os
+import types
 from collections import namedtuple
 
 import numpy as np
@@ -245,6 +246,42 @@ def test_epochs_and_limits(out):
     endless = (batch for _ in iter(int, 1) for batch in table)
     manifest = record(endless, out, limit=20, overwrite=True)
     assert (manifest["rows"], manifest["limited"]) == (24, True)
+
+
+@pytest.mark.parametrize("how", ["loader", "context", "function"])
+def test_a_loader_that_says_it_never_ends_is_refused_at_once(out, how):
+    endless = types.SimpleNamespace(num_epochs=None)
+
+    class Loader:
+        reader = endless  # as Petastorm's loaders have it, and its contexts once they are entered
+
+        def __iter__(self):
+            while True:
+                yield from batches(columns())
+
+    class Context:
+        def __enter__(self):
+            self.reader = endless
+            return iter(Loader())
+
+        def __exit__(self, *_):
+            pass
+
+    loader = {"loader": Loader(), "context": Context(), "function": lambda: Loader()}[how]  # noqa: PLW0108
+    with pytest.raises(RecordingError, match="never ends, because num_epochs is None: limit"):
+        record(loader, out)
+    assert not out.exists()
+    assert record(loader, out, limit=20)["limited"]
+
+
+def test_an_endless_loader_is_compared_with_a_recording_until_it_is_longer(out):
+    table = list(batches(columns()))
+    record(table, out)
+    endless = (batch for _ in iter(int, 1) for batch in table)
+    found = compare(out, endless)
+    assert found.first_failure.promise.value == "count"
+    assert any("may have more rows: it was read up to a limit" in note for note in found.notes)
+    assert compare(out, (batch for _ in iter(int, 1) for batch in table), limit=ROWS).same
 
 
 def test_nothing_at_all(out):

@@ -280,13 +280,14 @@ def _errors() -> Iterator[None]:
     from rich.console import Console
 
     from ._recordings.recording import CannotCompareError
-    from .recorder import RecordingError
+    from .recorder import RecordingError, legible
 
     try:
         yield
     except (CannotCompareError, RecordingError) as error:
         errors = Console(stderr=True, highlight=False)
-        errors.print(f"{_PROGRAM}: {error}", style="red", markup=False)
+        text = "\n".join(map(legible, str(error).split("\n")))
+        errors.print(f"{_PROGRAM}: {text}", style="red", markup=False)
         raise typer.Exit(2) from error
     except typer.Exit:
         raise

@@ -18,6 +18,7 @@ import argparse
 import decimal
 import hashlib
 import importlib
+import importlib.util
 import json
 import os
 import platform
@@ -29,6 +30,7 @@ import traceback
 import zlib
 from functools import lru_cache
 from importlib import metadata
+from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -884,6 +886,7 @@ def record(
         # A loader that was made here is also closed here.
         if hasattr(loader, "__enter__") and (owned or not hasattr(loader, "__iter__")):
             with loader as entered:
+                _refuse_endless(loader, limit)
                 _run(writer, entered, facts, epochs=epochs, limit=limit, rows=rows, say=progress)
         else:
             _run(writer, loader, facts, epochs=epochs, limit=limit, rows=rows, say=progress)
@@ -907,6 +910,7 @@ def _run(
 ) -> None:
     if not hasattr(loader, "__iter__"):
         raise RecordingError(f"a {type(loader).__name__} cannot be iterated over")
+    _refuse_endless(loader, limit)
     facts["source"], facts["padded"] = source_of(loader)
     block = RowBlock(writer)
     nested: set[str] = set()
@@ -928,6 +932,19 @@ def _run(
         if facts["limited"]:
             break
     facts["batched"] = not rows
+
+
+def _refuse_endless(loader: Any, limit: int | None) -> None:
+    """Refuse a loader whose reader was asked for epochs without end, before it fills the disk.
+
+    Petastorm's readers and those of petastorm_bridge say so; of others nothing is known.
+    """
+    reader = getattr(loader, "reader", loader)
+    if limit is None and getattr(reader, "num_epochs", 1) is None:
+        raise RecordingError(
+            "the loader never ends, because num_epochs is None: limit the rows (--limit N, or "
+            "limit=N), or make the loader with num_epochs=1"
+        )
 
 
 class RowBlock:
@@ -990,19 +1007,25 @@ def versions() -> dict[str, str]:
 def find_function(name: str) -> Any:
     """Import the function named ``module:function``; the working directory is searched first.
 
+    Only for what was named: what else is imported comes from there only if it is nowhere else. A
+    ``json.py`` that happens to lie there is not taken for Python's.
+
     Raises:
         RecordingError: The name has another form, or there is no such function.
     """
     module, _, function = name.partition(":")
     if not function:
         raise RecordingError(f"{name!r} is not of the form module:function")
-    sys.path.insert(0, os.getcwd())
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.append(here)
     try:
+        import_from(here, module.partition(".")[0])
         found = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name and not (module + ".").startswith(error.name + "."):
             raise
-        raise RecordingError(f"no module {module!r} in {os.getcwd()} or on the path") from error
+        raise RecordingError(f"no module {module!r} in {here} or on the path") from error
     for part in function.split("."):
         if not hasattr(found, part):
             raise RecordingError(f"{module} has no {function!r}")
@@ -1010,10 +1033,32 @@ def find_function(name: str) -> Any:
     return found
 
 
+def import_from(folder: str, name: str) -> None:
+    """Import a module or package from a folder if it is there and none of that name is imported."""
+    spec = None if name in sys.modules else PathFinder.find_spec(name, [folder])
+    if spec is None or spec.loader is None or spec.origin is None:  # none, or a folder without code
+        return
+    loaded = importlib.util.module_from_spec(spec)
+    sys.modules[name] = loaded
+    try:
+        spec.loader.exec_module(loaded)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+
+
+def legible(text: str) -> str:
+    """Return a text with what steers a terminal, such as a name of a column may hold, written out."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
+    )
+
+
 def describe(manifest: dict[str, Any]) -> str:
     """Return a line about a recording."""
     columns = ", ".join(
-        f"{c['name']} {'|'.join(c['dtypes'])}{c['shape'] or ''}" for c in manifest["columns"]
+        f"{legible(c['name'])} {'|'.join(c['dtypes'])}{c['shape'] or ''}"
+        for c in manifest["columns"]
     )
     return (
         f"{counted(manifest['rows'], 'row')} in {counted(manifest['batches'], 'batch', 'batches')}, "
@@ -1043,6 +1088,16 @@ def main(arguments: Sequence[str] | None = None, program: str = "recorder") -> i
     parser.add_argument("--world-size", type=int, help="number of ranks [WORLD_SIZE]")
     parser.add_argument("--overwrite", action="store_true", help="replace an earlier recording")
     given = parser.parse_args(arguments)
+    started = said = time.monotonic()
+
+    def say(rows: int) -> None:
+        nonlocal said
+        now = time.monotonic()
+        if now - said > max(10.0, said - started):  # after 10 s, then each time twice as late
+            said = now
+            text = "%s: %s so far; only --limit ends a loader that has no end"
+            print(text % (program, counted(rows, "row")), file=sys.stderr, flush=True)
+
     try:
         manifest = record(
             find_function(given.function),
@@ -1053,15 +1108,16 @@ def main(arguments: Sequence[str] | None = None, program: str = "recorder") -> i
             rank=given.rank,
             world_size=given.world_size,
             overwrite=given.overwrite,
+            progress=say,
         )
     except RecordingError as error:
-        print(f"{program}: {error}", file=sys.stderr)
+        print(f"{program}: {legible(str(error))}", file=sys.stderr)
         return 2
     except Exception:  # noqa: BLE001 - the loader's own error is what the user must see
         traceback.print_exc()
         print(f"{program}: the loader failed; nothing was written", file=sys.stderr)
         return 2
-    print(f"{given.out}: {describe(manifest)}", flush=True)
+    print(f"{legible(given.out)}: {describe(manifest)}", flush=True)
     return 0
 
 

@@ -48,19 +48,19 @@ def compare(
         labels: What to call the sides in reports.
         profile: Gather the ranges and histograms for the HTML report (one more pass).
         progress: Is called with what is being done, and how many rows of how many.
-        **options: For `record`, if a side is a loader.
+        **options: For `record`, if a side is a loader. Without a ``limit`` the second side is read
+            until it has given twice as many rows as the first, because it may never end.
 
     Raises:
         CannotCompareError: A recording is missing or damaged, or the rules make no sense.
         RecordingError: What a loader gives cannot be recorded.
     """
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
-        sides = [
-            _opened(side, os.path.join(folder, name), options)
-            for side, name in ((a, "first"), (b, "second"))
-        ]
+        first = _opened(a, os.path.join(folder, "first"), options)
+        limit = options.get("limit") or 2 * first.rows + 1
+        second = _opened(b, os.path.join(folder, "second"), {**options, "limit": limit})
         return compare_recordings(
-            sides[0], sides[1], rules or Rules(), labels=labels, profile=profile, progress=progress
+            first, second, rules or Rules(), labels=labels, profile=profile, progress=progress
         )
 
 
@@ -176,7 +176,7 @@ def _notes(judge: Judge, promises: Sequence[PromiseResult]) -> Iterator[str]:
             yield f"The difference {name} is allowed but was not met as such."
     for side, label in zip((judge.a, judge.b), judge.labels, strict=True):
         if any(manifest.get("limited") for manifest in side.manifests):
-            yield f"The recording {label!r} was stopped at its limit of rows."
+            yield f"{label!r} may have more rows: it was read up to a limit."
 
 
 def _columns(judge: Judge, found: Mapping[str, ColumnProfiles]) -> Iterator[ColumnResult]:

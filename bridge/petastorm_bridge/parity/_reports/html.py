@@ -17,6 +17,7 @@ from petastorm_bridge.parity._result import (
 from .html_columns import columns_part
 from .html_parts import state_mark
 from .html_rows import rows_part
+from .legible import legible_report
 from .style import SCRIPT, STYLE
 
 __all__ = ["html_page"]
@@ -31,6 +32,7 @@ _MOST_FINDINGS = 3
 
 def html_page(report: Report) -> str:
     """Return a report as one page."""
+    report = legible_report(report)
     parts = [_banner(report), *(_section(result) for result in report.results)]
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -25,6 +26,7 @@ from petastorm_bridge.parity._result import (
 )
 
 from .html import html_page
+from .legible import legible_report
 
 __all__ = ["WRITERS", "json_text", "junit_text", "markdown_text", "print_report"]
 
@@ -47,6 +49,7 @@ _MOST_COLUMNS = 20
 
 def print_report(report: Report, console: Console) -> None:
     """Print a report for people at a terminal."""
+    report = legible_report(report)
     console.print(Text(report.title, style="bold"))
     for name, text in report.facts:
         console.print(Text.assemble((f"  {name}: ", "dim"), text))
@@ -154,6 +157,7 @@ def _plain(value: Any) -> Any:
 
 def junit_text(report: Report) -> str:
     """Return a report as JUnit XML: a suite for each comparison, a case for each promise."""
+    report = legible_report(report)
     suites = ET.Element("testsuites", name="petastorm-bridge parity")
     for result in report.results:
         name = f"{result.a.label} and {result.b.label}"
@@ -167,7 +171,7 @@ def junit_text(report: Report) -> str:
     for problem in report.problems:
         suite = ET.SubElement(suites, "testsuite", name="parity", tests="1")
         case = ET.SubElement(suite, "testcase", classname="parity", name="could not be compared")
-        ET.SubElement(case, "error", message=_clean(problem))
+        ET.SubElement(case, "error", message=problem)
         _count(suite)
     ET.indent(suites)
     return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
@@ -177,24 +181,17 @@ def _add_outcome(case: ET.Element, promise: PromiseResult, hint: str) -> None:
     if promise.state is State.DIFFERENT:
         lines = [_finding_text(finding) for finding in promise.findings]
         lines += [f"hint: they are the same with {hint}"] if hint else []
-        failure = ET.SubElement(case, "failure", message=_clean(lines[0]))
-        failure.text = _clean("\n".join(lines))
+        failure = ET.SubElement(case, "failure", message=lines[0])
+        failure.text = "\n".join(lines)
     elif promise.state is State.UNCHECKED:
-        ET.SubElement(case, "skipped", message=_clean(promise.summary))
+        ET.SubElement(case, "skipped", message=promise.summary)
     else:
-        ET.SubElement(case, "system-out").text = _clean(promise.summary)
+        ET.SubElement(case, "system-out").text = promise.summary
 
 
 def _count(suite: ET.Element) -> None:
     for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         suite.set(attribute, str(len(suite.findall(f"testcase/{tag}"))))
-
-
-def _clean(text: str) -> str:
-    """Remove what XML cannot hold."""
-    return "".join(
-        c if c in "\t\n\r" or " " <= c < "\ud800" or c >= "\ue000" else "?" for c in text
-    )
 
 
 def _finding_text(finding: Finding) -> str:
@@ -206,6 +203,7 @@ def _finding_text(finding: Finding) -> str:
 
 def markdown_text(report: Report) -> str:
     """Return a report for a pull request."""
+    report = legible_report(report)
     marks = {0: "✅", 1: "❌", 2: "⚠️"}
     lines = [f"## {marks[report.exit_code]} {_cell(report.title)}", ""]
     lines += [f"- {name}: {_cell(text)}" for name, text in report.facts]
@@ -218,7 +216,7 @@ def markdown_text(report: Report) -> str:
 
 def _markdown_result(result: Result) -> list[str]:
     word = "give the same batches" if result.same else "do **not** give the same batches"
-    lines = [f"### `{result.a.label}` and `{result.b.label}` {word}", ""]
+    lines = [f"### {_code(result.a.label)} and {_code(result.b.label)} {word}", ""]
     lines += ["| promise | | |", "|---|---|---|"]
     for promise in result.promises:
         row = [promise.promise.value, _MARKS[promise.state], _cell(promise.summary)]
@@ -227,10 +225,10 @@ def _markdown_result(result: Result) -> list[str]:
     if failure is not None:
         lines += ["", f"**First difference** ({failure.promise.value}): {_cell(failure.message)}"]
         values = [(result.a.label, failure.a), (result.b.label, failure.b)]
-        lines += [""] + [f"- {label}: {_code(v)}" for label, v in values if v]
+        lines += [""] + [f"- {_cell(label)}: {_code(v)}" for label, v in values if v]
     lines += _markdown_columns(result)
     if result.hint:
-        lines += ["", f"They are the same with `{result.hint}`."]
+        lines += ["", f"They are the same with {_code(result.hint)}."]
     lines += ["", f"Rules: {_cell(result.rules_text)}."]
     return lines + [f"\n> {_cell(note)}" for note in result.notes]
 
@@ -257,17 +255,20 @@ def _markdown_table(result: Result, columns: list[ColumnResult]) -> list[str]:
         place, one, other = column.first or ("", "", "")
         values = [_code(text) if text else "" for text in (one, other)]
         accepted = _code(column.accepted) if column.accepted else ""
-        cells = [_code(column.name), *map(_cell, column.counts), place, *values, accepted]
+        cells = [_code(column.name), *map(_cell, (*column.counts, place)), *values, accepted]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
 def _code(text: str) -> str:
-    return f"`{text.replace('`', '').replace('|', chr(92) + '|').replace(chr(10), ' ')}`"
+    """Return a span of code, which more backticks begin and end than are in it."""
+    fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
+    space = " " if len(fence) > 1 else ""
+    return f"{fence}{space}{text.replace('|', chr(92) + '|')}{space}{fence}"
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
+    return re.sub(r"([|`\[])", r"\\\1", text.replace("<", "&lt;"))
 
 
 # Option of the command line → what writes the file.

@@ -63,7 +63,7 @@ def open_streaming(spec: dict[str, Any]) -> Any:
 
 def find(name: str) -> Any:
     """Import ``module:function`` from the caller's working directory or path."""
-    import recorder  # type: ignore[import-not-found] # lies beside this file when it runs
+    import recorder  # type: ignore[import-not-found] # a copy of it
 
     return recorder.find_function(name)
 
@@ -99,6 +99,8 @@ def main() -> int:
 
 if __name__ == "__main__":
     code = 1
+    # The recorder lies beside this file, where a Python that keeps to safe paths does not look.
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     try:
         code = main()
     except Exception:  # noqa: BLE001 - the message is for whoever started this

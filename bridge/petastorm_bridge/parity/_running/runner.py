@@ -166,10 +166,10 @@ class Runner:
         """Run one package once; with ranks, all of them.
 
         Raises:
-            CannotCompareError: It left no recording.
+            CannotCompareError: It left no recording, or something else is where one is to be kept.
         """
         out = os.path.join(self.folder, f"{package}-{attempt}")
-        shutil.rmtree(out, ignore_errors=True)
+        _remove_recording(out)
         port = _free_port()
         with RecorderProcesses(self.scratch, package, self.request.timeout) as processes:
             for rank in range(self.ranks) if self.ranks else (None,):
@@ -190,6 +190,10 @@ class Runner:
         request = self.request
         options = self.options(package)
         environment = {k: v for k, v in os.environ.items() if k not in {"RANK", "WORLD_SIZE"}}
+        if not request.transform or options.get("reader_pool_type") != "process":
+            # Processes that a loader starts would look for modules in the working directory first. Petastorm's
+            # worker processes are left to: it is the only place where they find a transform that is there.
+            environment["PYTHONSAFEPATH"] = "1"
         if rank is not None and package == STREAMING:
             environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
             environment |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(self.ranks))
@@ -239,6 +243,32 @@ class Runner:
             if expected is None or recording.rows >= expected:
                 break
         return best, attempts
+
+
+def _remove_recording(folder: str) -> None:
+    """Remove what an earlier run has kept, with ranks or without, and nothing else.
+
+    Raises:
+        CannotCompareError: There is something else.
+    """
+    if not os.path.lexists(folder):
+        return
+    is_recording = not os.path.islink(folder) and recorder.is_replaceable(folder)
+    if not is_recording and not _is_of_ranks(folder):
+        raise CannotCompareError(f"{folder} is there already, and is no recording; remove it")
+    shutil.rmtree(folder)
+
+
+def _is_of_ranks(folder: str) -> bool:
+    if os.path.islink(folder) or not os.path.isdir(folder):
+        return False
+    paths = [os.path.join(folder, name) for name in os.listdir(folder)]
+    return all(
+        os.path.basename(path).startswith("rank-")
+        and not os.path.islink(path)
+        and recorder.is_replaceable(path)
+        for path in paths
+    )
 
 
 def _free_port() -> int:
