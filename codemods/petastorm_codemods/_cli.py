@@ -140,7 +140,8 @@ def doctor(
 ) -> None:
     """Say what this repository and environment have, which way to leave Petastorm fits, and what stops it.
 
-    Nothing is written. Exit code 2: that could not be said.
+    Nothing is written. Exit code 0: nothing is in the way; 1: something is, such as a limit that contradicts
+    petastorm-bridge's or a file that does not parse, or no place can be rewritten; 2: that could not be said.
     """
     from ._doctor.shown import doctor as look
 

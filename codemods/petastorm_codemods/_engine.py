@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from ._model import Destination, Edit, Failed, NeedsHuman, Outcome, State, Success, Unchanged
 from ._plan import plan_for
 from ._settings import Settings
+from ._text.magics import first_magic
 from ._text.sources import Source, read_source
 from ._text.verify import changed_statements, parses, undefined_names
 
+_DONE = frozenset({State.REWRITTEN, State.WORKS})
 # Without these words no rule finds anything in the result.
 _LEFT = {
     Destination.BRIDGE: re.compile(r"petastorm(?![_-]bridge)", re.IGNORECASE),
@@ -36,9 +38,11 @@ def _process(path: str, data: bytes, settings: Settings) -> Outcome:
         source = read_source(path, data)
         plan = plan_for(source, settings)
         if not plan.edits:
-            if any(site.state is not State.REWRITTEN for site in plan.sites):
+            if any(site.state not in _DONE for site in plan.sites):
                 return NeedsHuman(path, data, data, plan.sites, plan.noted)
-            return Unchanged(path, noted=plan.noted)
+            told = tuple(site for site in plan.sites if site.told)
+            quiet = (site for site in plan.sites if not site.told)
+            return Unchanged(path, told, (*quiet, *plan.noted))
         after = source.render(plan.edits)
         problem = _problem(source, plan.edits, after, settings)
     except Exception as error:  # noqa: BLE001 – one bad file never stops a run
@@ -48,7 +52,7 @@ def _process(path: str, data: bytes, settings: Settings) -> Outcome:
         return Failed(path, reason or type(error).__name__, abnormal=abnormal)
     if problem:
         return Failed(path, f"left alone, because the rewrite {problem}", plan.sites)
-    if all(site.state is State.REWRITTEN for site in plan.sites):
+    if all(site.state in _DONE for site in plan.sites):
         return Success(path, data, after, plan.sites, plan.noted)
     return NeedsHuman(path, data, after, plan.sites, plan.noted)
 
@@ -59,19 +63,29 @@ def _problem(source: Source, edits: Sequence[Edit], after: bytes, settings: Sett
         result = read_source(source.path, after)
     except ValueError as error:
         return f"does not parse: {error}"
-    if len(result.cells) != len(source.cells) or any(
-        new.problem and not old.problem
-        for old, new in zip(source.cells, result.cells, strict=False)
-    ):
-        return "has a cell that does not parse"
-    if parses(source.masked) and not parses(result.masked):
-        return "is not accepted by this Python"
-    problem = _harm(source, result, edits)
+    problem = _cell_problem(source, result) or _harm(source, result, edits)
     if problem:
         return problem
     # Analysis is what takes time, and so it is done only where it may find something.
     if _LEFT[settings.destination].search(result.text) and plan_for(result, settings).edits:
         return "would be rewritten again by a second run"
+    return ""
+
+
+def _cell_problem(source: Source, result: Source) -> str:
+    """Return what a rewrite does to the cells of a source; empty if they are as they were."""
+    if len(result.cells) != len(source.cells) or any(
+        new.problem and not old.problem
+        for old, new in zip(source.cells, result.cells, strict=False)
+    ):
+        return "has a cell that does not parse"
+    if any(
+        first_magic(old.text) != first_magic(new.text)
+        for old, new in zip(source.cells, result.cells, strict=True)
+    ):
+        return "moves the magic of a cell away from its first line"
+    if parses(source.masked) and not parses(result.masked):
+        return "is not accepted by this Python"
     return ""
 
 

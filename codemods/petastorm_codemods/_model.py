@@ -107,7 +107,7 @@ class Need:
 
     Attributes:
         module: Where it comes from.
-        name: The name; empty for the module itself.
+        name: The name.
         local: What it is called in the source.
     """
 

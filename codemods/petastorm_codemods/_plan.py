@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+
+import libcst as cst
 
 from ._meaning.analysis import Analysis
 from ._meaning.imports import imports_petastorm, names_bridge
 from ._model import Edit, Finding, ImportSlot, Need, Requirement, Safety, Site, State, Target
+from ._petastorm.counterparts import MAKERS, original
 from ._project.install_commands import CODE as REQUIREMENT
-from ._registry import all_rules
 from ._rewriting.ignored import is_ignored
 from ._rewriting.import_lines import joined_imports
 from ._rewriting.layout import laid_out
@@ -18,6 +20,7 @@ from ._rewriting.left_cells import left_cells
 from ._rewriting.markers import beside_what_stays, comments, markers
 from ._rewriting.noted import noted
 from ._rewriting.placement import import_edits
+from ._rewriting.sites import METHODS
 from ._rewriting.unused import without_unused
 from ._settings import Settings, rules_for
 from ._text.edits import Edits, resolved
@@ -75,8 +78,7 @@ def _plan(source: Source, settings: Settings) -> Plan:
     lines = [*import_edits(analysis, decided.needed, decided.slots)]
     if decided.edits or lines:
         # A file in which nothing moves is not changed for a comment: the report names its places.
-        links = {rule.code: rule.link for rule in all_rules()}
-        lines += markers(analysis, decided.left, links, decided.edits)
+        lines += markers(analysis, decided.left, decided.edits)
     lines += comments(analysis, decided.said, decided.edits)
     plain = beside_what_stays(resolved([*lines, *decided.edits], source.text))
     edits = joined_imports(analysis, without_unused(analysis, plain))
@@ -89,7 +91,23 @@ def _plan(source: Source, settings: Settings) -> Plan:
         and finding.code in codes
         and not is_ignored(source.text, finding.offset, finding.code)
     )
-    return Plan(tuple(laid_out(analysis, edits)), tuple(decided.sites), tuple(quiet))
+    sites = [*decided.sites, *_hidden(analysis, settings)] if settings.shadow else decided.sites
+    return Plan(tuple(laid_out(analysis, edits)), tuple(sites), tuple(quiet))
+
+
+def _hidden(analysis: Analysis, settings: Settings) -> Iterator[Site]:
+    """Yield the calls that stay on the bridge because a module of the user's hides streaming."""
+    message = (
+        f"stays on the bridge: {settings.shadow} is imported in place of mosaicml-streaming; "
+        "rename it to go on"
+    )
+    for call in analysis.nodes(cst.Call):
+        method = METHODS.get(call.func.attr.value) if isinstance(call.func, cst.Attribute) else None
+        made = original(analysis.imported(call.func) or "") in MAKERS
+        code = method.code if method is not None else "PM101" if made else ""
+        if code and not is_ignored(analysis.source.text, analysis.start(call), code):
+            finding = Finding(code, analysis.start(call), message, Safety.SAFE, told=True)
+            yield _site(analysis.source, finding, State.WORKS)
 
 
 @dataclass
@@ -128,7 +146,7 @@ def _decided(source: Source, findings: Sequence[Finding], *, unsafe: bool) -> _D
             decided.needed += [(finding.offset, need) for need in finding.needs]
             decided.slots += finding.slots
             decided.said += [finding] if finding.comments else []
-        if finding.remark if state is State.REWRITTEN else finding.marker:
+        if finding.remark if state in {State.REWRITTEN, State.WORKS} else finding.marker:
             decided.left.append(finding)
         decided.sites.append(_site(source, finding, state))
     return decided
@@ -161,8 +179,10 @@ def _in_company(findings: Sequence[Finding], *, unsafe: bool) -> list[Finding]:
 
 
 def _state(finding: Finding, *, unsafe: bool) -> State:
-    if finding.safety is Safety.MANUAL or not finding.edits:
+    if finding.safety is Safety.MANUAL:
         return State.MANUAL
+    if not finding.edits:
+        return State.WORKS
     if finding.safety is Safety.BEHAVIOUR and not unsafe:
         return State.NEEDS_UNSAFE
     return State.REWRITTEN

@@ -1,20 +1,25 @@
 """Working on files in processes, so that none of them can end the run or hold it up for ever.
 
 LibCST's parser runs in native code: what is nested too deep for its stack ends the process that parses
-it, and the time for one long expression is not linear. Such files are worked on alone.
+it, and the time for one long expression is not linear.
+
+The processes are fresh interpreters with the module search path of this one. Those of ``multiprocessing``
+look for modules in the working directory first, which is the repository that is worked on: a file of it
+called ``pickle.py`` would run.
 """
 
 from __future__ import annotations
 
-import concurrent.futures
+import contextlib
 import gc
 import itertools
-import multiprocessing
 import re
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.connection import Connection
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from multiprocessing.connection import Connection, Pipe, wait
 
 from ._engine import process
 from ._model import Failed, Outcome
@@ -30,18 +35,22 @@ _DEEPEST_BRACKETS = 200
 _MOST_OPERATORS = 3000
 _BRACKETS = re.compile(rb"[()\[\]{}]")
 _OPERATORS = re.compile(rb"[-+*/%@&|^~<>]|\b(?:and|await|elif|else|for|if|in|is|lambda|not|or)\b")
-_SECONDS_ALONE = 300.0
+_SECONDS = 300.0
+_START = (
+    "import sys; sys.path[:] = {path!r}; "
+    "from petastorm_codemods._processes import main; main({descriptor})"
+)
 
 
 def work_on(
     files: Sequence[File], settings: Callable[[str], Settings], jobs: int
-) -> Iterator[Outcome]:
+) -> Generator[Outcome]:
     """Yield what becomes of each file, in no particular order; nothing is written.
 
     Args:
         files: Paths and contents.
         settings: Returns what to do with the file at a path.
-        jobs: Number of processes; files that may end a process are worked on in one of their own.
+        jobs: Number of processes; files that may end a process are never worked on in this one.
     """
     risky = [file for file in files if is_risky(*file)]
     plain = [file for file in files if not is_risky(*file)] if risky else list(files)
@@ -50,9 +59,8 @@ def work_on(
             yield process(path, data, settings(path))
     else:
         # Largest first, so that no process is left alone with a large file at the end.
-        yield from _in_pools(sorted(plain, key=lambda file: -len(file[1])), settings, jobs)
-    for path, data in risky:
-        yield alone(path, data, settings(path))
+        yield from in_processes(sorted(plain, key=lambda file: -len(file[1])), settings, jobs)
+    yield from in_processes(risky, settings, 1)
 
 
 def is_risky(path: str, data: bytes) -> bool:
@@ -79,77 +87,123 @@ def _is_intricate(data: bytes) -> bool:
     return deepest > _DEEPEST_BRACKETS
 
 
-def _in_pools(
-    files: Sequence[File], settings: Callable[[str], Settings], jobs: int
+def in_processes(
+    files: Sequence[File],
+    settings: Callable[[str], Settings],
+    jobs: int,
+    seconds: float = _SECONDS,
 ) -> Iterator[Outcome]:
-    """Yield the outcomes of files; where a process dies, of those that it may have worked on alone."""
-    left = list(files)
-    context = multiprocessing.get_context("spawn")
-    while left:
-        done: set[str] = set()
-        with concurrent.futures.ProcessPoolExecutor(
-            jobs, mp_context=context, initializer=_collect_rarely
-        ) as pool:
-            waiting = {
-                pool.submit(process, path, data, settings(path)): path for path, data in left
-            }
-            for future in concurrent.futures.as_completed(waiting):
-                path = waiting[future]
-                try:
-                    outcome = future.result()
-                except BrokenProcessPool:
-                    continue
-                except Exception as error:  # noqa: BLE001 – what cannot be sent between processes
-                    outcome = Failed(path, f"{type(error).__name__}: {error}", abnormal=True)
-                done.add(path)
-                yield outcome
-        left = [file for file in left if file[0] not in done]
-        # Files are taken in order, and a few wait for a process beside those that are worked on.
-        suspects, left = left[: 2 * jobs + 2], left[2 * jobs + 2 :]
-        for path, data in suspects:
-            yield alone(path, data, settings(path))
-
-
-def alone(path: str, data: bytes, settings: Settings, seconds: float = _SECONDS_ALONE) -> Outcome:
-    """Return what becomes of a file that is worked on in a process of its own.
+    """Yield the outcomes of files, each of which a process works on; one that ends or stalls it fails.
 
     Args:
-        path: Path of the file.
-        data: Its bytes.
-        settings: What to do.
-        seconds: How long it may take.
+        files: Paths and contents.
+        settings: Returns what to do with the file at a path.
+        jobs: Number of processes.
+        seconds: How long one file may take.
     """
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    worker = context.Process(target=_send, args=(theirs, path, data, settings), daemon=True)
-    worker.start()
-    theirs.close()
+    waiting = iter(files)
+    idle: list[_Worker] = []
+    busy: dict[Connection, _Worker] = {}
     try:
-        if not ours.poll(seconds):
-            return Failed(path, f"left alone, because it takes more than {seconds:g} seconds")
-        outcome: Outcome = ours.recv()
-    except EOFError:
-        worker.join()
-        return Failed(path, f"left alone, because it ends the process that reads it {_end(worker)}")
-    else:
-        return outcome
+        idle += [_Worker() for _ in range(min(jobs, len(files)))]
+        while True:
+            for path, data in itertools.islice(waiting, jobs - len(busy)):
+                worker = idle.pop() if idle else _Worker()
+                busy[worker.connection] = worker
+                worker.begin(path, data, settings(path), seconds)
+            if not busy:
+                return
+            first = min(worker.deadline for worker in busy.values())
+            ready = wait([*busy], max(0.0, first - time.monotonic()))
+            now = time.monotonic()
+            for connection, worker in [*busy.items()]:
+                if connection in ready or worker.deadline <= now:
+                    del busy[connection]
+                    outcome = worker.outcome(seconds)
+                    if worker.is_usable:
+                        idle.append(worker)
+                    yield outcome
     finally:
-        ours.close()
-        worker.kill()
-        worker.join()
+        for worker in [*busy.values(), *idle]:
+            worker.close()
 
 
-def _end(worker: multiprocessing.process.BaseProcess) -> str:
-    code = worker.exitcode or 0
-    how = f"with {signal.Signals(-code).name}" if code < 0 else f"with exit status {code}"
-    return f"({how}): its code may be nested too deep for the parser"
+class _Worker:
+    """A process that works on one file after the other.
+
+    Attributes:
+        connection: The end of this process.
+        deadline: When the file that it works on has taken too long, by the monotonic clock.
+        is_usable: Whether it takes another file.
+    """
+
+    def __init__(self) -> None:
+        self.connection, there = Pipe()
+        code = _START.format(path=sys.path, descriptor=there.fileno())
+        # Ctrl-C is for this process, which ends the others. It stays blocked in what begins while it is blocked.
+        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            with there:
+                self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
+                    [sys.executable, "-c", code],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=(there.fileno(),),
+                )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+        self._path = ""
+        self.deadline = 0.0
+        self.is_usable = True
+
+    def begin(self, path: str, data: bytes, settings: Settings, seconds: float) -> None:
+        """Let the process work on a file."""
+        self._path, self.deadline = path, time.monotonic() + seconds
+        with contextlib.suppress(ConnectionError):  # it has died, which its outcome says
+            self.connection.send((path, data, settings))
+
+    def outcome(self, seconds: float) -> Outcome:
+        """Return what became of the file; a process that gave none is ended."""
+        try:
+            if self.connection.poll():
+                outcome: Outcome = self.connection.recv()
+                return outcome
+        except (EOFError, ConnectionError):
+            return Failed(
+                self._path,
+                f"left alone, because it ends the process that reads it ({self._end()}): its code may "
+                "be nested too deep for the parser",
+            )
+        self.close()
+        return Failed(self._path, f"left alone, because it takes more than {seconds:g} seconds")
+
+    def _end(self) -> str:
+        code = self._process.wait()
+        self.close()
+        return f"with {signal.Signals(-code).name}" if code < 0 else f"with exit status {code}"
+
+    def close(self) -> None:
+        """End the process, whatever it does."""
+        self.is_usable = False
+        self._process.kill()
+        self._process.wait()
+        self.connection.close()
 
 
-def _send(connection: Connection, path: str, data: bytes, settings: Settings) -> None:
-    with connection:
-        connection.send(process(path, data, settings))
+def main(descriptor: int) -> None:
+    """Work on files until the process that sends them is gone; the whole life of a worker.
 
-
-def _collect_rarely() -> None:
-    """Let the garbage collector of a worker rest: trees are made faster than it can walk them."""
-    gc.set_threshold(200_000, 20, 20)
+    Args:
+        descriptor: The worker's end of the connection.
+    """
+    gc.set_threshold(200_000, 20, 20)  # trees are made faster than the collector can walk them
+    with Connection(descriptor) as connection, contextlib.suppress(EOFError, ConnectionError):
+        while True:
+            path, data, settings = connection.recv()
+            outcome = process(path, data, settings)
+            try:
+                connection.send(outcome)
+            except ConnectionError:
+                raise
+            except Exception as error:  # noqa: BLE001 - what cannot be sent between processes
+                said = f"{type(error).__name__}: {error}"
+                connection.send(Failed(path, said, abnormal=True))

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Iterable
 
 from ._engine import process
 from ._meaning.imports import imports_petastorm
-from ._model import NeedsHuman, Outcome, Requirement, Result, Success
+from ._model import Destination, NeedsHuman, Outcome, Requirement, Result, Success
 from ._processes import work_on
 from ._project.evidence import Code, is_program
+from ._project.files import tops_of
 from ._project.gathering import Gathered, gather, project_of, repository_code
 from ._project.install_commands import CODE as REQUIREMENT
 from ._project.lists import Lists
+from ._project.shadows import streaming_of_its_own
 from ._project.support_files import homes_for, support_files
 from ._project.vendor import Homes
 from ._settings import Settings, rules_for
@@ -50,14 +54,18 @@ def run(
     settings = dataclasses.replace(settings, project=project_of(gathered))
     homes = homes_for(gathered.sources, gathered.imported, paths) if settings.vendor else None
 
-    def own(path: str) -> Settings:
-        return _vendored(homes, path, settings) if homes else settings
+    top = tops_of(paths)
 
-    outcomes: list[Outcome] = [*gathered.failed, *gathered.forks.values()]
+    def own(path: str) -> Settings:
+        kept = _without_streaming(path, top(path), settings)
+        return _vendored(homes, path, kept) if homes and not kept.shadow else kept
+
+    outcomes: list[Outcome] = [*gathered.failed, *gathered.left.values()]
     total = len(gathered.sources) + len(gathered.dependencies)
-    for outcome in work_on(gathered.sources, own, jobs):
-        outcomes.append(outcome)
-        show(len(outcomes), total)
+    with contextlib.closing(work_on(gathered.sources, own, jobs)) as done:
+        for outcome in done:
+            outcomes.append(outcome)
+            show(len(outcomes), total)
     if homes:
         outcomes += support_files(homes, _after(gathered.sources, outcomes))
     programs = [path for path in gathered.paths if is_program(path)]
@@ -70,6 +78,18 @@ def run(
         show(len(outcomes), total)
     ordered = sorted(outcomes, key=lambda outcome: outcome.path)
     return Result(tuple(ordered), len(gathered.paths))
+
+
+def _without_streaming(path: str, top: str, settings: Settings) -> Settings:
+    """Return settings that leave a file on the bridge if streaming cannot be imported there."""
+    if settings.destination is not Destination.STREAMING:
+        return settings
+    module = streaming_of_its_own(path, top)
+    if not module:
+        return settings
+    return dataclasses.replace(
+        settings, destination=Destination.BRIDGE, shadow=os.path.relpath(module)
+    )
 
 
 def _vendored(homes: Homes, path: str, settings: Settings) -> Settings:

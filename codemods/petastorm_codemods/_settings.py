@@ -22,6 +22,8 @@ class Settings:
         vendor: Whether the support module becomes a file of the repository.
         lift_pyarrow: Whether limits on pyarrow that contradict the bridge's are raised.
         project: What is known of the other files.
+        shadow: The module of the user's that is imported in place of streaming, which keeps a file on the
+            bridge; empty if there is none.
     """
 
     destination: Destination = Destination.STREAMING
@@ -32,6 +34,7 @@ class Settings:
     vendor: bool = False
     lift_pyarrow: bool = False
     project: Project = field(default_factory=Project)
+    shadow: str = ""
 
 
 def rules_for(settings: Settings) -> tuple[Rule, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import signal
 import sys
 from dataclasses import dataclass
 
@@ -25,13 +26,15 @@ from ._model import (
     pending,
 )
 from ._project.converted import conversions
-from ._reports.closing import closing_lines
+from ._reports.closing import closing_lines, plural
 from ._reports.formats import FORMATS
 from ._reports.report import diff, exit_code, printable
 from ._reports.statistics import statistics
 from ._run import run
 from ._settings import Settings
 from ._text.decode import write_atomically
+
+_INTERRUPTED = 130  # as of a shell
 
 
 @dataclass(frozen=True)
@@ -60,16 +63,24 @@ class Asked:
 def rewrite(asked: Asked) -> int:
     """Do what is asked, print what came of it, and return the exit code."""
     errors = Console(stderr=True, highlight=False)
+    written: list[str] = []
     try:
         _refuse_place(asked.output_file)
         config = read_config(asked.paths[0])
         settings = _settings(asked, config)
         result = _run(asked, settings, config, errors)
         if asked.write:
-            result = _write(result)
+            result = _write(result, written)
         document = _document(result, asked)
         if asked.output_file is not None:
             _write_document(asked.output_file, document)
+    except KeyboardInterrupt:
+        # The run is over: pressed again on a busy machine, it would end the sentence instead.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        kept = f"{plural(len(written), 'file')} had been rewritten, each as a whole"
+        what = f"{kept}: the same command does the others" if written else "no file was changed"
+        _abnormal(errors, f"interrupted; {what}.")
+        return _INTERRUPTED
     except (ValueError, OSError) as error:
         return _abnormal(errors, str(error))
     except Exception as error:  # noqa: BLE001 - a fault of ours is no finding, which code 1 would say
@@ -193,8 +204,13 @@ def _refuse_link(path: str) -> None:
         raise OSError(f"it is a link; name the file that it leads to, {os.path.realpath(path)}")
 
 
-def _write(result: Result) -> Result:
-    """Write the changed files; a file that cannot be written has failed, the others are written."""
+def _write(result: Result, written: list[str]) -> Result:
+    """Write the changed files; a file that cannot be written has failed, the others are written.
+
+    Args:
+        result: What becomes of each file.
+        written: Takes the paths of those that are written, one after the other.
+    """
     outcomes: list[Outcome] = []
     for outcome in result.outcomes:
         kept: Outcome = outcome
@@ -202,6 +218,7 @@ def _write(result: Result) -> Result:
             try:
                 _refuse_link(outcome.path)
                 write_atomically(outcome.path, outcome.after)
+                written.append(outcome.path)
             except OSError as error:
                 reason = f"cannot be written: {error}"
                 kept = Failed(outcome.path, reason, outcome.sites, abnormal=True)

@@ -1,10 +1,11 @@
 """Runs the named programs of a folder in one process and records the batches that they pass to ``record``.
 
 Each program's batches become recordings of the parity tool, one for each set of columns; what came of the
-programs is written as JSON.
+programs, with the lines that they print, is written as JSON.
 """
 
 import contextlib
+import io
 import json
 import pathlib
 import sys
@@ -31,8 +32,8 @@ def name_of(path):
 
 
 def run(path, recordings):
-    """Return the program's name with its error, or with sizes of batches by recording."""
-    batches = []
+    """Return the program's name with its error, or with sizes of batches by recording and what it printed."""
+    batches, printed = [], io.StringIO()
     name = name_of(path)
     names = {
         "__name__": name,
@@ -43,8 +44,10 @@ def run(path, recordings):
     sys.modules[name] = type(sys)(name)
     sys.path.insert(0, str(path.parent))
     try:
-        exec(compile(code_of(path), str(path), "exec"), names)
-        return name, {"recordings": recorded(batches, recordings / name)}
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code_of(path), str(path), "exec"), names)
+        sizes = recorded(batches, recordings / name)
+        return name, {"recordings": sizes, "printed": printed.getvalue().splitlines()}
     except Exception:  # noqa: BLE001 - the test shows which program failed and why
         return name, {"error": traceback.format_exc()}
     finally:

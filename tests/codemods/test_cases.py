@@ -29,7 +29,6 @@ def run(case, text):
         converters="alone" not in case.flags,
         defines=frozenset(defines),
         modules=frozenset({"ours"}),
-        stores="stores" in case.flags,
     )
     target = Target(fast="fast" in case.flags, converted=case.converted)
     settings = Settings(

@@ -6,7 +6,7 @@ import pytest
 from growth import assert_grows_linearly
 
 from petastorm_codemods._engine import process
-from petastorm_codemods._meaning.other_files import Project
+from petastorm_codemods._meaning.other_files import Project, modules_named
 from petastorm_codemods._model import Converted, Destination, Failed, Success, Target
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
@@ -178,6 +178,12 @@ def test_files(tmp_path):
         return lambda: run([str(folder)], Settings())
 
     assert_grows_linearly(prepare, 8)
+
+
+def test_brackets_of_imports_that_are_never_closed():
+    """Each line costs what it cost before, where looking for the end each time would take an hour."""
+    text = b"from a import (\n" * 500_000
+    assert modules_named(text) == {"a"}
 
 
 def test_converters_are_found_at_the_end_of_any_chain():

@@ -1,8 +1,14 @@
 """Files that end the process which parses them, or hold it up: all others get done."""
 
+import contextlib
 import os
+import random
+import signal
+import subprocess
+import sys
 import time
 
+import psutil
 import pytest
 
 from petastorm_codemods import _processes
@@ -51,7 +57,9 @@ def test_a_file_that_takes_too_long_is_given_up():
     text = GOOD + "x = " + "1 + " * 20_000 + "1\n"
     assert _processes.is_risky("x.py", text.encode())
     start = time.monotonic()
-    outcome = _processes.alone("x.py", text.encode(), BRIDGE, seconds=0.1)
+    outcome = next(
+        _processes.in_processes([("x.py", text.encode())], lambda _: BRIDGE, 1, seconds=0.1)
+    )
     assert isinstance(outcome, Failed)
     assert "more than 0.1 seconds" in outcome.reason
     assert time.monotonic() - start < 60
@@ -75,3 +83,70 @@ def test_deep_code_that_the_parser_survives_fails_with_a_reason():
     outcome = process("x.py", (GOOD + "x=" + "[" * 900 + "]" * 900).encode(), BRIDGE)
     assert isinstance(outcome, Failed)
     assert "nested too deep" in outcome.reason
+
+
+@pytest.fixture
+def hundreds(tmp_path):
+    """Files that keep two processes busy for seconds."""
+    text = GOOD + "".join(
+        f"conv{n} = make_spark_converter(frame)\n"
+        f"with conv{n}.make_torch_dataloader(num_epochs=1) as loader{n}:\n"
+        f"    print(sum(len(batch) for batch in loader{n}))\n"
+        for n in range(20)
+    )
+    for number in range(200):
+        (tmp_path / f"m{number}.py").write_text(text)
+    return tmp_path
+
+
+def started(folder, *more):
+    command = [sys.executable, "-m", "petastorm_bridge", "codemod", str(folder), "-j", "2", *more]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def workers_of(process):
+    """Wait until workers are there; return them, or what there is if the process ends before."""
+    while process.poll() is None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            children = psutil.Process(process.pid).children(recursive=True)
+            if len(children) == 2:
+                return children
+        time.sleep(0.01)
+    return []
+
+
+MOMENTS = int(os.environ.get("PETASTORM_BRIDGE_INTERRUPTS", "4"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(MOMENTS))
+def test_ctrl_c_ends_a_run_with_one_sentence_at_any_moment(hundreds, seed):
+    rng = random.Random(seed)
+    run = started(hundreds, "--to", "streaming", "--write")
+    workers = workers_of(run)
+    assert workers, run.communicate()
+    time.sleep(rng.uniform(0, 2))
+    os.killpg(run.pid, signal.SIGINT)  # as a terminal does it
+    while run.poll() is None and seed % 2:
+        time.sleep(0.02)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGINT)  # people press it again
+    _, err = run.communicate(timeout=120)
+    sentence = "petastorm-bridge codemod: interrupted; no file was changed."
+    assert (run.returncode, err.strip()) in {(130, sentence), (-signal.SIGINT, sentence)}
+    psutil.wait_procs(workers, timeout=60)
+    assert not [worker for worker in workers if worker.is_running()]
+    assert not list(hundreds.glob(".*"))
+
+
+@pytest.mark.slow
+def test_workers_end_with_a_process_that_is_killed(hundreds):
+    run = started(hundreds)
+    workers = workers_of(run)
+    run.kill()
+    run.communicate()
+    assert workers
+    psutil.wait_procs(workers, timeout=60)
+    assert not [worker for worker in workers if worker.is_running()]

@@ -108,8 +108,10 @@ def test_modules_that_are_imported_as_a_whole(rewrite):
         "from streaming import StreamingDataset\n"
         "conv = write_mds(df)\n"
         "d = to_tf_dataset(\n"
-        "    StreamingDataset(local=conv.path, shuffle=True, batch_size=32), columns=conv.columns\n"
-        ").repeat()\n"
+        "    StreamingDataset(remote=conv.remote, local=conv.local, shuffle=True, batch_size=32),\n"
+        "    columns=conv.columns,\n"
+        "    epochs=None,\n"
+        ")\n"
         "pass\n"
     )
 
@@ -133,14 +135,14 @@ def test_arguments_and_keys_of_imported_names(rewrite):
         "from names import make_spark_converter\n"
         "conf.set(SparkDatasetConverter.PARENT_CACHE_DIR_URL_CONF, url)\n"
         "conv = make_spark_converter(df, parquet_row_group_size_bytes=size, dtype=None)\n"
-        "loader = conv.make_torch_dataloader(batch_size=8)\n"
+        "loader = conv.make_torch_dataloader(batch_size=8).__enter__()\n"
     )
     after = rewrite({"names.py": HOLDER + "import numpy as np\n", "user.py": text})
     assert "write_mds as make_spark_converter" in after["names.py"]
     assert "MdsDirectory as SparkDatasetConverter" in after["names.py"]
     assert "SparkDatasetConverter.PARENT_CACHE_DIR_URL_CONF" in after["user.py"]
     assert "make_spark_converter(df, size_limit=size, dtype=None)" in after["user.py"]
-    assert "StreamingDataset(local=conv.path" in after["user.py"]
+    assert "remote=conv.remote," in after["user.py"]
 
 
 @pytest.mark.parametrize(

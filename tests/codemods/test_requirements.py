@@ -12,7 +12,8 @@ from petastorm_codemods._project import limits
 CONVERTS = (
     "import pandas\n"
     "from petastorm.spark import make_spark_converter\n"
-    "with make_spark_converter(df).make_torch_dataloader() as loader:\n"
+    "conv = make_spark_converter(df)\n"
+    "with conv.make_torch_dataloader() as loader:\n"
     "    pass\n"
 )
 READS = (

@@ -1,89 +1,16 @@
-"""What ``--vendor`` writes, for whatever a repository uses, and where."""
+"""What ``--vendor`` writes, and where."""
 
-import itertools
+import ast
 import pathlib
-import subprocess
 import sys
 
 import pytest
 
-from petastorm_codemods._project.assembly import assembled, names_in, offered_names
+import petastorm_bridge
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
 
-ROOT = pathlib.Path(__file__).parents[2]
-WRITING = {"MdsDirectory", "write_mds"}
-PARTS = {
-    "writing": WRITING,
-    "torch transforms": {"PandasCollate"},
-    "tensorflow": {"to_tf_dataset"},
-    "stores": {"local", "remote"},
-    "readers of the bridge": {"cache_dir_url", "file_urls"},
-}
-COMBINATIONS = {
-    ", ".join(names): set().union(*(PARTS[name] for name in names))
-    for count in range(1, len(PARTS) + 1)
-    for names in itertools.combinations(PARTS, count)
-    if "writing" in names or not {"stores", "readers of the bridge"} & {*names}
-}
-EVERYTHING = set(offered_names())
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """All combinations as files of a package."""
-    pytest.importorskip("ruff", reason="judges the form; it comes with the development tools")
-    folder = tmp_path_factory.mktemp("vendored") / "package"
-    folder.mkdir()
-    (folder / "__init__.py").write_text('"""Copies."""\n')
-    for number, names in enumerate([*COMBINATIONS.values(), EVERYTHING]):
-        (folder / f"support_{number}.py").write_text(assembled(names))
-    return folder
-
-
-def tool(*command):
-    done = subprocess.run(
-        [sys.executable, "-m", *map(str, command)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.parametrize("command", ["check", "format --check"])
-def test_ruff_has_nothing_to_say_with_our_own_settings(files, command):
-    tool("ruff", *command.split(), "--no-cache", f"--config={ROOT}/pyproject.toml", files)
-
-
-@pytest.mark.slow
-def test_mypy_has_nothing_to_say_with_our_own_settings(tmp_path):
-    pytest.importorskip("mypy", reason="judges the types; it comes with the development tools")
-    (tmp_path / "mds_support.py").write_text(assembled(EVERYTHING))
-    # Engines take mypy a minute; what `make lint` found about them is what they are here.
-    options = [f"--config-file={ROOT}/pyproject.toml", f"--cache-dir={ROOT}/.mypy_cache"]
-    tool("mypy", *options, "--no-error-summary", tmp_path / "mds_support.py")
-
-
-@pytest.mark.parametrize("combination", COMBINATIONS)
-def test_what_is_not_used_is_not_written(combination):
-    text = assembled(COMBINATIONS[combination])
-    compile(text, "mds_support.py", "exec")
-    assert names_in(text) >= COMBINATIONS[combination]
-    used = COMBINATIONS[combination] | {"MdsDirectory"}
-    for name in {"PandasCollate", "to_tf_dataset", "write_mds"} - used:
-        assert name not in names_in(text)
-    assert ("def file_urls" in text) == ("file_urls" in used)
-    assert "petastorm_bridge" not in text.replace("keep petastorm_bridge's", "")
-
-
-def test_a_file_that_was_written_keeps_its_names():
-    text = assembled(WRITING)
-    assert assembled(names_in(text)) == text
-    assert assembled(names_in(text) | {"to_tf_dataset"}) == assembled(WRITING | {"to_tf_dataset"})
-
-
+SUPPORT = pathlib.Path(petastorm_bridge.__file__).parent / "native" / "support.py"
 MAKES = "from petastorm.spark import make_spark_converter\nc = make_spark_converter(df)\n"
 MOCKS = "from unittest import mock\nmock.patch('petastorm.spark.make_spark_converter')\n"
 
@@ -164,3 +91,40 @@ def test_a_link_in_the_place_of_a_copy_is_refused(tmp_path):
     outcomes = run([str(tmp_path)], Settings(vendor=True)).outcomes
     assert any("it is a link" in getattr(each, "reason", "") for each in outcomes)
     assert not (tmp_path / "elsewhere.py").exists()
+
+
+def test_the_copy_is_the_file_of_the_package(tmp_path):
+    (tmp_path / "a.py").write_text(MAKES)
+    (copy,) = (
+        each for each in run([str(tmp_path)], Settings(vendor=True)).outcomes if not each.before
+    )
+    assert copy.path.endswith("mds_support.py")
+    assert copy.after == SUPPORT.read_bytes()
+
+
+def test_it_needs_nothing_of_ours():
+    roots = set()
+    for node in ast.walk(ast.parse(SUPPORT.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            roots |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level
+            roots.add(node.module.partition(".")[0])
+    engines = {"numpy", "pandas", "pyarrow", "pyspark", "streaming", "tensorflow", "torch"}
+    assert roots - set(sys.stdlib_module_names) == engines
+
+
+def test_a_copy_of_an_earlier_release_is_replaced(tmp_path):
+    title = SUPPORT.read_text(encoding="utf-8").splitlines()[0]
+    (tmp_path / "a.py").write_text(MAKES)
+    (tmp_path / "mds_support.py").write_text(f"{title}\n\nOLD = True\n")
+    outcomes = run([str(tmp_path)], Settings(vendor=True)).outcomes
+    (copy,) = (each for each in outcomes if getattr(each, "after", b"") == SUPPORT.read_bytes())
+    assert copy.path.endswith("mds_support.py")
+
+
+def test_there_is_no_copy_where_nothing_needs_it(tmp_path):
+    """Petastorm's own reader stays on the bridge, and a file that was there before stays as it is."""
+    (tmp_path / "a.py").write_text("from petastorm import make_batch_reader\n")
+    outcomes = run([str(tmp_path)], Settings(vendor=True)).outcomes
+    assert not any(each.path.endswith("mds_support.py") for each in outcomes)

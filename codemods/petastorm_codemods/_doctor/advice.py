@@ -34,12 +34,12 @@ def advise(found: Repository) -> Advice:
     if not bridge.rewritten:
         reason = "imports have moved already; the calls are left to take to streaming's own"
         return Advice("streaming", reason, _command(found, "--to", "streaming"))
-    if by_code(streaming.kinds, "PM102") and not (
-        streaming.left or streaming.on_bridge or by_code(streaming.kinds, "PM103")
-    ):
-        reason = "all loaders are torch's, and each of them has a counterpart in streaming"
+    if by_code(streaming.kinds, "PM102", "PM103") and not (streaming.stays or streaming.on_bridge):
+        reason = "each loader has a counterpart in streaming"
         return Advice("streaming", reason, _command(found, "--to", "streaming"))
     reason = "imports change and nothing else: the same batches as before"
+    if bridge.stays:
+        reason += "; what is listed above stays on Petastorm"
     if found.own_format:
         reason += "; `petastorm-bridge convert` makes MDS of datasets of Petastorm's own"
     return Advice("bridge", reason, _command(found, "--to", "bridge"))

@@ -140,8 +140,10 @@ def _is_of(requirement: Requirement, extra: str) -> bool:
 
 def _import_problem() -> str:
     """Return why Petastorm cannot be used; empty if it can."""
-    # -B: nothing is compiled into directories that are not ours.
-    code, text = _answer([sys.executable, "-B", "-c", "import petastorm"])
+    # With this program's own path: ``-c`` alone looks for modules in the working directory first, and that
+    # is the repository. -B: nothing is compiled into directories that are not ours.
+    program = f"import sys; sys.path[:] = {sys.path!r}; import petastorm"
+    code, text = _answer([sys.executable, "-B", "-c", program])
     if code:
         lines = [line for line in text.splitlines() if line.strip()]
         return f"cannot be imported: {lines[-1].strip() if lines else f'exit code {code}'}"

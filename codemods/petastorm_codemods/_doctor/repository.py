@@ -47,6 +47,7 @@ class Way:
         on_bridge: Of those that are rewritten, calls that run on the bridge although the way leads
             to streaming.
         kinds: The same by rule.
+        stays: Code that stays as it is and needs a human: place and sentence.
         obstacles: What to see to before: place and sentence.
     """
 
@@ -56,6 +57,7 @@ class Way:
     left: int
     on_bridge: int
     kinds: tuple[Kind, ...]
+    stays: tuple[tuple[str, str], ...]
     obstacles: tuple[tuple[str, str], ...]
 
 
@@ -141,12 +143,21 @@ def _way(result: Result, destination: Destination) -> Way:
         sum(found.values()) - done,
         sum(stays_on_bridge(site) for _, site in _sites(result)),
         kinds,
+        tuple(_staying(result)),
         tuple(_obstacles(result)),
     )
 
 
 def _changes(outcome: Outcome) -> bool:
     return any(site.state is State.REWRITTEN for site in outcome.sites)
+
+
+def _staying(result: Result) -> Iterator[tuple[str, str]]:
+    """Yield the places in the code that are left to a human."""
+    for outcome, site in _sites(result):
+        if site.code != REQUIREMENT and site.state in {State.MANUAL, State.NEEDS_UNSAFE}:
+            cell = f":cell {site.cell}" if site.cell else ""
+            yield f"{outcome.path}{cell}:{site.line}", site.message
 
 
 def _obstacles(result: Result) -> Iterator[tuple[str, str]]:

@@ -20,7 +20,10 @@ _MOST = 5
 
 
 def doctor(path: str, *, as_json: bool) -> int:
-    """Print what there is and what to do, and return the exit code: 2 if that cannot be said."""
+    """Print what there is and what to do, and return the exit code.
+
+    1 says that something is in the way, or that no place can be rewritten; 2 that nothing could be said.
+    """
     try:
         found = look_into(path, read_config(path))
     except (ValueError, OSError) as error:
@@ -33,7 +36,15 @@ def doctor(path: str, *, as_json: bool) -> int:
         text = "\n".join(_lines(environment, found, advice))
     text = printable(text) if sys.stdout.isatty() else text
     sys.stdout.write(text.encode(errors="backslashreplace").decode() + "\n")
-    return 0
+    return int(bool(_obstacles(found)) or advice.way == "stays")
+
+
+def _obstacles(found: Repository) -> list[tuple[str, str]]:
+    """Return what is in the way of either destination, each conflict once although both have it."""
+    once: dict[tuple[str, str], str] = {}
+    for place, text in (*found.bridge.obstacles, *found.streaming.obstacles):
+        once.setdefault((place, text.partition(" contradicts ")[0].partition(", ")[0]), text)
+    return [(place, text) for (place, _), text in once.items()]
 
 
 def _json(environment: Environment, found: Repository, advice: Advice) -> str:
@@ -65,7 +76,11 @@ def _lines(environment: Environment, found: Repository, advice: Advice) -> Itera
         yield "Ways"
         yield from (f"  {_way(way)}" for way in (found.bridge, found.streaming))
         yield ""
-        obstacles = dict.fromkeys([*found.bridge.obstacles, *found.streaming.obstacles])
+        if found.bridge.stays:
+            yield "Stays on Petastorm"
+            yield from _some("", [f"{place}  {text}" for place, text in found.bridge.stays])
+            yield ""
+        obstacles = _obstacles(found)
         if obstacles:
             yield "In the way"
             yield from _some("", [f"{place}  {text}" for place, text in obstacles])

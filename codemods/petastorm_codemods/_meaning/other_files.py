@@ -14,20 +14,31 @@ _PETASTORM = re.compile(rb"petastorm", re.IGNORECASE)
 _MAKES = re.compile(rb"\b(?:make_spark_converter|SparkDatasetConverter|write_mds)\b")
 _DEFINES = re.compile(rb"\bdef[ \t]+(make_torch_dataloader|make_tf_dataset)\b")
 _NAME = re.compile(r"[A-Za-z_]\w*")
-_CONFIGURES = re.compile(rb"\b(?:parentCacheDirUrl|PARENT_CACHE_DIR_URL_CONF)\b")
-# Not what is mounted: file:, dbfs:.
-STORE = re.compile(r"(?:s3|s3a|s3n|gs|abfss?|wasbs?|azure|oci|r2|hdfs)://", re.IGNORECASE)
-
 # What files may have from each other instead of from Petastorm.
 REEXPORTABLE = ("make_spark_converter", "SparkDatasetConverter")
 _REEXPORTABLE = re.compile(rb"\b(make_spark_converter|SparkDatasetConverter)\b")
+# What is in brackets ends before the next such statement, so that brackets left open cost no more than others.
 _FROM = re.compile(
-    rb"^[ \t\"]*from[ \t]+([.\w]+)[ \t]+import[ \t]*(\([^)]*\)|[^\n]*(?<=\\)\r?\n[^\n]*|[^\n]*)",
+    rb"^[ \t\"]*from[ \t]+([.\w]+)[ \t]+import[ \t]*"
+    rb"(\((?:[^)\n]|\n(?![ \t\"]*from\b))*\)|[^\n]*(?<=\\)\r?\n[^\n]*|[^\n]*)",
     re.MULTILINE,
 )
 _DOTTED = re.compile(rb"(?<![\w.])([\w.]*\b\w+)\.(make_spark_converter|SparkDatasetConverter)\b")
 _STAR = re.compile(rb"^[ \t]*from[ \t]+([.\w]+)[ \t]+import[ \t]*\*", re.MULTILINE)
 _OURS = (b"petastorm", b"mds_support")
+_STARRED = re.compile(
+    rb"^[ \t\"]*from[ \t]+petastorm(?:_bridge)?\.spark[.\w]*[ \t]+import[ \t]*\*", re.MULTILINE
+)
+_CALLS = re.compile(rb"\b(?:make_spark_converter|write_mds)\b")
+_NATIVE = rb"(?:write_mds|MdsDirectory)"
+_TAKEN = re.compile(rb"\b(?:def|class)[ \t]+%b\b|\b%b[ \t]*=(?!=)" % (_NATIVE, _NATIVE))
+_MODULES = re.compile(
+    rb"^[ \t\"]*(?:import[ \t]+([.\w]+(?:[ \t]*,[ \t]*[.\w]+|[ \t]+as[ \t]+\w+)*)|(?:# MAGIC[ \t]+)?%run[ \t]+[\"']?([^\s\"']+))",
+    re.MULTILINE,
+)
+_WORD = re.compile(rb"\w+")
+# Modules whose names a rewrite may exchange: a second run is to see what the first one saw.
+_ABOUT = re.compile(rb"petastorm(?:_bridge)?(?:\.|$)")
 
 
 @dataclass(frozen=True)
@@ -42,7 +53,12 @@ class Project:
             with these names.
         reexported: Those of them that some other file imports by name, also from modules that pass them on.
         mentioners: Last names of modules that use converters' names without importing them.
-        stores: Whether any file puts converters into a store.
+        makers: Last names of modules that make converters.
+        kept: Those in which what makes them stays as it is.
+        borrowers: Last names of modules that open loaders and make no converters.
+        lenders: Last names of modules that such which open loaders import.
+        joined: Those that import another module of the project, or are imported by any: converters
+            may come to them from elsewhere.
     """
 
     converters: bool = False
@@ -51,7 +67,11 @@ class Project:
     importers: frozenset[tuple[str, str]] = frozenset()
     reexported: frozenset[tuple[str, str]] = frozenset()
     mentioners: frozenset[tuple[str, str]] = frozenset()
-    stores: bool = False
+    makers: frozenset[str] = frozenset()
+    kept: frozenset[str] = frozenset()
+    borrowers: frozenset[str] = frozenset()
+    lenders: frozenset[str] = frozenset()
+    joined: frozenset[str] = frozenset()
 
     def owns(self, module: str) -> bool:
         """Say whether a dotted module may be the project's own rather than a library's."""
@@ -63,9 +83,45 @@ def makes_converters(data: bytes) -> bool:
     return _MAKES.search(data) is not None and _PETASTORM.search(data) is not None
 
 
-def configures_store(data: bytes) -> bool:
-    """Say whether a file's bytes set the directory of converters, and have a store's URL in them."""
-    return _CONFIGURES.search(data) is not None and STORE.search(data.decode("latin-1")) is not None
+def keeps_makers(data: bytes) -> bool:
+    """Say whether what makes converters in a file stays as it is, by the look of its lines.
+
+    It is imported by ``*``, or from elsewhere as well, or the native names mean something else there.
+    """
+    found = [
+        (match[1], match[2])
+        for match in _FROM.finditer(data)
+        if b"make_spark_converter" in match[2]
+    ]
+    ours = [module.startswith(_OURS) for module, _ in found]
+    return (
+        _STARRED.search(data) is not None
+        or (any(ours) and not all(ours))
+        or (any(ours) and _TAKEN.search(data) is not None)
+    )
+
+
+def opens_loaders(data: bytes) -> bool:
+    """Say whether a file's bytes name a method that opens loaders."""
+    return any(method.encode() in data for method in METHODS)
+
+
+def calls_makers(data: bytes) -> bool:
+    """Say whether a file's bytes name what makes converters, before a rewrite or after it."""
+    return _CALLS.search(data) is not None
+
+
+def modules_named(data: bytes) -> frozenset[str]:
+    """Return the last names of the modules that a file's bytes import, or run, but Petastorm's or ours."""
+    found = {
+        name.split()[0]
+        for match in _MODULES.finditer(data)
+        for name in (match[1].split(b",") if match[1] else [match[2]])
+    }
+    for match in _FROM.finditer(data):
+        found |= {match[1], *_WORD.findall(match[2])} if not _ABOUT.match(match[1]) else set()
+    others = (name.decode(errors="replace") for name in found if not _ABOUT.match(name))
+    return frozenset(re.split(r"[./\\]", name)[-1] for name in others)
 
 
 def names_from_modules(data: bytes) -> frozenset[tuple[str, str]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import libcst as cst
 
 from petastorm_codemods._petastorm.counterparts import (
@@ -11,8 +13,14 @@ from petastorm_codemods._petastorm.counterparts import (
     MODULE,
     original,
 )
+from petastorm_codemods._petastorm.offered import NEW
 
 from .analysis import Analysis, once
+from .imports import Imported
+from .reexports import is_read
+
+# The path or the native name of what is used, and the expression.
+Use = tuple[str, cst.CSTNode]
 
 
 def is_maker(path: str | None, analysis: Analysis) -> bool:
@@ -60,3 +68,30 @@ def opens_directory(analysis: Analysis, node: cst.CSTNode) -> bool:
     given = node.args[0].value
     directory = isinstance(given, cst.Attribute) and given.attr.value == "cache_dir_url"
     return directory and original(analysis.imported(node.func) or "") in MAKERS
+
+
+def opens_directories(analysis: Analysis, each: Imported) -> bool:
+    """Say whether a name serves calls alone that an earlier run left on the bridge."""
+    if original(each.path) not in MAKERS or not each.path.startswith(f"{NEW}."):
+        return False
+    reads = [read for read in analysis.reads(each.local) if is_read(analysis, read)]
+    return bool(reads) and all(opens_directory(analysis, analysis.parent(read)) for read in reads)
+
+
+def uses_with_counterpart(analysis: Analysis, local: str) -> Iterator[Use]:
+    """Yield the native name and the expression for uses of a module that have a counterpart."""
+    for read in analysis.reads(local):
+        path: str | None = analysis.imported(read)
+        node: cst.CSTNode = read
+        if path is None or original(path) in COUNTERPARTS:
+            continue  # no module
+        while path:
+            name = counterpart(analysis, path)
+            if name is not None and analysis.is_read(node):
+                yield name, node
+            if name is not None:
+                break
+            above = analysis.parent(node)
+            if not isinstance(above, cst.Attribute) or above.value is not node:
+                break
+            path, node = f"{path}.{above.attr.value}", above

@@ -25,6 +25,7 @@ CLASSES = frozenset(old for old, new in COUNTERPARTS.items() if new == "MdsDirec
 # What they are called where a name is taken, say by ``with … as StreamingDataset``.
 ALIASES = {
     "ColumnarStreamingDataset": "MosaicColumnarDataset",
+    "Epochs": "MdsEpochs",
     "StreamingDataLoader": "MosaicStreamingDataLoader",
     "StreamingDataset": "MosaicStreamingDataset",
     "make_spark_converter": "open_mds_on_bridge",

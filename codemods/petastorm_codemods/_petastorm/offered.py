@@ -76,7 +76,16 @@ OFFERED: dict[str, frozenset[str]] = {
             "decimal_friendly_collate",
         }
     ),
-    "reader": frozenset({"Reader", "make_batch_reader", "make_reader"}),
+    "reader": frozenset(
+        {
+            "LOCAL_DISK_CACHE",
+            "NULL_CACHE",
+            "Reader",
+            "make_batch_reader",
+            "make_reader",
+            "normalize_dataset_url_or_urls",
+        }
+    ),
     "selectors": frozenset(
         {
             "IntersectIndexSelector",
@@ -92,6 +101,7 @@ OFFERED: dict[str, frozenset[str]] = {
             "SparkDatasetConverter",
             "TFDatasetContextManager",
             "TorchDatasetContextManager",
+            "_convert_vector",  # private, but imported by public repositories
             "make_spark_converter",
             "register_delete_dir_handler",
         }
@@ -114,6 +124,7 @@ OFFERED: dict[str, frozenset[str]] = {
         {
             "Unischema",
             "UnischemaField",
+            "_numpy_to_spark_mapping",  # as _convert_vector
             "dict_to_spark_row",
             "insert_explicit_nulls",
             "match_unischema_fields",

@@ -39,7 +39,7 @@ def conflicts(
         except InvalidMarker:
             continue
         what = f"{entry.name} {entry.versions}"
-        needs = f"{want.package}, which needs {entry.name}{ours}"
+        needs = f"{our_limits.bringer(entry.name, want.package)}, which needs {entry.name}{ours}"
         if lift and entry.name == "pyarrow" and entry.form not in {Form.KEY, Form.ELSEWHERE}:
             at = text.rindex(entry.versions, entry.start, entry.end)
             end = at + len(entry.versions)

@@ -6,7 +6,7 @@ import fnmatch
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from petastorm_codemods._model import Destination
 
@@ -34,9 +34,10 @@ _SKIPPED = frozenset(
 )
 _DEPENDENCY = re.compile(
     r"(?:requirements?|constraints?)[\w.-]*\.(?:txt|in)|pyproject\.toml|setup\.(?:py|cfg)|"
-    r"(?:conda[\w.-]*|environment[\w.-]*)\.ya?ml|(?:[\w.-]*\.)?Dockerfile(?:[.-][\w.-]*)?",
+    r"(?:conda[\w.-]*|environment[\w.-]*)\.ya?ml|(?:[\w.-]*\.)?Dockerfile(?:[._-][\w.-]*)?",
     re.IGNORECASE,
 )
+_SETS_UP = re.compile(rb"\b(?:setuptools|distutils|skbuild)\b|\bsetup[ \t]*\(")
 # Lock files, which their tools write, and whatever else may install packages.
 _LOCK = re.compile(
     r"(?:[\w.-]*\.)?(?:poetry|uv|pdm|pixi|conda(?:-[\w-]+)*|Pipfile|pylock(?:\.[\w-]+)?)[.-]"
@@ -63,6 +64,11 @@ def is_dependency_file(path: str) -> bool:
     folder, name = os.path.split(path)
     in_folder = os.path.basename(folder).lower() == "requirements" and name.endswith(".txt")
     return in_folder or _DEPENDENCY.fullmatch(name) is not None
+
+
+def is_program_named_setup(path: str, data: bytes) -> bool:
+    """Say whether a ``setup.py`` sets up no package: a notebook or a program that others run."""
+    return os.path.basename(path) == "setup.py" and not _SETS_UP.search(data)
 
 
 def is_lock_file(path: str) -> bool:
@@ -187,6 +193,22 @@ def concerns(data: bytes, destination: Destination) -> bool:
 def repository_of(path: str) -> str | None:
     """Return the top of the Git repository that a file is in; None outside of one."""
     return repository_above(os.path.dirname(os.path.abspath(path)))
+
+
+def tops_of(paths: Iterable[str]) -> Callable[[str], str]:
+    """Return what gives the highest directory that modules of a file's project are in.
+
+    That is the top of its repository; outside of one, of the paths that a run was asked for.
+    """
+    given = [os.path.abspath(path) for path in paths]
+    folders = [path if os.path.isdir(path) else os.path.dirname(path) for path in given]
+
+    def top(path: str) -> str:
+        here = os.path.abspath(path)
+        around = [each for each in folders if here.startswith(each.rstrip(os.sep) + os.sep)]
+        return repository_of(path) or min(around, key=len, default=os.path.dirname(here))
+
+    return top
 
 
 def petastorm_around(path: str) -> str:

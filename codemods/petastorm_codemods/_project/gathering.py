@@ -5,23 +5,36 @@ from __future__ import annotations
 import dataclasses
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from petastorm_codemods._meaning.imports import imports_petastorm
 from petastorm_codemods._meaning.other_files import (
     Project,
-    configures_store,
+    calls_makers,
     defined_methods,
+    keeps_makers,
     makes_converters,
     mentioned_names,
+    module_at,
     module_names,
+    modules_named,
     modules_passed_on,
     names_from_modules,
     names_from_petastorm,
+    opens_loaders,
     reexported_names,
 )
-from petastorm_codemods._model import Destination, Failed, NeedsHuman, Safety, Site, State
+from petastorm_codemods._model import (
+    Destination,
+    Failed,
+    NeedsHuman,
+    Outcome,
+    Safety,
+    Site,
+    State,
+    Unchanged,
+)
 from petastorm_codemods._petastorm.offered import OLD
 
 from .evidence import Code, is_program
@@ -30,9 +43,12 @@ from .files import (
     find_files,
     is_dependency_file,
     is_lock_file,
+    is_program_named_setup,
     petastorm_around,
     repository_of,
+    tops_of,
 )
+from .shadows import petastorm_of_its_own
 from .vendor import imported_modules
 
 # Other files than programs and lists of dependencies are data if they are longer.
@@ -50,7 +66,9 @@ class Gathered:
         failed: Files that cannot be read.
         passing: Modules and those whose names they pass on.
         imported: Dotted names of the modules that any module or notebook imports.
-        forks: Copies of Petastorm's own package, which are left alone, by their directories.
+        named: Last names of those, and of what they run.
+        left: What is said of packages that are left alone, by their directories: copies of Petastorm's
+            own, and others of that name.
     """
 
     paths: list[str] = field(default_factory=list)
@@ -59,7 +77,8 @@ class Gathered:
     failed: list[Failed] = field(default_factory=list)
     passing: set[tuple[str, str]] = field(default_factory=set)
     imported: set[str] = field(default_factory=set)
-    forks: dict[str, NeedsHuman] = field(default_factory=dict)
+    named: set[str] = field(default_factory=set)
+    left: dict[str, Outcome] = field(default_factory=dict)
 
 
 def gather(paths: Iterable[str], exclude: Iterable[str], destination: Destination) -> Gathered:
@@ -73,15 +92,18 @@ def gather(paths: Iterable[str], exclude: Iterable[str], destination: Destinatio
     Raises:
         FileNotFoundError: A path does not exist.
     """
-    gathered = Gathered()
+    gathered, paths = Gathered(), tuple(paths)
+    top = tops_of(paths)
     for path in find_files(paths, exclude):
         package = petastorm_around(path)
         if package:
-            gathered.forks.setdefault(package, _fork(path))
+            gathered.left.setdefault(package, _fork(path))
             continue
         data = _read(path)
         if isinstance(data, Failed):
             gathered.failed.append(data)
+        elif is_program(path) and (package := _own_package(path, data, top)):
+            gathered.left.setdefault(package, _own(path, package))
         elif not _is_other(path) or OLD.encode() in data:
             _add(gathered, path, data, destination)
     return gathered
@@ -111,12 +133,27 @@ def _is_other(path: str) -> bool:
 def _add(gathered: Gathered, path: str, data: bytes, destination: Destination) -> None:
     gathered.paths.append(path)
     gathered.passing |= modules_passed_on(path, data)
-    if is_dependency_file(path) or not is_program(path):
+    listed = is_dependency_file(path) and not is_program_named_setup(path, data)
+    if listed or not is_program(path):
         gathered.dependencies.append((path, data))
         return
     gathered.imported |= imported_modules(data)
+    gathered.named |= modules_named(data)
     if concerns(data, destination):
         gathered.sources.append((path, data))
+
+
+def _own_package(path: str, data: bytes, top: Callable[[str], str]) -> str:
+    """Return the repository's own package ``petastorm`` that a file imports; empty if there is none."""
+    return petastorm_of_its_own(path, top(path)) if concerns(data, Destination.STREAMING) else ""
+
+
+def _own(path: str, package: str) -> Unchanged:
+    message = (
+        f"files that import {os.path.relpath(package)} are left alone: it is this repository's own "
+        "package, and not Petastorm"
+    )
+    return Unchanged(path, (Site("PM000", 1, 1, None, message, Safety.SAFE, State.WORKS),))
 
 
 def _fork(path: str) -> NeedsHuman:
@@ -138,6 +175,9 @@ def project_of(gathered: Gathered) -> Project:
     mentioners = frozenset().union(
         *(mentioned_names(path, data) for path, data in gathered.sources)
     )
+    sources = gathered.sources
+    openers = [(path, data) for path, data in sources if opens_loaders(data)]
+    here = {module_at(path) for path in gathered.paths if is_program(path)}
     return Project(
         converters=converters,
         defines=frozenset().union(*map(defined_methods, texts)),
@@ -145,7 +185,13 @@ def project_of(gathered: Gathered) -> Project:
         importers=importers,
         reexported=reexported_names(taken, importers, frozenset(gathered.passing)),
         mentioners=mentioners - importers,
-        stores=any(map(configures_store, texts)),
+        makers=frozenset(module_at(path) for path, data in sources if calls_makers(data)),
+        kept=frozenset(module_at(path) for path, data in sources if keeps_makers(data)),
+        borrowers=frozenset(module_at(path) for path, data in openers if not calls_makers(data)),
+        lenders=frozenset().union(*(modules_named(data) for _, data in openers)),
+        joined=frozenset(gathered.named & here).union(
+            module_at(path) for path, data in openers if modules_named(data) & here
+        ),
     )
 
 

@@ -54,6 +54,21 @@ def limits(extras: frozenset[str], alone: frozenset[str] = frozenset()) -> dict[
     return found
 
 
+def bringer(name: str, package: str) -> str:
+    """Return a requirement that brings the limit on a distribution; the package itself if it does.
+
+    Args:
+        name: Canonical name of the distribution.
+        package: The requirement that is asked for.
+    """
+    if name in limits(frozenset(Requirement(package).extras)):
+        return package
+    extras = metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") or ()
+    bringing = (each for each in extras if each != "all" and name in limits(frozenset({each})))
+    extra = next(bringing, "")
+    return f"{DISTRIBUTION}[{extra}]" if extra else DISTRIBUTION
+
+
 def _with_inner(extras: frozenset[str]) -> frozenset[str]:
     """Return extras together with those that they consist of, as `all` does."""
     found = extras

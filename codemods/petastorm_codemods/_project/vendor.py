@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.resources
 import os
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from itertools import accumulate
 
-from .assembly import NAME, offered_names
+from petastorm_codemods._petastorm.offered import NEW
 
 CODE = "PM100"
+NAME = "mds_support"
 
 _IMPORT = re.compile(rb"^[ \t\"]*(?:from|import)[ \t]+([A-Za-z_][\w.]*)", re.MULTILINE)
 
@@ -106,10 +109,10 @@ def _is_test(path: str) -> bool:
     return bool(folders & {"test", "tests"}) or name.startswith(("test_", "conftest."))
 
 
-def used_names(texts: Iterable[bytes]) -> frozenset[str]:
-    """Return the words of some files that are names of the support module, or attributes of it."""
-    words = {word.decode() for text in texts for word in re.findall(rb"[A-Za-z_]\w*", text)}
-    return frozenset(offered_names() & words)
+@functools.cache
+def support_module() -> bytes:
+    """Return the module that copies are made of; it imports nothing of ours."""
+    return importlib.resources.files(NEW).joinpath("native").joinpath("support.py").read_bytes()
 
 
 def imported_modules(text: bytes) -> frozenset[str]:

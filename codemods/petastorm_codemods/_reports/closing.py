@@ -61,11 +61,12 @@ def _numbers(result: Result, changes: int, *, written: bool) -> str:
 
 
 def _left(sites: Sequence[Site]) -> Iterator[str]:
-    """Yield how many places are left of each rule, and where it is explained."""
+    """Yield how many places are left of each rule, and what that is about."""
     left = Counter(site.code for site in sites if site.state not in {State.REWRITTEN, State.WORKS})
     for rule in all_rules():
         if left[rule.code]:
-            yield f"Left: {plural(left[rule.code], 'place')} of {rule.code}, see {rule.link}"
+            places = plural(left[rule.code], "place")
+            yield f"Left: {places} of {rule.code} ({rule.summary})."
 
 
 def stays_on_bridge(site: Site) -> bool:
@@ -84,7 +85,7 @@ def _bridged(sites: Sequence[Site]) -> Iterator[str]:
         )
     if len(stay) > len(horovod):
         others = plural(len(stay) - len(horovod), "call")
-        yield f"On the bridge: {others} that streaming cannot express, each with a comment."
+        yield f"On the bridge: {others} that were not rewritten to streaming."
 
 
 def _speed(sites: Sequence[Site], *, fast: bool) -> Iterator[str]:

@@ -38,6 +38,9 @@ NOW = {
     "PM107": "It runs, on the bridge. Open the reader where it is used, in a `with` of its own; read `row.name` in the loop "
     "itself; convert with `--columns` in place of `schema_fields`. Images and nulls are for a `collate_fn` of yours over "
     "`StreamingDataset`.",
+    "PM108": "Call the method by its name on the converter, and give the converter a name of its own in each branch. In "
+    "tests stub or patch what the rewritten code calls: `write_mds`, and streaming's loader. Where the program replaces "
+    "a part of Petastorm, leave that out and see whether the bridge needs it.",
 }
 
 

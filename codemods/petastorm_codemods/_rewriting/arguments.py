@@ -11,16 +11,13 @@ import libcst as cst
 
 from petastorm_bridge._tables.options import OPTIONS
 from petastorm_codemods._meaning.analysis import Analysis
-from petastorm_codemods._meaning.calls import is_none, keyword
-from petastorm_codemods._model import Piece
+from petastorm_codemods._meaning.calls import is_none
 from petastorm_codemods._petastorm.counterparts import original
 
-from .dictionaries import items_of
+from .given import Given, Pieces, Stays, given_arguments
 from .ranks import Shards, shards
 from .repeatable import is_repeatable
 from .values import constants, values
-
-Pieces = tuple[Piece, ...]
 
 _TRANSLATED = frozenset(
     {
@@ -54,24 +51,12 @@ ALL = frozenset(
 # They say how rows are read, not which; streaming finds its ranks by itself.
 _DROPPED = ALL - _TRANSLATED - _REFUSED.keys() - {"dataset_url_or_urls"}
 _LOADERS = re.compile(r"petastorm\.pytorch\.(?:(Batched)DataLoader|DataLoader)")
-_BY_NAME = "give the arguments by name, so that they can be translated"
+# Functions that give numbers, never None.
+_NUMBERS = frozenset({"abs", "getrandbits", "hash", "int", "integers", "randint", "randrange"})
 HOROVOD = (
     "streaming does not know Horovod's ranks; launch with TorchDistributor and leave out "
     "cur_shard and shard_count to read natively"
 )
-
-
-@dataclass(frozen=True)
-class Given:
-    """An argument of a call.
-
-    Attributes:
-        pieces: The expression, as it is written into rewritten code.
-        node: The expression to learn from.
-    """
-
-    pieces: Pieces
-    node: cst.BaseExpression
 
 
 class Times(enum.Enum):
@@ -88,41 +73,34 @@ class Reading:
     """What a call asks for, in streaming's words.
 
     Attributes:
-        dataset: Arguments of the dataset but for its place.
+        shuffle: Whether rows are shuffled.
+        seed: The seed; empty if none is given.
+        unseeded: What says that the seed is None; empty if it is none that may be.
         batch_size: Rows of a batch.
         again: The same where it has been written before; empty if it cannot be worked out twice.
         transform: What is made of a batch; empty for nothing.
         workers: Processes that work on transforms; empty for none.
         times: How often all rows come.
         epochs: The number, if one says it.
+        drop_last: Whether all batches are full, as Petastorm's are where epochs have no end; empty for no.
         columnar: Whether the call asks for whole batches.
         lost: Arguments that are left out.
         notes: What else is to be said of the rewrite.
     """
 
-    dataset: tuple[tuple[str, Pieces], ...]
+    shuffle: Pieces
+    seed: Pieces
+    unseeded: Pieces
     batch_size: Pieces
     again: Pieces
     transform: Pieces
     workers: Pieces
     times: Times
     epochs: Pieces
+    drop_last: Pieces
     columnar: bool
     lost: tuple[str, ...]
     notes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Stays:
-    """Why a call is left on the bridge.
-
-    Attributes:
-        reason: The reason, and what to do.
-        marked: Whether a comment in the code says so.
-    """
-
-    reason: str
-    marked: bool = True
 
 
 def reading_of(analysis: Analysis, call: cst.Call, positions: Sequence[str]) -> Reading | Stays:
@@ -150,63 +128,29 @@ def translated(analysis: Analysis, given: Mapping[str, Given]) -> Reading | Stay
     lost = {*given} & _DROPPED
     lost |= {"workers_count"} if "workers_count" in given and not workers else set()
     times, epochs = _times(analysis, given)
+    node = _node(given, "num_epochs")
+    if times is Times.OPEN and node is not None and not is_repeatable(node):
+        return Stays("its num_epochs cannot be worked out twice; give it a name")
+    seed = "seed" if "seed" in given else "shard_seed"
+    node = _node(given, seed)
+    open_seed = node is not None and _may_be_none(analysis, node)
+    if open_seed and node is not None and not is_repeatable(node):
+        return Stays("its seed cannot be worked out twice; give it a name")
     return Reading(
-        dataset=(("shuffle", _shuffle(given)), *_seed(given), ("batch_size", _batch_size(given))),
+        shuffle=_shuffle(given),
+        seed=_pieces(given, seed),
+        unseeded=_is_none_of(given, seed) if open_seed else (),
         batch_size=_batch_size(given),
         again=_batch_size_again(analysis, given),
         transform=transform,
         workers=workers,
         times=times,
         epochs=epochs,
+        drop_last=_drop_last(given, times),
         columnar=columnar,
         lost=tuple(sorted(lost)),
         notes=tuple(notes),
     )
-
-
-def named(call: cst.Call, positions: Sequence[str]) -> list[tuple[str | None, cst.Arg]]:
-    """Return the arguments of a call with their names; None for starred ones."""
-    found: list[tuple[str | None, cst.Arg]] = []
-    for number, argument in enumerate(call.args):
-        positional = not argument.keyword and not argument.star and number < len(positions)
-        found.append((positions[number] if positional else keyword(argument), argument))
-    return found
-
-
-def given_arguments(
-    analysis: Analysis, call: cst.Call, positions: Sequence[str]
-) -> dict[str, Given] | Stays:
-    """Return the arguments of a call by their names, also those in dictionaries of the source.
-
-    An argument whose None means the default is not given then.
-    """
-    given: dict[str, Given] = {}
-    for name, argument in named(call, positions):
-        if name is not None:
-            if argument.keyword is None and isinstance(argument.value, cst.NamedExpr):
-                return Stays(_BY_NAME)
-            given[name] = Given((_value_span(analysis, argument),), argument.value)
-        elif argument.star == "**":
-            items = items_of(analysis, argument.value)
-            if items is None:
-                return Stays("its arguments are in a dictionary; give them by name")
-            place = analysis.span(argument.value)
-            given |= {key: Given((place, f'["{key}"]'), value) for key, value in items.items()}
-        else:
-            return Stays(_BY_NAME)
-    return {
-        name: each for name, each in given.items() if name == "num_epochs" or not is_none(each.node)
-    }
-
-
-def _value_span(analysis: Analysis, argument: cst.Arg) -> tuple[int, int]:
-    """Return where the value of an argument stands, its own parentheses included."""
-    start, end = analysis.span(argument)
-    if argument.keyword is not None:
-        text = analysis.source.text
-        start = text.index("=", analysis.span(argument.keyword)[1]) + 1
-        start += len(text[start:end]) - len(text[start:end].lstrip())
-    return start, end
 
 
 def _problem(analysis: Analysis, given: Mapping[str, Given]) -> str:
@@ -261,9 +205,31 @@ def _batch_size_again(analysis: Analysis, given: Mapping[str, Given]) -> Pieces:
     return _batch_size(given) if is_repeatable(each.node) else ()
 
 
-def _seed(given: Mapping[str, Given]) -> tuple[tuple[str, Pieces], ...]:
-    pieces = _pieces(given, "seed") or _pieces(given, "shard_seed")
-    return (("shuffle_seed", pieces),) if pieces else ()
+def _may_be_none(analysis: Analysis, node: cst.BaseExpression) -> bool:
+    """Say whether an expression may be None."""
+    return not all(map(_is_number, [node] if _is_number(node) else values(analysis).of(node)))
+
+
+def _is_number(node: cst.CSTNode) -> bool:
+    """Say whether an expression is a number by its looks."""
+    if isinstance(node, cst.Call):
+        name = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
+        return isinstance(name, cst.Name) and name.value in _NUMBERS
+    return isinstance(node, cst.Integer | cst.BinaryOperation | cst.UnaryOperation)
+
+
+def _drop_last(given: Mapping[str, Given], times: Times) -> Pieces:
+    if times is Times.OPEN:
+        return _is_none_of(given, "num_epochs")
+    return ("True",) if times is Times.ENDLESS else ()
+
+
+def _is_none_of(given: Mapping[str, Given], name: str) -> Pieces:
+    """Return the expression that says whether an argument is None."""
+    node, pieces = _node(given, name), _pieces(given, name)
+    simple = isinstance(node, cst.Name | cst.Attribute | cst.Subscript | cst.Call | cst.Integer)
+    whole = simple or len(pieces) > 1 or bool(getattr(node, "lpar", ()))
+    return (*pieces, " is None") if whole else ("(", *pieces, ") is None")
 
 
 def _shuffle(given: Mapping[str, Given]) -> Pieces:
@@ -297,10 +263,9 @@ def _times(analysis: Analysis, given: Mapping[str, Given]) -> tuple[Times, Piece
         return Times.ENDLESS, ()
     if constants([node]) == [1]:
         return Times.ONCE, ()
-    pieces = _pieces(given, "num_epochs")
     leaves = values(analysis).of(node)
     numbers = constants(leaves)
     if numbers and set(numbers) == {None} and len(numbers) == len(leaves):
         return Times.ENDLESS, ()
-    known = len(numbers) == len(leaves) and None not in numbers
-    return (Times.SOME if known else Times.OPEN), pieces
+    times = Times.OPEN if _may_be_none(analysis, node) else Times.SOME
+    return times, _pieces(given, "num_epochs")

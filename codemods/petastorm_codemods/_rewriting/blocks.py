@@ -33,18 +33,22 @@ class Lift:
 
 
 def lift(
-    analysis: Analysis, node: cst.With, plain: Mapping[cst.WithItem, Sequence[Pieces]]
+    analysis: Analysis,
+    node: cst.With,
+    plain: Mapping[cst.WithItem, Pieces],
+    loop: Pieces = (),
 ) -> Lift | None:
     """Return how some items of a ``with`` become assignments.
 
     They stand before the ``with``, or first in its block if items that stay come before them. If none
-    stays, the block moves one level out.
+    stays, the block moves one level out, or becomes that of a loop.
 
     Args:
         analysis: Of the source.
         node: The statement.
-        plain: The items that become assignments, with the statements that assign; none for an item that
+        plain: The items that become assignments, with the statements that assign; empty for an item that
             only goes.
+        loop: The head of the loop, where no item stays.
 
     Returns:
         None if the order of the items does not allow it.
@@ -56,6 +60,8 @@ def lift(
         return None
     begin, end = analysis.start(node), _head_end(analysis, node)
     pieces = _head(analysis, node, plain, inside=inside)
+    if loop:
+        pieces += [(analysis.line_start(begin), begin), *loop, analysis.source.newline]
     if isinstance(node.body, cst.SimpleStatementSuite):
         first, last = analysis.span(node.body)
         inner = _inner_indent(analysis, node) if kept else ""
@@ -66,14 +72,14 @@ def lift(
     told = comments_outside(analysis, begin, end, holes)
     line = analysis.line_start(begin)
     head = Edit(line, end, whole_text(analysis, pieces), tuple(pieces) or ("",), lines=True)
-    dedented = () if kept else tuple(_dedents(analysis, node))
+    dedented = () if kept or loop else tuple(_dedents(analysis, node))
     return Lift((head, *dedented), tuple(dict.fromkeys(told)))
 
 
 def _head(
     analysis: Analysis,
     node: cst.With,
-    plain: Mapping[cst.WithItem, Sequence[Pieces]],
+    plain: Mapping[cst.WithItem, Pieces],
     *,
     inside: bool,
 ) -> list[Piece]:
@@ -89,7 +95,7 @@ def _head(
     indent: Piece = (analysis.line_start(begin), begin)
     inner = _inner_indent(analysis, node) if inside else ""
     assigned: list[Piece] = []
-    for statement in (each for item in node.items for each in plain.get(item, ())):
+    for statement in filter(None, (plain.get(item) for item in node.items)):
         assigned += [indent, inner, *statement, newline]
     kept = [(analysis.span(item),) for item in node.items if item not in plain]
     head: list[Piece] = [indent, "with ", *_listed(kept), ":", newline] if kept else []

@@ -1,13 +1,13 @@
 """What is done with the contexts that loader calls gave, now that they give loaders.
 
 A ``with`` around a call becomes an assignment, its block one level out. Where the context is kept in a
-variable, and entered and left by hand, the variable holds the loader, and what left it goes. Where nobody
-can say who enters it, it stays a context by ``contextlib.nullcontext``.
+variable, and entered and left by hand, the variable holds the loader, and what left it goes. A context that
+nobody can say who enters stays one, on the bridge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -21,13 +21,20 @@ from .comments import comments_outside
 from .expressions import Native
 from .sites import Site
 
-# Edits, comments to keep, and whether the loader is made a context.
-Result = tuple[tuple[Edit, ...], tuple[str, ...], bool]
+# Edits, and comments to keep.
+Result = tuple[tuple[Edit, ...], tuple[str, ...]]
 
 
 def rewritten(analysis: Analysis, native: Mapping[Site, Native]) -> dict[Site, Result]:
-    """Return the edits that put native calls in the place of calls of a source."""
-    return _Contexts(analysis, native).results()
+    """Return the edits that put native calls in the place of calls of a source.
+
+    Without those of which nobody can say who enters the contexts that they gave.
+    """
+    while True:
+        results = _Contexts(analysis, native).results()
+        if len(results) == len(native):
+            return results
+        native = {site: each for site, each in native.items() if site in results}
 
 
 @dataclass
@@ -54,45 +61,41 @@ class _Contexts:
         self._by_call = {site.call: site for site in native if site.call is not None}
 
     def results(self) -> dict[Site, Result]:
-        """Return the edits of each call."""
+        """Return the edits of each call whose context is known to be entered, and where."""
         variables = self._variables()
-        items = {item: site for site in self._native if (item := self._item(site)) is not None}
-        plain = {item: self._statements(item, self._native[site]) for item, site in items.items()}
-        for variable in variables.values():
-            for item in variable.items:
-                value: Pieces = (self._analysis.span(item.item),)
-                name = self._name(item)
-                plain[item] = ((*name, " = ", *value),) if name else (value,)
-        lifts = self._lifts(plain)
+        lifts = self._lifts(variables.values())
         results: dict[Site, Result] = {}
         for site in self._native:
-            item = self._item(site)
-            holder = variables.get(site)
+            item, variable, outer = self._item(site), variables.get(site), self._entering(site)
             if item is not None:
-                results[site] = self._lifted(site, lifts.get(item))
-            elif holder is not None and all(each in lifts for each in holder.items):
-                results[site] = self._held(site, holder, lifts)
-            else:
-                results[site] = self._alone(site)
+                if item in lifts:
+                    results[site] = lifts[item].edits, lifts[item].comments
+            elif outer is not None:
+                results[site] = self._replaced(outer, self._native[site].pieces)
+            elif variable is not None and all(each in lifts for each in variable.items):
+                results[site] = self._held(site, variable, lifts)
         return results
 
-    def _name(self, item: cst.WithItem) -> Pieces:
-        """Return what an item of a ``with`` binds; nothing if it binds nothing."""
-        return (self._analysis.span(item.asname.name),) if item.asname is not None else ()
-
-    def _statements(self, item: cst.WithItem, native: Native) -> tuple[Pieces, ...]:
-        name = self._name(item)
-        return native.assigned(name) if name else (native.pieces,)
-
-    def _lifts(self, plain: Mapping[cst.WithItem, Sequence[Pieces]]) -> dict[cst.WithItem, Lift]:
-        """Return how each item becomes an assignment; without those that cannot."""
-        statements: dict[cst.CSTNode, dict[cst.WithItem, Sequence[Pieces]]] = {}
-        for item, own in plain.items():
-            statements.setdefault(self._analysis.parent(item), {})[item] = own
+    def _lifts(self, variables: Collection[_Variable]) -> dict[cst.WithItem, Lift]:
+        """Return how each item of a ``with`` becomes an assignment; without those that cannot."""
+        analysis = self._analysis
+        values: dict[cst.WithItem, Pieces] = {}
+        loops: dict[cst.CSTNode, Pieces] = {}
+        for site, native in self._native.items():
+            item = self._item(site)
+            if item is not None:
+                values[item] = native.pieces
+                loops[analysis.parent(item)] = native.again
+        for item in (item for each in variables for item in each.items):
+            values[item] = (analysis.span(item.item),)
+        blocks: dict[cst.CSTNode, dict[cst.WithItem, Pieces]] = {}
+        for item, value in values.items():
+            name: Pieces = (analysis.span(item.asname.name), " = ") if item.asname else ()
+            blocks.setdefault(analysis.parent(item), {})[item] = (*name, *value)
         found: dict[cst.WithItem, Lift] = {}
-        for statement, items in statements.items():
-            if isinstance(statement, cst.With) and statement.asynchronous is None:
-                made = lift(self._analysis, statement, items)
+        for block, items in blocks.items():
+            if isinstance(block, cst.With) and block.asynchronous is None:
+                made = lift(analysis, block, items, loops.get(block, ()))
                 found |= dict.fromkeys(items, made) if made is not None else {}
         return found
 
@@ -101,29 +104,16 @@ class _Contexts:
         above = self._analysis.parent(site.call) if site.call is not None else None
         return above if isinstance(above, cst.WithItem) else None
 
-    # --- one call ---------------------------------------------------------------------------------
-
-    def _lifted(self, site: Site, made: Lift | None) -> Result:
-        if made is None:
-            return self._alone(site)
-        return made.edits, made.comments, False
-
-    def _alone(self, site: Site) -> Result:
-        """Return the edits of a call whose context is entered there, or nobody knows where."""
-        outer = self._entering(site)
-        if outer is not None:
-            return (*self._replaced(outer, self._native[site].pieces), False)
-        assert site.call is not None
-        if isinstance(self._analysis.parent(site.call), cst.Expr):
-            return (*self._replaced(site.call, self._native[site].pieces), False)
-        pieces = ("contextlib.nullcontext(", *self._native[site].pieces, ")")
-        return (*self._replaced(site.call, pieces), True)
-
     def _entering(self, site: Site) -> cst.Call | None:
-        """Return the call that enters the context of a call: ``….__enter__()``, or a stack's."""
+        """Return the call that enters the context of a call: ``….__enter__()``, or a stack's.
+
+        That is the call itself where nobody can enter its context.
+        """
         analysis = self._analysis
         assert site.call is not None
         above = analysis.parent(site.call)
+        if isinstance(above, cst.Expr):
+            return site.call
         if isinstance(above, cst.Attribute) and above.attr.value == "__enter__":
             call = analysis.parent(above)
             return call if isinstance(call, cst.Call) and call.func is above else None
@@ -134,7 +124,7 @@ class _Contexts:
                 return call
         return None
 
-    def _replaced(self, node: cst.Call, pieces: Pieces) -> tuple[tuple[Edit, ...], tuple[str, ...]]:
+    def _replaced(self, node: cst.Call, pieces: Pieces) -> Result:
         start, end = self._analysis.span(node)
         text = self._analysis.source.text
         if text[max(start - 1, 0) : start].isidentifier():
@@ -147,7 +137,8 @@ class _Contexts:
     # --- variables --------------------------------------------------------------------------------
 
     def _held(self, site: Site, variable: _Variable, lifts: Mapping[cst.WithItem, Lift]) -> Result:
-        edits, comments = self._assigned(site)
+        assert site.call is not None
+        edits, comments = self._replaced(site.call, self._native[site].pieces)
         more: list[Edit] = []
         for item in variable.items:
             more += lifts[item].edits
@@ -157,27 +148,7 @@ class _Contexts:
             end = self._analysis.span(call)[1]
             more.append(Edit(self._analysis.span(call.func.value)[1], end, ""))
         more += removals(self._analysis, variable.left)
-        return (*edits, *dict.fromkeys(more)), comments, False
-
-    def _assigned(self, site: Site) -> tuple[tuple[Edit, ...], tuple[str, ...]]:
-        """Return the edits of a call whose context is assigned to a variable."""
-        analysis = self._analysis
-        assert site.call is not None
-        statement = analysis.parent(site.call)
-        line = analysis.parent(statement)
-        alone = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
-        target = self._target(site)
-        if not alone or target is None or self._native[site].around is None:
-            return self._replaced(site.call, self._native[site].pieces)
-        begin, end = analysis.span(line)
-        start = analysis.line_start(begin)
-        first, second = self._native[site].assigned((analysis.span(target),))
-        newline = analysis.source.newline
-        pieces: Pieces = ((start, begin), *first, newline, (start, begin), *second)
-        holes = [piece for piece in pieces if not isinstance(piece, str)]
-        comments = tuple(dict.fromkeys(comments_outside(analysis, start, end, holes)))
-        edit = Edit(start, end, whole_text(analysis, pieces), pieces, lines=True)
-        return (edit,), comments
+        return (*edits, *dict.fromkeys(more)), comments
 
     def _variables(self) -> dict[Site, _Variable]:
         """Return the variable that holds the context of a call, where all its uses are known."""

@@ -19,15 +19,23 @@ from petastorm_bridge._tables.options import OPTIONS
 from petastorm_codemods._meaning.analysis import Analysis, manual, once
 from petastorm_codemods._meaning.imports import Imported
 from petastorm_codemods._meaning.reexports import is_read
-from petastorm_codemods._model import Converted, Edit, Finding, Need, Safety
-from petastorm_codemods._petastorm.counterparts import COLUMNAR, STREAMING, original
+from petastorm_codemods._model import Converted, Edit, Finding, Safety
+from petastorm_codemods._petastorm.counterparts import STREAMING, original
 from petastorm_codemods._petastorm.offered import canonical
 
-from .arguments import ALL, Given, Pieces, Reading, Stays, given_arguments, translated
-from .expressions import Native, call_of, repeated, torch_loader
+from .arguments import ALL, Reading, translated
+from .expressions import (
+    Arguments,
+    Native,
+    call_of,
+    is_made_anew,
+    repeated,
+    shuffling,
+    torch_loader,
+)
+from .given import Given, Pieces, Stays, given_arguments
 from .ignored import is_ignored
 from .placement import clashes, need
-from .rounds import rounds
 from .taken_over import TakenOver, edits_of
 from .uses import Use, use_of
 
@@ -47,7 +55,7 @@ _REFUSED = {
 # Defaults that are not those of the methods of converters.
 _DEFAULTS = {"batch_size": "1", "num_epochs": "1"}
 _URL = re.compile(r"[a-z][a-z0-9+.-]*:/")
-_ITERTOOLS = Need("itertools", "", "itertools")
+_STREAMING_SEED: Pieces = ("9176",)
 _IMAGE = re.compile(r"png|jpe?g\w*")
 # What streaming's loader makes no batches of, or others than Petastorm's.
 _UNBATCHED = re.compile(r"png|jpe?g\w*|pil|pkl|json|str_decimal|ndarray:uint(?:16|32)\b.*")
@@ -219,28 +227,25 @@ def _native(
 ) -> Native:
     """Return what takes the place of a loader, or of a reader whose rows are read."""
     columnar = analysis.target.fast and use.loader is not None
-    name = "ColumnarStreamingDataset" if columnar else "StreamingDataset"
-    dataset = need(analysis, COLUMNAR if columnar else STREAMING, name)
-    again = rounds(analysis, use.loader or call, reading)
     place = "remote" if _URL.match(data.directory) else "local"
-    shuffle, *others = reading.dataset
-    arguments = [(place, _quoted(data.directory)), shuffle, *again.seed, *others]
-    if columnar:
-        arguments.append(("format", ('"torch"',)))
-    made, needs, becomes = call_of(dataset.local, arguments), [dataset], f"{name}(...)"
+    where: Arguments = [(place, _quoted(data.directory))]
+    where += shuffling(reading, _STREAMING_SEED, anew=False)
     if use.loader is not None:
-        loader = need(analysis, STREAMING, "StreamingDataLoader")
-        made = torch_loader(loader.local, made, reading, columnar=columnar)
-        needs.append(loader)
-        becomes = f"StreamingDataLoader({becomes})"
-    around = repeated(reading)
-    if around is not None:
-        needs.append(_ITERTOOLS)
+        made, needs = torch_loader(analysis, where, reading, columnar=columnar)
+        name = "ColumnarStreamingDataset" if columnar else "StreamingDataset"
+        becomes = f"StreamingDataLoader({name}(...))"
+    else:
+        needs = [need(analysis, STREAMING, "StreamingDataset")]
+        made = call_of(needs[0].local, [*where, ("batch_size", reading.batch_size)])
+        made, more = repeated(analysis, made, reading)
+        needs += more
+        becomes = "StreamingDataset(...)"
     notes = [*_notes(data, use, reading, columnar=columnar), *reading.notes]
-    notes += [again.caution] if again.caution else []
+    if reading.shuffle != ("False",) and not reading.seed and is_made_anew(analysis, call):
+        notes.append("each time it is made it is shuffled as the first time, without shuffle_seed=")
     without = f" without {', '.join(reading.lost)}" if reading.lost else ""
     message = "; ".join([f"make_reader becomes {becomes}{without}", *notes])
-    return Native(made, around, tuple(needs), message, told=bool(notes))
+    return Native(made, (), tuple(needs), message, told=bool(notes))
 
 
 def _quoted(directory: str) -> Pieces:

@@ -7,17 +7,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
+import libcst.matchers as m
 
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._model import Need, Piece
 from petastorm_codemods._petastorm.counterparts import COLUMNAR, STREAMING
 
-from .arguments import Pieces, Reading, Stays, Times
+from .arguments import Reading, Times
+from .given import Pieces, Stays
 from .placement import need
-from .repeatable import is_repeatable
-from .rounds import rounds
 from .sites import Site, receiver_end, receiver_start
-from .stores import is_in_store
+
+Arguments = list[tuple[str, Pieces]]
 
 # What looks at timestamps in a DataFrame, and at the columns of a batch by their places.
 _TIMES = re.compile(r"\.dt\b")
@@ -29,80 +30,98 @@ class Native:
     """A native call.
 
     Attributes:
-        once: The expression that gives all rows once.
-        around: What stands before and behind it where they come more often; None if they do not.
+        pieces: The whole expression.
+        again: The loop over epochs that goes around the one over its batches, if the source has no other
+            use of them; empty for none.
         needs: Names that it uses.
         message: What a report says.
         told: Whether a summary says it too.
     """
 
-    once: Pieces
-    around: tuple[Pieces, Pieces] | None
+    pieces: Pieces
+    again: Pieces
     needs: tuple[Need, ...]
     message: str
     told: bool
-
-    @property
-    def pieces(self) -> Pieces:
-        """The whole expression."""
-        if self.around is None:
-            return self.once
-        return (*self.around[0], *self.once, *self.around[1])
-
-    def assigned(self, target: Pieces) -> tuple[Pieces, ...]:
-        """Return the statements that assign it, as a reader likes them: one for the epochs."""
-        first = (*target, " = ", *self.once)
-        if self.around is None:
-            return (first,)
-        return first, (*target, " = ", *self.around[0], *target, *self.around[1])
 
 
 def native_call(analysis: Analysis, site: Site, reading: Reading) -> Native | Stays:
     """Return the native call for what a call asks for, or why there is none."""
     columnar = analysis.target.fast or (reading.columnar and not analysis.target.vendored)
     columnar = columnar and site.method.is_torch
-    name = "ColumnarStreamingDataset" if columnar else "StreamingDataset"
-    dataset = need(analysis, COLUMNAR if columnar else STREAMING, name)
-    problem = _unrepeatable(analysis, site, reading, columnar=columnar)
+    problem = _unrepeatable(site, reading, columnar=columnar)
     if problem:
         return Stays(problem)
-    place = _place(analysis, site)
-    again = rounds(analysis, site.attribute, reading)
-    shuffle, *others = reading.dataset
-    arguments = [*place, shuffle, *again.seed, *others]
-    if columnar:
-        arguments.append(("ragged", ('"list"',)) if reading.transform else ("format", ('"torch"',)))
-    opened = call_of(dataset.local, arguments)
-    needs = [dataset]
+    receiver = (receiver_start(analysis, site.attribute), receiver_end(analysis, site.attribute))
+    place: Arguments = [("remote", (receiver, ".remote")), ("local", (receiver, ".local"))]
+    anew = is_made_anew(analysis, site.attribute)
+    arguments = [*place, *shuffling(reading, (receiver, ".next_seed()"), anew=anew)]
+    again: Pieces = ()
     if site.method.is_torch:
-        loader = need(analysis, STREAMING, "StreamingDataLoader")
-        needs.append(loader)
-        made = torch_loader(loader.local, opened, reading, columnar=columnar)
-        around = repeated(reading)
-        if around is not None:
-            needs.append(Need("itertools", "", "itertools"))
+        again = _loop_over_epochs(analysis, site, reading)
+        once = bool(again)
+        made, needs = torch_loader(analysis, arguments, reading, columnar=columnar, once=once)
     else:
-        function = need(analysis, analysis.target.module, "to_tf_dataset")
-        needs.append(function)
-        receiver = (
-            receiver_start(analysis, site.attribute),
-            receiver_end(analysis, site.attribute),
-        )
-        made, around = _tensorflow(function.local, opened, receiver, reading), None
+        made, needs = _tensorflow(analysis, arguments, (receiver, ".columns"), reading)
     notes = [*_speed(site, reading, columnar=columnar), *reading.notes]
     notes += _cautions(analysis.source.text, site, reading)
-    notes += [again.caution] if again.caution else []
-    said = ["made in a loop, it is shuffled anew by shuffle_seed"] if again.seed else []
-    message = "; ".join([_message(site, reading, name), *said, *notes])
-    return Native(made, around, tuple(needs), message, told=bool(notes))
+    name = "ColumnarStreamingDataset" if columnar else "StreamingDataset"
+    message = "; ".join([_message(site, reading, name), *notes])
+    return Native(made, again, tuple(needs), message, told=bool(notes))
 
 
-def _unrepeatable(analysis: Analysis, site: Site, reading: Reading, *, columnar: bool) -> str:
+def shuffling(reading: Reading, seed: Pieces, *, anew: bool) -> Arguments:
+    """Return the arguments of a dataset that say how its rows are shuffled.
+
+    Streaming shuffles the first epoch of each dataset alike, where Petastorm shuffled each time anew.
+
+    Args:
+        reading: What is asked for.
+        seed: What to take if no seed is given.
+        anew: Whether to take it also if the program asks for none.
+    """
+    if reading.unseeded:
+        seed = (*seed, " if ", *reading.unseeded, " else ", *reading.seed)
+    elif reading.seed or reading.shuffle == ("False",) or not anew:
+        seed = reading.seed
+    return [("shuffle", reading.shuffle), *([("shuffle_seed", seed)] if seed else [])]
+
+
+def is_made_anew(analysis: Analysis, node: cst.CSTNode) -> bool:
+    """Say whether an expression may be evaluated more than once: in a function, or in a loop."""
+    kinds = (cst.FunctionDef, cst.Lambda, cst.For, cst.While, cst.CompFor)
+    return analysis.enclosing(node, *kinds) is not None
+
+
+def _loop_over_epochs(analysis: Analysis, site: Site, reading: Reading) -> Pieces:
+    """Return the head of a loop over epochs, where all there is to do is one loop over batches."""
+    item = analysis.parent(site.call) if site.call is not None else None
+    block = analysis.parent(item) if isinstance(item, cst.WithItem) else None
+    if reading.times is not Times.SOME or not isinstance(block, cst.With) or len(block.items) > 1:
+        return ()
+    loop = block.body.body[0] if len(block.body.body) == 1 else None
+    name = item.asname.name if isinstance(item, cst.WithItem) and item.asname is not None else None
+    if not isinstance(loop, cst.For) or not isinstance(name, cst.Name):
+        return ()
+    if loop.orelse is not None or loop.asynchronous is not None:
+        return ()
+    over = isinstance(loop.iter, cst.Name) and loop.iter.value == name.value
+    if not over or any(analysis.reads("_")) or _is_left_early(analysis, loop):
+        return ()
+    return ("for _ in range(", *reading.epochs, "):")
+
+
+def _is_left_early(analysis: Analysis, loop: cst.For) -> bool:
+    """Say whether a loop has a ``break`` of its own."""
+    breaks = analysis.within(loop.body, cst.Break)
+    return any(analysis.enclosing(each, cst.For, cst.While) is loop for each in breaks)
+
+
+def _unrepeatable(site: Site, reading: Reading, *, columnar: bool) -> str:
     """Return why something that a native call has twice cannot be written twice; empty if it can."""
     receiver = site.attribute.value
     named = isinstance(receiver, cst.Name | cst.Attribute | cst.Subscript)
-    twice = is_in_store(analysis) or not site.method.is_torch
-    if twice and not (named and is_repeatable(receiver)):
+    if not named or m.findall(receiver, m.Call() | m.Await() | m.NamedExpr()):
         return "its converter has no name; give it one"
     if site.method.is_torch and not columnar and not reading.again:
         return "its batch size cannot be worked out twice; give it a name"
@@ -133,43 +152,69 @@ def _cautions(text: str, site: Site, reading: Reading) -> Iterator[str]:
         yield "the columns of a batch are in alphabetical order"
 
 
-def _place(analysis: Analysis, site: Site) -> list[tuple[str, Pieces]]:
-    """Return the arguments that say where the rows are."""
-    receiver = (receiver_start(analysis, site.attribute), receiver_end(analysis, site.attribute))
-    if not is_in_store(analysis):
-        return [("local", (receiver, ".path"))]
-    return [("remote", (receiver, ".remote")), ("local", (receiver, ".local"))]
+def torch_loader(
+    analysis: Analysis,
+    arguments: Arguments,
+    reading: Reading,
+    *,
+    columnar: bool,
+    once: bool = False,
+) -> tuple[Pieces, list[Need]]:
+    """Return the expression of a loader, and the names that it uses.
+
+    Args:
+        analysis: Of the source.
+        arguments: Those of the dataset that say where it is and how it is shuffled.
+        reading: What is asked for.
+        columnar: Whether the dataset gives whole batches.
+        once: Whether it gives all rows once, however often they are asked for.
+    """
+    drop_last: Arguments = [("drop_last", reading.drop_last)] if reading.drop_last else []
+    needs = [need(analysis, STREAMING, "StreamingDataLoader")]
+    if columnar:
+        needs.append(need(analysis, COLUMNAR, "ColumnarStreamingDataset"))
+        form = ("ragged", ('"list"',)) if reading.transform else ("format", ('"torch"',))
+        own: Arguments = [("batch_size", reading.batch_size), *drop_last, form]
+        size: Pieces = ("None",)
+    else:
+        needs.append(need(analysis, STREAMING, "StreamingDataset"))
+        own, size = [("batch_size", reading.batch_size)], reading.again
+    outer: Arguments = [("", call_of(needs[1].local, [*arguments, *own])), ("batch_size", size)]
+    outer += [] if columnar else drop_last
+    outer += [("collate_fn", reading.transform)] if reading.transform else []
+    outer += [("num_workers", reading.workers)] if reading.workers else []
+    made = call_of(needs[0].local, outer)
+    if once:
+        return made, needs
+    made, more = repeated(analysis, made, reading)
+    return made, [*needs, *more]
 
 
-def torch_loader(name: str, dataset: Pieces, reading: Reading, *, columnar: bool) -> Pieces:
-    """Return the expression of a loader over the one of a dataset."""
-    size: Pieces = ("None",) if columnar else reading.again
-    arguments: list[tuple[str, Pieces]] = [("", dataset), ("batch_size", size)]
-    if reading.transform:
-        arguments.append(("collate_fn", reading.transform))
-    if reading.workers:
-        arguments.append(("num_workers", reading.workers))
-    return call_of(name, arguments)
-
-
-def repeated(reading: Reading) -> tuple[Pieces, Pieces] | None:
-    """Return what stands around a loader that gives all rows not just once."""
+def repeated(analysis: Analysis, made: Pieces, reading: Reading) -> tuple[Pieces, list[Need]]:
+    """Return the expression of what gives all rows as often as is asked for, and what that uses."""
     if reading.times is Times.ONCE:
-        return None
-    chain = "itertools.chain.from_iterable("
-    if reading.times is Times.OPEN:  # repeat() takes no None
-        return (f"{chain}itertools.islice(itertools.repeat(",), ("), ", *reading.epochs, "))")
-    count: Pieces = (", ", *reading.epochs) if reading.epochs else ()
-    return (f"{chain}itertools.repeat(",), (*count, "))")
+        return made, []
+    epochs = need(analysis, analysis.target.module, "Epochs")
+    number: Arguments = [("", reading.epochs)] if reading.epochs else []
+    return call_of(epochs.local, [("", made), *number]), [epochs]
 
 
-def _tensorflow(name: str, dataset: Pieces, receiver: tuple[int, int], reading: Reading) -> Pieces:
+def _tensorflow(
+    analysis: Analysis, arguments: Arguments, columns: Pieces, reading: Reading
+) -> tuple[Pieces, list[Need]]:
+    """Return the expression of a TensorFlow dataset, and the names that it uses."""
+    needs = [
+        need(analysis, STREAMING, "StreamingDataset"),
+        need(analysis, analysis.target.module, "to_tf_dataset"),
+    ]
+    dataset = call_of(needs[0].local, [*arguments, ("batch_size", reading.batch_size)])
     # People take fields by position.
-    arguments: list[tuple[str, Pieces]] = [("", dataset), ("columns", (receiver, ".columns"))]
+    outer: Arguments = [("", dataset), ("columns", columns)]
+    if reading.times is not Times.ONCE:
+        outer.append(("epochs", reading.epochs or ("None",)))
     if reading.transform:
-        arguments.append(("transform", reading.transform))
-    made = call_of(name, arguments)
-    return made if reading.times is Times.ONCE else (*made, ".repeat(", *reading.epochs, ")")
+        outer.append(("transform", reading.transform))
+    return call_of(needs[1].local, outer), needs
 
 
 def call_of(name: str, arguments: Sequence[tuple[str, Pieces]]) -> Pieces:

@@ -44,26 +44,13 @@ def import_place(analysis: Analysis, module: str) -> tuple[int, str]:
     return (_after_line(analysis, analysis.span(body[-1])[1]) if body else 0), ""
 
 
-def standard_place(analysis: Analysis, module: str) -> tuple[int, bool]:
-    """Return where the line of a new ``import`` of the standard library starts.
-
-    Also say whether an empty line follows it, because other imports do that have a section of their own.
-    """
-    leading = _leading(_below_preamble(analysis, _last_restart(analysis)))
-    found = _in_order(analysis, leading, (_STANDARD, False, module))
-    if found is not None:
-        return _after_line(analysis, analysis.span(found)[1]), False
-    if not leading:
-        return import_place(analysis, module)[0], False
-    node, statement = leading[0]
-    return analysis.line_start(analysis.start(node)), _order(analysis, statement)[0] != _STANDARD
-
-
 def _below_preamble(analysis: Analysis, restart: int) -> Sequence[cst.BaseStatement]:
     """Return the statements at the top behind a place, without what has to stay above everything else."""
     body = analysis.module.body
     rest: list[cst.BaseStatement] = [
-        node for node in body if not _is_preamble(node, first=node is body[0])
+        node
+        for node in body
+        if not _is_preamble(node, first=node is body[0]) and not _is_magic(analysis, node)
     ]
     return [node for node in rest if analysis.start(node) >= restart] or rest
 
@@ -182,8 +169,15 @@ def _is_preamble(node: cst.CSTNode, *, first: bool) -> bool:
     return False
 
 
+def _is_magic(analysis: Analysis, node: cst.CSTNode) -> bool:
+    """Say whether a statement stands for a line of IPython's, such as ``%%time``."""
+    return analysis.source.text.startswith(("%", "!", "?"), analysis.start(node))
+
+
 def _after_line(analysis: Analysis, offset: int) -> int:
-    """Return the start of the next line; the end of the cell if there is none."""
+    """Return the start of the next line; the end of this one if it is the last one of its cell."""
     text = analysis.source.text
-    end = next_line(text, offset)
-    return min(end, analysis.source.cell_end(offset)) if end < len(text) else len(text)
+    end, cell_end = next_line(text, offset), analysis.source.cell_end(offset)
+    if end < cell_end or end == len(text):
+        return end
+    return offset + len(text[offset:cell_end].rstrip("\r\n"))

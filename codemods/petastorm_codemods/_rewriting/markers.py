@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import libcst as cst
 
@@ -14,7 +14,7 @@ from petastorm_codemods._model import Edit, Finding
 from .blocks import Indents
 
 MARK = "petastorm-bridge:"
-# Characters of a comment that is left in the code, without its code and link.
+# Characters of a comment that is left in the code, without the code of its rule.
 _LONGEST_REMARK = 80
 # Statements that may have a line of their own.
 _STATEMENTS = (
@@ -32,7 +32,6 @@ _STATEMENTS = (
 def markers(
     analysis: Analysis,
     findings: Iterable[Finding],
-    links: Mapping[str, str],
     edits: Sequence[Edit],
 ) -> Iterator[Edit]:
     """Yield a comment above the statement of each finding, unless it is there already.
@@ -42,7 +41,6 @@ def markers(
     Args:
         analysis: Of the source.
         findings: In the order of the text.
-        links: Where the guide explains each rule, by the rules' codes.
         edits: The rewrites, which may change indentation.
     """
     starts = sorted(_statement_starts(analysis))
@@ -61,7 +59,7 @@ def markers(
         if (place, finding.code) in written or _is_marked(analysis, place, finding.code):
             continue
         written.add((place, finding.code))
-        comment = f"# {MARK} {what} ({links[finding.code]})"
+        comment = f"# {MARK} {what}"
         yield Edit(place, place, f"{indents.at(starts[at])}{comment}{analysis.source.newline}")
 
 

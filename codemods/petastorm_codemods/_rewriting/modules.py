@@ -11,9 +11,9 @@ from petastorm_codemods._meaning.calls import remove
 from petastorm_codemods._meaning.idle import is_unused, unused_advice
 from petastorm_codemods._meaning.imports import Imported, by_statement, petastorm_imports, root_name
 from petastorm_codemods._meaning.stays_together import reason_to_stay
-from petastorm_codemods._meaning.support import counterpart
+from petastorm_codemods._meaning.support import Use
 from petastorm_codemods._model import Edit, Finding, ImportSlot, Need, Safety
-from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, original
+from petastorm_codemods._petastorm.counterparts import original
 from petastorm_codemods._petastorm.offered import (
     NEW,
     OLD,
@@ -24,9 +24,8 @@ from petastorm_codemods._petastorm.offered import (
     renamed,
 )
 
+from .decisions import native_uses
 from .placement import clashes
-
-Use = tuple[str, cst.CSTNode]
 
 # Modules that `import petastorm_bridge` already loads.
 _LOADED = frozenset({"petastorm", "petastorm.errors", "petastorm.transform"})
@@ -53,25 +52,6 @@ def module_uses(analysis: Analysis, local: str) -> list[Use]:
     """Return the path and the whole expression of each use of an imported name."""
     uses = (analysis.dotted(name) for name in analysis.reads(local))
     return [use for use in uses if use is not None]
-
-
-def native_uses(analysis: Analysis, local: str) -> Iterator[Use]:
-    """Yield the native name and the expression for uses of a module that have a counterpart."""
-    for read in analysis.reads(local):
-        path: str | None = analysis.imported(read)
-        node: cst.CSTNode = read
-        if path is None or original(path) in COUNTERPARTS:
-            continue  # no module
-        while path:
-            name = counterpart(analysis, path)
-            if name is not None and analysis.is_read(node):
-                yield name, node
-            if name is not None:
-                break
-            above = analysis.parent(node)
-            if not isinstance(above, cst.Attribute) or above.value is not node:
-                break
-            path, node = f"{path}.{above.attr.value}", above
 
 
 def native_edits(analysis: Analysis, uses: Sequence[Use]) -> Iterator[Edit]:

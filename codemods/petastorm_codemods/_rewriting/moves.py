@@ -21,12 +21,13 @@ from petastorm_codemods._meaning.imports import (
 from petastorm_codemods._meaning.other_files import METHODS
 from petastorm_codemods._meaning.reexports import is_read, is_run_with, is_taken_from_here
 from petastorm_codemods._meaning.stays_together import reason_to_stay
-from petastorm_codemods._meaning.support import counterpart, is_support, opens_directory
+from petastorm_codemods._meaning.support import counterpart, is_support, opens_directories
 from petastorm_codemods._model import Edit, ImportSlot
-from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, MAKERS, original
+from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, original
 from petastorm_codemods._petastorm.offered import NEW, OLD, advices, canonical, is_offered
 
-from .modules import native_edits, native_uses
+from .decisions import keeps_bridge, keeps_petastorm, native_uses
+from .modules import native_edits
 
 
 @dataclass(frozen=True)
@@ -89,15 +90,14 @@ def _moves(analysis: Analysis) -> Iterator[Move]:
         if not isinstance(statement, cst.ImportFrom):
             continue
         movable = [
-            each
-            for each in names
-            if not reason_to_stay(analysis, each.path) or _is_for_calls(analysis, each)
+            each for each in names if not _reason(analysis, each) or _is_for_calls(analysis, each)
         ]
         native = [
             each
             for each in movable
             if counterpart(analysis, each.path)
             not in {None, "PandasCollate" if readers_only else None}
+            and not keeps_bridge(analysis)
             and not opens_directories(analysis, each)
         ]
         rest = [each for each in movable if each not in native]
@@ -138,12 +138,11 @@ def _is_for_calls(analysis: Analysis, each: Imported) -> bool:
     )
 
 
-def opens_directories(analysis: Analysis, each: Imported) -> bool:
-    """Say whether a name serves calls alone that an earlier run left on the bridge."""
-    if original(each.path) not in MAKERS or not each.path.startswith(f"{NEW}."):
-        return False
-    reads = [read for read in analysis.reads(each.local) if is_read(analysis, read)]
-    return bool(reads) and all(opens_directory(analysis, analysis.parent(read)) for read in reads)
+def _reason(analysis: Analysis, each: Imported) -> str:
+    """Return why a name stays with Petastorm; empty if it moves."""
+    if original(each.path) in COUNTERPARTS and keeps_petastorm(analysis):
+        return "its converters stay with Petastorm, and so does what they work with"
+    return reason_to_stay(analysis, each.path)
 
 
 def reasons(analysis: Analysis, found: Sequence[Imported]) -> str:
@@ -152,8 +151,13 @@ def reasons(analysis: Analysis, found: Sequence[Imported]) -> str:
     named = [each for each in found if each.alias is not None]
     if len(named) < len(found):
         texts.append("import the names one by one instead of *, so that they can be moved")
-    kept = [reason_to_stay(analysis, each.path) for each in named]
+    kept = [_reason(analysis, each) for each in named]
     texts += [text for text in kept if text]
+    together = [each for each in named if original(each.path) in COUNTERPARTS]
+    if together and keeps_bridge(analysis):
+        texts.append("its loaders stay on the bridge, and so does what they work with")
+        named = [each for each in named if each not in together]
+        kept = [_reason(analysis, each) for each in named]
     paths = [original(each.path) for each, text in zip(named, kept, strict=True) if not text]
     bridged = [path for path in paths if is_offered(path)]
     if bridged:

@@ -11,7 +11,7 @@ from petastorm_codemods._meaning.imports import imports, relative_names
 from petastorm_codemods._model import Edit, ImportSlot, Need
 from petastorm_codemods._petastorm.counterparts import ALIASES, COUNTERPARTS, original
 
-from .import_place import behind, import_place, standard_place
+from .import_place import behind, import_place
 
 _Place = cst.CSTNode | None
 
@@ -45,7 +45,7 @@ def _is_other(path: str | None, wanted: Need) -> bool:
 
 
 def _path(wanted: Need) -> str:
-    return f"{wanted.module}.{wanted.name}" if wanted.name else wanted.module
+    return f"{wanted.module}.{wanted.name}"
 
 
 @once
@@ -66,18 +66,13 @@ def import_edits(
     places = _Places(analysis, slots)
     wanted: dict[tuple[int, _Place], dict[str, set[str]]] = {}
     known = _known(analysis, slots)
-    standard: set[str] = set()
     for offset, each in sorted(needed, key=lambda pair: pair[0]):
         if (_path(each), each.local) in known:
-            continue
-        if not each.name:
-            standard.add(each.module)
             continue
         place = places.around(offset)
         words = each.name if each.local == each.name else f"{each.name} as {each.local}"
         key = (0 if place is None else analysis.start(place), place)
         wanted.setdefault(key, {}).setdefault(each.module, set()).add(words)
-    yield from _standard_edits(analysis, sorted(standard))
     for (_, place), modules in wanted.items():
         for module, names in sorted(modules.items()):
             yield _import_edit(analysis, places.slots(place), module, sorted(names))
@@ -95,19 +90,6 @@ def _import_edit(
     else:
         place, indent = import_place(analysis, module)
     return _line_at(analysis, place, f"{indent}{line}")
-
-
-def _standard_edits(analysis: Analysis, modules: Sequence[str]) -> Iterator[Edit]:
-    """Yield the edits that import modules of the standard library, one for each place."""
-    newline = analysis.source.newline
-    lines: dict[int, list[str]] = {}
-    parted: set[int] = set()
-    for module in modules:
-        place, apart = standard_place(analysis, module)
-        lines.setdefault(place, []).append(f"import {module}")
-        parted |= {place} if apart else set()
-    for place, own in lines.items():
-        yield _line_at(analysis, place, newline.join(own) + (newline if place in parted else ""))
 
 
 def _line_at(analysis: Analysis, place: int, text: str) -> Edit:
@@ -137,8 +119,8 @@ def _known(analysis: Analysis, slots: Sequence[ImportSlot]) -> set[tuple[str, st
 class _Places:
     """Where rewritten imports stand: at the top, or in functions.
 
-    The body of a ``try`` at the top is the top as well, where nothing better is found: whoever guards the
-    import of Petastorm guards that of its successor.
+    The body of a ``try`` or ``with`` at the top is the top as well, where nothing better is found: whoever
+    guards the import of Petastorm guards that of its successor.
     """
 
     def __init__(self, analysis: Analysis, slots: Sequence[ImportSlot]) -> None:
@@ -152,7 +134,7 @@ class _Places:
                 self._top.append(slot)
             elif isinstance(holder, cst.FunctionDef):
                 self._functions.setdefault(holder, []).append(slot)
-            elif isinstance(holder, cst.Try):
+            elif isinstance(holder, cst.Try | cst.With):
                 self._guarded.append(slot)
 
     def around(self, offset: int) -> _Place:
@@ -172,7 +154,7 @@ class _Places:
 
 
 def _holder(analysis: Analysis, slot: ImportSlot) -> _Place:
-    """Return the module, the function, or the ``try`` at the top whose body a rewritten import is in."""
+    """Return the module, the function, or the ``try`` or ``with`` at the top whose body an import is in."""
     statement = _statements(analysis).get(slot.start)
     if statement is None:
         return None
@@ -180,7 +162,7 @@ def _holder(analysis: Analysis, slot: ImportSlot) -> _Place:
     owner = analysis.parent(block)
     if block is analysis.module or isinstance(owner, cst.FunctionDef):
         return analysis.module if block is analysis.module else owner
-    if isinstance(owner, cst.Try) and owner.body is block:
+    if isinstance(owner, cst.Try | cst.With) and owner.body is block:
         return owner if analysis.parent(owner) is analysis.module else None
     return None
 

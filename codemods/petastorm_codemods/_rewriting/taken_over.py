@@ -39,15 +39,14 @@ class TakenOver:
         """The call in whose place the native one stands."""
         return self.use.loader or self.opened
 
-    def items(self, analysis: Analysis) -> dict[cst.WithItem, tuple[Pieces, ...]]:
+    def items(self, analysis: Analysis) -> dict[cst.WithItem, Pieces]:
         """Return the items of ``with`` that become assignments, or nothing."""
-        found: dict[cst.WithItem, tuple[Pieces, ...]] = {}
+        found: dict[cst.WithItem, Pieces] = {}
         if self.use.held is not None:
             found[self.use.held] = ()
         item = self.use.held if self.use.loader is None else analysis.parent(self.replaced)
         if isinstance(item, cst.WithItem) and item.asname is not None:
-            name: Pieces = (analysis.span(item.asname.name),)
-            found[item] = self.native.assigned(name)
+            found[item] = (analysis.span(item.asname.name), " = ", *self.native.pieces)
         return found
 
 
@@ -63,9 +62,9 @@ def edits_of(analysis: Analysis, found: list[TakenOver]) -> dict[TakenOver, Resu
 
 
 def _lifts(
-    analysis: Analysis, found: Mapping[TakenOver, Mapping[cst.WithItem, tuple[Pieces, ...]]]
+    analysis: Analysis, found: Mapping[TakenOver, Mapping[cst.WithItem, Pieces]]
 ) -> dict[cst.WithItem, Lift]:
-    blocks: dict[cst.CSTNode, dict[cst.WithItem, tuple[Pieces, ...]]] = {}
+    blocks: dict[cst.CSTNode, dict[cst.WithItem, Pieces]] = {}
     for items in found.values():
         for item, own in items.items():
             blocks.setdefault(analysis.parent(item), {})[item] = own
@@ -78,9 +77,7 @@ def _lifts(
     return lifts
 
 
-def _is_shared(
-    analysis: Analysis, block: cst.With, own: Mapping[cst.WithItem, tuple[Pieces, ...]]
-) -> bool:
+def _is_shared(analysis: Analysis, block: cst.With, own: Mapping[cst.WithItem, Pieces]) -> bool:
     """Say whether other items of a ``with`` may be loaders of converters, which other rules rewrite."""
     others = [item.item for item in block.items if item not in own]
     methods = any(each.attr.value in METHODS for each in analysis.nodes(cst.Attribute))
@@ -90,7 +87,7 @@ def _is_shared(
 def _result(
     analysis: Analysis,
     each: TakenOver,
-    items: Mapping[cst.WithItem, tuple[Pieces, ...]],
+    items: Mapping[cst.WithItem, Pieces],
     lifts: Mapping[cst.WithItem, Lift],
 ) -> Result:
     edits, comments = [*each.use.reads], list[str]()

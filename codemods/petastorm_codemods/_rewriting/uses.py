@@ -17,7 +17,7 @@ from petastorm_codemods._model import Edit
 from petastorm_codemods._petastorm.counterparts import original
 from petastorm_codemods._petastorm.offered import canonical
 
-from .arguments import Stays
+from .given import Stays
 
 _LOADERS = "petastorm.pytorch."
 _LOADER = "petastorm.pytorch.DataLoader"

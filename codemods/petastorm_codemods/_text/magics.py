@@ -67,6 +67,12 @@ def is_python_cell(text: str) -> bool:
     return name not in _OTHER_LANGUAGES
 
 
+def first_magic(text: str) -> str:
+    """Return the magic that a notebook cell begins with, such as ``%%time``; empty if with none."""
+    match = _FIRST.match(text)
+    return "" if match is None else "".join(match.groups())
+
+
 def says_python(text: str) -> bool:
     """Say whether a notebook cell says on its first line that it is in Python."""
     match = _FIRST.match(text)
@@ -78,7 +84,7 @@ def language_of(text: str, default: str) -> str:
     match = _FIRST.match(text)
     if match is None:
         return default
-    return "" if match[2] in _NO_CODE else "".join(match.groups())
+    return "" if match[2] in _NO_CODE else first_magic(text)
 
 
 def mask(text: str) -> Masked:

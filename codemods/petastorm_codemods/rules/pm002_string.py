@@ -18,12 +18,16 @@ from petastorm_codemods._meaning.analysis import Analysis, manual
 from petastorm_codemods._meaning.stays_together import reason_to_stay
 from petastorm_codemods._model import Destination, Edit, Finding, Safety
 from petastorm_codemods._petastorm.counterparts import COUNTERPARTS
-from petastorm_codemods._petastorm.offered import OLD, is_offered, renamed
+from petastorm_codemods._petastorm.offered import NEW, OLD, is_offered, renamed
 from petastorm_codemods._registry import rule
 
 _PATH = re.compile(r"petastorm(?:\.[A-Za-z_]\w*)*")
-# Functions that take the name of a module.
-_IMPORTERS = frozenset({"__import__", "find_spec", "import_module", "importorskip"})
+# Functions that take the name of a module; loggers have the names of modules.
+_IMPORTERS = frozenset(
+    {"__import__", "find_spec", "getLogger", "import_module", "importorskip"},
+)
+# The patterns by which warnings are told by their modules: ``petastorm``, ``petastorm.*``, ``petastorm\\.``.
+_PATTERN = re.compile(r"\^?petastorm(?![\w-])[\w.*+\\$|()]*")
 
 
 @rule(
@@ -40,7 +44,12 @@ def check(analysis: Analysis) -> Iterator[Finding]:
     """Yield one finding for each string."""
     for node in analysis.nodes(cst.SimpleString):
         value = node.evaluated_value
-        if not isinstance(value, str) or OLD not in node.value or not _PATH.fullmatch(value):
+        if not isinstance(value, str) or OLD not in node.value:
+            continue
+        if _PATTERN.fullmatch(value) and _is_module_of_warnings(analysis, node):
+            yield _renamed(analysis, node, value, value.replace(OLD, NEW))
+            continue
+        if not _PATH.fullmatch(value):
             continue
         if not is_offered(value) or not _is_reference(analysis, node, value):
             continue
@@ -49,10 +58,28 @@ def check(analysis: Analysis) -> Iterator[Finding]:
             message = f"{value} is not used any more; name what took its place where it is used"
             yield manual("PM002", analysis.start(node), message)
         elif after != value and value in node.value:
-            start = analysis.start(node) + node.value.index(value)
-            edit = Edit(start, start + len(value), after)
-            message = f"the string {value} becomes {after}"
-            yield Finding("PM002", analysis.start(node), message, Safety.SAFE, (edit,))
+            yield _renamed(analysis, node, value, after)
+
+
+def _renamed(analysis: Analysis, node: cst.SimpleString, value: str, after: str) -> Finding:
+    start = analysis.start(node) + node.value.index(OLD)
+    end = start + len(OLD)
+    edit = Edit(start, end, NEW)
+    if after != value.replace(OLD, NEW, 1):
+        edit = Edit(start, start + len(value), after)
+    message = f"the string {value} becomes {after}"
+    return Finding("PM002", analysis.start(node), message, Safety.SAFE, (edit,))
+
+
+def _is_module_of_warnings(analysis: Analysis, node: cst.SimpleString) -> bool:
+    """Say whether a string is the argument that tells warnings by their module."""
+    argument = analysis.parent(node)
+    call = analysis.parent(argument)
+    if not isinstance(argument, cst.Arg) or not isinstance(call, cst.Call):
+        return False
+    name = (get_full_name_for_node(call.func) or "").rpartition(".")[2]
+    by_keyword = argument.keyword is not None and argument.keyword.value == "module"
+    return name == "filterwarnings" and (by_keyword or argument in call.args[3:4])
 
 
 def _successor(analysis: Analysis, value: str) -> str | None:

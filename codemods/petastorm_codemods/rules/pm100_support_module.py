@@ -1,7 +1,8 @@
-"""With ``--vendor``, what rewritten code uses of the support module becomes a file of the repository.
+"""With ``--vendor``, the support module becomes a file of the repository.
 
 ``mds_support.py`` goes into the outermost package around a module that imports it, or else beside the script or
-notebook; several packages have a copy each, tests none. It imports nothing of ours. A file that was written before keeps what it has.
+notebook; several packages have a copy each, tests none, and nor has a repository in which nothing imports it. It is the
+module that the package itself has, needs nothing else of ours, and is the repository's from then on.
 """
 
 from __future__ import annotations

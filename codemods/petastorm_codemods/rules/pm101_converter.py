@@ -31,6 +31,8 @@ from petastorm_codemods._rewriting.placement import clashes
 from petastorm_codemods._rewriting.reread import readers_of_converters
 
 _KEYWORDS = ("parquet_row_group_size_bytes", "compression_codec", "dtype")
+_RENAMED = {"df": "dataframe", "parquet_row_group_size_bytes": "size_limit"}
+_ARGUMENTS = "arguments that Parquet needed become those of shards"
 _BEFORE = """from petastorm.spark import SparkDatasetConverter, make_spark_converter
 
 spark.conf.set(SparkDatasetConverter.PARENT_CACHE_DIR_URL_CONF, url)
@@ -62,14 +64,37 @@ def check(analysis: Analysis) -> Iterator[Finding]:
     for call in analysis.nodes(cst.Call):
         if opens_directory(analysis, call):
             continue  # on the bridge, by an earlier run
-        if original(analysis.imported(call.func) or "") in MAKERS and _is_movable(analysis, call):
+        if original(analysis.imported(call.func) or "") in MAKERS and _is_movable(
+            analysis, call.func
+        ):
             edits = tuple(_call_edits(analysis, call))
             problem = _call_problem(call)
             if problem:
                 yield manual("PM101", analysis.start(call), problem)
             elif edits:
-                message = "arguments that Parquet needed become those of shards"
-                yield Finding("PM101", analysis.start(call), message, Safety.SAFE, edits)
+                yield Finding("PM101", analysis.start(call), _ARGUMENTS, Safety.SAFE, edits)
+        elif _is_partial(analysis, call):
+            yield from _partial(analysis, call)
+
+
+def _is_partial(analysis: Analysis, call: cst.Call) -> bool:
+    """Say whether a call binds arguments of a maker that is moved."""
+    if analysis.imported(call.func) not in {"functools.partial", "functools.partialmethod"}:
+        return False
+    maker = call.args[0].value if call.args else call.func
+    return original(analysis.imported(maker) or "") in MAKERS and _is_movable(analysis, maker)
+
+
+def _partial(analysis: Analysis, call: cst.Call) -> Iterator[Finding]:
+    """Yield the finding of a call that binds arguments of a maker; none if it binds the DataFrame alone."""
+    bound = call.args[1:]
+    if any(each.star for each in bound) or sum(each.keyword is None for each in bound) > 1:
+        message = "give the arguments by name, so that they can be translated"
+        yield manual("PM101", analysis.start(call), message)
+        return
+    edits = tuple(argument_edits(analysis, call, _RENAMED, _dropped(call)))
+    if edits:
+        yield Finding("PM101", analysis.start(call), _ARGUMENTS, Safety.SAFE, edits)
 
 
 def _replaced(analysis: Analysis) -> Iterator[Finding]:
@@ -131,7 +156,8 @@ def _moved(analysis: Analysis, move: Move) -> Finding | None:
     notes += [reasons(analysis, bridged)] if bridged else []
     notes = notes or ["streaming has taken over what was imported"]
     edits = tuple(move_edits(analysis, move))
-    code = "PM101" if names or needs else "PM105"
+    converters = names or needs or any(original(each.path) in COUNTERPARTS for each in bridged)
+    code = "PM101" if converters else "PM105"
     slots = move_slots(analysis, move)
     return Finding(code, start, "; ".join(notes), Safety.SAFE, edits, needs=needs, slots=slots)
 
@@ -184,9 +210,9 @@ def check_reader(analysis: Analysis) -> Iterator[Finding]:
         yield manual("PM105", analysis.start(call), message)
 
 
-def _is_movable(analysis: Analysis, call: cst.Call) -> bool:
-    """Say whether the called name is moved; guarded imports are not."""
-    path = canonical(analysis.imported(call.func) or "")
+def _is_movable(analysis: Analysis, maker: cst.CSTNode) -> bool:
+    """Say whether the name of a maker is moved; guarded imports are not."""
+    path = canonical(analysis.imported(maker) or "")
     return any(canonical(each.path) == path for move in moves(analysis) for each in move.native)
 
 
@@ -207,13 +233,7 @@ def _call_problem(call: cst.Call) -> str:
 
 
 def _call_edits(analysis: Analysis, call: cst.Call) -> Iterator[Edit]:
-    keywords = {"df": "dataframe", "parquet_row_group_size_bytes": "size_limit"}
-    dropped = ["compression_codec"]
-    if any(
-        keyword(each) == "parquet_row_group_size_bytes" and _is_no_size(each) for each in call.args
-    ):
-        dropped.append("parquet_row_group_size_bytes")
-    yield from argument_edits(analysis, call, keywords, dropped)
+    yield from argument_edits(analysis, call, _RENAMED, _dropped(call))
     positional = [each for each in call.args if each.keyword is None and not each.star]
     if len(positional) > 4 or any(isinstance(each.value, cst.NamedExpr) for each in positional):
         return  # the first is a mistake, which would only become another one
@@ -223,6 +243,13 @@ def _call_edits(analysis: Analysis, call: cst.Call) -> Iterator[Edit]:
             start = analysis.start(argument)
             yield Edit(start, start, f"{name}=")
     yield from drop(analysis, call, away)
+
+
+def _dropped(call: cst.Call) -> list[str]:
+    """Return the keywords of a call that mean nothing to shards."""
+    size = "parquet_row_group_size_bytes"
+    none = any(keyword(each) == size and _is_no_size(each) for each in call.args)
+    return ["compression_codec", *([size] if none else [])]
 
 
 def _is_no_size(argument: cst.Arg) -> bool:

@@ -1,15 +1,19 @@
 """``converter.make_torch_dataloader`` becomes ``StreamingDataLoader`` over ``StreamingDataset``.
 
 Both are streaming's own, with arguments of its documentation; the block of a ``with`` moves one level out.
-Several epochs, or epochs without end where ``num_epochs`` is missing, come from ``itertools``; rows are shuffled
-where ``shuffle_row_groups`` is missing, as with Petastorm. ``transform_spec`` becomes ``collate_fn``, with ``num_workers``
+``remote=`` and ``local=`` are those of the directory. Several epochs are a loop around the one over batches, where
+that is all there is, and otherwise ``Epochs(loader, 3)`` of the support module, which can be gone over again. Epochs
+without end, where ``num_epochs`` is missing, are ``Epochs(loader)`` over full batches. Rows are shuffled where
+``shuffle_row_groups`` is missing, as with Petastorm; a loader that a function or a loop makes without a seed gets
+``next_seed()`` of its directory, another one each time. ``transform_spec`` becomes ``collate_fn``, with ``num_workers``
 where ``workers_count`` says so. The rank and size that streaming finds itself go. Arguments that only say how
 Petastorm reads go as well.
 
-A context that is entered and left by hand becomes the loader itself; one that is handed on becomes
-``contextlib.nullcontext(loader)``. Shards of Horovod's ranks, of a loop, or that nobody can follow, arguments in
-dictionaries that the file does not show, and rows that are filtered while reading stay on the bridge, over the
-same directory. ``data_loader_fn=BatchedDataLoader`` asks for whole batches and gets ``ColumnarStreamingDataset``.
+A context that is entered and left by hand becomes the loader itself. One that is handed on stays on the bridge, over
+the same directory, as do shards of Horovod's ranks, of a loop, or that nobody can follow, arguments in dictionaries that
+the file does not show, and rows that are filtered while reading. Where all loaders of a file stay, it keeps
+``make_spark_converter`` and ``TransformSpec``, from the bridge; where its converters stay Petastorm's, so do its loaders.
+``data_loader_fn=BatchedDataLoader`` asks for whole batches and gets ``ColumnarStreamingDataset``.
 """
 
 from __future__ import annotations
@@ -24,7 +28,8 @@ from petastorm_codemods._rewriting.sites import TORCH
 
 _AFTER = """from streaming import StreamingDataLoader, StreamingDataset
 loader = StreamingDataLoader(
-    StreamingDataset(local=conv.path, shuffle=True, batch_size=64), batch_size=64
+    StreamingDataset(remote=conv.remote, local=conv.local, shuffle=True, batch_size=64),
+    batch_size=64,
 )
 train(loader)"""
 

@@ -1,8 +1,8 @@
 """``converter.make_tf_dataset`` becomes ``to_tf_dataset`` over ``StreamingDataset``.
 
 Streaming has no TensorFlow side; ``to_tf_dataset`` of the support module gives a ``tf.data.Dataset`` of named
-tuples, one pass of which is an epoch of streaming's own dataset; ``repeat`` gives several. Arguments are treated as for
-``make_torch_dataloader``.
+tuples, one pass of which is an epoch of streaming's own dataset; ``epochs=3`` gives several, ``epochs=None`` full
+batches without end. Arguments are treated as for ``make_torch_dataloader``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from petastorm_codemods._rewriting.sites import TENSORFLOW
 _AFTER = """from petastorm_bridge.native import to_tf_dataset
 from streaming import StreamingDataset
 dataset = to_tf_dataset(
-    StreamingDataset(local=conv.path, shuffle=True, batch_size=64), columns=conv.columns
-).repeat()
+    StreamingDataset(remote=conv.remote, local=conv.local, shuffle=True, batch_size=64),
+    columns=conv.columns,
+    epochs=None,
+)
 model.fit(dataset)"""
 
 

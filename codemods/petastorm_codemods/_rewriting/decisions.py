@@ -1,0 +1,293 @@
+"""What becomes of each call that opens a loader: streaming's own, the bridge's, or nothing.
+
+A loader follows the decision about what made its converter, and so do the names of a source whose loaders
+all stay on the bridge: they are the bridge's, all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import libcst as cst
+
+from petastorm_codemods._meaning.analysis import Analysis, once
+from petastorm_codemods._meaning.flow import Provenance, flow_of
+from petastorm_codemods._meaning.imports import Imported, imports, petastorm_imports
+from petastorm_codemods._meaning.other_files import module_at
+from petastorm_codemods._meaning.reexports import (
+    is_run_with,
+    is_taken_from_here,
+    reexported_reads,
+    unseen_reads,
+)
+from petastorm_codemods._meaning.support import (
+    Use,
+    is_support,
+    opens_directories,
+    opens_directory,
+    uses_with_counterpart,
+)
+from petastorm_codemods._model import Need
+from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, MAKERS, original
+from petastorm_codemods._petastorm.offered import NEW, is_petastorm
+
+from .arguments import ALL, reading_of
+from .contexts import Result, rewritten
+from .expressions import Native, native_call
+from .given import Stays
+from .ignored import is_ignored
+from .placement import clashes
+from .sites import METHODS, Site
+
+_SUCCESSORS = frozenset(COUNTERPARTS.values())
+_HANDED_ON = Stays("its context is handed on; enter it where it is made")
+_TANGLED = Stays("its with cannot be parted; open one thing after the other")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What becomes of one use of a method.
+
+    Attributes:
+        site: The use.
+        native: The call that takes its place, if one does.
+        result: The edits of that, with comments to keep.
+        stays: Why it is left on the bridge, if it is.
+        problem: Why nothing is done, and what a human has to do.
+        follows: Whether that is because its converter stays Petastorm's.
+    """
+
+    site: Site
+    native: Native | None = None
+    result: Result = ((), ())
+    stays: Stays | None = None
+    problem: str = ""
+    follows: bool = False
+
+
+@once
+def outcomes(analysis: Analysis) -> tuple[Outcome, ...]:
+    """Return what becomes of every use of the methods in a source."""
+    found = list(_decided(analysis))
+    native = {each.site: each.native for each in found if each.native is not None}
+    results = rewritten(analysis, native)
+    return tuple(
+        each
+        if each.native is None
+        else replace(each, result=results[each.site])
+        if each.site in results
+        else Outcome(each.site, stays=_unknown(analysis, each.site))
+        for each in found
+    )
+
+
+def _unknown(analysis: Analysis, site: Site) -> Stays:
+    """Return why it is not known what becomes of the context of a call."""
+    above = analysis.parent(site.call) if site.call is not None else None
+    return _TANGLED if isinstance(above, cst.WithItem) else _HANDED_ON
+
+
+@once
+def keeps_bridge(analysis: Analysis) -> bool:
+    """Say whether all names of a source are the bridge's, because all of its loaders are."""
+    found = outcomes(analysis)
+    opened = [each.value for each in analysis.nodes(cst.Attribute) if each.attr.value in METHODS]
+    known = found or any(opens_directory(analysis, each) for each in opened)  # by an earlier run
+    stay = all(each.stays is not None for each in found)
+    return bool(known) and stay and _is_apart(analysis)
+
+
+@once
+def keeps_petastorm(analysis: Analysis) -> bool:
+    """Say whether what converters work with stays Petastorm's in a source, as they do."""
+    return any(each.follows for each in outcomes(analysis))
+
+
+def native_uses(analysis: Analysis, local: str) -> Iterator[Use]:
+    """Yield the native name and the expression for uses of a module that become native."""
+    if not keeps_bridge(analysis) and not keeps_petastorm(analysis):
+        yield from uses_with_counterpart(analysis, local)
+
+
+@once
+def is_made_on_bridge(analysis: Analysis, site: Site) -> bool:
+    """Say whether the converter of a loader is the bridge's own."""
+    if not keeps_bridge(analysis) or not _makers(analysis):
+        return False
+    module, project = module_at(analysis.source.path), analysis.project
+    others = project.makers - {module} if module in project.joined else ()
+    kind = flow_of(analysis).provenance(site.attribute.value)
+    return kind is Provenance.CONVERTER or not others
+
+
+@once
+def _is_apart(analysis: Analysis) -> bool:
+    """Say whether no other file counts on what a source makes being streaming's, nor it on theirs."""
+    module, project = module_at(analysis.source.path), analysis.project
+    borrowed = [*unseen_reads(analysis), *reexported_reads(analysis)]
+    lent = any(
+        is_taken_from_here(analysis, each.local) or is_run_with(analysis, each.local)
+        for each in _makers(analysis)
+    )
+    wanted = bool(_makers(analysis)) and bool(project.borrowers - {module})
+    return not (borrowed or lent or wanted or module in project.lenders)
+
+
+def _decided(analysis: Analysis) -> Iterator[Outcome]:
+    attributes = [each for each in analysis.nodes(cst.Attribute) if each.attr.value in METHODS]
+    if not attributes:
+        return
+    flow = flow_of(analysis)
+    calls = {id(call.func): call for call in analysis.nodes(cst.Call)}
+    for attribute in attributes:
+        site = Site.of(analysis, attribute, calls.get(id(attribute)))
+        if is_ignored(analysis.source.text, site.start, site.method.code):
+            continue
+        above = analysis.parent(attribute)
+        if not analysis.is_read(attribute) or isinstance(above, cst.Attribute):
+            continue  # a stub of tests, or what such a stub has recorded
+        kind = flow.provenance(attribute.value)
+        known = kind is Provenance.CONVERTER or site.call is not None or is_partial(analysis, site)
+        if not known and not _uses_converters(analysis):
+            continue  # an option or a flag of that name
+        if opens_directory(analysis, attribute.value):
+            continue  # left on the bridge by an earlier run
+        verdict = _verdict(analysis, site, kind)
+        if verdict is not None:
+            problem = _problem(analysis, kind)
+            if verdict or problem:
+                yield Outcome(site, problem=verdict or problem, follows=not verdict)
+                continue
+            native = _native(analysis, site)
+            if isinstance(native, Stays):
+                yield Outcome(site, stays=native)
+            else:
+                yield Outcome(site, native)
+
+
+def _native(analysis: Analysis, site: Site) -> Native | Stays:
+    taken = _taken(analysis)
+    if taken:
+        return Stays(f"{taken} means something else in this file")
+    if site.call is None:
+        how = "call it in a function that opens a loader"
+        return Stays(f"{site.method.name} is passed on; {how}")
+    reading = reading_of(analysis, site.call, site.method.positions)
+    if isinstance(reading, Stays):
+        return reading
+    native = native_call(analysis, site, reading)
+    clash = [] if isinstance(native, Stays) else clashes(analysis, native.needs)
+    return Stays(f"{', '.join(clash)} means something else in this file") if clash else native
+
+
+def is_partial(analysis: Analysis, site: Site) -> bool:
+    """Say whether a method is what ``functools.partial`` is called with."""
+    argument = analysis.parent(site.attribute)
+    call = analysis.parent(argument)
+    return (
+        isinstance(call, cst.Call)
+        and analysis.imported(call.func) == "functools.partial"
+        and argument is call.args[0]
+    )
+
+
+def _verdict(analysis: Analysis, site: Site, kind: Provenance) -> str | None:
+    """Return why a use is left to a human; empty if it is certainly or most likely a converter's.
+
+    None if it is not, or if nothing but the name of the method says so.
+    """
+    name, call = site.method.name, site.call
+    if kind is Provenance.CONVERTER:
+        return ""
+    if kind is Provenance.FILES:
+        return "this converter is made from files by hand; streaming reads MDS only"
+    here = _uses_converters(analysis)
+    if kind is Provenance.FOREIGN or not (here or analysis.project.converters):
+        return None
+    if kind is Provenance.DOUBTFUL:
+        message = f"this may be another object than a converter; annotate it if {name} is its"
+        return message if here else None
+    own = name in analysis.project.defines or _is_defined(analysis, name)
+    strange = call is not None and not all(
+        each.star == "**" or (each.keyword is not None and each.keyword.value in ALL)
+        for each in call.args
+    )
+    if own or strange:
+        message = f"{name} may be another class's; annotate the converter to have it moved"
+        return message if here else None
+    return ""
+
+
+@once
+def _is_defined(analysis: Analysis, name: str) -> bool:
+    return any(node.name.value == name for node in analysis.nodes(cst.FunctionDef))
+
+
+@once
+def _uses_converters(analysis: Analysis) -> bool:
+    """Say whether the source imports anything of Petastorm's, or what has come in its place.
+
+    Not what a rewritten loader call imports: a second run is to see what the first one saw.
+    """
+    return any(
+        is_petastorm(each.path)
+        or (
+            each.path.startswith(NEW)
+            and not is_support(each.path, analysis)
+            and not opens_directories(analysis, each)
+        )
+        or (is_support(each.path, analysis) and each.path.rpartition(".")[2] in _SUCCESSORS)
+        for each in imports(analysis)
+    )
+
+
+def _problem(analysis: Analysis, kind: Provenance) -> str:
+    """Return why a converter stays Petastorm's, and its loaders with it; empty if it does not."""
+    if _is_kept(analysis):
+        return "make_spark_converter may come from elsewhere; decide on one source first"
+    taken = _taken(analysis)
+    if taken and not _is_apart(analysis):
+        return f"{taken} means something else in this file; rename it first"
+    others = sorted(analysis.project.kept - {module_at(analysis.source.path)})
+    if others and kind is not Provenance.CONVERTER:
+        return (
+            f"its converter may be one of {others[0]}, where make_spark_converter stays Petastorm's"
+        )
+    return ""
+
+
+@once
+def _is_kept(analysis: Analysis) -> bool:
+    """Say whether a source has makers of converters that are left alone."""
+    starred = {f"{maker.rpartition('.')[0]}.*" for maker in MAKERS}
+    movable = {id(each.alias) for each in petastorm_imports(analysis)}
+    return any(
+        original(each.path) in starred or (each.path in MAKERS and id(each.alias) not in movable)
+        for each in imports(analysis)
+    )
+
+
+@once
+def _makers(analysis: Analysis) -> tuple[Imported, ...]:
+    """Return what a source imports to make converters with."""
+    return tuple(
+        each
+        for each in imports(analysis)
+        if (original(each.path) in MAKERS and not opens_directories(analysis, each))
+        or any(name == "write_mds" for name, _ in uses_with_counterpart(analysis, each.local))
+    )
+
+
+@once
+def _taken(analysis: Analysis) -> str:
+    """Return the names of the support module that mean something else in a source, of those it would have."""
+    names = {
+        COUNTERPARTS[original(each.path)]
+        for each in imports(analysis)
+        if original(each.path) in COUNTERPARTS
+    }
+    for each in petastorm_imports(analysis):
+        names |= {name for name, _ in uses_with_counterpart(analysis, each.local)}
+    module = analysis.target.module
+    return ", ".join(clashes(analysis, [Need(module, name, name) for name in sorted(names)]))

@@ -1,0 +1,89 @@
+"""What a call is given, by name, also where dictionaries hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+
+from petastorm_codemods._meaning.analysis import Analysis
+from petastorm_codemods._meaning.calls import is_none, keyword
+from petastorm_codemods._model import Piece
+
+from .dictionaries import items_of
+
+Pieces = tuple[Piece, ...]
+
+_BY_NAME = "give the arguments by name, so that they can be translated"
+
+
+@dataclass(frozen=True)
+class Given:
+    """An argument of a call.
+
+    Attributes:
+        pieces: The expression, as it is written into rewritten code.
+        node: The expression to learn from.
+    """
+
+    pieces: Pieces
+    node: cst.BaseExpression
+
+
+@dataclass(frozen=True)
+class Stays:
+    """Why a call is left on the bridge.
+
+    Attributes:
+        reason: The reason, and what to do.
+        marked: Whether a comment in the code says so.
+    """
+
+    reason: str
+    marked: bool = True
+
+
+def named(call: cst.Call, positions: Sequence[str]) -> list[tuple[str | None, cst.Arg]]:
+    """Return the arguments of a call with their names; None for starred ones."""
+    found: list[tuple[str | None, cst.Arg]] = []
+    for number, argument in enumerate(call.args):
+        positional = not argument.keyword and not argument.star and number < len(positions)
+        found.append((positions[number] if positional else keyword(argument), argument))
+    return found
+
+
+def given_arguments(
+    analysis: Analysis, call: cst.Call, positions: Sequence[str]
+) -> dict[str, Given] | Stays:
+    """Return the arguments of a call by their names, also those in dictionaries of the source.
+
+    An argument whose None means the default is not given then.
+    """
+    given: dict[str, Given] = {}
+    for name, argument in named(call, positions):
+        if name is not None:
+            if argument.keyword is None and isinstance(argument.value, cst.NamedExpr):
+                return Stays(_BY_NAME)
+            given[name] = Given((_value_span(analysis, argument),), argument.value)
+        elif argument.star == "**":
+            items = items_of(analysis, argument.value)
+            if items is None:
+                return Stays("its arguments are in a dictionary; give them by name")
+            place = analysis.span(argument.value)
+            given |= {key: Given((place, f'["{key}"]'), value) for key, value in items.items()}
+        else:
+            return Stays(_BY_NAME)
+    return {
+        name: each for name, each in given.items() if name == "num_epochs" or not is_none(each.node)
+    }
+
+
+def _value_span(analysis: Analysis, argument: cst.Arg) -> tuple[int, int]:
+    """Return where the value of an argument stands, its own parentheses included."""
+    start, end = analysis.span(argument)
+    if argument.keyword is not None:
+        text = analysis.source.text
+        start = text.index("=", analysis.span(argument.keyword)[1]) + 1
+        start += len(text[start:end]) - len(text[start:end].lstrip())
+    return start, end

@@ -1,0 +1,128 @@
+"""What reaches a converter in a way that no rewrite can follow is marked.
+
+A method that is named by a string (``getattr``), a stub of a test for a method that rewritten code does not call,
+a patch of ``make_spark_converter`` in a module of the project, a converter that may as well come from another
+call, and a part of Petastorm that the program replaces by its own: the bridge need not use that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+from libcst.helpers import get_full_name_for_node
+
+from petastorm_codemods._meaning.analysis import Analysis, manual
+from petastorm_codemods._meaning.flow import Provenance, flow_of
+from petastorm_codemods._meaning.imports import imports
+from petastorm_codemods._meaning.support import is_class, is_maker
+from petastorm_codemods._model import Destination, Finding, Safety
+from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, original
+from petastorm_codemods._petastorm.offered import OLD, is_petastorm
+from petastorm_codemods._registry import rule
+from petastorm_codemods._rewriting.sites import METHODS
+
+_CODE = "PM108"
+# Functions that take the name of an attribute.
+_LOOKUPS = frozenset({"attrgetter", "getattr", "hasattr", "methodcaller", "object", "setattr"})
+
+
+@rule(
+    _CODE,
+    "by-name",
+    "a converter is used in a way that cannot be followed",
+    safety=Safety.MANUAL,
+    destinations=list(Destination),
+    text=__doc__,
+    before='with getattr(conv, "make_torch_dataloader")(batch_size=64) as loader:\n    train(loader)',
+)
+def check(analysis: Analysis) -> Iterator[Finding]:
+    """Yield one finding for each such place."""
+    yield from _replaced_parts(analysis)
+    if analysis.destination is Destination.STREAMING:
+        names = any(_concerns_converters(analysis, each.path) for each in imports(analysis))
+        if names or analysis.project.converters:
+            yield from _named_methods(analysis)
+            yield from _stubs(analysis)
+        yield from _other_branches(analysis)
+        yield from _patched_makers(analysis)
+
+
+def _concerns_converters(analysis: Analysis, path: str) -> bool:
+    return is_maker(path, analysis) or is_class(path, analysis)
+
+
+def _named_methods(analysis: Analysis) -> Iterator[Finding]:
+    """Yield a finding for each argument or value that is the name of a method that opens loaders."""
+    for node in analysis.nodes(cst.SimpleString):
+        name = node.evaluated_value
+        if name in METHODS and _is_looked_up(analysis, node):
+            message = f"{name} is named by a string; call it as a method, so that it can be moved"
+            yield manual(_CODE, analysis.start(node), message)
+
+
+def _is_looked_up(analysis: Analysis, node: cst.SimpleString) -> bool:
+    """Say whether a string is the name of an attribute, or one that may be looked up later."""
+    above = analysis.parent(node)
+    if not isinstance(above, cst.Arg):
+        return isinstance(above, cst.Assign | cst.IfExp | cst.Element)
+    call = analysis.parent(above)
+    name = get_full_name_for_node(call.func) if isinstance(call, cst.Call) else None
+    return (name or "").rpartition(".")[2] in _LOOKUPS
+
+
+def _stubs(analysis: Analysis) -> Iterator[Finding]:
+    """Yield a finding for each statement that stubs a method, or asks a stub for its calls."""
+    for node in analysis.nodes(cst.Attribute):
+        above = analysis.parent(node)
+        target = isinstance(above, cst.AssignTarget)
+        stubbed = isinstance(above, cst.Attribute) and above.value is node
+        if node.attr.value in METHODS and (stubbed or target):
+            name = node.attr.value
+            message = f"a stub of {name}, which rewritten code does not call; stub what it calls"
+            yield manual(_CODE, analysis.start(node), message)
+
+
+def _patched_makers(analysis: Analysis) -> Iterator[Finding]:
+    """Yield a finding for each string that names a maker in a module of the project."""
+    for node in analysis.nodes(cst.SimpleString):
+        value = node.evaluated_value
+        if not isinstance(value, str) or value.startswith(OLD):
+            continue
+        module, _, name = value.rpartition(".")
+        if (module.rpartition(".")[2], name) in analysis.project.importers:
+            message = f"{value} is patched by its name, and {module} may not call that any more"
+            yield manual(_CODE, analysis.start(node), message)
+
+
+def _other_branches(analysis: Analysis) -> Iterator[Finding]:
+    """Yield a finding for each expression that gives a new converter or what another call returns."""
+    for node in analysis.nodes(cst.IfExp):
+        makes = [_makes(analysis, branch) for branch in (node.body, node.orelse)]
+        other = node.orelse if makes[0] else node.body
+        known = any(makes) and not all(makes) and isinstance(other, cst.Call)
+        # Whatever may be something else is marked where a loader is opened.
+        if known and flow_of(analysis).provenance(node) is Provenance.CONVERTER:
+            message = f"{_function(analysis, other)} may give another object than write_mds; see that its loaders fit"
+            yield manual(_CODE, analysis.start(node), message)
+
+
+def _function(analysis: Analysis, call: cst.BaseExpression) -> str:
+    return analysis.module.code_for_node(call.func if isinstance(call, cst.Call) else call)
+
+
+def _makes(analysis: Analysis, node: cst.BaseExpression) -> bool:
+    return isinstance(node, cst.Call) and is_maker(analysis.imported(node.func), analysis)
+
+
+def _replaced_parts(analysis: Analysis) -> Iterator[Finding]:
+    """Yield a finding for each assignment to a part of Petastorm, or of the bridge in its place."""
+    for target in analysis.nodes(cst.AssignTarget):
+        node = target.target
+        if not isinstance(node, cst.Attribute):
+            continue
+        path = original(analysis.imported(node.value) or "")
+        whole = f"{path}.{node.attr.value}"
+        if is_petastorm(path) and whole not in COUNTERPARTS:
+            message = f"replaces {whole}, which the bridge may not use; see whether it is needed"
+            yield manual(_CODE, analysis.start(node), message)

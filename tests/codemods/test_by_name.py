@@ -1,0 +1,70 @@
+"""What names converters from other files or under other names: nothing of it is passed over in silence."""
+
+import pytest
+
+from petastorm_codemods._model import NeedsHuman, Success
+from petastorm_codemods._project.files import is_dependency_file
+from petastorm_codemods._run import run
+from petastorm_codemods._settings import Settings
+
+IMPORT = "from petastorm.spark import make_spark_converter\n"
+
+
+def outcomes(folder, files):
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return {
+        outcome.path.rpartition("/")[2]: outcome
+        for outcome in run([str(folder)], Settings()).outcomes
+    }
+
+
+@pytest.mark.parametrize("first", ["# Databricks notebook source\n", ""])
+def test_a_program_called_setup_is_rewritten_with_those_that_run_it(tmp_path, first):
+    caller = "# Databricks notebook source\n# MAGIC %run ./setup\n\n# COMMAND ----------\n\n"
+    found = outcomes(
+        tmp_path,
+        {
+            "setup.py": f"{first}{IMPORT}conv = make_spark_converter(df)\n",
+            "train.py": f"{caller}with conv.make_torch_dataloader(batch_size=2, num_epochs=1) as dl:\n    train(dl)\n",
+        },
+    )
+    assert b"conv = write_mds(df)" in found["setup.py"].after
+    assert b"StreamingDataset(" in found["train.py"].after
+
+
+def test_what_sets_up_a_package_is_a_list_of_dependencies(tmp_path):
+    setup = "from setuptools import setup\nsetup(install_requires=['petastorm'])\n"
+    found = outcomes(
+        tmp_path, {"setup.py": setup, "train.py": IMPORT + "make_spark_converter(df)\n"}
+    )
+    assert isinstance(found["setup.py"], Success | NeedsHuman)
+    assert b"petastorm-bridge" in found["setup.py"].after
+
+
+@pytest.mark.parametrize(
+    "name", ["Dockerfile_x", "Dockerfile-gpu", "Dockerfile.gpu", "gpu.Dockerfile"]
+)
+def test_dockerfiles_of_any_name_are_rewritten(tmp_path, name):
+    assert is_dependency_file(name)
+    docker = "FROM python:3.10\nRUN pip install petastorm\n"
+    found = outcomes(tmp_path, {name: docker, "train.py": IMPORT + "make_spark_converter(df)\n"})
+    assert b"petastorm-bridge" in found[name].after
+
+
+def test_a_maker_that_is_patched_in_a_module_of_the_project_is_reported(tmp_path):
+    test = (
+        "from unittest.mock import patch\nimport app\n\n"
+        '@patch("app.make_spark_converter")\ndef test_run(maker):\n    app.run()\n'
+    )
+    app = IMPORT + "def run():\n    return make_spark_converter(df)\n"
+    found = outcomes(tmp_path, {"app.py": app, "test_app.py": test})
+    (site,) = found["test_app.py"].sites
+    assert (site.code, site.line) == ("PM108", 4)
+
+
+def test_a_stub_in_a_file_without_imports_is_reported(tmp_path):
+    test = "conv = Mock()\nconv.make_torch_dataloader.return_value.__enter__.return_value = []\n"
+    app = IMPORT + "conv = make_spark_converter(df)\n"
+    found = outcomes(tmp_path, {"app.py": app, "test_app.py": test})
+    assert [(site.code, site.line) for site in found["test_app.py"].sites] == [("PM108", 2)]

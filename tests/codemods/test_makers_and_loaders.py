@@ -1,0 +1,141 @@
+"""Loaders follow the decision about what made their converters, also where that is in another file."""
+
+import pytest
+
+from petastorm_codemods._model import NeedsHuman, Success
+from petastorm_codemods._run import run
+from petastorm_codemods._settings import Settings
+
+HOROVOD = (
+    "import horovod.torch as hvd\n"
+    "from petastorm import TransformSpec\n"
+    "from petastorm.spark import make_spark_converter\n"
+    "spec = TransformSpec(f)\n"
+    "conv = make_spark_converter(df)\n"
+    "def train():\n"
+    "    with conv.make_torch_dataloader(\n"
+    "        cur_shard=hvd.rank(), shard_count=hvd.size(), transform_spec=spec\n"
+    "    ) as loader:\n"
+    "        fit(loader)\n"
+)
+NATIVE = (
+    "from petastorm.spark import make_spark_converter\n"
+    "conv = make_spark_converter(df)\n"
+    "with conv.make_torch_dataloader(num_epochs=1) as loader:\n"
+    "    fit(loader)\n"
+)
+BORROWER = (
+    "def train(conv):\n"
+    "    with conv.make_torch_dataloader(num_epochs=1) as loader:\n"
+    "        fit(loader)\n"
+)
+
+
+@pytest.fixture
+def outcomes(tmp_path):
+    """A function that gives what becomes of files, and the second time of what became of them."""
+
+    def outcomes(files):
+        for old in tmp_path.iterdir():
+            old.unlink()
+        for name, text in files.items():
+            (tmp_path / name).write_text(text)
+        found = {}
+        for outcome in run([str(tmp_path)], Settings()).outcomes:
+            name = outcome.path.rpartition("/")[2]
+            after = getattr(outcome, "after", files[name].encode()).decode()
+            found[name] = type(outcome), after
+            (tmp_path / name).write_text(after)
+        for outcome in run([str(tmp_path)], Settings()).outcomes:
+            name = outcome.path.rpartition("/")[2]
+            assert getattr(outcome, "after", found[name][1].encode()).decode() == found[name][1]
+        return found
+
+    return outcomes
+
+
+def test_a_file_whose_loaders_all_stay_keeps_the_names(outcomes):
+    found = outcomes({"hvd_train.py": HOROVOD, "other.py": NATIVE})
+    assert found["hvd_train.py"] == (
+        Success,
+        HOROVOD.replace("from petastorm", "from petastorm_bridge"),
+    )
+    assert "write_mds" in found["other.py"][1]
+
+
+def handed_over(imported=""):
+    """A file as Databricks notebooks are: its function is given the converters that the file makes."""
+    return f"{imported}{HOROVOD}".replace("train()", "train(conv)") + "runner.run(train, conv)\n"
+
+
+def test_no_converter_comes_to_a_file_on_its_own_from_another(outcomes):
+    text = handed_over()
+    found = outcomes({"hvd_train.py": text, "other.py": NATIVE})
+    assert found["hvd_train.py"] == (
+        Success,
+        text.replace("from petastorm", "from petastorm_bridge"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("imported", "third"),
+    [
+        ("from other import other_conv\n", ""),
+        ("", "from other import other_conv\nfrom hvd_train import train\ntrain(other_conv)\n"),
+        ("", "import other as o, hvd_train\nhvd_train.train(o.other_conv)\n"),
+        ("", "# MAGIC %run ./hvd_train\n"),
+    ],
+    ids=["imports", "imported", "imported with others", "run"],
+)
+def test_converters_may_come_to_files_that_import_each_other(outcomes, imported, third):
+    maker = (
+        "from petastorm.spark import make_spark_converter\n"
+        "other_conv = make_spark_converter(other_df)\n"
+    )
+    found = outcomes({"hvd_train.py": handed_over(imported), "other.py": maker, "main.py": third})
+    kind, after = found["hvd_train.py"]
+    assert kind is Success
+    assert "with make_spark_converter(conv.cache_dir_url).make_torch_dataloader(" in after
+    assert after.count("import make_spark_converter") == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [BORROWER, f"from hvd_train import spec\n{NATIVE}", f"from hvd_train import conv\n{BORROWER}"],
+    ids=["borrowed", "spec", "converter"],
+)
+def test_other_files_may_need_its_directory(outcomes, other):
+    found = outcomes({"hvd_train.py": HOROVOD, "other.py": other})
+    assert found["hvd_train.py"][0] is Success
+    assert "conv = write_mds(df)\n" in found["hvd_train.py"][1]
+    assert "make_spark_converter(conv.cache_dir_url)" in found["hvd_train.py"][1]
+    assert "remote=conv.remote" in found["other.py"][1]
+
+
+@pytest.mark.parametrize(
+    "maker",
+    [
+        "from petastorm.spark import *\nconv = make_spark_converter(df)\n",
+        "from petastorm.spark.spark_dataset_converter import *\nconv = make_spark_converter(df)\n",
+        (
+            "try:\n    from petastorm.spark import make_spark_converter\n"
+            "except ImportError:\n    from ours import make_spark_converter\n"
+            "conv = make_spark_converter(df)\n"
+        ),
+        (
+            "from petastorm.spark import make_spark_converter\n"
+            "def write_mds(): ...\nconv = make_spark_converter(df)\n"
+        ),
+    ],
+    ids=["star", "star of the module", "two sources", "taken name"],
+)
+def test_loaders_of_makers_that_stay_stay_in_other_files(outcomes, maker):
+    spec = "from petastorm import TransformSpec\nspec = TransformSpec(f)\n"
+    files = {"data.py": maker, "train.py": spec + BORROWER}
+    found = outcomes(files)
+    assert found["train.py"] == (NeedsHuman, files["train.py"])
+    assert found["data.py"][1] == maker
+    # Where the converter is certain it is another one.
+    sure = outcomes({"data.py": maker, "own.py": NATIVE})["own.py"]
+    assert sure[0] is Success
+    assert "write_mds" in sure[1]
