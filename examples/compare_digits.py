@@ -36,7 +36,7 @@ def main(page: str, petastorm_python: str | None) -> int:
         data = Path(folder) / "digits"
         data.mkdir()
         write_digits(data)
-        command = [sys.executable, "-m", "petastorm_bridge.cli", "parity", "run"]
+        command = [sys.executable, "-m", "petastorm_bridge", "parity", "run"]
         command += ["--data", data.name, "--batch-size", "64", "--html", str(Path(page).absolute())]
         if petastorm_python:
             command += ["--petastorm-python", petastorm_python]

@@ -1,6 +1,9 @@
 """Trains with accelerate, which places models and batches and divides the rows among processes.
 
-accelerate launch --cpu --num_processes 2 train_accelerate.py
+torchrun --standalone --nproc-per-node=2 train_accelerate.py
+
+On a machine with GPUs `accelerate launch --num_processes 2 train_accelerate.py` does the same; without any it
+starts one process, whatever number it is given.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
 Run it with `torchrun --standalone --nproc-per-node=2 train_torchrun.py`.
 
-The 1,797 rows do not divide by two: one process reads its first row twice, so that both take as many
+The 1,797 rows do not divide by two: one process reads one of its rows twice, so that both take as many
 steps and nobody waits for a gradient that never comes.
 """
 

@@ -12,7 +12,14 @@ import warm
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 ROWS = list(range(1797))
-TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+
+
+def launcher_of(script):
+    """Return the launcher that the first lines of an example name, as arguments of Python."""
+    text = (EXAMPLES / script).read_text()
+    (arguments,) = re.findall(rf"^torchrun (.*) {script}$", text, re.MULTILINE)
+    return ["-m", "torch.distributed.run", *arguments.split()]
+
 
 pytestmark = [
     pytest.mark.slow,
@@ -77,12 +84,12 @@ def test_lightning_resumes_in_the_middle_of_the_second_epoch(run):
 
 
 def test_torchrun(run):
-    seen, _ = run("train_torchrun.py", *TORCHRUN)
+    seen, _ = run("train_torchrun.py", *launcher_of("train_torchrun.py"))
     assert_two_epochs(seen["rank 0, 30 steps"], seen["rank 1, 30 steps"], 899)
 
 
 def test_accelerate(run):
-    seen, printed = run("train_accelerate.py", *TORCHRUN)
+    seen, printed = run("train_accelerate.py", *launcher_of("train_accelerate.py"))
     assert_two_epochs(seen["rank 0, trained"], seen["rank 1, trained"], 899)
     assert len(seen["rank 0, validated"]) == len(seen["rank 1, validated"]) == 899
     assert {*seen["rank 0, validated"], *seen["rank 1, validated"]} == set(ROWS)

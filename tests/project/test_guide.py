@@ -252,10 +252,13 @@ def test_code_of_the_parity_page_runs(tmp_path):
 MESSAGES_OF_OTHERS = {
     "File exists: '/000000_locals'": "streaming",
     "AF_UNIX path too long": "python",
+    "terminate called without an active exception": "the C++ runtime",
     "No module named 'pyarrow.filesystem'": "petastorm",
     "default auth: cannot configure default credentials": "databricks",
     "Your input ran out of data": "keras",
     "Reused local directory": "streaming",
+    "Too many open files": "the system",
+    "Bus error, exit status 135": "the system's shell",
 }
 
 

@@ -114,10 +114,28 @@ def test_the_check_notices_an_import():
     assert done.stdout.split() == ["json"]
 
 
-@pytest.mark.parametrize("name", ["fs_utils", "predicates", "reader", "transform", "unischema"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cache.NullCache",
+        "errors.NoDataAvailableError",
+        "etl.dataset_metadata.materialize_dataset",
+        "etl.legacy.restricted_loads",
+        "etl.rowgroup_indexing.build_rowgroup_index",
+        "fs_utils.FilesystemResolver",
+        "ngram.NGram",
+        "predicates.in_set",
+        "reader.Reader",
+        "selectors.SingleIndexSelector",
+        "transform.TransformSpec",
+        "unischema.Unischema",
+        "utils.decode_row",
+    ],
+)
 def test_a_plain_import_is_enough_for_what_petastorm_loads_along(name):
     """`import petastorm; petastorm.predicates.in_set(...)` works with the original."""
-    code = f"import petastorm_bridge as p; assert p.{name}.__name__ == 'petastorm_bridge.{name}'"
+    last = name.rpartition(".")[2]
+    code = f"import petastorm_bridge as p; assert p.{name}.__name__ == {last!r}"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -179,8 +197,7 @@ from petastorm_bridge.native import {}
     ("module", "package", "name"),
     [
         ("pandas", "pandas", "PandasCollate"),
-        ("streaming", "mosaicml-streaming", "to_tf_dataset"),
-        ("torch", "torch", "PandasCollate"),
+        ("pandas", "pandas", "write_mds"),
     ],
 )
 def test_the_support_module_names_the_extra_it_needs(module, package, name):
@@ -197,7 +214,7 @@ def test_the_support_module_names_the_extra_it_needs(module, package, name):
 def test_the_support_module_loads_what_is_asked_for():
     code = (
         "import sys; from petastorm_bridge.native import MdsDirectory; "
-        "print([name for name in ('pandas', 'pyspark', 'streaming', 'torch') if name in sys.modules])"
+        "print([name for name in ('pyspark', 'streaming', 'torch') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

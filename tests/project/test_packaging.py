@@ -143,7 +143,7 @@ def test_the_metadata_keeps_engines_out_of_the_base(dist_info):
     assert metadata["License-Expression"] == "Apache-2.0"
     assert (dist_info / "licenses" / "LICENSE").is_file()
     entry_points = (dist_info / "entry_points.txt").read_text()
-    assert "petastorm-bridge = petastorm_bridge.cli:main" in entry_points
+    assert "petastorm-bridge = petastorm_bridge.__main__:main" in entry_points
 
 
 @pytest.mark.parametrize(
@@ -194,15 +194,17 @@ def test_the_oldest_python_rewrites_a_program(oldest, tmp_path):
     program = tmp_path / "train.py"
     program.write_text(
         "from petastorm.spark import make_spark_converter\n"
-        "with make_spark_converter(df).make_torch_dataloader(num_epochs=1) as loader:\n"
+        "conv = make_spark_converter(df)\n"
+        "with conv.make_torch_dataloader(num_epochs=1) as loader:\n"
         "    print(loader)\n"
     )
     run(oldest / "petastorm-bridge", "codemod", "--write", ".", folder=tmp_path)
     assert program.read_text() == (
         "from petastorm_bridge.native import write_mds\n"
         "from streaming import StreamingDataLoader, StreamingDataset\n"
+        "conv = write_mds(df)\n"
         "loader = StreamingDataLoader(\n"
-        "    StreamingDataset(local=write_mds(df).path, shuffle=True, batch_size=32),\n"
+        "    StreamingDataset(remote=conv.remote, local=conv.local, shuffle=True, batch_size=32),\n"
         "    batch_size=32,\n"
         ")\n"
         "print(loader)\n"

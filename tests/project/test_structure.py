@@ -14,11 +14,11 @@ FOLDERS = {"petastorm_bridge": ROOT / "bridge", "petastorm_codemods": ROOT / "co
 # can be read off here.
 ROOMS = {
     "petastorm_bridge": """
-        _secrets mds _tables errors typing
-        _blocks _parquet_fields unischema codecs _stored transform predicates selectors ngram fs_utils
+        _secrets mds _tables errors typing cache
+        _cells _blocks _parquet_fields unischema codecs _stored transform predicates selectors ngram fs_utils
         _sources _reading _rows reader weighted_sampling_reader
         _torch pytorch _tensorflow tf_utils
-        utils etl spark_utils tools generator cache test_util
+        utils etl spark_utils tools generator test_util
         _converting convert _convert_command
         spark
         __init__

@@ -5,8 +5,7 @@
 
 # COMMAND ----------
 
-from petastorm_bridge.native import MdsDirectory, write_mds
-from petastorm_bridge.spark import make_spark_converter
+from petastorm_bridge.spark import SparkDatasetConverter, make_spark_converter
 from pyspark.sql import SparkSession
 from sklearn.datasets import load_digits
 from spark_tensorflow_distributor import MirroredStrategyRunner
@@ -14,15 +13,15 @@ from spark_tensorflow_distributor import MirroredStrategyRunner
 # COMMAND ----------
 
 spark = SparkSession.builder.getOrCreate()
-spark.conf.set(MdsDirectory.PARENT_CACHE_DIR_URL_CONF, "file:///dbfs/tmp/petastorm/cache")
+spark.conf.set(SparkDatasetConverter.PARENT_CACHE_DIR_URL_CONF, "file:///dbfs/tmp/petastorm/cache")
 
 digits = load_digits()
 rows = zip((digits.data / 16).tolist(), digits.target.tolist())
 df = spark.createDataFrame(rows, "pixels array<float>, label long").repartition(4)
 df_train, df_val = df.randomSplit([0.8, 0.2], seed=1)
 
-converter_train = write_mds(df_train)
-converter_val = write_mds(df_val)
+converter_train = make_spark_converter(df_train)
+converter_val = make_spark_converter(df_val)
 print(f"train: {len(converter_train)}, val: {len(converter_val)}")
 
 # COMMAND ----------
@@ -54,8 +53,8 @@ def train(converter_train, converter_val):
     def train_step(batch):
         strategy.run(step, args=(batch,))
 
-    # petastorm-bridge: PM103 stays on the bridge: streaming takes ranks from its launcher, not cur_shard (migration_guide/rules.md#pm103)
-    with make_spark_converter(converter_train.cache_dir_url).make_tf_dataset(
+    # petastorm-bridge: PM103 stays on the bridge: streaming takes ranks from its launcher, not cur_shard
+    with converter_train.make_tf_dataset(
         batch_size=BATCH_SIZE, num_epochs=None, cur_shard=rank, shard_count=size
     ) as train_dataset:
         batches = iter(strategy.distribute_datasets_from_function(lambda context: train_dataset))
@@ -63,8 +62,8 @@ def train(converter_train, converter_val):
             train_step(next(batches))
 
     correct = seen = 0
-    # petastorm-bridge: PM103 stays on the bridge: streaming takes ranks from its launcher, not cur_shard (migration_guide/rules.md#pm103)
-    with make_spark_converter(converter_val.cache_dir_url).make_tf_dataset(
+    # petastorm-bridge: PM103 stays on the bridge: streaming takes ranks from its launcher, not cur_shard
+    with converter_val.make_tf_dataset(
         batch_size=BATCH_SIZE, num_epochs=1, cur_shard=rank, shard_count=size
     ) as val_dataset:
         for batch in val_dataset:

@@ -42,13 +42,27 @@ def train_and_evaluate(converter_train, converter_val, lr):
     )
 
     train_dataset = to_tf_dataset(
-        StreamingDataset(local=converter_train.path, shuffle=True, batch_size=BATCH_SIZE),
+        StreamingDataset(
+            remote=converter_train.remote,
+            local=converter_train.local,
+            shuffle=True,
+            shuffle_seed=converter_train.next_seed(),
+            batch_size=BATCH_SIZE,
+        ),
         columns=converter_train.columns,
-    ).repeat()
+        epochs=None,
+    )
     val_dataset = to_tf_dataset(
-        StreamingDataset(local=converter_val.path, shuffle=True, batch_size=BATCH_SIZE),
+        StreamingDataset(
+            remote=converter_val.remote,
+            local=converter_val.local,
+            shuffle=True,
+            shuffle_seed=converter_val.next_seed(),
+            batch_size=BATCH_SIZE,
+        ),
         columns=converter_val.columns,
-    ).repeat()
+        epochs=None,
+    )
     train_dataset = train_dataset.map(lambda x: (x.pixels, x.label))
     val_dataset = val_dataset.map(lambda x: (x.pixels, x.label))
     history = model.fit(

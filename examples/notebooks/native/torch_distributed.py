@@ -5,9 +5,7 @@
 
 # COMMAND ----------
 
-import itertools
-
-from petastorm_bridge.native import MdsDirectory, write_mds
+from petastorm_bridge.native import Epochs, MdsDirectory, write_mds
 from pyspark.ml.torch.distributor import TorchDistributor
 from pyspark.sql import SparkSession
 from sklearn.datasets import load_digits
@@ -48,11 +46,19 @@ def train(converter_train, converter_val):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     steps_per_epoch = len(converter_train) // (BATCH_SIZE * size)
 
-    train_loader = StreamingDataLoader(
-        StreamingDataset(local=converter_train.path, shuffle=True, batch_size=BATCH_SIZE),
-        batch_size=BATCH_SIZE,
+    train_loader = Epochs(
+        StreamingDataLoader(
+            StreamingDataset(
+                remote=converter_train.remote,
+                local=converter_train.local,
+                shuffle=True,
+                shuffle_seed=converter_train.next_seed(),
+                batch_size=BATCH_SIZE,
+            ),
+            batch_size=BATCH_SIZE,
+            drop_last=True,
+        )
     )
-    train_loader = itertools.chain.from_iterable(itertools.repeat(train_loader))
     for step, batch in enumerate(train_loader):
         if step == NUM_EPOCHS * steps_per_epoch:
             break
@@ -64,7 +70,13 @@ def train(converter_train, converter_val):
     totals = torch.zeros(2)
     with torch.no_grad():
         val_loader = StreamingDataLoader(
-            StreamingDataset(local=converter_val.path, shuffle=True, batch_size=BATCH_SIZE),
+            StreamingDataset(
+                remote=converter_val.remote,
+                local=converter_val.local,
+                shuffle=True,
+                shuffle_seed=converter_val.next_seed(),
+                batch_size=BATCH_SIZE,
+            ),
             batch_size=BATCH_SIZE,
         )
         for batch in val_loader:

@@ -5,8 +5,6 @@
 
 # COMMAND ----------
 
-import itertools
-
 from petastorm_bridge.native import MdsDirectory, write_mds
 from pyspark.sql import SparkSession
 from sklearn.datasets import load_digits
@@ -40,19 +38,33 @@ def train_and_evaluate(converter_train, converter_val, lr):
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
 
     loader = StreamingDataLoader(
-        StreamingDataset(local=converter_train.path, shuffle=True, batch_size=BATCH_SIZE), batch_size=BATCH_SIZE
+        StreamingDataset(
+            remote=converter_train.remote,
+            local=converter_train.local,
+            shuffle=True,
+            shuffle_seed=converter_train.next_seed(),
+            batch_size=BATCH_SIZE,
+        ),
+        batch_size=BATCH_SIZE,
     )
-    loader = itertools.chain.from_iterable(itertools.repeat(loader, NUM_EPOCHS))
-    for batch in loader:
-        loss = torch.nn.functional.cross_entropy(model(batch["pixels"]), batch["label"])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+    for _ in range(NUM_EPOCHS):
+        for batch in loader:
+            loss = torch.nn.functional.cross_entropy(model(batch["pixels"]), batch["label"])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
 
     correct = seen = 0
     with torch.no_grad():
         loader = StreamingDataLoader(
-            StreamingDataset(local=converter_val.path, shuffle=True, batch_size=BATCH_SIZE), batch_size=BATCH_SIZE
+            StreamingDataset(
+                remote=converter_val.remote,
+                local=converter_val.local,
+                shuffle=True,
+                shuffle_seed=converter_val.next_seed(),
+                batch_size=BATCH_SIZE,
+            ),
+            batch_size=BATCH_SIZE,
         )
         for batch in loader:
             correct += (model(batch["pixels"]).argmax(1) == batch["label"]).sum().item()
