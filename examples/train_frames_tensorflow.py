@@ -19,7 +19,7 @@ FIELDS = [FrameSchema.frame_id, FrameSchema.time, FrameSchema.image, FrameSchema
 
 
 def train(url: str) -> None:
-    """Trains ten epochs; times come as nanoseconds since 1970."""
+    """Trains ten epochs; times come as microseconds since 1970."""
     keras.utils.set_random_seed(1)
     model = keras.Sequential(
         [keras.Input((SIZE, SIZE, 3)), keras.layers.Flatten(), keras.layers.Dense(PLACES)]

@@ -1,7 +1,8 @@
 """One rank of a run, as the codemod writes it: ``python run_rank.py DIRECTORY STATE BATCHES [SIZE ...]``.
 
-With sizes of batches, there is a run for each of them. Prints each batch's ids, beginning where STATE says, if that file is there. After BATCHES batches, if that is
-not 0, rank 0 writes STATE and the program ends in the middle of the epoch.
+With sizes of batches, there is a run for each of them. Prints each batch's ids, beginning where STATE says, if
+that file is there. After BATCHES batches, if that is not 0, rank 0 writes STATE and the program ends in the middle
+of the epoch.
 """
 
 import json
@@ -13,11 +14,12 @@ from torch import distributed
 
 
 def main(path, state, batches, *sizes):
-    if sizes:  # a group that lasts: streaming makes and ends one for each dataset otherwise
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    if ranks > 1:  # a group that lasts: streaming makes and ends one for each dataset otherwise
         distributed.init_process_group("gloo")
     for size in map(int, sizes or [4]):
         train(path, state, batches, size)
-    if sizes:
+    if ranks > 1:
         distributed.destroy_process_group()
 
 

@@ -17,7 +17,7 @@ ROWS = list(range(1797))
 def launcher_of(script):
     """Return the launcher that the first lines of an example name, as arguments of Python."""
     text = (EXAMPLES / script).read_text()
-    (arguments,) = re.findall(rf"^torchrun (.*) {script}$", text, re.MULTILINE)
+    (arguments,) = re.findall(rf"\btorchrun (.*) {script}\b", text)
     return ["-m", "torch.distributed.run", *arguments.split()]
 
 

@@ -144,7 +144,9 @@ def test_recording_and_comparing_what_is_named(call):
 )
 def test_running_the_loaders(call, options):
     call.only_installed()
-    pair = "petastorm" if find_spec("petastorm") and "--transform" in options else "streaming"
+    pair = "petastorm" if "--transform" in options else "streaming"
+    if not find_spec(pair):
+        pytest.skip(f"compares with {pair}, which is not installed; streaming has no transforms")
     only = ["--only", "bridge", "--only", pair]
     code, said = call("parity", "run", "--data", call.data, "--batch-size", 5, *only, *options)
     assert code == 0, said
