@@ -5,8 +5,10 @@ PYTHON ?= python3
 WORKERS ?= 3
 # Further arguments for pytest, for instance: make test ARGS='tests/project/test_examples.py -x'
 ARGS ?=
-# Tests that need Spark, TensorFlow or seconds take turns, by the number of commits; with TURN=all none is left out.
-TURN ?= $(shell git rev-list --count HEAD 2>/dev/null || echo 0)
+# Folders of tests/ that are run whole, for instance: make test ROOM='spark native'
+ROOM ?=
+# What `make test-changed` compares with.
+SINCE ?= main
 
 ENVIRONMENT := $(PYTHON) tools/environment.py
 DEV := $(ENVIRONMENT) run dev --
@@ -14,12 +16,11 @@ DEMO := $(ENVIRONMENT) run demo --
 MODERN := $(ENVIRONMENT) run modern --
 PYTEST := python -m pytest -q
 BESIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-MOST := $(BESIDE) -m 'not alone'
-# What has no version to depend on is run whole on one version set, and some tests are divided between the two;
-# everything runs where ARGS choose.
-SHARE_OF_LEGACY := $(if $(ARGS),,--share-of=legacy)
-SHARE_OF_MODERN := $(if $(ARGS),,--share-of=modern)
-ITS_TURN := $(if $(ARGS)$(filter all,$(TURN)),,--turn=$(TURN))
+# All quick tests and, of the slow ones, those that show the main path of a room; all of what ROOM or ARGS choose.
+WHICH := $(if $(ALL)$(ROOM)$(ARGS),not alone,not alone and (smoke or not (slow or spark)))
+# What touches no engine finds the same on every version of them: it runs on today's.
+WHICH_ON_LEGACY := $(WHICH)$(if $(ROOM)$(ARGS),, and not anystack)
+PLACES := $(ROOM:%=tests/%)
 # Benchmarks race the real Petastorm, people come from it, and building environments and wheels is the same
 # everywhere. Of the two clusters the one of real daemons runs beside Petastorm, the other one on today's versions.
 ONCE := $(addprefix tests/project/test_,benchmarks.py environment.py packaging.py)
@@ -31,8 +32,8 @@ DAEMONS := tests/spark/test_distributed.py::test_a_standalone_master_with_two_wo
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-demo setup-modern setup-competitors demo compare test test-fast test-all test-legacy test-modern \
-	suite everything lint-beside stress parity parity-record lint fmt bench docs site clean
+.PHONY: help setup setup-demo setup-modern setup-competitors demo compare test test-changed test-all test-fast test-legacy \
+	test-modern test-release suite everything lint-beside stress parity parity-record lint fmt bench docs site clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -55,36 +56,42 @@ demo: setup-demo ## train on real data through the bridge
 compare: setup ## compare Petastorm, the bridge and streaming on the digits: parity.html
 	@$(DEV) python examples/compare_digits.py
 
-test: ## lint, types, and tests on both version sets; with TURN=all the whole suite, as in CI
+test: ## lint, types, and on both version sets all quick tests and the slow ones marked `smoke`; ROOM=spark: all of tests/spark
 	@$(MAKE) setup
 	@$(MAKE) setup-modern
 	@$(MAKE) -j 2 lint-beside suite
 
-test-fast: setup ## quick tests of everything, without Spark, TensorFlow, streaming and Lightning
-	@$(DEV) $(PYTEST) $(BESIDE) -m 'not (alone or slow or spark or tf)' $(SHARE_OF_LEGACY) $(SLOW_IMPORTS:%=--ignore %) $(ARGS)
+test-changed: ## the same with all tests of the rooms that the commits since main, or SINCE=..., touch
+	@$(MAKE) test ROOM="$$($(PYTHON) tools/rooms.py $(SINCE))"
 
-test-all: ## everything that `test TURN=all` takes a share of, whole
+test-all: ## lint, types and all tests, as in CI
+	@$(MAKE) test ALL=yes
+
+test-fast: setup ## quick tests in .venv, but for files that import streaming or Lightning
+	@$(DEV) $(PYTEST) $(BESIDE) -m 'not (alone or slow or spark or anystack)' $(SLOW_IMPORTS:%=--ignore %) $(ARGS)
+
+test-legacy: setup ## of `make test`, what runs beside the real Petastorm
+	@$(DEV) $(PYTEST) $(BESIDE) -m '$(WHICH_ON_LEGACY)' $(PLACES) $(ARGS)
+
+test-modern: setup-modern ## of `make test`, what runs on today's versions (what needs Petastorm is skipped)
+	@$(MODERN) $(PYTEST) $(BESIDE) -m '$(WHICH)' $(ONCE:%=--ignore %) \
+		$(if $(ARGS),,--ignore $(PEOPLE) --deselect $(DAEMONS)) $(PLACES) $(ARGS)
+
+# The two version sets come one after the other.
+suite:
+	@$(MAKE) test-legacy
+	@$(MAKE) test-modern
+	@$(if $(ROOM)$(ARGS),,$(MODERN) $(PYTEST) -m alone tests/stress)
+
+test-release: ## before a release: all tests on both version sets, all of Petastorm live, 100,000 damages, 10,000 epochs
 	@$(MAKE) setup
 	@$(MAKE) setup-modern
 	@$(MAKE) setup-competitors
 	@$(MAKE) -j 2 lint-beside everything
 
-test-legacy: setup ## of those, the tests beside the real Petastorm
-	@$(DEV) $(PYTEST) $(MOST) $(SHARE_OF_LEGACY) $(ITS_TURN) $(ARGS)
-
-test-modern: setup-modern ## of those, the tests on today's versions (what needs Petastorm is skipped)
-	@$(MODERN) $(PYTEST) $(MOST) $(SHARE_OF_MODERN) $(ITS_TURN) $(ONCE:%=--ignore %) \
-		$(if $(ARGS),,--ignore $(PEOPLE) --deselect $(DAEMONS)) $(ARGS)
-
-# What `make test` runs beside lint; the two version sets come one after the other.
-suite:
-	@$(MAKE) test-legacy
-	@$(MAKE) test-modern
-	@$(if $(ARGS),,$(MODERN) $(PYTEST) -m alone tests/stress)
-
 everything:
 	@PETASTORM_BRIDGE_PARITY=live PETASTORM_BRIDGE_BENCHMARKS=all PETASTORM_BRIDGE_NOTEBOOKS=all \
-		$(DEV) $(PYTEST) $(MOST) $(ARGS)
+		$(MAKE) test-legacy ALL=yes ARGS='$(or $(ARGS),tests)'
 	@PARITY_DAMAGE=100000 PARITY_MILLIONS=10 PETASTORM_BRIDGE_MUTATIONS=100000 PETASTORM_BRIDGE_NOTEBOOKS=all \
 		$(MAKE) test-modern ARGS='--timeout 0 $(ARGS)'
 	@$(MAKE) stress
@@ -93,7 +100,7 @@ everything:
 lint-beside:
 	@said=$$($(MAKE) lint 2>&1) || { echo "$$said"; echo 'make lint failed; the tests go on.'; exit 1; }
 
-stress: setup-modern ## ten thousand epochs on busy cores; `make test` has a thousand
+stress: setup-modern ## ten thousand epochs on busy cores; the other targets have a thousand
 	@PETASTORM_BRIDGE_EPOCHS=10000 $(MODERN) $(PYTEST) -m alone tests/stress $(ARGS)
 
 parity: setup ## the comparison with the real Petastorm only, all of it live

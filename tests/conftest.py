@@ -24,7 +24,6 @@ SHARED_MEMORY = Path("/dev/shm")
 
 # Tests are no package; what all of them may import lies in this folder.
 sys.path.insert(0, str(Path(__file__).parent / "helpers"))
-pytest_plugins = ["shares"]
 
 from prefixes import reserve  # noqa: E402 - from that folder
 
@@ -63,6 +62,25 @@ if EMBEDDED_JAVA.is_dir():
 # Who starts the tests in the background may have them ignore interrupts; the programs under test must not.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files that take longest first: at the end one test process would be alone with such a file.
+
+    make's ``--no-loadscope-reorder`` keeps this order.
+    """
+    astray = [item.nodeid for item in items if _is_astray(item)]
+    if astray:
+        raise pytest.UsageError(f"make runs tests marked `alone` from tests/stress only: {astray}")
+    marks: dict[Path, set[str]] = {}
+    for item in items:
+        marks.setdefault(item.path, set()).update(mark.name for mark in item.iter_markers())
+    items.sort(key=lambda item: [mark not in marks[item.path] for mark in ("slow", "spark")])
+
+
+def _is_astray(item: pytest.Item) -> bool:
+    return bool(item.get_closest_marker("alone")) and item.path.parent.name != "stress"
 
 
 def pytest_collection_finish() -> None:

@@ -18,7 +18,7 @@ from petastorm_bridge._tables.missing import MISSING, MISSING_IN
 SPEC = importlib.util.find_spec("petastorm")
 pytestmark = [
     pytest.mark.skipif(SPEC is None, reason="compares with the real package"),
-    pytest.mark.tf,  # some modules import it
+    pytest.mark.slow,  # some modules import it
 ]
 
 SENTENCE = re.compile(r"petastorm_bridge does not offer [\w.]+: \S.{20,}\.", re.DOTALL)
@@ -101,6 +101,7 @@ def refusal(statement):
     return ""
 
 
+@pytest.mark.smoke
 def test_no_row_is_about_what_the_original_has_not():
     names = {f"{module}.{name}" for module in MODULES for name in names_of(module)} | {*MODULES}
     rows = {*MISSING, *(f"{place}.{name}" for place, row in MISSING_IN.items() for name in row)}

@@ -141,7 +141,7 @@ def test_unsigned_numbers_in_torch(url):
     assert batches(petastorm_bridge) == [[0, 1, 2], [3, 4, 5]]
 
 
-@pytest.mark.tf
+@pytest.mark.slow
 @pytest.mark.difference("tf-dtype-objects")
 def test_unsigned_numbers_in_tensorflow(url):
     def elements(package):
@@ -153,7 +153,7 @@ def test_unsigned_numbers_in_tensorflow(url):
     assert elements(petastorm_bridge) == list(range(ROWS))
 
 
-@pytest.mark.tf
+@pytest.mark.slow
 @pytest.mark.difference("tf-tensors-run")
 @pytest.mark.parametrize(
     ("field", "capacity", "error"),
@@ -232,7 +232,7 @@ def test_objects_beside_others():
     assert repr(schema) == "<Unischema S: a>"
 
 
-@pytest.mark.tf
+@pytest.mark.slow
 @pytest.mark.difference("dataset-of-no-reader")
 def test_a_dataset_of_no_reader():
     """The real one looks for the reader in an endless loop: it is not run here."""

@@ -99,6 +99,7 @@ def assert_same(one, other):
 
 @pytest.mark.slow
 # Streaming hands out read-only arrays, which torch says once; batches are copies.
+@pytest.mark.smoke
 @pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
 def test_streaming_gives_the_rows_of_petastorm(call, tmp_path):
     from petastorm_bridge.convert import convert_dataset

@@ -145,6 +145,7 @@ def outcomes_of_repositories(folder, settings):
                 yield outcome.path, outcome
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 @pytest.mark.anystack
 @pytest.mark.parametrize("form", FORMS)

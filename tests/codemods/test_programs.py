@@ -55,7 +55,7 @@ def chosen():
 
 RUN = chosen()
 
-pytestmark = [pytest.mark.spark, pytest.mark.tf, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def copy_programs(folder):

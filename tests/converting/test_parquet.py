@@ -24,8 +24,6 @@ from petastorm_bridge.convert import UnsupportedColumnsError, convert_dataset
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.errors import DatasetError
 
-pytestmark = pytest.mark.divided
-
 
 def every_type(rows, first=0):
     numbers = range(first, first + rows)

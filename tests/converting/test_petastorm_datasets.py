@@ -109,6 +109,7 @@ def shown(dataset):
         return {int(found.id): found._asdict() for found in reader}
 
 
+@pytest.mark.smoke
 def test_stock_streaming_gives_what_petastorm_shows(dataset, shown, tmp_path):
     import streaming
 

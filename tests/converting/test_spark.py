@@ -28,6 +28,7 @@ def store(tmp_path):
     return folder
 
 
+@pytest.mark.smoke
 def test_the_same_bytes(spark, store, tmp_path):
     options = {"size_limit": 2_000, "compression": "zstd:3", "hashes": ["sha1"]}
     ours = convert_dataset(store, tmp_path / "ours", **options)

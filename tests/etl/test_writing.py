@@ -48,7 +48,6 @@ except ImportError:  # today's versions
 
 beside_petastorm = pytest.mark.skipif(petastorm is None, reason="needs the real Petastorm")
 pytestmark = [
-    pytest.mark.divided,
     pytest.mark.spark,
     pytest.mark.filterwarnings("ignore:.*:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*:FutureWarning"),
@@ -130,6 +129,7 @@ def read(package, path):
         return {int(found.id): found._asdict() for found in reader}
 
 
+@pytest.mark.smoke
 @beside_petastorm
 def test_each_reads_what_the_other_writes(ours, theirs):
     wanted = read(petastorm, theirs)
@@ -211,6 +211,7 @@ def test_random_schemas_are_written_and_read_by_each(spark, tmp_path):
         check_random(spark, tmp_path, seed)
 
 
+@pytest.mark.smoke
 def test_what_is_written_is_read(ours):
     for i, found in read(petastorm_bridge, ours).items():
         for name in row(i).keys() - {"photo", "day"}:  # JPEG loses, days come as Spark has them

@@ -16,8 +16,6 @@ from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
 from petastorm_bridge.mds.schema import content_digest
 
-pytestmark = pytest.mark.divided
-
 TABLES = {"fixed": fixed_table, "mixed": mixed_table}
 SIDECAR = "petastorm_bridge_schema.json"
 

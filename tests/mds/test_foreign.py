@@ -16,8 +16,6 @@ from petastorm_bridge._sources.mds import MdsSource
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.errors import DatasetError
 
-pytestmark = pytest.mark.divided
-
 streaming = pytest.importorskip("streaming")
 
 ROWS = 23
@@ -377,6 +375,7 @@ def test_an_empty_stock_dataset(tmp_path):
     assert (dataset.num_rows, dataset.shards, dataset.schema.names) == (0, (), [])
 
 
+@pytest.mark.smoke
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:unclosed file .*index.json:ResourceWarning")

@@ -57,6 +57,7 @@ def comparable(value):
     return value
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 @settings(max_examples=120)
 @given(written_tables())

@@ -12,7 +12,7 @@ sys.path.append(__file__.rpartition("/")[0])  # tests are no package; workers im
 
 import transforms
 
-pytestmark = [pytest.mark.divided, pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 beside_petastorm = pytest.mark.skipif(
     find_spec("petastorm") is None, reason="compares with the real Petastorm"
 )
@@ -52,6 +52,7 @@ def assert_same(batches, others):
             np.testing.assert_array_equal(tensor, other[name], err_msg=name)
 
 
+@pytest.mark.smoke
 @beside_petastorm
 @pytest.mark.parametrize("ending", ["selected_fields", "removed_fields"])
 def test_tensors_are_petastorms(collate, frame, directory, loader, ending):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import warm
 
-pytestmark = [pytest.mark.divided, pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture
@@ -18,6 +18,7 @@ def directory(write_mds, spark, cache_dir):
     return write_mds(spark.range(50, numPartitions=2), size_limit=1 << 12)
 
 
+@pytest.mark.smoke
 def test_what_it_says(directory, cache_dir):
     assert len(directory) == directory.dataset_size == 50
     assert directory

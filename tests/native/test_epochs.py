@@ -37,6 +37,7 @@ def test_each_pass_is_an_epoch_and_a_second_time_gives_the_next_ones(
     assert len(set(orders)) == 4
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("workers", [0, 2])
 def test_endless_epochs_have_full_batches(native, directory, loader, workers):
     endless = native.Epochs(loader(directory, shuffle=True, num_workers=workers, drop_last=True))

@@ -57,6 +57,7 @@ def ids(batches):
     return [i for batch in batches for i in batch]
 
 
+@pytest.mark.smoke
 def test_two_ranks_take_equal_steps_through_the_table(directory, tmp_path):
     found = run(directory, tmp_path / "none", ranks=2)
     assert len(found[0]) == len(found[1])

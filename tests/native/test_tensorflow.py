@@ -11,7 +11,7 @@ import transforms
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.tf,
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore"),
 ]
 
@@ -84,6 +84,7 @@ def assert_same(made, wanted):
             assert values.dtype == getattr(other, name).numpy().dtype
 
 
+@pytest.mark.smoke
 def test_batches_are_petastorms(dataset, frame):
     assert_same(dataset(), petastorm_batches(frame))
 

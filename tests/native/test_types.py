@@ -5,7 +5,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-pytestmark = [pytest.mark.divided, pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 beside_petastorm = pytest.mark.skipif(
     find_spec("petastorm") is None, reason="compares with the real Petastorm"
 )
@@ -87,6 +87,7 @@ def batches(held, loader):
     return list(loader(held))
 
 
+@pytest.mark.smoke
 @beside_petastorm
 def test_batches_are_petastorms(petastorm_batches, batches):
     assert [len(batch["id"]) for batch in batches] == [4, 4, 3]

@@ -27,8 +27,6 @@ from petastorm_bridge.parity import (
     recorder,
 )
 
-pytestmark = pytest.mark.divided
-
 CHANGES = int(os.environ.get("PARITY_DAMAGE", "500"))
 RULES = (Rules(), Rules(batches="any"), Rules(order="shuffled"))
 

@@ -219,6 +219,7 @@ def test_what_goes_wrong_is_told_in_the_loader_s_own_words(call):
     assert "/no/python cannot be run" in report["problems"][1]
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 @pytest.mark.spark
 def test_a_spark_table(call, spark):

@@ -69,6 +69,7 @@ def test_the_entry_point_is_declared():
     assert "petastorm_bridge.parity.pytest_plugin" in {point.value for point in points}
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 def test_a_project_uses_it(project):
     done = run(project, "--parity-record", "-k", "golden")

@@ -118,7 +118,7 @@ def test_torch_tensors(out):
     assert not compare([{"x": x}], arrays, EXACT).same
 
 
-@pytest.mark.tf
+@pytest.mark.slow
 def test_tf_datasets(out):
     tf = pytest.importorskip("tensorflow", reason="records its datasets")
     data = {"x": np.arange(10, dtype="f4"), "s": np.array([f"é{i}" for i in range(10)])}

@@ -20,7 +20,7 @@ from benchmarks._settings import FULL, GROUPS, QUICK  # noqa: E402
 
 HAS_PETASTORM = importlib.util.find_spec("petastorm") is not None
 PACKAGES = {"petastorm", "bridge"} if HAS_PETASTORM else {"bridge"}
-# These start processes of their own for each figure, one of them in an environment of its own; `make test-all`
+# These start processes of their own for each figure, one of them in an environment of its own; `make test-release`
 # runs them too.
 LONG = {
     "competitors",
@@ -164,7 +164,6 @@ def quick_run(tmp_path_factory):
 @pytest.mark.timeout(1_500)  # whoever comes first waits for the run
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.tf
 def test_a_quick_run_races_everybody(quick_run):
     report, output, directory = quick_run
     names = {}
@@ -213,7 +212,6 @@ def test_a_quick_run_races_everybody(quick_run):
 @pytest.mark.timeout(1_500)  # whoever comes first waits for the run
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.tf
 def test_a_quick_run_reports_rows_and_samples(quick_run):
     report, *_ = quick_run
     sizes = {

@@ -11,7 +11,7 @@ import warm
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PAIRS = ("train_digits", "train_photos")
-# Petastorm takes a minute of one core for the photographs; `make test-all` waits for it.
+# Petastorm takes a minute of one core for the photographs; `make test-release` waits for it.
 ORIGINALS = PAIRS if os.environ.get("PETASTORM_BRIDGE_PARITY") == "live" else PAIRS[:1]
 
 needs_petastorm = pytest.mark.skipif(
@@ -35,7 +35,6 @@ def test_a_pair_differs_in_import_lines_only(name):
 @pytest.mark.anystack
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.tf
 @pytest.mark.parametrize("name", PAIRS)
 def test_training_through_the_bridge(name, tmp_path):
     printed = run(f"{name}.py", tmp_path)
@@ -52,7 +51,6 @@ def test_training_through_the_bridge(name, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.tf
 @needs_petastorm
 @pytest.mark.parametrize("name", ORIGINALS)
 def test_the_original_trains_through_petastorm(name, tmp_path):
@@ -64,6 +62,7 @@ def test_the_original_trains_through_petastorm(name, tmp_path):
         assert losses[-1] < losses[0] / 2
 
 
+@pytest.mark.smoke
 @pytest.mark.anystack
 @pytest.mark.slow
 @pytest.mark.spark

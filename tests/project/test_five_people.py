@@ -333,7 +333,7 @@ converter.delete()
 
 
 @pytest.mark.spark
-@pytest.mark.tf
+@pytest.mark.slow
 def test_a_keras_user(spark, cache_dir, tmp_path):
     """The same losses, step by step, and the same rows; the requirement follows."""
     events = tmp_path / "events"

@@ -95,7 +95,7 @@ def test_torch(url, frames, tmp_path):
 
 
 @pytest.mark.anystack
-@pytest.mark.tf
+@pytest.mark.slow
 def test_tensorflow(url, frames, tmp_path):
     seen, printed = run(EXAMPLES / "train_frames_tensorflow.py", tmp_path, url)
     trained = seen["trained"]

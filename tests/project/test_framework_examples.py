@@ -112,7 +112,7 @@ def test_torch_distributor(run):
         assert not set(first) & set(second)
 
 
-@pytest.mark.tf
+@pytest.mark.slow
 def test_keras(run):
     seen, printed = run("train_keras.py")
     rows = seen["trained"]

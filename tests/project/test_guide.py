@@ -92,7 +92,6 @@ def test_every_option_has_an_anchor():
 
 @pytest.mark.anystack
 @pytest.mark.spark
-@pytest.mark.tf
 @pytest.mark.slow
 def test_code_of_the_swap_page_runs(tmp_path):
     text = (GUIDE / "swap-the-import.md").read_text(encoding="utf-8")
@@ -118,7 +117,6 @@ print("complete")
 
 @pytest.mark.anystack
 @pytest.mark.spark
-@pytest.mark.tf
 @pytest.mark.slow
 def test_code_of_the_shorter_pages_runs(tmp_path):
     pages = {}
@@ -309,7 +307,6 @@ def test_code_of_the_page_on_datasets_runs(tmp_path):
 
 @pytest.mark.anystack
 @pytest.mark.spark
-@pytest.mark.tf
 @pytest.mark.slow
 def test_code_of_the_native_page_runs(tmp_path):
     """Of its part on rewritten code; and what that says of ranks and of resumption."""
@@ -412,7 +409,7 @@ RUN_OTHERWISE = {
     "pip download --dest wheels dist/*.whl": "needs a package index, which tests do without",
     "pip install --no-index --find-links wheels petastorm-bridge": "needs what the one before downloads",
     "make demo": "test_examples.py runs its program",
-    "make test TURN=all": "runs the tests",
+    "make test-all": "runs the tests",
     "torchrun --standalone --nproc-per-node=2 train.py file:///data/train": "test_code_of_the_pages_without_spark_runs",
     "torchrun --standalone --nproc-per-node=2 train.py": "test_code_of_the_native_page_runs",
     "python recorder.py loaders:train --out golden/": "test_code_of_the_parity_page_runs",

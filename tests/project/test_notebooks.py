@@ -19,7 +19,7 @@ HERE = pathlib.Path(__file__).parent
 NOTEBOOKS = HERE.parents[1] / "examples" / "notebooks"
 ORIGINALS = {path.name: path for path in (NOTEBOOKS / "petastorm").glob("*.py")}
 DESTINATIONS = {"bridge": Destination.BRIDGE, "native": Destination.STREAMING}
-# A version takes half a minute of two cores; `make test-all` runs all three.
+# A version takes half a minute of two cores; `make test-release` runs all three.
 RUN = (
     ["petastorm", "bridge", "native"]
     if os.environ.get("PETASTORM_BRIDGE_NOTEBOOKS")
@@ -42,7 +42,6 @@ def test_the_versions_are_what_the_codemod_writes(tmp_path, version):
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.tf
 @pytest.mark.parametrize("version", RUN)
 def test_every_notebook_trains(tmp_path, version):
     if version == "petastorm":

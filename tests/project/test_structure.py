@@ -1,13 +1,15 @@
 """The house as its imports draw it: nothing goes in a circle, and no room needs one that lies above it."""
 
-import ast
 import graphlib
 import pathlib
+import sys
 
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
-FOLDERS = {"petastorm_bridge": ROOT / "bridge", "petastorm_codemods": ROOT / "codemods"}
+sys.path.insert(0, str(ROOT / "tools"))
+
+import rooms  # noqa: E402 - of that folder
 
 # The rooms of each folder that has folders in it, from the lowest to the highest. A room is a folder or a
 # module; it imports lower rooms only. The one way from the sources of rows to a batch, a verdict or a diff
@@ -48,53 +50,16 @@ ROOMS = {
     """,
 }
 # Rules register themselves: the registry loads whatever modules lie in their folder, and knows none of them.
-LOADED = {("petastorm_codemods._registry", "petastorm_codemods.rules")}
-
-
-def modules():
-    """Names and paths of all modules; a package's name stands for its ``__init__``."""
-    found = {}
-    for name, above in FOLDERS.items():
-        for path in sorted((above / name).rglob("*.py")):
-            parts = path.relative_to(above).with_suffix("").parts
-            found[".".join(parts).removesuffix(".__init__")] = path
-    return found
-
-
-MODULES = modules()
+LOADED = ("petastorm_codemods._registry", "petastorm_codemods.rules")
+MODULES = rooms.modules()
 PACKAGES = {name for name, path in MODULES.items() if path.name == "__init__.py"}
-
-
-def statements(tree):
-    """Import statements, wherever they stand: one that waits until it is run ties two modules as well."""
-    return (node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom))
-
-
-def named(name, statement):
-    """Dotted paths that a statement in a module names; a name of a module is one more part."""
-    if isinstance(statement, ast.Import):
-        yield from (alias.name for alias in statement.names)
-        return
-    base = statement.module or ""
-    if statement.level:
-        parts = [*name.split("."), *(["__init__"] if name in PACKAGES else [])]
-        above = parts[: -statement.level]
-        base = ".".join([*above, *([base] if base else [])])
-    for alias in statement.names:
-        path = f"{base}.{alias.name}"
-        yield path if path in MODULES else base
-
-
-def imports(name):
-    """Modules of ours that one imports."""
-    tree = ast.parse(MODULES[name].read_text(encoding="utf-8"))
-    paths = {path for statement in statements(tree) for path in named(name, statement)}
-    return {path for path in paths & set(MODULES) if (name, path) not in LOADED} - {name}
 
 
 @pytest.fixture(scope="module")
 def graph():
-    return {name: imports(name) for name in MODULES}
+    graph = rooms.imports(MODULES)
+    graph[LOADED[0]].discard(LOADED[1])
+    return graph
 
 
 def room(folder, name):

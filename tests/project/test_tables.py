@@ -232,7 +232,7 @@ def tensorflow_batch(url):
     return dataset.element_spec.v.dtype.name, values, warned
 
 
-@pytest.mark.tf
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VALUES)
 def test_tensorflow_gets_what_a_row_says(name, write):
     row = ROWS[name]
@@ -245,7 +245,7 @@ def test_tensorflow_gets_what_a_row_says(name, write):
         assert len(values) == 2
 
 
-@pytest.mark.tf
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VALUES)
 def test_tensorflow_gets_for_nulls_what_a_row_says(name, write):
     row = ROWS[name]

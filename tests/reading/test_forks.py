@@ -17,7 +17,6 @@ from petastorm_bridge.mds.locks import ForkSafeLock
 from petastorm_bridge.mds.writer import ShardWriter
 
 pytestmark = [
-    pytest.mark.divided,
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
 ]
 

@@ -27,8 +27,6 @@ from petastorm_bridge.mds.commit import commit_dataset
 from petastorm_bridge.mds.writer import ShardWriter
 from petastorm_bridge.predicates import in_lambda
 
-pytestmark = pytest.mark.divided
-
 ROWS, GROUPS = 5, 12
 
 # Workers cannot import a module of tests; what is defined here goes to them as from `__main__`.

@@ -342,6 +342,7 @@ TRAINING = """
 """
 
 
+@pytest.mark.smoke
 @pytest.mark.anystack
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 3])

@@ -14,8 +14,6 @@ from petastorm_bridge._sources.parquet import ParquetSource
 from petastorm_bridge.predicates import in_lambda
 from petastorm_bridge.pytorch import BatchedIterableDataset, DataLoader
 
-pytestmark = pytest.mark.divided
-
 ROWS, GROUP = 50, 20
 
 

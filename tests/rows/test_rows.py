@@ -36,8 +36,6 @@ from petastorm_bridge.selectors import (
 from petastorm_bridge.unischema import Unischema, UnischemaField
 from petastorm_bridge.weighted_sampling_reader import WeightedSamplingReader
 
-pytestmark = pytest.mark.divided
-
 SCHEMA = Unischema(
     "Rows",
     [
@@ -765,7 +763,7 @@ def test_torch_sequences(url):
         next(iter(loader))
 
 
-@pytest.mark.tf
+@pytest.mark.slow
 def test_tensorflow_rows_and_sequences(url):
     tf = pytest.importorskip("tensorflow")
     from petastorm_bridge.tf_utils import make_petastorm_dataset, tf_tensors
@@ -796,7 +794,7 @@ MOMENTS = Unischema(
 )
 
 
-@pytest.mark.tf
+@pytest.mark.slow
 def test_moments_reach_tensorflow_in_the_units_of_their_rows(tmp_path):
     """The numbers are those that Petastorm gives: days, microseconds, and nanoseconds of arrays."""
     tf = pytest.importorskip("tensorflow")

@@ -117,6 +117,7 @@ SHARD_COPIES = [f"shard.{i:05}.mds.zstd" for i in range(SHARDS)]
 ALL = list(range(ROWS * SHARDS))
 
 
+@pytest.mark.smoke
 def test_reads_what_was_written(dataset, client, tmp_path):
     assert ids_of(dataset, num_epochs=2) == ALL * 2
     for name in SHARD_COPIES:

@@ -18,7 +18,7 @@ from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.spark import make_spark_converter, spark_dataset_converter
 from petastorm_bridge.spark._directory import conversions
 
-pytestmark = [pytest.mark.divided, pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 CONF = "petastorm.spark.converter.parentCacheDirUrl"
 
@@ -31,6 +31,7 @@ def url_of(df, *args, **kwargs):
     return make_spark_converter(df, *args, **kwargs).cache_dir_url
 
 
+@pytest.mark.smoke
 def test_equal_plans_share_a_directory(spark, cache_dir):
     df = spark.range(10)
     first = make_spark_converter(df)
@@ -68,6 +69,7 @@ def test_the_parent_directory_belongs_to_the_identity(spark, cache_dir):
     assert url_of(df).startswith(f"file://{cache_dir}/other/")
 
 
+@pytest.mark.smoke
 @pytest.mark.difference("reuse-includes-names")
 def test_exchanged_column_names_are_another_dataset(spark, cache_dir):
     base = spark.range(3)

@@ -106,6 +106,7 @@ def test_an_unknown_dtype_is_refused_with_petastorms_text(spark, cache_dir, dtyp
     assert list(cache_dir.iterdir()) == []
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(("dtype", "arrow"), [("float32", "float"), ("float64", "double")])
 def test_vectors_of_both_libraries_become_arrays(spark, cache_dir, dtype, arrow):
     from pyspark.ml.linalg import Vectors

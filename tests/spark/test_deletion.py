@@ -21,7 +21,7 @@ from petastorm_bridge.spark._directory import deletion
 from petastorm_bridge.spark._directory import store as _store
 from petastorm_bridge.spark.spark_dataset_converter import register_delete_dir_handler
 
-pytestmark = [pytest.mark.divided, pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 BRIDGE = str(Path(petastorm_bridge.__file__).parents[1])
 
@@ -34,6 +34,7 @@ def handler_calls():
     register_delete_dir_handler(None)
 
 
+@pytest.mark.smoke
 def test_delete_removes_the_directory_and_may_be_called_twice(spark, cache_dir):
     converter = make_spark_converter(spark.range(10))
     converter.delete()

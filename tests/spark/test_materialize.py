@@ -27,7 +27,7 @@ from petastorm_bridge.spark._errors import MaterializationError
 from petastorm_bridge.spark._writing import jobs as _jobs
 from petastorm_bridge.spark._writing import materialize
 
-pytestmark = [pytest.mark.divided, pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 BRIDGE = str(Path(petastorm_bridge.__file__).parents[1])
 
@@ -44,6 +44,7 @@ def ids_of(converter):
     return [row["id"] for row in rows_of(converter)]
 
 
+@pytest.mark.smoke
 @pytest.mark.difference("partition-order")
 def test_rows_keep_the_partition_order(spark, cache_dir):
     ordered = spark.range(1000, numPartitions=7)
@@ -242,6 +243,7 @@ def test_nothing_is_visible_before_the_last_moment(spark, cache_dir, monkeypatch
     assert (directory_of(converter) / "index.json").exists()
 
 
+@pytest.mark.smoke
 @pytest.mark.difference("conversion-errors")
 def test_a_failing_task_leaves_nothing_and_one_sentence(spark, cache_dir):
     df = spark.range(1000, numPartitions=2).select(

@@ -78,6 +78,7 @@ def test_no_conf_is_needed(spark, cache_dir, parquet):
     assert len(make_spark_converter(str(parquet))) == 6
 
 
+@pytest.mark.smoke
 @pytest.mark.spark
 @pytest.mark.parametrize("codec", [None, "gzip"])
 def test_a_directory_that_the_bridge_wrote(spark, cache_dir, codec):

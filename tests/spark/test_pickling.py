@@ -15,7 +15,7 @@ import petastorm_bridge
 from petastorm_bridge.fs_utils import local_path
 from petastorm_bridge.spark import make_spark_converter
 
-pytestmark = [pytest.mark.divided, pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 BRIDGE = str(Path(petastorm_bridge.__file__).parents[1])
 
@@ -43,6 +43,7 @@ def test_a_context_manager_pickles_before_it_is_entered(spark, cache_dir):
         assert [batch["id"].tolist() for batch in loader] == [list(range(10))]
 
 
+@pytest.mark.smoke
 def test_a_converter_works_in_spark_tasks(spark, cache_dir):
     converter = make_spark_converter(spark.range(20, numPartitions=2))
 

@@ -253,6 +253,7 @@ print("RESULTS", json.dumps(results))
 """
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 @pytest.mark.spark
 def test_a_conversion_into_a_store_and_back(tmp_path):

@@ -12,8 +12,6 @@ from petastorm_bridge.errors import BridgeWarning
 from petastorm_bridge.predicates import in_lambda
 from petastorm_bridge.pytorch import BatchedDataLoader, DataLoader
 
-pytestmark = pytest.mark.divided
-
 SIZES = [30, 11, 25, 40, 17]
 
 

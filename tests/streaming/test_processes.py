@@ -38,6 +38,7 @@ SIZES = [30, 11, 25, 40, 17, 33, 8, 36]
 SHARED_MEMORY = Path("/dev/shm")
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_workers(tmp_path, shuffle, drop_last):

@@ -55,7 +55,7 @@ def test_torch_epochs_are_complete(shard_directory, rows, shards):
         epochs += expected
 
 
-@pytest.mark.tf
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "shards"), [(2, 1), (1_000, 20), (1_000, 64)])
 @pytest.mark.usefixtures("busy_cores")
 def test_tensorflow_epochs_are_complete(shard_directory, rows, shards):

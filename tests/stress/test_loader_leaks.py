@@ -21,6 +21,7 @@ ROWS, SHARDS = 20_000, 8
 MEMORY_BOUND = 24 << 20
 
 
+@pytest.mark.smoke
 def test_loaders_leave_nothing_behind(shard_directory, no_leaks):
     url = f"file://{shard_directory(ROWS, SHARDS)}"
     mapped = _mapped_shared_memory()
@@ -47,7 +48,7 @@ def test_loaders_close_their_shards_without_the_garbage_collector(shard_director
         gc.enable()
 
 
-@pytest.mark.tf
+@pytest.mark.slow
 def test_tensorflow_datasets_leave_nothing_behind(shard_directory, no_leaks):
     url = f"file://{shard_directory(ROWS, SHARDS)}"
     _use_dataset(url, 0)  # TensorFlow starts its own threads

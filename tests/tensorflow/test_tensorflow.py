@@ -9,7 +9,7 @@ import pytest
 from petastorm_bridge import TransformSpec, make_batch_reader
 from petastorm_bridge.errors import NullValueWarning
 
-pytestmark = pytest.mark.tf
+pytestmark = pytest.mark.slow
 
 
 def dataset(reader, batch_size=4, capacity=None):
@@ -22,6 +22,7 @@ def ids(batches):
     return [int(i) for batch in batches for i in batch.id]
 
 
+@pytest.mark.smoke
 @pytest.mark.difference("tf-reiteration-restarts")
 def test_every_iterator_is_a_complete_pass(numbered):
     with make_batch_reader(numbered(10, [4, 6]), shuffle_row_groups=False) as reader:

@@ -13,8 +13,7 @@ import warm
 from petastorm_bridge import TransformSpec, make_batch_reader
 
 pytestmark = [
-    pytest.mark.divided,
-    pytest.mark.tf,
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:Running multiple iterations"),
 ]
 
@@ -121,6 +120,7 @@ def test_everything_else_runs_in_tensorflow(dataset):
     assert dataset.options().deterministic is None
 
 
+@pytest.mark.smoke
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")  # of every generator
 def test_keras_trains_on_it(dataset):
     import keras

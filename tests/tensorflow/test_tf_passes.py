@@ -14,7 +14,7 @@ import pytest
 from petastorm_bridge import TransformSpec, make_batch_reader
 from petastorm_bridge.predicates import in_lambda
 
-pytestmark = [pytest.mark.divided, pytest.mark.tf]
+pytestmark = pytest.mark.slow
 
 ROWS = 20
 GROUPS = [5, 5, 5, 5]
@@ -244,6 +244,7 @@ def test_days_as_nanoseconds(day, expected):
     assert date_to_nsec_from_epoch(day) == expected
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(("drop_last", "expected"), [(False, 7), (True, 6)])
 def test_ranks_have_as_many_rows(open_reader, monkeypatch, drop_last, expected):
     monkeypatch.setenv("WORLD_SIZE", "3")

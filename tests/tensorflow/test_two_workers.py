@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 import warm
 
-pytestmark = [pytest.mark.tf, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 # The program is both workers: the second is a fork, which comes before TensorFlow has threads.
 WORKERS = """

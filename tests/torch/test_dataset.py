@@ -28,7 +28,6 @@ from petastorm_bridge.pytorch import DataLoader as BridgeLoader
 ROWS, SIZE = 47, 5
 # Test machines have few cores.
 pytestmark = [
-    pytest.mark.divided,
     pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
     pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning"),  # torchdata's own
 ]
@@ -338,6 +337,7 @@ def test_a_loaded_state_stays_where_its_own_epoch_is_set(dataset):
         assert batches(resumed) == expected
 
 
+@pytest.mark.smoke
 @pytest.mark.anystack
 @pytest.mark.slow
 def test_spawned_workers(dataset):

@@ -19,8 +19,6 @@ from petastorm_bridge.pytorch import (
     decimal_friendly_collate,
 )
 
-pytestmark = pytest.mark.divided
-
 ROWS = 22
 
 

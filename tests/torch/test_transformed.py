@@ -9,8 +9,6 @@ from petastorm_bridge._blocks.shuffle import shuffle_pool
 from petastorm_bridge._torch.transformed import shuffle_tensors
 from petastorm_bridge.pytorch import BatchedDataLoader, InMemBatchedDataLoader
 
-pytestmark = pytest.mark.divided
-
 ROWS = 22
 
 

@@ -22,7 +22,6 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 
 from parity_harness import HAS_ORIGINAL  # noqa: E402 - found by the path above
-from parity_harness.stored import NOT_STORED, in_share  # noqa: E402
 
 # Random tables are always compared live.
 if not HAS_ORIGINAL:
@@ -32,26 +31,12 @@ AGAINST = "PETASTORM_BRIDGE_PARITY_AGAINST"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the original warn: about its own age on every call, and from threads.
-
-    Scenarios that are judged by what is stored are divided between the stacks.
-    """
+    """Let the original warn: about its own age on every call, and from threads."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.filterwarnings("default"))
             if "sessions" in item.fixturenames:
                 item.add_marker(pytest.mark.spark)
-            _divide(item)
-
-
-def _divide(item: pytest.Item) -> None:
-    """Divide what is judged by stored outcomes; columns that are loaded together stay together."""
-    chosen = item.callspec.params if hasattr(item, "callspec") else {}
-    for kind in chosen.keys() & {"scenario", "case"}:
-        one = chosen[kind]
-        if one.name not in NOT_STORED and not in_share(one.name):
-            together = () if kind == "scenario" else (f"{one.frame} {one.dtype} {one.loader}",)
-            item.add_marker(pytest.mark.divided(*together))
 
 
 @pytest.fixture(scope="session")

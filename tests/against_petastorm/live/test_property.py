@@ -17,7 +17,7 @@ from parity_harness.judge import judge
 from parity_harness.session import LOADERS
 from parity_harness.stored import VARIABLE
 
-pytestmark = [pytest.mark.tf, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 _MAX_ROWS = 12
 EXAMPLES = 25 if os.environ.get(VARIABLE) == "live" else 8

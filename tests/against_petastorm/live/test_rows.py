@@ -403,7 +403,7 @@ def test_what_torch_cannot_take(field, url):
     assert len(set(errors)) == 1, errors
 
 
-@pytest.mark.tf
+@pytest.mark.slow
 def test_tensorflow(url):
     theirs = pytest.importorskip("petastorm.tf_utils")
     import petastorm_bridge.tf_utils as ours
@@ -448,7 +448,7 @@ def moments_in(unit, *, arrays):
     return {"transform_spec": spec}
 
 
-@pytest.mark.tf
+@pytest.mark.slow
 def test_moments_in_tensorflow(tmp_path):
     theirs = pytest.importorskip("petastorm.tf_utils")
     import petastorm_bridge.tf_utils as ours

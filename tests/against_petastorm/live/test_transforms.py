@@ -1,7 +1,7 @@
 import pytest
 from parity_scenarios.transforms import SCENARIOS
 
-pytestmark = [pytest.mark.tf]
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("scenario", list(SCENARIOS), ids=str)

@@ -2,7 +2,7 @@ import pytest
 from parity_harness.outcome import Items, Outcome
 from parity_scenarios.types import COLUMNS, SCENARIOS
 
-pytestmark = [pytest.mark.tf]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="session")

@@ -47,11 +47,12 @@ def recorded(parity, package, scenario, urls):
 
 
 marked = [
-    pytest.param(s, id=s.name, marks=[pytest.mark.tf] if s.loader == "tf" else [])
+    pytest.param(s, id=s.name, marks=[pytest.mark.slow] if s.loader == "tf" else [])
     for s in SCENARIOS
 ]
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("scenario", marked)
 def test_the_bridge(parity, scenario, tmp_path):
     if parity.recording:

@@ -23,7 +23,7 @@ from their_suite import (
     written,
 )
 
-# In `make test` those that take a minute or two; all of them in `make test-all`, which asks Petastorm live.
+# In `make test` those that take a minute or two; all of them in `make test-release`, which asks Petastorm live.
 QUICK = ("schemas", "ngrams", "converter")
 RUN = tuple(PARTS) if os.environ.get("PETASTORM_BRIDGE_PARITY") == "live" else QUICK
 
@@ -36,7 +36,6 @@ def suite(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.tf
 @pytest.mark.timeout(2500)
 @pytest.mark.parametrize("part", RUN)
 def test_everything_passes_but_the_listed_exceptions(suite, part):
