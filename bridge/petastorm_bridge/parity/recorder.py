@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-FORMAT = 2  # 1 had neither shapes and dtypes in its digests nor a checksum of the manifest
+FORMAT = 2
 CHUNK_ROWS = 16384
 CHUNK_BYTES = 32 << 20
 ROW_BLOCK = 1024  # rows stacked at a time when a loader gives single rows

@@ -109,18 +109,3 @@ def test_recordings_are_the_original_s_and_small():
         assert manifest["source"].startswith(("petastorm.", "tensorflow."))
         assert manifest["versions"]["petastorm"] == "0.13.1"
     assert sum(file.stat().st_size for file in GOLDEN.rglob("*")) < 500_000
-
-
-def test_a_recording_of_the_first_format_is_still_read():
-    """It has no digests of shapes and no checksum of its manifest; the values are there."""
-    from petastorm_bridge.parity import Rules, compare
-    from petastorm_bridge.parity._recordings.recording import open_recording
-
-    old, new = (HERE / folder / "numbers-torch" for folder in ("first_format", "golden"))
-    assert (open_recording(old).formats, open_recording(new).formats) == ({1}, {2})
-    for sides in ((old, new), (new, old)):
-        for order in ("exact", "shuffled"):
-            assert compare(*sides, Rules(order=order)).same
-    result = compare(old, GOLDEN / "numbers-batched", Rules(ignore=["id"]))
-    assert result.same == compare(new, GOLDEN / "numbers-batched", Rules(ignore=["id"])).same
-    assert not compare(old, GOLDEN / "seeded-rows").same

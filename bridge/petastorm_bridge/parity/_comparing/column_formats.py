@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from petastorm_bridge.parity._recordings.recording import CannotCompareError, Recording, Run
+from petastorm_bridge.parity._recordings.recording import Recording, Run
 from petastorm_bridge.parity._result import Finding, Promise
 
 from .order import parting, why_any_order
@@ -16,13 +16,8 @@ __all__ = ["are_numbers", "compare_formats"]
 def compare_formats(
     a: Recording, b: Recording, name: str, rules: Rules
 ) -> tuple[list[str], Finding | None]:
-    """Return a column's dtypes, and where its dtype, shape or form parts for the first time.
-
-    Raises:
-        CannotCompareError: The recordings write the column in several ways.
-    """
+    """Return a column's dtypes, and where its dtype, shape or form parts for the first time."""
     runs = [_known(side.runs(name)) for side in (a, b)]
-    _check_formats(a, b, name, runs)
     found = _first_difference(a, b, name, runs, rules)
     if found is None:
         empty = [_known(side.empty_runs(name)) for side in (a, b)]
@@ -33,17 +28,6 @@ def compare_formats(
 def _known(runs: list[Run]) -> list[Run]:
     """Drop the runs of which only nulls are known, unless there is nothing else."""
     return [run for run in runs if run.dtype != "null"] or runs
-
-
-def _check_formats(a: Recording, b: Recording, name: str, runs: list[list[Run]]) -> None:
-    """Refuse what recordings of several formats write in several ways."""
-    if a.formats | b.formats == a.formats & b.formats:
-        return
-    if any("dict" in run.dtype.split("|") for side in runs for run in side):
-        raise CannotCompareError(
-            f"column {name!r} has dicts, which formats {a.formats | b.formats} of recordings write "
-            "in different ways; record both sides again with this version"
-        )
 
 
 def _first_difference(

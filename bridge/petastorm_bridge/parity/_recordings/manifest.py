@@ -15,7 +15,6 @@ from petastorm_bridge.parity.recorder import FORMAT, manifest_checksum
 
 __all__ = ["CannotCompareError", "read_manifest", "regular_file"]
 
-FORMATS = (1, FORMAT)
 KINDS = {"number", "text", "bytes", "object", "ragged"}
 _VALUES = re.compile(r"values-(\d{1,9})\.arrow")
 _MOST = 2**63  # no count, size or range of 64-bit values is larger
@@ -55,12 +54,11 @@ def read_manifest(folder: str) -> dict[str, Any]:
         raise CannotCompareError(f"{path} cannot be read: {error}; record again") from error
     if not isinstance(manifest, dict) or "format" not in manifest:
         raise CannotCompareError(f"{path} is no manifest of a recording")
-    found = manifest["format"]
-    if isinstance(found, bool) or found not in FORMATS:
+    version = manifest["format"]
+    if isinstance(version, bool) or version != FORMAT:
         raise CannotCompareError(
-            f"{folder} has format {str(found)[:40]}, this version reads formats "
-            f"{' and '.join(map(str, FORMATS))}; record again, or use the other version of "
-            "petastorm-bridge"
+            f"{folder} has format {str(version)[:40]}, this version reads format {FORMAT}; record again, "
+            "or use the other version of petastorm-bridge"
         )
     try:
         problem = _problem(manifest)
@@ -73,8 +71,7 @@ def read_manifest(folder: str) -> dict[str, Any]:
 
 def _problem(manifest: dict[str, Any]) -> str:
     """Say what is wrong with a manifest, if anything is."""
-    # Of the first format nothing but the form can be checked.
-    if manifest["format"] != 1 and manifest.get("checksum") != manifest_checksum(manifest):
+    if manifest.get("checksum") != manifest_checksum(manifest):
         return "it was changed"
     for name, check in _REQUIRED.items():
         if name not in manifest or not check(manifest[name]):
@@ -92,8 +89,7 @@ def _contradiction(manifest: dict[str, Any]) -> str:
         return "its files are not those of its layouts"
     keys = {tuple(keys) for keys in manifest["keys"] if keys}
     layouts = {tuple(column["name"] for column in layout) for layout in manifest["layouts"]}
-    # The first format has no layout for what only empty batches have.
-    if not layouts <= keys or (manifest["format"] != 1 and layouts != keys):
+    if layouts != keys:
         return "its layouts have other columns than its keys"
     names = [column["name"] for column in manifest["columns"]]
     if len(set(names)) != len(names) or set(names) != {key for row in keys for key in row}:
@@ -101,7 +97,7 @@ def _contradiction(manifest: dict[str, Any]) -> str:
     parts = ("kind", "dtype", "form")
     told = {(c["name"], p, v) for c in manifest["columns"] for p in parts for v in c[f"{p}s"]}
     used = {(c["name"], p, c[p]) for layout in manifest["layouts"] for c in layout for p in parts}
-    if not used <= told or (manifest["format"] != 1 and used != told):
+    if used != told:
         return "its columns are not those of its layouts"
     if not all(map(_has_range, manifest["columns"])):
         return "the ranges of its times make no sense"

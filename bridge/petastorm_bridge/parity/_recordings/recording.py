@@ -159,11 +159,6 @@ class Recording:
     def _batch_ends(self) -> list[Array]:
         return [np.cumsum(sizes) for sizes in self.batch_sizes]
 
-    @property
-    def formats(self) -> set[int]:
-        """The formats of the recordings of the ranks."""
-        return {manifest["format"] for manifest in self.manifests}
-
     @cached_property
     def names(self) -> list[str]:
         """The columns in their order; columns that only some batches have come last."""
