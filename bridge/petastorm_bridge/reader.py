@@ -86,7 +86,7 @@ def make_reader(  # noqa: PLR0917 – the signature of Petastorm
         cur_shard: Which shard to read.
         shard_count: Number of shards, whose sizes differ by at most one row.
         shard_seed: Deprecated; orders the row groups of a shard in place of ``seed``.
-        cache_type: ``'null'`` or ``'local-disk'`` (no effect).
+        cache_type: As in :func:`~petastorm_bridge.make_batch_reader`, and the four that follow.
         cache_location: See ``cache_type``.
         cache_size_limit: See ``cache_type``.
         cache_row_size_estimate: See ``cache_type``.
@@ -148,7 +148,8 @@ def make_reader(  # noqa: PLR0917 – the signature of Petastorm
     options.check_sequences()
     if options.shard_count is None:
         warn_if_all_ranks_read_all()
-    return RowReader(StoredSource(dataset_url, storage_options), options)
+    source = StoredSource(dataset_url, storage_options, options.cache_settings)
+    return RowReader(source, options)
 
 
 def make_batch_reader(  # noqa: PLR0917 – the signature of Petastorm
@@ -206,11 +207,12 @@ def make_batch_reader(  # noqa: PLR0917 – the signature of Petastorm
         cur_shard: Which shard to read.
         shard_count: Number of shards, whose sizes differ by at most one row.
         shard_seed: Deprecated; orders the row groups of a shard in place of ``seed``.
-        cache_type: ``'null'`` or ``'local-disk'`` (no effect: shards are local files).
-        cache_location: See ``cache_type``.
-        cache_size_limit: See ``cache_type``.
-        cache_row_size_estimate: See ``cache_type``.
-        cache_extra_settings: See ``cache_type``.
+        cache_type: ``'null'`` or ``'local-disk'``. Copies of far files are kept either way; ``'local-disk'`` says
+            where, and how many.
+        cache_location: The directory for them, in which they stay.
+        cache_size_limit: Bytes that they may take.
+        cache_row_size_estimate: Checked against the limit, as in Petastorm.
+        cache_extra_settings: No effect.
         hdfs_driver: No effect.
         transform_spec: A :class:`~petastorm_bridge.TransformSpec`.
         filters: Parquet-style filters, applied to rows.
@@ -270,7 +272,7 @@ def make_batch_reader(  # noqa: PLR0917 – the signature of Petastorm
     options = ReaderOptions.from_arguments(given, _defaults(make_batch_reader))
     if options.shard_count is None:
         warn_if_all_ranks_read_all()
-    source = open_source(dataset_url_or_urls, storage_options=storage_options)
+    source = open_source(dataset_url_or_urls, storage_options, options.cache_settings)
     return Reader(source, options)
 
 

@@ -43,5 +43,5 @@ def test_arrays_in_any_memory_order(url, pool, arrange):
 def test_a_reader_says_what_it_reads(url):
     with make_batch_reader(url) as reader:
         path = url.removeprefix("file://")
-        assert repr(reader) == f"<Reader of {path}: 6 rows, 2 row groups, fields id>"
+        assert repr(reader) == f"<Reader of {path}: 6 rows, 2 row groups, near, fields id>"
     assert repr(reader).endswith(", stopped>")

@@ -264,7 +264,9 @@ def test_threads_share_a_reader(url):
 
 def test_a_reader_describes_itself(url):
     with make_reader(url) as reader:
-        assert repr(reader).endswith("50 rows, 9 row groups, fields id, matrix, ragged, text>")
+        assert repr(reader).endswith(
+            "50 rows, 9 row groups, near, fields id, matrix, ragged, text>"
+        )
         assert repr(reader.schema) == "<Unischema Rows: id, matrix, ragged, text>"
         assert not reader.batched_output
         assert not reader.is_batched_reader
@@ -305,15 +307,13 @@ def test_diagnostics_count_what_waits(url):
         assert reader.diagnostics["output_queue_size"] == 0
 
 
-@pytest.mark.difference("local-disk-cache-ignored")
+@pytest.mark.difference("local-disk-cache-keeps-files")
 @pytest.mark.parametrize("make", [make_reader, make_batch_reader])
 def test_a_reader_has_a_cache_that_keeps_nothing_and_no_dataset(url, make, tmp_path, capsys):
     (tmp_path / "precious").touch()
     cache = {"cache_location": str(tmp_path), "cache_size_limit": 10**9}
     cache |= {"cache_type": "local-disk", "cache_row_size_estimate": 10}
-    with pytest.warns(IgnoredArgumentWarning):
-        reader = make(url, **cache)
-    with reader:
+    with make(url, **cache) as reader:
         assert isinstance(reader.cache, NullCache)
         assert reader.cache.get("key", lambda: 5) == 5
         reader.cleanup_cache()
@@ -338,7 +338,7 @@ def test_a_reader_says_that_it_cannot_be_pickled(url, make, make_copy):
 def test_arguments_without_effect_warn(url):
     ignored = {"pyarrow_serialize": True, "zmq_copy_buffers": False, "hdfs_driver": "libhdfs"}
     for name, value in ignored.items():
-        with pytest.warns(IgnoredArgumentWarning, match=f"options.md#make_reader-{name}"):
+        with pytest.warns(IgnoredArgumentWarning, match=f"{name}=.* is ignored"):
             make_reader(url, **{name: value}).stop()
 
 

@@ -8,11 +8,13 @@ import math
 import os
 import pickle
 import sys
+import uuid
+import zlib
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from delta_log import deletion_vector, field, write_table
+from delta_log import base85, deletion_vector, field, stored_vector, write_table
 
 from petastorm_bridge import TransformSpec, make_batch_reader
 from petastorm_bridge._sources.open import open_source
@@ -254,6 +256,89 @@ def test_deletion_vectors_take_rows_away(tmp_path):
     assert len(rows(f"file://{tmp_path}", shuffle_rows=True, filters=[("id", "<", 7)])[1]) == 4
     source = pickle.loads(pickle.dumps(open_source(f"file://{tmp_path}")))
     assert source.row_counts == [2, 3, 2 - 1, 0, 0, 4, 1]
+
+
+def positions():
+    """Sets of rows of 200,000 for which a bitmap has each kind of container."""
+    random = np.random.default_rng(0)
+    dense = np.flatnonzero(random.random(200_000) < 0.5)
+    return {
+        "few": np.unique(random.integers(0, 200_000, 50)),
+        "half": dense,
+        "runs": np.concatenate([np.arange(100, 9000), np.arange(70_000, 190_000)]),
+        "mixed": np.concatenate([np.arange(65_536), dense[dense > 70_000][:9000], [199_999]]),
+        "all": np.arange(200_000),
+        "none": np.arange(0),
+    }
+
+
+@pytest.mark.parametrize("is_in_file", [False, True])
+def test_vectors_of_all_kinds(tmp_path, is_in_file):
+    """Of the library that Delta's own writers use, in the log and in files."""
+    roaring = pytest.importorskip("pyroaring", reason="writes the bitmaps")
+    data = pa.table({"id": np.arange(200_000)})
+    name, content, files = uuid.uuid4(), b"\x01", {}
+    for kind, deleted in positions().items():
+        for is_optimized in (False, True):
+            bitmap = roaring.BitMap64(deleted.tolist())
+            if is_optimized:
+                bitmap.run_optimize()
+            vector = b"\xd1\xd3\x39\x64" + bitmap.serialize()
+            told = stored_vector(vector, len(deleted))
+            if is_in_file:
+                place = {"storageType": "u", "pathOrInlineDv": "ab" + base85(name.bytes)}
+                told["deletionVector"] |= place | {"offset": len(content)}
+                checksum = zlib.crc32(vector).to_bytes(4, "big")
+                content += len(vector).to_bytes(4, "big") + vector + checksum
+            files[f"{kind}-{is_optimized}.parquet"] = (data, told)
+    (tmp_path / "ab").mkdir()
+    file = tmp_path / "ab" / f"deletion_vector_{name}.bin"
+    file.write_bytes(content)
+    write_table(tmp_path, [field("id", "long")], files, features=["deletionVectors"], rows=50_000)
+    kept = {}
+    for batch in deltalake.DeltaTable(str(tmp_path)).deletion_vectors():
+        vectors = pa.record_batch(batch)
+        for uri, keep in zip(vectors.column(0).to_pylist(), vectors.column(1), strict=True):
+            mask = keep.values.to_numpy(zero_copy_only=False)
+            kept[os.path.basename(uri)] = np.r_[mask, np.full(200_000 - len(mask), True)]
+    counts = [int(part.sum()) for name in sorted(kept) for part in np.split(kept[name], 4)]
+    assert kept.keys() == files.keys()
+    assert open_source(f"file://{tmp_path}").row_counts == counts
+    expected = np.concatenate([np.flatnonzero(kept[name]) for name in sorted(kept)])
+    url = f"file://{tmp_path}"
+    with make_batch_reader(url, reader_pool_type="dummy", shuffle_row_groups=False) as reader:
+        assert np.array_equal(np.concatenate([group.id for group in reader]), expected)
+    if is_in_file:
+        file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        with pytest.raises(TableFormatError, match="has no deletion vector of"):
+            rows(url)
+
+
+def test_the_last_vector_of_a_file_counts(tmp_path):
+    """Written anew by one version after the other, taken back by one, and in a checkpoint."""
+    files = {"a b.parquet": (two_columns(0, 5), {})}
+    write_table(tmp_path, [field(n, kind) for n, kind in LONG.items()], files,
+                features=["deletionVectors"])  # fmt: skip
+    log = tmp_path / "_delta_log"
+    *start, added = (log / f"{0:020}.json").read_text().splitlines()
+    add = json.loads(added)["add"] | {"path": "a%20b.parquet"}
+    (log / f"{0:020}.json").write_text("\n".join([*start, json.dumps({"add": add})]))
+    last = None
+    for version, deleted in enumerate([[1], [1, 2], None, [0, 4]], 1):
+        remove = {"path": add["path"], "deletionTimestamp": 1, "dataChange": True}
+        vector = {} if deleted is None else deletion_vector(deleted)
+        actions = [{"remove": remove | (last or {})}, {"add": add | vector}]
+        (log / f"{version:020}.json").write_text("\n".join(map(json.dumps, actions)))
+        last = vector
+    expected = [[0, 1, 2, 3, 4], [0, 2, 3, 4], [0, 3, 4], [0, 1, 2, 3, 4], [1, 2, 3]]
+    for version, ids in enumerate(expected):
+        same(tmp_path, version)
+        assert [row[0] for row in rows(f"file://{tmp_path}@v{version}")[1]] == ids
+    deltalake.DeltaTable(str(tmp_path)).create_checkpoint()
+    for name in range(4):
+        (log / f"{name:020}.json").unlink()
+    same(tmp_path)
+    assert [row[0] for row in rows(f"file://{tmp_path}")[1]] == expected[-1]
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])

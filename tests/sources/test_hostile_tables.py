@@ -6,12 +6,13 @@ import shutil
 import socket
 import struct
 import threading
+import tracemalloc
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from delta_log import field, write_table
+from delta_log import field, stored_vector, write_table
 from pyarrow import fs
 
 from petastorm_bridge import make_batch_reader
@@ -293,6 +294,64 @@ def test_damaged_deletes_and_lists_are_refused(iceberg):
         ids(root)
 
 
+def bitmap_of_runs(containers):
+    """Return a vector of all positions in some containers of 65,536: six bytes for each of them."""
+    keys = np.arange(containers, dtype="<u2")
+    described = np.stack([keys, np.full_like(keys, 65535)], 1).tobytes()
+    offsets = bytes(4 * containers) if containers >= 4 else b""
+    start = struct.pack("<I", 12347 | containers - 1 << 16) + b"\xff" * ((containers + 7) // 8)
+    runs = struct.pack("<HHH", 1, 0, 65535) * containers
+    return b"\xd1\xd3\x39\x64" + struct.pack("<QI", 1, 0) + start + described + offsets + runs
+
+
+def test_a_vector_is_as_large_as_the_rows_of_its_file(iceberg):
+    """Four billion positions, from a megabyte, of a file of four rows."""
+    from iceberg_deletes import delete_rows
+
+    (task,) = iceberg.scan().plan_files()
+    delete_rows(iceberg, task.file.file_path, [0], kind="PUFFIN")
+    vector = bitmap_of_runs(4096)
+    blob = struct.pack(">I", len(vector)) + vector + bytes(4)
+    told = {"type": "deletion-vector-v1", "fields": [], "snapshot-id": 77, "sequence-number": 2}
+    told |= {"offset": 4, "length": len(blob)}
+    told["properties"] = {"referenced-data-file": task.file.file_path}
+    footer = json.dumps({"blobs": [told] * 20}).encode()
+    end = struct.pack("<II", len(footer), 0) + b"PFA1"
+    with open(f"{root_of(iceberg)}/data/deletes.puffin", "wb") as stream:
+        stream.write(b"PFA1" + blob + b"PFA1" + footer + end)
+    tracemalloc.start()
+    try:
+        with pytest.warns(UserWarning, match="No matching data"):
+            assert ids(root_of(iceberg)) == []
+        assert tracemalloc.get_traced_memory()[1] < 100 * len(blob)
+    finally:
+        tracemalloc.stop()
+
+
+def test_positions_may_be_deleted_any_number_of_times(iceberg):
+    from iceberg_deletes import delete_rows
+
+    (task,) = iceberg.scan().plan_files()
+    path, rows = f"{root_of(iceberg)}/data/often.parquet", 300_000
+    held = {"file_path": [task.file.file_path] * rows, "pos": np.arange(rows) % 2 - 1}
+    pq.write_table(pa.table(held), path)
+    delete_rows(iceberg, task.file.file_path, [0], named=path)
+    assert ids(root_of(iceberg)) == [1, 2, 3]
+
+
+def test_a_manifest_that_is_listed_twice(iceberg):
+    from pyiceberg.manifest import write_manifest_list
+
+    snapshot, name = iceberg.current_snapshot(), f"{iceberg.location()}/metadata/twice.avro"
+    (manifest,) = snapshot.manifests(iceberg.io)
+    args = (2, iceberg.io.new_output(name), snapshot.snapshot_id, None, 1, "null")
+    with write_manifest_list(*args) as writer:
+        writer.add_manifests([manifest, manifest])
+    change_metadata(iceberg, lambda m: m["snapshots"][-1].update({"manifest-list": name}))
+    with pytest.raises(TableFormatError, match="names one of them twice"):
+        ids(root_of(iceberg))
+
+
 DATA = pa.table({"id": np.arange(4)})
 
 
@@ -445,6 +504,36 @@ def test_the_files_of_vectors_are_the_tables_own(delta, tmp_path, listener):
         with pytest.raises(TableFormatError, match=f"{OUT}|{PIPE}|cannot be read"):
             ids(delta)
     assert came == []
+
+
+FAR = struct.pack("<IQI", 1681511377, 1, 2**31 - 1)
+ONE = struct.pack("<IIHHIH", 12346, 1, 0, 0, 16, 1)
+VECTORS = {
+    "far behind the rows": (FAR + ONE, 1, "0 of 4 rows are deleted, where the log says 1"),
+    "all there can be": (bitmap_of_runs(65535), 65535 * 65536, "4 of 4 rows are deleted"),
+    "too few": (FAR[:12] + bytes(4) + ONE, 3, "1 of 4 rows are deleted, where the log says 3"),
+    "many bitmaps": (FAR[:4] + struct.pack("<QI", 2**62, 0) + ONE, 1, "is cut off"),
+    "many containers": (FAR + struct.pack("<II", 12346, 2**32 - 1), 1, "is cut off"),
+    "cut off": ((FAR + ONE)[:-1], 1, "is cut off"),
+    "another kind": (bytes(4) + (FAR + ONE)[4:], 1, "of another kind"),
+    "another bitmap": (FAR + bytes(16), 1, "is cut off"),
+    "empty": (b"", 1, "of another kind"),
+}
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_no_vector_takes_more_memory_than_its_rows(delta, name):
+    """deltalake would allocate as much as they say, and end the process where it cannot."""
+    vector, count, told = VECTORS[name]
+    files = {"a.parquet": (DATA, stored_vector(vector, count))}
+    write_table(delta, [field("id", "long")], files, features=["deletionVectors"])
+    tracemalloc.start()
+    try:
+        with pytest.raises(TableFormatError, match=told):
+            ids(delta)
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000 + 20 * len(vector)
+    finally:
+        tracemalloc.stop()
 
 
 def test_properties_of_a_delta_table_are_no_options(delta, listener):

@@ -15,15 +15,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from far_fsspec import far_fsspec
 from forks import in_fork
 
 from petastorm_bridge import make_batch_reader
-from petastorm_bridge._sources.fetch import fetch_file
+from petastorm_bridge._far.errors import RemoteAccessError, RemoteError, explain
+from petastorm_bridge._far.fetch import Extent, Fetch, fetch_file
+from petastorm_bridge._far.limits import ATTEMPTS_VARIABLE, CACHE_VARIABLE, TIMEOUT_VARIABLE
+from petastorm_bridge._far.stores import open_store
 from petastorm_bridge._sources.mds import MdsSource
-from petastorm_bridge._sources.remote import CACHE_VARIABLE, RemoteMdsSource, open_remote
-from petastorm_bridge._sources.remote_errors import RemoteAccessError, RemoteError, explain
-from petastorm_bridge._sources.remote_limits import ATTEMPTS_VARIABLE, TIMEOUT_VARIABLE
-from petastorm_bridge._sources.remote_stores import make_fetcher
+from petastorm_bridge._sources.remote import FarMdsSource, open_remote
 from petastorm_bridge.errors import DatasetError, DatasetNotFoundError
 from petastorm_bridge.mds.commit import commit_dataset
 from petastorm_bridge.mds.errors import ShardCorruptedError
@@ -79,8 +80,14 @@ def ids_of(url, **options):
         return np.concatenate([group.id for group in reader]).tolist()
 
 
+def path_of(source, position):
+    """Path of a shard's copy."""
+    return source.ahead.path(source._extent(source._entry(position)))
+
+
 def files_below(folder):
-    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+    names = (p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+    return sorted(name for name in names if not name.endswith(".in-use"))
 
 
 def test_shards_are_fetched_when_first_read_and_kept(dataset, memory, cache):
@@ -133,8 +140,10 @@ def test_without_hashes_copies_are_not_shared(memory, cache, tmp_path):
     again = pickle.loads(pickle.dumps(source))
     del source
     gc.collect()
-    assert not any(files_below(cache))  # they went with their sources
+    assert files_below(cache)
     del again
+    gc.collect()
+    assert not any(files_below(cache))  # they went with their sources
 
 
 @pytest.mark.parametrize("compression", ["zstd:3", "gz"])
@@ -150,18 +159,17 @@ def test_the_default_directory_goes_with_the_process(dataset, monkeypatch):
     monkeypatch.delenv(CACHE_VARIABLE, raising=False)
     source = open_remote([dataset], listed=False)
     source.open(0)
-    folder = os.path.dirname(source._path(source._entry(0)))
+    folder = os.path.dirname(path_of(source, 0))
     assert os.path.basename(os.path.dirname(folder)).startswith("petastorm-bridge-cache-")
     copy = pickle.loads(pickle.dumps(source))  # as for worker processes
-    assert copy._path(copy._entry(0)) == source._path(source._entry(0))
-    other = open_remote([dataset], listed=False)
-    assert other._path(other._entry(0)) == source._path(source._entry(0))
+    assert path_of(copy, 0) == path_of(source, 0)
+    assert path_of(open_remote([dataset], listed=False), 0) == path_of(source, 0)
 
 
 class TestDamage:
     @pytest.fixture(autouse=True)
     def _no_pauses(self, monkeypatch):
-        monkeypatch.setattr("petastorm_bridge._sources.fetch._FIRST_PAUSE_SECONDS", 0.0)
+        monkeypatch.setattr("petastorm_bridge._far.attempts._FIRST_PAUSE_SECONDS", 0.0)
 
     @pytest.mark.parametrize(
         ("change", "found"),
@@ -210,6 +218,7 @@ class TestDamage:
 
         class Flaky:
             tries_again = False
+            range_bytes = None
 
             def fetch(self, url, path):
                 calls.append(url)
@@ -219,7 +228,7 @@ class TestDamage:
                     raise ConnectionResetError("reset by peer")
 
         target = tmp_path / "x"
-        fetch_file(Flaky(), "s3://b/x", str(target), {"bytes": 3, "hashes": {}})
+        Fetch(Flaky(), Extent("s3://b/x", "x", 3)).to_file(str(target))
         assert len(calls) == 3
         assert target.read_bytes() == b"abc"
         assert [p.name for p in tmp_path.iterdir()] == ["x"]
@@ -229,13 +238,14 @@ class TestDamage:
 
         class Full:
             tries_again = False
+            range_bytes = None
 
             def fetch(self, url, path):
                 calls.append(url)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         with pytest.raises(OSError, match=f"No space left.*s3://b/x.*{CACHE_VARIABLE}") as caught:
-            fetch_file(Full(), "s3://b/x", str(tmp_path / "x"), None)
+            fetch_file(Full(), "s3://b/x", str(tmp_path / "x"))
         assert caught.value.errno == errno.ENOSPC
         assert len(calls) == 1
 
@@ -245,6 +255,7 @@ def test_threads_fetch_a_shard_once(dataset, memory, cache):
 
     class Counting:
         tries_again = False
+        range_bytes = None
 
         def __init__(self, inner):
             self.inner = inner
@@ -253,7 +264,7 @@ def test_threads_fetch_a_shard_once(dataset, memory, cache):
             counts.append(url)
             self.inner.fetch(url, path)
 
-    source = RemoteMdsSource(dataset, None, Counting(make_fetcher(dataset, None)))
+    source = FarMdsSource(dataset, None, Counting(open_store(dataset, None)))
     counts.clear()
     start = threading.Barrier(4)
 
@@ -267,44 +278,28 @@ def test_threads_fetch_a_shard_once(dataset, memory, cache):
 
 
 SHARING = """
-import fsspec, os, sys, time
-from fsspec.implementations.local import LocalFileSystem
-
-class Slow(LocalFileSystem):
-    protocol = "slow"
-
-    def get_file(self, path, target, **options):
-        with open(sys.argv[2], "a") as log:
-            log.write(os.path.basename(path) + "\\n")
-        time.sleep(0.3)
-        super().get_file("/" + path.partition("://x/")[2], target, **options)
-
-    @classmethod
-    def _strip_protocol(cls, path):
-        return path
-
-fsspec.register_implementation("slow", Slow)
+import sys
 from petastorm_bridge import make_batch_reader
-with make_batch_reader(sys.argv[1], storage_options={"auto_mkdir": False}) as reader:
+with make_batch_reader(sys.argv[1]) as reader:
     print(sum(len(group.id) for group in reader))
 """
 
 
 def test_processes_fetch_a_shard_once(tmp_path, cache):
     folder = write_dataset(tmp_path / "local", range(2 * ROWS))
-    log = tmp_path / "log"
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", SHARING, f"slow://x{folder}", str(log)],
-            stdout=subprocess.PIPE, text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
-        )
-        for _ in range(3)
-    ]  # fmt: skip
-    answers = [process.communicate(timeout=120)[0] for process in processes]
+    with far_fsspec(folder, seconds=0.3) as far:
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", SHARING, far.url],
+                stdout=subprocess.PIPE, text=True, env=os.environ | far.environment,
+            )
+            for _ in range(3)
+        ]  # fmt: skip
+        answers = [process.communicate(timeout=120)[0] for process in processes]
+        counts = far.counts()
     assert answers == [f"{2 * ROWS}\n"] * 3
-    fetched = [name for name in log.read_text().split() if name.endswith(".mds")]
-    assert sorted(fetched) == ["shard.00000.mds", "shard.00001.mds"]
+    for path in folder.glob("*.mds"):
+        assert counts[f"read {path.name}"] == path.stat().st_size
     (copies,) = cache.iterdir()
     assert [name for name in files_below(copies) if not name.endswith((".mds", ".json"))] == []
 
@@ -312,18 +307,19 @@ def test_processes_fetch_a_shard_once(tmp_path, cache):
 def test_a_fork_does_not_wait_for_what_its_parent_fetches(dataset, cache):
     """Nor is it kept from fetching when the parent's threads hold locks for ever in its eyes."""
     fetching, go_on = threading.Event(), threading.Event()
-    inner = make_fetcher(dataset, {"skip_instance_cache": False})
-    source = RemoteMdsSource(dataset, None, inner)
+    inner = open_store(dataset, {"skip_instance_cache": False})
+    source = FarMdsSource(dataset, None, inner)
 
     class Waiting:
         tries_again = False
+        range_bytes = None
 
         def fetch(self, url, path):
             fetching.set()
             go_on.wait()
             inner.fetch(url, path)
 
-    source._fetcher = Waiting()
+    source.ahead._store = Waiting()
     thread = threading.Thread(target=source.open, args=(0,))
     thread.start()
     fetching.wait()
@@ -342,7 +338,7 @@ def _read_with_little_patience(url):
 
 def test_what_a_killed_process_left_of_a_fetch_is_replaced(dataset, cache):
     source = open_remote([dataset], listed=False)
-    path = source._path(source._entry(0))
+    path = path_of(source, 0)
     for end in (".part", ".lock"):
         with open(path + end, "w") as file:
             file.write("left")
@@ -356,24 +352,24 @@ def test_a_damaged_copy_that_another_reader_has_replaced_stays(dataset, cache, m
     """Removing it again would take it away from under that reader."""
     source = open_remote([dataset], listed=False)
     source.open(0)
-    path = source._path(source._entry(0))
+    path = path_of(source, 0)
     with open(path, "rb") as file:
         whole = file.read()
     with open(path, "r+b") as file:
         file.write(b"damaged")
     inodes = []
 
-    def fail_beside_another_reader(self, position):
+    def fail_beside_another_reader(self, position, data):
         monkeypatch.undo()
         with pytest.raises(ShardCorruptedError):
-            MdsSource.open(self, position)
+            self._open(position, data)
         with open(f"{path}.other", "wb") as file:
             file.write(whole)
         os.replace(f"{path}.other", path)
         inodes.append(os.stat(path).st_ino)
         raise ShardCorruptedError.because(path, "its hash", "another")
 
-    monkeypatch.setattr(MdsSource, "open", fail_beside_another_reader)
+    monkeypatch.setattr(MdsSource, "_open", fail_beside_another_reader)
     source.open(0)
     assert inodes == [os.stat(path).st_ino]
 
@@ -381,11 +377,12 @@ def test_a_damaged_copy_that_another_reader_has_replaced_stays(dataset, cache, m
 class TestAttempts:
     @pytest.fixture
     def failing(self, monkeypatch):
-        monkeypatch.setattr("petastorm_bridge._sources.fetch._FIRST_PAUSE_SECONDS", 0.0)
+        monkeypatch.setattr("petastorm_bridge._far.attempts._FIRST_PAUSE_SECONDS", 0.0)
         calls = []
 
         class Failing:
             tries_again = False
+            range_bytes = None
 
             def fetch(self, url, path):
                 calls.append(url)
@@ -397,7 +394,7 @@ class TestAttempts:
         fetcher, calls = failing
         monkeypatch.setenv(ATTEMPTS_VARIABLE, "3")
         with pytest.raises(RemoteError, match=r"reset by peer"):
-            fetch_file(fetcher, "https://h/x?sig=SECRET", str(tmp_path / "x"), None)
+            fetch_file(fetcher, "https://h/x?sig=SECRET", str(tmp_path / "x"))
         assert len(calls) == 3
         lines = [record.getMessage() for record in caplog.records]
         assert [line[:22] for line in lines] == ["Attempt 1 of 3 failed:", "Attempt 2 of 3 failed:"]
@@ -410,7 +407,7 @@ class TestAttempts:
         fetcher, calls = failing
         fetcher.tries_again = True
         with pytest.raises(RemoteError):
-            fetch_file(fetcher, "gs://b/x", str(tmp_path / "x"), None)
+            fetch_file(fetcher, "gs://b/x", str(tmp_path / "x"))
         assert len(calls) == 1
 
     @pytest.mark.parametrize(
@@ -442,7 +439,7 @@ class TestParquet:
             found = [(g.k.tolist()[0], g.id.tolist(), g.s.tolist()) for g in reader]
         assert found[:2] == [(1, [10, 11, 12], ["a", "b", "c"]), (1, [13], ["d"])]
         assert len(found) == 4
-        assert files_below(cache) == []
+        assert files_below(cache)  # of the columns that were read
 
     def test_file_lists(self, table):
         urls = [f"{table}/k={key}/a.parquet" for key in (2, 1)]

@@ -6,9 +6,9 @@ import traceback
 import pytest
 
 from petastorm_bridge import make_batch_reader
+from petastorm_bridge._far.errors import explain
+from petastorm_bridge._far.limits import ATTEMPTS_VARIABLE
 from petastorm_bridge._secrets import masked, without_secrets
-from petastorm_bridge._sources.remote_errors import explain
-from petastorm_bridge._sources.remote_limits import ATTEMPTS_VARIABLE
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_cause_that_tells_the_secret_is_not_shown():
 )
 def test_a_reader_that_cannot_be_opened(url, monkeypatch, caplog):
     pytest.importorskip("aiohttp", reason="opens the urls")
-    monkeypatch.setattr("petastorm_bridge._sources.fetch._FIRST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("petastorm_bridge._far.attempts._FIRST_PAUSE_SECONDS", 0.0)
     monkeypatch.setenv(ATTEMPTS_VARIABLE, "2")
     with caplog.at_level(logging.DEBUG, "petastorm_bridge"), pytest.raises(Exception) as caught:  # noqa: PT011
         make_batch_reader(url)

@@ -11,11 +11,8 @@ import numpy as np
 __all__ = ["HARMLESS", "check_size"]
 
 HARMLESS = 16 << 20
-"""Bytes of a value that is read whatever its field declares, as Petastorm reads it."""
+"""Bytes of a value that is read whatever shape its field declares, as Petastorm reads it."""
 _VARIABLE = "PETASTORM_BRIDGE_LARGEST_VALUE"
-HARMLESS = (
-    16 << 20
-)  # values of other shapes than declared are read, as in Petastorm, while they are small
 _UNDECLARED = 256 << 20
 _PER_STORED_BYTE = 100
 

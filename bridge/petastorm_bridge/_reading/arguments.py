@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from petastorm_bridge._far.copies import CacheSettings
 from petastorm_bridge._tables.options import OPTIONS
 from petastorm_bridge.errors import IgnoredArgumentWarning
 from petastorm_bridge.ngram import NGram
@@ -47,6 +48,8 @@ class ReaderOptions:
     transform_spec: Any
     filters: Any
     cache_type: Any
+    cache_location: str | None
+    cache_size_limit: int | None
     shard_by_rank: bool
     even_batches: bool
     drop_last: bool
@@ -142,6 +145,13 @@ class ReaderOptions:
                 "shard_by_rank=True promises as many sequences on every rank, which nobody knows where "
                 "timestamp_overlap=False. Pass cur_shard and shard_count."
             )
+
+    @property
+    def cache_settings(self) -> CacheSettings | None:
+        """What the arguments say of copies of far files; None where they say nothing."""
+        if self.cache_type != "local-disk":
+            return None
+        return CacheSettings(self.cache_location, self.cache_size_limit)
 
     def make_pool(self) -> Pool:
         """Return the workers of a reader."""
@@ -309,8 +319,7 @@ def _warn_ignored(given: Mapping[str, Any], defaults: Mapping[str, Any], api: st
         if value is None or (isinstance(value, type(default)) and value == default):
             continue
         warnings.warn(
-            f"{option.name}={value!r} is ignored. {option.meaning} "
-            f"See migration_guide/options.md#{api}-{option.name}",
+            f"{option.name}={value!r} is ignored. {option.meaning}",
             IgnoredArgumentWarning,
             stacklevel=4,
         )

@@ -8,7 +8,6 @@ and stopping are those of the thread pool.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import pickle
 import select
@@ -17,6 +16,7 @@ import sys
 import threading
 
 from petastorm_bridge._blocks.columns import Block
+from petastorm_bridge._linux import fcntl
 
 from .exit_codes import how_it_ended
 from .job import Job

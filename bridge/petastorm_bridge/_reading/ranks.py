@@ -128,7 +128,7 @@ def warn_if_all_ranks_read_all() -> None:
         f"This is rank {found[0]} of {found[1]} and no shard was asked for: each rank reads all "
         "rows. Pass shard_by_rank=True to read one shard in each, with as many rows on every rank, "
         "or cur_shard=0, shard_count=1 if each is meant to read everything. "
-        "See migration_guide/differences.md#rank-reads-everything",
+        "`petastorm-bridge difference rank-reads-everything` says more.",
         BridgeWarning,
         stacklevel=3,
     )

@@ -20,6 +20,7 @@ from petastorm_bridge.cache import NullCache
 from petastorm_bridge.transform import transform_schema
 from petastorm_bridge.unischema import Unischema, name_of
 
+from .ahead import fetched_ahead
 from .arguments import ReaderOptions
 from .groups import SharedGroups
 from .job import Job
@@ -58,6 +59,7 @@ class Reader:
         last_row_consumed: Whether the current pass is over.
         pass_start: What the order of the current pass follows from.
         is_at_start: Whether nothing of the current pass was read.
+        may_cut_groups: Whether a block may hold a part of a row group, which is sooner here than the whole.
         stopped: Whether :meth:`stop` was called.
         rows_repeated: Rows that are read twice in an epoch so that shards are even, of all shards.
         rows_dropped: Rows that no shard reads so that shards are even.
@@ -88,6 +90,7 @@ class Reader:
         if selection.predicate is not None or selection.filters is not None:
             options.check_rows_are_known()
         self._job = self._make_job(source, stored, selection)
+        self.may_cut_groups = False
         self.randomness = Randomness(options.seed)
         self.rows_repeated = self.rows_dropped = self._odd_rows = 0
         pieces = self._shard(selection)
@@ -169,6 +172,13 @@ class Reader:
         visits = without_rows(visits, skipped) if skipped else visits
         if self._options.transform_batch_size is not None:
             visits = in_runs(visits, self._options.transform_batch_size)
+        if self._source.is_far:
+            visits = fetched_ahead(
+                visits,
+                self._source,
+                lambda: self.may_cut_groups,
+                is_for_others=self._options.reader_pool_type == "process",
+            )
         return BlockStream(self._job, visits, self._pool, endless=epochs is None)
 
     def take_part(self, part: Part, epoch: int) -> None:
@@ -367,6 +377,7 @@ class Reader:
     def stop(self) -> None:
         """Stop all workers."""
         self.stopped = True
+        self._source.stop()
         self._pool.close()
         if self._job.groups is not None:
             self._job.groups.forget()
@@ -432,8 +443,11 @@ class Reader:
             shard = f", shard {self._options.cur_shard} of {self._options.shard_count}"
             shard += f", {self.rows_repeated} rows repeated" if self.rows_repeated else ""
             shard += f", {self.rows_dropped} rows dropped" if self.rows_dropped else ""
+        kind = "near"
+        if self._source.is_far:
+            kind = f"far, {self._source.bytes_here() / 1e6:.1f} MB of it here"
         end = ", stopped" if self.stopped else ""
-        return f"<Reader of {place}: {rows} rows, {groups} row groups, fields {fields}{shard}{end}>"
+        return f"<Reader of {place}: {rows} rows, {groups} row groups, {kind}, fields {fields}{shard}{end}>"
 
     def __enter__(self) -> Self:
         return self

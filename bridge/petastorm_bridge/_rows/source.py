@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from petastorm_bridge._blocks.columns import NullFacts
+from petastorm_bridge._far.copies import CacheSettings
 from petastorm_bridge._sources.open import open_source
 from petastorm_bridge._sources.parquet import ParquetSource
-from petastorm_bridge._sources.source import RowGroup, Source
+from petastorm_bridge._sources.source import Near, RowGroup, Source
 from petastorm_bridge._stored.indexes import StoredIndex, read_indexes
 from petastorm_bridge._stored.schema import read_schema
 from petastorm_bridge.unischema import Unischema
@@ -28,7 +29,7 @@ _NOT_PETASTORMS = (
 )
 
 
-class StoredSource:
+class StoredSource(Near):
     """The row groups of a dataset, and the schema that lies beside them.
 
     Where there is none, as in a plain Parquet store, the schema is that of the files, with a warning.
@@ -36,14 +37,20 @@ class StoredSource:
     Args:
         url_or_urls: A directory, or a list of files.
         storage_options: For remote file systems.
+        settings: Where copies of far files lie, and how many.
 
     Raises:
         StoredSchemaError: The schema is none, or would run something.
         OSError: There is nothing to read.
     """
 
-    def __init__(self, url_or_urls: Any, storage_options: Mapping[str, Any] | None) -> None:
-        self._inner: Source = open_source(url_or_urls, storage_options=storage_options)
+    def __init__(
+        self,
+        url_or_urls: Any,
+        storage_options: Mapping[str, Any] | None,
+        settings: CacheSettings | None = None,
+    ) -> None:
+        self._inner: Source = open_source(url_or_urls, storage_options, settings)
         kept = None
         if isinstance(self._inner, ParquetSource):
             kept = self._inner.common_metadata()
@@ -119,6 +126,23 @@ class StoredSource:
     def open(self, position: int) -> RowGroup:
         """Open one row group."""
         return self._inner.open(position)
+
+    @property
+    def is_far(self) -> bool:
+        """Whether row groups are fetched from far away."""
+        return self._inner.is_far
+
+    def want(self, position: int, *, is_for_others: bool = False) -> int:
+        """Begin to fetch a row group; return how many bytes that takes."""
+        return self._inner.want(position, is_for_others=is_for_others)
+
+    def bytes_here(self) -> int:
+        """Return how many bytes the copies of far files take."""
+        return self._inner.bytes_here()
+
+    def stop(self) -> None:
+        """Drop what was wanted."""
+        self._inner.stop()
 
     def is_cheap(self, position: int) -> bool:  # noqa: ARG002 – every value is decoded
         """Return False: values are decoded."""

@@ -8,11 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from .delta_log import refuse_foreign_sidecars, refuse_foreign_vectors
+from .delta_log import deleted_rows, refuse_foreign_sidecars
 from .live_table import LiveColumn, LiveFile, LiveTable
 from .table_formats import TableFormatError, TablePlace
 from .table_store import TableStore
@@ -113,41 +111,24 @@ def _columns(table: Any) -> list[LiveColumn]:
 
 def _files(store: TableStore, table: Any, columns: Iterable[LiveColumn]) -> Iterator[LiveFile]:
     actions = pa.table(table.get_add_actions())
-    deleted = _deleted_rows(store, table)
+    paths = actions.column("path").to_pylist()
+    has_vectors = "deletionVectors" in (table.protocol().reader_features or ())
+    deleted = deleted_rows(store, table.version(), paths) if has_vectors else {}
     types = {column.name: column.type for column in columns}
     names = table.metadata().partition_columns
     values = actions.column("partition").combine_chunks() if names and len(actions) else None
     sizes = actions.column("size_bytes").to_pylist()
-    for row, path in enumerate(actions.column("path").to_pylist()):
+    for row, path in enumerate(paths):
         located = store.inside(unquote(path))
-        gone = deleted.pop(located, None)
         constants = {} if values is None else _constants(values[row], names, types)
         if _is_asked(store.place, located, constants):
-            yield LiveFile(located, sizes[row], constants, gone)
-    if deleted:
-        raise store.place.refused(
-            f"It has deletion vectors of files that are not live: {', '.join(sorted(deleted))}."
-        )
+            yield LiveFile(located, sizes[row], constants, deleted.get(path))
 
 
 def _constants(
     values: pa.StructScalar, names: Iterable[str], types: Mapping[str, pa.DataType]
 ) -> dict[str, pa.Scalar]:
     return {name: values[name].cast(types[name]) for name in names}
-
-
-def _deleted_rows(store: TableStore, table: Any) -> dict[str, npt.NDArray[np.int64]]:
-    """Return the positions of the rows that deletion vectors take away, by the path of their file."""
-    if "deletionVectors" not in (table.protocol().reader_features or ()):
-        return {}
-    refuse_foreign_vectors(store, table.version())
-    found = {}
-    for batch in table.deletion_vectors():
-        vectors = pa.record_batch(batch)
-        for uri, keep in zip(vectors.column(0).to_pylist(), vectors.column(1), strict=True):
-            kept = keep.values.to_numpy(zero_copy_only=False)
-            found[store.inside(unquote(uri))] = np.flatnonzero(~kept)
-    return found
 
 
 def _is_asked(place: TablePlace, path: str, constants: Mapping[str, pa.Scalar]) -> bool:

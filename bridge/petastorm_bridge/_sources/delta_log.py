@@ -1,7 +1,7 @@
 """What the log of a Delta table names, looked at before deltalake follows it.
 
-deltalake opens the checkpoints' sidecars and the files of deletion vectors itself, wherever the log says
-that they are: a web address among them, and a pipe, for which it waits.
+deltalake opens the checkpoints' sidecars itself, wherever the log says that they are: a web address among
+them, and a pipe, for which it waits. Deletion vectors are read here.
 """
 
 from __future__ import annotations
@@ -9,15 +9,20 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Iterator
+import uuid
+import zlib
+from collections.abc import Collection, Iterator
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs, parquet
 
+from .deleted_rows import DeletedRows, check_vector
 from .table_store import TableStore
 
-__all__ = ["refuse_foreign_sidecars", "refuse_foreign_vectors"]
+__all__ = ["deleted_rows", "refuse_foreign_sidecars"]
 
 _SIDECARS = "_sidecars"
 # What deltalake may take for a file of the log: rather too much than too little.
@@ -25,8 +30,18 @@ _NUMBERED = re.compile(r"([0-9]+)\..*(json|parquet)", re.DOTALL)
 # What it takes for a whole checkpoint for certain, numbers of 64 bits.
 _WHOLE_CHECKPOINT = re.compile(r"(0[0-8][0-9]{18})\.checkpoint\.parquet")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
+# Commits and checkpoints. What compacts some commits is a copy of them.
+_TELLS_VERSION = re.compile(r"([0-9]{20})\.(json|checkpoint\..+)", re.DOTALL)
+_BASE85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 # A vector's file is named by 20 digits of an id, behind a directory of random letters or none.
-_VECTOR_ID = re.compile(r"(?P<folder>[A-Za-z0-9_-]*).{20}", re.DOTALL)
+_VECTOR_ID = re.compile(r"(?P<folder>[A-Za-z0-9_-]*)(?P<id>.{20})", re.DOTALL)
+_ADDED = (
+    ("add", "path"),
+    *(
+        ("add", "deletionVector", part)
+        for part in ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
+    ),
+)
 
 
 def refuse_foreign_sidecars(store: TableStore, version: int | None) -> None:
@@ -43,24 +58,67 @@ def refuse_foreign_sidecars(store: TableStore, version: int | None) -> None:
         pass
 
 
-def refuse_foreign_vectors(store: TableStore, version: int) -> None:
-    """Raise if a version has deletion vectors in files that are not the table's own.
+def deleted_rows(store: TableStore, version: int, files: Collection[str]) -> dict[str, DeletedRows]:
+    """Return the rows that the deletion vectors of a version take away.
+
+    deltalake would make a list of booleans of each, as long as the vector says: one of 30 bytes can end the
+    process. So deltalake only says which files are live.
+
+    Args:
+        store: The table.
+        version: Which is read.
+        files: The live files, as the log names them; with percent signs for what a URI cannot hold.
+
+    Returns:
+        The rows by these names; nothing for files without.
 
     Raises:
-        TableFormatError: One has, or such a file is a pipe or the like.
+        TableFormatError: A vector is in a file that is not the table's own, or that is a pipe or the like.
+        ValueError: A vector is damaged, or a file is nowhere in the log.
     """
-    segment = _segment(store, version)
-    folders = set()
-    for path in [*segment, *_sidecars(store, segment)]:
-        for kind, name in _vectors(store, path):
-            plain = _VECTOR_ID.fullmatch(name)
-            if kind == "i":
-                continue
-            if kind != "u" or plain is None:
-                raise store.outside(name)
-            folders.add(plain["folder"])
-    for folder in folders:
-        store.refuse_pipes(posixpath.join(store.place.root, folder), recursive=False)
+    latest: dict[str, tuple[Any, ...]] = {}
+    for path in sorted(_segment(store, version), key=posixpath.basename):
+        told = _TELLS_VERSION.match(posixpath.basename(path))
+        if told and int(told[1]) <= version:
+            for part in (path, *_sidecars(store, [path])):
+                latest |= {name: vector for name, *vector in _fields(store, part, *_ADDED)}
+    return {name: _deleted(store, *latest[name]) for name in files if latest[name][0] is not None}
+
+
+def _deleted(store: TableStore, *told: Any) -> DeletedRows:
+    *place, count = told
+    return DeletedRows([check_vector(_vector(store, *place))], count=count)
+
+
+def _vector(store: TableStore, kind: str, name: str, offset: int | None, size: int) -> bytes:
+    """Return a deletion vector that is in the log itself or in a file of the table's own."""
+    if kind == "i":
+        return _from_base85(name)[:size]
+    plain = _VECTOR_ID.fullmatch(name)
+    if kind != "u" or plain is None:
+        raise store.outside(name)
+    file = f"deletion_vector_{uuid.UUID(bytes=_from_base85(plain['id']))}.bin"
+    path = store.regular(posixpath.join(store.place.root, plain["folder"], file))
+    with store.filesystem.open_input_file(path) as stream:
+        begin = offset or 0
+        if not 0 <= size <= stream.size():
+            raise ValueError(f"{path} has {stream.size()} bytes, and a vector in it {size}")
+        stored: bytes = stream.read_at(size + 8, begin)
+    vector = stored[4:-4]
+    if stored[:4] != size.to_bytes(4, "big") or stored[-4:] != zlib.crc32(vector).to_bytes(
+        4, "big"
+    ):
+        raise ValueError(f"{path} has no deletion vector of {size} bytes at {begin}")
+    return vector
+
+
+def _from_base85(text: str) -> bytes:
+    """Return the bytes behind a text in ZeroMQ's alphabet, five letters for four bytes."""
+    if len(text) % 5:
+        raise ValueError(f"a text of {len(text)} letters is no Z85")
+    digits = [_BASE85.index(letter) for letter in text]
+    words = np.asarray(digits, np.int64).reshape(-1, 5) @ (85 ** np.arange(4, -1, -1))
+    return words.astype(">u4").tobytes()
 
 
 def _segment(store: TableStore, version: int | None) -> list[str]:
@@ -82,13 +140,6 @@ def _sidecars(store: TableStore, segment: list[str]) -> Iterator[str]:
             if not isinstance(name, str) or not _PLAIN_NAME.fullmatch(name):
                 raise store.outside(str(name))
             yield posixpath.join(store.log, _SIDECARS, name)
-
-
-def _vectors(store: TableStore, path: str) -> Iterator[tuple[str, str]]:
-    """Yield where the vectors of added files are, and in what form that is told."""
-    vector = ("add", "deletionVector")
-    for kind, name in _fields(store, path, (*vector, "storageType"), (*vector, "pathOrInlineDv")):
-        yield str(kind), str(name)
 
 
 def _fields(store: TableStore, path: str, *fields: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
@@ -113,9 +164,19 @@ def _parquet_fields(
     if not table.num_columns:
         return []
     column = table.column(top)
-    values = [pc.struct_field(column, list(field[1:])) for field in fields]
+    values = [_inner(column, field[1:]) for field in fields]
     present = pc.is_valid(values[0])
     return list(zip(*(value.filter(present).to_pylist() for value in values), strict=True))
+
+
+def _inner(column: pa.ChunkedArray, names: tuple[str, ...]) -> pa.ChunkedArray:
+    """Return a field of structs; nulls where the checkpoint does not have it."""
+    type_ = column.type
+    for name in names:
+        if not pa.types.is_struct(type_) or type_.get_field_index(name) < 0:
+            return pa.chunked_array([pa.nulls(len(column))])
+        type_ = type_.field(name).type
+    return pc.struct_field(column, list(names))
 
 
 def _parsed(line: bytes) -> Any:

@@ -22,8 +22,8 @@ from pyiceberg.manifest import read_manifest_list
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import ManifestGroupPlanner
 from pyiceberg.table.puffin import PuffinFile
-from pyroaring import BitMap64
 
+from .deleted_rows import DeletedRows, check_vector
 from .live_table import LiveColumn, LiveFile, LiveTable
 from .table_formats import TableFormatError, TablePlace
 from .table_store import TableStore
@@ -32,7 +32,6 @@ __all__ = ["read_iceberg"]
 
 _METADATA = ".metadata.json"
 _HINT = "version-hint.text"
-_VECTOR_MAGIC = b"\xd1\xd3\x39\x64"
 
 
 class _TableFile(InputFile):
@@ -194,6 +193,8 @@ def _files(
     io = _TableIO(store)
     # Not the snapshot's own list of manifests, which another table may have put into a cache by path.
     manifests = list(read_manifest_list(io.new_input(snapshot.manifest_list)))
+    if len({store.inside(manifest.manifest_path) for manifest in manifests}) < len(manifests):
+        raise store.place.refused("Its list of manifests names one of them twice.")
     planned = list(ManifestGroupPlanner(metadata, io).plan_files(manifests))
     deleted = _deleted_rows(store, io, planned)
     by_id = {column.field_id: column for column in columns}
@@ -216,50 +217,53 @@ def _files(
             yield LiveFile(path, size, constants, deleted.get(file.file_path))
 
 
-def _deleted_rows(
-    store: TableStore, io: _TableIO, tasks: Iterable[Any]
-) -> dict[str, npt.NDArray[np.int64]]:
-    """Return the positions of the rows that delete files take away, by the file's path in the log."""
+def _deleted_rows(store: TableStore, io: _TableIO, tasks: Iterable[Any]) -> dict[str, DeletedRows]:
+    """Return the rows that delete files take away, by the file's path in the log."""
     applies = defaultdict(set)
     for task in tasks:
         for delete in task.delete_files:
             applies[delete].add(task.file.file_path)
+    vectors: dict[str, list[bytes]] = defaultdict(list)
     positions: dict[str, list[npt.NDArray[np.int64]]] = defaultdict(list)
     for delete, paths in applies.items():
         kind = delete.file_format.name
         if kind not in _DELETES:
             raise store.place.refused(f"{delete.file_path} holds deletes as {kind}, not read here.")
+        kept: Any = vectors if kind == "PUFFIN" else positions
         with io.new_input(delete.file_path).open() as stream:
             for path, rows in _DELETES[kind](stream):
                 if path in paths:
-                    positions[path].append(rows)
-    return {path: np.unique(np.concatenate(found)) for path, found in positions.items()}
+                    kept[path].append(rows)
+    return {path: DeletedRows(vectors[path], positions[path]) for path in {*vectors, *positions}}
 
 
-def _vectors(stream: Any) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
-    """Yield the paths and positions in a file of deletion vectors."""
+def _vectors(stream: Any) -> Iterator[tuple[str, bytes]]:
+    """Yield the paths and vectors in a file of deletion vectors."""
     puffin = PuffinFile(stream.read())
     for blob in puffin.footer.blobs:
         payload = puffin.get_blob_payload(blob)
         length = int.from_bytes(payload[:4], "big")  # of magic and bitmap; a checksum follows
-        if payload[4:8] != _VECTOR_MAGIC or len(payload) != length + 8:
-            raise ValueError("a deletion vector is cut or of another kind")
-        rows = BitMap64.deserialize(payload[8 : 4 + length]).to_array()
-        yield blob.properties["referenced-data-file"], np.asarray(rows).astype(np.int64)
+        if len(payload) != length + 8:
+            raise ValueError("a deletion vector is cut off")
+        yield blob.properties["referenced-data-file"], check_vector(payload[4 : 4 + length])
 
 
 def _position_deletes(stream: Any) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
     """Yield the paths and positions in a Parquet file of them."""
-    held = parquet.read_table(stream, columns=["file_path", "pos"])
-    if any(column.null_count for column in held.columns):
-        raise ValueError("a delete file holds a null for a path or a position")
-    held = held.cast(pa.schema({"file_path": pa.string(), "pos": pa.int64()}))
-    encoded = held.column("file_path").combine_chunks().dictionary_encode()
-    codes = encoded.indices.to_numpy()
-    order = np.argsort(codes, kind="stable")
-    rows = held.column("pos").to_numpy()[order]
-    ends = np.cumsum(np.bincount(codes, minlength=len(encoded.dictionary)))
-    yield from zip(encoded.dictionary.to_pylist(), np.split(rows, ends[:-1]), strict=True)
+    schema = pa.schema({"file_path": pa.string(), "pos": pa.int64()})
+    for batch in parquet.ParquetFile(stream).iter_batches(columns=schema.names):
+        if any(column.null_count for column in batch.columns):
+            raise ValueError("a delete file holds a null for a path or a position")
+        held = pa.table(batch).select(schema.names).cast(schema)
+        encoded = held.column("file_path").combine_chunks().dictionary_encode()
+        codes = encoded.indices.to_numpy()
+        order = np.argsort(codes, kind="stable")
+        rows = held.column("pos").to_numpy()[order]
+        ends = np.cumsum(np.bincount(codes, minlength=len(encoded.dictionary)))
+        for path, of_path in zip(
+            encoded.dictionary.to_pylist(), np.split(rows, ends[:-1]), strict=True
+        ):
+            yield path, np.unique(of_path)  # any number of rows may say the same
 
 
-_DELETES = {"PARQUET": _position_deletes, "PUFFIN": _vectors}
+_DELETES: dict[str, Any] = {"PARQUET": _position_deletes, "PUFFIN": _vectors}

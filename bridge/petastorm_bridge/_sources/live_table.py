@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+
+from .deleted_rows import DeletedRows
 
 __all__ = ["LiveColumn", "LiveFile", "LiveTable"]
 
@@ -41,13 +41,13 @@ class LiveFile:
         path: As the table's file system understands it.
         size: Bytes, as the log has it.
         constants: Values, all over the file, of columns that it does not hold.
-        deleted: Positions of rows that are deleted, int64, ascending; None for none.
+        deleted: Which of its rows are deleted; None for none.
     """
 
     path: str
     size: int
     constants: Mapping[str, pa.Scalar] = field(default_factory=dict)
-    deleted: npt.NDArray[np.int64] | None = None
+    deleted: DeletedRows | None = None
 
 
 @dataclass(frozen=True)

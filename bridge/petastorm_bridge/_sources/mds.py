@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from petastorm_bridge._blocks.columns import Column, NullFacts, present
@@ -17,12 +19,14 @@ from petastorm_bridge.mds.schema import ColumnStats, Field
 from petastorm_bridge.mds.shard import Rows, Shard
 from petastorm_bridge.mds.types import is_list_of_any_length
 
-from .source import RowGroup, build_schema
+from .source import Near, RowGroup, build_schema
 
-__all__ = ["MdsSource"]
+__all__ = ["MdsGroup", "MdsSource"]
 
 
-class _MdsGroup:
+class MdsGroup:
+    """The columns of a shard."""
+
     def __init__(self, shard: Shard, fields: Mapping[str, Field]) -> None:
         self._shard = shard
         self._fields = fields
@@ -31,6 +35,7 @@ class _MdsGroup:
         """Do nothing: a shard is mapped."""
 
     def load(self, name: str, rows: Rows) -> Column:
+        """Return a column of the rows."""
         field = self._fields[name]
         # Timestamps and dates change their form on the way to pandas; numbers do not.
         if not _has_own_form(field.type):
@@ -46,7 +51,7 @@ def _has_own_form(type_: pa.DataType) -> bool:
     return bool(pa.types.is_temporal(type_))
 
 
-class MdsSource:
+class MdsSource(Near):
     """The shards of a local MDS dataset; one shard is one row group.
 
     Args:
@@ -106,7 +111,13 @@ class MdsSource:
 
     def open(self, position: int) -> RowGroup:
         """Open a shard; see :class:`petastorm_bridge.mds.shard.Shard` for what may be raised."""
-        return _MdsGroup(self._dataset.open_shard(self._positions[position]), self._fields)
+        return self._open(position, None)
+
+    def _open(self, position: int, data: npt.NDArray[np.uint8] | None) -> MdsGroup:
+        return self._group(self._dataset.open_shard(self._positions[position], data))
+
+    def _group(self, shard: Shard) -> MdsGroup:
+        return MdsGroup(shard, self._fields)
 
     def is_cheap(self, position: int) -> bool:
         """Return whether the shard only has to be mapped (and not read or expanded)."""

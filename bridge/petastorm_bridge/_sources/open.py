@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 from pyarrow import fs
 
 from petastorm_bridge import fs_utils
+from petastorm_bridge._far.copies import CacheSettings
+from petastorm_bridge._far.stores import MountStore
+from petastorm_bridge.mds.access import is_mapped
 from petastorm_bridge.mds.dataset import INDEX_NAME, open_dataset
 
 from .mds import MdsSource
@@ -19,8 +23,17 @@ from .table_store import TableStore
 __all__ = ["normalize_dataset_url_or_urls", "open_source"]
 
 
-def open_source(url_or_urls: Any, storage_options: Mapping[str, Any] | None = None) -> Source:
+def open_source(
+    url_or_urls: Any,
+    storage_options: Mapping[str, Any] | None = None,
+    settings: CacheSettings | None = None,
+) -> Source:
     """Open the dataset at a directory URL, or made of a list of file URLs.
+
+    Args:
+        url_or_urls: The directory or the files.
+        storage_options: For the ``fsspec`` filesystem of a store.
+        settings: Where copies of far files lie, and how many.
 
     Raises:
         ValueError: No URL, one without a scheme, or URLs of several places (Petastorm's texts).
@@ -35,9 +48,9 @@ def open_source(url_or_urls: Any, storage_options: Mapping[str, Any] | None = No
     if None in local:
         from .remote import open_remote
 
-        return open_remote(urls, listed, storage_options)
+        return open_remote(urls, listed, storage_options, settings)
     paths = [path for path in local if path is not None]
-    return open_paths(paths, listed=listed)
+    return open_paths(paths, listed=listed, settings=settings)
 
 
 def normalize_dataset_url_or_urls(dataset_url_or_urls: Any) -> str | list[str]:
@@ -61,28 +74,41 @@ def _path_here(url: str) -> str | None:
     return path
 
 
-def open_paths(paths: Sequence[str], *, listed: bool) -> Source:
-    """Open local files or a local directory.
+def open_paths(
+    paths: Sequence[str], *, listed: bool, settings: CacheSettings | None = None
+) -> Source:
+    """Open files or a directory by their paths.
 
     Args:
         paths: One directory, or files of one dataset.
         listed: Whether the caller named the files one by one.
+        settings: As of :func:`open_source`.
     """
     directory = _mds_directory(paths, listed)
     if directory is not None:
         names = [os.path.relpath(path, directory) for path in paths] if listed else None
         if names is not None and INDEX_NAME in names:  # how an empty dataset names its files
             names = [name for name in names if name != INDEX_NAME]
+        if not is_mapped(directory):
+            from .remote import FarMdsSource
+
+            return FarMdsSource(directory, names, MountStore(), settings)
         return MdsSource(open_dataset(directory), names)
+    from .far_parquet import FarFiles
+
+    directory = paths[0] if os.path.isdir(paths[0]) else os.path.dirname(paths[0])
+    make_far = None
+    if not is_mapped(directory):
+        make_far = functools.partial(FarFiles, MountStore(), settings=settings)
     if len(paths) == 1:
         place = find_table(fs.LocalFileSystem(), paths[0])
         if place is not None:
             from .table import open_table
 
-            return open_table(TableStore(place, fs.LocalFileSystem()))
+            return open_table(TableStore(place, fs.LocalFileSystem()), make_far)
     from .parquet import ParquetSource
 
-    return ParquetSource(list(paths), listed=listed)
+    return ParquetSource(list(paths), listed=listed, make_far=make_far)
 
 
 def _mds_directory(paths: Sequence[str], listed: bool) -> str | None:

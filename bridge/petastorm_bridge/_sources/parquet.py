@@ -15,17 +15,18 @@ from petastorm_bridge._blocks.pandas_metadata import noted_names, pandas_metadat
 from petastorm_bridge._secrets import masked
 from petastorm_bridge.mds.shard import Rows
 
+from .far_parquet import MakeFar
 from .parquet_files import File, Partition, find_files
 from .parquet_reading import ParquetFiles, naming, one_array, rows_of, shown
 from .parquet_schema import ColumnsDifferError, common_types, first_schema, null_facts
-from .source import RowGroup, build_schema
+from .source import Near, RowGroup, build_schema
 
 __all__ = ["ParquetSource"]
 
 COMMON_METADATA_NAME = "_common_metadata"
 
 
-class ParquetSource:
+class ParquetSource(Near):
     """The row groups of Parquet files, in the order of the files.
 
     Columns and their order are those of the first file, behind the columns that ``key=value``
@@ -40,6 +41,7 @@ class ParquetSource:
         listed: Whether the caller named the files one by one; their directories then say nothing of
             partitions (as in Petastorm).
         filesystem: Where the paths are; the local one by default.
+        make_far: Makes what fetches columns of files that are far away; None for near ones.
 
     Raises:
         OSError: A path is no file.
@@ -52,12 +54,14 @@ class ParquetSource:
         listed: bool,
         *,
         filesystem: fs.FileSystem | None = None,
+        make_far: MakeFar | None = None,
     ) -> None:
         self.description = masked(str(list(paths) if listed else paths[0]))
         self._filesystem = filesystem or fs.LocalFileSystem()
         self._directory = None if listed else paths[0]
         files = find_files(self._filesystem, paths)
-        self._files = ParquetFiles(files, filesystem)
+        far = None if make_far is None else make_far(files)
+        self._files = ParquetFiles(files, filesystem, far)
         self.partitions: Mapping[str, Partition] = _partitions(files)
         footers = self._files.read_footers()
         schemas = [footer.schema.to_arrow_schema() for footer in footers]
@@ -110,7 +114,25 @@ class ParquetSource:
             DatasetError: The file was replaced since the source was opened, or is damaged.
         """
         index, group = self._groups[position]
-        return _ParquetGroup(self, index, self._files.open(index), group)
+        return _ParquetGroup(self, index, self._files.open_group(index, group, self.types), group)
+
+    @property
+    def is_far(self) -> bool:
+        """Whether the files are far away."""
+        return self._files.far is not None
+
+    def want(self, position: int, *, is_for_others: bool = False) -> int:
+        """Begin to fetch the columns of a row group; return how many bytes that takes."""
+        index, group = self._groups[position]
+        return self._files.want(index, group, self.types, is_for_others=is_for_others)
+
+    def bytes_here(self) -> int:
+        """Return how many bytes the copies of far files take."""
+        return self._files.bytes_here()
+
+    def stop(self) -> None:
+        """Drop what was wanted."""
+        self._files.stop()
 
     def batches(
         self, position: int, types: Mapping[str, pa.DataType], rows: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError
 from petastorm_bridge.mds.shard import Rows
 from petastorm_bridge.mds.types import is_list_of_any_length
 
+from .far_parquet import FarFiles
 from .parquet_files import File
 
 __all__ = ["DamagedFileError", "ParquetFiles", "naming", "one_array", "rows_of", "shown"]
@@ -51,13 +52,19 @@ class ParquetFiles:
     Args:
         files: The files.
         filesystem: Where they are; None for the local one.
+        far: Fetches columns of them, if they are far away.
         **options: For every :class:`pyarrow.parquet.ParquetFile`.
     """
 
     def __init__(
-        self, files: Sequence[File], filesystem: fs.FileSystem | None, **options: Any
+        self,
+        files: Sequence[File],
+        filesystem: fs.FileSystem | None,
+        far: FarFiles | None = None,
+        **options: Any,
     ) -> None:
         self.files = files
+        self.far = far
         self._filesystem = filesystem
         self._options = options
         self._footers: dict[int, Any] = {}
@@ -66,7 +73,7 @@ class ParquetFiles:
         return {**self.__dict__, "_footers": {}}
 
     def read_footers(self) -> list[Any]:
-        """Return the footer of every file; those of several row groups are kept for :meth:`open`.
+        """Return the footer of every file; those of several row groups, and far ones, are kept for :meth:`open`.
 
         Raises:
             DatasetError: A file is damaged or no Parquet file, or is gone.
@@ -77,8 +84,36 @@ class ParquetFiles:
             with ThreadPoolExecutor(min(_FOOTER_THREADS, len(self.files) or 1)) as pool:
                 footers = list(pool.map(lambda i: self._open(i).metadata, range(len(self.files))))
         # Parsing a footer takes time with its row groups, of which each would need one parse.
-        self._footers = {i: f for i, f in enumerate(footers) if f.num_row_groups > 1}
+        self._footers = {i: f for i, f in enumerate(footers) if self.far or f.num_row_groups > 1}
         return footers
+
+    def want(self, index: int, group: int, names: Collection[str], *, is_for_others: bool) -> int:
+        """Begin to fetch columns of a row group; return how many bytes that takes, 0 if they are near."""
+        if self.far is None:
+            return 0
+        return self.far.want(index, self._footer(index), group, names, is_for_others=is_for_others)
+
+    def bytes_here(self) -> int:
+        """Return how many bytes the copies of far files take."""
+        return 0 if self.far is None else self.far.ahead.copies.bytes()
+
+    def stop(self) -> None:
+        """Drop what was wanted."""
+        if self.far is not None:
+            self.far.ahead.stop()
+
+    def _footer(self, index: int) -> Any:
+        if index not in self._footers:
+            self._footers[index] = self._open(index).metadata
+        return self._footers[index]
+
+    def open_group(self, index: int, group: int, names: Collection[str]) -> parquet.ParquetFile:
+        """Open one of the files to read columns of a row group, which are here then; raises as :meth:`open`."""
+        if self.far is None:
+            return self.open(index)
+        self._check_unchanged(self.files[index])
+        footer = self._footer(index)
+        return self._reader(index, self.far.open(index, footer, group, names))
 
     def open(self, index: int, *, streamed: bool = False) -> parquet.ParquetFile:
         """Open one of the files.
@@ -99,14 +134,16 @@ class ParquetFiles:
 
     def _open(self, index: int, *, streamed: bool = False) -> parquet.ParquetFile:
         path = self.files[index].path
-        is_local = self._filesystem is None
         source = path if self._filesystem is None else self._filesystem.open_input_file(path)
+        return self._reader(index, source, streamed=streamed)
+
+    def _reader(self, index: int, source: Any, *, streamed: bool = False) -> parquet.ParquetFile:
         return naming(
-            path,
+            self.files[index].path,
             lambda: parquet.ParquetFile(
                 source,
                 metadata=self._footers.get(index),
-                pre_buffer=not is_local and not streamed,
+                pre_buffer=False,
                 buffer_size=_STREAM_BYTES if streamed else 0,
                 **_CHECKSUMS,
                 **self._options,
@@ -181,6 +218,8 @@ def naming(path: str, read: Callable[[], _Result]) -> _Result:
     """Return what ``read`` does; errors name the file."""
     try:
         return read()
+    except DatasetError:
+        raise
     except FileNotFoundError as error:
         raise _gone(path) from error
     except (pa.ArrowException, OSError) as error:

@@ -1,53 +1,57 @@
-"""Datasets in remote stores: MDS shards are copied to local disk when first read, Parquet stays.
-
-Copies are kept in a directory of this process, which goes with it, or below the one that the
-environment variable ``PETASTORM_BRIDGE_LOCAL_CACHE`` names; there they stay, and any number of
-readers and processes share them. A directory is named for the content of the dataset's index, whose
-hashes every copy is compared with, so a dataset that was written anew is never taken for the old.
-"""
+"""Datasets that are far away: MDS shards are copied to this machine ahead of their use, Parquet stays."""
 
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
+import functools
 import hashlib
 import os
 import posixpath
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlparse
 
 from pyarrow import fs
 
 from petastorm_bridge import fs_utils
+from petastorm_bridge._blocks.columns import Column
+from petastorm_bridge._far.ahead import Fetcher
+from petastorm_bridge._far.copies import CacheSettings, Copies
+from petastorm_bridge._far.errors import explain
+from petastorm_bridge._far.fetch import Extent, fetch_file
+from petastorm_bridge._far.stores import FsspecStore, Store, open_store
 from petastorm_bridge._secrets import masked, without_secrets
+from petastorm_bridge.mds.beginning import first_samples
 from petastorm_bridge.mds.dataset import INDEX_NAME, open_dataset, read_index
 from petastorm_bridge.mds.entry import ShardEntry
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
-from petastorm_bridge.mds.locks import ForkSafeLock
+from petastorm_bridge.mds.files import write_whole
 from petastorm_bridge.mds.names import check_folders
 from petastorm_bridge.mds.schema import SIDECAR_NAME
+from petastorm_bridge.mds.shard import Rows, Shard
 
-from .fetch import fetch_file
-from .file_lock import locked
+from .far_parquet import FarFiles
 from .mds import MdsSource
-from .owned import OwnedDirectory
 from .parquet import ParquetSource
-from .remote_errors import RemoteError, explain
-from .remote_limits import limits
-from .remote_stores import Fetcher, make_fetcher
 from .source import RowGroup, Source
 from .table import open_table
 from .table_formats import find_table
 from .table_store import remote_table
 
-__all__ = ["CACHE_VARIABLE", "RemoteMdsSource", "open_remote"]
+# What is here after a few requests at once to a mount, which answers in pieces of 128 KiB.
+_BEGINNING_BYTES = 2 << 20
 
-CACHE_VARIABLE = "PETASTORM_BRIDGE_LOCAL_CACHE"
+__all__ = ["FarMdsSource", "open_remote"]
 
 
 def open_remote(
-    urls: Sequence[str], listed: bool, storage_options: Mapping[str, Any] | None = None
+    urls: Sequence[str],
+    listed: bool,
+    storage_options: Mapping[str, Any] | None = None,
+    settings: CacheSettings | None = None,
 ) -> Source:
     """Open a dataset that is not on a local file system.
 
@@ -55,6 +59,7 @@ def open_remote(
         urls: One directory, or files of one dataset.
         listed: Whether the caller named the files one by one.
         storage_options: For the ``fsspec`` filesystem of the scheme.
+        settings: Where copies lie, and how many.
 
     Raises:
         ValueError: The URLs are of several places, or have an unknown scheme.
@@ -68,7 +73,7 @@ def open_remote(
         raise ValueError("The dataset url list must contain url with the same scheme and netloc.")
     if listed:
         if not any(_is_mds_name(posixpath.basename(url)) for url in urls):
-            return _open_parquet(urls, listed, storage_options, None)
+            return _open_parquet(urls, listed, storage_options, settings)
         directories = {posixpath.dirname(url) for url in urls}
         if len(directories) > 1:
             raise ValueError(
@@ -77,14 +82,15 @@ def open_remote(
             )
         names = [posixpath.basename(url) for url in urls]
         shards = [name for name in names if name != INDEX_NAME]
-        return RemoteMdsSource(directories.pop(), shards, make_fetcher(urls[0], storage_options))
+        store = open_store(urls[0], storage_options)
+        return FarMdsSource(directories.pop(), shards, store, settings)
     url = urls[0]
     if posixpath.basename(url) == INDEX_NAME:
         url = posixpath.dirname(url)
     try:
-        return RemoteMdsSource(url, None, make_fetcher(url, storage_options))
+        return FarMdsSource(url, None, open_store(url, storage_options), settings)
     except DatasetNotFoundError as error:
-        return _open_parquet(urls, listed, storage_options, error)
+        return _open_parquet(urls, listed, storage_options, settings, error)
 
 
 def _plain_dbfs(url: str) -> str:
@@ -101,7 +107,8 @@ def _open_parquet(
     urls: Sequence[str],
     listed: bool,
     storage_options: Mapping[str, Any] | None,
-    no_index: DatasetNotFoundError | None,
+    settings: CacheSettings | None,
+    no_index: DatasetNotFoundError | None = None,
 ) -> Source:
     if urls[0].startswith("dbfs:"):
         raise no_index or DatasetNotFoundError(
@@ -109,12 +116,18 @@ def _open_parquet(
         )
     try:
         resolver = fs_utils.FilesystemResolver(urls[0], storage_options=storage_options)
-        filesystem = fs.PyFileSystem(fs.FSSpecHandler(resolver.filesystem()))
+        filesystem = fs.PyFileSystem(_Handler(resolver.filesystem()))
+        make_far = functools.partial(
+            FarFiles,
+            FsspecStore(urls[0], storage_options or {}),
+            prefix=f"{urlparse(urls[0]).scheme}://",
+            settings=settings,
+        )
         paths = [fs_utils.get_dataset_path(urlparse(url)) for url in urls]
         table = find_table(filesystem, paths[0]) if len(urls) == 1 else None
         if table is not None:
-            return open_table(remote_table(table, filesystem, urls[0], storage_options))
-        return ParquetSource(paths, listed, filesystem=filesystem)
+            return open_table(remote_table(table, filesystem, urls[0], storage_options), make_far)
+        return ParquetSource(paths, listed, filesystem=filesystem, make_far=make_far)
     except (ImportError, ValueError) as error:
         if no_index is None or isinstance(error, DatasetError):
             raise
@@ -124,13 +137,27 @@ def _open_parquet(
         raise explain(error, urls[0]) from without_secrets(error, *urls)
 
 
-class RemoteMdsSource(MdsSource):
-    """The shards of a remote MDS dataset, each copied to local disk when it is first opened.
+class _Handler(fs.FSSpecHandler):  # type: ignore[misc] # pyarrow is untyped
+    """Gives Arrow the times of files under the names that stores have for them."""
+
+    @staticmethod
+    def _create_file_info(path: str, info: Mapping[str, Any]) -> Any:
+        times = (info.get(name) for name in ("mtime", "LastModified", "last_modified", "created"))
+        mtime = next((t for t in times if isinstance(t, (int, float, dt.datetime))), None)
+        return fs.FSSpecHandler._create_file_info(path, {**info, "mtime": mtime})  # noqa: SLF001
+
+
+class FarMdsSource(MdsSource):
+    """The shards of a far MDS dataset, of which this machine keeps copies while it has room.
+
+    Attributes:
+        ahead: Fetches shards before they are opened.
 
     Args:
         url: The dataset's directory.
         basenames: As for :class:`MdsSource`.
-        fetcher: Copies files.
+        store: Where it is.
+        settings: Where copies lie, and how many.
 
     Raises:
         DatasetNotFoundError: There is no index.
@@ -138,137 +165,153 @@ class RemoteMdsSource(MdsSource):
         DatasetError: The index cannot be used.
     """
 
-    def __init__(self, url: str, basenames: Sequence[str] | None, fetcher: Fetcher) -> None:
+    def __init__(
+        self,
+        url: str,
+        basenames: Sequence[str] | None,
+        store: Store,
+        settings: CacheSettings | None = None,
+    ) -> None:
         self._url = url
-        self._fetcher = fetcher
-        directory, private = _fetch_index(url, fetcher)
-        if private is not None:
-            # With this object alone: a copy in a worker process must not delete the directory.
-            private.remove_with(self)
-        self._directory = directory
-        dataset = open_dataset(directory, self._ensure)
+        self.ahead = Fetcher(store, _copies_of(url, store, settings))
+        dataset = open_dataset(
+            self.ahead.copies.path, lambda entry: self.ahead.get(self._extent(entry))
+        )
         super().__init__(dataset, basenames)
         self.description = masked(url)
 
-    def open(self, position: int) -> RowGroup:
-        """Open one shard, fetching it first if need be."""
+    @property
+    def is_far(self) -> bool:
+        """Whether shards are fetched: always."""
+        return True
+
+    def want(self, position: int, *, is_for_others: bool = False) -> int:
+        """Begin to fetch a shard; return how many bytes that takes, 0 if it is here or on its way."""
+        return self.ahead.want(self._extent(self._entry(position)), is_for_others=is_for_others)
+
+    def bytes_here(self) -> int:
+        """Return how many bytes the copies take."""
+        return self.ahead.copies.bytes()
+
+    def want_first(self, position: int) -> int:
+        """Begin to fetch a shard; return how many of its rows can be read before it is here."""
         entry = self._entry(position)
-        before = self._copy(entry)
-        self._ensure(entry)
+        extent, head = self._extent(entry), 4 * (entry.samples + 2)  # and some text
+        if entry.zip is not None or extent.size < 2 * _BEGINNING_BYTES:
+            return 0
+        if not self.ahead.want(extent, beginning=_BEGINNING_BYTES):
+            return 0
+        share = (_BEGINNING_BYTES - head) / (extent.size - head)
+        return max(0, int(0.75 * share * entry.samples))  # rows differ in size
+
+    def stop(self) -> None:
+        """Drop what was wanted."""
+        self.ahead.stop()
+
+    def open(self, position: int) -> RowGroup:
+        """Open one shard, once it is here, or once its first rows are that come before all others."""
+        entry = self._entry(position)
+        head = self.ahead.beginning(self._extent(entry))
+        first = None if head is None else first_samples(entry, head)
+        if first is None:
+            return self._open_whole(position)
+        shard = Shard(self._dataset.directory, *first)
+        return _BeginningGroup(
+            self._group(shard), shard.num_rows, lambda: self._open_whole(position)
+        )
+
+    def _open_whole(self, position: int) -> RowGroup:
+        extent = self._extent(self._entry(position))
+        before = self.ahead.inode(extent)
         try:
-            return super().open(position)
-        except ShardCorruptedError:
+            return self._open(position, self.ahead.get(extent))
+        except (DatasetNotFoundError, ShardCorruptedError):
             if before is None:
                 raise
-        # A copy from before is damaged: another one may be whole.
-        self._ensure(entry, damaged=before)
-        return super().open(position)
+        # A copy from before is damaged or was removed meanwhile: another one may be whole.
+        return self._open(position, self.ahead.get(extent, damaged=before))
 
     def is_cheap(self, position: int) -> bool:
         """Return whether the shard is here already, and uncompressed."""
-        return super().is_cheap(position) and self._copy(self._entry(position)) is not None
+        return (
+            super().is_cheap(position)
+            and self.ahead.inode(self._extent(self._entry(position))) is not None
+        )
 
     def _entry(self, position: int) -> ShardEntry:
         return self._dataset.shards[self._positions[position]]
 
-    def _path(self, entry: ShardEntry) -> str:
-        return os.path.join(self._directory, _stored(entry)["basename"])
+    def _extent(self, entry: ShardEntry) -> Extent:
+        file = _stored(entry)
+        name = file["basename"]
+        return Extent(f"{self._url}/{name}", name, file["bytes"], file["hashes"])
 
-    def _copy(self, entry: ShardEntry) -> int | None:
-        """Return the inode of a shard's copy; None if there is none of the right size."""
-        try:
-            status = os.stat(self._path(entry))
-        except FileNotFoundError:
-            return None
-        return status.st_ino if status.st_size == _stored(entry)["bytes"] else None
 
-    def _ensure(self, entry: ShardEntry, damaged: int | None = None) -> None:
-        """Fetch a shard that is not here, or whose copy is a damaged one that nobody has replaced yet."""
-        useless = (None, damaged)
-        if self._copy(entry) not in useless:
-            return
-        path = self._path(entry)
-        stored = _stored(entry)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        # So that workers, in whatever process, fetch a shard once. Without the lock they fetch it
-        # several times, and whoever is last puts the same file in place of the same file.
-        with locked(f"{path}.lock", limits().patience) as alone:
-            if self._copy(entry) in useless:
-                url = f"{self._url}/{stored['basename']}"
-                fetch_file(self._fetcher, url, path, stored, alone=alone)
+class _BeginningGroup:
+    """A row group of which the first rows are here."""
+
+    def __init__(self, beginning: RowGroup, rows: int, open_whole: Callable[[], RowGroup]) -> None:
+        self._beginning = beginning
+        self._rows = rows
+        self._open_whole = open_whole
+
+    @functools.cached_property
+    def _whole(self) -> RowGroup:
+        return self._open_whole()
+
+    def prefetch(self, names: Sequence[str]) -> None:
+        """Do nothing: shards are mapped."""
+
+    def load(self, name: str, rows: Rows) -> Column:
+        """Return a column of the rows."""
+        is_here = isinstance(rows, slice) and rows.stop <= self._rows
+        return (self._beginning if is_here else self._whole).load(name, rows)
 
 
 def _stored(entry: ShardEntry) -> dict[str, Any]:
     return entry.raw if entry.zip is None else entry.zip
 
 
-def _fetch_index(url: str, fetcher: Fetcher) -> tuple[str, OwnedDirectory | None]:
-    """Fetch index and sidecar; return their directory, twice if it is for one source only.
+def _copies_of(url: str, store: Store, settings: CacheSettings | None) -> Copies:
+    """Return the directory of a dataset's copies, with its index and sidecar in it.
 
     Without hashes in the index a copied shard cannot be told from one of another dataset with the
     same sizes, so its directory is not shared.
     """
-    incoming = _new_directory(".incoming-")
-    try:
-        index = os.path.join(incoming.path, INDEX_NAME)
-        sidecar = os.path.join(incoming.path, SIDECAR_NAME)
-        fetch_file(fetcher, f"{url}/{INDEX_NAME}", index, None)
-        # Some stores answer "forbidden" where they may not say that there is nothing.
-        with contextlib.suppress(DatasetNotFoundError, PermissionError):
-            fetch_file(fetcher, f"{url}/{SIDECAR_NAME}", sidecar, None)
+    with tempfile.TemporaryDirectory(prefix="petastorm-bridge-index-") as incoming:
+        index = os.path.join(incoming, INDEX_NAME)
+        sidecar = os.path.join(incoming, SIDECAR_NAME)
+
+        def fetch_sidecar() -> None:
+            # Some stores answer "forbidden" where they may not say that there is nothing.
+            with contextlib.suppress(DatasetNotFoundError, PermissionError):
+                fetch_file(store, f"{url}/{SIDECAR_NAME}", sidecar)
+
+        with ThreadPoolExecutor(1) as executor:  # each takes a few requests one after the other
+            fetching = executor.submit(fetch_sidecar)
+            fetch_file(store, f"{url}/{INDEX_NAME}", index)
+            fetching.result()
         try:
-            shards = read_index(incoming.path)
+            shards = read_index(incoming)
         except DatasetError as error:  # which names the copy
             raise DatasetError(
                 f"The index of {masked(url)} cannot be used: {masked(str(error))}"
             ) from error
-        if not all(_stored(entry)["hashes"] for entry in shards):
-            return incoming.path, incoming
-        directory = os.path.join(os.path.dirname(incoming.path), _content_name(index, sidecar))
-        os.makedirs(directory, exist_ok=True)
-        check_folders(directory, (name for entry in shards for name in entry.basenames))
-        for path in (sidecar, index):
-            with contextlib.suppress(FileNotFoundError):
-                os.replace(path, os.path.join(directory, os.path.basename(path)))
-    except BaseException:
-        incoming.remove()
-        raise
-    incoming.remove()
-    return directory, None
+        is_private = not all(_stored(entry)["hashes"] for entry in shards)
+        found = {
+            name: _content(path) for name, path in ((INDEX_NAME, index), (SIDECAR_NAME, sidecar))
+        }
+    name = hashlib.sha256(b"\0".join(text or b"" for text in found.values())).hexdigest()[:32]
+    copies = Copies(name, is_private=is_private, settings=settings)
+    check_folders(copies.path, (name for entry in shards for name in entry.basenames))
+    for name, text in reversed(found.items()):
+        path = os.path.join(copies.path, name)
+        if text is not None and _content(path) != text:
+            write_whole(path, [text])
+    return copies
 
 
-def _content_name(*paths: str) -> str:
-    digest = hashlib.sha256()
-    for path in paths:
-        with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
-            digest.update(file.read())
-        digest.update(b"\0")
-    return digest.hexdigest()[:32]
-
-
-_root_lock = ForkSafeLock()
-_process_root: tuple[int, OwnedDirectory] | None = None
-
-
-def _new_directory(prefix: str) -> OwnedDirectory:
-    named = os.environ.get(CACHE_VARIABLE)
-    try:
-        if named:
-            os.makedirs(named, exist_ok=True)
-        return OwnedDirectory(named or _own_root(), prefix)
-    except OSError as error:
-        place = f"{CACHE_VARIABLE}={named}" if named else tempfile.gettempdir()
-        raise RemoteError(
-            f"No directory for copies of remote files can be made in {place}: {error}. Set "
-            f"{CACHE_VARIABLE} to a directory on a local disk with room for the dataset."
-        ) from error
-
-
-def _own_root() -> str:
-    """Return the directory of this process, made at first need and removed at its end."""
-    global _process_root  # noqa: PLW0603 - one per process is what it is for
-    with _root_lock:
-        if _process_root is None or _process_root[0] != os.getpid():
-            root = OwnedDirectory(tempfile.gettempdir(), "petastorm-bridge-cache-")
-            _process_root = (os.getpid(), root)
-        return _process_root[1].path
+def _content(path: str) -> bytes | None:
+    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+        return file.read()
+    return None

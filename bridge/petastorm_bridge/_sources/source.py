@@ -14,7 +14,7 @@ from petastorm_bridge.mds.shard import Rows
 from petastorm_bridge.mds.types import is_list_of_any_length
 from petastorm_bridge.unischema import Unischema, UnischemaField
 
-__all__ = ["RowGroup", "Source", "build_schema"]
+__all__ = ["Near", "RowGroup", "Source", "build_schema"]
 
 
 class RowGroup(Protocol):
@@ -70,6 +70,54 @@ class Source(Protocol):
 
     def is_cheap(self, position: int) -> bool:
         """Return whether opening and reading the group costs no more than mapping a file."""
+
+    @property
+    def is_far(self) -> bool:
+        """Whether row groups are fetched from far away, so that it helps to say which are wanted."""
+
+    def want(self, position: int, *, is_for_others: bool = False) -> int:
+        """Begin to fetch a row group.
+
+        Args:
+            position: Which one.
+            is_for_others: Whether other processes will read it.
+
+        Returns:
+            How many bytes that takes, 0 if it is here or on its way.
+        """
+
+    def bytes_here(self) -> int:
+        """Return how many bytes the copies of far files take on this machine."""
+
+    def want_first(self, position: int) -> int:
+        """Begin to fetch the row group that comes first; return how many of its rows are here before all are."""
+
+    def stop(self) -> None:
+        """Drop what was wanted."""
+
+
+class Near:
+    """What sources have in common whose row groups need no fetching."""
+
+    @property
+    def is_far(self) -> bool:
+        """Whether row groups are fetched from far away."""
+        return False
+
+    def want(self, position: int, *, is_for_others: bool = False) -> int:  # noqa: ARG002 - nothing is fetched
+        """Return 0."""
+        return 0
+
+    def bytes_here(self) -> int:
+        """Return 0."""
+        return 0
+
+    def want_first(self, position: int) -> int:  # noqa: ARG002 - nothing is fetched
+        """Return 0."""
+        return 0
+
+    def stop(self) -> None:
+        """Do nothing."""
 
 
 def build_schema(

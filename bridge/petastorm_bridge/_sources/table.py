@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,12 @@ from petastorm_bridge.mds.errors import DatasetNotFoundError
 from petastorm_bridge.mds.shard import Rows
 
 from .delta import read_delta
+from .far_parquet import MakeFar
 from .live_table import LiveColumn, LiveFile, LiveTable
 from .parquet_files import File
 from .parquet_reading import ParquetFiles, naming, one_array, rows_of, shown
 from .parquet_schema import ColumnsDifferError, null_facts
-from .source import RowGroup, build_schema
+from .source import Near, RowGroup, build_schema
 from .table_formats import DELTA
 from .table_store import TableStore
 
@@ -31,8 +33,12 @@ __all__ = ["TableSource", "open_table"]
 _FIELD_ID = b"PARQUET:field_id"
 
 
-def open_table(store: TableStore) -> TableSource:
+def open_table(store: TableStore, make_far: MakeFar | None = None) -> TableSource:
     """Open the live rows of a table.
+
+    Args:
+        store: Where it is.
+        make_far: As of :class:`~.parquet.ParquetSource`.
 
     Raises:
         TableFormatError: They cannot be told.
@@ -41,15 +47,15 @@ def open_table(store: TableStore) -> TableSource:
     """
     place = store.place
     if place.format is DELTA:
-        return TableSource(store, read_delta(store))
+        return TableSource(store, read_delta(store), make_far)
     try:
         from .iceberg import read_iceberg
     except ImportError as error:
         raise place.not_installed() from error
-    return TableSource(store, read_iceberg(store))
+    return TableSource(store, read_iceberg(store), make_far)
 
 
-class TableSource:
+class TableSource(Near):
     """The live rows of a table, row group by row group of its files.
 
     Columns are those of the table, in its order and with its types, partition columns among them. A
@@ -61,19 +67,28 @@ class TableSource:
     Args:
         store: Where the table is.
         live: What its log says.
+        make_far: As of :class:`~.parquet.ParquetSource`.
     """
 
     partitions: Mapping[str, Any] = {}
     pandas_metadata: bytes | None = None
 
-    def __init__(self, store: TableStore, live: LiveTable) -> None:
+    def __init__(
+        self,
+        store: TableStore,
+        live: LiveTable,
+        make_far: MakeFar | None = None,
+    ) -> None:
         place = store.place
         self.suffix = live.suffix
         self.description = f"{masked(place.path)} ({place.format.name} version {live.version})"
         self._columns = {column.name: column for column in live.columns}
         files = _present_files(store, live.files)
         self._files = ParquetFiles(
-            files, None if store.is_local else store.filesystem, coerce_int96_timestamp_unit="us"
+            files,
+            None if store.is_local else store.filesystem,
+            None if make_far is None else make_far(files),
+            coerce_int96_timestamp_unit="us",
         )
         footers = self._files.read_footers() if files else []
         schemas = [footer.schema.to_arrow_schema() for footer in footers]
@@ -87,7 +102,7 @@ class TableSource:
         self.nulls: Mapping[str, NullFacts] = dict.fromkeys(self.types, NullFacts())
         # Footer and schema of each file, until the source is narrowed.
         self._unchecked = list(zip(footers, schemas, strict=True))
-        self._groups = list(_live_groups(footers, live.files))
+        self._groups = list(_live_groups(store, footers, live.files))
         self.row_counts: Sequence[int] = [group.num_rows for group in self._groups]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -126,6 +141,34 @@ class TableSource:
         """Return one row group; its file is opened when a column of it is needed."""
         return _TableGroup(self, self._groups[position])
 
+    @property
+    def is_far(self) -> bool:
+        """Whether the files are far away."""
+        return self._files.far is not None
+
+    def want(self, position: int, *, is_for_others: bool = False) -> int:
+        """Begin to fetch the columns of a row group; return how many bytes that takes."""
+        group = self._groups[position]
+        names = self._stored_names(group.file)
+        return self._files.want(group.file, group.row_group, names, is_for_others=is_for_others)
+
+    def bytes_here(self) -> int:
+        """Return how many bytes the copies of far files take."""
+        return self._files.bytes_here()
+
+    def stop(self) -> None:
+        """Drop what was wanted."""
+        self._files.stop()
+
+    def _stored_names(self, file: int) -> list[str]:
+        """Return what the columns are called in a file that has them."""
+        stored = self._contents[file].stored
+        return [stored[name] for name in self.types if name in stored]
+
+    def reader(self, file: int, row_group: int) -> Any:
+        """Return what reads columns of a row group."""
+        return self._files.open_group(file, row_group, self._stored_names(file))
+
     def is_cheap(self, position: int) -> bool:  # noqa: ARG002 - every row group is decoded
         """Return False: reading Parquet means decoding it."""
         return False
@@ -134,11 +177,10 @@ class TableSource:
         """Return which columns a file holds."""
         return self._contents[file]
 
-    def read(self, file: int, row_group: int, name: str) -> pa.Array:
+    def read(self, reader: Any, file: int, row_group: int, name: str) -> pa.Array:
         """Return a column of all rows of a row group, deleted ones too, in the table's type."""
         path = self._files.files[file].path
         stored = self._contents[file].stored[name]
-        reader = self._files.open(file)
         table = naming(
             path, lambda: reader.read_row_group(row_group, columns=[stored], use_threads=False)
         )
@@ -193,6 +235,10 @@ class _TableGroup:
         self._group = group
         self._decoded: dict[str, Column] = {}
 
+    @cached_property
+    def _reader(self) -> Any:
+        return self._source.reader(self._group.file, self._group.row_group)
+
     def prefetch(self, names: Sequence[str]) -> None:
         """Do nothing: each column is read when it is asked for."""
 
@@ -205,7 +251,7 @@ class _TableGroup:
             value = pa.scalar(None, source.types[name]) if constant is None else constant
             return shown(pa.repeat(value, count) if value.is_valid else pa.nulls(count, value.type))
         if name not in self._decoded:
-            array = source.read(group.file, group.row_group, name)
+            array = source.read(self._reader, group.file, group.row_group, name)
             live = array if group.live is None else array.take(pa.array(group.live))
             self._decoded[name] = shown(live)
         return rows_of(self._decoded[name], rows)
@@ -214,7 +260,7 @@ class _TableGroup:
 def _present_files(store: TableStore, files: Sequence[LiveFile]) -> list[File]:
     """Return the files as they are now; remote ones are known by the log alone until they are read."""
     if not store.is_local:
-        return [File(file.path, (), file.size, None) for file in files]
+        return [File(file.path, (), file.size, 0) for file in files]  # never written again
     infos = store.filesystem.get_file_info([file.path for file in files])
     for info in infos:
         if info.type != fs.FileType.File:
@@ -265,15 +311,19 @@ def _renamed(schema: pa.Schema, stored: Mapping[str, str]) -> pa.Schema:
     )
 
 
-def _live_groups(footers: Sequence[Any], files: Sequence[LiveFile]) -> Iterator[_LiveGroup]:
+def _live_groups(
+    store: TableStore, footers: Sequence[Any], files: Sequence[LiveFile]
+) -> Iterator[_LiveGroup]:
     for number, (footer, file) in enumerate(zip(footers, files, strict=True)):
+        try:
+            deleted = None if file.deleted is None else file.deleted.mask(footer.num_rows)
+        except ValueError as error:
+            raise store.place.refused(f"Of {file.path}, {error}.") from error
         start = 0
         for row_group in range(footer.num_row_groups):
             rows = footer.row_group(row_group).num_rows
             live = None
-            if file.deleted is not None:
-                first, last = np.searchsorted(file.deleted, [start, start + rows])
-                if first < last:
-                    live = np.delete(np.arange(rows), file.deleted[first:last] - start)
+            if deleted is not None and deleted[start : start + rows].any():
+                live = np.flatnonzero(~deleted[start : start + rows])
             yield _LiveGroup(number, row_group, rows if live is None else len(live), live)
             start += rows

@@ -282,15 +282,16 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     *_area(
         "Reader options",
-        ("local-disk-cache-ignored",
+        ("local-disk-cache-keeps-files",
          "`cache_type='local-disk'` keeps transformed row groups on disk. The end of a `with` over the "
          "reader, or `cleanup_cache()`, removes the directory and prints a line, for any cache; a "
          "converter's loaders leave it behind.",
-         "It is checked and ignored with a warning; the transform runs in every epoch. Nothing is "
-         "printed or removed.",
-         "Shards are local files already, and a cached random augmentation is none."),
+         "It keeps copies of the files that are read, if they are in a store or on a mount; those of a local disk are "
+         "read in place. The transform runs in every epoch. Copies stay in `cache_location` for the next run, until "
+         "others need the room; nothing is printed.",
+         "A cached random augmentation is none, and what is stored can be shared by readers, ranks and runs."),
         ("ignored-arguments-warn",
-         "`hdfs_driver`, `zmq_copy_buffers`, `convert_early_to_numpy` and the cache settings steer "
+         "`hdfs_driver`, `zmq_copy_buffers`, `convert_early_to_numpy` and `cache_extra_settings` steer "
          "parts that the bridge does not have.",
          "Values other than the default give an `IgnoredArgumentWarning`.",
          "Every old argument has a stated fate."),

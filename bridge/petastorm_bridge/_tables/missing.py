@@ -32,7 +32,7 @@ _BENCHMARK = (
 MISSING: dict[str, str] = {
     "benchmark": _BENCHMARK,
     "local_disk_cache": (
-        "readers cache nothing. Write cache_type='local-disk', which is checked and has no effect, or "
+        "readers keep copies of far files themselves: write cache_type='local-disk' and cache_location, or "
         "convert the dataset with petastorm-bridge convert, whose shards streaming keeps on local disk"
     ),
     "hdfs": "paths on HDFS are opened by their url: make_reader('hdfs://…'), make_batch_reader('hdfs://…')",

@@ -108,12 +108,14 @@ OPTIONS: tuple[Option, ...] = (
         ("shard_count", _H, "Shards differ by at most one row; any count up to the rows works."),
         ("shard_seed", _H, "Deprecated in Petastorm too, whose warning is given. Orders the row "
          "groups of a shard, as `seed` does; no row changes its shard by it, as there."),
-        ("cache_type", _I, "`'local-disk'` is checked as in Petastorm and then ignored: shards are "
-         "local files already."),
-        ("cache_location", _I, "See `cache_type`."),
-        ("cache_size_limit", _I, "See `cache_type`."),
-        ("cache_row_size_estimate", _I, "See `cache_type`."),
-        ("cache_extra_settings", _I, "See `cache_type`."),
+        ("cache_type", _H, "Of files in stores and on mounts, copies are kept on this machine either way; `'local-disk'` says "
+         "where, and how many. Files of its own disks need none."),
+        ("cache_location", _H, "With `cache_type='local-disk'`: the directory for copies, in which they stay."),
+        ("cache_size_limit", _H, "With `cache_type='local-disk'`: the bytes that copies may take. What finds no room is fetched "
+         "in every epoch."),
+        ("cache_row_size_estimate", _H, "With `cache_type='local-disk'` it is checked against the limit, as in Petastorm."),
+        ("cache_extra_settings", _I, "They steer the package that Petastorm's cache is made of; `shards` counts in the check "
+         "of the limit."),
         ("hdfs_driver", _I, "There is one HDFS driver, Arrow's."),
         ("transform_spec", _H, "The transform, called once per row group and epoch."),
         ("filters", _H, "On partition columns they choose files before sharding; on others they choose rows."),
@@ -159,12 +161,12 @@ OPTIONS: tuple[Option, ...] = (
          "begin; with `timestamp_overlap=False` they are whole row groups."),
         ("shard_seed", _H, _AS_BATCH_READER),
         *(
-            (name, _I, _AS_BATCH_READER)
+            (name, _H, _AS_BATCH_READER)
             for name in (
                 "cache_type", "cache_location", "cache_size_limit", "cache_row_size_estimate",
-                "cache_extra_settings", "hdfs_driver",
             )
         ),
+        *((name, _I, _AS_BATCH_READER) for name in ("cache_extra_settings", "hdfs_driver")),
         ("transform_spec", _H, "The transform, called with each row as a dictionary."),
         ("filters", _H, "On partition columns they choose files before sharding; on others they choose rows by "
          "what is stored."),

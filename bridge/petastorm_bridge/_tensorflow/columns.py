@@ -92,7 +92,7 @@ class TfColumns:
             warnings.warn(
                 f"Column {name!r} holds nulls, which TensorFlow gets as ordinary values "
                 "(0, the smallest integer, False or b'None'). Fill or drop them before converting. "
-                "See migration_guide/differences.md#tf-null-warning",
+                "`petastorm-bridge difference tf-null-warning` says more.",
                 NullValueWarning,
                 stacklevel=2,
             )

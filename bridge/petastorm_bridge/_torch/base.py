@@ -216,6 +216,9 @@ class LoaderBase(IterableDataset[Any]):
         ] = shuffle_pool,
     ) -> Iterator[Block]:
         """Yield the blocks of the pass, converted, then shuffled, without rows delivered before."""
+        if isinstance(self.reader, Reader):
+            # What a shuffle buffer draws depends on the sizes of blocks.
+            self.reader.may_cut_groups = self.reader.keeps_rows and not capacity > 0
         blocks = convert(torch_blocks(self.reader))
         rows = self._position.rows_to_drop()
         if capacity > 0:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from .collector import paused_collector
@@ -55,9 +57,9 @@ class MdsDataset:
             return self.schema.num_rows
         return sum(shard.samples for shard in self.shards)
 
-    def open_shard(self, position: int) -> Shard:
-        """Open one shard; see :class:`Shard` for what can go wrong."""
-        return Shard(self.directory, self.shards[position])
+    def open_shard(self, position: int, data: npt.NDArray[np.uint8] | None = None) -> Shard:
+        """Open one shard; see :class:`Shard` for ``data`` and for what can go wrong."""
+        return Shard(self.directory, self.shards[position], data)
 
 
 def read_index(directory: str) -> tuple[ShardEntry, ...]:

@@ -32,6 +32,7 @@ class Shard:
     Args:
         directory: Local directory that holds the shard file.
         entry: The shard's index entry.
+        data: The bytes of its file, where there is none in the directory.
 
     Raises:
         DatasetNotFoundError: Neither the raw nor the compressed file is there.
@@ -40,9 +41,15 @@ class Shard:
         OSError: The file system fails or refuses.
     """
 
-    def __init__(self, directory: str, entry: ShardEntry) -> None:
+    def __init__(
+        self, directory: str, entry: ShardEntry, data: npt.NDArray[np.uint8] | None = None
+    ) -> None:
         self.entry = entry
-        self.path, raw = _load(directory, entry)
+        if data is None:
+            self.path, raw = _load(directory, entry)
+        else:
+            self.path = os.path.join(directory, entry.basenames[0])
+            raw = data if entry.zip is None else _expand(self.path, entry, data)
         self.num_rows = entry.samples
         self._file = ShardFile(self.path, raw, entry.samples, entry.layout)
         self._positions = {name: i for i, name in enumerate(entry.layout.names)}

@@ -8,7 +8,7 @@ from typing import Any
 from petastorm_bridge._secrets import masked
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError
 
-__all__ = ["RemoteAccessError", "RemoteError", "explain"]
+__all__ = ["GivenUpError", "RemoteAccessError", "RemoteError", "explain", "mismatch"]
 
 # How the packages of the stores say that something is not there, or not to be seen. Their classes
 # are known by name, because none of the packages may be imported to look at an error.
@@ -60,6 +60,18 @@ class RemoteAccessError(RemoteError, PermissionError):
     """A remote store refused: credentials are missing, wrong, or not good enough."""
 
 
+class GivenUpError(RemoteError):
+    """The file is no longer needed."""
+
+
+def mismatch(url: str, expected: str, found: str) -> DatasetError:
+    """Return the error for a file that is not what its dataset's index says."""
+    return DatasetError(
+        f"{masked(url)} does not match the dataset's index: expected {expected}, found {found}. The download "
+        "was cut short, or the file was replaced or damaged in the store."
+    )
+
+
 def explain(error: BaseException, url: str) -> DatasetError:
     """Return the error to raise in place of ``error``, which a store's package raised.
 
@@ -69,6 +81,7 @@ def explain(error: BaseException, url: str) -> DatasetError:
     """
     if isinstance(error, DatasetError):
         return error
+    is_mount = "://" not in url and not url.startswith("dbfs:")
     codes = _codes(error)
     found = masked(" ".join([type(error).__name__, *sorted(codes)]) + f": {error}", url)
     url = masked(url)
@@ -82,14 +95,18 @@ def explain(error: BaseException, url: str) -> DatasetError:
     names = {cls.__name__ for cls in type(error).__mro__}
     if isinstance(error, FileNotFoundError) or names & _MISSING_NAMES or codes & _MISSING_CODES:
         return DatasetNotFoundError(
-            f"{url} is not there, or its bucket is not ({found}). Check the url, the region and the "
+            f"{url} is missing. If the directory was deleted, convert the DataFrame again."
+            if is_mount
+            else f"{url} is not there, or its bucket is not ({found}). Check the url, the region and the "
             "endpoint."
         )
     is_denied = isinstance(error, PermissionError) or names & _DENIED_NAMES or codes & _DENIED_CODES
     if is_denied or re.search(_NO_CREDENTIALS, str(error), re.IGNORECASE):
         advice = _ADVICE.get(url.partition(":")[0].lower(), "Pass credentials in storage_options")
         return RemoteAccessError(
-            f"No access to {url} ({found}). {advice}, in this process and in every worker that "
+            f"No access to {url} ({found}). Look at its permissions."
+            if is_mount
+            else f"No access to {url} ({found}). {advice}, in this process and in every worker that "
             "reads, or pass storage_options."
         )
     return RemoteError(f"{url} could not be read ({found}).")

@@ -1,12 +1,23 @@
-"""How often, and how long at a time, a store is asked for a file."""
+"""How often, and how long at a time, a store is asked for a file, and how many copies are kept."""
 
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 
-__all__ = ["ATTEMPTS_VARIABLE", "TIMEOUT_VARIABLE", "Limits", "limits"]
+__all__ = [
+    "ATTEMPTS_VARIABLE",
+    "CACHE_VARIABLE",
+    "LIMIT_VARIABLE",
+    "TIMEOUT_VARIABLE",
+    "Limits",
+    "cache_limit",
+    "limits",
+]
 
+CACHE_VARIABLE = "PETASTORM_BRIDGE_LOCAL_CACHE"
+LIMIT_VARIABLE = "PETASTORM_BRIDGE_LOCAL_CACHE_LIMIT"
 ATTEMPTS_VARIABLE = "PETASTORM_BRIDGE_REMOTE_ATTEMPTS"
 TIMEOUT_VARIABLE = "PETASTORM_BRIDGE_REMOTE_TIMEOUT"
 
@@ -36,6 +47,23 @@ def limits() -> Limits:
         ValueError: A variable is no number above zero.
     """
     return Limits(int(_number(ATTEMPTS_VARIABLE, "5", int)), _number(TIMEOUT_VARIABLE, "60", float))
+
+
+def cache_limit() -> int | None:
+    """Return the most bytes of copies; None for what the disk has.
+
+    Raises:
+        ValueError: The variable is no number of bytes.
+    """
+    text = os.environ.get(LIMIT_VARIABLE)
+    if not text:
+        return None
+    found = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", text.strip().lower())
+    if found is None:
+        raise ValueError(
+            f"{LIMIT_VARIABLE} is {text!r}; it must be a number of bytes, like 50000000000 or 50gb."
+        )
+    return int(found[1]) << 10 * " kmgt".index(found[2] or " ")
 
 
 def _number(variable: str, default: str, kind: type[int | float]) -> float:

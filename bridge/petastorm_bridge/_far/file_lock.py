@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import threading
 import time
 from collections.abc import Iterator
+
+from petastorm_bridge._linux import fcntl
 
 __all__ = ["locked"]
 

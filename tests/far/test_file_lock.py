@@ -10,8 +10,8 @@ import time
 import pytest
 from forks import in_fork
 
-from petastorm_bridge._sources import file_lock
-from petastorm_bridge._sources.file_lock import _open_files, locked
+from petastorm_bridge._far import file_lock
+from petastorm_bridge._far.file_lock import _open_files, locked
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:This process .* is multi-threaded:DeprecationWarning"
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 HOLDER = """
 import sys, time
-from petastorm_bridge._sources.file_lock import locked
+from petastorm_bridge._far.file_lock import locked
 with locked(sys.argv[1], 10) as alone:
     print(alone, flush=True)
     time.sleep(300)

@@ -1,0 +1,241 @@
+"""Fetching shards and columns ahead of their use, into this machine's copies or into memory."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from petastorm_bridge._secrets import masked
+from petastorm_bridge.mds.locks import ForkSafeLock
+
+from .copies import Copies
+from .fetch import Beginning, Extent, Fetch, NoRoomError
+from .file_lock import locked
+from .limits import CACHE_VARIABLE, LIMIT_VARIABLE, limits
+from .stores import Store
+from .threads import WaitingThreads
+
+__all__ = ["AHEAD_BYTES", "Fetcher"]
+
+logger = logging.getLogger(__name__)
+
+# Bytes that are fetched before a worker asks for them, at most.
+AHEAD_BYTES = 256 << 20
+
+# Shards under way in this process; small ones are a request each.
+_shards = WaitingThreads("petastorm-bridge fetch", 16)
+_numbers = itertools.count()
+# Extents that found no room, by the directory of copies; None once that was logged.
+_without_room: dict[str, set[str] | None] = {}
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class _Wanted(Fetch):
+    """An extent that is fetched ahead.
+
+    Attributes:
+        future: Where its bytes will be.
+        is_urgent: Whether a worker waits for it, so that it goes beyond the budget.
+        reserved: Bytes of memory that are set aside for it.
+        is_for_others: Whether other processes read it, which this one's memory does not help.
+    """
+
+    future: Future[Bytes | None]
+    is_urgent = False
+    is_for_others = False
+    reserved = 0
+
+
+class _Memory:
+    """The budget of bytes that lie in memory before a worker asks for them."""
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+        self._bytes = 0
+        self._changed = threading.Condition()
+
+    def wait_for_room(self, size: int, wanted: _Wanted) -> bool:
+        """Wait until the file fits, or a worker waits for it; return whether it is still needed."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: wanted.is_urgent or wanted.is_dropped or self._bytes + size <= self._budget
+            )
+            if not wanted.is_urgent:
+                wanted.reserved = size
+                self._bytes += size
+        return not wanted.is_dropped
+
+    def hurry(self, wanted: _Wanted) -> None:
+        with self._changed:
+            wanted.is_urgent = True
+            self._changed.notify_all()
+
+    def release(self, wanted: _Wanted) -> None:
+        with self._changed:
+            self._bytes -= wanted.reserved
+            wanted.reserved = 0
+            self._changed.notify_all()
+
+
+class Fetcher:
+    """Brings extents of far files here, each once for all processes of this machine.
+
+    Pickles without what is under way.
+
+    Attributes:
+        copies: Where copies are kept while there is room. Without room extents come into memory.
+
+    Args:
+        store: Where the files are.
+        copies: See above.
+    """
+
+    def __init__(self, store: Store, copies: Copies) -> None:
+        self._store = store
+        self.copies = copies
+        self._lock = ForkSafeLock()
+        self._forget()
+
+    def __reduce__(self) -> Any:
+        return Fetcher, (self._store, self.copies)
+
+    def _forget(self) -> None:
+        self._process = os.getpid()
+        self._wanted: dict[str, _Wanted] = {}
+        self._memory = _Memory(AHEAD_BYTES)
+
+    @contextlib.contextmanager
+    def _here(self) -> Iterator[None]:
+        """Lend what is under way to one thread of this process, which may be a fork."""
+        with self._lock:
+            if self._process != os.getpid():
+                self._forget()
+            yield
+
+    def path(self, extent: Extent) -> str:
+        """Return where the copy of an extent is, or will be."""
+        return os.path.join(self.copies.path, extent.name)
+
+    def inode(self, extent: Extent) -> int | None:
+        """Return the inode of an extent's copy; None if there is none of the right size."""
+        try:
+            status = os.stat(self.path(extent))
+        except FileNotFoundError:
+            return None
+        return status.st_ino if status.st_size == extent.size else None
+
+    def want(self, extent: Extent, *, beginning: int = 0, is_for_others: bool = False) -> int:
+        """Begin to fetch an extent, behind those that were wanted before.
+
+        Args:
+            extent: What is wanted.
+            beginning: How many of the first bytes :meth:`beginning` shall return before the others are here.
+            is_for_others: Whether other processes read it: without room for a copy nothing is fetched.
+
+        Returns:
+            How many bytes that takes; 0 if it is here or on its way.
+        """
+        with self._here():
+            if extent.name in self._wanted or self.inode(extent) is not None:
+                return 0
+            first = Beginning(beginning) if beginning else None
+            wanted = self._wanted[extent.name] = _Wanted(self._store, extent, first)
+            wanted.is_for_others = is_for_others
+            wanted.future = _shards.submit(next(_numbers), lambda: self._fetch(wanted))
+        if first is not None:
+            wanted.future.add_done_callback(lambda _: first.end())
+        return extent.size
+
+    def beginning(self, extent: Extent) -> Bytes | None:
+        """Wait for the first bytes of an extent that is on its way; None if they do not come before it."""
+        with self._here():
+            wanted = self._wanted.get(extent.name)
+        if wanted is None or wanted.beginning is None or wanted.future.done():
+            return None
+        return wanted.beginning.wait()
+
+    def get(self, extent: Extent, damaged: int | None = None) -> Bytes | None:
+        """Wait until an extent is here.
+
+        Args:
+            extent: What is needed.
+            damaged: The inode of a copy that is of no use, which is replaced.
+
+        Returns:
+            None if it is at :meth:`path`, its bytes where there was no room for it.
+
+        Raises:
+            DatasetNotFoundError: The file is not there.
+            RemoteAccessError: The store refuses.
+            DatasetError: It cannot be read, or is not what the index says, in several attempts.
+        """
+        with self._here():
+            wanted = self._wanted.pop(extent.name, None)
+        if damaged is None and wanted is None and self.inode(extent) is not None:
+            return None
+        if wanted is None or wanted.future.cancel():
+            urgent = _Wanted(self._store, extent)
+            urgent.is_urgent = True
+            return self._fetch(urgent, damaged)
+        self._memory.hurry(wanted)
+        try:
+            return wanted.future.result()
+        finally:
+            self._memory.release(wanted)
+
+    def stop(self) -> None:
+        """Drop what was wanted; what is under way is given up."""
+        with self._here():
+            wanted, self._wanted = self._wanted, {}
+        for each in wanted.values():
+            each.is_dropped = True
+            each.future.cancel()
+            self._memory.hurry(each)
+            self._memory.release(each)
+
+    def _fetch(self, wanted: _Wanted, damaged: int | None = None) -> Bytes | None:
+        extent = wanted.extent
+        path = self.path(extent)
+        self.copies.hold()
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        # The lock lets the processes of a machine fetch an extent once. Without it they fetch it several
+        # times, and the last one puts the same file in place of the same file.
+        with locked(f"{path}.lock", limits().patience) as has_lock:
+            if self.inode(extent) not in (None, damaged):
+                return None
+            if self.copies.has_room(extent.size):
+                with contextlib.suppress(NoRoomError):
+                    wanted.to_file(path, has_lock=has_lock)
+                    return None
+        if wanted.is_for_others or not self._memory.wait_for_room(extent.size, wanted):
+            return None
+        self._note_without_room(extent)
+        return wanted.to_memory()
+
+    def _note_without_room(self, extent: Extent) -> None:
+        """Log, once for each directory of copies, that something is fetched again for want of room."""
+        seen = _without_room.setdefault(self.copies.path, set())
+        if seen is None:
+            return
+        if extent.name not in seen:
+            seen.add(extent.name)
+            return
+        _without_room[self.copies.path] = None
+        logger.warning(
+            "%s is fetched again, because there is no room for a copy of it in %s. Other files may be, in every "
+            "epoch. Raise %s or cache_size_limit, or name a directory on a larger disk with %s.",
+            masked(extent.url),
+            self.copies.path,
+            LIMIT_VARIABLE,
+            CACHE_VARIABLE,
+        )

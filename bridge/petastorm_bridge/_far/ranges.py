@@ -1,0 +1,113 @@
+"""Copying one far file in ranges, several at once."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
+
+from petastorm_bridge._secrets import masked
+
+from .attempts import attempted, explained
+from .errors import GivenUpError, RemoteError, mismatch
+from .limits import limits
+from .stores import Store
+from .threads import WaitingThreads
+
+__all__ = ["copy_in_ranges"]
+
+# Requests under way in this process: bandwidth comes from many at once.
+_requests = WaitingThreads("petastorm-bridge request", 16)
+_copies = itertools.count()
+
+
+def copy_in_ranges(
+    store: Store,
+    url: str,
+    extent: range,
+    put: Callable[[int, memoryview], object],
+    *,
+    is_whole: bool,
+    is_dropped: Callable[[], bool],
+    beginning: int = 0,
+) -> None:
+    """Read bytes of a file in ranges, several at once; of several files the one that was begun first comes first.
+
+    Args:
+        store: Where it is, which knows ranges. Each of them is asked for again if that fails.
+        url: The file.
+        extent: Which bytes.
+        put: Takes the position of a range among them, and its bytes; called in several threads, one at a time.
+        is_whole: Whether the file ends with them.
+        is_dropped: Tells whether nobody needs the file any more.
+        beginning: How many of the first bytes are to be here as soon as can be.
+
+    Raises:
+        DatasetNotFoundError: It is not there.
+        DatasetError: It is shorter or longer.
+        RemoteError: It cannot be read in several attempts, or nobody needs it.
+        OSError: Whatever ``put`` raises.
+    """
+    assert store.range_bytes is not None
+    file = explained(lambda: store.open(url), url)
+    is_over = threading.Event()
+    putting = threading.Lock()
+
+    size = len(extent)
+
+    def read(start: int, stop: int) -> None:
+        # One byte more than there should be, so that a longer file is noticed.
+        out = memoryview(bytearray(stop - start + (is_whole and stop == size)))
+
+        def once() -> int:
+            if is_over.is_set() or is_dropped():
+                raise GivenUpError(f"Fetching {masked(url)} was given up.")
+            return explained(lambda: file.read_into(extent.start + start, out), url)
+
+        count = attempted(once, has_tried=store.tries_again)
+        if count != stop - start:
+            found = "more" if count > stop - start else f"{start + count}"
+            raise mismatch(url, f"{size} bytes", found)
+        with putting:  # what comes too late must not be put where something else is by then
+            if not is_over.is_set():
+                put(start, out[:count])
+
+    starts = [*range(0, min(beginning, size), store.answer_bytes)]
+    starts += range(len(starts) * store.answer_bytes, size, store.range_bytes)
+    number = next(_copies)
+    requests = [
+        _requests.submit((number, start), functools.partial(read, start, stop))
+        for start, stop in itertools.pairwise([*starts, size])
+    ]
+    try:
+        _wait_for(requests, url)
+    finally:
+        with putting:
+            is_over.set()
+
+        late = [request for request in requests if not (request.cancel() or request.done())]
+
+        def close(_: object) -> None:
+            # A thread that a mount does not answer needs the file until it does.
+            if all(request.done() for request in late):
+                file.close()
+
+        for request in late:
+            request.add_done_callback(close)
+        close(None)
+
+
+def _wait_for(requests: list[Future[None]], url: str) -> None:
+    """Wait until all ranges are here; raise what the first one raised that fails."""
+    waiting = set(requests)
+    while waiting:
+        done, waiting = wait(waiting, min(limits().timeout, 1.0), FIRST_EXCEPTION)
+        for request in done:
+            request.result()
+        if waiting and time.monotonic() - _requests.progress > limits().patience:
+            raise RemoteError(
+                f"{masked(url)} could not be read: no answer for {limits().patience:g} seconds."
+            )

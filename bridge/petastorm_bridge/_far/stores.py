@@ -1,0 +1,367 @@
+"""How bytes come from far places, a file or a range of it: one attempt, within a time limit."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shutil
+import threading
+from collections.abc import Mapping
+from typing import Any, BinaryIO, Protocol
+from urllib.parse import urlparse
+
+from petastorm_bridge import fs_utils
+from petastorm_bridge._secrets import masked, without_secrets
+from petastorm_bridge.errors import missing_extra
+from petastorm_bridge.mds.errors import DatasetNotFoundError
+from petastorm_bridge.mds.files import open_regular, read_into
+from petastorm_bridge.mds.locks import ForkSafeLock
+
+from .errors import explain
+from .limits import limits
+
+__all__ = ["FsspecStore", "MountStore", "RangeFile", "Store", "open_store"]
+
+_STREAMING_ONLY = {"alipan", "azure", "azure-dl", "oci"}  # schemes that fsspec does not know
+# Their packages make attempts of their own, with limits of their own.
+_TRY_AGAIN = _STREAMING_ONLY | {"abfs", "abfss", "adl", "az", "dbfs", "gcs", "gs", "hf"}
+_S3 = {"s3", "s3a"}
+_S3_CONNECTIONS = 32
+
+
+# How much one request asks for: answers of stores come after a while and then fast, those of mounts in
+# pieces of 128 KiB each of which takes as long.
+_STORE_RANGE_BYTES = 4 << 20
+_MOUNT_RANGE_BYTES = 1 << 20
+_MOUNT_ANSWER_BYTES = 128 << 10
+# Files on web servers come whole: many do not know ranges.
+_WHOLE_ONLY = {"http", "https", "hf", "github"}
+
+
+class RangeFile(Protocol):
+    """A far file of which ranges are read, by several threads."""
+
+    def read_into(self, start: int, out: memoryview) -> int:
+        """Fill ``out`` with bytes from ``start`` on; return how many there were."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+class Store(Protocol):
+    """Gives files of a far place; pickles, and may be used from several threads.
+
+    Methods raise whatever the store's package does.
+
+    Attributes:
+        tries_again: Whether the store's package has made several attempts when it raises.
+        range_bytes: Bytes to ask for at once; None where files come whole.
+        answer_bytes: As many of them come in one answer at most.
+    """
+
+    tries_again: bool
+    answer_bytes: int
+
+    @property
+    def range_bytes(self) -> int | None: ...
+
+    def fetch(self, url: str, path: str) -> None:
+        """Copy the file at ``url`` to the local ``path``."""
+
+    def open(self, url: str) -> RangeFile:
+        """Open the file at ``url``."""
+
+
+class MountStore:
+    """Files behind a mount of a network or user-space file system."""
+
+    tries_again = False
+    range_bytes = _MOUNT_RANGE_BYTES
+    answer_bytes = _MOUNT_ANSWER_BYTES
+
+    def fetch(self, url: str, path: str) -> None:
+        with open_regular(url) as file, open(path, "xb") as out:
+            shutil.copyfileobj(file, out, _MOUNT_RANGE_BYTES)
+
+    def open(self, url: str) -> RangeFile:
+        return _MountedFile(open_regular(url))
+
+
+class _MountedFile:
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def read_into(self, start: int, out: memoryview) -> int:
+        return read_into(self._file, start, out)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError, ValueError):  # the copy is in memory twice otherwise
+            os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        self._file.close()
+
+
+class _StreamingStore:
+    """Uses the downloaders of MosaicML Streaming, with its environment variables; ranges of S3 only."""
+
+    answer_bytes = _STORE_RANGE_BYTES
+
+    def __init__(self, scheme: str, *, unsigned: bool = False) -> None:
+        self._scheme = scheme
+        self._unsigned = unsigned
+        self._local = threading.local()  # downloaders are not for several threads
+        self._client: _SingleAttempts | None = None
+        self._lock = ForkSafeLock()
+        self.tries_again = scheme in _TRY_AGAIN
+
+    def __reduce__(self) -> Any:
+        return _unpickled_store, (self._scheme, self._unsigned)
+
+    @property
+    def range_bytes(self) -> int | None:
+        return _STORE_RANGE_BYTES if self._scheme == "s3" else None
+
+    def fetch(self, url: str, path: str) -> None:
+        downloader = getattr(self._local, "downloader", None)
+        if downloader is None:
+            downloader = self._local.downloader = _downloader(url)
+        downloader.download(url, path, limits().timeout)
+        if self._scheme == "s3":  # which has found out whether the bucket is public
+            self._unsigned = downloader._s3_client.unsigned  # noqa: SLF001
+
+    def open(self, url: str) -> RangeFile:
+        with self._lock:
+            if self._client is None:
+                self._client = _SingleAttempts(self._unsigned, limits().timeout)
+        return self._client.open(url)
+
+
+def _unpickled_store(scheme: str, unsigned: bool) -> _StreamingStore:
+    return _StreamingStore(scheme, unsigned=unsigned)
+
+
+def _downloader(url: str) -> Any:
+    from streaming.base.storage import CloudDownloader
+
+    if urlparse(url).scheme == "s3":
+        return _s3_downloader()
+    return CloudDownloader.get(url)
+
+
+def _s3_downloader() -> Any:
+    """Return streaming's downloader for S3 with clients that make one attempt.
+
+    Its own clients repeat every request, and boto3's transfer repeats every download of such requests.
+    """
+    from streaming.base.storage.download import S3Downloader
+
+    class SingleAttempts(S3Downloader):  # type: ignore[misc, unused-ignore]
+        def _create_s3_client(self, unsigned: bool = False, timeout: float = 60.0) -> Any:
+            self._s3_client = _SingleAttempts(unsigned, timeout)
+
+    return SingleAttempts()  # type: ignore[no-untyped-call, unused-ignore]
+
+
+class _SingleAttempts:
+    """An S3 client whose downloads are one attempt; threads may share it.
+
+    Attributes:
+        unsigned: Whether it asks without credentials.
+    """
+
+    def __init__(self, unsigned: bool, timeout: float) -> None:
+        self.unsigned = unsigned
+        with _making_clients:
+            self._client = _s3_client(unsigned, timeout, _s3_settings(), os.getpid())
+
+    def download_file(self, bucket: str, key: str, path: str, **options: Any) -> None:
+        from boto3.exceptions import RetriesExceededError  # type: ignore[import-not-found, import-untyped, unused-ignore]
+        from boto3.s3.transfer import TransferConfig  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+        once = TransferConfig(use_threads=False, num_download_attempts=1)
+        try:
+            self._client.download_file(bucket, key, path, **(options | {"Config": once}))
+        except RetriesExceededError as error:
+            raise error.last_exception from error
+
+    def open(self, url: str) -> RangeFile:
+        place = urlparse(url)
+        paying = os.environ.get("MOSAICML_STREAMING_AWS_REQUESTER_PAYS", "").split(",")
+        is_paid = place.netloc in (name.strip() for name in paying)
+        options = {"Bucket": place.netloc, "Key": place.path.lstrip("/")}
+        return _S3File(self._client, options | ({"RequestPayer": "requester"} if is_paid else {}))
+
+
+_making_clients = ForkSafeLock()
+
+
+@functools.lru_cache(maxsize=4)
+def _s3_client(
+    unsigned: bool,
+    timeout: float,
+    settings: Any,  # noqa: ARG001 - what boto3 finds by itself, and the process: part of the key only
+    process: int,  # noqa: ARG001
+) -> Any:
+    """Return the client of this process for some settings; to make one takes half a second, mostly of parsing."""
+    from boto3.session import Session  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    from botocore import UNSIGNED  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    from botocore.config import Config  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+    config = Config(max_pool_connections=_S3_CONNECTIONS, **_single_requests(timeout))
+    if unsigned:
+        config = config.merge(Config(signature_version=UNSIGNED))
+    endpoint = os.environ.get("S3_ENDPOINT_URL")
+    return Session().client("s3", config=config, endpoint_url=endpoint)
+
+
+def _s3_settings() -> tuple[object, ...]:
+    """Return what boto3 takes credentials, region and endpoint from: variables, and the state of its files."""
+    variables = sorted(item for item in os.environ.items() if item[0].startswith(("AWS_", "S3_")))
+    states = []
+    for variable, name in (
+        ("AWS_SHARED_CREDENTIALS_FILE", "credentials"),
+        ("AWS_CONFIG_FILE", "config"),
+    ):
+        path = os.environ.get(variable) or os.path.expanduser(f"~/.aws/{name}")
+        with contextlib.suppress(OSError):
+            status = os.stat(path)
+            states.append((path, status.st_ino, status.st_mtime_ns))
+    return (*variables, *states)
+
+
+class _S3File:
+    def __init__(self, client: Any, options: dict[str, str]) -> None:
+        self._client = client
+        self._options = options
+
+    def read_into(self, start: int, out: memoryview) -> int:
+        range_ = f"bytes={start}-{start + len(out) - 1}"
+        body = self._client.get_object(**self._options, Range=range_)["Body"]
+        with contextlib.closing(body):
+            filled = 0
+            while filled < len(out) and (count := body.readinto(out[filled:])):
+                filled += count
+        return filled
+
+    def close(self) -> None:
+        pass
+
+
+def _single_requests(timeout: float) -> dict[str, Any]:
+    """Return settings of botocore."""
+    return {
+        "connect_timeout": timeout,
+        "read_timeout": timeout,
+        "retries": {"total_max_attempts": 1, "mode": "standard"},
+    }
+
+
+class FsspecStore:
+    """Uses the ``fsspec`` filesystem of the scheme."""
+
+    answer_bytes = _STORE_RANGE_BYTES
+
+    def __init__(self, url: str, storage_options: Mapping[str, Any]) -> None:
+        self._url = url
+        self._options = dict(storage_options)
+        self._scheme = urlparse(url).scheme
+        self.tries_again = self._scheme in _TRY_AGAIN
+
+    @property
+    def range_bytes(self) -> int | None:
+        return None if self._scheme in _WHOLE_ONLY else _STORE_RANGE_BYTES
+
+    def _filesystem(self) -> Any:
+        # fsspec keeps the filesystems it has made.
+        options = _with_limits(self._scheme, self._options)
+        filesystem = fs_utils.FilesystemResolver(self._url, storage_options=options).filesystem()
+        if self._scheme in _S3:
+            filesystem.retries = 1
+        return filesystem
+
+    def fetch(self, url: str, path: str) -> None:
+        self._filesystem().get_file(fs_utils.get_dataset_path(urlparse(url)), path)
+
+    def open(self, url: str) -> RangeFile:
+        return _FsspecFile(self._filesystem(), url)
+
+
+class _FsspecFile:
+    def __init__(self, filesystem: Any, path: str) -> None:
+        self._filesystem = filesystem
+        self._path = path
+
+    def read_into(self, start: int, out: memoryview) -> int:
+        data = self._filesystem.cat_file(self._path, start=start, end=start + len(out))
+        count = min(len(data), len(out))
+        out[:count] = data[:count]
+        return count
+
+    def close(self) -> None:
+        pass
+
+
+def _with_limits(scheme: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options for one attempt within the time limit; what the user has set stays."""
+    timeout = limits().timeout
+    if scheme in _S3:
+        config = _single_requests(timeout) | dict(options.get("config_kwargs") or {})
+        return {**options, "config_kwargs": config}
+    if scheme in {"http", "https"}:
+        import aiohttp
+
+        silence = aiohttp.ClientTimeout(total=None, sock_connect=timeout, sock_read=timeout)
+        client = {"timeout": silence} | dict(options.get("client_kwargs") or {})
+        return {**options, "client_kwargs": client}
+    return dict(options)
+
+
+def open_store(url: str, storage_options: Mapping[str, Any] | None) -> Store:
+    """Return the store at ``url``.
+
+    MosaicML Streaming's downloader where it has one for the scheme; ``fsspec`` for other schemes,
+    with ``storage_options`` (which are ``fsspec``'s), and where the former is not installed.
+
+    Raises:
+        ImportError: Neither can be used.
+        ValueError: Nothing knows the scheme, or the limits in the environment are no numbers.
+        TypeError: The options are of another package.
+    """
+    limits()
+    if storage_options:
+        fs_utils.check_options(urlparse(url).scheme, storage_options)
+        return FsspecStore(url, storage_options)
+    no_streaming = None
+    try:
+        _downloader(url)
+    except (ImportError, ValueError) as error:
+        no_streaming = error  # not the context of what follows: it tells the whole url
+    except Exception as error:  # noqa: BLE001 - stores' packages raise anything
+        raise explain(error, url) from without_secrets(error, url)
+    if no_streaming is not None:
+        return _without_streaming(url, no_streaming)
+    return _StreamingStore(urlparse(url).scheme)
+
+
+def _without_streaming(url: str, no_streaming: Exception) -> Store:
+    cause = without_secrets(no_streaming, url)
+    shown, reason = masked(url), masked(str(no_streaming), url)
+    if url.startswith("dbfs:"):
+        raise DatasetNotFoundError(
+            f"{shown}: neither is DBFS mounted on this machine, nor can it be fetched "
+            f"({reason}). On Databricks use a cluster that mounts it; elsewhere "
+            "pip install databricks-sdk mosaicml-streaming."
+        ) from cause
+    try:
+        fs_utils.FilesystemResolver(url)
+    except ImportError as no_fsspec:
+        if isinstance(no_streaming, ImportError):
+            raise ImportError(  # noqa: TRY004 - a package is missing
+                f"{no_fsspec} Or install what mosaicml-streaming needs for it ({reason})."
+            ) from no_fsspec
+        raise
+    except ValueError as error:
+        if urlparse(url).scheme in _STREAMING_ONLY:
+            raise missing_extra("mosaicml-streaming", "streaming") from error
+        raise
+    return FsspecStore(url, {})
