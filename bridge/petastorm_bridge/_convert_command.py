@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -13,12 +13,19 @@ from .errors import missing_extra
 if TYPE_CHECKING:
     from .convert import Conversion
 
-__all__ = ["convert_command"]
+__all__ = ["convert"]
 
 INTERRUPTED = 130  # what shells give for Ctrl-C
+# What stands behind ``\b`` keeps its lines.
+EXAMPLES = """\b
+Examples:
+  petastorm-bridge convert /data/events /data/events-mds
+  petastorm-bridge convert /data/events /data/events-mds --columns id,image --compression zstd:3
+  petastorm-bridge convert s3://bucket/events /data/events-mds --workers 8
+"""
 
 
-def convert_command(  # noqa: PLR0917 - typer calls it with keywords
+def convert(  # noqa: PLR0917 - typer calls it with keywords
     source: Annotated[
         str,
         typer.Argument(
@@ -28,43 +35,62 @@ def convert_command(  # noqa: PLR0917 - typer calls it with keywords
     ],
     destination: Annotated[str, typer.Argument(metavar="DST", help="Directory to make.")],
     columns: Annotated[
-        str | None, typer.Option(help="Convert only these, separated by commas.")
+        str | None,
+        typer.Option(metavar="NAMES", help="Convert only these columns, separated by commas."),
     ] = None,
     compression: Annotated[
-        str | None, typer.Option(help="As streaming names it, for instance zstd:3.")
+        str | None,
+        typer.Option(metavar="NAME", help="How shards are compressed, for instance zstd:3."),
     ] = None,
     hashes: Annotated[
-        str | None, typer.Option(help="Separated by commas, for instance sha1,xxh64.")
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Hashes of shards to store, separated by commas, for instance sha1,xxh64.",
+        ),
     ] = None,
     size_limit: Annotated[
-        str, typer.Option(help="Bytes of a shard before compression; also 64mb, 1gb.")
+        str,
+        typer.Option(
+            metavar="SIZE", help="Size of a shard before compression: bytes, or 64mb, 1gb."
+        ),
     ] = "64mb",
-    workers: Annotated[int | None, typer.Option(help="Number of processes. [one per core]")] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Number of processes. [default: one for each core]"),
+    ] = None,
     spark: Annotated[
         bool,
         typer.Option(
             "--spark",
-            help="Let Spark's executors do the work; they see SRC and DST as this machine.",
+            help="Let Spark's executors do the work. They must see SRC and DST under the same paths.",
+            metavar="",
+            show_default=False,
         ),
     ] = False,
     verify: Annotated[
         bool,
         typer.Option(
             "--verify/--no-verify",
-            help="Compare every stored value with the source; sizes and hashes always are.",
+            help="Compare every stored value with the source. Sizes and hashes are compared anyway.",
         ),
     ] = True,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    quiet: Annotated[
+        bool,
+        typer.Option("--quiet", "-q", metavar="", show_default=False, help="Show no progress."),
+    ] = False,
 ) -> None:
-    """Convert a Parquet store or a dataset of Petastorm's own to MDS shards, without Spark or Java unless asked for.
+    """Convert a Parquet store or a dataset of Petastorm's own to MDS shards. Neither Spark nor Java is needed.
 
-    Rows keep their order. DST is a dataset only when all of it is written and checked; a run that
-    was killed goes on where it ended when the same command is given again.
+    Rows keep their order. DST becomes a dataset only when everything is written and checked. If the
+    command is interrupted, run it again: it goes on where it stopped.
 
-    Exit code 0: converted, now or before; 1: what was stored is not what SRC holds; 2: could not be converted.
+    Exit code 0: converted, now or before; 1: what was stored differs from SRC; 2: it could not be converted.
     """
-    from .convert import ConversionError, convert_dataset
-
+    try:
+        from .convert import ConversionError, convert_dataset
+    except ImportError as error:
+        _fail(str(error), 2)
     try:
         done = convert_dataset(
             source,
@@ -100,7 +126,7 @@ def _session() -> Any:
     return SparkSession.builder.getOrCreate()
 
 
-def _fail(text: str, code: int) -> None:
+def _fail(text: str, code: int) -> NoReturn:
     typer.echo(f"petastorm-bridge convert: {text}", err=True)
     raise typer.Exit(code)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import re
@@ -17,11 +16,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from petastorm_bridge._linux import fcntl
 from petastorm_bridge._sources.unfinished import CONVERSION_NAME
 from petastorm_bridge.mds.dataset import open_dataset
 from petastorm_bridge.mds.entry import ShardEntry
 from petastorm_bridge.mds.errors import DatasetError
-from petastorm_bridge.mds.files import final_name, open_regular, write_whole
+from petastorm_bridge.mds.files import NO_RENAMING, final_name, open_regular, write_whole
 from petastorm_bridge.mds.names import INDEX_NAME
 from petastorm_bridge.mds.schema import SIDECAR_NAME, content_digest
 from petastorm_bridge.mds.shard_file import checked_bytes
@@ -37,7 +37,8 @@ _PLAN = "plan.json"
 _LOCK = "lock"
 _PART = re.compile(r"part-\d{5,}\.json")
 _SHARD = re.compile(r"shard\.\d{5,}\.\d+(\.flags)?\.mds(\.[a-z0-9]+)?", re.ASCII)
-_IS_GONE = (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST)
+# Also how mounts that rename nothing refuse to remove what is open, the lock.
+_IS_KEPT = (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, *NO_RENAMING)
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,9 @@ class Destination:
                 text = json.dumps(self.plan, indent=1).encode()
                 write_whole(_PLAN, [text], is_durable=True, folder=notes)
             yield self._is_dataset()
+        # All is done. Mounts keep a file that is removed, here the lock, until it is closed.
+        with contextlib.suppress(OSError), self._open_notes() as notes:
+            self._remove_notes(notes)
 
     def note(self, part: Part, infos: list[dict[str, Any]]) -> None:
         """Note that a part is finished, with what the writer says of its shards."""
@@ -138,12 +142,12 @@ class Destination:
         names = [name for name in names if _PART.fullmatch(final_name(name))] + [
             name for ours in (_PLAN, _LOCK) for name in names if final_name(name) == ours
         ]
-        for name in names:
-            _remove(name, notes)
         try:
+            for name in names:
+                _remove(name, notes)
             os.rmdir(self._notes)
         except OSError as error:  # somebody has put something there, or waits for the lock
-            if error.errno not in _IS_GONE:
+            if error.errno not in _IS_KEPT:
                 raise
 
     def _is_dataset(self) -> bool:

@@ -9,15 +9,18 @@ import os
 import re
 import stat
 import uuid
-from collections.abc import Iterable
-from typing import Any, BinaryIO
+from collections.abc import Iterable, Iterator
+from typing import IO, Any, BinaryIO
 
 from .errors import DatasetError
 
-__all__ = ["final_name", "open_regular", "read_into", "write_whole"]
+__all__ = ["NO_RENAMING", "final_name", "open_regular", "read_into", "write_new", "write_whole"]
 
 # What a name that leads to no usable file gives, unlike a file system that fails or refuses.
 _NO_FILE = {errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.ENODEV, errno.EISDIR, errno.EINVAL}
+
+NO_RENAMING = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EPERM})
+"""How mounts of object stores say that they rename nothing."""
 
 _TEMPORARY = re.compile(r"(.+)\.[0-9a-f]{32}\.tmp", re.DOTALL)
 
@@ -83,7 +86,9 @@ def write_whole(
 ) -> None:
     """Write buffers to a file that has its name only when it is complete.
 
-    Any number of writers may write the same file at once: one of them wins.
+    Any number of writers may write the same file at once: one of them wins. Where nothing can be
+    renamed, as on some mounts of object stores, it is written once more under its name: there a file
+    is seen when it is closed.
 
     Args:
         path: The file.
@@ -96,18 +101,86 @@ def write_whole(
         OSError: It cannot be written; the error names ``path``, and nothing is left behind.
     """
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+    with _naming(path):
+        _write(temporary, parts, is_durable, folder)
+        try:
+            _rename(temporary, path, is_durable, folder)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.remove(temporary, dir_fd=folder)
+            raise
+
+
+def write_new(path: str, parts: Iterable[Any]) -> None:
+    """Write buffers to a file that nobody else writes, and nobody looks for before it is there.
+
+    Unlike :func:`write_whole` it writes under the file's own name: mounts of object stores rename by
+    copying. What is there under the name, such as a link, is removed and not written to.
+
+    Raises:
+        OSError: It cannot be written; the error names ``path``, and nothing is left behind.
+    """
+    with _naming(path):
+        try:
+            _write(path, parts)
+        except FileExistsError:
+            os.remove(path)
+            _write(path, parts)
+
+
+def _write(
+    path: str, parts: Iterable[Any], is_durable: bool = False, folder: int | None = None
+) -> None:
+    """Write a file that is not there yet, from its beginning to its end, or leave nothing."""
+    out = _open(path, "xb", folder)
     try:
-        with open(temporary, "xb", opener=functools.partial(_in_folder, folder)) as out:
+        with out:  # stores take what was written when it is closed, or refuse it then
             out.writelines(parts)
             if is_durable:
                 out.flush()
                 os.fsync(out.fileno())
-        os.replace(temporary, path, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException as error:
+    except BaseException:
         with contextlib.suppress(OSError):
-            os.remove(temporary, dir_fd=folder)
-        # A failed write, unlike a failed open, does not say of which file.
-        if isinstance(error, OSError) and error.filename is None and error.errno is not None:
+            os.remove(path, dir_fd=folder)
+        raise
+
+
+def _rename(temporary: str, path: str, is_durable: bool, folder: int | None) -> None:
+    try:
+        os.replace(temporary, path, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError as error:
+        if error.errno not in NO_RENAMING:
+            raise
+        content = _read(temporary, folder)
+        # What others, who had no lock either, wrote of the same content is there at all times.
+        if _read(path, folder) != content:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(path, dir_fd=folder)
+            _write(path, [content], is_durable, folder)
+        os.remove(temporary, dir_fd=folder)
+
+
+def _read(path: str, folder: int | None) -> bytes | None:
+    """Return what a file holds, None if it is not there."""
+    try:
+        with _open(path, "rb", folder) as file:
+            content: bytes = file.read()
+    except FileNotFoundError:
+        return None
+    return content
+
+
+def _open(path: str, mode: str, folder: int | None) -> IO[bytes]:
+    return open(path, mode, opener=functools.partial(_in_folder, folder))
+
+
+@contextlib.contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Name the file in errors of the block: a failed write, unlike a failed open, does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
             raise OSError(error.errno, os.strerror(error.errno), path) from error
         raise
 

@@ -11,9 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from . import codecs
+from .access import is_far
+from .ahead import Write, WritesAhead
 from .declared import declared_encodings
 from .encode import costly_values, encode_column, row_sizes
-from .files import write_whole
+from .files import write_new, write_whole
 from .layout import MAX_SHARD_BYTES, ShardLayout, assemble_shard
 from .schema import companion_names
 from .types import fixed_dtype, is_list, is_storable, marks_nulls_itself, not_storable
@@ -28,7 +30,7 @@ class ShardWriter:
 
     Shards are cut in row order, so the concatenation of the shards is the stream. Nothing here
     makes a dataset: :func:`petastorm_bridge.mds.commit.commit_dataset` does, from the entries that
-    :meth:`finish` returns.
+    :meth:`finish` returns. In far directories files are written while the next ones are encoded.
 
     Args:
         schema: Arrow schema of the batches; every type must be storable. Fields may declare an
@@ -42,6 +44,8 @@ class ShardWriter:
             Gives way to the 2 GiB that a shard may have.
         compression: MDS compression name, or None.
         hashes: MDS hash names to record for every file.
+        owns_names: Nobody else ever writes files of this prefix, so that they need no other name while
+            they are incomplete. Where renaming is copying this halves what is written.
 
     Raises:
         TypeError: A column's type cannot be stored.
@@ -58,6 +62,7 @@ class ShardWriter:
         min_rows: int = 100,
         compression: str | None = None,
         hashes: Sequence[str] | None = None,
+        owns_names: bool = False,
     ) -> None:
         for field in schema:
             if not is_storable(field.type):
@@ -81,13 +86,16 @@ class ShardWriter:
         self._pending_rows = 0
         self._pending_bytes = 0
         self._infos: list[dict[str, Any]] = []
+        self._write: Write = write_new if owns_names else write_whole
+        self._ahead = WritesAhead(self._write) if is_far(directory) else None
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add the rows of ``batch``, writing every shard that becomes full.
 
         Raises:
             ValueError, TypeError: Other columns or types than the schema's.
-            OSError: A file cannot be written. The rows are lost: call :meth:`abort`.
+            OSError: A file cannot be written, this one or an earlier one. The rows are lost: call
+                :meth:`abort`.
         """
         if batch.schema.names != self._schema.names:
             raise ValueError(
@@ -134,15 +142,19 @@ class ShardWriter:
         """Write the last shard and return one JSON-able ``{"index": …, "stats": …}`` per shard."""
         if self._pending_rows:
             self._flush()
+        if self._ahead:
+            self._ahead.finish()
         return self._infos
 
     def abort(self) -> None:
         """Delete every file written so far."""
+        if self._ahead:
+            self._ahead.abort()
         for info in self._infos:
             for part in ("raw_data", "zip_data"):
                 entry = info["index"][part]
                 if entry is not None:
-                    with contextlib.suppress(FileNotFoundError):
+                    with contextlib.suppress(OSError):
                         os.remove(os.path.join(self._directory, entry["basename"]))
         self._infos = []
         self._pending = []
@@ -166,6 +178,7 @@ class ShardWriter:
             size_limit=self._size_limit,
             encoded=encoded,
             declared=self._declared,
+            write=self._ahead or self._write,
         )
         self._infos.append(info)
 
@@ -180,6 +193,7 @@ def write_shard(
     null_columns: Mapping[str, tuple[bool, bool]] | None = None,
     encoded: Mapping[str, pa.LargeBinaryArray] | None = None,
     declared: Mapping[str, str] | None = None,
+    write: Write = write_whole,
 ) -> dict[str, Any]:
     """Write one table as one shard file and return its index entry and statistics.
 
@@ -193,6 +207,7 @@ def write_shard(
             None stores them for the columns that hold nulls.
         encoded: Columns that :func:`costly_values` has encoded already.
         declared: The encoding of columns whose bytes are stored as they are.
+        write: Writes the file.
 
     Raises:
         OSError: The file cannot be written; nothing is left under its final name.
@@ -221,7 +236,7 @@ def write_shard(
     layout = ShardLayout.of(stored)
     config = layout.config(compression, tuple(hashes), size_limit)
     parts = assemble_shard(stored, config)
-    raw_data, zip_data = _write_files(path, parts, compression, hashes)
+    raw_data, zip_data = _write_files(path, parts, compression, hashes, write)
     entry = {**config, "samples": table.num_rows, "raw_data": raw_data, "zip_data": zip_data}
     return {"index": entry, "stats": stats}
 
@@ -247,26 +262,23 @@ def flags_needed(type_: pa.DataType, nulls: int, element_nulls: int) -> tuple[bo
 
 
 def _write_files(
-    path: str, parts: list[Any], compression: str | None, hashes: Sequence[str]
+    path: str, parts: list[Any], compression: str | None, hashes: Sequence[str], write: Write
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
     codec = codecs.parse_compression(compression)
     raw = [_buffer(part) for part in parts]
     if codec is None:
-        return _write(path, raw, hashes), None
-    packed = [codec.compress(b"".join(raw))]
-    zipped = _write(f"{path}.{codec.extension}", packed, hashes)
-    return _file_info(path, raw, hashes), zipped
+        write(path, raw)
+        return _file_info(path, raw, hashes), None
+    packed = [memoryview(codec.compress(b"".join(raw)))]
+    packed_path = f"{path}.{codec.extension}"
+    write(packed_path, packed)
+    return _file_info(path, raw, hashes), _file_info(packed_path, packed, hashes)
 
 
 def _buffer(part: Any) -> memoryview:
     if isinstance(part, np.ndarray):
         return np.ascontiguousarray(part).reshape(-1).view(np.uint8).data
     return memoryview(part)
-
-
-def _write(path: str, parts: Sequence[Any], hashes: Sequence[str]) -> dict[str, Any]:
-    write_whole(path, parts)
-    return _file_info(path, parts, hashes)
 
 
 def _file_info(path: str, parts: Sequence[Any], hashes: Sequence[str]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 from petastorm_bridge._secrets import masked
 from petastorm_bridge._sources.table_formats import without_version
 from petastorm_bridge.fs_utils import LocalFileSystem, get_filesystem_and_path_or_paths
+from petastorm_bridge.mds.access import is_far
 from petastorm_bridge.spark._session import logger
 
 from .deletion import was_deleted
@@ -19,7 +20,7 @@ __all__ = ["wait_for_files", "warn_if_small"]
 
 _POLL_SECONDS = 0.1
 _URLS_SHOWN = 5
-_REMOTE_THREADS = 32
+_REQUESTS = 32  # at once
 _RECOMMENDED_FILE_SIZE_BYTES = 50 * 1024 * 1024
 
 
@@ -62,11 +63,13 @@ def _missing(filesystem: Any, files: list[tuple[str, str]]) -> list[tuple[str, s
         # A table's version is no file.
         return bool(filesystem.exists(path) or filesystem.exists(without_version(path)))
 
-    if isinstance(filesystem, LocalFileSystem):
+    is_local = isinstance(filesystem, LocalFileSystem)
+    if not is_local:
+        filesystem.invalidate_cache()
+    if is_local and not is_far(os.path.dirname(files[0][1])):
         there = [exists(path) for _, path in files]
     else:
-        filesystem.invalidate_cache()
-        with ThreadPoolExecutor(_REMOTE_THREADS) as pool:
+        with ThreadPoolExecutor(_REQUESTS) as pool:
             there = list(pool.map(exists, [path for _, path in files]))
     return [file for file, is_there in zip(files, there, strict=True) if not is_there]
 

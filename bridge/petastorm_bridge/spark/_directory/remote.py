@@ -114,6 +114,9 @@ class RemoteStore:
             return {}
         return {posixpath.basename(e["name"]): e["size"] for e in entries if e["type"] == "file"}
 
+    def names(self) -> list[str]:
+        return list(self.sizes())
+
     def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             self._open().rm_file(self._name(name))

@@ -47,6 +47,9 @@ class Store(Protocol):
     def sizes(self) -> dict[str, int]:
         """Return the names of all files and their sizes in bytes."""
 
+    def names(self) -> list[str]:
+        """Return the names of all files."""
+
     def remove(self, name: str) -> None:
         """Remove a file; one that is gone is fine."""
 

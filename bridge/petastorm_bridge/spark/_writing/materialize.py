@@ -97,7 +97,7 @@ def materialize(df: Any, options: Options, directory_url: str, form: Form = CONV
                 num_rows=rows,
                 map_shards=rewriter,
             )
-        _remove_leftovers(store)
+        _remove_leftovers(store, infos)
     logger.info("Materialize dataframe to url %s successfully.", masked(directory_url))
     return rows
 
@@ -146,7 +146,7 @@ class _Rewriter:
 
 def _wait_until_visible(store: Store, infos: list[dict[str, Any]]) -> None:
     """Wait until the driver sees what the executors wrote, which mounted stores may delay."""
-    entries = [info["index"]["zip_data"] or info["index"]["raw_data"] for info in infos]
+    entries = [_written(info) for info in infos]
     end = time.monotonic() + _VISIBLE_WITHIN_SECONDS
     while True:
         sizes = store.sizes()
@@ -162,13 +162,27 @@ def _wait_until_visible(store: Store, infos: list[dict[str, Any]]) -> None:
         time.sleep(0.1)
 
 
-def _remove_leftovers(store: Store) -> None:
-    """Remove what failed and speculative attempts left; nothing reads it, it only takes space."""
+def _written(info: dict[str, Any]) -> dict[str, Any]:
+    """Return what the index says of the file of a shard."""
+    entry: dict[str, Any] = info["index"]["zip_data"] or info["index"]["raw_data"]
+    return entry
+
+
+def _remove_leftovers(store: Store, infos: list[dict[str, Any]]) -> None:
+    """Remove what failed and speculative attempts left; nothing reads it, it only takes space.
+
+    Args:
+        store: Holds a dataset.
+        infos: Of the shards as the executors wrote them, which may have been rewritten since.
+    """
+    names = set(store.names())
+    kept = {INDEX_NAME, SIDECAR_NAME, MARKER_NAME}
+    if names == kept.union(_written(info)["basename"] for info in infos):
+        return
     with store.reading() as directory:
         shards = open_dataset(directory).shards
-    kept = {INDEX_NAME, SIDECAR_NAME, MARKER_NAME}
     kept.update(name for shard in shards for name in shard.basenames)
-    for name in store.sizes():
-        if name not in kept and is_own_file(name):
+    for name in names - kept:
+        if is_own_file(name):
             with contextlib.suppress(OSError):
                 store.remove(name)
