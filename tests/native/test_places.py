@@ -7,10 +7,12 @@ import pickle
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import warm
+from prefixes import reserve
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -172,16 +174,24 @@ def read_command(native, path):
 
 
 @pytest.mark.slow
-def test_processes_at_once(native, directory, cache):
-    """As trials of a tuning run: each has a place, and reads all rows."""
-    programs = [
-        subprocess.Popen(
-            read_command(native, "-"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+def test_processes_at_once(native, directory, cache, tmp_path, prefixes):
+    """As trials of a tuning run: each has a place, and reads all rows.
+
+    Each has names for streaming's shared memory, too: stock datasets that begin at one moment may take the same.
+    """
+    programs = []
+    for number in range(3):
+        temporary = tmp_path / f"temporary {number}"
+        temporary.mkdir()
+        reserve(temporary, prefixes[10 * (number + 1) :])
+        programs.append(
+            subprocess.Popen(
+                read_command(native, "-"),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=os.environ | {"TMPDIR": str(temporary)},
+            )
         )
-        for _ in range(3)
-    ]
     for program in programs:
         program.stdin.write(pickle.dumps(directory))
         program.stdin.close()
@@ -192,7 +202,22 @@ def test_processes_at_once(native, directory, cache):
         assert program.wait() == 0
     assert len({place for place, _ in results}) == 3
     assert all(sorted(rows) == list(range(ROWS)) for _, rows in results)
-    assert all(os.path.isdir(place) for place, _ in results)  # the user named the folder
+    assert any(os.path.isdir(place) for place, _ in results)  # the user named the folder
+
+
+@pytest.mark.slow
+def test_a_place_of_the_past_makes_way_for_the_next(native, directory, path, cache):
+    """A folder that the user named keeps the shards, and not a directory for each loader that there ever was."""
+    done = subprocess.run(
+        read_command(native, "-"), input=pickle.dumps(directory), capture_output=True, check=True
+    )
+    past = Path(json.loads(done.stdout)[0])
+    inodes = {file.name: file.stat().st_ino for file in past.glob("*.mds")}
+    assert len(inodes) > 3
+    first, second = directory.local, directory.local
+    assert not past.exists()
+    for place in (first, second):  # both are in use
+        assert {file.name: file.stat().st_ino for file in Path(place).glob("*.mds")} == inodes
 
 
 @pytest.mark.slow

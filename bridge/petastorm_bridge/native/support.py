@@ -15,6 +15,8 @@ import collections
 import contextlib
 import dataclasses
 import datetime as dt
+import errno
+import fcntl
 import hashlib
 import itertools
 import json
@@ -53,6 +55,9 @@ _NETWORK_MOUNTS = {
     "9p", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3", "virtiofs",
     "wekafs",
 }  # fmt: skip
+
+# How mounts of object stores say that their files have no modes.
+_NO_MODES = {errno.ENOSYS, errno.ENOTSUP, errno.EPERM}
 
 # How often something was asked for in this process, by what it was.
 _counters: dict[Any, Iterator[int]] = collections.defaultdict(itertools.count)
@@ -94,8 +99,8 @@ class MdsDirectory:
 
         That is another place for each dataset, because streaming lets no two share one, and the same
         one on all ranks. What others have fetched of the same shards is there already, as links.
-        Places go when Python exits, unless there are several ranks, or the environment variable
-        ``PETASTORM_BRIDGE_LOCAL_CACHE`` names the folder for them.
+        A place goes when the last process that has it exits. If the environment variable
+        ``PETASTORM_BRIDGE_LOCAL_CACHE`` names the folder for them, it goes when the next one has its shards.
 
         Raises:
             PermissionError: Others could write to the folder for copies.
@@ -155,27 +160,78 @@ def _place_for_copies(path: str) -> str:
     # By content, as the index has the hashes of all shards: what is written anew is fetched anew.
     content = os.path.join(_folder_of_copies(path), hashlib.sha256(index).hexdigest()[:16])
     os.makedirs(content, exist_ok=True)
-    others = [os.path.join(content, name) for name in os.listdir(content)]
+    with _locked(os.path.join(content, ".lock")):
+        others = [entry.path for entry in os.scandir(content) if entry.is_dir()]
+        place = _new_place(path, content)
+        # Streaming would fetch it with a client whose open connection forked workers would then share.
+        written = os.path.join(place, f"{uuid.uuid4().hex}.tmp")
+        with open(written, "xb") as file:
+            file.write(index)
+        os.replace(written, os.path.join(place, "index.json"))
+        for shard in _shards(index):
+            any(_link(shard["raw_data"], other, place) for other in others)
+        for other in others:
+            _delete_unused(other)
+    return place
+
+
+def _new_place(path: str, content: str) -> str:
+    """Make a directory, the same one on all ranks, and hold a lock on it while this process lives."""
     if _rank_and_size()[1] > 1:
         launch = [os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT", *_ELASTIC)]
         place = os.path.join(content, "-".join([*launch, str(next(_counters["place", path]))]))
         os.makedirs(place, exist_ok=True)
     else:
         place = tempfile.mkdtemp(dir=content)
-        if not os.environ.get(_LOCAL_CACHE_VARIABLE):
-            atexit.register(shutil.rmtree, place, ignore_errors=True)
-    for shard, other in itertools.product(_shards(index), others):
-        _link(shard["raw_data"], other, place)
+    user = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+    with contextlib.suppress(
+        OSError
+    ):  # a file system without locks, where nothing is deleted either
+        fcntl.flock(user, fcntl.LOCK_SH)
+    if not os.environ.get(_LOCAL_CACHE_VARIABLE):
+        atexit.register(_leave_place, place, user)
     return place
 
 
-def _link(file: Mapping[str, Any], source: str, place: str) -> None:
-    """Make a file of one place a file of another, if it is there and complete."""
+def _leave_place(place: str, user: int) -> None:
+    """Delete a place unless another rank uses it: each has a lock on it, by an open file."""
+    os.close(user)
+    _delete_unused(place)
+
+
+def _delete_unused(place: str) -> None:
+    """Delete a place that no process holds a lock on; what others need of it they have as links."""
+    with contextlib.suppress(OSError):
+        user = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(user, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(place, ignore_errors=True)
+        finally:
+            os.close(user)
+
+
+@contextlib.contextmanager
+def _locked(path: str) -> Iterator[None]:
+    """Let one process at a time make and delete places."""
+    with open(path, "wb") as file:
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _link(file: Mapping[str, Any], source: str, place: str) -> bool:
+    """Make a file of one place a file of another, and say whether it is there and complete."""
     name = file["basename"]
-    with contextlib.suppress(OSError):  # it is not there yet, or a rank has made it
-        if os.path.getsize(os.path.join(source, name)) == file["bytes"]:
-            os.makedirs(os.path.dirname(os.path.join(place, name)), exist_ok=True)
-            os.link(os.path.join(source, name), os.path.join(place, name))
+    try:
+        if os.path.getsize(os.path.join(source, name)) != file["bytes"]:
+            return False
+        os.makedirs(os.path.dirname(os.path.join(place, name)), exist_ok=True)
+        os.link(os.path.join(source, name), os.path.join(place, name))
+    except FileExistsError:  # another rank has made it
+        return True
+    except OSError:  # it is not there yet
+        return False
+    return True
 
 
 def _folder_of_copies(path: str) -> str:
@@ -474,6 +530,11 @@ def _write(dataframe: Any, path: str, dtype: str | None, arguments: dict[str, An
             mds_kwargs=arguments,
             udf_iterable=_record_maker(columns),
         )
+    except OSError as error:
+        # The last step: the index is there, and cannot be given a mode on mounts of object stores.
+        is_of_index = error.filename == os.path.join(path, "index.json") and _exists(error.filename)
+        if not is_of_index or error.errno not in _NO_MODES:
+            raise
     finally:
         frame.unpersist()
 

@@ -43,6 +43,11 @@ class MdsDirectory(support.MdsDirectory):
         columns: Names in the order of the DataFrame; samples have them in alphabetical order.
     """
 
+    def __repr__(self) -> str:
+        """Return the path, the number of rows, and whether the directory is near or far."""
+        kind = "far" if self._is_far() else "near"
+        return f"{super().__repr__().removesuffix(')')}, {kind})"
+
     def delete(self) -> None:
         """Delete the directory, if the bridge wrote it, and this machine's copies; twice is fine."""
         self.delete_copies()

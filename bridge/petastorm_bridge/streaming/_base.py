@@ -18,6 +18,7 @@ from streaming.base.shared import SharedMemory
 from streaming.base.world import World
 from torch.utils.data import get_worker_info
 
+from petastorm_bridge._far.ahead import AHEAD_BYTES
 from petastorm_bridge._secrets import masked
 from petastorm_bridge._torch.sharing import refuse_deep_temporary_directory
 from petastorm_bridge.mds.collector import paused_collector
@@ -66,6 +67,10 @@ class MappedDataset(StreamingDataset):
             else:
                 check_shards(stream, shards)
         self._index = cast("ShardIndex", self.spanner)
+        is_far = any(isinstance(stream, MappedStream) and stream.is_far for stream in self.streams)
+        if is_far and arguments.get("predownload") is None and not self.cache_limit:
+            # Streaming's eight batches are too few for many requests at once.
+            self.predownload = max(self.predownload or 0, AHEAD_BYTES // self._sample_bytes)
         self._pass: Pass | None = None
         self._process = os.getpid()
 
@@ -77,6 +82,11 @@ class MappedDataset(StreamingDataset):
             f"<{type(self).__name__} of {', '.join(places)}: {self.num_samples} rows in "
             f"{len(self.shards)} shards, {size} bytes, batch_size={self.batch_size}, columns={columns}>"
         )
+
+    @property
+    def _sample_bytes(self) -> int:
+        first: Any = self.shards[0]
+        return int(max(1, first.raw_data.bytes // max(1, first.samples)))
 
     def _shards_by_stream(self) -> Iterator[list[Any]]:
         for first, count in zip(self.shard_offset_per_stream, self.shards_per_stream, strict=True):

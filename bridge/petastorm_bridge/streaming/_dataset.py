@@ -141,11 +141,6 @@ class ColumnarStreamingDataset(MappedDataset):
         most = max(1, min(_WINDOW_ROWS, _WINDOW_BYTES // self._sample_bytes) // size) * size
         return self._here_until(state, start, min(start + most, total), size)
 
-    @property
-    def _sample_bytes(self) -> int:
-        first: Any = self.shards[0]
-        return int(max(1, first.raw_data.bytes // max(1, first.samples)))
-
     def _gather(self, sample_ids: Int64) -> Window:
         if self._pool is None:
             self._pool = ShardPool()

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
 import functools
 import os
 import tempfile
@@ -31,6 +30,8 @@ from streaming.base.constant import BARRIER_FILELOCK, CACHE_FILELOCK, LOCALS, SH
 from streaming.base.shared import SharedMemory
 from streaming.base.shared import prefix as registry
 from streaming.base.world import World
+
+from petastorm_bridge._linux import fcntl
 
 from ._stock import with_names
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,11 @@ from streaming.base.dataset import _ShardState
 __all__ = ["Pass", "prefetch"]
 
 Int64 = npt.NDArray[np.int64]
+
+# Small shards are a request each, and bandwidth comes from many requests at once; of large shards the first one should
+# not wait for the others.
+_SHARDS_AT_ONCE = 16
+_BYTES_AT_ONCE = 32 << 20
 
 
 class Pass:
@@ -78,8 +85,27 @@ class Pass:
 def prefetch(dataset: Any, state: Pass) -> None:
     """Bring shards to the local cache, at most ``predownload`` samples ahead.
 
-    What ``StreamingDataset._prepare_thread`` does sample by sample, shard by shard.
+    What ``StreamingDataset._prepare_thread`` does sample by sample, shard by shard and several shards at once.
     """
+    # Shards that are made room for one after the other do not exceed the limit together.
+    largest = max(shard.get_max_size() for shard in dataset.shards)
+    threads = 1 if dataset.cache_limit else min(_SHARDS_AT_ONCE, 2 + _BYTES_AT_ONCE // largest)
+    with ThreadPoolExecutor(threads, "fetch of a shard") as executor:
+        under_way: deque[Future[None]] = deque()
+        try:
+            for shard_id in _wanted(dataset, state):
+                under_way.append(executor.submit(dataset.prepare_shard, shard_id, blocking=False))
+                while len(under_way) > threads or (under_way and under_way[0].done()):
+                    under_way.popleft().result()
+            while under_way and not state.is_over():
+                under_way.popleft().result()
+        finally:
+            for future in under_way:
+                future.cancel()
+
+
+def _wanted(dataset: Any, state: Pass) -> Iterator[int]:
+    """Yield the shards that are to be fetched, when it is time."""
     total, step = len(state.sample_ids), dataset.batch_size
     limited = bool(dataset.cache_limit)
     seen = np.zeros(dataset.num_shards, np.bool_)
@@ -104,7 +130,7 @@ def prefetch(dataset: Any, state: Pass) -> None:
         for shard_id in shard_ids.tolist():
             if state.is_over():
                 return
-            dataset.prepare_shard(shard_id, blocking=False)
+            yield shard_id
 
 
 def _in_order(values: Int64) -> Int64:

@@ -8,19 +8,23 @@ import json
 import os
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from shutil import SpecialFileError
 from types import SimpleNamespace
 from typing import Any
 
 from streaming.base.stream import Stream, streams_registry
 
-from petastorm_bridge.mds.access import load
+from petastorm_bridge._far.attempts import attempted
+from petastorm_bridge._far.ranges import copy_in_ranges
+from petastorm_bridge._far.stores import MountStore, Store, open_store
+from petastorm_bridge.mds.access import is_far, load
 from petastorm_bridge.mds.codecs import parse_compression
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
 from petastorm_bridge.mds.files import open_regular, write_whole
 from petastorm_bridge.mds.names import INDEX_NAME, check_file_names, check_folders
 from petastorm_bridge.mds.verified import best_hash, check_hash
+from petastorm_bridge.native.support import MdsDirectory
 
 from ._mapped_reader import MappedReader, Readers, only_hash
 from ._stock import with_names
@@ -46,6 +50,11 @@ class MappedStream(Stream):
     under the name ``petastorm_bridge``: any program can use it by
     ``StreamingDataset(..., stream_name="petastorm_bridge")`` without an import.
 
+    A ``local`` directory that is far away (in a store, or behind a mount of a network or user-space file system) without
+    ``remote`` is taken for ``remote``, with a directory for copies on this machine's disk as ``local``. Shards come
+    from far places in ranges, several at once; each range is asked for as often, and waited for as long, as
+    ``PETASTORM_BRIDGE_REMOTE_ATTEMPTS`` and ``PETASTORM_BRIDGE_REMOTE_TIMEOUT`` say.
+
     Files of a wrong size in the cache of a remote dataset (a download that was killed) are deleted
     and fetched again. What is fetched is compared with a hash of the index, if it has any, unless
     ``validate_hash`` is ``""``; one that ``validate_hash`` names is compared in a local dataset, too,
@@ -57,8 +66,30 @@ class MappedStream(Stream):
     keeps_failures = True
 
     _raw_size = 0
+    # Sizes of the files of the shard that is being fetched.
+    _sizes: Mapping[str, int] = {}
     # The hash that is checked of what is fetched, and what the index says of the file.
     _unchecked: tuple[str | None, Any] = (None, None)
+
+    def __init__(
+        self,
+        *,
+        remote: str | None = None,
+        local: str | None = None,
+        split: str | None = None,
+        **arguments: Any,
+    ) -> None:
+        if local is not None and (remote is None or remote == local):
+            directory = MdsDirectory(os.path.join(local, split or "").rstrip("/"), 0)
+            if directory.remote is not None:
+                remote, local, split = directory.remote, directory.local, None
+        super().__init__(remote=remote, local=local, split=split, **arguments)
+        self._store = _store_of(remote)
+
+    @property
+    def is_far(self) -> bool:
+        """Whether shards are fetched in ranges from a far place."""
+        return self._store is not None
 
     def get_shards(self, world: Any, allow_unsafe_types: bool) -> list[Any]:
         """Return the readers of all shards, as ``Stream.get_shards``.
@@ -145,6 +176,8 @@ class MappedStream(Stream):
     ) -> int:
         stream = copy.copy(self)  # several threads prepare shards
         stream._raw_size = raw_info.bytes  # noqa: SLF001 - of this class
+        infos = [info for info in (raw_info, zip_info) if info is not None]
+        stream._sizes = {info.basename: info.bytes for info in infos}  # noqa: SLF001
         name = self.validate_hash
         stream.validate_hash = best_hash((zip_info or raw_info).hashes) if name is None else name
         if zip_info is None:  # what is compressed is compared whenever it is expanded
@@ -167,7 +200,11 @@ class MappedStream(Stream):
         target = os.path.join(directory, to_basename or from_basename)
         part = f"{target}.{os.getpid()}-{threading.get_ident()}{_FETCHED}"
         try:
-            super()._download_file(from_basename, os.path.relpath(part, directory))
+            size = self._sizes.get(from_basename)
+            if size is None or self._store is None:
+                super()._download_file(from_basename, os.path.relpath(part, directory))
+            else:
+                self._fetch(self._store, from_basename, part, size)
             name, info = self._unchecked
             if name:
                 data, status = load(part, mapped=False)
@@ -181,6 +218,26 @@ class MappedStream(Stream):
                 with contextlib.suppress(OSError):
                     os.remove(path)
         return target
+
+    def _fetch(self, store: Store, basename: str, part: str, size: int) -> None:
+        """Copy a far file, in ranges."""
+        assert self.remote is not None
+        url = os.path.join(self.remote, self.split, basename)
+        os.makedirs(os.path.dirname(part), exist_ok=True)
+
+        def once() -> None:
+            with open(part, "wb", buffering=0) as file:
+
+                def put(start: int, data: memoryview) -> None:
+                    while len(data):
+                        count = os.pwrite(file.fileno(), data, start)
+                        start, data = start + count, data[count:]
+
+                copy_in_ranges(
+                    store, url, range(size), put, is_whole=True, is_dropped=lambda: False
+                )
+
+        attempted(once, has_tried=True)
 
     def _decompress_shard_part(
         self, zip_info: Any, zip_filename: str, raw_filename: str, compression: str | None
@@ -210,6 +267,16 @@ class MappedStream(Stream):
         write_whole(raw_filename, [raw])
         if not self.safe_keep_zip:
             os.remove(zip_filename)
+
+
+def _store_of(remote: str | None) -> Store | None:
+    """Return what reads ranges of a far place; None for a near one, and where files come whole."""
+    if remote is None:
+        return None
+    if "://" not in remote:
+        return MountStore() if is_far(remote) else None
+    store = open_store(remote, None)
+    return None if store.range_bytes is None else store
 
 
 def _clear_fetched(directory: str) -> None:
