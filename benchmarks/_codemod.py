@@ -100,7 +100,7 @@ def _seconds(folder: str, settings: Settings) -> float:
     Raises:
         RuntimeError: It did not rewrite every file that uses Petastorm, and no other.
     """
-    command = [sys.executable, "-m", "petastorm_bridge", "codemod", folder]
+    command = [sys.executable, "-m", "petastorm_bridge", "codemod", folder, "--to", "streaming"]
     start = time.perf_counter()
     done = subprocess.run(
         [*command, "--jobs", "2", "--report", "json"], capture_output=True, text=True, check=False

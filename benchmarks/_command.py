@@ -15,12 +15,18 @@ _MIN_WIDTH = 132
 def chosen_groups(only: str) -> list[str]:
     """Return the races of a list with commas, all of them for an empty one.
 
+    The beginning of names, such as ``far`` of ``far-mount``, stands for all that begin so.
+
     Raises:
         typer.BadParameter: There is none of a name.
     """
-    groups = [name.strip() for name in only.split(",")] if only else list(GROUPS)
-    if unknown := sorted(set(groups) - set(GROUPS)):
-        raise typer.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(GROUPS)}.")
+    groups: list[str] = []
+    for name in map(str.strip, only.split(",")) if only else GROUPS:
+        meant = [group for group in GROUPS if name == group]
+        meant = meant or [group for group in GROUPS if group.startswith(f"{name}-")]
+        if not meant:
+            raise typer.BadParameter(f"{name}: choose from {', '.join(GROUPS)}.")
+        groups += meant
     return groups
 
 

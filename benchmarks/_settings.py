@@ -33,6 +33,13 @@ TITLES = {
     "materialise-cluster": "materialising from Spark, two executor processes",
     "first-task": "writing 100 rows from Spark with a new Python worker",
     "codemod": "the codemod over a repository, one file of a hundred with Petastorm",
+    "far-mount": "a mount of a store, first epoch",
+    "far-store": "an S3 store, first epoch",
+    "far-later": "far places, a later epoch",
+    "far-parquet": "far places, Parquet of twenty columns",
+    "far-requests": "far places, requests one after the other from the opening to the first batch",
+    "far-bytes": "far places, what was fetched",
+    "far-writing": "writing to a mount of a store",
 }
 GROUPS = tuple(TITLES)
 
@@ -48,13 +55,49 @@ SUBJECTS = {
     "Memory": ("memory", "rows-memory", "opening-memory"),
     "Writing": ("materialise", "materialise-cluster", "first-task"),
     "The codemod": ("codemod",),
+    "Far places": (
+        "far-mount",
+        "far-store",
+        "far-later",
+        "far-parquet",
+        "far-requests",
+        "far-bytes",
+        "far-writing",
+    ),
 }
 
 # The units of which less is better.
-COSTS = frozenset({"MiB", "ms"})
+COSTS = frozenset({"MiB", "ms", "requests"})
 
 # The recorded run, from which the guide's page and the README's figures are made.
 RESULTS = Path(__file__).resolve().parent / "results.json"
+
+
+@dataclass(frozen=True)
+class Far:
+    """Of the races over far places.
+
+    Attributes:
+        rows: rows of a dataset.
+        row_bytes: bytes of a row, which do not compress.
+        dtype: NumPy's name of the type of its values.
+        shards: shards or files of a dataset.
+        batch_size: rows of a batch.
+        mount_seconds: until the mount's answer begins, for each 128 KiB.
+        mount_bandwidth: bytes a second of one of its answers.
+        store_seconds: until the store's answer begins.
+        store_bandwidth: bytes a second of one of its answers.
+    """
+
+    rows: int = 40_000
+    row_bytes: int = 4096
+    dtype: str = "float32"
+    shards: int = 10
+    batch_size: int = 256
+    mount_seconds: float = 0.02
+    mount_bandwidth: float = 80e6
+    store_seconds: float = 0.03
+    store_bandwidth: float = 80e6
 
 
 @dataclass(frozen=True)
@@ -86,6 +129,7 @@ class Settings:
         codemod_files: files of the repository that the codemod looks through.
         codemod_users: how many of them use Petastorm.
         openings: shards and rows of the datasets that are opened; growing in shards, then in rows.
+        far: the races over far places.
     """
 
     rows: int = 200_000
@@ -121,6 +165,7 @@ class Settings:
         (20_000, 10**6),
         (20_000, 10**9),
     )
+    far: Far = Far()
 
 
 FULL = Settings()
@@ -146,4 +191,12 @@ QUICK = Settings(
     codemod_files=60,
     codemod_users=6,
     openings=((2, 100), (4, 100), (40, 100), (40, 10_000)),
+    far=Far(
+        rows=300,
+        row_bytes=320,
+        shards=3,
+        batch_size=32,
+        mount_seconds=0.001,
+        store_seconds=0.001,
+    ),
 )

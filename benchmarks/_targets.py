@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import _first_batch, _rows, _rows_memory, _scale
+from benchmarks import _first_batch, _rows, _rows_memory, _scale, far
 from benchmarks._codemod import GROUP as CODEMOD
 from benchmarks._codemod import LIMIT, OURS
 from benchmarks._competitors import CONVERTED, LANCE, OTHERS
@@ -103,6 +103,7 @@ def targets(settings: Settings) -> list[Target]:
         # Its workers import streaming, and with it torch; ours neither.
         Target("first-task", "bridge (MDS)", "native dataframe_to_mds", 3, better="lower"),
         Target(CODEMOD, OURS, LIMIT, 1),
+        *_far_targets(),
     ]
 
 
@@ -161,6 +162,33 @@ def _opening_targets(settings: Settings) -> Iterable[Target]:
             ):
                 yield Target(group, name, theirs, factor, better="lower")
             yield Target(group, _scale.case_name(ours, *long), name, 0.7, better="lower")
+
+
+def _far_targets() -> Iterable[Target]:
+    """Near what the place gives to a plain program; fetched once, and read from the copies later."""
+    for group in far.FIRST.values():
+        yield Target(group, far.ORDERED, far.CEILING, 0.8)
+        for ours in (far.SHUFFLED, far.FAST):
+            yield Target(group, ours, far.CEILING, 0.7)
+        # What streaming's own fetching reaches, a file at a time for each worker.
+        for workers, factor in ((0, 0.15), (4, 0.5)):
+            yield Target(group, far.STOCK[workers], far.CEILING, factor)
+    for ours in (far.ORDERED, far.SHUFFLED):
+        yield Target(far.FIRST[far.MOUNT], ours, far.PETASTORM, 1.5)
+    for place in far.FIRST:
+        for ours in (far.ORDERED, far.SHUFFLED, far.FAST, *far.STOCK.values()):
+            yield Target(far.LATER, f"{ours}, {place}", f"{ours}, {far.DISK}", 0.9)
+        for columns in (far.ALL, far.ONE):
+            theirs = f"pyarrow dataset, {columns}, {place}"
+            yield Target(far.TABLES, f"bridge, {columns}, {place}", theirs, 0.8)
+        for ours in (far.ORDERED, far.SHUFFLED, far.FAST):
+            yield Target(far.REQUESTS, f"{ours}, {place}", far.LIMIT, 1, better="lower")
+        for ours in (far.ORDERED, far.SHUFFLED, far.FAST, *far.STOCK.values()):
+            for epoch, factor in (("first", 0.97), ("later", 100)):
+                name, whole = f"{ours}, {place}, {epoch} epoch", f"{far.DATASET}, {place}"
+                yield Target(far.BYTES, name, whole, factor, better="lower")
+    yield Target(far.WRITING, far.WRITTEN["bridge"], far.PLAIN, 0.9)
+    yield Target(far.WRITING, far.WRITTEN["command"], far.PLAIN, 0.9)
 
 
 def _memory_targets(settings: Settings) -> Iterable[Target]:

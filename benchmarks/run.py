@@ -29,9 +29,11 @@ from benchmarks._memory import memory
 from benchmarks._races import RACES
 from benchmarks._settings import FULL, GROUPS, QUICK, RESULTS, Settings
 from benchmarks._targets import judge
+from benchmarks.far import GROUPS as FAR
+from benchmarks.far import far, why_skipped
 
 # Races that make what they need by themselves.
-_ALONE = frozenset({CODEMOD, COMPETITORS})
+_ALONE = frozenset({CODEMOD, COMPETITORS, *FAR})
 
 
 def main() -> None:
@@ -69,8 +71,12 @@ def run(
     measurements: list[Measurement] = []
     with tempfile.TemporaryDirectory(prefix="benchmarks-", dir=directory) as work:
         for race in _races(work, settings, groups, console):
-            _report.print_race(console, race)
+            if race:
+                _report.print_race(console, race)
             measurements += race
+    for group in FAR:
+        if group in groups and (why := why_skipped(group)):
+            console.print(f"{group}, or a part of it, was skipped: there is {why}.")
     _report.print_verdicts(console, judge(measurements, settings))
     if record:
         # A race that was not run again stays as recorded.
@@ -116,6 +122,8 @@ def _processes(groups: list[str], settings: Settings) -> list[list[str]]:
 
 
 def _measure_alone(name: str, settings: Settings) -> list[Measurement]:
+    if name in FAR:
+        return far(name, settings)
     return codemod(settings) if name == CODEMOD else competitors(settings)
 
 

@@ -1,7 +1,7 @@
 """A FUSE mount of a directory that answers as an object store's does: late, at some bandwidth, and not everything.
 
 ``python far_mount.py DIRECTORY MOUNTPOINT '{"seconds": 0.02, "bandwidth": 80e6, "refusing": false}'`` serves until it
-is unmounted. :func:`far_mount` starts and ends it. What was asked of it is counted, and faults can be ordered,
+is unmounted or its standard input ends. :func:`far_mount` starts and ends it. What was asked of it is counted, and faults can be ordered,
 through extended attributes of the mount point, which take no time.
 """
 
@@ -21,6 +21,7 @@ from pathlib import Path
 
 COUNTS, FAULT = "user.counts", "user.fault"
 WRITING = os.O_WRONLY | os.O_RDWR
+DELAYED = {"getattr", "readdir", "open", "read", "create", "write", "mkdir", "unlink", "rename"}
 
 
 def no_mount_because() -> str | None:
@@ -47,7 +48,10 @@ class FarMount:
         self.behind = behind
 
     def counts(self) -> dict[str, int]:
-        """Return how often each operation was asked, bytes read and written, and ``read <name>`` by file."""
+        """Return how often each operation was asked, bytes read and written, and ``read <name>`` by file.
+
+        ``in_sequence`` is the longest chain of operations of which each began after the one before had ended.
+        """
         return json.loads(os.getxattr(self.path, COUNTS))
 
     def start_counting(self) -> None:
@@ -75,6 +79,7 @@ def far_mount(
     seconds: float = 0.02,
     bandwidth: float = 80e6,
     refusing: bool = False,
+    renaming: bool = True,
 ) -> Iterator[FarMount]:
     """Mount a directory for the block.
 
@@ -85,11 +90,18 @@ def far_mount(
         bandwidth: Bytes a second of one answer.
         refusing: Refuse what mounts of object stores refuse: appending, seeking back while writing,
             links, locks and shared memory maps.
+        renaming: Whether files can be renamed, which some mounts refuse as well.
     """
     path.mkdir(parents=True, exist_ok=True)
-    options = {"seconds": seconds, "bandwidth": bandwidth, "refusing": refusing}
+    options = {
+        "seconds": seconds,
+        "bandwidth": bandwidth,
+        "refusing": refusing,
+        "renaming": renaming,
+    }
     command = [sys.executable, __file__, str(behind), str(path), json.dumps(options)]
-    server = subprocess.Popen(command)
+    server = subprocess.Popen(command, stdin=subprocess.PIPE)
+    assert server.stdin
     try:
         while not os.path.ismount(path):
             if server.poll() is not None:
@@ -97,12 +109,24 @@ def far_mount(
             time.sleep(0.02)
         yield FarMount(path, behind)
     finally:
-        subprocess.run(["fusermount", "-u", "-z", str(path)], check=False, capture_output=True)
+        unmount(str(path))
+        server.stdin.close()
         try:
             server.wait(10)
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
+
+
+def unmount(path: str) -> None:
+    """Unmount a directory, even if something uses it."""
+    subprocess.run(["fusermount", "-u", "-z", path], check=False, capture_output=True)
+
+
+def _unmount_without_parent(path: str) -> None:
+    """Unmount when whoever started the server has ended, in whatever way."""
+    sys.stdin.read()
+    unmount(path)
 
 
 def serve(behind: str, path: str, options: dict) -> None:
@@ -116,7 +140,23 @@ def serve(behind: str, path: str, options: dict) -> None:
             self.counts: Counter[str] = Counter()
             self.faults: list[dict] = []
             self.ends: dict[int, int] = {}
+            self.chain_end = 0.0
             self.mutex = threading.Lock()
+
+        def __call__(self, operation, *arguments):
+            began = time.monotonic()
+            try:
+                return super().__call__(operation, *arguments)
+            finally:
+                if operation in DELAYED:
+                    self._count_chain(began)
+
+        def _count_chain(self, began: float) -> None:
+            now = time.monotonic()
+            with self.mutex:
+                if began >= self.chain_end:  # taking the first to end gives the longest chain
+                    self.counts["in_sequence"] += 1
+                    self.chain_end = now
 
         def _real(self, path: str) -> str:
             return behind + path
@@ -145,6 +185,7 @@ def serve(behind: str, path: str, options: dict) -> None:
             if path == "/" and name == COUNTS:
                 with self.mutex:
                     self.counts.clear()
+                    self.chain_end = 0.0
             elif path == "/" and name == FAULT:
                 with self.mutex:
                     self.faults.append(json.loads(value))
@@ -262,7 +303,7 @@ def serve(behind: str, path: str, options: dict) -> None:
 
         def rename(self, old, new):
             self._count(rename=1)
-            if refusing and os.path.isdir(self._real(old)):
+            if not options["renaming"] or (refusing and os.path.isdir(self._real(old))):
                 raise fuse.FuseOSError(errno.ENOTSUP)
             # Object stores copy.
             time.sleep(seconds + os.path.getsize(self._real(old)) / bandwidth)
@@ -291,6 +332,7 @@ def serve(behind: str, path: str, options: dict) -> None:
         def lock(self, path, fh, cmd, lock):
             raise fuse.FuseOSError(errno.ENOTSUP)
 
+    threading.Thread(target=_unmount_without_parent, args=(path,), daemon=True).start()
     # What is written and read bypasses the page cache where memory maps are refused.
     operations = Refusing() if refusing else Passthrough()
     fuse.FUSE(

@@ -1,0 +1,270 @@
+"""Datasets where users have them: on a FUSE mount and in an S3 store that answer late.
+
+In ``benchmarks.run`` they are the group ``far``. Every reader is a process of its own that finds every cache cold:
+the mount is mounted anew for each, the directory for its copies is new. The store's server and the mount's take
+their part of the machine's cores, from all alike.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks._far_data import write_datasets
+from benchmarks._far_places import far_mount, far_store, no_mount_because, no_store_because
+from benchmarks._far_reader import Found, Job
+from benchmarks._measure import Measurement
+from benchmarks._settings import MODULES, SEED, Far, Settings
+
+MOUNT, STORE, DISK = "mount", "store", "local disk"
+
+FIRST = {MOUNT: "far-mount", STORE: "far-store"}
+LATER, TABLES = "far-later", "far-parquet"
+REQUESTS, BYTES, WRITING = "far-requests", "far-bytes", "far-writing"
+GROUPS = (*FIRST.values(), LATER, TABLES, REQUESTS, BYTES, WRITING)
+
+CEILING = "sixteen requests of a plain program"
+ORDERED, SHUFFLED = "bridge DataLoader, in order", "bridge DataLoader, shuffled"
+PETASTORM = "petastorm BatchedDataLoader, Parquet"
+OVER_PARQUET = "bridge DataLoader, Parquet"
+FAST = "columnar, remote= and local=, shuffled"
+STOCK = {workers: f"native, remote= and local=, shuffled, {workers} workers" for workers in (0, 4)}
+ALL, ONE = "twenty columns", "one column of twenty"
+READERS_OF_ROWS = (CEILING, ORDERED, SHUFFLED, FAST, *STOCK.values(), OVER_PARQUET, PETASTORM)
+LIMIT, DATASET = "three requests", "the dataset"
+PLAIN = "the same bytes, two files at once"
+WRITTEN = {
+    "plain": PLAIN,
+    "bridge": "bridge make_spark_converter",
+    "petastorm": "petastorm make_spark_converter",
+    "command": "petastorm_bridge convert",
+}
+
+# What reads far places, by the names that they have in `_far_reader`.
+_READERS = {
+    "plain": CEILING,
+    "in order": ORDERED,
+    "shuffled": SHUFFLED,
+    "columnar": FAST,
+    "stock, 0 workers": STOCK[0],
+    "stock, 4 workers": STOCK[4],
+    "petastorm": PETASTORM,
+    "parquet": OVER_PARQUET,
+    "all columns": f"bridge, {ALL}",
+    "one column": f"bridge, {ONE}",
+    "pyarrow, all columns": f"pyarrow dataset, {ALL}",
+    "pyarrow, one column": f"pyarrow dataset, {ONE}",
+}
+# Those whose later epochs count, which are compared with the same of a local disk.
+_AGAIN = ("in order", "shuffled", "columnar", "stock, 0 workers", "stock, 4 workers")
+_OF_TABLES = ("all columns", "one column", "pyarrow, all columns", "pyarrow, one column")
+# Petastorm ends an epoch early in some of the tries, as in the races between loaders.
+_MAX_REPEATS = 20
+_MIB = 1 << 20
+# Nothing fetched is given as this, as ratios need more than nothing.
+_LEAST_MIB = 0.001
+
+
+@dataclasses.dataclass
+class _Samples:
+    """What the processes found, by reader and place, and how many had to be repeated."""
+
+    found: dict[tuple[str, str], list[Found]]
+    repeated: dict[tuple[str, str], int]
+
+
+def far(group: str, settings: Settings) -> list[Measurement]:
+    """Run a race; those that need the same runs share them. Where one is impossible, there are no figures."""
+    measured = _written(settings) if group == WRITING else _read(settings)
+    return [one for one in measured if one.group == group]
+
+
+def why_skipped(group: str) -> str | None:
+    """Return why this machine cannot run a race, or not all of it; None if it can."""
+    reasons = {MOUNT: no_mount_because(), STORE: no_store_because()}
+    lacking = [f"no {place}: {reason}" for place, reason in reasons.items() if reason]
+    if group == WRITING:
+        return lacking[0] if reasons[MOUNT] else None
+    alone = [place for place, name in FIRST.items() if name == group]
+    wanted = [one for one in lacking if not alone or one.startswith(f"no {alone[0]}")]
+    return "; ".join(wanted) or None
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=1)  # for all races but one
+def _read(settings: Settings) -> list[Measurement]:
+    sizes = settings.far
+    with tempfile.TemporaryDirectory(prefix="far-") as work:
+        near = Path(work, "near")
+        write_datasets(near, sizes)
+        samples = _Samples({}, {})
+        with _store(near, sizes) as store:
+            order = np.random.default_rng(SEED)
+            contestants = _contestants(has_store=store is not None)
+            for _ in range(settings.slow_rounds):
+                for position in order.permutation(len(contestants)):
+                    _run(contestants[position], sizes, near, store, samples)
+    return _measurements(samples, settings)
+
+
+def _contestants(*, has_store: bool) -> list[tuple[str, str]]:
+    """Return who reads where: as far as there is such a place, and as the reader can."""
+    contestants = [(reader, DISK) for reader in _AGAIN]
+    if not no_mount_because():
+        contestants += [(reader, MOUNT) for reader in _READERS]
+    if has_store:  # Petastorm reads none with these versions of pyarrow
+        contestants += [(reader, STORE) for reader in _READERS if reader != "petastorm"]
+    missing = {name for name, module in MODULES.items() if not _is_installed(module)}
+    return [one for one in contestants if one[0] not in missing]
+
+
+def _is_installed(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+@contextmanager
+def _store(near: Path, sizes: Far) -> Iterator[Any]:
+    """Start a store with the datasets, or give None where there can be none."""
+    if no_store_because():
+        yield None
+        return
+    with far_store(seconds=sizes.store_seconds, bandwidth=sizes.store_bandwidth) as store:
+        store.put(near)
+        yield store
+
+
+def _run(key: tuple[str, str], sizes: Far, near: Path, store: Any, samples: _Samples) -> None:
+    """Add what a process of its own finds, in which no row may be missing but Petastorm's."""
+    reader, place = key
+    errors = ""
+    for repeats in range(_MAX_REPEATS if reader == "petastorm" else 1):
+        with ExitStack() as stack:
+            own = stack.enter_context(tempfile.TemporaryDirectory(prefix="far-copies-"))
+            environment = {**os.environ, "TMPDIR": own}
+            where, counter = str(near), ""
+            if place == MOUNT:
+                where = counter = os.path.join(own, "mounted")
+                stack.enter_context(
+                    far_mount(
+                        near,
+                        Path(where),
+                        seconds=sizes.mount_seconds,
+                        bandwidth=sizes.mount_bandwidth,
+                    )
+                )
+            elif place == STORE:
+                where, counter = f"s3://{store.bucket}", store.endpoint
+                environment.update(store.environment)
+            epochs = 2 if reader in _AGAIN else 1
+            job = Job(reader, where, counter, sizes.rows, sizes.batch_size, epochs)
+            command = ["-m", "benchmarks._far_reader", json.dumps(dataclasses.asdict(job))]
+            line, errors = _last_line(command, environment)
+        if line:
+            samples.found.setdefault(key, []).append(Found(**json.loads(line)))
+            samples.repeated[key] = samples.repeated.get(key, 0) + repeats
+            return
+    raise RuntimeError(f"{reader}, {place}: no complete epoch:\n{errors}")
+
+
+def _last_line(arguments: list[str], environment: dict[str, str]) -> tuple[str, str]:
+    """Return what a program printed last, or nothing, and what it complained of."""
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    # Petastorm sometimes aborts at exit: what counts is that it printed something.
+    return (done.stdout.splitlines() or [""])[-1], done.stderr
+
+
+def _measurements(samples: _Samples, settings: Settings) -> list[Measurement]:
+    """Make figures of what the processes found."""
+    sizes, rounds = settings.far, settings.slow_rounds
+    megabytes = sizes.rows * sizes.row_bytes / 1e6
+    measured = []
+
+    def add(group: str, name: str, unit: str, figures: list[float], key: tuple[str, str]) -> None:
+        repeated = samples.repeated.get(key, 0)
+        measured.append(Measurement(group, name, unit, sizes.rows, tuple(figures), repeated))
+
+    for key in _sorted(samples.found):
+        reader, place = key
+        found, name = samples.found[key], f"{_READERS[reader]}, {place}"
+        firsts = [megabytes / one.seconds[0] for one in found]
+        if reader in _OF_TABLES:
+            add(TABLES, name, "rows/s", [sizes.rows / one.seconds[0] for one in found], key)
+        elif place in FIRST:
+            add(FIRST[place], _READERS[reader], "MB/s", firsts, key)
+        if reader in _AGAIN:
+            add(LATER, name, "MB/s", [megabytes / one.seconds[1] for one in found], key)
+        if place == DISK or reader == "plain" or reader in _OF_TABLES:
+            continue
+        add(REQUESTS, name, "requests", [max(1, one.requests) for one in found], key)
+        for epoch, words in enumerate(("first epoch", "later epoch")[: len(found[0].read)]):
+            fetched = [max(one.read[epoch] / _MIB, _LEAST_MIB) for one in found]
+            add(BYTES, f"{name}, {words}", "MiB", fetched, key)
+    add(REQUESTS, LIMIT, "requests", [3.0] * rounds, ("", ""))
+    for place in FIRST:
+        if plain := samples.found.get(("plain", place)):
+            stored = [one.read[0] / _MIB for one in plain]
+            add(BYTES, f"{DATASET}, {place}", "MiB", stored, ("", ""))
+    return measured
+
+
+def _sorted(found: dict[tuple[str, str], Any]) -> list[tuple[str, str]]:
+    readers, places = list(_READERS), [MOUNT, STORE, DISK]
+    return sorted(found, key=lambda one: (places.index(one[1]), readers.index(one[0])))
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=1)
+def _written(settings: Settings) -> list[Measurement]:
+    """Write the rows into a mount: conversions, and the same bytes by a plain program."""
+    if no_mount_because():
+        return []
+    sizes = settings.far
+    seconds: dict[str, list[float]] = {
+        name: [] for name in WRITTEN if _is_installed(MODULES.get(name, "pyarrow"))
+    }
+    with tempfile.TemporaryDirectory(prefix="far-") as work:
+        near = Path(work, "near")
+        write_datasets(near, sizes)
+        order = np.random.default_rng(SEED)
+        for _ in range(settings.slow_rounds):
+            for name in order.permutation(list(seconds)).tolist():
+                seconds[name].append(_write(name, near, sizes))
+    megabytes = sizes.rows * sizes.row_bytes / 1e6
+    return [
+        Measurement(
+            WRITING, WRITTEN[name], "MB/s", sizes.rows, tuple(megabytes / one for one in found)
+        )
+        for name, found in seconds.items()
+    ]
+
+
+def _write(name: str, near: Path, sizes: Far) -> float:
+    with tempfile.TemporaryDirectory(prefix="far-written-") as own:
+        behind, mounted = Path(own, "behind"), Path(own, "mounted")
+        behind.mkdir()
+        with far_mount(
+            behind, mounted, seconds=sizes.mount_seconds, bandwidth=sizes.mount_bandwidth
+        ):
+            arguments = ["-m", "benchmarks._far_writer", name, str(near), str(mounted)]
+            line, errors = _last_line(arguments, {**os.environ, "TMPDIR": own})
+    try:
+        return float(line)
+    except ValueError:
+        raise RuntimeError(f"{' '.join(arguments)} failed:\n{errors}") from None
