@@ -1,4 +1,4 @@
-"""The options of ``petastorm-bridge codemod``; what it does is in ``_terminal``, loaded when it runs."""
+"""The options of ``petastorm-bridge codemod``, ``doctor`` and ``rule``; what they do is loaded when they run."""
 
 from __future__ import annotations
 
@@ -9,12 +9,35 @@ import typer
 
 from ._model import Destination
 
-HELP = (
-    "Rewrite Petastorm code in modules, notebooks and dependency files.\n\n"
-    "Without --write nothing is written.\n\n"
-    "Exit code 0: nothing is left to do; 1: changes are pending, or places are left for a human; "
-    "2: the run ended abnormally."
-)
+SHORT = "Rewrite Petastorm code in modules, notebooks and dependency files."
+HELP = f"""{SHORT}
+
+Nothing is written without --write. First take the code to the bridge (--to bridge: imports change, batches stay
+the same), and on another day to streaming (--to streaming: calls become streaming's own, for a review). Without
+--to, the command shows in a few lines what either would do here, and changes nothing.
+
+Exit code 0: nothing is left to do; 1: changes are pending, or places are left to you; 2: the run
+ended abnormally, or --to is missing beside an option that needs it.
+"""
+# What stands behind ``\b`` keeps its lines.
+EXAMPLES = """\b
+Examples:
+  petastorm-bridge codemod .                         # show what either destination would do
+  petastorm-bridge codemod . --to bridge             # show the changes as a diff
+  petastorm-bridge codemod . --to bridge --write     # make them
+  petastorm-bridge codemod . --to bridge --check     # for CI: exit code 0 if nothing is left to do
+  petastorm-bridge codemod . --to streaming --write  # the second step, on another day
+"""
+DOCTOR_EXAMPLES = """\b
+Examples:
+  petastorm-bridge doctor                            # the working directory
+  petastorm-bridge doctor services/rank --json       # for programs
+"""
+RULE_EXAMPLES = """\b
+Examples:
+  petastorm-bridge rule                              # all rules, a line each
+  petastorm-bridge rule PM102                        # all there is to say of one
+"""
 # The metavar of an option that takes no value.
 _FLAG = ""
 
@@ -46,7 +69,9 @@ def codemod(  # noqa: PLR0917 - typer calls it with keywords
     ] = None,
     to: Annotated[
         Destination | None,
-        typer.Option(help="Where call sites are taken. [default: streaming]"),
+        typer.Option(
+            help='Where the code goes. [default: "to" of [tool.petastorm-bridge] in pyproject.toml]'
+        ),
     ] = None,
     check: Annotated[bool, _flag("--check", "Only say which files would change.")] = False,
     show_diff: Annotated[
@@ -61,34 +86,46 @@ def codemod(  # noqa: PLR0917 - typer calls it with keywords
     exclude: Annotated[
         _Codes, typer.Option(metavar="GLOB", help="Not these files: patterns of names or paths.")
     ] = None,
-    unsafe: Annotated[bool, _flag("--unsafe", "Make behaviour-changing rewrites too.")] = False,
-    fast: Annotated[bool, _flag("--fast", "Read whole batches instead of rows.")] = False,
+    unsafe: Annotated[
+        bool, _flag("--unsafe", "Also make rewrites that change what the program does.")
+    ] = False,
+    fast: Annotated[
+        bool, _flag("--fast", "With --to streaming: read whole batches instead of rows.")
+    ] = False,
     vendor: Annotated[
-        bool, _flag("--vendor", "Write the support module into the repository.")
+        bool, _flag("--vendor", "With --to streaming: copy the few functions that the code needs.")
     ] = False,
     converted: Annotated[
         list[str] | None,
         typer.Option(
             metavar="URL=DIR",
-            help="`petastorm-bridge convert URL DIR` has been run: readers of URL become streaming's.",
+            help="With --to streaming, after `petastorm-bridge convert URL DIR`: take readers of URL to DIR.",
         ),
     ] = None,
     lift_pyarrow: Annotated[
         bool,
-        _flag("--lift-pyarrow", "Raise limits on pyarrow that petastorm-bridge cannot live with."),
+        _flag("--lift-pyarrow", "Raise upper limits on pyarrow that exclude petastorm-bridge."),
     ] = False,
+    requirement: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Require this, such as 'petastorm-bridge @ file:///Volumes/…/…whl'. [default: this version]",
+            show_default=False,
+        ),
+    ] = None,
     report: Annotated[
         Report | None,
         typer.Option(help="Print a report in this format and nothing else.", show_default=False),
     ] = None,
     statistics: Annotated[
-        bool, _flag("--statistics", "Print how often each rule was met, instead of the places.")
+        bool, _flag("--statistics", "Print how often each rule was met, not where.")
     ] = False,
     output_file: Annotated[
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Write there what --report, --statistics or --diff print.",
+            help="Write what --report, --statistics or --diff print to this file.",
             show_default=False,
         ),
     ] = None,
@@ -104,7 +141,6 @@ def codemod(  # noqa: PLR0917 - typer calls it with keywords
         ),
     ] = 0,
 ) -> None:
-    """Rewrite Petastorm code in modules, notebooks and dependency files."""
     _refuse(check=check, show_diff=show_diff, write=write)
     formats = {"--report": report is not None, "--diff": show_diff, "--statistics": statistics}
     _refuse_formats([option for option, given in formats.items() if given], output_file)
@@ -120,6 +156,7 @@ def codemod(  # noqa: PLR0917 - typer calls it with keywords
         fast=fast,
         vendor=vendor,
         lift_pyarrow=lift_pyarrow,
+        requirement=requirement,
         converted=tuple(converted or ()),
         jobs=jobs,
         check=check,
@@ -138,14 +175,31 @@ def doctor(
     ] = ".",
     as_json: Annotated[bool, _flag("--json", "Print JSON.")] = False,
 ) -> None:
-    """Say what this repository and environment have, which way to leave Petastorm fits, and what stops it.
+    """Look at a repository and its environment: what there is, what is in the way, and what to do next.
 
-    Nothing is written. Exit code 0: nothing is in the way; 1: something is, such as a limit that contradicts
-    petastorm-bridge's or a file that does not parse, or no place can be rewritten; 2: that could not be said.
+    Nothing is written.
+
+    Exit code 0: nothing is in the way; 1: something is, such as a pinned version that excludes
+    petastorm-bridge or a file that does not parse, or no place can be rewritten; 2: the path cannot be read.
     """
     from ._doctor.shown import doctor as look
 
     raise typer.Exit(look(path, as_json=as_json))
+
+
+def rule(
+    code: Annotated[
+        str | None, typer.Argument(help="Such as PM102; all are listed without.", metavar="CODE")
+    ] = None,
+) -> None:
+    """Explain a rule of the codemod: what it does, with an example, and what to do where it does nothing."""
+    from ._reports.guide import rule_lines, rule_list
+
+    try:
+        lines = list(rule_list() if code is None else rule_lines(code))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="CODE") from error
+    typer.echo("\n".join(lines))
 
 
 def _refuse(*, check: bool, show_diff: bool, write: bool) -> None:

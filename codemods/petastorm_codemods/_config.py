@@ -1,9 +1,10 @@
-"""``[tool.petastorm-bridge.codemod]`` in the nearest ``pyproject.toml``."""
+"""``[tool.petastorm-bridge]`` in the nearest ``pyproject.toml``: what is decided once for a repository."""
 
 from __future__ import annotations
 
 import importlib
 import os
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ class Config:
         fast: Whether rewritten code reads whole batches.
         vendor: Whether the support module becomes a file of the repository.
         converted: Datasets that were converted, each as ``URL=DIR``.
+        requirement: What is required of petastorm-bridge.
     """
 
     to: str | None = None
@@ -34,6 +36,7 @@ class Config:
     fast: bool = False
     vendor: bool = False
     converted: tuple[str, ...] = ()
+    requirement: str | None = None
 
 
 def read_config(path: str) -> Config:
@@ -53,18 +56,11 @@ def read_config(path: str) -> Config:
         text = stream.read()
     if "petastorm-bridge" not in text:
         return Config()
-    table = _loads(text, file).get("tool", {}).get("petastorm-bridge", {}).get("codemod", {})
-    return _checked(table, file)
+    return _checked(_loads(text, file).get("tool", {}).get("petastorm-bridge", {}), file)
 
 
 def _loads(text: str, file: str) -> dict[str, Any]:
-    try:
-        toml = importlib.import_module("tomllib")
-    except ModuleNotFoundError:  # Python 3.10
-        try:
-            toml = importlib.import_module("tomli")
-        except ModuleNotFoundError:
-            return {}
+    toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
         document: dict[str, Any] = toml.loads(text)
     except ValueError as error:
@@ -73,18 +69,20 @@ def _loads(text: str, file: str) -> dict[str, Any]:
 
 
 def _checked(table: dict[str, Any], file: str) -> Config:
-    where = f"{file}, [tool.petastorm-bridge.codemod]"
+    where = f"{file}, [tool.petastorm-bridge]"
     values: dict[str, Any] = {}
     for key, value in table.items():
         if key in _LISTS:
             if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
                 raise ValueError(f"{where}: {key} is a list of strings, not {value!r}")
             values[key] = tuple(value)
-        elif (key in _FLAGS and isinstance(value, bool)) or (
-            key == "to" and value in {"bridge", "streaming"}
+        elif (
+            (key in _FLAGS and isinstance(value, bool))
+            or (key == "to" and value in {"bridge", "streaming"})
+            or (key == "requirement" and isinstance(value, str))
         ):
             values[key] = value
         else:
-            known = "to ('bridge' or 'streaming'), select, ignore, exclude, converted, and unsafe, fast, vendor (true or false)"
+            known = "to ('bridge' or 'streaming'), select, ignore, exclude, converted, requirement, and unsafe, fast, vendor (true or false)"
             raise ValueError(f"{where}: cannot use {key} = {value!r}; known are {known}")
     return Config(**values)

@@ -30,6 +30,14 @@ class State(enum.Enum):
     WORKS = "works as it is"
 
 
+class Fact(enum.Enum):
+    """What a reviewer has to know of a repository in which a call is rewritten."""
+
+    RANKS = "streaming splits rows by rank"
+    SHORT_BATCHES = "an epoch may end with a smaller batch"
+    ORDER_OF_COLUMNS = "columns are in another order, and may be taken by place"
+
+
 class Requirement(enum.Enum):
     """What becomes of a requirement on Petastorm in the lines of a file that install it."""
 
@@ -60,14 +68,16 @@ class Target:
     Attributes:
         module: The support module.
         fast: Whether rows are read in whole batches.
-        package: What is required for it.
+        bridge: The requirement on petastorm-bridge that ``--requirement`` gives; empty for the version that runs.
+        bridged: Whether a file imports the bridge itself, not only a support module of its repository's.
         requirement: What becomes of requirements on Petastorm.
         converted: Datasets of Petastorm's that streaming can read.
     """
 
     module: str = "petastorm_bridge.native"
     fast: bool = False
-    package: str = "petastorm-bridge[streaming]"
+    bridge: str = ""
+    bridged: bool = True
     requirement: Requirement = Requirement.REPLACED
     converted: tuple[Converted, ...] = ()
 
@@ -92,6 +102,7 @@ class Edit:
         pieces: What ``text`` is made of, if other edits may change what of the source is kept in it;
             edits of what is not kept have no effect then.
         lines: Whether ``text`` is whole lines of statements, to be laid out like the file's own.
+        written: Whether ``text`` was made of pieces: a call that is ours.
     """
 
     start: int
@@ -99,6 +110,7 @@ class Edit:
     text: str
     pieces: tuple[Piece, ...] = field(default=(), compare=False)
     lines: bool = field(default=False, compare=False)
+    written: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -152,6 +164,7 @@ class Finding:
         told: Whether a summary tells of the rewrite, because something is lost by it.
         alone: What to do where nothing else in the file's code is rewritten, and this for that
             reason is not either; empty if the rewrite depends on no other.
+        facts: What a reviewer has to know of it.
     """
 
     code: str
@@ -166,6 +179,7 @@ class Finding:
     remark: str = ""
     told: bool = False
     alone: str = ""
+    facts: frozenset[Fact] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -181,6 +195,7 @@ class Site:
         safety: The safety of the rewrite.
         state: What became of it.
         told: Whether a summary tells of it even if it is rewritten.
+        facts: What a reviewer has to know of it.
     """
 
     code: str
@@ -191,6 +206,7 @@ class Site:
     safety: Safety
     state: State
     told: bool = False
+    facts: frozenset[Fact] = frozenset()
 
     @property
     def confidence(self) -> str:

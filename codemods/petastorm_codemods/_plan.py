@@ -10,9 +10,9 @@ import libcst as cst
 
 from ._meaning.analysis import Analysis
 from ._meaning.imports import imports_petastorm, names_bridge
-from ._model import Edit, Finding, ImportSlot, Need, Requirement, Safety, Site, State, Target
+from ._model import Edit, Finding, ImportSlot, Need, Requirement, Safety, Site, State
 from ._petastorm.counterparts import MAKERS, original
-from ._project.install_commands import CODE as REQUIREMENT
+from ._project.requirements import CODE as REQUIREMENT
 from ._rewriting.ignored import is_ignored
 from ._rewriting.import_lines import joined_imports
 from ._rewriting.layout import laid_out
@@ -52,7 +52,7 @@ def plan_for(source: Source, settings: Settings) -> Plan:
         return plan
     target, after = settings.target, source.render(plan.edits)
     if names_bridge(after):
-        target = dataclasses.replace(target, package=Target().package)
+        target = dataclasses.replace(target, bridged=True)
     if target.requirement is Requirement.REPLACED and imports_petastorm(after):
         others = [site.state for site in plan.sites if site.code != REQUIREMENT]
         moved = State.REWRITTEN in others
@@ -92,7 +92,7 @@ def _plan(source: Source, settings: Settings) -> Plan:
         and not is_ignored(source.text, finding.offset, finding.code)
     )
     sites = [*decided.sites, *_hidden(analysis, settings)] if settings.shadow else decided.sites
-    return Plan(tuple(laid_out(analysis, edits)), tuple(sites), tuple(quiet))
+    return Plan(tuple(laid_out(analysis, edits, settings.width)), tuple(sites), tuple(quiet))
 
 
 def _hidden(analysis: Analysis, settings: Settings) -> Iterator[Site]:
@@ -155,7 +155,7 @@ def _decided(source: Source, findings: Sequence[Finding], *, unsafe: bool) -> _D
 def _site(source: Source, finding: Finding, state: State) -> Site:
     cell, line, column = source.locate(finding.offset)
     where = (finding.code, line, column, cell)
-    return Site(*where, finding.message, finding.safety, state, finding.told)
+    return Site(*where, finding.message, finding.safety, state, finding.told, finding.facts)
 
 
 def _in_company(findings: Sequence[Finding], *, unsafe: bool) -> list[Finding]:

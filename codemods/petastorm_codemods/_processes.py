@@ -36,6 +36,12 @@ _MOST_OPERATORS = 3000
 _BRACKETS = re.compile(rb"[()\[\]{}]")
 _OPERATORS = re.compile(rb"[-+*/%@&|^~<>]|\b(?:and|await|elif|else|for|if|in|is|lambda|not|or)\b")
 _SECONDS = 300.0
+# Windows, which lacks this, hands its processes no pipes as they are handed here: one process does everything.
+_HAS_WORKERS = hasattr(signal, "pthread_sigmask")
+_TOO_RISKY = (
+    "left alone, because its code is nested so deep, or has expressions so long, that reading it may "
+    "end this process; rewrite it on Linux or macOS"
+)
 _START = (
     "import sys; sys.path[:] = {path!r}; "
     "from petastorm_codemods._processes import main; main({descriptor})"
@@ -53,6 +59,8 @@ def work_on(
         jobs: Number of processes; files that may end a process are never worked on in this one.
     """
     risky = [file for file in files if is_risky(*file)]
+    if not _HAS_WORKERS:
+        jobs = 1
     plain = [file for file in files if not is_risky(*file)] if risky else list(files)
     if jobs < 2 or len(plain) < _WORTH_A_PROCESS:
         for path, data in plain:
@@ -60,7 +68,10 @@ def work_on(
     else:
         # Largest first, so that no process is left alone with a large file at the end.
         yield from in_processes(sorted(plain, key=lambda file: -len(file[1])), settings, jobs)
-    yield from in_processes(risky, settings, 1)
+    if _HAS_WORKERS:
+        yield from in_processes(risky, settings, 1)
+    else:
+        yield from (Failed(path, _TOO_RISKY) for path, _ in risky)
 
 
 def is_risky(path: str, data: bytes) -> bool:
@@ -152,14 +163,18 @@ class _Worker:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
         self._path = ""
+        self._settings: Settings | None = None
         self.deadline = 0.0
         self.is_usable = True
 
     def begin(self, path: str, data: bytes, settings: Settings, seconds: float) -> None:
         """Let the process work on a file."""
         self._path, self.deadline = path, time.monotonic() + seconds
+        # Settings know all modules of the run: sent with each file, they would cost the square of their number.
+        changed = None if settings == self._settings else settings
+        self._settings = settings
         with contextlib.suppress(ConnectionError):  # it has died, which its outcome says
-            self.connection.send((path, data, settings))
+            self.connection.send((path, data, changed))
 
     def outcome(self, seconds: float) -> Outcome:
         """Return what became of the file; a process that gave none is ended."""
@@ -197,8 +212,10 @@ def main(descriptor: int) -> None:
     """
     gc.set_threshold(200_000, 20, 20)  # trees are made faster than the collector can walk them
     with Connection(descriptor) as connection, contextlib.suppress(EOFError, ConnectionError):
+        settings = Settings()
         while True:
-            path, data, settings = connection.recv()
+            path, data, changed = connection.recv()
+            settings = changed or settings
             outcome = process(path, data, settings)
             try:
                 connection.send(outcome)

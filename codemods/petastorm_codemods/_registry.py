@@ -64,8 +64,13 @@ class Rule:
 
     @property
     def link(self) -> str:
-        """Where the guide explains the rule."""
-        return f"{GUIDE or 'migration_guide/'}rules.md#{self.code.lower()}"
+        """Where the guide explains the rule; empty as long as it is published nowhere."""
+        return f"{GUIDE}rules.md#{self.code.lower()}" if GUIDE else ""
+
+    @property
+    def command(self) -> str:
+        """The command that explains the rule."""
+        return f"petastorm-bridge rule {self.code}"
 
 
 def rule(

@@ -12,14 +12,18 @@ from ._engine import process
 from ._meaning.imports import imports_petastorm
 from ._model import Destination, NeedsHuman, Outcome, Requirement, Result, Success
 from ._processes import work_on
-from ._project.evidence import Code, is_program
-from ._project.files import tops_of
-from ._project.gathering import Gathered, gather, project_of, repository_code
-from ._project.install_commands import CODE as REQUIREMENT
-from ._project.lists import Lists
-from ._project.shadows import streaming_of_its_own
-from ._project.support_files import homes_for, support_files
-from ._project.vendor import Homes
+from ._project.evidence import Code, Lists, repository_code
+from ._project.files import (
+    Gathered,
+    gather,
+    is_program,
+    project_of,
+    streaming_of_its_own,
+    tops_of,
+)
+from ._project.requirements import CODE as REQUIREMENT
+from ._project.vendor import Homes, homes_for, support_files
+from ._project.widths import width_for
 from ._settings import Settings, rules_for
 
 
@@ -52,12 +56,12 @@ def run(
     if gathered is None:
         gathered = gather(paths, exclude, settings.destination)
     settings = dataclasses.replace(settings, project=project_of(gathered))
-    homes = homes_for(gathered.sources, gathered.imported, paths) if settings.vendor else None
-
     top = tops_of(paths)
+    homes = homes_for(gathered.sources, gathered.imported, top) if settings.vendor else None
 
     def own(path: str) -> Settings:
-        kept = _without_streaming(path, top(path), settings)
+        laid = dataclasses.replace(settings, width=width_for(path, top(path)))
+        kept = _without_streaming(path, top(path), laid)
         return _vendored(homes, path, kept) if homes and not kept.shadow else kept
 
     outcomes: list[Outcome] = [*gathered.failed, *gathered.left.values()]
@@ -71,7 +75,7 @@ def run(
     programs = [path for path in gathered.paths if is_program(path)]
     code = Code(programs, _after(gathered.sources, outcomes))
     around = functools.partial(repository_code, exclude=exclude, destination=settings.destination)
-    lists = Lists(code, gathered.dependencies, around)
+    lists = Lists(code, gathered.dependencies, around, settings.target.bridge)
     outcomes = [_installing_both(outcome, own(outcome.path), lists) for outcome in outcomes]
     for path, data in gathered.dependencies if REQUIREMENT in codes else ():
         outcomes += lists.outcome(path, data, lift=settings.lift_pyarrow)
@@ -95,7 +99,7 @@ def _without_streaming(path: str, top: str, settings: Settings) -> Settings:
 def _vendored(homes: Homes, path: str, settings: Settings) -> Settings:
     """Return settings by which a file imports the support module from its home."""
     home = homes.home(path).module
-    target = dataclasses.replace(settings.target, module=home, package="mosaicml-streaming")
+    target = dataclasses.replace(settings.target, module=home, bridged=False)
     return dataclasses.replace(settings, target=target)
 
 

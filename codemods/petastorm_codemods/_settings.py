@@ -22,6 +22,7 @@ class Settings:
         vendor: Whether the support module becomes a file of the repository.
         lift_pyarrow: Whether limits on pyarrow that contradict the bridge's are raised.
         project: What is known of the other files.
+        width: Characters in a line, as the repository's formatter is told; None if it is not.
         shadow: The module of the user's that is imported in place of streaming, which keeps a file on the
             bridge; empty if there is none.
     """
@@ -34,6 +35,7 @@ class Settings:
     vendor: bool = False
     lift_pyarrow: bool = False
     project: Project = field(default_factory=Project)
+    width: int | None = None
     shadow: str = ""
 
 

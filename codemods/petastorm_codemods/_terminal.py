@@ -26,6 +26,7 @@ from ._model import (
     pending,
 )
 from ._project.converted import conversions
+from ._project.requirements import bridge
 from ._reports.closing import closing_lines, plural
 from ._reports.formats import FORMATS
 from ._reports.report import diff, exit_code, printable
@@ -35,11 +36,23 @@ from ._settings import Settings
 from ._text.decode import write_atomically
 
 _INTERRUPTED = 130  # as of a shell
+# Options that mean nothing as long as it is not known where the code goes.
+_OF_ONE_DESTINATION = (
+    "check",
+    "diff",
+    "write",
+    "report",
+    "statistics",
+    "output_file",
+    "fast",
+    "vendor",
+    "converted",
+)
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What stands on the command line; see its help."""
+    """The options of the command line; see its help."""
 
     paths: tuple[str, ...]
     to: Destination | None = None
@@ -50,6 +63,7 @@ class Asked:
     fast: bool = False
     vendor: bool = False
     lift_pyarrow: bool = False
+    requirement: str | None = None
     converted: tuple[str, ...] = ()
     jobs: int = 0
     check: bool = False
@@ -67,7 +81,10 @@ def rewrite(asked: Asked) -> int:
     try:
         _refuse_place(asked.output_file)
         config = read_config(asked.paths[0])
-        settings = _settings(asked, config)
+        destination = asked.to or (Destination(config.to) if config.to else None)
+        if destination is None:
+            return _overview(asked, config)
+        settings = _settings(asked, config, destination)
         result = _run(asked, settings, config, errors)
         if asked.write:
             result = _write(result, written)
@@ -124,10 +141,15 @@ def _refuse_place(path: str | None) -> None:
     """Refuse a place that no file can be put at, before anything is done.
 
     Raises:
-        OSError: A directory, a device or the like is there.
+        OSError: A directory, a device or the like is there, or no directory for it.
     """
-    if path is not None and os.path.exists(path) and not os.path.isfile(path):
+    if path is None:
+        return
+    if os.path.exists(path) and not os.path.isfile(path):
         raise OSError(f"--output-file: {path} is no regular file")
+    directory = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(directory):
+        raise OSError(f"--output-file {path}: there is no directory {directory}")
 
 
 def _write_document(path: str, document: str) -> None:
@@ -136,39 +158,72 @@ def _write_document(path: str, document: str) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     write_atomically(path, document.encode(errors="backslashreplace"))
 
 
-def _settings(asked: Asked, config: Config) -> Settings:
-    destination = asked.to or Destination(config.to or "streaming")
-    # What the file says of another destination than the one asked for does not count.
-    other = asked.to is not None and config.to != asked.to.value
-    fast = asked.fast or (config.fast and not other)
-    vendor = asked.vendor or (config.vendor and not other)
+def _overview(asked: Asked, config: Config) -> int:
+    """Print what either destination would do here, and return the exit code.
+
+    Raises:
+        ValueError: An option needs to know the destination.
+    """
+    given = next((option for option in _OF_ONE_DESTINATION if getattr(asked, option)), None)
+    if given is not None:
+        raise ValueError(
+            f"--{given.replace('_', '-')} needs a destination: --to bridge (first: imports only, the same "
+            "batches) or --to streaming (then: streaming's own calls). Give it here, or once as "
+            'to = "bridge" in [tool.petastorm-bridge] of pyproject.toml'
+        )
+    from ._doctor.overview import overview
+
+    settings = Settings(
+        select=asked.select or config.select,
+        ignore=asked.ignore or config.ignore,
+        unsafe=asked.unsafe or config.unsafe,
+        lift_pyarrow=asked.lift_pyarrow,
+        target=Target(bridge=_requirement(asked, config)),
+    )
+    exclude = (*config.exclude, *asked.exclude)
+    lines, code = overview(asked.paths, exclude, settings, asked.jobs)
+    sys.stdout.writelines(f"{printable(line)}\n" for line in lines)
+    return code
+
+
+def _settings(asked: Asked, config: Config, destination: Destination) -> Settings:
+    # The file's options of streaming wait until that is the destination.
+    streams = destination is Destination.STREAMING
+    fast = asked.fast or (config.fast and streams)
+    vendor = asked.vendor or (config.vendor and streams)
     if fast and vendor:
         raise ValueError(
             "--fast reads with a dataset of petastorm_bridge, which --vendor does without; choose one"
         )
-    if destination is Destination.BRIDGE and (fast or vendor):
-        option = "--fast" if fast else "--vendor"
-        raise ValueError(
-            f"{option} is for --to streaming; --to bridge changes no call sites. Choose one"
-        )
-    if destination is Destination.BRIDGE and asked.converted:
-        raise ValueError(
-            "--converted is for --to streaming; --to bridge changes no call sites. Choose one"
-        )
-    known = asked.converted or (config.converted if destination is Destination.STREAMING else ())
+    for option in ("fast", "vendor", "converted"):
+        if not streams and getattr(asked, option):
+            raise ValueError(
+                f"--{option} is for --to streaming; --to bridge changes no call sites. Choose one"
+            )
+    known = asked.converted or (config.converted if streams else ())
     return Settings(
         destination=destination,
         select=asked.select or config.select,
         ignore=asked.ignore or config.ignore,
         unsafe=asked.unsafe or config.unsafe,
-        target=Target(fast=fast, converted=conversions(known)),
+        target=Target(fast=fast, bridge=_requirement(asked, config), converted=conversions(known)),
         vendor=vendor,
         lift_pyarrow=asked.lift_pyarrow,
     )
+
+
+def _requirement(asked: Asked, config: Config) -> str:
+    """Return what is to be required of petastorm-bridge; empty for the version that runs.
+
+    Raises:
+        ValueError: It is no such requirement.
+    """
+    text = asked.requirement or config.requirement or ""
+    bridge(text)
+    return text
 
 
 def _run(asked: Asked, settings: Settings, config: Config, errors: Console) -> Result:
@@ -255,12 +310,15 @@ def _closing(result: Result, asked: Asked, settings: Settings) -> None:
     ]
     for each in asked.converted:
         arguments += ["--converted", each]
+    if asked.requirement is not None:
+        arguments += ["--requirement", asked.requirement]
     lines = closing_lines(
         result,
         arguments,
         settings.destination,
         fast=settings.target.fast,
         written=asked.write,
+        requirement=str(bridge(settings.target.bridge)),
     )
     for line in lines:
         console.print(printable(line), markup=False)

@@ -1,7 +1,7 @@
 """Golden cases as files: ``cases/*.case`` hold an input and what it becomes, many to a file.
 
 A case begins with ``#### name`` and flags (``to=bridge``, ``path=cell.ipynb``, ``unsafe``, ``converted``, ``human`` for one
-that leaves something to do, ``failed``). The line ``####>`` separates input and output; without it
+that leaves something to do, ``failed``). ``{version}`` is the package's. The line ``####>`` separates input and output; without it
 the input must not change.
 """
 
@@ -11,7 +11,10 @@ import re
 
 import pytest
 
-from petastorm_codemods._model import Converted
+from petastorm_bridge import __version__
+from petastorm_codemods._meaning.other_files import METHODS, Project
+from petastorm_codemods._model import Converted, Destination, Target
+from petastorm_codemods._settings import Settings
 
 CASES = pathlib.Path(__file__).parent / "cases"
 # What cases with the flag ``converted`` say of datasets: one was seen, the others are elsewhere.
@@ -37,8 +40,21 @@ class Case:
     after: str
 
     @property
-    def converted(self):
-        return CONVERTED if "converted" in self.flags else ()
+    def settings(self):
+        # Other files of a run make converters, unless a case stands alone.
+        defines = {name for name in METHODS if f"defines-{name}" in self.flags}
+        project = Project(
+            converters="alone" not in self.flags,
+            defines=frozenset(defines),
+            modules=frozenset({"ours"}),
+        )
+        converted = CONVERTED if "converted" in self.flags else ()
+        return Settings(
+            Destination(self.destination),
+            unsafe="unsafe" in self.flags,
+            target=Target(fast="fast" in self.flags, converted=converted),
+            project=project,
+        )
 
     def __str__(self):
         return self.name
@@ -47,7 +63,7 @@ class Case:
 def read_cases():
     found = []
     for file in sorted(CASES.glob("*.case")):
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8").replace("{version}", __version__)
         for part in re.split(r"^#### ", text, flags=re.MULTILINE)[1:]:
             header, _, body = part.partition("\n")
             name, *words = header.split()

@@ -1,17 +1,19 @@
-"""Runs the named programs of a folder in one process and records the batches that they pass to ``record``.
+"""Runs programs in one process and records the batches that they pass to ``record``.
 
-Each program's batches become recordings of the parity tool, one for each set of columns; what came of the
-programs, with the lines that they print, is written as JSON.
+``python run_programs.py OUT FOLDER CACHE NAME ...`` runs the named programs of FOLDER, each with a directory of
+its own in the one that the URL CACHE names. A program's batches become recordings of the parity tool in OUT, one
+for each set of columns; what came of the programs is written as JSON there, by each rank of a launch.
 """
 
 import contextlib
 import io
 import json
+import os
 import pathlib
 import sys
-import tempfile
 import traceback
 import warnings
+from unittest import mock
 
 from petastorm_bridge import parity
 
@@ -31,31 +33,42 @@ def name_of(path):
     return path.parent.name if path.stem == "main" else path.stem
 
 
-def run(path, recordings):
-    """Return the program's name with its error, or with sizes of batches by recording and what it printed."""
+def run(path, recordings, cache):
+    """Return a program's name, and what came of it.
+
+    That is the sizes of batches by recording, the lines that it printed, how many directories were in its
+    cache as it ended, and its error if there was one.
+    """
     batches, printed = [], io.StringIO()
     name = name_of(path)
+    place = f"{cache}/{name}"
+    if place.startswith("file://"):
+        os.makedirs(place.removeprefix("file://"), exist_ok=True)
     names = {
         "__name__": name,
-        "CACHE": "file://" + tempfile.mkdtemp(),
+        "CACHE": place,
         "record": lambda batch: batches.append({name: batch[name] for name in sorted(batch)}),
     }
     before = set(sys.modules)
     sys.modules[name] = type(sys)(name)
     sys.path.insert(0, str(path.parent))
+    found = {}
     try:
         with contextlib.redirect_stdout(printed):
             exec(compile(code_of(path), str(path), "exec"), names)
-        sizes = recorded(batches, recordings / name)
-        return name, {"recordings": sizes, "printed": printed.getvalue().splitlines()}
     except Exception:  # noqa: BLE001 - the test shows which program failed and why
-        return name, {"error": traceback.format_exc()}
+        found["error"] = traceback.format_exc()
     finally:
         sys.path.remove(str(path.parent))
         for module in set(sys.modules) - before:
-            place = getattr(sys.modules[module], "__file__", None) or ""
-            if place.startswith(str(path.parent)) or module == name:
+            home = getattr(sys.modules[module], "__file__", None) or ""
+            if home.startswith(str(path.parent)) or module == name:
                 del sys.modules[module]
+    found["recordings"] = recorded(batches, recordings / name)
+    found["printed"] = printed.getvalue().splitlines()
+    if place.startswith("file://"):
+        found["directories"] = len(list(os.scandir(place.removeprefix("file://"))))
+    return name, found
 
 
 def recorded(batches, folder):
@@ -71,20 +84,35 @@ def recorded(batches, folder):
     }
 
 
+@contextlib.contextmanager
 def steady():
-    """Keep the real package from losing rows, as the live comparison does."""
+    """Keep the real package from losing rows and from mixing up files, as the live comparison does.
+
+    Ranks that write a directory each would read other rows of it, and some twice.
+    """
+    from petastorm.spark.spark_dataset_converter import SparkDatasetConverter
+
     tests = pathlib.Path(__file__).parents[1]
     sys.path.insert(0, str(tests / "against_petastorm" / "live"))
-    from parity_harness.original import repeatable
+    from parity_harness.original import repeatable, sort_files
 
-    return repeatable()
+    make = SparkDatasetConverter.__init__
+
+    def make_and_sort(self, *arguments):
+        make(self, *arguments)
+        sort_files(self)
+
+    with repeatable(), mock.patch.object(SparkDatasetConverter, "__init__", make_and_sort):
+        yield
 
 
-def run_all(folder, recordings, chosen):
+def run_all(folder, recordings, cache, chosen):
     sys.path.insert(0, str(folder))  # where the support module is
     files = [*folder.glob("*.py"), *folder.glob("*.ipynb"), *folder.glob("*/main.py")]
     with steady() if folder.name == "original" else contextlib.nullcontext():
-        found = dict(run(path, recordings) for path in sorted(files) if name_of(path) in chosen)
+        found = dict(
+            run(path, recordings, cache) for path in sorted(files) if name_of(path) in chosen
+        )
     sys.path.remove(str(folder))
     sys.modules.pop("mds_support", None)
     return found
@@ -93,13 +121,14 @@ def run_all(folder, recordings, chosen):
 def main():
     from pyspark.sql import SparkSession
 
-    out, folder = map(pathlib.Path, sys.argv[1:3])
+    out, folder, cache = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.sql.shuffle.partitions", "2")
     builder.config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
-    out.mkdir()
-    found = run_all(folder, out, chosen=sys.argv[3:])
-    (out / "programs.json").write_text(json.dumps(found))
+    out.mkdir(exist_ok=True)
+    found = run_all(folder, out, cache, chosen=sys.argv[4:])
+    rank = os.environ.get("RANK", "0")
+    (out / f"programs.{rank}.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

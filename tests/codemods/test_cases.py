@@ -4,43 +4,23 @@ import collections
 import functools
 
 from petastorm_codemods._engine import process
-from petastorm_codemods._meaning.other_files import METHODS, Project
 from petastorm_codemods._model import (
     Destination,
     Failed,
     NeedsHuman,
     Success,
-    Target,
     Unchanged,
 )
 from petastorm_codemods._project.files import is_dependency_file
-from petastorm_codemods._project.install_commands import package_for
-from petastorm_codemods._project.requirements import rewritten
-from petastorm_codemods._project.wanted import Wanted
+from petastorm_codemods._project.requirements import Wanted, bridge, rewritten
 from petastorm_codemods._registry import all_rules
-from petastorm_codemods._settings import Settings
 
 
 @functools.cache
 def run(case, text):
-    # Other files of a run make converters, unless a case stands alone.
-    defines = {name for name in METHODS if f"defines-{name}" in case.flags}
-    project = Project(
-        converters="alone" not in case.flags,
-        defines=frozenset(defines),
-        modules=frozenset({"ours"}),
-    )
-    target = Target(fast="fast" in case.flags, converted=case.converted)
-    settings = Settings(
-        Destination(case.destination),
-        unsafe="unsafe" in case.flags,
-        target=target,
-        project=project,
-    )
+    settings = case.settings
     if is_dependency_file(case.path):
-        return rewritten(
-            case.path, text.encode(), Wanted(package_for(settings.destination, target))
-        )
+        return rewritten(case.path, text.encode(), Wanted(bridge()))
     return process(case.path, text.encode(), settings)
 
 

@@ -9,11 +9,14 @@ import pytest
 from typer.testing import CliRunner
 
 from petastorm_bridge.cli import app
+from petastorm_codemods._project.requirements import bridge, vendored
 from petastorm_codemods._reports.formats import FORMATS
 from petastorm_codemods._text.decode import write_atomically
 
 pytestmark = pytest.mark.anystack
 
+STREAMING = ("--to", "streaming")
+NATIVE = bridge("", frozenset({"streaming"}))
 OLD, NEW = "from petastorm import TransformSpec\n", "from petastorm_bridge import TransformSpec\n"
 
 
@@ -49,7 +52,7 @@ def test_write_then_nothing_to_do(call, tree):
     answer = call(".", "--to", "bridge", "--write")
     assert (answer.exit_code, "wrote" in answer.stdout) == (0, True)
     assert (root / "a.py").read_text() == NEW
-    assert (root / "requirements.txt").read_text() == "petastorm-bridge\n"
+    assert (root / "requirements.txt").read_text() == f"{bridge()}\n"
     again = call(".", "--to", "bridge", "--check")
     assert again.exit_code == 0
     assert "0 to rewrite" in again.stdout
@@ -102,10 +105,10 @@ def test_a_notebook_that_installs_for_others_installs_both(call, tree):
     for _ in range(2):
         assert call(".", "--to", "bridge", "--write").exit_code == 1
         after = (root / "first.py").read_text()
-        assert after == install.format("0.12 petastorm-bridge x")
+        assert after == install.format(f"0.12 {bridge()} x")
     root = tree(first_dot_py=install.format("0.12 x"), a_dot_py="")
     assert call(".", "--to", "bridge", "--write").exit_code == 0
-    assert "pip install petastorm-bridge x" in (root / "first.py").read_text()
+    assert f"pip install {bridge()} x" in (root / "first.py").read_text()
 
 
 def test_select_and_ignore(call, tree):
@@ -117,13 +120,65 @@ def test_select_and_ignore(call, tree):
     assert "no rule has the code 'XX'" in answer.output
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="reads TOML with the standard library")
+def test_without_a_destination_it_says_what_either_would_do_and_changes_nothing(call, tree):
+    loader = "with c.make_torch_dataloader(num_epochs=1) as batches:\n    fit(batches)\n"
+    root = tree(a_dot_py=MAKES + loader, b_dot_py="import petastorm.local_disk_cache\n")
+    before = {path: path.read_bytes() for path in root.iterdir()}
+    answer = call(".")
+    first, bridge, streaming, next_command, decide = answer.stdout.splitlines()
+    assert answer.exit_code == 1
+    assert first == "2 files looked at, nothing changed; 1 loader"
+    for line, to in ((bridge, "bridge"), (streaming, "streaming")):
+        counts = json.loads(call(".", "--to", to, "--report", "json").stdout)["counts"]
+        rewritten, left = counts["sites rewritten"], counts["sites left"]
+        assert line.startswith(f"--to {to}")
+        assert f" {rewritten} place{'s' * (rewritten != 1)} in 1 file, {left} left to you" in line
+    assert next_command == "Next: petastorm-bridge codemod . --to bridge"
+    assert 'to = "bridge"' in decide
+    assert call(*next_command.split()[3:], "--write").exit_code == 1  # b.py is left
+    assert "Next: petastorm-bridge codemod . --to streaming" in call(".").stdout
+    assert before[root / "b.py"] == (root / "b.py").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--check",),
+        ("--write",),
+        ("--diff",),
+        ("--report", "json"),
+        ("--statistics",),
+        ("--fast",),
+        ("--vendor",),
+        ("--converted", "a=b"),
+    ],
+)
+def test_an_option_that_needs_a_destination_asks_for_it(call, tree, options):
+    """Also where nothing would change: a hook without a destination is never green by chance."""
+    tree(a_dot_py="x = 1\n")
+    answer = call(".", *options)
+    assert answer.exit_code == 2
+    assert f"{options[0]} needs a destination: --to bridge" in answer.output
+    assert call(".").exit_code == 0
+    assert "Nothing to do: nothing here needs Petastorm." in call(".").stdout
+
+
+def test_options_for_streaming_wait_until_that_is_the_destination(call, tree):
+    table = '[tool.petastorm-bridge]\nto = "{}"\nfast = true\n'
+    loader = "with c.make_torch_dataloader(num_epochs=1) as batches:\n    fit(batches)\n"
+    root = tree(a_dot_py=MAKES + loader, pyproject_dot_toml=table.format("bridge"))
+    assert call(".", "--write").exit_code == 0
+    (root / "pyproject.toml").write_text(table.format("streaming"))
+    assert call(".", "--write").exit_code == 0
+    assert "ColumnarStreamingDataset(" in (root / "a.py").read_text()
+
+
 def test_configuration(call, tree):
-    table = "[tool.petastorm-bridge.codemod]\n"
+    table = "[tool.petastorm-bridge]\n"
     root = tree(a_dot_py=OLD, b_dot_py=OLD)
     (root / "pyproject.toml").write_text(table + "to = 'bridge'\nexclude = ['b.py']\n")
     assert "1 to rewrite" in call(".").stdout
-    (root / "pyproject.toml").write_text(table + "too = 1\n")
+    (root / "pyproject.toml").write_text(table + "to = 'bridge'\ntoo = 1\n")
     answer = call(".")
     assert answer.exit_code == 2
     assert "cannot use too = 1" in answer.output
@@ -243,7 +298,7 @@ def test_libcst_commands(tree, command, imported):
 
 def test_methods_of_that_name_without_petastorm_are_not_ours(call, tree):
     tree(a_dot_py="recorder.make_tf_dataset()\n")
-    answer = call(".", "--check")
+    answer = call(".", "--check", *STREAMING)
     assert answer.exit_code == 0, answer.stdout
 
 
@@ -252,9 +307,9 @@ def test_loaders_in_files_without_imports(call, tree):
         a_dot_py="from petastorm.spark import make_spark_converter\nc = make_spark_converter(df)\n",
         b_dot_py="def f(conv):\n    return conv.make_torch_dataloader(batch_size=2).__enter__()\n",
     )
-    assert call(".", "--write").exit_code == 0
+    assert call(".", "--write", *STREAMING).exit_code == 0
     assert "remote=conv.remote,\n" in (root / "b.py").read_text()
-    assert call(".", "--check").exit_code == 0
+    assert call(".", "--check", *STREAMING).exit_code == 0
 
 
 MAKES = "from petastorm.spark import make_spark_converter\nc = make_spark_converter(df)\n"
@@ -263,11 +318,11 @@ READS = "def f(conv):\n    with conv.{method}(batch_size=2) as batches:\n       
 
 def test_fast(call, tree):
     root = tree(a_dot_py=MAKES, b_dot_py=READS.format(method="make_torch_dataloader"))
-    assert call(".", "--write", "--fast").exit_code == 0
+    assert call(".", "--write", "--fast", *STREAMING).exit_code == 0
     text = (root / "b.py").read_text()
     assert "from petastorm_bridge.streaming import ColumnarStreamingDataset" in text
     assert "ColumnarStreamingDataset(" in text
-    assert call(".", "--check", "--fast").exit_code == 0
+    assert call(".", "--check", "--fast", *STREAMING).exit_code == 0
 
 
 def test_vendored_beside_scripts(call, tree):
@@ -276,15 +331,15 @@ def test_vendored_beside_scripts(call, tree):
         b_dot_py=READS.format(method="make_torch_dataloader"),
         requirements_dot_txt="petastorm[torch]>=0.11\n",
     )
-    answer = call(".", "--write", "--vendor")
+    answer = call(".", "--write", "--vendor", *STREAMING)
     assert answer.exit_code == 0, answer.stdout
     assert (root / "a.py").read_text().startswith("from mds_support import write_mds\n")
-    assert (root / "requirements.txt").read_text() == "mosaicml-streaming\n"
+    assert (root / "requirements.txt").read_text() == f"{vendored()}\n"
     support = (root / "mds_support.py").read_text()
     assert "def write_mds" in support
     assert "import petastorm_bridge" not in support
     assert "from petastorm_bridge" not in support
-    assert call(".", "--check", "--vendor").exit_code == 0
+    assert call(".", "--check", "--vendor", *STREAMING).exit_code == 0
     assert (root / "mds_support.py").read_text() == support
 
 
@@ -294,11 +349,11 @@ def test_vendored_into_a_package_and_used_by_more_files_later(call, tree):
         src__pkg__sub__fit_dot_py=READS.format(method="make_torch_dataloader"),
     )
     (root / "src/pkg/__init__.py").touch()
-    assert call(".", "--write", "--vendor").exit_code == 0
+    assert call(".", "--write", "--vendor", *STREAMING).exit_code == 0
     assert "from pkg.mds_support import" in (root / "src/pkg/data.py").read_text()
     first = (root / "src/pkg/mds_support.py").read_text()
     tree(src__pkg__more_dot_py=READS.format(method="make_tf_dataset") + "c.file_urls\n")
-    assert call(".", "--write", "--vendor").exit_code == 0
+    assert call(".", "--write", "--vendor", *STREAMING).exit_code == 0
     assert "from pkg.mds_support import" in (root / "src/pkg/more.py").read_text()
     assert (root / "src/pkg/mds_support.py").read_text() == first
 
@@ -308,14 +363,14 @@ def test_install_lines_of_vendored_code(call, tree):
     install = "# Databricks notebook source\n# MAGIC %pip install petastorm\n# COMMAND ----------\n"
     reader = "from petastorm import make_batch_reader\nr = make_batch_reader(url)\n"
     root = tree(a_dot_py=install + MAKES, b_dot_py=install + reader)
-    assert call(".", "--write", "--vendor").exit_code == 0
-    assert "%pip install mosaicml-streaming\n" in (root / "a.py").read_text()
-    assert "%pip install petastorm-bridge[streaming]\n" in (root / "b.py").read_text()
+    assert call(".", "--write", "--vendor", *STREAMING).exit_code == 0
+    assert f"%pip install '{vendored()}'\n" in (root / "a.py").read_text()
+    assert f"%pip install {bridge()}\n" in (root / "b.py").read_text()
 
 
 def test_vendored_files_are_new_in_the_diff(call, tree):
     root = tree(a_dot_py=MAKES)
-    answer = call(".", "--vendor", "--diff")
+    answer = call(".", "--vendor", "--diff", *STREAMING)
     assert "--- /dev/null" in answer.stdout
     command = ["git", "apply", "--unsafe-paths", "--directory", str(root), "-"]
     subprocess.run(command, input=answer.stdout, text=True, check=True, cwd=root)
@@ -324,7 +379,7 @@ def test_vendored_files_are_new_in_the_diff(call, tree):
 
 def test_a_file_of_the_support_modules_name_is_kept(call, tree):
     root = tree(a_dot_py=MAKES, mds_support_dot_py="x = 1\n")
-    answer = call(".", "--write", "--vendor")
+    answer = call(".", "--write", "--vendor", *STREAMING)
     assert answer.exit_code == 1
     assert "exists and is something else" in answer.stdout
     assert (root / "mds_support.py").read_text() == "x = 1\n"
@@ -332,7 +387,7 @@ def test_a_file_of_the_support_modules_name_is_kept(call, tree):
 
 def test_fast_and_vendored_exclude_each_other(call, tree):
     tree(a_dot_py=MAKES)
-    answer = call(".", "--vendor", "--fast")
+    answer = call(".", "--vendor", "--fast", *STREAMING)
     assert answer.exit_code == 2
     assert "choose one" in answer.output.replace("\n", " ")
 
@@ -342,8 +397,8 @@ def test_readers_keep_the_bridge_required(call, tree):
         a_dot_py=MAKES + "from petastorm import make_batch_reader\n",
         requirements_dot_txt="petastorm\n",
     )
-    assert call(".", "--write", "--vendor").exit_code == 0
-    assert (root / "requirements.txt").read_text() == "petastorm-bridge[streaming]\n"
+    assert call(".", "--write", "--vendor", *STREAMING).exit_code == 0
+    assert (root / "requirements.txt").read_text() == f"{NATIVE}\n"
 
 
 def test_other_classes_of_the_project_are_left_alone(call, tree):
@@ -352,15 +407,15 @@ def test_other_classes_of_the_project_are_left_alone(call, tree):
         b_dot_py=READS.format(method="make_tf_dataset"),
         c_dot_py="class Corpus:\n    def make_tf_dataset(self, batch_size): ...\n",
     )
-    assert call(".", "--write").exit_code == 0
+    assert call(".", "--write", *STREAMING).exit_code == 0
     assert (root / "b.py").read_text() == READS.format(method="make_tf_dataset")
 
 
 def test_one_file_is_seen_in_its_repository(call, tree):
     root = tree(a_dot_py=MAKES, b_dot_py=READS.format(method="make_tf_dataset"))
-    assert "0 to rewrite" in call("b.py", "--check").stdout
+    assert "0 to rewrite" in call("b.py", "--check", *STREAMING).stdout
     (root / ".git").mkdir()
-    assert "1 to rewrite" in call("b.py", "--check").stdout
+    assert "1 to rewrite" in call("b.py", "--check", *STREAMING).stdout
 
 
 @pytest.mark.parametrize("to", ["bridge", "streaming"])
@@ -391,7 +446,10 @@ def test_reports_name_calls_and_keys_that_need_no_edit_of_their_own(call, tree, 
         (4, "rewritten"),
     ]
     assert (report["counts"]["sites rewritten"], report["counts"]["sites left"]) == (1, 0)
-    assert "| a.py | 3 | PM002 | works as it is |" in call(".", "--report", "markdown").stdout
+    assert (
+        "| a.py | 3 | PM002 | works as it is |"
+        in call(".", "--report", "markdown", *STREAMING).stdout
+    )
     assert "1 place rewritten, 0 left" in call(".", "--to", to, "--write").stdout
     again = call(".", "--to", to, "--report", "json")
     (file,) = json.loads(again.stdout)["files"]
@@ -402,7 +460,7 @@ def test_reports_name_calls_and_keys_that_need_no_edit_of_their_own(call, tree, 
 def test_reports_say_how_sure_each_result_is(call, tree):
     key = 'spark.conf.set("SparkDatasetConverter.PARENT_CACHE_DIR_URL_CONF", url)\n'
     tree(a_dot_py=MAKES + key + "thing.make_torch_dataloader(2, other=p)\n")
-    answer = json.loads(call(".", "--report", "json").stdout)
+    answer = json.loads(call(".", "--report", "json", *STREAMING).stdout)
     (file,) = answer["files"]
     found = [
         (site["code"], site["safety"], site["state"], site["confidence"]) for site in file["sites"]
@@ -413,14 +471,13 @@ def test_reports_say_how_sure_each_result_is(call, tree):
         ("PM106", "behaviour-changing", "needs --unsafe", "none"),
         ("PM102", "manual", "needs a human", "none"),
     ]
-    unsafe = call(".", "--report", "markdown", "--unsafe").stdout
+    unsafe = call(".", "--report", "markdown", "--unsafe", *STREAMING).stdout
     assert "a.py | 3 | PM106 | rewritten | medium |" in unsafe
     assert "a.py | 4 | PM102 | needs a human | none |" in unsafe
-    sarif = json.loads(call(".", "--report", "sarif").stdout)["runs"][0]
+    sarif = json.loads(call(".", "--report", "sarif", *STREAMING).stdout)["runs"][0]
     assert [result["level"] for result in sarif["results"]] == ["note", "note", "warning"]
-    assert sarif["tool"]["driver"]["rules"][0]["help"]["text"].startswith(
-        "migration_guide/rules.md#"
-    )
+    assert "--exclude" in sarif["tool"]["driver"]["rules"][0]["help"]["text"]
+    assert "migration_guide" not in json.dumps(sarif)  # which is not where the user is
 
 
 STEERING = "\x1b[2J\x9b1m\u202e"
@@ -508,7 +565,7 @@ def test_pipes_and_devices_are_not_waited_for(call, tree):
 def test_pipes_in_place_of_our_own_files_are_not_waited_for(call, tree, name):
     root = tree(a_dot_py="from petastorm.spark import make_spark_converter\n")
     os.mkfifo(root / name)
-    assert call("a.py", ".", "--vendor").exit_code in {1, 2}
+    assert call("a.py", ".", "--vendor", *STREAMING).exit_code in {1, 2}
     assert "write_mds" not in (root / "a.py").read_text()
 
 
@@ -529,16 +586,18 @@ def test_a_notebook_that_runs_another_keeps_the_names_it_uses(call, tree):
     root = tree(
         first_dot_py=head + first, lib__second_dot_py=head + "c = make_spark_converter(df)\n"
     )
-    assert call(".", "--write").exit_code == 0
+    assert call(".", "--write", *STREAMING).exit_code == 0
     assert "import write_mds as make_spark_converter" in (root / "first.py").read_text()
-    assert call(".", "--check").exit_code == 0
+    assert call(".", "--check", *STREAMING).exit_code == 0
 
 
 def test_speed_that_a_rewrite_loses_is_told(call, tree):
     loader = "with c.make_torch_dataloader(num_epochs=1, workers_count=40) as batches:\n    fit(batches)\n"
     tree(a_dot_py=MAKES + loader)
-    assert "without workers_count; rows are read one by one" in call(".", "--check").stdout
-    assert "one by one" not in call(".", "--check", "--fast").stdout
+    assert (
+        "without workers_count; rows are read one by one" in call(".", "--check", *STREAMING).stdout
+    )
+    assert "one by one" not in call(".", "--check", "--fast", *STREAMING).stdout
 
 
 @pytest.mark.parametrize(
@@ -583,7 +642,7 @@ def test_without_a_path_it_is_here_and_numbers_agree(call, tree):
 
 def test_help_shows_defaults_and_no_types_of_flags(call):
     text = " ".join(call("-h").output.split())
-    assert "[default: streaming]" in text
+    assert '[default: "to" of [tool.petastorm-bridge] in pyproject.toml]' in text
     assert "[default: all cores]" in text
     assert "bool" not in text
 
@@ -594,7 +653,7 @@ def test_neither_rich_nor_libcst_is_loaded_for_help(arguments):
         "import sys; from petastorm_bridge.cli import app\n"
         f"try: app({arguments!r})\n"
         "except SystemExit: print([n for n in "
-        "('libcst', 'rich', 'pathspec', 'pydantic', 'importlib.resources') if n in sys.modules])"
+        "('libcst', 'rich', 'pydantic', 'importlib.resources') if n in sys.modules])"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", code]

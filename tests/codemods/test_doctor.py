@@ -54,7 +54,7 @@ def snapshot(folder):
     ("files", "way"),
     [
         ({"a_dot_py": "x = 1\n"}, "none"),
-        ({"a_dot_py": CONVERTER}, "streaming"),
+        ({"a_dot_py": CONVERTER}, "bridge"),
         ({"a_dot_py": MOVED}, "streaming"),
         ({"a_dot_py": CONVERTER + "open_in_graph(converter.make_tf_dataset)\n"}, "bridge"),
         ({"a_dot_py": "from petastorm import make_batch_reader\nmake_batch_reader(u)\n"}, "bridge"),
@@ -87,17 +87,37 @@ def test_counts_are_those_of_the_codemod(report, call, tmp_path, name):
         )
 
 
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ('"file:///dbfs/tmp/cache"', "far"),
+        ("'/Volumes/main/default/cache'", "far"),
+        ('\n    "dbfs:/tmp/cache"', "far"),
+        ("'s3://bucket/cache'", "far"),
+        ('f"abfss://{container}@lake/cache"', "far"),
+        ('"file:///tmp/cache"', "near"),
+        ("'/local_disk0/cache'", "near"),
+        ("CACHE_URL", ""),
+    ],
+)
+def test_the_kind_of_the_cache_directory(report, value, kind):
+    code = CONVERTER.replace('"file:///dbfs/tmp/cache"', value)
+    (found,) = report(a_dot_py=code)["repository"]["cache"]
+    assert found[2] == kind
+
+
 def test_what_stops_it_and_where_the_cache_is(report, call):
     pins = "petastorm==0.12.1\npyarrow==10.0.1\n"
     found = report(a_dot_py=CONVERTER, requirements_dot_txt=pins, b_dot_py="petastorm = = 1\n")
     obstacles = dict(found["repository"]["streaming"]["obstacles"])
-    assert "pyarrow ==10.0.1 contradicts" in obstacles["requirements.txt:2"]
+    assert "pyarrow==10.0.1 contradicts" in obstacles["requirements.txt:2"]
     assert "b.py" in obstacles
-    ((place, line),) = found["repository"]["cache"]
-    assert (place, "file:///dbfs/tmp/cache" in line) == ("a.py:3", True)
+    ((place, line, kind),) = found["repository"]["cache"]
+    assert (place, "file:///dbfs/tmp/cache" in line, kind) == ("a.py:3", True, "far")
     shown = call("doctor").stdout
     assert len(shown.splitlines()) < 40
-    assert "  requirements.txt:2  pyarrow ==10.0.1 contradicts" in shown
+    assert "  requirements.txt:2  pyarrow==10.0.1 contradicts" in shown
+    assert "  far: each read there is a request" in shown
     assert "torch-loader     1 place (PM102)" in shown
     assert shown.endswith(f"Next: {found['advice']['command']}\n")
 
@@ -150,10 +170,10 @@ def test_a_path_that_does_not_exist(call):
 
 def test_each_file_is_read_once(report, monkeypatch):
     """By both ways, and by what else is asked of it."""
-    from petastorm_codemods._project import gathering
+    from petastorm_codemods._project import files
 
-    read, found = gathering._read, []
-    monkeypatch.setattr(gathering, "_read", lambda path: found.append(path) or read(path))
+    read, found = files._read, []
+    monkeypatch.setattr(files, "_read", lambda path: found.append(path) or read(path))
     report(
         a_dot_py=CONVERTER, b_dot_py="converter.make_tf_dataset()\n", requirements_dot_txt="six\n"
     )
@@ -164,8 +184,26 @@ def test_each_file_is_read_once(report, monkeypatch):
 TF = "with converter.make_tf_dataset(batch_size=8) as dataset:\n    fit(dataset)\n"
 
 
-def test_streaming_fits_where_every_loader_is_native(report):
-    assert report(a_dot_py=CONVERTER + TF)["advice"]["way"] == "streaming"
+@pytest.mark.parametrize(
+    ("decided", "code", "way"),
+    [
+        ("bridge", CONVERTER, "bridge"),
+        ("bridge", MOVED + TF, "none"),
+        ("streaming", CONVERTER, "streaming"),
+        ("streaming", MOVED + TF, "streaming"),
+    ],
+)
+def test_what_the_repository_has_decided_is_followed(report, call, tmp_path, decided, code, way):
+    """The next command then does not say it again; where it is all done, CI is content."""
+    (tmp_path / "pyproject.toml").write_text(f'[tool.petastorm-bridge]\nto = "{decided}"\n')
+    advice = report(a_dot_py=code)["advice"]
+    assert advice["way"] == way
+    assert "--to" not in advice["command"]
+    assert call("codemod", "--check").exit_code == (0 if way == "none" else 1)
+    if way != "none":
+        answer = call(*shlex.split(advice["command"])[1:], "--write")
+        assert answer.exit_code == 0, answer.output
+        assert ("StreamingDataLoader(" in (tmp_path / "a.py").read_text()) == (way == "streaming")
 
 
 def test_what_stays_is_located_and_blocks_if_it_is_all(call, tmp_path):
@@ -184,4 +222,4 @@ def test_a_conflict_is_told_once_blocks_and_names_what_brings_it(call, tmp_path)
     answer = call("doctor")
     assert answer.exit_code == 1
     (line,) = [line for line in answer.stdout.splitlines() if "contradicts" in line]
-    assert "requirements.txt:2  pyspark ==2.4.0 contradicts petastorm-bridge[spark]" in line
+    assert "requirements.txt:2  pyspark==2.4.0 contradicts petastorm-bridge[spark]" in line

@@ -70,7 +70,7 @@ def test_markers_use_the_newline_and_indent_of_the_place():
     )
     assert isinstance(outcome, NeedsHuman)
     first, marker, last = outcome.after.split(b"\r\n")[1:4]
-    assert marker.startswith(b"\t# petastorm-bridge: PM003 ")
+    assert marker.startswith(b"\t# petastorm-bridge rule PM003: ")
     assert (first, last) == (b"def f():", b"\tfrom petastorm import local_disk_cache")
 
 

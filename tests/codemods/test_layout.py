@@ -48,9 +48,8 @@ def test_no_rewritten_line_is_longer_than_the_file_allows(arguments):
         pytest.param(
             "from petastorm.spark import (SparkDatasetConverter,\n"
             "                             make_spark_converter)\n",
-            "from petastorm_bridge.spark import (SparkDatasetConverter,\n"
-            "                                    make_spark_converter)\n",
-            id="aligned names move with their bracket",
+            "from petastorm_bridge.spark import (SparkDatasetConverter, make_spark_converter)\n",
+            id="aligned names get one line, if they fit",
         ),
         pytest.param(
             "from petastorm.spark.spark_dataset_converter import SparkDatasetConverter, "
@@ -77,12 +76,13 @@ def test_imports(before, after):
         pytest.param(
             "import logging\nimport time\n\nimport numpy as np\nimport torch\n",
             "import torch\nfrom streaming import",
-            id="behind the third-party imports that sort before it",
+            id="behind the first imports",
         ),
         pytest.param(
-            "import logging\n\nimport ours\n",
-            "import logging\nfrom streaming import",
-            id="before the project's own",
+            "x = 1\nfrom petastorm import TransformSpec\nimport ours\nTransformSpec(f)\n",
+            "import PandasCollate\nfrom streaming import StreamingDataLoader, StreamingDataset\n"
+            "import ours\n",
+            id="behind Petastorm's",
         ),
         pytest.param(
             "import warnings\nwith warnings.catch_warnings():\n    import petastorm.predicates\n",

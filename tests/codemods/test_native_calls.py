@@ -189,8 +189,6 @@ def test_the_check_sees_what_is_wrong(text):
         ("transform_spec=spec", "timestamps as int64"),
         ("workers_count=4", "one by one in one process, --fast"),
         ("cur_shard=hvd.rank(), shard_count=hvd.size()", "TorchDistributor"),
-        ("cur_shard=trainer.global_rank, shard_count=trainer.world_size", "as many batches"),
-        ("num_epochs=1", "alphabetical order"),
     ],
 )
 def test_what_a_rewrite_changes_is_told(body, said):

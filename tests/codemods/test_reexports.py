@@ -49,7 +49,7 @@ def test_notebooks_that_are_run(rewrite):
     assert after["setup/imports.py"] == NOTEBOOK + PLAIN
     assert after["train.py"] == (
         f"{NOTEBOOK}# MAGIC %run ./setup/imports\n\n# COMMAND ----------\n\n"
-        "from petastorm_bridge.native import MdsDirectory, write_mds\n"
+        "from petastorm_bridge.native import MdsDirectory, write_mds\n\n"
         "spark.conf.set(MdsDirectory.PARENT_CACHE_DIR_URL_CONF, url)\n"
         "conv = write_mds(df, size_limit=size)\n"
         "maker = write_mds\n"

@@ -14,6 +14,7 @@ from petastorm_codemods._model import NeedsHuman, Result, Safety, Site, State
 from petastorm_codemods._project.files import is_wanted
 from petastorm_codemods._registry import all_rules
 from petastorm_codemods._reports import sarif, services
+from petastorm_codemods._reports.guide import NOW
 
 pytestmark = pytest.mark.anystack
 
@@ -143,6 +144,11 @@ def test_gitlab(call, tmp_path):
 @pytest.mark.parametrize("form", ["json", "sarif", "markdown", "github", "gitlab"])
 def test_a_report_in_a_file_is_the_one_that_is_printed(call, tmp_path, form):
     shown = call(".", "--report", form)
+    refused = call(".", "--report", form, "--output-file", "out/report.json", "--write")
+    assert refused.exit_code == 2
+    assert "there is no directory" in refused.output
+    assert call(".", "--report", form).stdout == shown.stdout  # nothing was written
+    (tmp_path / "out").mkdir()
     place = tmp_path / "out/report.json"
     for _ in range(2):  # the second run does not read what the first has written
         answer = call(".", "--report", form, "--output-file", "out/report.json")
@@ -237,3 +243,48 @@ def test_sentences_on_several_names_agree_and_texts_of_rules_are_not_indented(ca
     ]
     texts = [rule["fullDescription"]["text"] for rule in driver["driver"]["rules"]]
     assert not [text for text in texts if "\n " in text]
+
+
+LOADER = "with conv.make_torch_dataloader({}) as loader:\n    {}\n"
+MAKER = "from petastorm.spark import make_spark_converter\nconv = make_spark_converter(df)\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "body", "said"),
+    [
+        ("num_epochs=1", "fit(loader)", set()),
+        ("num_epochs=3", "fit(loader)", {"Short batches"}),
+        ("", "fit(loader)", set()),
+        ("num_epochs=1", "x, y = next(iter(loader)).values()", {"Order of columns"}),
+        ("num_epochs=1, cur_shard=hvd.rank(), shard_count=hvd.size()", "fit(loader)", {"Horovod"}),
+        (
+            "num_epochs=1, cur_shard=trainer.global_rank, shard_count=trainer.world_size",
+            "fit(loader)",
+            {"Ranks"},
+        ),
+    ],
+)
+def test_a_run_says_what_concerns_this_repository_and_nothing_else(
+    call, tmp_path, arguments, body, said
+):
+    (tmp_path / "train.py").write_text(MAKER + 2 * LOADER.format(arguments, body))
+    words = {"Short batches", "Order of columns", "Horovod", "Ranks"}
+    lines = call("train.py", "--to", "streaming", "--check").stdout.splitlines()
+    closing = lines[next(n for n, line in enumerate(lines) if "looked at" in line) :]
+    found = [line for line in closing if any(word in line for word in words)]
+    assert {word for word in words if any(word in line for line in found)} == said
+    assert len(found) == len(said)
+    assert all("2 calls" in line for line in found)
+
+
+@pytest.mark.parametrize("destination", ["bridge", "streaming"])
+def test_nothing_names_a_page_that_readers_may_not_have(call, tmp_path, destination):
+    (tmp_path / "train.py").write_text(MAKER + LOADER.format("num_epochs=3", "fit(loader)"))
+    for options in ((), ("--report", "sarif"), ("--report", "json"), ("--report", "markdown")):
+        told = call(".", "--to", destination, *options).stdout
+        assert "migration_guide" not in told
+        assert not re.search(r"\b[\w-]+\.md\b", told)
+    driver = json.loads(call(".", "--report", "sarif").stdout)["runs"][0]["tool"]["driver"]
+    helps = {rule["id"]: rule["help"]["text"] for rule in driver["rules"]}
+    assert helps["PM000"] == NOW["PM000"]
+    assert all(helps.values())

@@ -26,7 +26,9 @@ FOREIGN = {"recorder.py": 3}
 # partial, schema_fields).
 HOROVOD = {"05_horovod.py": 2, "tuning.py": 2}
 MARKED = {"datamodule.py": 2, "loaders.py": 1, "train.py": 3}
-ON_BRIDGE = re.compile(r"make_spark_converter\([\w.]+\.cache_dir_url\)\.make_(?:torch|tf)_data")
+ON_BRIDGE = re.compile(
+    r"make_spark_converter\(\s*[\w.]+\.cache_dir_url\s*\)\.make_(?:torch|tf)_data"
+)
 
 
 def source_of(path):

@@ -3,6 +3,7 @@
 import pytest
 
 from petastorm_codemods._model import Destination, NeedsHuman, Success, Unchanged
+from petastorm_codemods._project.requirements import bridge
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
 
@@ -50,7 +51,7 @@ def test_a_streaming_module_of_their_own_keeps_its_neighbours_on_the_bridge(
     read = found["jobs/read.py"]
     assert isinstance(read, Unchanged)
     assert [site.code for site in read.sites] == ["PM103"]
-    assert found["requirements.txt"].after == b"petastorm-bridge\npyspark\n"
+    assert found["requirements.txt"].after == f"{bridge()}\npyspark\n".encode()
     assert not any("mds_support" in path for path in found)
 
 

@@ -1,16 +1,16 @@
-"""Which way fits a repository, and the next command."""
+"""What to do next with a repository: first the bridge, then streaming, unless it has decided otherwise."""
 
 from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
 
-from .repository import Repository, by_code
+from .repository import Repository, Way, by_code
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What fits, in a word and a sentence, and the next command.
+    """What comes next, in a word and a sentence, and the command for it.
 
     Attributes:
         way: ``none``, ``bridge``, ``streaming`` or ``stays``.
@@ -23,27 +23,46 @@ class Advice:
     command: str
 
 
-def advise(found: Repository) -> Advice:
-    """Return what fits a repository."""
+def advise(found: Repository, decided: str | None = None) -> Advice:
+    """Return what comes next.
+
+    Args:
+        found: The repository.
+        decided: The destination in its ``pyproject.toml``, ``bridge`` or ``streaming``; None if there is none.
+    """
     bridge, streaming = found.bridge, found.streaming
     if not bridge.kinds and not streaming.kinds:
         return Advice("none", "nothing here needs Petastorm", "")
     if not bridge.rewritten and not streaming.rewritten:
-        reason = "no place can be rewritten; the report says why of each"
-        return Advice("stays", reason, _command(found, "--report", "markdown"))
-    if not bridge.rewritten:
-        reason = "imports have moved already; the calls are left to take to streaming's own"
-        return Advice("streaming", reason, _command(found, "--to", "streaming"))
-    if by_code(streaming.kinds, "PM102", "PM103") and not (streaming.stays or streaming.on_bridge):
-        reason = "each loader has a counterpart in streaming"
-        return Advice("streaming", reason, _command(found, "--to", "streaming"))
+        reason = "no place can be rewritten; the report says why for each"
+        to = decided or "bridge"
+        return Advice("stays", reason, _command(found, decided, to, "--report", "markdown"))
+    if decided == "bridge" and not bridge.rewritten:
+        reason = "everything has moved to the bridge, which is where pyproject.toml wants it"
+        return Advice("none", reason, "")
+    if decided == "streaming" or not bridge.rewritten:
+        return Advice("streaming", _why_streaming(decided), _command(found, decided, "streaming"))
     reason = "imports change and nothing else: the same batches as before"
     if bridge.stays:
         reason += "; what is listed above stays on Petastorm"
+    if _goes_on(streaming):
+        reason += "; streaming's own calls are the second step"
     if found.own_format:
         reason += "; `petastorm-bridge convert` makes MDS of datasets of Petastorm's own"
-    return Advice("bridge", reason, _command(found, "--to", "bridge"))
+    return Advice("bridge", reason, _command(found, decided, "bridge"))
 
 
-def _command(found: Repository, *options: str) -> str:
-    return shlex.join(["petastorm-bridge", "codemod", found.path, *options])
+def _why_streaming(decided: str | None) -> str:
+    if decided:
+        return "pyproject.toml says so"
+    return "imports have moved to the bridge; this is the second step, streaming's own calls"
+
+
+def _goes_on(streaming: Way) -> bool:
+    """Say whether streaming has a counterpart of some loader."""
+    return by_code(streaming.kinds, "PM102", "PM103") > streaming.on_bridge
+
+
+def _command(found: Repository, decided: str | None, to: str, *options: str) -> str:
+    named = () if decided else ("--to", to)
+    return shlex.join(["petastorm-bridge", "codemod", *found.paths, *named, *options])

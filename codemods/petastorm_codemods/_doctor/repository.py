@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from petastorm_codemods._config import Config
 from petastorm_codemods._model import Destination, Failed, Outcome, Result, Site, State
-from petastorm_codemods._project.gathering import Gathered, gather, narrowed
-from petastorm_codemods._project.install_commands import CODE as REQUIREMENT
+from petastorm_codemods._project.files import Gathered, gather, narrowed
+from petastorm_codemods._project.requirements import CODE as REQUIREMENT
 from petastorm_codemods._registry import all_rules
 from petastorm_codemods._reports.closing import stays_on_bridge
 from petastorm_codemods._run import run
@@ -21,6 +21,10 @@ from petastorm_codemods._text.sources import Source, read_source
 
 _CACHE = re.compile(r"[^\n]*(?:PARENT_CACHE_DIR_URL_CONF|petastorm\.spark\.converter\.parentCache)")
 _LONGEST = 120
+# A path or URL in quotes; of one that is put together, how it begins.
+_PLACE = re.compile(r"""["'](/|[a-z][a-z0-9+.-]*:/)([^"'\n]*)""", re.IGNORECASE)
+# What Databricks mounts, below the path of a local file.
+_MOUNTED = ("dbfs/", "Volumes/")
 # Calls that read or write datasets of Petastorm's own.
 _OWN_FORMAT = re.compile(r"^[^#\n]*\b(?:make_reader|materialize_dataset)\s*\(", re.MULTILINE)
 
@@ -66,40 +70,46 @@ class Repository:
     """What a repository has.
 
     Attributes:
-        path: What was looked at.
+        paths: What was looked at.
         scanned: Number of files that may concern the codemod.
-        cache: Where the cache directory is set: place and line of code.
+        cache: Where the cache directory is set: place, line of code, and ``far``, ``near`` or an empty
+            string where the code does not tell.
         bridge: What becomes of it with ``--to bridge``.
         streaming: What becomes of it with ``--to streaming``.
         own_format: Lines that read or write datasets of Petastorm's own.
     """
 
-    path: str
+    paths: tuple[str, ...]
     scanned: int
-    cache: tuple[tuple[str, str], ...]
+    cache: tuple[tuple[str, str, str], ...]
     bridge: Way
     streaming: Way
     own_format: int
 
 
-def look_into(path: str, config: Config) -> Repository:
-    """Return what a repository has; nothing is written.
+def look_into(
+    paths: Sequence[str], exclude: Sequence[str], settings: Settings, jobs: int = 0
+) -> Repository:
+    """Return what a repository has, and what either destination would make of it; nothing is written.
 
     Args:
-        path: Directory or file.
-        config: What the repository says of the codemod; its patterns of files to pass over count.
+        paths: Files and directories.
+        exclude: Patterns of files to pass over.
+        settings: How either is tried; their destination does not matter.
+        jobs: Number of processes; 0 for as many as there are cores.
 
     Raises:
-        FileNotFoundError: The path does not exist.
+        FileNotFoundError: A path does not exist.
+        ValueError: A selection matches no rule.
     """
-    gathered = gather([path], config.exclude, Destination.STREAMING)
+    gathered = gather(paths, exclude, Destination.STREAMING)
     ours = {destination: narrowed(gathered, destination) for destination in Destination}
     results = {
         destination: run(
-            [path],
-            Settings(destination=destination),
-            exclude=config.exclude,
-            jobs=os.cpu_count() or 1,
+            paths,
+            dataclasses.replace(settings, destination=destination),
+            exclude=exclude,
+            jobs=jobs or os.cpu_count() or 1,
             gathered=ours[destination],
         )
         for destination in Destination
@@ -107,7 +117,7 @@ def look_into(path: str, config: Config) -> Repository:
     texts = list(_texts(ours[Destination.BRIDGE]))
     bridge = results[Destination.BRIDGE]
     return Repository(
-        path=path,
+        paths=tuple(paths),
         scanned=bridge.scanned,
         cache=tuple(_cache(texts)),
         bridge=_way(bridge, Destination.BRIDGE),
@@ -177,7 +187,7 @@ def _texts(gathered: Gathered) -> Iterator[tuple[str, Source]]:
             yield name, read_source(name, data)
 
 
-def _cache(texts: Iterable[tuple[str, Source]]) -> Iterator[tuple[str, str]]:
+def _cache(texts: Iterable[tuple[str, Source]]) -> Iterator[tuple[str, str, str]]:
     """Yield where Spark is told the directory of conversions."""
     for name, source in texts:
         for match in _CACHE.finditer(source.text):
@@ -185,7 +195,19 @@ def _cache(texts: Iterable[tuple[str, Source]]) -> Iterator[tuple[str, str]]:
             line = source.text[match.start() : end if end >= 0 else None].strip()
             cell, number, _ = source.locate(match.start())
             place = f"{name}:cell {cell}:{number}" if cell else f"{name}:{number}"
-            yield place, line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
+            # The value may stand in the line below its key.
+            below = source.text.find("\n", end + 1) if end >= 0 else -1
+            kind = _kind(source.text[match.start() : below if below >= 0 else None])
+            yield place, line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…", kind
+
+
+def _kind(text: str) -> str:
+    """Return whether the first directory that is named in some code is far or near; empty if none is."""
+    named = _PLACE.search(text)
+    if named is None:
+        return ""
+    is_local = named[1].lower() in {"/", "file:/"}
+    return "near" if is_local and not named[2].lstrip("/").startswith(_MOUNTED) else "far"
 
 
 def by_code(kinds: Sequence[Kind], *codes: str) -> int:

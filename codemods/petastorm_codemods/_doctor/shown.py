@@ -5,18 +5,25 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 
 from petastorm_codemods._config import read_config
 from petastorm_codemods._reports.closing import plural
 from petastorm_codemods._reports.report import printable
+from petastorm_codemods._settings import Settings
 
 from .advice import Advice, advise
 from .environment import Environment, look_around
 from .repository import Repository, Way, look_into
 
 _MOST = 5
+_KINDS = {
+    "far": "far: each read there is a request of 10 to 50 ms; shards are copied to the machine's own disk "
+    "once and read there",
+    "near": "near: shards are read where they are, unless a network file system is mounted there",
+}
 
 
 def doctor(path: str, *, as_json: bool) -> int:
@@ -25,11 +32,12 @@ def doctor(path: str, *, as_json: bool) -> int:
     1 says that something is in the way, or that no place can be rewritten; 2 that nothing could be said.
     """
     try:
-        found = look_into(path, read_config(path))
+        config = read_config(path)
+        found = look_into([path], config.exclude, Settings())
     except (ValueError, OSError) as error:
         sys.stderr.write(printable(f"petastorm-bridge doctor: {error}\n"))
         return 2
-    environment, advice = look_around(), advise(found)
+    environment, advice = look_around(), advise(found, config.to)
     if as_json:
         text = _json(environment, found, advice)
     else:
@@ -65,10 +73,11 @@ def _lines(environment: Environment, found: Repository, advice: Advice) -> Itera
     yield "Environment"
     yield from (f"  {name:<14} {text}" for name, text in _environment(environment))
     yield ""
-    yield f"Code in {found.path}: {plural(found.scanned, 'file')} looked at"
+    yield f"Code in {shlex.join(found.paths)}: {plural(found.scanned, 'file')} looked at"
     for kind in found.streaming.kinds:
         yield f"  {kind.name:<16} {plural(kind.places, 'place')} ({kind.code})"
-    yield from _some("cache directory", [f"{place}  {line}" for place, line in found.cache])
+    yield from _some("cache directory", [f"{place}  {line}" for place, line, _ in found.cache])
+    yield from (f"  {_KINDS[kind]}" for kind in sorted({kind for *_, kind in found.cache if kind}))
     if found.own_format:
         yield f"  {plural(found.own_format, 'place')} of Petastorm's own datasets"
     yield ""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import itertools
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -13,14 +11,11 @@ import libcst as cst
 from libcst.metadata import (
     Assignment,
     BaseAssignment,
-    ByteSpanPositionProvider,
     CodeSpan,
     ImportAssignment,
-    MetadataWrapper,
     QualifiedName,
     QualifiedNameSource,
     Scope,
-    ScopeProvider,
 )
 
 from petastorm_codemods._model import Destination, Edit, Finding, Safety, Target
@@ -28,6 +23,7 @@ from petastorm_codemods._petastorm.offered import canonical
 from petastorm_codemods._text.sources import Source
 
 from .other_files import Project
+from .places import children, scopes_of, spans_of
 
 Node = TypeVar("Node", bound=cst.CSTNode)
 Fact = TypeVar("Fact")
@@ -57,7 +53,6 @@ class Analysis:
         self.destination = destination
         self.project = project or Project()
         self.target = target or Target()
-        self._wrapper = MetadataWrapper(source.module, unsafe_skip_copy=True)
         self._index = _Index(source.module)
         self._assigned: dict[tuple[Scope, str], tuple[BaseAssignment, ...]] = {}
         self._ordered: dict[frozenset[BaseAssignment], tuple[BaseAssignment, ...]] = {}
@@ -91,15 +86,7 @@ class Analysis:
     def span(self, node: cst.CSTNode) -> tuple[int, int]:
         """Return start and end of a node in characters of the text, without outer whitespace."""
         span = self._positions[node]
-        start, end = span.start, span.start + span.length
-        return (
-            (start, end)
-            if self._characters is None
-            else (
-                self._characters[start],
-                self._characters[end],
-            )
-        )
+        return span.start, span.start + span.length
 
     def start(self, node: cst.CSTNode) -> int:
         """Return where a node starts."""
@@ -204,7 +191,7 @@ class Analysis:
             each = stack.pop()
             if isinstance(each, kind):
                 yield each
-            stack.extend(reversed(list(_children(each))))
+            stack.extend(reversed(list(children(each))))
 
     def is_read(self, node: cst.CSTNode) -> bool:
         """Say whether an expression is evaluated, not assigned to or deleted."""
@@ -242,21 +229,11 @@ class Analysis:
 
     @functools.cached_property
     def _positions(self) -> Mapping[cst.CSTNode, CodeSpan]:
-        return self._wrapper.resolve(ByteSpanPositionProvider)
+        return spans_of(self.module)
 
     @functools.cached_property
     def _scopes(self) -> Mapping[cst.CSTNode, Scope | None]:
-        return self._wrapper.resolve(ScopeProvider)
-
-    @functools.cached_property
-    def _characters(self) -> Sequence[int] | None:
-        """The character that each byte of the parsed text belongs to; None if they are the same."""
-        text = self.source.masked
-        if text.isascii():
-            return None
-        sizes = (len(character.encode()) for character in text)
-        at = list(itertools.chain.from_iterable([index] * size for index, size in enumerate(sizes)))
-        return [*at, len(text)]
+        return scopes_of(self.module)
 
 
 class _Index:
@@ -269,26 +246,10 @@ class _Index:
         while stack:
             node = stack.pop()
             self.by_type[type(node)].append(node)
-            children = list(_children(node))
-            for child in children:
+            below = list(children(node))
+            for child in below:
                 self.parents[child] = node
-            stack.extend(reversed(children))
-
-
-@functools.cache
-def _fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
-    return tuple(each.name for each in dataclasses.fields(kind))
-
-
-def _children(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    for name in _fields(type(node)):
-        value = getattr(node, name)
-        if isinstance(value, cst.CSTNode):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            for each in value:
-                if isinstance(each, cst.CSTNode):
-                    yield each
+            stack.extend(reversed(below))
 
 
 def once(

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
 
-from petastorm_codemods._petastorm.offered import is_petastorm
+from petastorm_codemods._petastorm.offered import OLD, is_petastorm
+from petastorm_codemods._text.import_lines import imported_modules
 
 from .analysis import Analysis, once
 
@@ -136,9 +137,6 @@ def root_name(node: cst.BaseExpression | cst.CSTNode) -> cst.Name | None:
     return node if isinstance(node, cst.Name) else None
 
 
-_IMPORT = re.compile(rb"^[ \t\"]*(?:from|import)[ \t]+petastorm\b", re.MULTILINE)
-
-
 def names_bridge(data: bytes) -> bool:
     """Say whether a file's bytes name a module of the bridge."""
     return re.search(rb"\bpetastorm_bridge\b", data) is not None
@@ -146,4 +144,4 @@ def names_bridge(data: bytes) -> bool:
 
 def imports_petastorm(data: bytes) -> bool:
     """Say by the look of its lines whether a file imports Petastorm; they may be in an ``.ipynb``."""
-    return _IMPORT.search(data) is not None
+    return any(module.partition(".")[0] == OLD for module in imported_modules(data))

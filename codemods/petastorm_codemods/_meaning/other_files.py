@@ -8,6 +8,8 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from petastorm_codemods._text.import_lines import import_lines
+
 METHODS = ("make_torch_dataloader", "make_tf_dataset")
 
 _PETASTORM = re.compile(rb"petastorm", re.IGNORECASE)
@@ -17,28 +19,16 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 # What files may have from each other instead of from Petastorm.
 REEXPORTABLE = ("make_spark_converter", "SparkDatasetConverter")
 _REEXPORTABLE = re.compile(rb"\b(make_spark_converter|SparkDatasetConverter)\b")
-# What is in brackets ends before the next such statement, so that brackets left open cost no more than others.
-_FROM = re.compile(
-    rb"^[ \t\"]*from[ \t]+([.\w]+)[ \t]+import[ \t]*"
-    rb"(\((?:[^)\n]|\n(?![ \t\"]*from\b))*\)|[^\n]*(?<=\\)\r?\n[^\n]*|[^\n]*)",
-    re.MULTILINE,
-)
 _DOTTED = re.compile(rb"(?<![\w.])([\w.]*\b\w+)\.(make_spark_converter|SparkDatasetConverter)\b")
-_STAR = re.compile(rb"^[ \t]*from[ \t]+([.\w]+)[ \t]+import[ \t]*\*", re.MULTILINE)
-_OURS = (b"petastorm", b"mds_support")
-_STARRED = re.compile(
-    rb"^[ \t\"]*from[ \t]+petastorm(?:_bridge)?\.spark[.\w]*[ \t]+import[ \t]*\*", re.MULTILINE
-)
+_OURS = ("petastorm", "mds_support")
+_STARRED = re.compile(r"petastorm(?:_bridge)?\.spark[.\w]*")
 _CALLS = re.compile(rb"\b(?:make_spark_converter|write_mds)\b")
 _NATIVE = rb"(?:write_mds|MdsDirectory)"
 _TAKEN = re.compile(rb"\b(?:def|class)[ \t]+%b\b|\b%b[ \t]*=(?!=)" % (_NATIVE, _NATIVE))
-_MODULES = re.compile(
-    rb"^[ \t\"]*(?:import[ \t]+([.\w]+(?:[ \t]*,[ \t]*[.\w]+|[ \t]+as[ \t]+\w+)*)|(?:# MAGIC[ \t]+)?%run[ \t]+[\"']?([^\s\"']+))",
-    re.MULTILINE,
-)
+_RUN = re.compile(rb"^[ \t\"]*(?:# MAGIC[ \t]+)?%run[ \t]+[\"']?([^\s\"']+)", re.MULTILINE)
 _WORD = re.compile(rb"\w+")
 # Modules whose names a rewrite may exchange: a second run is to see what the first one saw.
-_ABOUT = re.compile(rb"petastorm(?:_bridge)?(?:\.|$)")
+_ABOUT = re.compile(r"petastorm(?:_bridge)?(?:\.|$)")
 
 
 @dataclass(frozen=True)
@@ -88,14 +78,10 @@ def keeps_makers(data: bytes) -> bool:
 
     It is imported by ``*``, or from elsewhere as well, or the native names mean something else there.
     """
-    found = [
-        (match[1], match[2])
-        for match in _FROM.finditer(data)
-        if b"make_spark_converter" in match[2]
-    ]
-    ours = [module.startswith(_OURS) for module, _ in found]
+    lines = import_lines(data)
+    ours = [module.startswith(_OURS) for module, names in lines if b"make_spark_converter" in names]
     return (
-        _STARRED.search(data) is not None
+        any(_STARRED.fullmatch(module) and names.startswith(b"*") for module, names in lines)
         or (any(ours) and not all(ours))
         or (any(ours) and _TAKEN.search(data) is not None)
     )
@@ -113,35 +99,29 @@ def calls_makers(data: bytes) -> bool:
 
 def modules_named(data: bytes) -> frozenset[str]:
     """Return the last names of the modules that a file's bytes import, or run, but Petastorm's or ours."""
-    found = {
-        name.split()[0]
-        for match in _MODULES.finditer(data)
-        for name in (match[1].split(b",") if match[1] else [match[2]])
-    }
-    for match in _FROM.finditer(data):
-        found |= {match[1], *_WORD.findall(match[2])} if not _ABOUT.match(match[1]) else set()
-    others = (name.decode(errors="replace") for name in found if not _ABOUT.match(name))
-    return frozenset(re.split(r"[./\\]", name)[-1] for name in others)
+    found = {name.decode(errors="replace") for name in _RUN.findall(data)}
+    for module, names in import_lines(data):
+        if not _ABOUT.match(module):
+            found |= {module, *(word.decode(errors="replace") for word in _WORD.findall(names))}
+    return frozenset(re.split(r"[./\\]", name)[-1] for name in found if not _ABOUT.match(name))
 
 
 def names_from_modules(data: bytes) -> frozenset[tuple[str, str]]:
     """Return the modules that a file's bytes take names of Petastorm's from, with the names."""
-    found = {(match[1], match[2]) for match in _DOTTED.finditer(data)}
-    for match in _FROM.finditer(data):
-        found |= {(match[1], name) for name in _REEXPORTABLE.findall(match[2])}
+    found = {(match[1].decode(), match[2]) for match in _DOTTED.finditer(data)}
+    for module, names in import_lines(data):
+        found |= {(module, name) for name in _REEXPORTABLE.findall(names)}
     return frozenset(
-        (stem_of(module.decode()), name.decode())
-        for module, name in found
-        if not module.startswith(_OURS)
+        (stem_of(module), name.decode()) for module, name in found if not module.startswith(_OURS)
     )
 
 
 def names_from_petastorm(path: str, data: bytes) -> frozenset[tuple[str, str]]:
     """Return the module at a path with those names that its bytes import from Petastorm."""
     found: set[bytes] = set()
-    for match in _FROM.finditer(data):
-        if match[1].startswith(_OURS):
-            found |= {*_REEXPORTABLE.findall(match[2])}
+    for module, names in import_lines(data):
+        if module.startswith(_OURS):
+            found |= {*_REEXPORTABLE.findall(names)}
     return frozenset((module_at(path), name.decode()) for name in found)
 
 
@@ -152,10 +132,12 @@ def mentioned_names(path: str, data: bytes) -> frozenset[tuple[str, str]]:
 
 def modules_passed_on(path: str, data: bytes) -> frozenset[tuple[str, str]]:
     """Return the module at a path with those modules whose names it passes on by importing them."""
-    found = {match[1] for match in _STAR.finditer(data)} if b"*" in data else set()
-    if _REEXPORTABLE.search(data):
-        found |= {match[1] for match in _FROM.finditer(data) if _REEXPORTABLE.search(match[2])}
-    return frozenset((module_at(path), stem_of(module.decode())) for module in found)
+    passed_on = (
+        module
+        for module, names in import_lines(data)
+        if names.startswith(b"*") or _REEXPORTABLE.search(names)
+    )
+    return frozenset((module_at(path), stem_of(module)) for module in passed_on)
 
 
 def reexported_names(

@@ -1,19 +1,32 @@
-"""Which files of a run a list of dependencies is for, and what these import."""
+"""Which programs a list of dependencies is for, what these import, and so what it has to list."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from petastorm_codemods._meaning.imports import imports_petastorm
+from petastorm_codemods._model import Destination, Outcome, Unchanged
+from petastorm_codemods._petastorm.offered import OLD
+from petastorm_codemods._text.import_lines import imported_modules
 
-_IMPORT = re.compile(
-    rb"(?:^|\\n)[ \t\"]*(?:from[ \t]+([A-Za-z_]\w*)|import[ \t]+([A-Za-z_][\w., \t]*))",
-    re.MULTILINE,
+from .files import gather, is_dependency_file, is_lock_file, is_program, repository_of
+from .requirements import (
+    DISTRIBUTION,
+    Entry,
+    Wanted,
+    bridge,
+    entries,
+    extras_for,
+    limits,
+    rewritten,
+    vendored,
 )
+from .vendor import NAME as SUPPORT
+
 # Modules that came with Petastorm, and what they are installed as.
 # https://github.com/uber/petastorm/blob/v0.13.1/setup.py
 _CAME_ALONG = {
@@ -38,13 +51,14 @@ _NEEDS = {
 }
 # Lines of code, not comments of ours.
 _BRIDGE = re.compile(rb"^(?![ \t\"]*#)[^\n]*\bpetastorm_bridge\b", re.MULTILINE)
-_VENDORED = re.compile(
-    rb"^[ \t\"]*(?:import\b[^\n]*\bmds_support\b|from\b[^\n]*\bmds_support[ \t]+import\b)",
-    re.MULTILINE,
-)
 # Folders of lists of dependencies for the code beside them.
 _ASIDE = frozenset({"requirements", "deps", "docker", "conda", "envs", "environments", "ci"})
 _NO_PROGRAMS = frozenset({"setup.py", "noxfile.py", "conftest.py"})
+# What programs need of what the extras bring, and use without them.
+_USED_ALONE = frozenset({"pandas", "torch"})
+_INCLUDED = re.compile(r"^[ \t]*(?:-[rc]|--(?:requirement|constraint))[ \t=]*(\S+)", re.MULTILINE)
+# Files that say for which Pythons the programs beside them are.
+_PROJECTS = frozenset({"pyproject.toml", "setup.py", "setup.cfg"})
 
 
 @dataclass(frozen=True)
@@ -133,7 +147,7 @@ class Code:
         programs = [path for path in paths if _is_program(path)]
         texts = {path: self.texts[path] for path in programs if path in self.texts}
         bridged = {path: text for path, text in texts.items() if _BRIDGE.search(text)}
-        vendored = {path: text for path, text in texts.items() if _VENDORED.search(text)}
+        vendored = {path: text for path, text in texts.items() if _imports_support(text)}
         new = bridged | vendored
         imported = frozenset().union(*map(self._imported, programs))
         needs = {what for what, used in _NEEDS.items() if any(map(used.search, new.values()))}
@@ -161,17 +175,23 @@ class Code:
     def _imported(self, path: str) -> frozenset[str]:
         if path not in self._imports:
             data = self.texts.get(path)
-            self._imports[path] = imported_names(_read(path) if data is None else data)
+            modules = imported_modules(_read(path) if data is None else data)
+            self._imports[path] = frozenset(module.partition(".")[0] for module in modules)
         return self._imports[path]
 
 
-def imported_names(data: bytes) -> frozenset[str]:
-    """Return the first parts of the names of the modules that a file imports, by its lines."""
-    found = set()
-    for match in _IMPORT.finditer(data):
-        for name in (match[1] or match[2]).split(b","):
-            found.add(name.split(b".")[0].split()[0].decode() if name.strip() else "")
-    return frozenset(found - {""})
+def repository_code(path: str, exclude: Iterable[str], destination: Destination) -> Code:
+    """Return the programs of the repository around a file, as they are."""
+    top = repository_of(path) or os.path.dirname(path) or os.curdir
+    gathered = gather([top], exclude, destination)
+    here = [os.path.relpath(each) for each in gathered.paths]
+    texts = {os.path.relpath(each): data for each, data in gathered.sources}
+    return Code([each for each in here if not is_dependency_file(each)], texts)
+
+
+def _imports_support(data: bytes) -> bool:
+    """Say whether a file imports a copy of the support module, by its name or from its package."""
+    return any(SUPPORT in module.split(".") for module in imported_modules(data))
 
 
 def _read(path: str) -> bytes:
@@ -180,11 +200,6 @@ def _read(path: str) -> bytes:
             return file.read()
     except OSError:
         return b""
-
-
-def is_program(path: str) -> bool:
-    """Say by its name whether a file is a module or a notebook."""
-    return path.endswith((".py", ".ipynb"))
 
 
 def _is_program(path: str) -> bool:
@@ -201,3 +216,121 @@ def _upwards(folder: str) -> Iterator[str]:
     while folder and os.path.dirname(folder) != folder:
         folder = os.path.dirname(folder)
         yield folder
+
+
+def wanted(
+    evidence: Evidence,
+    listed: Collection[str],
+    asked: frozenset[str] = frozenset(),
+    requirement: str = "",
+) -> Wanted:
+    """Return what a file should list instead of Petastorm.
+
+    Args:
+        evidence: What the files import that it is for.
+        listed: Canonical names that it lists, with the files beside it.
+        asked: Extras of the bridge that those ask for, by its name or as Petastorm's.
+        requirement: What ``--requirement`` says; empty for the version that runs.
+    """
+    if not evidence.new:
+        reason = "no file here imports petastorm or what takes its place: left as it is"
+        return Wanted(reason="" if evidence.old else reason)
+    missing = {name for name in evidence.came_along if name not in listed}
+    if not evidence.bridge:  # the support module is a file of the repository
+        return Wanted(vendored(), tuple(sorted(missing)), joined=bool(evidence.old))
+    extras = {"streaming"} & evidence.needs
+    extras |= {"spark"} if "pyspark" in missing else set()
+    if "pandas" in evidence.needs and "pandas" not in listed:
+        missing.add("pandas")
+    return Wanted(
+        package=bridge(requirement, frozenset(extras)),
+        beside=tuple(sorted(missing - set(limits(frozenset(extras))))),
+        limits=limits(
+            frozenset({*extras, *evidence.needs, *asked} - _USED_ALONE),
+            _USED_ALONE & evidence.needs,
+        ),
+        joined=bool(evidence.old),
+    )
+
+
+class Lists:
+    """Decides about lists of dependencies, each for the programs that it is for.
+
+    Args:
+        code: The programs of the run.
+        files: Path and bytes of the lists, and of other files that may install packages.
+        repository: Returns the programs around a file of which the run has none.
+        requirement: What ``--requirement`` says; empty for the version that runs.
+    """
+
+    def __init__(
+        self,
+        code: Code,
+        files: Sequence[tuple[str, bytes]],
+        repository: Callable[[str], Code],
+        requirement: str = "",
+    ) -> None:
+        self._code = code
+        self._repository = repository
+        self._requirement = requirement
+        self._texts = {path: data.decode("utf-8", "replace") for path, data in files}
+        self._folders = {path: code.folder_for(path) for path in self._texts}
+        naming = [path for path, text in self._texts.items() if OLD in text]
+        # What is installed for everyone does not make the folder of a program its own.
+        self._homes = {self._folders[path] for path in naming if is_dependency_file(path)}
+        self._evidence_of: dict[str, Evidence] = {}
+        self._listed: defaultdict[str, set[str]] = defaultdict(set)
+        self._asked: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
+        for path, text in self._texts.items():
+            if is_dependency_file(path) and not is_lock_file(path):
+                required, folder = entries(path, text), self._folders[path]
+                self._listed[folder] |= {entry.name for entry in required}
+                self._asked[folder] |= frozenset().union(*map(_asked_extras, required))
+        self._linked = _linked(self._texts, naming)
+
+    def around(self, path: str) -> Evidence:
+        """Return what the programs import that share a list with the one at a path."""
+        return self._evidence(self._code.nearest(path, self._homes))
+
+    def outcome(self, path: str, data: bytes, *, lift: bool) -> Iterator[Outcome]:
+        """Yield what becomes of a file; nothing if it does not concern the run."""
+        folder = self._folders[path]
+        beside = os.path.dirname(path) in self._homes and os.path.basename(path) in _PROJECTS
+        if OLD not in self._texts[path] and path not in self._linked and not beside:
+            return
+        evidence = self._evidence(folder)
+        if evidence.empty:
+            around = self._repository(path)
+            evidence = around.evidence(around.folder_for(os.path.relpath(path)), ())
+        want = wanted(evidence, self._listed[folder], self._asked[folder], self._requirement)
+        outcome = rewritten(path, data, want, lift=lift)
+        if not isinstance(outcome, Unchanged) or OLD in self._texts[path]:
+            yield outcome
+
+    def _evidence(self, folder: str) -> Evidence:
+        if folder not in self._evidence_of:
+            self._evidence_of[folder] = self._code.evidence(folder, self._homes - {folder})
+        return self._evidence_of[folder]
+
+
+def _asked_extras(entry: Entry) -> frozenset[str]:
+    """Return the extras of the bridge that a requirement asks for once Petastorm's are rewritten."""
+    if entry.name == DISTRIBUTION:
+        return frozenset(entry.requirement.extras)
+    return extras_for(entry.requirement.extras - {"torch"}) if entry.name == OLD else frozenset()
+
+
+def _linked(texts: Mapping[str, str], naming: Sequence[str]) -> set[str]:
+    """Return the files that those which name Petastorm include, or are included by, at any depth."""
+    links: defaultdict[str, set[str]] = defaultdict(set)
+    for path, text in texts.items():
+        for name in _INCLUDED.findall(text) if is_dependency_file(path) else ():
+            other = os.path.normpath(os.path.join(os.path.dirname(path), name))
+            links[path].add(other)
+            links[other].add(path)
+    reached, waiting = set(naming), [*naming]
+    while waiting:
+        new = links[waiting.pop()] - reached
+        reached |= new
+        waiting += new
+    return reached & set(texts)

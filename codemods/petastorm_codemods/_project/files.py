@@ -1,16 +1,46 @@
-"""Finding the files of a run, and passing over those that cannot concern it without parsing them."""
+"""The files of a run: which there are, read, and what they tell about each other; nothing is parsed here."""
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
 import os
 import re
 import stat
+import subprocess
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 
-from petastorm_codemods._model import Destination
-
-from .gitignore import Ignores, for_directory, listed_by_git, repository_above
+from petastorm_codemods._meaning.imports import imports_petastorm
+from petastorm_codemods._meaning.other_files import (
+    Project,
+    calls_makers,
+    defined_methods,
+    keeps_makers,
+    makes_converters,
+    mentioned_names,
+    module_at,
+    module_names,
+    modules_named,
+    modules_passed_on,
+    names_from_modules,
+    names_from_petastorm,
+    opens_loaders,
+    reexported_names,
+)
+from petastorm_codemods._model import (
+    Destination,
+    Failed,
+    NeedsHuman,
+    Outcome,
+    Safety,
+    Site,
+    State,
+    Unchanged,
+)
+from petastorm_codemods._petastorm.counterparts import STREAMING
+from petastorm_codemods._petastorm.offered import OLD
+from petastorm_codemods._text.import_lines import imported_modules
 
 _SUFFIXES = (".py", ".ipynb")
 _SKIPPED = frozenset(
@@ -49,8 +79,13 @@ _OTHER = re.compile(
     r"[\w.-]+\.(?:sh|bash|zsh|ps1|bat|cmd|mk|ya?ml|json|toml|cfg|ini|lock|tf)",
     re.IGNORECASE,
 )
-
-
+# Other files than programs and lists of dependencies are data if they are longer.
+_LONGEST = 1 << 20
+# Git matches patterns of many stars as slowly as any: it takes hours for a line that is made for it.
+_SECONDS = 30
+# Folders whose modules are imported by their own names, as those beside a program are.
+_ROOTS = ("src", "lib", "python")
+_MAKER = re.compile(rb"^[ \t]*(?:async[ \t]+)?def[ \t]+make_spark_converter\b", re.MULTILINE)
 # Files that use a converter made elsewhere, or names imported there, show it by these words only.
 _NAMES = b"make_torch_dataloader|make_tf_dataset|make_spark_converter|SparkDatasetConverter"
 _WORDS = {
@@ -81,11 +116,25 @@ def is_other_file(path: str) -> bool:
     return _OTHER.fullmatch(os.path.basename(path)) is not None or is_lock_file(path)
 
 
+def is_program(path: str) -> bool:
+    """Say by its name whether a file is a module or a notebook."""
+    return path.endswith(_SUFFIXES)
+
+
+def is_wanted(path: str) -> bool:
+    """Say by its name whether a file is looked into."""
+    return is_program(path) or is_dependency_file(path) or is_other_file(path)
+
+
+# Which files there are.
+
+
 def find_files(paths: Iterable[str], exclude: Iterable[str] = ()) -> Iterator[str]:
     """Yield the files to look at, each once, in a stable order.
 
-    Files that are named are taken whatever ``.gitignore`` and their names say. Links in directories
-    are not followed: what they lead to is found where it is, or is none of the directory's.
+    In a Git repository those that Git lists; elsewhere, and where it cannot be asked, all. Files that are named are
+    taken whatever their names and ``.gitignore`` say. Links in directories are not followed: what they lead to is
+    found where it is, or is none of the directory's.
 
     Raises:
         FileNotFoundError: A path does not exist.
@@ -104,9 +153,9 @@ def find_files(paths: Iterable[str], exclude: Iterable[str] = ()) -> Iterator[st
 
 
 def _in_directory(directory: str, exclude: tuple[str, ...]) -> Iterator[str]:
-    names = listed_by_git(directory)
+    names = _listed_by_git(directory)
     if names is None:
-        yield from _walk(directory, for_directory(directory), exclude)
+        yield from _walk(directory, exclude)
         return
     passed = _Passed(directory, exclude)
     for name in names:
@@ -156,38 +205,217 @@ def _is_excluded(path: str, exclude: tuple[str, ...]) -> bool:
     return any(fnmatch.fnmatch(name, each) or fnmatch.fnmatch(path, each) for each in exclude)
 
 
-def _walk(directory: str, ignores: Ignores, exclude: tuple[str, ...]) -> Iterator[str]:
-    folders: list[os.DirEntry[str]] = []
-    absolute = os.path.abspath(directory)
+def _walk(directory: str, exclude: tuple[str, ...]) -> Iterator[str]:
+    for folder, folders, files in os.walk(directory):
+        folders[:] = sorted(
+            name
+            for name in folders
+            if name not in _SKIPPED and not _is_excluded(os.path.join(folder, name), exclude)
+        )
+        for path in (os.path.join(folder, name) for name in sorted(files)):
+            if is_wanted(path) and stat.S_ISREG(_mode(path)) and not _is_excluded(path, exclude):
+                yield path
+
+
+def _listed_by_git(directory: str) -> list[str] | None:
+    """Return what Git tracks or does not ignore in a directory, as paths relative to it.
+
+    Submodules and repositories within are one entry each, which is a directory.
+
+    Returns:
+        None where it cannot be asked: outside of a repository, in one that is broken or not
+        trusted, without the command, and if it takes too long.
+    """
+    if repository_above(directory) is None:
+        return None
+    # What a repository configures may be a command to run; what hooks set is another directory's.
+    options = ("-c", "core.fsmonitor=false", "--no-optional-locks", "-C", directory)
+    ask = ("ls-files", "--cached", "--others", "--exclude-standard", "-z")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
-        entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
-    except OSError:
-        return
-    for entry in entries:
-        folder = entry.is_dir(follow_symlinks=False)
-        if not folder and not (is_wanted(entry.path) and entry.is_file(follow_symlinks=False)):
-            continue
-        if _is_excluded(entry.path, exclude):
-            continue
-        if ignores.match(os.path.join(absolute, entry.name), is_directory=folder):
-            continue
-        if not folder:
-            yield entry.path
-        elif entry.name not in _SKIPPED:
-            folders.append(entry)
-    for entry in folders:
-        own = ignores.enter(os.path.join(absolute, entry.name))
-        yield from _walk(entry.path, own, exclude)
+        done = subprocess.run(  # noqa: S603 - the command is our own
+            ["git", *options, *ask],  # noqa: S607 - whatever Git the user has
+            check=False,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_SECONDS,
+            env=kept,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if done.returncode:
+        return None
+    return sorted({os.fsdecode(name) for name in done.stdout.split(b"\0") if name})
 
 
-def is_wanted(path: str) -> bool:
-    """Say by its name whether a file is looked into."""
-    return path.endswith(_SUFFIXES) or is_dependency_file(path) or is_other_file(path)
+def repository_above(directory: str) -> str | None:
+    """Return the top of the Git repository that a directory is in; None outside of one."""
+    found = os.path.abspath(directory)
+    while not os.path.exists(os.path.join(found, ".git")):
+        above = os.path.dirname(found)
+        if above == found:
+            return None
+        found = above
+    return found
+
+
+# What they hold.
 
 
 def concerns(data: bytes, destination: Destination) -> bool:
     """Say whether a file's bytes hold any word that a rule could act on."""
     return _WORDS[destination].search(data) is not None
+
+
+@dataclass
+class Gathered:
+    """The files under some paths.
+
+    Attributes:
+        paths: Those that were read and may concern the run.
+        sources: Path and bytes of the modules and notebooks that hold a word for the rules.
+        dependencies: Path and bytes of lists of dependencies, and of what else may install some.
+        failed: Files that cannot be read.
+        passing: Modules and those whose names they pass on.
+        imported: Dotted names of the modules that any module or notebook imports.
+        named: Last names of those, and of what they run.
+        left: What is said of packages that are left alone, by their directories: copies of Petastorm's
+            own, and others of that name.
+    """
+
+    paths: list[str] = field(default_factory=list)
+    sources: list[tuple[str, bytes]] = field(default_factory=list)
+    dependencies: list[tuple[str, bytes]] = field(default_factory=list)
+    failed: list[Failed] = field(default_factory=list)
+    passing: set[tuple[str, str]] = field(default_factory=set)
+    imported: set[str] = field(default_factory=set)
+    named: set[str] = field(default_factory=set)
+    left: dict[str, Outcome] = field(default_factory=dict)
+
+
+def gather(paths: Iterable[str], exclude: Iterable[str], destination: Destination) -> Gathered:
+    """Read the files under some paths.
+
+    Args:
+        paths: Files and directories.
+        exclude: Glob patterns of names or paths to pass over.
+        destination: Where call sites are taken.
+
+    Raises:
+        FileNotFoundError: A path does not exist.
+    """
+    gathered, paths = Gathered(), tuple(paths)
+    top = tops_of(paths)
+    for path in find_files(paths, exclude):
+        package = _petastorm_around(path)
+        if package:
+            gathered.left.setdefault(package, _fork(path))
+            continue
+        data = _read(path)
+        if isinstance(data, Failed):
+            gathered.failed.append(data)
+        elif is_program(path) and (package := _own_package(path, data, top)):
+            gathered.left.setdefault(package, _own(path, package))
+        elif not _is_other(path) or OLD.encode() in data:
+            _add(gathered, path, data, destination)
+    return gathered
+
+
+def narrowed(gathered: Gathered, destination: Destination) -> Gathered:
+    """Return of the files that were gathered for streaming, which are the most, those for a destination."""
+    sources = [(path, data) for path, data in gathered.sources if concerns(data, destination)]
+    return dataclasses.replace(gathered, sources=sources)
+
+
+def _read(path: str) -> bytes | Failed:
+    """Return the bytes of a file, the first ones if it is data."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe could wait for ever
+            return Failed(path, "left alone, because it is no regular file", abnormal=True)
+        with open(path, "rb") as file:
+            return file.read(_LONGEST if _is_other(path) and not is_lock_file(path) else -1)
+    except OSError as error:
+        return Failed(path, str(error), abnormal=True)
+
+
+def _is_other(path: str) -> bool:
+    return not (is_program(path) or is_dependency_file(path))
+
+
+def _add(gathered: Gathered, path: str, data: bytes, destination: Destination) -> None:
+    gathered.paths.append(path)
+    gathered.passing |= modules_passed_on(path, data)
+    listed = is_dependency_file(path) and not is_program_named_setup(path, data)
+    if listed or not is_program(path):
+        gathered.dependencies.append((path, data))
+        return
+    gathered.imported |= imported_modules(data)
+    gathered.named |= modules_named(data)
+    if concerns(data, destination):
+        gathered.sources.append((path, data))
+
+
+def _own_package(path: str, data: bytes, top: Callable[[str], str]) -> str:
+    """Return the repository's own package ``petastorm`` that a file imports; empty if there is none."""
+    return _petastorm_of_its_own(path, top(path)) if concerns(data, Destination.STREAMING) else ""
+
+
+def _own(path: str, package: str) -> Unchanged:
+    message = (
+        f"files that import {os.path.relpath(package)} are left alone: it is this repository's own "
+        "package, and not Petastorm"
+    )
+    return Unchanged(path, (Site("PM000", 1, 1, None, message, Safety.SAFE, State.WORKS),))
+
+
+def _fork(path: str) -> NeedsHuman:
+    message = "package left alone, it is Petastorm itself"
+    site = Site("PM000", 1, 1, None, message, Safety.MANUAL, State.MANUAL)
+    return NeedsHuman(path, b"", b"", (site,))
+
+
+def project_of(gathered: Gathered) -> Project:
+    """Return what the files of a run, or else of the repository around them, say of converters."""
+    texts = [data for _, data in gathered.sources]
+    converters = any(map(makes_converters, texts))
+    if not converters and any(not imports_petastorm(data) for data in texts):
+        converters = _made_around(gathered)
+    importers = frozenset().union(
+        *(names_from_petastorm(path, data) for path, data in gathered.sources)
+    )
+    taken = frozenset().union(*map(names_from_modules, texts))
+    mentioners = frozenset().union(
+        *(mentioned_names(path, data) for path, data in gathered.sources)
+    )
+    sources = gathered.sources
+    openers = [(path, data) for path, data in sources if opens_loaders(data)]
+    here = {module_at(path) for path in gathered.paths if is_program(path)}
+    return Project(
+        converters=converters,
+        defines=frozenset().union(*map(defined_methods, texts)),
+        modules=module_names(gathered.paths),
+        importers=importers,
+        reexported=reexported_names(taken, importers, frozenset(gathered.passing)),
+        mentioners=mentioners - importers,
+        makers=frozenset(module_at(path) for path, data in sources if calls_makers(data)),
+        kept=frozenset(module_at(path) for path, data in sources if keeps_makers(data)),
+        borrowers=frozenset(module_at(path) for path, data in openers if not calls_makers(data)),
+        lenders=frozenset().union(*(modules_named(data) for _, data in openers)),
+        joined=frozenset(gathered.named & here).union(
+            module_at(path) for path, data in openers if modules_named(data) & here
+        ),
+    )
+
+
+def _made_around(gathered: Gathered) -> bool:
+    """Say whether any file of the repositories around those of a run makes converters."""
+    roots = {repository_of(path) for path, _ in gathered.sources}
+    return any(
+        concerns(data, Destination.BRIDGE) and makes_converters(data)
+        for root in roots
+        if root is not None
+        for _, data in gather([root], (), Destination.BRIDGE).sources
+    )
 
 
 def repository_of(path: str) -> str | None:
@@ -211,7 +439,10 @@ def tops_of(paths: Iterable[str]) -> Callable[[str], str]:
     return top
 
 
-def petastorm_around(path: str) -> str:
+# What is imported in place of Petastorm or of streaming.
+
+
+def _petastorm_around(path: str) -> str:
     """Return the directory of Petastorm's own package that a file is in; empty if it is in none."""
     directory = os.path.dirname(os.path.abspath(path))
     while os.path.dirname(directory) != directory:
@@ -227,3 +458,56 @@ def petastorm_around(path: str) -> str:
             return directory
         directory = above
     return ""
+
+
+def streaming_of_its_own(path: str, top: str) -> str:
+    """Return the module that ``import streaming`` finds for a file before the library; empty if none.
+
+    Args:
+        path: The file.
+        top: The highest directory whose modules it may import by their own names.
+    """
+    return next(_modules(path, top, STREAMING), "")
+
+
+def _petastorm_of_its_own(path: str, top: str) -> str:
+    """Return the package ``petastorm`` that a file imports and that makes converters of another kind.
+
+    Empty if there is none: a copy of Petastorm's own package is Petastorm, and so is what is installed.
+    """
+    for module in _modules(path, top, OLD):
+        if os.path.basename(module) == "__init__.py" and _makes_converters(os.path.dirname(module)):
+            return os.path.dirname(module)
+    return ""
+
+
+def _modules(path: str, top: str, name: str) -> Iterator[str]:
+    """Yield the files of modules of a name beside a file, and at the roots of imports above it."""
+    directory, top = os.path.dirname(os.path.abspath(path)), os.path.abspath(top)
+    above = directory
+    while True:
+        if above == directory or not os.path.exists(os.path.join(above, "__init__.py")):
+            yield from _modules_in(above, name)
+        if above == top or os.path.dirname(above) == above:
+            return
+        above = os.path.dirname(above)
+
+
+def _modules_in(directory: str, name: str) -> tuple[str, ...]:
+    """Return the modules of a name in a directory and in its folders for sources."""
+    files = [f"{name}.py", os.path.join(name, "__init__.py")]
+    candidates = [os.path.join(directory, root, file) for root in ("", *_ROOTS) for file in files]
+    return tuple(filter(os.path.isfile, candidates))
+
+
+def _makes_converters(package: str) -> bool:
+    """Say whether a package defines a maker of converters, and is no copy of Petastorm's own."""
+    if os.path.exists(os.path.join(package, "unischema.py")):
+        return False
+    for directory, _, files in os.walk(package):
+        for file in files:
+            if file.endswith(".py"):
+                with open(os.path.join(directory, file), "rb") as module:
+                    if _MAKER.search(module.read()):
+                        return True
+    return False

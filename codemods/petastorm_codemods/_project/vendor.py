@@ -1,21 +1,20 @@
-"""``--vendor``: where the copies of the support module go."""
+"""``--vendor``: where the copies of the support module go in a run, and what becomes of each."""
 
 from __future__ import annotations
 
 import functools
 import importlib.resources
 import os
-import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
-from petastorm_codemods._petastorm.offered import NEW
+from petastorm_codemods._model import Failed, Outcome, Safety, Site, State, Success
+from petastorm_codemods._petastorm.offered import NEW, OLD
+from petastorm_codemods._text.import_lines import import_lines, imported_modules
 
 CODE = "PM100"
 NAME = "mds_support"
-
-_IMPORT = re.compile(rb"^[ \t\"]*(?:from|import)[ \t]+([A-Za-z_][\w.]*)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Homes:
 
     Args:
         users: Paths of the files that may import it.
-        boundary: Folder that nothing is written above; see `boundary_of`.
+        boundary: Returns the folder that nothing is written above for a file; see `files.tops_of`.
         imported: Dotted names of the modules that files of the run import.
     """
 
@@ -115,12 +114,65 @@ def support_module() -> bytes:
     return importlib.resources.files(NEW).joinpath("native").joinpath("support.py").read_bytes()
 
 
-def imported_modules(text: bytes) -> frozenset[str]:
-    """Return the dotted names of the modules that a file imports."""
-    return frozenset(name.decode() for name in _IMPORT.findall(text))
+def homes_for(
+    sources: Iterable[tuple[str, bytes]],
+    imported: Collection[str],
+    boundary: Callable[[str], str],
+) -> Homes:
+    """Return where copies of the support module go.
+
+    Args:
+        sources: Path and bytes of the files of a run.
+        imported: Dotted names of the modules that these and others import.
+        boundary: Returns the folder that nothing is written above for a file.
+    """
+    return Homes([path for path, data in sources if _may_need(data)], boundary, imported)
 
 
-def imports_module(module: str, text: bytes) -> bool:
-    """Say whether a file imports a module; a string that names it, say for a mock, is no import."""
-    name = re.escape(module.encode())
-    return re.search(rb"^[ \t\"]*(?:from|import)[ \t]+%s\b" % name, text, re.MULTILINE) is not None
+def _may_need(data: bytes) -> bool:
+    """Say whether a file imports Petastorm or what makes converters, or opens a dataset."""
+    return b"make_tf_dataset" in data or any(
+        module.startswith(OLD) or b"make_spark_converter" in names
+        for module, names in import_lines(data)
+    )
+
+
+def support_files(homes: Homes, texts: Mapping[str, bytes]) -> Iterator[Outcome]:
+    """Yield the outcome of each copy of the support module.
+
+    Args:
+        homes: Where the copies go.
+        texts: The files of the run as they are after it, by path.
+    """
+    used = {
+        home
+        for path, text in texts.items()
+        if (home := homes.home(path)).module in imported_modules(text)
+        and os.path.abspath(path) != home.file
+    }
+    for home in sorted(used, key=lambda home: home.file):
+        yield from _support_file(home)
+
+
+def _support_file(home: Home) -> Iterator[Outcome]:
+    """Yield the outcome of one copy; nothing if it is there already."""
+    path = os.path.relpath(home.file)
+    if os.path.islink(home.file):
+        yield Failed(path, "it is a link, and nothing is written through links")
+        return
+    if os.path.exists(home.file) and not os.path.isfile(home.file):
+        yield Failed(path, "left alone, because it is no regular file", abnormal=True)
+        return  # reading a pipe could wait for ever
+    try:
+        with open(home.file, "rb") as stream:
+            before = stream.read()
+    except FileNotFoundError:
+        before = b""
+    after = support_module()
+    title, _, _ = after.partition(b"\n")
+    if before and not before.startswith(title.rstrip(b'."')):
+        yield Failed(path, f"{os.path.basename(path)} exists and is something else")
+    elif before != after:
+        message = f"{home.module} holds what rewritten code imports"
+        site = Site(CODE, 1, 1, None, message, Safety.SAFE, State.REWRITTEN)
+        yield Success(path, before, after, (site,))

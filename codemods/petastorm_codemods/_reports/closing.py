@@ -6,12 +6,25 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from petastorm_codemods._model import Destination, Result, Site, State, pending
-from petastorm_codemods._registry import GUIDE, all_rules
+from petastorm_codemods._model import Destination, Fact, Result, Site, State, pending
+from petastorm_codemods._registry import all_rules
 
 from .report import counts
 
-_SPEED = f"{GUIDE or 'migration_guide/'}speed.md"
+_FACTS = {
+    Fact.RANKS: (
+        "Ranks: streaming finds them itself in {} and gives each as many batches; some rows come twice "
+        "where ranks do not divide them."
+    ),
+    Fact.SHORT_BATCHES: (
+        "Short batches: in {} each epoch may end with a smaller batch, where Petastorm's ran on into "
+        "the next epoch."
+    ),
+    Fact.ORDER_OF_COLUMNS: (
+        "Order of columns: batches have them in alphabetical order, and code beside {} seems to take "
+        "them by place."
+    ),
+}
 _LOADERS = frozenset({"PM102", "PM103"})
 _STAYS = "stays on the bridge"
 
@@ -23,6 +36,7 @@ def closing_lines(
     *,
     fast: bool,
     written: bool,
+    requirement: str,
 ) -> Iterator[str]:
     """Yield the lines, each a sentence or a command.
 
@@ -32,21 +46,25 @@ def closing_lines(
         destination: Where call sites were taken.
         fast: Whether rows are read in whole batches.
         written: Whether the changes are written.
+        requirement: What is required of petastorm-bridge.
     """
     sites = [site for outcome in result.outcomes for site in outcome.sites]
     changes = sum(map(pending, result.outcomes))
     yield _numbers(result, changes, written=written)
     yield from _left(sites)
     if destination is Destination.STREAMING:
+        yield from _facts(sites)
         yield from _bridged(sites)
         yield from _speed(sites, fast=fast)
+    yield from _source(sites, requirement)
     if changes:
-        yield _other(destination)
         command = shlex.join(["petastorm-bridge", "codemod", *arguments])
         if written:
             yield f"Next: git diff -w shows what moved; {command} --check keeps it so in CI."
         else:
             yield f"Next: {command} --write to write the changes."
+        if destination is Destination.BRIDGE:
+            yield "Then, on another day: --to streaming takes the calls to streaming's own."
 
 
 def _numbers(result: Result, changes: int, *, written: bool) -> str:
@@ -66,12 +84,22 @@ def _left(sites: Sequence[Site]) -> Iterator[str]:
     for rule in all_rules():
         if left[rule.code]:
             places = plural(left[rule.code], "place")
-            yield f"Left: {places} of {rule.code} ({rule.summary})."
+            yield (
+                f"Left: {places} of {rule.code} ({rule.summary}); {rule.command} says what to do."
+            )
 
 
 def stays_on_bridge(site: Site) -> bool:
     """Say whether a call that was to go to streaming runs on the bridge."""
     return site.code in _LOADERS and site.message.startswith(_STAYS)
+
+
+def _facts(sites: Sequence[Site]) -> Iterator[str]:
+    """Yield what a reviewer has to know of rewritten calls, each once."""
+    for fact, sentence in _FACTS.items():
+        number = sum(fact in site.facts for site in sites)
+        if number:
+            yield sentence.format(plural(number, "call"))
 
 
 def _bridged(sites: Sequence[Site]) -> Iterator[str]:
@@ -103,17 +131,23 @@ def _speed(sites: Sequence[Site], *, fast: bool) -> Iterator[str]:
         )
 
 
-def _other(destination: Destination) -> str:
-    """Return what the other destination would give."""
-    if destination is Destination.STREAMING:
-        return (
-            "--to bridge instead would change imports only: the same batches as before, and for "
-            f"narrow tables many times as fast as row by row, see {_SPEED}"
+def _source(sites: Sequence[Site], requirement: str) -> Iterator[str]:
+    """Yield where what is written into lists of dependencies has to come from."""
+    if not any(
+        site.code == "PM010"
+        and site.state is State.REWRITTEN
+        and "petastorm-bridge" in site.message
+        for site in sites
+    ):
+        return
+    _, _, address = requirement.partition(" @ ")
+    if address:
+        yield f"Install: petastorm-bridge comes from {address}, where every installation has to reach it."
+    else:
+        yield (
+            f"Install: publish {requirement} in the package index that pip asks, or name another source: "
+            "--requirement 'petastorm-bridge @ file:///Volumes/…/…whl'."
         )
-    return (
-        "--to streaming instead would rewrite the calls to streaming's own: its split over ranks, "
-        f"its elastic shuffling and resumption in mid-epoch; see {_SPEED} for what that costs"
-    )
 
 
 def plural(number: int, noun: str) -> str:

@@ -1,46 +1,56 @@
-"""The guide's page of rules, built from the rules."""
+"""What there is to say of each rule: for ``petastorm-bridge rule`` and for the guide's page of rules."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from petastorm_codemods._model import Safety
 from petastorm_codemods._registry import Rule, all_rules
 
 _HEAD = """# Rules of the codemod
 
-One entry for each rule of [`petastorm-bridge codemod`](run-the-codemod.md). *safe* rewrites give the same
-batches, *behaviour-changing* ones wait for `--unsafe`, and what is *manual* is marked with a comment.
+For people who review what [`petastorm-bridge codemod`](run-the-codemod.md) did, or who met a mark such as
+`# petastorm-bridge rule PM003: …` in their code. At the end you know what the rule does, why a place was left to you, and what
+to do there. `petastorm-bridge rule PM003` prints the same in a terminal.
+
+What the words in the last column mean:
+
+- *safe*: the rewritten code gives the same batches.
+- *behaviour-changing*: the rewrite is made only with `--unsafe`.
+- *manual*: the codemod changes nothing here. It writes a comment, and you decide.
+
+To silence a place that is as it should be, write `# petastorm-bridge: ignore[PM003]` at the end of its line.
 """
 
-_NOW_HEAD = """
-## What to do now
+_LIKE_PM003 = """- The mark says *unused*: remove the import.
+- The mark names a replacement: use that.
+- Pools of workers (`ThreadPool`, `ProcessPool`): remove them. Pass `workers_count` and `reader_pool_type` to the reader."""
 
-With what is left: a mark in a file, or a line of the report. Silence a place that is as it should be with
-`# petastorm-bridge: ignore[PM003]`; other rules leave nothing.
+_LIKE_PM102 = """- *stays on the bridge*: nothing. The call runs, over the same shards.
+- Ranks are in the way (`cur_shard`, `shard_count`): start the training with `torchrun` and leave both arguments out.
+- The arguments are in a dictionary (`**options`): write them into the call.
+- *may be another class's*: annotate the parameter, `def fit(converter: SparkDatasetConverter)`."""
 
-| code | what to do |
-|---|---|"""
-
-# What a human does about what is left of a rule.
+# What a human does about what is left of a rule: one line for each case.
 NOW = {
-    "PM000": "Mend the file or the cell, or exclude it: `--exclude 'legacy/*'`.",
-    "PM003": "Remove the import if it says *unused*. Otherwise do what the mark says: most names are parts of Petastorm's "
-    "readers that a caller never needed. Programs that start pools of workers pass `workers_count` and "
-    "`reader_pool_type` to a reader.",
-    "PM010": "Change the requirement by hand: lock files and files with hashes are made anew from their sources "
-    "(`pip-compile`, `uv lock`); conda has no such package, so put it into the `pip:` part of the environment.",
-    "PM101": "Give arguments by name, or run `--to bridge` for this file: it takes every form of call.",
-    "PM102": "It runs, on the bridge: *stays on the bridge* needs nothing now. Where ranks are in the way, train with "
-    "`torchrun` and leave `cur_shard` out; where a dictionary holds the arguments, write them into the call; where "
-    "it *may be another class's*, annotate the parameter with `SparkDatasetConverter`.",
-    "PM103": "As for PM102.",
-    "PM104": "As for PM003.",
-    "PM106": "Look which directory is in use, then run with `--unsafe`, or put the key right by hand.",
-    "PM107": "It runs, on the bridge. Open the reader where it is used, in a `with` of its own; read `row.name` in the loop "
-    "itself; convert with `--columns` in place of `schema_fields`. Images and nulls are for a `collate_fn` of yours over "
-    "`StreamingDataset`.",
-    "PM108": "Call the method by its name on the converter, and give the converter a name of its own in each branch. In "
-    "tests stub or patch what the rewritten code calls: `write_mds`, and streaming's loader. Where the program replaces "
-    "a part of Petastorm, leave that out and see whether the bridge needs it.",
+    "PM000": "- Mend the file or the cell, or exclude it: `--exclude 'legacy/*'`.",
+    "PM003": _LIKE_PM003,
+    "PM010": """- Lock files and files with hashes: make them anew from their sources (`pip-compile`, `uv lock`).
+- Conda: it has no such package. Put it into the `pip:` part of the environment.
+- Everything else: change the line by hand.""",
+    "PM101": "- Give the arguments by name, or run `--to bridge` for this file: it takes every form of call.",
+    "PM102": _LIKE_PM102,
+    "PM103": _LIKE_PM102,
+    "PM104": _LIKE_PM003,
+    "PM106": "- Look which directory is in use. Then run with `--unsafe`, or put the key right by hand.",
+    "PM107": """- *stays on the bridge*: nothing. The reader runs.
+- To have it moved, open the reader where it is used, in a `with`, and read `row.name` in the loop itself.
+- It has `schema_fields`: convert with `petastorm-bridge convert --columns` instead.
+- It has images or nulls: write a `collate_fn` over `StreamingDataset`.""",
+    "PM108": """- `getattr(converter, "make_torch_dataloader")`: call the method by its name.
+- One variable is a converter in one branch and something else in another: use two names.
+- A test stubs or patches `make_torch_dataloader`: patch what the rewritten code calls, `write_mds` or the loader.
+- The program replaces a part of Petastorm by its own: leave that out, and see whether the bridge needs it.""",
 }
 
 
@@ -52,24 +62,70 @@ def rules_page(note: str) -> str:
         f"| {rule.safety.value} |"
         for rule in all_rules()
     ]
-    lines += [_NOW_HEAD, *(f"| [{code}](#{code.lower()}) | {text} |" for code, text in NOW.items())]
     for rule in all_rules():
         lines += ["", *_entry(rule)]
     return "\n".join([*lines, ""])
+
+
+def rule_list() -> Iterator[str]:
+    """Yield a line for each rule."""
+    for rule in all_rules():
+        yield f"{rule.code}  {rule.summary} [{rule.safety.value}]"
+
+
+def rule_lines(code: str) -> Iterator[str]:
+    """Yield what there is to say of a rule, for a terminal.
+
+    Raises:
+        ValueError: There is no such rule.
+    """
+    by_code = {rule.code: rule for rule in all_rules()}
+    rule = by_code.get(code.upper())
+    if rule is None:
+        raise ValueError(f"no rule has the code {code!r}; there are {', '.join(by_code)}")
+    yield f"{rule.code} {rule.name}: {rule.summary}"
+    yield f"For --to {_destinations(rule)}; {rule.safety.value}."
+    yield ""
+    yield from _text(rule)
+    if rule.before:
+        yield ""
+        yield f"{_what(rule)}:"
+        yield ""
+        yield from (f"    {line}" for line in _example(rule))
+    if rule.code in NOW:
+        yield ""
+        yield "If a place is left to you:"
+        yield ""
+        yield from NOW[rule.code].splitlines()
 
 
 def _destinations(rule: Rule) -> str:
     return ", ".join(sorted(destination.value for destination in rule.destinations))
 
 
-def _entry(rule: Rule) -> list[str]:
-    lines = [f'<a id="{rule.code.lower()}"></a>', f"## {rule.code} {rule.name}\n"]
-    lines += [line.strip() for line in rule.text.replace("``", "`").splitlines()]
+def _text(rule: Rule) -> list[str]:
+    return [line.strip() for line in rule.text.replace("``", "`").splitlines()]
+
+
+def _what(rule: Rule) -> str:
     if rule.after:
-        removed = [f"-{line}" for line in rule.before.splitlines()]
-        added = [f"+{line}" for line in rule.after.splitlines()]
-        lines += ["\n```diff", *removed, *added, "```"]
-    elif rule.before:
-        what = "Marked" if rule.safety is Safety.MANUAL else "Found"
-        lines += [f"\n{what}:\n", "```text", *rule.before.splitlines(), "```"]
+        return "Example"
+    return "Marked" if rule.safety is Safety.MANUAL else "Met"
+
+
+def _example(rule: Rule) -> list[str]:
+    """Return the example: a diff, or what is marked."""
+    if not rule.after:
+        return rule.before.splitlines()
+    removed = [f"-{line}" for line in rule.before.splitlines()]
+    return [*removed, *(f"+{line}" for line in rule.after.splitlines())]
+
+
+def _entry(rule: Rule) -> list[str]:
+    lines = [f'<a id="{rule.code.lower()}"></a>', f"## {rule.code} {rule.name}\n", *_text(rule)]
+    if rule.before:
+        language = "diff" if rule.after else "text"
+        lines += [f"\n{_what(rule)}:\n", f"```{language}", *_example(rule), "```"]
+    if rule.code in NOW:
+        lines += ["\nIf a place is left to you:\n", *NOW[rule.code].splitlines()]
     return lines

@@ -145,6 +145,7 @@ def to_markdown(result: Result) -> str:
     if rows:
         lines += ["\n## Call sites\n", "| file | line | rule | result | confidence | what |"]
         lines += ["|---|---|---|---|---|---|", *rows]
+        lines += ["\n`petastorm-bridge rule CODE` explains a rule, and says what to do."]
     failed = [
         f"- `{outcome.path}`: {outcome.reason}"
         for outcome in result.outcomes

@@ -13,9 +13,10 @@ from pathlib import PurePath
 from urllib.parse import quote
 
 from petastorm_codemods._model import Result
-from petastorm_codemods._project.limits import DISTRIBUTION
+from petastorm_codemods._project.requirements import DISTRIBUTION
 from petastorm_codemods._registry import GUIDE, Rule, all_rules
 
+from .guide import NOW
 from .problems import Problem, problems
 
 
@@ -45,15 +46,14 @@ def to_sarif(result: Result) -> str:
 
 
 def _rule(rule: Rule) -> dict[str, object]:
-    text = rule.text.replace("``", "`")
+    text, now = rule.text.replace("``", "`"), NOW.get(rule.code, "")
     return {
         "id": rule.code,
         "name": rule.name,
         "shortDescription": {"text": rule.summary},
         "fullDescription": {"text": text.replace("`", "'")},
-        "help": {"text": rule.link, "markdown": text},
-        # Only an absolute address is a URI; there is none as long as the guide is published nowhere.
-        **({"helpUri": rule.link} if "://" in rule.link else {}),
+        "help": {"text": now or rule.summary, "markdown": f"{text}\n\n{now}".strip()},
+        **({"helpUri": rule.link} if rule.link else {}),
     }
 
 

@@ -85,7 +85,8 @@ class Reading:
         drop_last: Whether all batches are full, as Petastorm's are where epochs have no end; empty for no.
         columnar: Whether the call asks for whole batches.
         lost: Arguments that are left out.
-        notes: What else is to be said of the rewrite.
+        ranks: Whether shards are asked for that streaming finds itself.
+        comments: Those of Petastorm's arguments, by their names.
     """
 
     shuffle: Pieces
@@ -100,7 +101,12 @@ class Reading:
     drop_last: Pieces
     columnar: bool
     lost: tuple[str, ...]
-    notes: tuple[str, ...]
+    ranks: bool
+    comments: Mapping[str, Pieces]
+
+    def commented(self, pieces: Pieces, *names: str) -> Pieces:
+        """Return pieces with the comments of arguments behind them."""
+        return (*pieces, *(piece for name in names for piece in self.comments.get(name, ())))
 
 
 def reading_of(analysis: Analysis, call: cst.Call, positions: Sequence[str]) -> Reading | Stays:
@@ -119,9 +125,6 @@ def translated(analysis: Analysis, given: Mapping[str, Given]) -> Reading | Stay
         return Stays(HOROVOD, marked=False)
     if found is Shards.OTHER:
         return Stays("streaming takes ranks from its launcher, not cur_shard")
-    notes = []
-    if found is Shards.STREAMING:
-        notes.append("streaming splits rows by rank, with as many batches on each")
     columnar = _loader_class(analysis, given) == "Batched"
     transform = _pieces(given, "transform_spec")
     workers = _pieces(given, "workers_count") if transform else ()
@@ -149,7 +152,8 @@ def translated(analysis: Analysis, given: Mapping[str, Given]) -> Reading | Stay
         drop_last=_drop_last(given, times),
         columnar=columnar,
         lost=tuple(sorted(lost)),
-        notes=tuple(notes),
+        ranks=found is Shards.STREAMING,
+        comments={name: each.comments for name, each in given.items() if each.comments},
     )
 
 

@@ -21,15 +21,20 @@ def comments_outside(
     analysis: Analysis, start: int, end: int, kept: Sequence[tuple[int, int]]
 ) -> Iterator[str]:
     """Yield the comments of some text that are not in the parts of it which are kept."""
-    text = analysis.source.text[start:end]
+    for place, last in comments_between(analysis.source.text, start, end):
+        if not any(first <= place < behind for first, behind in kept):
+            yield analysis.source.text[place:last]
+
+
+def comments_between(source: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield where the comments of a part of a source stand, those for tools apart."""
+    text = source[start:end]
     if "#" not in text:
         return
     starts = [0]
     while starts[-1] < len(text):
         starts.append(next_line(text, starts[-1]))
     for token in tokens_of(text):
-        if not token.string.startswith("#") or is_pragma(token.string):
-            continue
-        place = start + starts[token.start[0] - 1] + token.start[1]
-        if not any(first <= place < last for first, last in kept):
-            yield token.string
+        if token.string.startswith("#") and not is_pragma(token.string):
+            place = start + starts[token.start[0] - 1] + token.start[1]
+            yield place, place + len(token.string)

@@ -81,17 +81,26 @@ class _Contexts:
         analysis = self._analysis
         values: dict[cst.WithItem, Pieces] = {}
         loops: dict[cst.CSTNode, Pieces] = {}
+        above: dict[cst.WithItem, Pieces] = {}
         for site, native in self._native.items():
             item = self._item(site)
             if item is not None:
                 values[item] = native.pieces
+                if native.converter:
+                    start = analysis.start(analysis.parent(item))
+                    indent = (analysis.line_start(start), start)
+                    above[item] = (*native.converter, analysis.source.newline, indent)
                 loops[analysis.parent(item)] = native.again
         for item in (item for each in variables for item in each.items):
             values[item] = (analysis.span(item.item),)
         blocks: dict[cst.CSTNode, dict[cst.WithItem, Pieces]] = {}
         for item, value in values.items():
             name: Pieces = (analysis.span(item.asname.name), " = ") if item.asname else ()
-            blocks.setdefault(analysis.parent(item), {})[item] = (*name, *value)
+            blocks.setdefault(analysis.parent(item), {})[item] = (
+                *above.get(item, ()),
+                *name,
+                *value,
+            )
         found: dict[cst.WithItem, Lift] = {}
         for block, items in blocks.items():
             if isinstance(block, cst.With) and block.asynchronous is None:

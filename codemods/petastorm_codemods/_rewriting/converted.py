@@ -19,7 +19,7 @@ from petastorm_bridge._tables.options import OPTIONS
 from petastorm_codemods._meaning.analysis import Analysis, manual, once
 from petastorm_codemods._meaning.imports import Imported
 from petastorm_codemods._meaning.reexports import is_read
-from petastorm_codemods._model import Converted, Edit, Finding, Safety
+from petastorm_codemods._model import Converted, Edit, Fact, Finding, Safety
 from petastorm_codemods._petastorm.counterparts import STREAMING, original
 from petastorm_codemods._petastorm.offered import canonical
 
@@ -106,6 +106,7 @@ def _moved(
         needs=each.native.needs,
         comments=comments,
         told=each.native.told,
+        facts=each.native.facts,
     )
 
 
@@ -177,6 +178,7 @@ def _reading(analysis: Analysis, call: cst.Call, use: Use) -> Reading | Stays:
         name: dataclasses.replace(
             each,
             pieces=tuple(p if isinstance(p, str) else text[p[0] : p[1]] for p in each.pieces),
+            comments=(),
         )
         for name, each in given.items()
         if name != "dataset_url"
@@ -240,12 +242,14 @@ def _native(
         made, more = repeated(analysis, made, reading)
         needs += more
         becomes = "StreamingDataset(...)"
-    notes = [*_notes(data, use, reading, columnar=columnar), *reading.notes]
+    notes = list(_notes(data, use, reading, columnar=columnar))
+    facts = frozenset({Fact.RANKS} if reading.ranks else ())
     if reading.shuffle != ("False",) and not reading.seed and is_made_anew(analysis, call):
         notes.append("each time it is made it is shuffled as the first time, without shuffle_seed=")
     without = f" without {', '.join(reading.lost)}" if reading.lost else ""
-    message = "; ".join([f"make_reader becomes {becomes}{without}", *notes])
-    return Native(made, (), tuple(needs), message, told=bool(notes))
+    known = [fact.value for fact in facts]
+    message = "; ".join([f"make_reader becomes {becomes}{without}", *notes, *known])
+    return Native(made, (), tuple(needs), message, told=bool(notes), facts=facts)
 
 
 def _quoted(directory: str) -> Pieces:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ import libcst as cst
 import libcst.matchers as m
 
 from petastorm_codemods._meaning.analysis import Analysis
-from petastorm_codemods._model import Need, Piece
+from petastorm_codemods._model import Fact, Need, Piece
 from petastorm_codemods._petastorm.counterparts import COLUMNAR, STREAMING
 
 from .arguments import Reading, Times
@@ -36,6 +37,8 @@ class Native:
         needs: Names that it uses.
         message: What a report says.
         told: Whether a summary says it too.
+        facts: What a reviewer has to know of it.
+        converter: The statement that gives the converter a name, before the one that the call is in.
     """
 
     pieces: Pieces
@@ -43,16 +46,25 @@ class Native:
     needs: tuple[Need, ...]
     message: str
     told: bool
+    facts: frozenset[Fact] = frozenset()
+    converter: Pieces = ()
 
 
 def native_call(analysis: Analysis, site: Site, reading: Reading) -> Native | Stays:
     """Return the native call for what a call asks for, or why there is none."""
     columnar = analysis.target.fast or (reading.columnar and not analysis.target.vendored)
     columnar = columnar and site.method.is_torch
-    problem = _unrepeatable(site, reading, columnar=columnar)
+    receiver: Piece = (
+        receiver_start(analysis, site.attribute),
+        receiver_end(analysis, site.attribute),
+    )
+    name = _name_for(analysis, site)
+    converter: Pieces = ()
+    if name:
+        converter, receiver = (f"{name} = ", receiver), name
+    problem = _unrepeatable(site, reading, columnar=columnar, named=bool(name))
     if problem:
         return Stays(problem)
-    receiver = (receiver_start(analysis, site.attribute), receiver_end(analysis, site.attribute))
     place: Arguments = [("remote", (receiver, ".remote")), ("local", (receiver, ".local"))]
     anew = is_made_anew(analysis, site.attribute)
     arguments = [*place, *shuffling(reading, (receiver, ".next_seed()"), anew=anew)]
@@ -63,11 +75,14 @@ def native_call(analysis: Analysis, site: Site, reading: Reading) -> Native | St
         made, needs = torch_loader(analysis, arguments, reading, columnar=columnar, once=once)
     else:
         made, needs = _tensorflow(analysis, arguments, (receiver, ".columns"), reading)
-    notes = [*_speed(site, reading, columnar=columnar), *reading.notes]
-    notes += _cautions(analysis.source.text, site, reading)
+    notes = [*_speed(site, reading, columnar=columnar)]
+    notes += _cautions(analysis.source.text, reading)
     name = "ColumnarStreamingDataset" if columnar else "StreamingDataset"
-    message = "; ".join([_message(site, reading, name), *notes])
-    return Native(made, again, tuple(needs), message, told=bool(notes))
+    facts = frozenset(_facts(analysis.source.text, site, reading))
+    known = [fact.value for fact in Fact if fact in facts]
+    message = "; ".join([_message(site, reading, name), *notes, *known])
+    told = bool(notes)
+    return Native(made, again, tuple(needs), message, told, facts=facts, converter=converter)
 
 
 def shuffling(reading: Reading, seed: Pieces, *, anew: bool) -> Arguments:
@@ -84,7 +99,9 @@ def shuffling(reading: Reading, seed: Pieces, *, anew: bool) -> Arguments:
         seed = (*seed, " if ", *reading.unseeded, " else ", *reading.seed)
     elif reading.seed or reading.shuffle == ("False",) or not anew:
         seed = reading.seed
-    return [("shuffle", reading.shuffle), *([("shuffle_seed", seed)] if seed else [])]
+    shuffle = reading.commented(reading.shuffle, "shuffle_row_groups")
+    seed = reading.commented(seed, "seed", "shard_seed") if seed else ()
+    return [("shuffle", shuffle), *([("shuffle_seed", seed)] if seed else [])]
 
 
 def is_made_anew(analysis: Analysis, node: cst.CSTNode) -> bool:
@@ -117,11 +134,29 @@ def _is_left_early(analysis: Analysis, loop: cst.For) -> bool:
     return any(analysis.enclosing(each, cst.For, cst.While) is loop for each in breaks)
 
 
-def _unrepeatable(site: Site, reading: Reading, *, columnar: bool) -> str:
+def _name_for(analysis: Analysis, site: Site) -> str:
+    """Return a free name for a converter that is made where it is read from; empty if it needs none.
+
+    Empty as well where no statement can give it one: it is made there if that is the only thing a ``with``
+    enters.
+    """
+    item = analysis.parent(site.call) if site.call is not None else None
+    block = analysis.parent(item) if isinstance(item, cst.WithItem) else None
+    if not isinstance(site.attribute.value, cst.Call) or not isinstance(block, cst.With):
+        return ""
+    if len(block.items) > 1 or block.asynchronous is not None:
+        return ""
+    taken = {each.value for each in analysis.nodes(cst.Name)}
+    names = itertools.chain(["converter"], (f"converter_{number}" for number in itertools.count(2)))
+    return next(name for name in names if name not in taken)
+
+
+def _unrepeatable(site: Site, reading: Reading, *, columnar: bool, named: bool) -> str:
     """Return why something that a native call has twice cannot be written twice; empty if it can."""
     receiver = site.attribute.value
-    named = isinstance(receiver, cst.Name | cst.Attribute | cst.Subscript)
-    if not named or m.findall(receiver, m.Call() | m.Await() | m.NamedExpr()):
+    plain = isinstance(receiver, cst.Name | cst.Attribute | cst.Subscript)
+    once = m.findall(receiver, m.Call() | m.Await() | m.NamedExpr())
+    if not named and (not plain or once):
         return "its converter has no name; give it one"
     if site.method.is_torch and not columnar and not reading.again:
         return "its batch size cannot be worked out twice; give it a name"
@@ -144,12 +179,20 @@ def _speed(site: Site, reading: Reading, *, columnar: bool) -> Iterator[str]:
         yield f"rows are read one by one in one process{way}"
 
 
-def _cautions(text: str, site: Site, reading: Reading) -> Iterator[str]:
+def _facts(text: str, site: Site, reading: Reading) -> Iterator[Fact]:
+    """Yield what a reviewer has to know of a call."""
+    if reading.ranks:
+        yield Fact.RANKS
+    if reading.times in {Times.SOME, Times.OPEN}:
+        yield Fact.SHORT_BATCHES
+    if site.method.is_torch and _POSITIONS.search(text):
+        yield Fact.ORDER_OF_COLUMNS
+
+
+def _cautions(text: str, reading: Reading) -> Iterator[str]:
     """Yield what in a source may look at rows in a way that has changed."""
     if reading.transform and _TIMES.search(text):
         yield "transforms get timestamps as int64, unless PandasCollate has them in timestamps="
-    if site.method.is_torch and _POSITIONS.search(text):
-        yield "the columns of a batch are in alphabetical order"
 
 
 def torch_loader(
@@ -174,15 +217,19 @@ def torch_loader(
     if columnar:
         needs.append(need(analysis, COLUMNAR, "ColumnarStreamingDataset"))
         form = ("ragged", ('"list"',)) if reading.transform else ("format", ('"torch"',))
-        own: Arguments = [("batch_size", reading.batch_size), *drop_last, form]
+        rows = reading.commented(reading.batch_size, "batch_size")
+        own: Arguments = [("batch_size", rows), *drop_last, form]
         size: Pieces = ("None",)
     else:
         needs.append(need(analysis, STREAMING, "StreamingDataset"))
-        own, size = [("batch_size", reading.batch_size)], reading.again
+        own = [("batch_size", reading.batch_size)]
+        size = reading.commented(reading.again, "batch_size")
     outer: Arguments = [("", call_of(needs[1].local, [*arguments, *own])), ("batch_size", size)]
     outer += [] if columnar else drop_last
-    outer += [("collate_fn", reading.transform)] if reading.transform else []
-    outer += [("num_workers", reading.workers)] if reading.workers else []
+    collate = reading.commented(reading.transform, "transform_spec")
+    outer += [("collate_fn", collate)] if reading.transform else []
+    workers = reading.commented(reading.workers, "workers_count")
+    outer += [("num_workers", workers)] if reading.workers else []
     made = call_of(needs[0].local, outer)
     if once:
         return made, needs
@@ -195,7 +242,8 @@ def repeated(analysis: Analysis, made: Pieces, reading: Reading) -> tuple[Pieces
     if reading.times is Times.ONCE:
         return made, []
     epochs = need(analysis, analysis.target.module, "Epochs")
-    number: Arguments = [("", reading.epochs)] if reading.epochs else []
+    epoch_count = reading.commented(reading.epochs, "num_epochs")
+    number: Arguments = [("", epoch_count)] if reading.epochs else []
     return call_of(epochs.local, [("", made), *number]), [epochs]
 
 
@@ -207,13 +255,15 @@ def _tensorflow(
         need(analysis, STREAMING, "StreamingDataset"),
         need(analysis, analysis.target.module, "to_tf_dataset"),
     ]
-    dataset = call_of(needs[0].local, [*arguments, ("batch_size", reading.batch_size)])
+    rows = reading.commented(reading.batch_size, "batch_size")
+    dataset = call_of(needs[0].local, [*arguments, ("batch_size", rows)])
     # People take fields by position.
     outer: Arguments = [("", dataset), ("columns", columns)]
     if reading.times is not Times.ONCE:
-        outer.append(("epochs", reading.epochs or ("None",)))
+        epochs = reading.commented(reading.epochs or ("None",), "num_epochs")
+        outer.append(("epochs", epochs))
     if reading.transform:
-        outer.append(("transform", reading.transform))
+        outer.append(("transform", reading.commented(reading.transform, "transform_spec")))
     return call_of(needs[1].local, outer), needs
 
 

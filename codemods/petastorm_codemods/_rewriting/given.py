@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._meaning.calls import is_none, keyword
 from petastorm_codemods._model import Piece
 
+from .comments import comments_between
 from .dictionaries import items_of
 
 Pieces = tuple[Piece, ...]
@@ -25,10 +27,12 @@ class Given:
     Attributes:
         pieces: The expression, as it is written into rewritten code.
         node: The expression to learn from.
+        comments: Its comments, each with line breaks, as they may follow the expression.
     """
 
     pieces: Pieces
     node: cst.BaseExpression
+    comments: Pieces = ()
 
 
 @dataclass(frozen=True)
@@ -61,11 +65,13 @@ def given_arguments(
     An argument whose None means the default is not given then.
     """
     given: dict[str, Given] = {}
+    comments = _comments(analysis, call)
     for name, argument in named(call, positions):
         if name is not None:
             if argument.keyword is None and isinstance(argument.value, cst.NamedExpr):
                 return Stays(_BY_NAME)
-            given[name] = Given((_value_span(analysis, argument),), argument.value)
+            value = (_value_span(analysis, argument),)
+            given[name] = Given(value, argument.value, comments.get(argument, ()))
         elif argument.star == "**":
             items = items_of(analysis, argument.value)
             if items is None:
@@ -77,6 +83,28 @@ def given_arguments(
     return {
         name: each for name, each in given.items() if name == "num_epochs" or not is_none(each.node)
     }
+
+
+def _comments(analysis: Analysis, call: cst.Call) -> dict[cst.Arg, Pieces]:
+    """Return the comments of each argument: those above it, and the one behind it on its line."""
+    if not call.args:
+        return {}
+    text = analysis.source.text
+    spans = [analysis.span(each) for each in call.args]
+    start = text.find("(", analysis.span(call.func)[1])
+    edges = [(start, start), *spans, (analysis.span(call)[1],) * 2]
+    found: dict[cst.Arg, Pieces] = {}
+    for number, ((_, first), (last, _)) in enumerate(itertools.pairwise(edges)):
+        for place, end in comments_between(text, first, last):
+            alone = "\n" in text[first:place]
+            argument = call.args[min(max(number - (not alone), 0), len(call.args) - 1)]
+            found[argument] = (
+                *found.get(argument, ()),
+                "\n" if alone else "  ",
+                (place, end),
+                "\n",
+            )
+    return found
 
 
 def _value_span(analysis: Analysis, argument: cst.Arg) -> tuple[int, int]:

@@ -1,206 +1,233 @@
-"""Rewritten statements keep to the layout of their file: its line length, indentation and alignment.
+"""New calls and imports fit into the lines of their file; everything else keeps the user's layout.
 
-Edits change words; what they make of a statement may be longer than the file's lines, or leave its
-later lines aligned with nothing. Such a statement is laid out again as the formatters Black and Ruff do
-it: what stands in brackets goes to lines of its own, all of it on one or each argument on one. Statements
-with comments inside, strings over several lines or backslashes stay as the edits leave them.
+What is written stands on one line if it fits, else what is in its brackets gets one line for each argument, with a
+comma behind the last one. More is the business of the user's own formatter.
 """
 
 from __future__ import annotations
 
-import ast
 import bisect
 import dataclasses
-import itertools
-import textwrap
+import functools
 import tokenize
+from collections import deque
 from collections.abc import Iterator, Sequence
-
-import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._model import Edit
-from petastorm_codemods._text.brackets import brackets_open_after
 from petastorm_codemods._text.edits import apply_edits
-from petastorm_codemods._text.tokens import lines_of, tokens_of
+from petastorm_codemods._text.tokens import lines_of, next_line, tokens_of
 
-from .alignment import indent_of, realigned
-from .splitting import Splitter, Style, flattened, with_parentheses
+from .brackets import Brackets, Part, taken_apart
 
-# Formatters' usual limits; a file keeps to the smallest that its own lines keep to.
-_LIMITS = (88, 100, 120)
+# A file whose repository has no formatter is as wide as its own lines, between the usual limits of two.
+_NARROWEST, _WIDEST = 88, 100
 
 
-def laid_out(analysis: Analysis, edits: Sequence[Edit]) -> list[Edit]:
+def laid_out(analysis: Analysis, edits: Sequence[Edit], width: int | None = None) -> list[Edit]:
     """Return edits with the same effect but for line breaks and indentation.
 
     Args:
         analysis: Of the source before the edits.
         edits: They do not overlap.
+        width: Characters in a line of the file; None to go by its own lines.
     """
-    statements = sorted(_statements(analysis))
-    starts = [start for start, _ in statements]
-    text = analysis.source.text
-    style = None
-    # Insertions at one place keep their order.
-    ordered = sorted(edits, key=lambda edit: (edit.start, edit.end))
-    removed = _removed_indents(analysis, ordered)
-    result: list[Edit] = []
-    for number, group in itertools.groupby(
-        ordered, key=lambda edit: _index(statements, starts, edit)
-    ):
-        own = list(group)
-        style = style or _style_of(text, analysis.source.newline)
-        if number is None:
-            result += [_laid_lines(edit, style) if edit.lines else edit for edit in own]
-            continue
-        start, end = statements[number]
-        before = text[start:end]
-        after = apply_edits(before, [Edit(e.start - start, e.end - start, e.text) for e in own])
-        line, indent = analysis.line_start(start), analysis.indent(start)
-        shift = removed.get(line, 0)
-        before = _shifted(before, shift)
-        laid = _layout(before, after, indent[shift:], start - line - shift, style)
-        result += own if laid == after else [Edit(start, end, laid)]
-    return result
+    return list(_Layout(analysis, width).edits(edits)) if edits else []
 
 
-def _removed_indents(analysis: Analysis, edits: Sequence[Edit]) -> dict[int, int]:
-    """Return how much of their indentation lines lose, by where they start."""
-    removed: dict[int, int] = {}
-    text = analysis.source.text
-    for edit in edits:
-        if edit.start < edit.end and not edit.text:
-            line = analysis.line_start(edit.start)
-            if "\n" not in text[line : edit.end] and not text[line : edit.end].strip():
-                removed[line] = removed.get(line, 0) + edit.end - edit.start
-    return removed
-
-
-def _shifted(statement: str, shift: int) -> str:
-    """Return a statement with that much less indentation on all lines but the first."""
-    if not shift:
-        return statement
-    first, *rest = statement.split("\n")
-    return "\n".join([first, *(line[min(shift, indent_of(line)) :] for line in rest)])
-
-
-def _laid_lines(edit: Edit, style: Style) -> Edit:
-    """Return an edit that writes whole lines again, with each of their statements laid out."""
-    lines = lines_of(edit.text)
-    laid: list[str] = []
-    done = 0
-    for first, last in _logical_lines(edit.text):
-        laid += lines[done:first]
-        statement = style.newline.join(lines[first:last])
-        own = statement.lstrip(" \t")
-        indent = statement[: len(statement) - len(own)]
-        laid.append(indent + _layout("", own, indent, len(indent), style))
-        done = last
-    return dataclasses.replace(edit, text=style.newline.join([*laid, *lines[done:]]))
-
-
-def _logical_lines(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the first line, from 0, and the one behind the last of each statement, or head of one."""
-    first = None
-    idle = {tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT}
-    for token in tokens_of(text):
-        if token.type == tokenize.NEWLINE and first is not None:
-            yield first, token.start[0]
-            first = None
-        elif token.type not in idle and first is None:
-            first = token.start[0] - 1
-
-
-def _index(statements: Sequence[tuple[int, int]], starts: Sequence[int], edit: Edit) -> int | None:
-    """Return the statement that an edit is in; None for lines of their own and what spans more."""
-    number = bisect.bisect_right(starts, edit.start) - 1
-    if (
-        edit.lines
-        or number < 0
-        or edit.end > statements[number][1]
-        or edit.text.endswith(("\n", "\r"))
-    ):
-        return None
-    return number
-
-
-def _statements(analysis: Analysis) -> Iterator[tuple[int, int]]:
-    """Yield where simple statements and the heads of compound ones begin and end."""
-    text = analysis.source.text
-    for line in analysis.nodes(cst.SimpleStatementLine):
-        yield analysis.span(line)
-    heads: list[tuple[cst.CSTNode, cst.CSTNode]] = [
-        *((node, node.items[-1]) for node in analysis.nodes(cst.With)),
-        *((node, node.iter) for node in analysis.nodes(cst.For)),
-        *((node, node.test) for node in analysis.nodes(cst.While)),
-    ]
-    for node, last in heads:
-        colon = text.find(":", analysis.span(last)[1])
-        if colon >= 0:
-            yield analysis.start(node), colon + 1
-
-
-def _style_of(text: str, newline: str) -> Style:
-    lines = text.splitlines()
-    code = [line for line in lines if not line.lstrip().startswith("#")]
-    longest = max(map(len, code), default=0)
-    limit = next((limit for limit in _LIMITS if longest <= limit), _LIMITS[-1])
-    indents = (line[: len(line) - len(line.lstrip())] for line in code if line.strip())
-    unit = min((indent for indent in indents if indent), key=len, default="    ")
-    return Style(limit, "\t" if unit[0] == "\t" else " " * min(len(unit), 4), newline)
-
-
-def _layout(before: str, after: str, indent: str, column: int, style: Style) -> str:
-    """Return a rewritten statement in its file's layout; unchanged where nothing calls for more.
+class _Layout:
+    """How the lines of a file are laid out.
 
     Args:
-        before: The original statement, without the indentation of its first line.
-        after: The rewritten one.
-        indent: Indentation of the first line.
-        column: Where the statement starts in its line.
-        style: The file's layout.
+        analysis: Of the file.
+        width: Characters in a line; None to go by its own lines.
     """
-    old, new = lines_of(before), lines_of(after)
-    new = realigned(old, new, column)
-    after = style.newline.join(new)
-    limit = max(style.limit, _longest(old, column))
-    if _longest(new, column) <= limit and not _hugs(old, new):
-        return after
-    flat = flattened(after)
-    if flat is None:
-        return after
-    lines = Splitter(style, flat.exploded).split(with_parentheses(flat.line), indent)
-    laid = style.newline.join(lines)[len(indent) :]
-    return laid if _same_meaning(after, laid) else after
+
+    def __init__(self, analysis: Analysis, width: int | None) -> None:
+        self._analysis = analysis
+        self._text = analysis.source.text
+        lines = [line for line in analysis.source.masked.splitlines() if line.strip()]
+        code = [line for line in lines if not line.lstrip().startswith("#")]
+        longest = max(map(len, code), default=0)
+        self._width = width or min(max(longest, _NARROWEST), _WIDEST)
+        indents = filter(None, (line[: len(line) - len(line.lstrip())] for line in code))
+        self._unit = min(indents, key=len, default="    ")[:4]
+
+    def edits(self, edits: Sequence[Edit]) -> Iterator[Edit]:
+        """Yield edits again, those as one that share lines which are laid out anew."""
+        # Insertions at one place keep their order.
+        waiting = deque(sorted(edits, key=lambda edit: (edit.start, edit.end)))
+        while waiting:
+            first = waiting.popleft()
+            if self._is_whole_lines(first):
+                yield (
+                    dataclasses.replace(first, text=self.laid(first.text)) if first.lines else first
+                )
+                continue
+            group, start = [first], self._analysis.line_start(first.start)
+            end = self._take(waiting, group, self._line_end(first.end))
+            if self._is_needed(group, start, end):
+                end = self._take(waiting, group, self._statement_end(start, end))
+                laid = self.laid(_changed(self._text, group, start, end))
+                yield Edit(start, end, laid)
+            else:
+                yield from group
+
+    def _is_whole_lines(self, edit: Edit) -> bool:
+        """Say whether an edit replaces lines by lines, or puts some in between two."""
+        whole = not edit.text or edit.text.endswith(("\n", "\r"))
+        starts = (edit.start, edit.end) if edit.start < edit.end else ()
+        return edit.lines or (whole and all(at == self._analysis.line_start(at) for at in starts))
+
+    def _take(self, waiting: deque[Edit], group: list[Edit], end: int) -> int:
+        """Take the edits that begin before a line's end, and return the end of the last one's line."""
+        while waiting and waiting[0].start <= end and not self._is_whole_lines(waiting[0]):
+            group.append(waiting.popleft())
+            end = max(end, self._line_end(group[-1].end))
+        return end
+
+    def _line_end(self, offset: int) -> int:
+        """Return where a line ends, without its line break."""
+        line = self._text[offset : next_line(self._text, offset)]
+        return offset + len(line.rstrip("\r\n"))
+
+    def _statement_end(self, start: int, end: int) -> int:
+        """Return where the statement ends that some lines are of, if they leave a bracket open."""
+        if not _open_brackets(self._text[start:end]):
+            return end
+        ends = self._ends_of_statements
+        return ends[bisect.bisect_left(ends, end)]
+
+    @functools.cached_property
+    def _ends_of_statements(self) -> list[int]:
+        text, ends = self._analysis.source.masked, [0]
+        for line in _logical_lines(text):
+            for _ in lines_of(line):
+                ends[-1] = next_line(text, ends[-1])
+            ends.append(ends[-1])
+        return ends
+
+    def _is_needed(self, edits: Sequence[Edit], start: int, end: int) -> bool:
+        """Say whether edits make lines too long, write calls over several, or move what others are aligned with."""
+        before, after = self._text[start:end], _changed(self._text, edits, start, end)
+        if self._analysis.source.masked[start:end] != before:
+            return False  # a magic of a notebook is no Python, and one line
+        widest = max(self._width, *map(len, lines_of(before)))
+        if max(map(len, lines_of(after))) > widest:
+            return True
+        if any(edit.written and "\n" in edit.text for edit in edits):
+            return True
+        column = next(iter(_open_brackets(before)), len(before))
+        moved = [e for e in edits if e.end < start + column and before[: e.end - start].strip()]
+        shift = sum(len(edit.text) - (edit.end - edit.start) for edit in moved)
+        return shift != 0 and bool(before[column:].partition("#")[0].strip())
+
+    def laid(self, text: str) -> str:
+        """Return lines of code with those broken that are too long or have line breaks in brackets."""
+        result: list[str] = []
+        for line in _logical_lines(text):
+            code = line.lstrip(" \t")
+            indent = line[: len(line) - len(code)]
+            if code.startswith("#") or ("\n" not in line and len(line) <= self._width):
+                result.append(line)
+                continue
+            whole = _with_brackets(taken_apart(code))
+            lines = self._lines(whole.words, indent)
+            result += [*lines[:-1], lines[-1] + whole.behind]
+        return self._analysis.source.newline.join("\n".join(result).split("\n"))
+
+    def _lines(self, words: Sequence[str | Brackets], indent: str) -> list[str]:
+        """Return the lines of what stands in brackets, or of a whole line of code."""
+        pairs = [at for at, word in enumerate(words) if isinstance(word, Brackets) and word.splits]
+        commented = [at for at in pairs if _is_commented(words[at])]
+        whole = indent + _on_one_line(words)
+        if not commented and (not pairs or "\n" in whole or len(whole) <= self._width):
+            return [whole]
+        at = self._best(words, commented or pairs, indent)
+        pair = words[at]
+        assert isinstance(pair, Brackets)
+        lines = self._lines([*words[:at], pair.opening], indent)
+        comma = [","] if len(pair.filled) > 1 or pair.ends_with_comma else []
+        inner = indent + self._unit
+        for part in pair.parts:
+            lines += [inner + comment for comment in part.above]
+            lines += self._lines([*part.words, *comma], inner) if part.words else []
+            lines[-1] += part.behind
+        return [*lines, *self._lines([pair.closing, *words[at + 1 :]], indent)]
+
+    def _best(self, words: Sequence[str | Brackets], pairs: Sequence[int], indent: str) -> int:
+        """Return which brackets are broken: the last ones up to which the line fits."""
+        fitting = [at for at in pairs if len(indent + _on_one_line(words[:at])) < self._width]
+        return (fitting or pairs)[-1]
 
 
-def _longest(lines: Sequence[str], column: int) -> int:
-    return max([column + len(lines[0]), *map(len, lines[1:])])
+def _logical_lines(text: str) -> Iterator[str]:
+    """Yield lines of code as Python counts them, those that go on in brackets as one; comments are lines."""
+    lines = lines_of(text)
+    ends = [token.start[0] for token in tokens_of(text) if token.type == tokenize.NEWLINE]
+    done = 0
+    for end in [*ends, len(lines)]:
+        while done < end and lines[done].lstrip()[:1] in {"", "#"}:
+            yield lines[done]
+            done += 1
+        if done < end:
+            yield "\n".join(lines[done:end])
+            done = end
 
 
-def _hugs(old: Sequence[str], new: Sequence[str]) -> bool:
-    """Say whether a rewrite opens several brackets where the original opened one and broke the line.
+def _with_brackets(line: Part) -> Part:
+    """Return an import of names, or a ``with`` of several items, with brackets around these."""
+    words = [word if isinstance(word, str) else "" for word in line.words]
+    if words[:1] == ["from"] and " import" in words and words[-1]:
+        start, end = words.index(" import") + 1, len(words)
+    elif words[:1] == ["with"] and "," in words and words[-1] == ":":
+        start, end = 1, len(words) - 1
+    else:
+        return line
+    parts = [Part()]
+    for word in line.words[start:end]:
+        if word == ",":
+            parts.append(Part())
+        else:
+            parts[-1].words.append(word if parts[-1].words or word not in words else word.lstrip())
+    line.words[start:end] = [Brackets(" (", ")", [*parts, Part()], called=False)]
+    return line
 
-    ``f(`` may end a line, but what was put around it, ``g(f(``, asks for a line of its own.
-    """
-    return len(old) > 1 and len(brackets_open_after(old[:1])) == 1 < len(
-        brackets_open_after(new[:1])
-    )
+
+def _changed(text: str, edits: Sequence[Edit], start: int, end: int) -> str:
+    """Return a part of a text after some edits."""
+    own = [
+        dataclasses.replace(each, start=each.start - start, end=each.end - start) for each in edits
+    ]
+    return apply_edits(text[start:end], own)
 
 
-def _same_meaning(one: str, other: str) -> bool:
-    return _meaning(one) == _meaning(other) is not None
+def _on_one_line(words: Sequence[str | Brackets]) -> str:
+    """Return words on one line, without their comments."""
+    texts: list[str] = []
+    for word in words:
+        if isinstance(word, str):
+            texts.append(word)
+        else:
+            inside = ", ".join(_on_one_line(part.words) for part in word.filled)
+            alone = len(word.filled) == 1 and word.ends_with_comma and not word.called
+            texts += [word.opening, inside, "," if alone else "", word.closing]
+    return "".join(texts).lstrip(" ")
 
 
-def _meaning(statement: str) -> str | None:
-    body = "\n    pass" if statement.rstrip().endswith(":") else ""
-    for prefix in ("", "async def _():\n"):
-        text = f"{statement}{body}"
-        if prefix:
-            text = prefix + textwrap.indent(text, "    ")
-        try:
-            return ast.dump(ast.parse(text))
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-    return None
+def _is_commented(word: str | Brackets) -> bool:
+    return isinstance(word, Brackets) and word.commented
+
+
+def _open_brackets(lines: str) -> list[int]:
+    """Return where the brackets end, in characters, that some lines leave open."""
+    ends: list[int] = []
+    starts = [0]
+    for line in lines.split("\n"):
+        starts.append(starts[-1] + len(line) + 1)
+    for token in tokens_of(lines):
+        if token.string in {"(", "[", "{"}:
+            ends.append(starts[token.end[0] - 1] + token.end[1])
+        elif token.string in {")", "]", "}"} and ends:
+            ends.pop()
+    return ends

@@ -42,6 +42,7 @@ def _moved(outcome: Outcome, native: Native) -> Finding:
         needs=native.needs,
         comments=comments,
         told=native.told,
+        facts=native.facts,
     )
 
 

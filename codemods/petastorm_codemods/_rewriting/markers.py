@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 import libcst as cst
@@ -13,7 +14,8 @@ from petastorm_codemods._model import Edit, Finding
 
 from .blocks import Indents
 
-MARK = "petastorm-bridge:"
+# A mark names the command that explains it.
+MARK = "petastorm-bridge rule"
 # Characters of a comment that is left in the code, without the code of its rule.
 _LONGEST_REMARK = 80
 # Statements that may have a line of their own.
@@ -46,12 +48,13 @@ def markers(
     starts = sorted(_statement_starts(analysis))
     indents = Indents(analysis, edits)
     written: set[tuple[int, str]] = set()
+    below = _imports_below_imports(analysis)
     last = (-1, "")
     for finding in findings:
         at = bisect.bisect_right(starts, finding.offset) - 1
         if at < 0:
             continue
-        what = f"{finding.code} {_brief(finding.remark or finding.message)}"
+        what = f"{finding.code}: {_brief(finding.remark or finding.message)}"
         follows, last = last in {(at - 1, what), (at, what)}, (at, what)
         if follows:
             continue
@@ -59,8 +62,22 @@ def markers(
         if (place, finding.code) in written or _is_marked(analysis, place, finding.code):
             continue
         written.add((place, finding.code))
+        newline = analysis.source.newline
+        blank = newline if place in below else ""
         comment = f"# {MARK} {what}"
-        yield Edit(place, place, f"{indents.at(starts[at])}{comment}{analysis.source.newline}")
+        yield Edit(place, place, f"{blank}{indents.at(starts[at])}{comment}{newline}")
+
+
+def _imports_below_imports(analysis: Analysis) -> set[int]:
+    """Return where the lines of imports at the top start that follow another one without a blank line."""
+    found: set[int] = set()
+    kinds = (cst.Import, cst.ImportFrom)
+    for above, line in itertools.pairwise(analysis.module.body):
+        both = [each for each in (above, line) if isinstance(each, cst.SimpleStatementLine)]
+        imports = len(both) == 2 and all(isinstance(each.body[0], kinds) for each in both)
+        if imports and not both[1].leading_lines:
+            found.add(analysis.line_start(analysis.start(line)))
+    return found
 
 
 def beside_what_stays(edits: Sequence[Edit]) -> list[Edit]:
@@ -139,7 +156,7 @@ def _is_marked(analysis: Analysis, place: int, code: str) -> bool:
         line = text[start:end]
         if not line.lstrip().startswith("#"):
             return False
-        if f"{MARK} {code} " in line:
+        if f"{MARK} {code}: " in line:
             return True
         place = start
     return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import libcst as cst
 
@@ -11,7 +11,7 @@ from petastorm_codemods._meaning.imports import imports, relative_names
 from petastorm_codemods._model import Edit, ImportSlot, Need
 from petastorm_codemods._petastorm.counterparts import ALIASES, COUNTERPARTS, original
 
-from .import_place import behind, import_place
+from .import_place import beside, import_place, imported_modules
 
 _Place = cst.CSTNode | None
 
@@ -59,45 +59,69 @@ def import_edits(
 ) -> Iterator[Edit]:
     """Yield the edits that import names, each needed at some offset, which are not imported yet.
 
-    They join a rewritten import of their module, or follow a rewritten import of another one: at the top
+    They join an import of their module, or follow a rewritten import of another one: at the top
     if there is one, else in the function that holds both, which keeps imports lazy that were; or they get
     a line of their own at the top.
     """
     places = _Places(analysis, slots)
     wanted: dict[tuple[int, _Place], dict[str, set[str]]] = {}
+    joining: dict[int, set[str]] = {}
     known = _known(analysis, slots)
     for offset, each in sorted(needed, key=lambda pair: pair[0]):
         if (_path(each), each.local) in known:
             continue
         place = places.around(offset)
         words = each.name if each.local == each.name else f"{each.name} as {each.local}"
-        key = (0 if place is None else analysis.start(place), place)
-        wanted.setdefault(key, {}).setdefault(each.module, set()).add(words)
+        room = _room(analysis, each.module, offset, slots) if place is None else None
+        if room is not None:
+            joining.setdefault(room, set()).add(words)
+        else:
+            key = (0 if place is None else analysis.start(place), place)
+            wanted.setdefault(key, {}).setdefault(each.module, set()).add(words)
+    for end, names in joining.items():
+        yield Edit(end, end, "".join(f", {words}" for words in sorted(names)))
     for (_, place), modules in wanted.items():
-        for module, names in sorted(modules.items()):
-            yield _import_edit(analysis, places.slots(place), module, sorted(names))
+        yield from _imported(analysis, places.slots(place), modules)
 
 
-def _import_edit(
-    analysis: Analysis, slots: Sequence[ImportSlot], module: str, names: Sequence[str]
-) -> Edit:
-    own = [slot for slot in slots if slot.module == module and slot.end is not None]
-    if own and own[0].end is not None:
-        return Edit(own[0].end, own[0].end, f", {', '.join(names)}")
-    line = f"from {module} import {', '.join(names)}"
+def _room(analysis: Analysis, module: str, offset: int, slots: Sequence[ImportSlot]) -> int | None:
+    """Return where an import of a module's names takes another: at the top, above a place, not rewritten."""
+    rewritten = {slot.start for slot in slots}
+    for node in analysis.nodes(cst.ImportFrom):
+        at_top = analysis.parent(analysis.parent(node)) is analysis.module
+        if isinstance(node.names, cst.ImportStar) or node.relative or not at_top:
+            continue
+        above = analysis.start(node) < offset and analysis.start(node) not in rewritten
+        if above and imported_modules(node) == [module]:
+            return analysis.span(node.names[-1])[1]
+    return None
+
+
+def _imported(
+    analysis: Analysis, slots: Sequence[ImportSlot], modules: Mapping[str, set[str]]
+) -> Iterator[Edit]:
+    """Yield the edits that import names of modules: in rewritten imports of them, or on lines below the first."""
+    newline, blank = analysis.source.newline, 0
+    ends = {slot.module: slot.end for slot in reversed(slots) if slot.end is not None}
+    lines: list[str] = []
+    for module, names in sorted(modules.items()):
+        listed = ", ".join(sorted(names))
+        if module in ends:
+            yield Edit(ends[module], ends[module], f", {listed}")
+        else:
+            lines.append(f"from {module} import {listed}")
+    if not lines:
+        return
     if slots:
-        place, indent = behind(analysis, slots[0].start, module)
+        statement = analysis.parent(_statements(analysis)[slots[0].start])
+        place, indent = beside(analysis, statement), analysis.indent(slots[0].start)
     else:
-        place, indent = import_place(analysis, module)
-    return _line_at(analysis, place, f"{indent}{line}")
-
-
-def _line_at(analysis: Analysis, place: int, text: str) -> Edit:
-    """Return the edit that puts a line, or several, where one starts, or the last one ends."""
-    newline = analysis.source.newline
+        place, indent, blank = import_place(analysis)
+    text = newline.join(f"{indent}{line}" for line in lines)
     if place > 0 and analysis.source.text[place - 1] not in "\r\n":
-        return Edit(place, place, f"{newline}{text}")
-    return Edit(place, place, f"{text}{newline}")
+        yield Edit(place, place, f"{newline}{text}", lines=True)
+    else:
+        yield Edit(place, place, text + newline * (1 + blank), lines=True)
 
 
 def _known(analysis: Analysis, slots: Sequence[ImportSlot]) -> set[tuple[str, str]]:

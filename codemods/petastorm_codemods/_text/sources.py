@@ -11,7 +11,7 @@ import bisect
 import functools
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -66,7 +66,7 @@ class Source:
         path: Path of the file.
         decoded: The file's own text.
         cells: The stretches; one for a module that parses.
-        module: The parsed masked text.
+        masked: What is parsed, of the same length as the text.
         text: The original text; in an ``.ipynb``, cells one after the other.
         newline: How lines end.
         foreign: Cells that are no Python, as start, end, and what they are in; empty if no code.
@@ -75,15 +75,15 @@ class Source:
     path: str
     decoded: Decoded
     cells: tuple[Cell, ...]
-    module: cst.Module = field(repr=False)
+    masked: str = field(repr=False)
     text: str = field(repr=False)
     newline: str
     foreign: tuple[Foreign, ...] = ()
 
     @functools.cached_property
-    def masked(self) -> str:
-        """The text that was parsed."""
-        return self.module.code
+    def module(self) -> cst.Module:
+        """The parsed masked text."""
+        return _parsed(self.masked)
 
     @property
     def shell(self) -> tuple[tuple[int, int], ...]:
@@ -138,21 +138,26 @@ class Source:
         return [0, *(match.end() for match in re.finditer(r"\r\n|\r|\n", self.text))]
 
 
-def read_source(path: str, data: bytes) -> Source:
-    """Read a file's bytes as something to rewrite; the path only says which format it is.
+def read_source(path: str, data: bytes, problem_in: Callable[[str], str] | None = None) -> Source:
+    """Read a file's bytes as something to rewrite.
+
+    Args:
+        path: Its path, which only says which format it is.
+        data: The bytes.
+        problem_in: Returns why a text does not parse, empty if it does; None to ask LibCST's parser.
 
     Raises:
         ValueError: It cannot be decoded, is no notebook, or is a module that does not parse.
     """
     try:
         if path.endswith(".ipynb"):
-            return _read_notebook(path, decode_utf8(data))
-        return _read_module(path, decode_python(data))
+            return _read_notebook(path, decode_utf8(data), problem_in or _problem_in)
+        return _read_module(path, decode_python(data), problem_in or _problem_in)
     except (SyntaxError, UnicodeError, RecursionError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
-def _read_module(path: str, decoded: Decoded) -> Source:
+def _read_module(path: str, decoded: Decoded, problem_in: Callable[[str], str]) -> Source:
     text = decoded.text
     databricks = _DATABRICKS.match(text) is not None
     comments: tuple[tuple[int, int], ...] = ()
@@ -165,25 +170,25 @@ def _read_module(path: str, decoded: Decoded) -> Source:
         )
         foreign = tuple((*each.span(), f"%{each[1]}") for each in _FOREIGN_CELL.finditer(text))
     newline = newline_of(text)
-    module, problem = _parse(text)
-    if module is not None:
+    problem = problem_in(text)
+    if not problem:
         cell = Cell(0, text, text, comments)
-        return Source(path, decoded, (cell,), module, text, newline, foreign)
+        return Source(path, decoded, (cell,), text, text, newline, foreign)
     if not databricks:
         raise ValueError(problem)
     bounds = [0, *(match.end() for match in _COMMAND.finditer(text)), len(text)]
     cells = [
-        _cell(text[start:end], start)
+        _cell(text[start:end], start, problem_in)
         for start, end in itertools.pairwise(bounds)
         if end > start or end == 0
     ]
     cells[0] = Cell(
         0, cells[0].text, cells[0].masked, (*comments, *cells[0].shell), cells[0].problem
     )
-    return _joined(path, decoded, cells, text, newline, foreign)
+    return _joined(path, decoded, cells, text, newline, foreign, problem_in)
 
 
-def _read_notebook(path: str, decoded: Decoded) -> Source:
+def _read_notebook(path: str, decoded: Decoded, problem_in: Callable[[str], str]) -> Source:
     cells: list[Cell] = []
     foreign: list[Foreign] = []
     text = ""
@@ -192,7 +197,7 @@ def _read_notebook(path: str, decoded: Decoded) -> Source:
         own = source.text
         start = len(text)
         if is_python_cell(own) and (not document.language or says_python(own)):
-            cells.append(_cell(own, start, source))
+            cells.append(_cell(own, start, problem_in, source))
         else:
             shell = ((start, start + len(own)),)
             foreign.append((start, start + len(own), language_of(own, document.language)))
@@ -200,17 +205,19 @@ def _read_notebook(path: str, decoded: Decoded) -> Source:
         text += own if own.endswith("\n") else own + "\n"
     if not cells:
         cells = [Cell(0, "", "", notebook=CellSource(0, "", (), listed=False))]
-    return _joined(path, decoded, cells, text, "\n", foreign)
+    return _joined(path, decoded, cells, text, "\n", foreign, problem_in)
 
 
-def _cell(text: str, start: int, notebook: CellSource | None = None) -> Cell:
+def _cell(
+    text: str, start: int, problem_in: Callable[[str], str], notebook: CellSource | None = None
+) -> Cell:
     """Parse a cell on its own, with magics masked if that helps."""
-    if _parse(text)[0] is not None:
+    if not problem_in(text):
         return Cell(start, text, text, notebook=notebook)
     masked = mask(text)
     shell = tuple((start + first, start + last) for first, last in masked.shell)
-    module, problem = _parse(masked.text)
-    if module is None:
+    problem = problem_in(masked.text)
+    if problem:
         return Cell(start, text, blank(text), shell, problem, notebook=notebook)
     return Cell(start, text, masked.text, shell, notebook=notebook)
 
@@ -222,6 +229,7 @@ def _joined(  # noqa: PLR0917 - what a source is made of
     text: str,
     newline: str,
     foreign: Sequence[Foreign],
+    problem_in: Callable[[str], str],
 ) -> Source:
     masked = "".join(
         cell.masked + text[cell.start + len(cell.text) : follower]
@@ -229,10 +237,10 @@ def _joined(  # noqa: PLR0917 - what a source is made of
             cells, [*(cell.start for cell in cells[1:]), len(text)], strict=True
         )
     )
-    module, problem = _parse(masked)
-    if module is None:
+    problem = problem_in(masked)
+    if problem:
         raise ValueError(problem)
-    return Source(path, decoded, tuple(cells), module, text, newline, tuple(foreign))
+    return Source(path, decoded, tuple(cells), masked, text, newline, tuple(foreign))
 
 
 def _edited(cell: str, edits: Sequence[Edit]) -> str:
@@ -259,8 +267,8 @@ def _edited(cell: str, edits: Sequence[Edit]) -> str:
     return apply_edits(cell + added, whole).removesuffix(added)
 
 
-def _words_of_python(text: str) -> str:
-    """Return what this Python says of a text that LibCST cannot parse; empty if it can."""
+def problem_of_python(text: str) -> str:
+    """Return what this Python says of a text that does not parse; empty if it does."""
     try:
         ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -269,10 +277,17 @@ def _words_of_python(text: str) -> str:
     return ""
 
 
-def _parse(text: str) -> tuple[cst.Module | None, str]:
+@functools.lru_cache(maxsize=1)  # what has been found to parse is asked for its tree next
+def _parsed(text: str) -> cst.Module:
+    return cst.parse_module(text)
+
+
+def _problem_in(text: str) -> str:
+    """Return why LibCST does not parse a text; empty if it does."""
     try:
-        return cst.parse_module(text), ""
+        _parsed(text)
     except cst.ParserSyntaxError as error:
-        return None, _words_of_python(text) or f"line {error.raw_line}: {error.message}"
+        return problem_of_python(text) or f"line {error.raw_line}: {error.message}"
     except Exception as error:  # noqa: BLE001 – the parser may fail in any way on broken code
-        return None, f"{type(error).__name__}: {error}"
+        return f"{type(error).__name__}: {error}"
+    return ""

@@ -90,12 +90,3 @@ def _line_starts(text: str) -> list[int]:
     """Return where lines start, as Python counts them, and the end of the text twice."""
     starts = [0, *(match.end() for match in re.finditer(r"\r\n|\r|\n", text))]
     return [*starts, len(text), len(text)]
-
-
-def parses(text: str) -> bool:
-    """Say whether this Python accepts the syntax of a text."""
-    try:
-        ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True

@@ -208,6 +208,7 @@ def _with_names(
     statement: cst.ImportFrom, aliases: Sequence[cst.ImportAlias | None]
 ) -> cst.ImportFrom:
     names = [alias for alias in aliases if alias is not None]
-    if statement.lpar is None:
-        names[-1] = names[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+    # The last comma has the line break before the closing bracket.
+    assert not isinstance(statement.names, cst.ImportStar)
+    names[-1] = names[-1].with_changes(comma=statement.names[-1].comma)
     return statement.with_changes(names=names, semicolon=cst.MaybeSentinel.DEFAULT)

@@ -3,7 +3,8 @@
 ``mock.patch("petastorm.spark.make_spark_converter")`` and ``importlib.import_module`` go by strings. A
 string changes if the whole of it is the dotted path of something that has moved. Spark's
 configuration keys (``petastorm.spark.converter.parentCacheDirUrl``) stay: the bridge reads the same. A
-path of a converter's method is marked for ``--to streaming``, where no one calls that method.
+path of a converter's method is marked for ``--to streaming``, where no one calls that method, and so is a patch of
+what the bridge does not have. Keys of ``loggers`` in the configuration of ``logging`` follow as well.
 """
 
 from __future__ import annotations
@@ -51,6 +52,12 @@ def check(analysis: Analysis) -> Iterator[Finding]:
             continue
         if not _PATH.fullmatch(value):
             continue
+        if _names_logger(analysis, node):
+            yield _renamed(analysis, node, value, renamed(value))
+            continue
+        if not is_offered(value) and value != OLD and _is_patched(analysis, node):
+            message = f"the test is about Petastorm itself: nothing uses {value} any more"
+            yield manual("PM002", analysis.start(node), message)
         if not is_offered(value) or not _is_reference(analysis, node, value):
             continue
         after = _successor(analysis, value)
@@ -69,6 +76,26 @@ def _renamed(analysis: Analysis, node: cst.SimpleString, value: str, after: str)
         edit = Edit(start, start + len(value), after)
     message = f"the string {value} becomes {after}"
     return Finding("PM002", analysis.start(node), message, Safety.SAFE, (edit,))
+
+
+def _names_logger(analysis: Analysis, node: cst.SimpleString) -> bool:
+    """Say whether a string is a key of ``loggers`` in the configuration of ``logging``."""
+    element = analysis.parent(node)
+    loggers = analysis.parent(analysis.parent(element))
+    if not isinstance(element, cst.DictElement) or element.key is not node:
+        return False
+    if not isinstance(loggers, cst.DictElement) or not isinstance(loggers.key, cst.SimpleString):
+        return False
+    return loggers.key.evaluated_value == "loggers"
+
+
+def _is_patched(analysis: Analysis, node: cst.SimpleString) -> bool:
+    """Say whether a string is the first argument of ``patch``."""
+    argument = analysis.parent(node)
+    call = analysis.parent(argument)
+    if not isinstance(call, cst.Call) or argument is not call.args[0]:
+        return False
+    return (get_full_name_for_node(call.func) or "").rpartition(".")[2] == "patch"
 
 
 def _is_module_of_warnings(analysis: Analysis, node: cst.SimpleString) -> bool:

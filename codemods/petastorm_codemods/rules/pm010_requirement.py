@@ -1,33 +1,46 @@
 """Whatever installs Petastorm installs ``petastorm-bridge`` instead.
 
-Requirements files, ``pyproject.toml``, ``setup.py``, ``setup.cfg``, conda environments, Dockerfiles,
-``%pip`` and ``!pip`` lines of notebooks, and commands that a program runs (``os.system``, ``subprocess``).
-Version limits go, because they are Petastorm's; extras are translated. A requirement in a file of its own
-stays as long as any file of the run still imports Petastorm; a line that installs then installs both.
+Rewritten are requirements as pip reads them: in requirements files, ``pyproject.toml``, ``setup.py``, ``setup.cfg``,
+``pip:`` lists of conda environments, ``%pip`` and ``!pip`` lines of notebooks, and commands that a program runs
+(``os.system``, ``subprocess``). Dockerfiles, shell scripts, workflows, Poetry's and Pipenv's tables, JSON and other YAML
+are reported with the line. The version that does the rewrite is pinned, or what ``--requirement`` says is written;
+extras are translated, and left out in notebooks of Databricks, whose runtimes have Spark, torch and TensorFlow. A
+requirement in a file of its own stays as long as any file of the run still imports Petastorm; a line that installs
+then installs both.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
+from packaging.requirements import Requirement as Required
 
-from petastorm_codemods._meaning.analysis import Analysis
+from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._model import Destination, Edit, Finding, Requirement, Safety
 from petastorm_codemods._petastorm.offered import OLD
-from petastorm_codemods._project.install_commands import (
+from petastorm_codemods._project.requirements import (
     CODE,
-    by_conda,
-    install_edits,
-    is_conda_command,
-    is_install,
-    joined,
-    package_for,
-    word_edits,
+    Entry,
+    Form,
+    added_word,
+    as_word,
+    bridge,
+    extras_for,
+    form_of,
+    installed,
+    vendored,
+    words_of,
 )
 from petastorm_codemods._registry import rule
 
+# Notebooks of Databricks: a second copy of Spark, torch or TensorFlow breaks a runtime that has them.
+_MANAGED = re.compile(
+    r"\A# Databricks notebook source|application/vnd\.databricks|\bdbutils\.|/dbfs/|\bdbfs:/"
+)
+_WITHOUT = ", without extras: the runtime brings Spark, torch and TensorFlow, and mosaicml-streaming from 15.2 ML on"
 # Functions that run a command, by the last part of their names.
 _RUNNERS = frozenset(
     [
@@ -56,54 +69,72 @@ _RUNNERS = frozenset(
     destinations=list(Destination),
     text=__doc__,
     before="%pip install petastorm==0.12.1",
-    after="%pip install petastorm-bridge",
+    after=f"%pip install {bridge()}",
 )
 def check(analysis: Analysis) -> Iterator[Finding]:
     """Yield one finding for each requirement in a command that installs packages."""
     text = analysis.source.text
-    requirement = analysis.target.requirement
-    if requirement is Requirement.KEPT:
+    fate = analysis.target.requirement
+    if fate is Requirement.KEPT:
         return
-    for edit, conda in _edits(analysis):
-        if conda:
-            message = f"conda has no {edit.text}: install it with pip"
-            yield Finding(CODE, edit.start, message, Safety.MANUAL, marker=False)
+    for entry in _installed(analysis):
+        if entry.name != OLD or entry.requirement.url:
             continue
-        made, message = edit, f"{text[edit.start : edit.end]} becomes {edit.text}"
-        if requirement is Requirement.JOINED:
-            both = joined(text, edit)
-            if both is None:
-                continue
-            made, message = both, f"{edit.text} is needed beside {text[edit.start : edit.end]}"
-        yield Finding(CODE, edit.start, message, Safety.SAFE, (made,))
+        package = _package(analysis, entry)
+        if entry.form is Form.CONDA_WORD:
+            message = f"conda has no {package}: install it with pip"
+            yield Finding(CODE, entry.start, message, Safety.MANUAL, marker=False)
+            continue
+        old = text[entry.start : entry.end]
+        if fate is Requirement.JOINED:
+            edit = added_word(text, entry, package)
+            message = f"{package} is needed beside {old}"
+        else:
+            edit = Edit(entry.start, entry.end, as_word(text, entry, package))
+            message = f"{old} becomes {package}{_WITHOUT if _is_managed(analysis) else ''}"
+        if edit is not None:
+            yield Finding(CODE, entry.start, message, Safety.SAFE, (edit,))
 
 
-def _edits(analysis: Analysis) -> Iterator[tuple[Edit, bool]]:
-    """Yield the edit of each requirement, and whether conda installs it."""
-    text, package = analysis.source.text, package_for(analysis.destination, analysis.target)
+@once
+def _is_managed(analysis: Analysis) -> bool:
+    """Say whether a source is a notebook of Databricks."""
+    return _MANAGED.search(analysis.source.decoded.text) is not None
+
+
+def _package(analysis: Analysis, entry: Entry) -> Required:
+    """Return what takes Petastorm's place in a command of a source."""
+    target = analysis.target
+    if not target.bridged:
+        return vendored()
+    if _is_managed(analysis):
+        return bridge(target.bridge)
+    extras = {"streaming"} if analysis.destination is Destination.STREAMING else set()
+    return bridge(target.bridge, extras_for(entry.requirement.extras) | extras)
+
+
+def _installed(analysis: Analysis) -> Iterator[Entry]:
+    """Yield what the commands of a source install."""
+    text = analysis.source.text
     for start, end in analysis.source.shell:
-        for edit in install_edits(text, start, end, package):
-            yield edit, is_conda_command(text, edit.start)
+        yield from installed(text, start, end)
     for call in analysis.nodes(cst.Call):
         name = get_full_name_for_node(call.func) or ""
         if name.rpartition(".")[2] in _RUNNERS and OLD in analysis.code(call):
-            yield from _call_edits(analysis, call, name, package)
+            yield from _by_call(analysis, call, name)
 
 
-def _call_edits(
-    analysis: Analysis, call: cst.Call, name: str, package: str
-) -> Iterator[tuple[Edit, bool]]:
+def _by_call(analysis: Analysis, call: cst.Call, name: str) -> Iterator[Entry]:
     """Yield the same for a call that runs a command, given as one string or word by word."""
     text, words = analysis.source.text, list(_words(analysis, call))
     if name.endswith("session.install"):  # Nox: it is pip that installs
         name = f"pip {name}"
-    command = " ".join([name, *(text[start:end] for start, end in words)])
-    if not is_install(command):
-        return
-    for start, end in words:
-        whole = is_install(text[start:end])
-        for edit in (install_edits if whole else word_edits)(text, start, end, package):
-            yield edit, by_conda(text[start : edit.start] if whole else command)
+    form = form_of(" ".join([name, *(text[start:end] for start, end in words)]))
+    for start, end in words if form else ():
+        if form_of(text[start:end]):
+            yield from installed(text, start, end)
+        elif form:
+            yield from words_of(text[start:end], start, form)
 
 
 def _words(analysis: Analysis, call: cst.Call) -> Iterator[tuple[int, int]]:

@@ -27,6 +27,7 @@ from petastorm_codemods._rewriting.loaders import loader_findings
 from petastorm_codemods._rewriting.sites import TORCH
 
 _AFTER = """from streaming import StreamingDataLoader, StreamingDataset
+
 loader = StreamingDataLoader(
     StreamingDataset(remote=conv.remote, local=conv.local, shuffle=True, batch_size=64),
     batch_size=64,

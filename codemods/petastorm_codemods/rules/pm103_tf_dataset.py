@@ -17,6 +17,7 @@ from petastorm_codemods._rewriting.sites import TENSORFLOW
 
 _AFTER = """from petastorm_bridge.native import to_tf_dataset
 from streaming import StreamingDataset
+
 dataset = to_tf_dataset(
     StreamingDataset(remote=conv.remote, local=conv.local, shuffle=True, batch_size=64),
     columns=conv.columns,

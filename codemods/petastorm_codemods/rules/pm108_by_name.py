@@ -2,11 +2,13 @@
 
 A method that is named by a string (``getattr``), a stub of a test for a method that rewritten code does not call,
 a patch of ``make_spark_converter`` in a module of the project, a converter that may as well come from another
-call, and a part of Petastorm that the program replaces by its own: the bridge need not use that one.
+call, and a part of Petastorm that the program replaces by its own: the bridge need not use that one. Tests of which
+every name is Petastorm's are named in the report: they are about Petastorm, not about the program.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import libcst as cst
@@ -23,6 +25,7 @@ from petastorm_codemods._registry import rule
 from petastorm_codemods._rewriting.sites import METHODS
 
 _CODE = "PM108"
+_TESTING = frozenset({"mock", "pytest", "unittest"})
 # Functions that take the name of an attribute.
 _LOOKUPS = frozenset({"attrgetter", "getattr", "hasattr", "methodcaller", "object", "setattr"})
 
@@ -39,6 +42,7 @@ _LOOKUPS = frozenset({"attrgetter", "getattr", "hasattr", "methodcaller", "objec
 def check(analysis: Analysis) -> Iterator[Finding]:
     """Yield one finding for each such place."""
     yield from _replaced_parts(analysis)
+    yield from _asserted_parts(analysis)
     if analysis.destination is Destination.STREAMING:
         names = any(_concerns_converters(analysis, each.path) for each in imports(analysis))
         if names or analysis.project.converters:
@@ -56,6 +60,9 @@ def _named_methods(analysis: Analysis) -> Iterator[Finding]:
     """Yield a finding for each argument or value that is the name of a method that opens loaders."""
     for node in analysis.nodes(cst.SimpleString):
         name = node.evaluated_value
+        if isinstance(name, str) and name.partition(".")[0] in METHODS and "." in name:
+            message = f"a stub of {name.partition('.')[0]}, which rewritten code does not call; stub what it calls"
+            yield manual(_CODE, analysis.start(node), message)
         if name in METHODS and _is_looked_up(analysis, node):
             message = f"{name} is named by a string; call it as a method, so that it can be moved"
             yield manual(_CODE, analysis.start(node), message)
@@ -73,6 +80,11 @@ def _is_looked_up(analysis: Analysis, node: cst.SimpleString) -> bool:
 
 def _stubs(analysis: Analysis) -> Iterator[Finding]:
     """Yield a finding for each statement that stubs a method, or asks a stub for its calls."""
+    for each in analysis.nodes(cst.FunctionDef):
+        own_class = analysis.enclosing(each, cst.ClassDef)
+        if each.name.value in METHODS and own_class is not None and _is_test(analysis):
+            message = f"{own_class.name.value} stands in for a converter, of which rewritten code reads remote and local"
+            yield manual(_CODE, analysis.start(each), message)
     for node in analysis.nodes(cst.Attribute):
         above = analysis.parent(node)
         target = isinstance(above, cst.AssignTarget)
@@ -100,11 +112,23 @@ def _other_branches(analysis: Analysis) -> Iterator[Finding]:
     for node in analysis.nodes(cst.IfExp):
         makes = [_makes(analysis, branch) for branch in (node.body, node.orelse)]
         other = node.orelse if makes[0] else node.body
-        known = any(makes) and not all(makes) and isinstance(other, cst.Call)
+        unknown = isinstance(other, cst.Call) or (
+            isinstance(other, cst.Name) and other.value != "None"
+        )
+        known = any(makes) and not all(makes) and unknown and not _is_converter(analysis, other)
         # Whatever may be something else is marked where a loader is opened.
         if known and flow_of(analysis).provenance(node) is Provenance.CONVERTER:
             message = f"{_function(analysis, other)} may give another object than write_mds; see that its loaders fit"
             yield manual(_CODE, analysis.start(node), message)
+
+
+def _is_converter(analysis: Analysis, node: cst.BaseExpression) -> bool:
+    return flow_of(analysis).provenance(node) is Provenance.CONVERTER
+
+
+def _is_test(analysis: Analysis) -> bool:
+    name = os.path.basename(analysis.source.path)
+    return name.startswith(("test_", "conftest")) or name.endswith("_test.py")
 
 
 def _function(analysis: Analysis, call: cst.BaseExpression) -> str:
@@ -115,14 +139,40 @@ def _makes(analysis: Analysis, node: cst.BaseExpression) -> bool:
     return isinstance(node, cst.Call) and is_maker(analysis.imported(node.func), analysis)
 
 
+def _asserted_parts(analysis: Analysis) -> Iterator[Finding]:
+    """Yield a finding for each test in which every name that the file gives a meaning is of Petastorm."""
+    for test in analysis.nodes(cst.FunctionDef) if _is_test(analysis) else ():
+        names = [
+            each for each in analysis.within(test.body, cst.Name) if analysis.assignments(each)
+        ]
+        paths = [original(analysis.imported(name) or "") for name in names]
+        paths = [path for path in paths if path.partition(".")[0] not in _TESTING]
+        if paths and all(map(is_petastorm, paths)) and test.name.value.startswith("test"):
+            message = f"{test.name.value} is about Petastorm itself, and would be about what took its place"
+            yield Finding(_CODE, analysis.start(test), message, Safety.SAFE, told=True)
+
+
 def _replaced_parts(analysis: Analysis) -> Iterator[Finding]:
     """Yield a finding for each assignment to a part of Petastorm, or of the bridge in its place."""
     for target in analysis.nodes(cst.AssignTarget):
         node = target.target
         if not isinstance(node, cst.Attribute):
             continue
-        path = original(analysis.imported(node.value) or "")
-        whole = f"{path}.{node.attr.value}"
-        if is_petastorm(path) and whole not in COUNTERPARTS:
-            message = f"replaces {whole}, which the bridge may not use; see whether it is needed"
-            yield manual(_CODE, analysis.start(node), message)
+        yield from _replaced(analysis, node.value, node.attr.value, node)
+    for call in analysis.nodes(cst.Call):
+        name = (get_full_name_for_node(call.func) or "").rpartition(".")[2]
+        values = [each.value for each in call.args[:2]]
+        if name in {"object", "setattr"} and len(values) == 2:
+            part = getattr(values[1], "evaluated_value", None)
+            if isinstance(part, str):
+                yield from _replaced(analysis, values[0], part, call)
+
+
+def _replaced(
+    analysis: Analysis, owner: cst.BaseExpression, part: str, node: cst.CSTNode
+) -> Iterator[Finding]:
+    path = original(analysis.imported(owner) or "")
+    whole = f"{path}.{part}"
+    if is_petastorm(path) and whole not in COUNTERPARTS:
+        message = f"replaces {whole}, which the bridge may not use; see whether it is needed"
+        yield manual(_CODE, analysis.start(node), message)

@@ -53,7 +53,7 @@ def train(converter_train, converter_val):
     def train_step(batch):
         strategy.run(step, args=(batch,))
 
-    # petastorm-bridge: PM103 stays on the bridge: streaming takes ranks from its launcher, not cur_shard
+    # petastorm-bridge rule PM103: stays on the bridge: streaming takes ranks from its launcher, not cur_shard
     with converter_train.make_tf_dataset(
         batch_size=BATCH_SIZE, num_epochs=None, cur_shard=rank, shard_count=size
     ) as train_dataset:
@@ -62,7 +62,7 @@ def train(converter_train, converter_val):
             train_step(next(batches))
 
     correct = seen = 0
-    # petastorm-bridge: PM103 stays on the bridge: streaming takes ranks from its launcher, not cur_shard
+    # petastorm-bridge rule PM103: stays on the bridge: streaming takes ranks from its launcher, not cur_shard
     with converter_val.make_tf_dataset(
         batch_size=BATCH_SIZE, num_epochs=1, cur_shard=rank, shard_count=size
     ) as val_dataset:

@@ -1,0 +1,57 @@
+"""What ``petastorm-bridge codemod`` shows as long as nobody has said where the code goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from petastorm_codemods._reports.closing import plural
+from petastorm_codemods._settings import Settings
+
+from .advice import advise
+from .repository import Repository, Way, by_code, look_into
+
+_LOADERS = ("PM102", "PM103", "PM107")
+_CHANGES = {
+    "bridge": "first: imports change, batches stay the same",
+    "streaming": "then: calls become streaming's own, for a review",
+}
+
+
+def overview(
+    paths: Sequence[str], exclude: Sequence[str], settings: Settings, jobs: int
+) -> tuple[list[str], int]:
+    """Return the lines, and the exit code: 0 if neither destination has anything to do, otherwise 1.
+
+    Raises:
+        FileNotFoundError: A path does not exist.
+        ValueError: A selection matches no rule.
+    """
+    found = look_into(paths, exclude, settings, jobs)
+    concerned = any(way.kinds or way.obstacles for way in (found.bridge, found.streaming))
+    return list(_lines(found)), int(concerned)
+
+
+def _lines(found: Repository) -> Iterator[str]:
+    loaders = by_code(found.streaming.kinds, *_LOADERS)
+    yield f"{plural(found.scanned, 'file')} looked at, nothing changed; {plural(loaders, 'loader')}"
+    yield from (_way(way) for way in (found.bridge, found.streaming))
+    advice = advise(found)
+    if not advice.command:
+        yield f"Nothing to do: {advice.reason}."
+        return
+    yield f"Next: {advice.command}"
+    yield (
+        f'To decide it once, write to = "{advice.way if advice.way == "streaming" else "bridge"}" into '
+        "[tool.petastorm-bridge] of pyproject.toml: hooks, CI and doctor follow it."
+    )
+
+
+def _way(way: Way) -> str:
+    name = way.destination.value
+    text = (
+        f"{f'--to {name}':<14}  {_CHANGES[name]}: {plural(way.rewritten, 'place')} in "
+        f"{plural(way.files, 'file')}, {way.left} left to you"
+    )
+    if way.on_bridge:
+        text += f"; {plural(way.on_bridge, 'loader')} on the bridge still"
+    return text

@@ -1,0 +1,67 @@
+"""Programs that torchrun starts on two ranks, on Petastorm and rewritten."""
+
+import functools
+
+import programs
+import pytest
+
+from petastorm_bridge import parity
+
+RANKS = 2
+PROGRAMS = programs.programs_in("programs_on_ranks")
+FORMS = [form for form in programs.FORMS if form != "fast"]  # the same calls as streaming's
+# Each epoch's rows are divided among the ranks, whichever they are.
+RULES = parity.Rules(order="shuffled", batches="exact", shards="union")
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """A function that gives where a program's recordings are, and what came of it on each rank.
+
+    Each has a launch of its own: the ranks of a second process group would find the first one's addresses.
+    """
+    pytest.importorskip("petastorm", reason="compares with the real package")
+    pytest.importorskip("lightning", reason="one program is Lightning's")
+    place = tmp_path_factory.mktemp("ranks")
+
+    @functools.cache
+    def written(form):
+        programs.write_form(place / form, "programs_on_ranks", form)
+        return place / form
+
+    @functools.cache
+    def result(form, name):
+        out = place / f"{form}-{name}"
+        return out, [rank[name] for rank in programs.run(out, written(form), [name], ranks=RANKS)]
+
+    return result
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("form", FORMS)
+def test_ranks_share_the_rows(results, name, form):
+    """The ranks' rows together are those of Petastorm's, in as many steps on each rank."""
+    (there, originals), (here, found) = results("original", name), results(form, name)
+    for original, ours in zip(originals, found, strict=True):
+        assert "error" not in original, original["error"]
+        assert "error" not in ours, ours["error"]
+        assert ours["printed"] == original["printed"]
+        assert ours["recordings"] == original["recordings"]
+    for columns in originals[0]["recordings"]:
+        parity.assert_same_batches(there / name / columns, here / name / columns, RULES)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("form", [form for form in FORMS if form != "bridge"])
+def test_ranks_read_one_directory(results, name, form):
+    """Of the bridge each has its own, as of Petastorm."""
+    assert [rank["directories"] for rank in results(form, name)[1]] == [1] * RANKS
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("form", FORMS)
+def test_no_directory_is_left(results, name, form):
+    place = results(form, name)[0]
+    assert not list(place.with_name(f"{place.name}-cache").glob("*/*"))
