@@ -64,7 +64,7 @@ test: ## lint, types, and on both version sets all quick tests and the slow ones
 test-changed: ## the same with all tests of the rooms that the commits since main, or SINCE=..., touch
 	@$(MAKE) test ROOM="$$($(PYTHON) tools/rooms.py $(SINCE))"
 
-test-all: ## lint, types and all tests, as in CI
+test-all: ## lint, types and all tests
 	@$(MAKE) test ALL=yes
 
 test-fast: setup ## quick tests in .venv, but for files that import streaming or Lightning

@@ -1,6 +1,6 @@
-"""The guide's API reference, from the signatures and docstrings of the public modules.
+"""The guide's API reference, from the signatures and docstrings of the public modules: a page for each.
 
-The sources are parsed and not imported, so that the page is the same whichever engines are installed.
+The sources are parsed and not imported, so that the pages are the same whichever engines are installed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["MODULES", "api_page", "defaults_of", "public_names"]
+__all__ = ["MODULES", "api_pages", "defaults_of", "public_names"]
 
 BRIDGE = Path(__file__).resolve().parent.parent / "bridge"
 # In the order in which users meet them.
@@ -38,9 +38,11 @@ MODULES = (
 )
 _HEAD = """# API reference
 
-The public modules, from their docstrings. What became of each of Petastorm's arguments stands under
-[Options](options.md). Names that begin with an underscore are private, and so are modules that are not here, unless they
-are Petastorm's: those are as in Petastorm.
+For people who look up a name. Each module has a page, made from its docstrings. [Options](options.md) says what became of
+each of Petastorm's arguments.
+
+Public are the names that these pages list, and every module that Petastorm itself has, which is as in Petastorm.
+Everything else is private ([policy](policy.md)).
 """
 _WIDTH = 88
 # Sections of a docstring in Google style.
@@ -57,26 +59,29 @@ class Public:
     definition: Definition | None
 
 
-def api_page(note: str) -> str:
-    """Return the page; the note says that it is generated."""
-    lines = [note, _HEAD, "| module | what is in it |", "|---|---|"]
+def api_pages(note: str) -> dict[str, str]:
+    """Return the pages by their names; the note says that they are generated."""
+    index = [note, _HEAD, "| module | what is in it |", "|---|---|"]
+    pages: dict[str, str] = {}
+    entries: dict[str, str] = {}  # definition → the link to its entry
     for module in MODULES:
+        page = f"api-{_anchor(module.partition('.')[2] or module)}.md"
         names = ", ".join(f"`{public.name}`" for public in public_names(module))
-        lines.append(f"| [`{module}`](#{_anchor(module)}) | {names} |")
-    entries: dict[str, str] = {}  # definition → the anchor of its entry
-    for module in MODULES:
-        lines += ["", f'<a id="{_anchor(module)}"></a>', f"## {module}", ""]
-        lines += _prose(ast.get_docstring(_tree(module)) or "")
+        index.append(f"| [`{module}`]({page}) | {names} |")
+        lines = [note, f"# {module}", "", *_prose(ast.get_docstring(_tree(module)) or "")]
         for public in public_names(module):
             if public.definition is None:
                 continue
             anchor = _anchor(f"{module}-{public.name}")
-            first = entries.setdefault(ast.dump(public.definition), anchor)
-            if first == anchor:
+            link = f"{page}#{anchor}"
+            first = entries.setdefault(ast.dump(public.definition), link)
+            if first == link:
                 lines += _entry(anchor, public.name, public.definition)
             else:
-                lines.append(f"`{public.name}`: [above](#{first}).\n")
-    return "\n".join([*lines, ""])
+                home = first.partition("#")[0].removesuffix(".md")
+                lines.append(f"`{public.name}`: see [{home}]({first}).\n")
+        pages[page] = "\n".join([*lines, ""])
+    return {"api.md": "\n".join([*index, ""]), **pages}
 
 
 def public_names(module: str) -> Iterator[Public]:
@@ -171,7 +176,7 @@ def _imported_from(module: str, node: ast.ImportFrom) -> str:
 
 def _entry(anchor: str, name: str, definition: Definition) -> Iterator[str]:
     """Yield a function, or a class with its public methods."""
-    yield from ("", f'<a id="{anchor}"></a>', f"### {name}", "")
+    yield from ("", f'<a id="{anchor}"></a>', f"## {name}", "")
     yield from _signature(definition, name)
     yield from _prose(ast.get_docstring(definition) or "")
     if isinstance(definition, ast.ClassDef):

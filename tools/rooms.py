@@ -24,6 +24,7 @@ TESTS = {
     "_cells": "rows",
     "_converting": "converting",
     "_convert_command": "converting",
+    "_far": "far",
     "_reading": "reading",
     "_rows": "rows",
     "_sources": "sources",

@@ -1,8 +1,9 @@
 """Hooks of MkDocs: the site of the guide has the programs of ``examples/`` beside its pages.
 
-The guide's files link to ``../examples/``, which is right where they are read as plain Markdown. Cells of tables learn
+The guide's files link to ``../examples/``, which is right where they are read as plain Markdown. The changelog and the
+page for contributors come from the repository's top, where readers of the sources look for them. Cells of tables learn
 the heading of their column: on a narrow screen ``site.css`` makes each row of a wide table a card, in which
-every cell says what it is.
+every cell says what it is. If ``pyproject.toml`` has the repository's address, pages link to it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
 _LINK = re.compile(r"\]\(\.\./examples/([\w./]+)\)")
@@ -20,8 +22,12 @@ _HEADING = re.compile(r"<th(?: [^>]*)?>(.*?)</th>", re.DOTALL)
 _ROW = re.compile(r"<tr>.*?</tr>", re.DOTALL)
 _CELL = re.compile(r"<td(?=[ >])")
 _TAG = re.compile(r"<[^>]+>")
-# A table of four columns becomes cards, unless three of them are figures, which are narrow.
-_COLUMNS = 4
+# A link to a file of the repository.
+_OUTWARD = re.compile(r"\[([^\]]*)\]\((?!\w+:)([^)\s]+)\)")
+_SHORT_CODE = re.compile(r"<code>([^<\s]{1,20})</code>")
+_FROM_THE_TOP = ("CHANGELOG.md", "CONTRIBUTING.md")
+# A table of three columns becomes cards, unless three of them are figures, which are narrow.
+_COLUMNS = 3
 _FIGURES = 3
 
 
@@ -31,17 +37,42 @@ def on_files(files: Files, config: Any) -> Files:
         text = path.read_text(encoding="utf-8")
         name = f"{path.relative_to(ROOT).as_posix()}.txt"
         files.append(File.generated(config, name, content=text))
+    for name in _FROM_THE_TOP:
+        text = _OUTWARD.sub(_inward, (ROOT / name).read_text(encoding="utf-8"))
+        files.append(File.generated(config, name, content=text))
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Lead links to these copies."""
+def on_config(config: Any) -> Any:
+    """Link to the repository and to each page's source, if the package has an address."""
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    source = re.search(r'^Source = "(.+)"$', project, re.MULTILINE)
+    if source:
+        config.repo_url = source[1]
+        config.edit_uri = "edit/main/migration_guide/"
+    return config
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Lead links to these copies; let a search find the guide before the pages that list everything."""
+    if page.file.src_uri.startswith(("api", *_FROM_THE_TOP)):
+        page.meta["search"] = {"boost": 0.3}
     return _LINK.sub(r"](examples/\1.txt)", markdown)
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Give the cells of a page's tables the headings of their columns."""
-    return _TABLE.sub(lambda found: _with_headings(found[0]), html)
+    """Give the cells of a page's tables the headings of their columns, and keep short names in one line."""
+    html = _TABLE.sub(lambda found: _with_headings(found[0]), html)
+    return _SHORT_CODE.sub(r'<code class="short">\1</code>', html)
+
+
+def _inward(link: re.Match[str]) -> str:
+    """A link of a file at the repository's top, as it is in the site; only its text if it leads elsewhere."""
+    label, target = link.groups()
+    name = target.partition("#")[0]
+    if name.startswith("migration_guide/"):
+        return f"[{label}]({target.removeprefix('migration_guide/')})"
+    return f"[{label}]({target})" if name in {"", *_FROM_THE_TOP} else label
 
 
 def _with_headings(table: str) -> str:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks import far
 from benchmarks._figures import figure
-from benchmarks._settings import RESULTS, SUBJECTS, TITLES
+from benchmarks._settings import FULL, RESULTS, SUBJECTS, TITLES
 
 from bars import best_first, rows_a_second, subject_path
 
-__all__ = ["readme_figures", "speed_page"]
+__all__ = ["far_figures", "folded", "readme_figures", "speed_page"]
 
 # What the README quotes: race, contestant, rival, and how it names the job and the rival.
 _QUOTED = (
@@ -105,14 +109,58 @@ def readme_figures() -> str:
     return "\n".join(lines) + "\n"
 
 
+def far_figures() -> str:
+    """Return the table of the page on far places: what each reader gets there of what the place gives."""
+    run = json.loads(RESULTS.read_text(encoding="utf-8"))
+    medians = {(one["group"], one["name"]): one["median"] for one in run["measurements"]}
+    places = list(far.FIRST)
+
+    def cells(name: str) -> list[str]:
+        cells = []
+        for place in places:
+            speed = medians.get((far.FIRST[place], name))
+            whole = medians.get((far.FIRST[place], far.CEILING))
+            cells.append(f"{figure(speed, 2)} ({speed / whole:.0%})" if speed and whole else "–")
+            later = medians.get((far.LATER, f"{name}, {place}"))
+            cells.append(figure(later, 2) if later else "–")
+        return cells
+
+    sizes = FULL.far
+    said = (
+        f"{sizes.rows:,} rows of {sizes.row_bytes:,} bytes in {sizes.shards} shards. An answer begins after "
+        f"{1000 * sizes.mount_seconds:.0f} ms from the mount, which\ngives 128 KiB at once, and after "
+        f"{1000 * sizes.store_seconds:.0f} ms from the store, and comes at {sizes.mount_bandwidth / 1e6:.0f} MB/s. "
+        "Megabytes of rows a second:\n"
+    )
+    lines = [
+        said,
+        "| reader | " + " | ".join(f"{one}, first epoch | later" for one in places) + " |",
+        "|---|" + "---:|---:|" * len(places),
+    ]
+    lines += [f"| {name} | {' | '.join(cells(name))} |" for name in far.READERS_OF_ROWS]
+    return "\n".join(lines) + "\n"
+
+
 def _race(measurements: list[dict[str, Any]]) -> list[str]:
     """Return the table of a race; nothing if it was not run."""
     race = best_first(measurements)
     if not race:
         return []
     rows = [_measurement(one) for one in race]
-    heads = [f"### {TITLES[race[0]['group']]}\n", f"| | {race[0]['unit']} | lowest | highest |"]
-    return [*heads, "|---|---:|---:|---:|", *rows, ""]
+    heads = [f"| | {race[0]['unit']} | lowest | highest |", "|---|---:|---:|---:|"]
+    return folded(TITLES[race[0]["group"]], [*heads, *rows])
+
+
+def folded(summary: str, lines: Sequence[str]) -> list[str]:
+    """Return lines of Markdown that show their summary alone until a reader opens them.
+
+    Args:
+        summary: A sentence, with names in backticks.
+        lines: What is folded.
+    """
+    told = re.sub("`([^`]+)`", r"<code>\1</code>", html.escape(summary, quote=False))
+    opening = f'<details markdown="1"><summary>{told}</summary>'
+    return [opening, "", *lines, "", "</details>", ""]
 
 
 def _target(row: dict[str, Any]) -> str:

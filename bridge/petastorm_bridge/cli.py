@@ -5,16 +5,18 @@ Heavy imports belong into the commands: ``petastorm-bridge --help`` answers at o
 
 from __future__ import annotations
 
+import difflib
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from petastorm_codemods._cli import HELP as CODEMOD
-from petastorm_codemods._cli import codemod, doctor
+from petastorm_codemods import _cli as codemods
 
 from . import __version__
-from ._convert_command import INTERRUPTED, convert_command
+from ._convert_command import EXAMPLES as CONVERT_EXAMPLES
+from ._convert_command import INTERRUPTED, convert
+from ._help import HelpfulCommand
 from .parity._cli import app as parity
 
 __all__ = ["app", "main"]
@@ -32,6 +34,21 @@ _DISTRIBUTIONS = (
     "petastorm",
     "libcst",
 )
+
+
+# What stands behind ``\b`` keeps its lines.
+EXAMPLES = """\b
+Examples:
+  petastorm-bridge doctor                            # what is here, and what to do next
+  petastorm-bridge codemod . --to bridge --write     # first: imports change, batches stay the same
+  petastorm-bridge codemod . --to streaming --write  # then: streaming's own calls
+  petastorm-bridge COMMAND --help                    # options and examples of a command
+"""
+DIFFERENCE_EXAMPLES = """\b
+Examples:
+  petastorm-bridge difference                        # all of them, a line each
+  petastorm-bridge difference no-lost-rows           # what Petastorm does, what happens here, and why
+"""
 
 
 class _Group(TyperGroup):
@@ -70,7 +87,8 @@ class _Group(TyperGroup):
 app = typer.Typer(
     name="petastorm-bridge",
     cls=_Group,
-    help="Keep Petastorm's Spark converter code running on MDS shards, and move on from it.",
+    help="Keep code that reads data with Petastorm running, and take it off Petastorm.",
+    epilog=EXAMPLES,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     rich_markup_mode=None,  # rich takes as long to load as everything else here
@@ -105,7 +123,6 @@ def _options(
     del version  # handled by its callback before any command runs
 
 
-@app.command()
 def versions() -> None:
     """Print the versions of everything the bridge works with, for a bug report."""
     import platform
@@ -121,7 +138,58 @@ def versions() -> None:
         typer.echo(f"{name:<20} {found}")
 
 
-app.command()(doctor)
-app.command(help=CODEMOD)(codemod)
-app.command("convert")(convert_command)
+def difference(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="Such as no-lost-rows; all are listed without.", metavar="NAME", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Explain a known difference between Petastorm and the bridge.
+
+    Those that are listed with [--allow] show in batches: `parity compare --allow NAME` accepts one.
+    """
+    from ._tables.differences import DIFFERENCES
+    from .parity._comparing.rules import ALLOWANCES
+
+    known = {each.name: each for each in DIFFERENCES}
+    # Those of streaming, which is compared with Petastorm too.
+    others = {each: str(effect.value) for each, effect in ALLOWANCES.items() if each not in known}
+    if name is None:
+        texts = {each: found.bridge for each, found in known.items()} | others
+        width = max(map(len, texts))
+        for each, text in texts.items():
+            typer.echo(f"{each:<{width}}  {text}{' [--allow]' if each in ALLOWANCES else ''}")
+    elif name in others:
+        typer.echo(f"{name}: {others[name]}.")
+    elif name in known:
+        found = known[name]
+        typer.echo(f"{name}: {found.area}\n\nPetastorm: {found.petastorm}\nHere: {found.bridge}")
+        typer.echo(f"Why: {found.reason}")
+    else:
+        near = difflib.get_close_matches(name, [*known, *others], n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise typer.BadParameter(f"no difference is called {name!r}{hint}", param_hint="NAME")
+
+
+# In the order in which people need them; the list of commands has room for these lines.
+_COMMANDS: tuple[tuple[Any, str, dict[str, Any]], ...] = (
+    (
+        codemods.doctor,
+        "Say what is here and what to do next.",
+        {"epilog": codemods.DOCTOR_EXAMPLES},
+    ),
+    (
+        codemods.codemod,
+        "Rewrite Petastorm code and its requirements.",
+        {"epilog": codemods.EXAMPLES, "help": codemods.HELP},
+    ),
+    (codemods.rule, "Explain a rule of the codemod.", {"epilog": codemods.RULE_EXAMPLES}),
+    (convert, "Convert a Parquet store to MDS shards.", {"epilog": CONVERT_EXAMPLES}),
+    (difference, "Explain a known difference to Petastorm.", {"epilog": DIFFERENCE_EXAMPLES}),
+    (versions, "Print the versions that a bug report should name.", {}),
+)
+for _command, _line, _texts in _COMMANDS:
+    app.command(cls=HelpfulCommand, short_help=_line, **_texts)(_command)
 app.add_typer(parity)

@@ -69,6 +69,19 @@ def pairs(report):
     return {(r["a"]["label"], r["b"]["label"]): r for r in report["results"]}
 
 
+def test_a_package_that_is_missing_is_told_with_the_remedy(call, tmp_path):
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nexec {sys.executable} -c 'import petastorm_of_nobody'\n")
+    python.chmod(0o755)
+    flags = ["--data", "plain", "--batch-size", "9", "--only", "petastorm", "--only", "bridge"]
+    answer, _ = call(*flags, "--attempts", "1", "--petastorm-python", str(python))
+    assert answer.exit_code == 2
+    assert (
+        "petastorm could not be recorded: ModuleNotFoundError: No module named 'petastorm_of_nobody'. Name an "
+        "interpreter in which Petastorm works with --petastorm-python, or leave it out with --only.\n"
+    ) in answer.stdout
+
+
 @pytest.mark.slow
 def test_all_three_agree_although_petastorm_loses_rows_and_aborts(call, tmp_path):
     pytest.importorskip("petastorm", reason="compares with the real package")

@@ -121,7 +121,7 @@ def test_every_column_that_differs_has_a_line_and_those_that_do_not_are_folded(m
     nans = lines["feature_002"]
     assert "31 of 300 rows differ (10.33%)" in nans
     assert "1 row by at most 1; 30 rows with NaN or infinity on one side only" in nans
-    assert "row 5 (batch 0, place 5)'text 5'\"<b>other</b> & 'more'\"" in lines["feature_003"]
+    assert "row 5 (row 5 of batch 0)'text 5'\"<b>other</b> & 'more'\"" in lines["feature_003"]
     assert len(page.of("article")) == 107
     folds = page.of("details")
     assert not any("open" in fold for fold in folds)
@@ -133,7 +133,7 @@ def test_every_column_that_differs_has_a_line_and_those_that_do_not_are_folded(m
 
 def test_rows_that_differ_stand_side_by_side(many):
     page = Page(html_page(many))
-    (rows,) = page.of("table", "rows")
+    (rows,) = page.of("table", "rows many")
     assert "feature_003" in rows["text"]
     result = many.results[0]
     good, bad = table(107)
@@ -148,6 +148,19 @@ def test_rows_that_differ_stand_side_by_side(many):
             assert (a != b) == differs
             assert str(good[name][row]) in a
     assert html.escape("<b>other</b>") in html_page(many)
+
+
+def test_of_many_columns_a_row_shows_those_that_differ_in_it(many):
+    text = html_page(many)
+    result = many.results[0]
+    samples = (
+        text.partition("<table class='rows many'>")[2].partition("</table>")[0].split("<tbody>")[1:]
+    )
+    assert len(result.sample_columns) > 8
+    for sample, part in zip(result.samples, samples, strict=True):
+        shown = re.findall(r"data-heading='(.*?)'", part)
+        differing = [n for n, d in zip(result.sample_columns, sample.differs, strict=True) if d]
+        assert shown == 2 * [*result.sample_columns[:3], *differing]
 
 
 def test_rows_of_one_side_are_shown_alone():
@@ -236,7 +249,7 @@ def test_samples_are_those_of_shuffled_rows_and_of_ranks(tmp_path):
     turned = {name: values[::-1] for name, values in bad.items()}
     result = compare([good], [turned], Rules(order="shuffled", key=["id"]), profile=True)
     places = {(s.place_a, s.place_b) for s in result.samples}
-    assert ("row 5 (batch 0, place 5)", f"row {ROWS - 6} (batch 0, place {ROWS - 6})") in places
+    assert ("row 5 (row 5 of batch 0)", f"row {ROWS - 6} (row {ROWS - 6} of batch 0)") in places
     for rank in range(2):
         for name, side in (("a", good), ("b", bad)):
             half = {key: values[rank::2] for key, values in side.items()}

@@ -69,7 +69,7 @@ def test_a_difference_is_told_in_full(call):
     answer = call("compare", "golden", "loaders:bad")
     assert answer.exit_code == 1
     assert "DIFFERENT" in answer.stdout
-    assert "[values] column 'x' differs in 1 row (1.67%), in row 23 (batch 2, place 7)" in (
+    assert "[values] column 'x' differs in 1 row (1.67%), in row 23 (row 7 of batch 2)" in (
         answer.stdout
     )
     assert f"golden: {TABLE['x'][23]}" in answer.stdout
@@ -116,6 +116,11 @@ def reports(call, tmp_path):
     """The reports of a comparison that found differences, by kind."""
     kinds = {"json": "json", "junit": "xml", "markdown": "md", "html": "html"}
     flags = [f for kind, end in kinds.items() for f in (f"--{kind}", f"out/report.{end}")]
+    refused = call("compare", "golden", "loaders:bad", *flags)
+    assert refused.exit_code == 2
+    assert "--json out/report.json: there is no directory out\n" in refused.output
+    assert "DIFFERENT" not in refused.output  # before anything is compared
+    (tmp_path / "out").mkdir()
     assert call("compare", "golden", "loaders:bad", *flags).exit_code == 1
     return {
         kind: (tmp_path / f"out/report.{end}").read_text("utf-8") for kind, end in kinds.items()

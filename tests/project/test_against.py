@@ -81,7 +81,7 @@ def test_the_files_of_a_commit_are_those_that_it_has(tmp_path, monkeypatch):
 def test_both_sides_run_their_own_code(tmp_path):
     """The earlier side of this copy calls one contestant by another name."""
     ignored = shutil.ignore_patterns("__pycache__", ".*")
-    for name in ("benchmarks", "bridge", "codemods"):
+    for name in ("benchmarks", "bridge", "codemods", "tests/helpers"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
     races = tmp_path / "benchmarks" / "_codemod.py"
     today = races.read_text(encoding="utf-8")
@@ -109,7 +109,8 @@ def test_both_sides_run_their_own_code(tmp_path):
 
 @pytest.mark.slow
 def test_a_race_that_the_earlier_commit_does_not_know_is_named(tmp_path):
-    shutil.copytree(ROOT / "benchmarks", tmp_path / "benchmarks")
+    for name in ("benchmarks", "tests/helpers"):
+        shutil.copytree(ROOT / name, tmp_path / name)
     settings = tmp_path / "benchmarks" / "_settings.py"
     today = settings.read_text(encoding="utf-8")
     settings.write_text(today.replace('"codemod":', '"rewriting":'), encoding="utf-8")

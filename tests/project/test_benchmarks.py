@@ -15,7 +15,8 @@ from PIL import Image
 REPOSITORY = Path(__file__).parents[2]
 sys.path.insert(0, str(REPOSITORY))
 
-from benchmarks import _competitors, _first_task, _measure, _races, _targets  # noqa: E402 - no package, run from the root
+from benchmarks import _competitors, _far_reader, _first_task, _measure, _races, _targets, far  # noqa: E402 - no package, run from the root
+from benchmarks._command import chosen_groups  # noqa: E402
 from benchmarks._settings import FULL, GROUPS, QUICK  # noqa: E402
 
 HAS_PETASTORM = importlib.util.find_spec("petastorm") is not None
@@ -33,6 +34,7 @@ LONG = {
     "opening-memory",
     "materialise-cluster",
     "first-task",
+    *far.GROUPS,
 }
 SHARE = [group for group in GROUPS if group not in LONG]
 RUN = list(GROUPS) if os.environ.get("PETASTORM_BRIDGE_BENCHMARKS") == "all" else SHARE
@@ -140,6 +142,27 @@ def test_the_image_transform_gives_the_declared_arrays():
     assert image[1].max() < 0.1
 
 
+def test_readers_of_far_places_have_their_rows_checked():
+    job = _far_reader.Job("in order", "", "", rows=250, batch_size=50, epochs=1)
+    ids = np.random.default_rng(0).permutation(250)
+    begins = (ids % _far_reader.FIRST_VALUES).astype("float32")
+    _far_reader._check(job, [(ids[:70], begins[:70]), (ids[70:], begins[70:])])
+    for wrong in (
+        [(ids[1:], begins[1:])],
+        [(np.append(ids, 7), np.append(begins, 7))],
+        [(ids, np.roll(begins, 1))],
+        [(None, begins[1:])],
+    ):
+        with pytest.raises(_measure.IncompleteEpochError, match="in order"):
+            _far_reader._check(job, wrong)
+    _far_reader._check(job, [(None, begins)])
+
+
+def test_the_beginning_of_names_stands_for_all_that_begin_so():
+    assert chosen_groups("far,memory") == [*far.GROUPS, "memory"]
+    assert chosen_groups("") == list(GROUPS)
+
+
 @pytest.fixture(scope="module")
 def quick_run(tmp_path_factory):
     """What ``--quick`` reports of the races that are run."""
@@ -169,7 +192,9 @@ def test_a_quick_run_races_everybody(quick_run):
     names = {}
     for one in report["measurements"]:
         names.setdefault(one["group"], set()).add(one["name"])
-    assert set(names) == set(RUN)
+    without = {group for group in far.GROUPS if far.why_skipped(group)}
+    assert set(names) | without == set(RUN) | without
+    assert all(group in output for group in without & set(RUN))
     native = {f"native StreamingDataLoader, {workers} workers" for workers in (0, 2)}
     loaders = {
         f"{package} {loader}"
@@ -202,6 +227,8 @@ def test_a_quick_run_races_everybody(quick_run):
         }
         assert names["materialise-cluster"] == names["materialise"]
         assert len(names["first-task"] - names["materialise"]) == 1
+        for group in set(far.FIRST.values()) - without:
+            assert {far.CEILING, far.ORDERED, far.SHUFFLED, far.FAST} <= names[group]
         assert names["opening-time"] == names["opening-memory"]
         assert len(names["opening-time"]) == 3 * len(QUICK.openings)
     assert "Targets" in output
@@ -218,6 +245,7 @@ def test_a_quick_run_reports_rows_and_samples(quick_run):
         "images": {QUICK.images},
         "codemod": {QUICK.codemod_files},
         "first-task": {_first_task.ROWS},
+        **{group: {QUICK.far.rows} for group in far.GROUPS},
         "rows-arrays": {QUICK.stored_rows},
         "rows-jpeg": {QUICK.stored_images},
         "rows-png": {QUICK.stored_images},
@@ -234,7 +262,9 @@ def test_a_quick_run_reports_rows_and_samples(quick_run):
     assert report["environment"]["versions"]["torch"]
     measured = [target for target in report["targets"] if target["ratio"] is not None]
     assert all(target["met"] == (target["ratio"] >= target["at_least"]) for target in measured)
-    assert (len(measured) == len(report["targets"])) == HAS_PETASTORM
+    skipped = {group for group in far.GROUPS if far.why_skipped(group)}
+    everybody = HAS_PETASTORM and not skipped & set(RUN)
+    assert (len(measured) == len(report["targets"])) == everybody
 
 
 @pytest.mark.slow

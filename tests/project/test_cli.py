@@ -71,3 +71,80 @@ def test_it_runs_as_a_module():
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert done.stdout == f"petastorm-bridge {__version__}\n"
+
+
+def groups():
+    """The program, its commands, and those of its groups, as words of a command line."""
+    import typer
+
+    waiting = [((), typer.main.get_command(app))]
+    while waiting:
+        words, command = waiting.pop()
+        yield words, command
+        for name, below in getattr(command, "commands", {}).items():
+            waiting.append(((*words, name), below))
+
+
+ALL = {" ".join(words): command for words, command in groups()}
+
+
+@pytest.mark.parametrize("words", [words for words in ALL if words != "parity"])
+def test_each_help_ends_with_examples_that_are_commands(call, words):
+    shown = call(*words.split(), "--help").stdout
+    if words == "versions":  # it takes nothing
+        return
+    _, _, examples = shown.partition("  Examples:\n")
+    lines = [line.partition("  #")[0].split() for line in examples.splitlines()]
+    assert len(lines) > 1
+    for program, *given in lines:
+        assert program == "petastorm-bridge"
+        if given[0] == "COMMAND":
+            continue
+        name = next(n for n in (" ".join(given[:2]), given[0]) if n in ALL)
+        assert not words or name == words
+        command = ALL[name]
+        # It takes these options and arguments: nothing runs.
+        command.make_context(name, given[len(name.split()) :], resilient_parsing=False)
+
+
+def test_no_help_cuts_a_sentence_or_speaks_of_types(call):
+    for words in ALL:
+        shown = call(*words.split(), "--help").stdout
+        assert "..." not in shown.partition("Commands:")[2].partition("Examples:")[0], words
+        for word in ("<str>", "<int>", "<float>", "<path>", "<file>", "list["):
+            assert word not in shown, (words, word)
+
+
+def test_rules_are_listed_and_explained(call):
+    from petastorm_codemods._registry import all_rules
+    from petastorm_codemods._reports.guide import NOW
+
+    listed = call("rule").stdout.splitlines()
+    assert [line.split()[0] for line in listed] == [rule.code for rule in all_rules()]
+    for rule in all_rules():
+        answer = call("rule", rule.code.lower())
+        assert answer.exit_code == 0
+        assert answer.stdout.startswith(f"{rule.code} {rule.name}: {rule.summary}\n")
+        for text in (rule.before, NOW.get(rule.code, "")):
+            for line in text.splitlines():
+                assert line in answer.stdout
+    wrong = call("rule", "PM999")
+    assert wrong.exit_code == 2
+    assert "no rule has the code 'PM999'; there are PM000" in wrong.output
+
+
+def test_differences_are_listed_and_explained(call):
+    from petastorm_bridge._tables.differences import DIFFERENCES
+    from petastorm_bridge.parity._comparing.rules import ALLOWANCES
+
+    listed = call("difference").stdout.splitlines()
+    assert {line.split()[0] for line in listed if line.endswith(" [--allow]")} == set(ALLOWANCES)
+    assert {line.split()[0] for line in listed} == {d.name for d in DIFFERENCES} | set(ALLOWANCES)
+    for each in DIFFERENCES:
+        shown = call("difference", each.name).stdout
+        assert f"Petastorm: {each.petastorm}" in shown
+        assert f"Why: {each.reason}" in shown
+    assert call("difference", "streaming-padding").exit_code == 0
+    wrong = call("difference", "no-los-rows")
+    assert wrong.exit_code == 2
+    assert "no difference is called 'no-los-rows'; did you mean no-lost-rows?" in wrong.output

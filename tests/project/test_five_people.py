@@ -21,7 +21,7 @@ import pytest
 import warm
 from guide import ROOT, bridge, follow, named
 
-from petastorm_bridge import parity
+from petastorm_bridge import __version__, parity
 
 ROWS = 230
 README, GUIDE = "README.md", "migration_guide/{}.md".format
@@ -169,7 +169,8 @@ def test_a_databricks_notebook(spark, cache_dir, tmp_path):
         said="+from petastorm_bridge",
     )
     follow(README, "petastorm-bridge codemod . --to bridge --write", folder)
-    assert "# MAGIC %pip install petastorm-bridge\n" in notebook.read_text().replace('"', "")
+    install = f"# MAGIC %pip install petastorm-bridge=={__version__}\n"
+    assert install in notebook.read_text().replace('"', "")
     after = run(notebook.read_text())
     assert rows(after) == rows(before)
     parity.record(after, tmp_path / "candidate")
@@ -177,7 +178,7 @@ def test_a_databricks_notebook(spark, cache_dir, tmp_path):
     follow(GUIDE("parity"), same, tmp_path)
     follow(README, "petastorm-bridge codemod . --to bridge --check", folder)
 
-    follow(README, "petastorm-bridge codemod . --write", folder)
+    follow(README, "petastorm-bridge codemod . --to streaming --write", folder)
     assert "StreamingDataLoader(" in notebook.read_text()
     assert rows(run(notebook.read_text())) == rows(before)
     follow(README, "git restore .", folder)
@@ -356,7 +357,8 @@ def test_a_keras_user(spark, cache_dir, tmp_path):
     new_losses, after = run((folder / "train.py").read_text())
     assert after == before
     assert new_losses == pytest.approx(losses, rel=1e-6)
-    assert (folder / "requirements.txt").read_text() == "keras\npetastorm-bridge\ntensorflow\n"
+    required = (folder / "requirements.txt").read_text()
+    assert required == f"keras\npetastorm-bridge=={__version__}\ntensorflow\n"
     assert follow(README, "git diff", folder).count("\n+") < 8
 
 
@@ -541,7 +543,7 @@ def test_a_contributor_who_adds_a_rule(tmp_path):
     assert code == 0, printed
     guide = folder / "codemods" / "petastorm_codemods" / "_reports" / "guide.py"
     assert str(guide.relative_to(folder)) in told
-    row = 'NOW = {\n    "PM090": "Remove the comment.",'
+    row = 'NOW = {\n    "PM090": "- Remove the comment.",'
     guide.write_text(guide.read_text().replace("NOW = {", row, 1))
     check = python("tools/build_docs.py", "--check")
     assert (check.returncode, check.stdout.strip()) == (
@@ -551,7 +553,7 @@ def test_a_contributor_who_adds_a_rule(tmp_path):
     assert python("tools/build_docs.py").returncode == 0
     page = (folder / "migration_guide" / "rules.md").read_text()
     assert "## PM090 old-comment" in page
-    assert "| [PM090](#pm090) | Remove the comment. |" in page
+    assert "If a place is left to you:\n\n- Remove the comment.\n" in page
     (folder / "try.py").write_text("import petastorm  # needs petastorm 0.9\n")
     done = python("-m", "petastorm_bridge", "codemod", "try.py", "--to", "bridge")
     assert "try.py:1:19: PM090 remove the comment" in done.stdout, done.stdout

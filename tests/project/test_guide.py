@@ -70,16 +70,42 @@ def test_files_and_folders_are_where_the_layout_says(page):
         assert re.search(rf"(?:^|/){re.escape(name)}(?:$|\w)", there, re.MULTILINE), name
 
 
-def test_messages_name_anchors_that_exist():
-    found = set()
-    for path in (ROOT / "bridge").rglob("*.py"):
-        text = path.read_text(encoding="utf-8")
-        found |= set(re.findall(r"migration_guide/([\w\-]+\.md)(?:#([\w\-{}.]+))?", text))
-    assert ("differences.md", "tf-null-warning") in found
-    for name, anchor in found:
-        assert (GUIDE / name).exists(), name
-        if anchor and "{" not in anchor:
-            assert anchor in anchors(GUIDE / name), f"{name}#{anchor}"
+def test_messages_name_what_users_have():
+    """A command that explains more, and no page of a folder that is not installed."""
+    from petastorm_bridge._tables.differences import DIFFERENCES
+
+    sources = [*(ROOT / "bridge").rglob("*.py"), *(ROOT / "codemods").rglob("*.py")]
+    text = "".join(path.read_text(encoding="utf-8") for path in sources)
+    assert "migration_guide" not in text
+    explained = set(re.findall(r"petastorm-bridge difference ([\w-]+)`", text))
+    assert "tf-null-warning" in explained
+    assert explained <= {each.name for each in DIFFERENCES}
+
+
+def test_versions_of_the_policy_are_those_that_are_tested():
+    text = (GUIDE / "policy.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
+    table = {row[0]: row[1:] for row in rows if len(row) == 3 and row[0] != "---"}
+    names = {
+        "Spark": "pyspark",
+        "pyarrow": "pyarrow",
+        "NumPy": "numpy",
+        "pandas": "pandas",
+        "torch": "torch",
+        "TensorFlow": "tensorflow-cpu",
+        "mosaicml-streaming": "mosaicml-streaming",
+        "Petastorm": "petastorm",
+    }
+    assert set(table) - {""} - set(names) == {"Python"}
+    for column, stack in enumerate(("legacy", "modern")):
+        pins = (ROOT / "requirements" / f"{stack}.txt").read_text("utf-8")
+        for name, package in names.items():
+            (version, *_) = re.findall(
+                rf"^{package}(?:\[\w+\])?==(\S+?);?(?: |$)", pins, re.MULTILINE
+            ) or [""]
+            shown = table[name][column].split(",")[0]
+            assert version == shown or version.startswith(f"{shown}.") or not version, name
+            assert version or shown == "cannot be imported"
 
 
 def test_every_option_has_an_anchor():
@@ -154,7 +180,10 @@ def test_code_of_the_pages_without_spark_runs(tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    pages = {name: named(f"migration_guide/{name}.md") for name in ("distributed", "tuning")}
+    pages = {
+        name: named(f"migration_guide/{name}.md")
+        for name in ("distributed", "tuning", "where-your-data-lies")
+    }
     train = pages["distributed"].pop("train.py")
     del pages["distributed"]["torchrun"]
     pages = {name: "\n".join(found.values()) for name, found in pages.items()}
@@ -361,6 +390,7 @@ RUN_BY = {
     "spark-connect": "test_code_of_the_shorter_pages_runs",
     "distributed": "test_code_of_the_pages_without_spark_runs",
     "tuning": "test_code_of_the_pages_without_spark_runs",
+    "where-your-data-lies": "test_code_of_the_pages_without_spark_runs",
     "parity": "test_code_of_the_parity_page_runs",
     "petastorm-datasets": "test_code_of_the_page_on_datasets_runs",
     "native-streaming": "test_code_of_the_native_page_runs",
@@ -421,7 +451,7 @@ RUN_OTHERWISE = {
     ),
     "petastorm-bridge parity run --data /data/train --batch-size 64 --petastorm-python /old/env/bin/python "
     "--html parity.html": "tests/parity/test_live.py, with paths of its own",
-    "petastorm-bridge codemod . --converted file:///data/strokes=/data/strokes-mds": (
+    "petastorm-bridge codemod . --to streaming --converted file:///data/strokes=/data/strokes-mds": (
         "tests/codemods/test_converted.py, with a folder of its own"
     ),
 }
@@ -499,8 +529,8 @@ def test_figures_of_the_tuning_page_are_those_of_the_code():
     import inspect
 
     from petastorm_bridge import make_batch_reader
+    from petastorm_bridge._far.limits import limits
     from petastorm_bridge._reading import pool
-    from petastorm_bridge._sources.remote_limits import limits
     from petastorm_bridge.spark._writing.codecs import DEFAULT_ROW_GROUP_SIZE_BYTES
 
     text = (GUIDE / "tuning.md").read_text("utf-8")
@@ -517,14 +547,16 @@ def test_the_reference_has_every_public_name_with_its_arguments():
     import importlib
     import inspect
 
-    text = (GUIDE / "api.md").read_text("utf-8")
+    pages = [path.read_text("utf-8") for path in sorted(GUIDE.glob("api-*.md"))]
+    assert len(pages) == (GUIDE / "api.md").read_text("utf-8").count("| [`")
+    text = "\n".join([*pages, (GUIDE / "api.md").read_text("utf-8")])
     shown = dict(
         re.findall(
-            r"^### (\w+)\n\n```text\n\1\((.*?)\)(?: ->.*?)?\n```", text, re.MULTILINE | re.DOTALL
+            r"^## (\w+)\n\n```text\n\1\((.*?)\)(?: ->.*?)?\n```", text, re.MULTILINE | re.DOTALL
         )
     )
     compared = 0
-    for module in re.findall(r"^## (petastorm_bridge[\w.]*)$", text, re.MULTILINE):
+    for module in re.findall(r"^# (petastorm_bridge[\w.]*)$", text, re.MULTILINE):
         try:
             there = importlib.import_module(module)
         except ImportError:  # an engine that is not installed here

@@ -22,7 +22,7 @@ _BEFORE_MAIN = """
 """
 _OTHERS = """
     petastorm pyarrow numpy pandas torch streaming tensorflow pyspark sitecustomize usercustomize conftest setup
-    libcst typer click rich yaml tomli fsspec tqdm packaging pathspec matplotlib jinja2 ruff pytest attr dill
+    libcst typer click rich yaml tomli fsspec tqdm packaging matplotlib jinja2 ruff pytest attr dill
     psutil zstd filelock recorder recording_program helpers
 """
 _LOADERS = """

@@ -20,7 +20,7 @@ import rooms  # noqa: E402 - of that folder
         ("tools/bars.py", {"project"}),
         ("tests/spark/test_cache.py", {"spark"}),
         ("codemods/petastorm_codemods/rules/pm001_import.py", {"codemods"}),
-        ("bridge/petastorm_bridge/native/support.py", {"native"}),
+        ("bridge/petastorm_bridge/native/support.py", {"native", "streaming"}),
     ],
 )
 def test_a_change_concerns_the_tests_of_its_room(file, expected):

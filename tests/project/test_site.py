@@ -152,6 +152,15 @@ def test_forms_and_recipes_are_yaml():
             assert field["type"] in {"markdown", "textarea"}
             assert field["attributes"].get("label") or field["type"] == "markdown"
     assert {"cff-version", "message", "title", "authors"} <= found.keys()
+    checks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))
+    lint = (ROOT / "Makefile").read_text("utf-8").partition("\nlint:")[2].partition("\n\n")[0]
+    for hook in checks["repos"][0]["hooks"]:  # what `make lint` runs
+        program = " ".join(hook["entry"].partition(" -- ")[2].split()[:4])
+        assert f"@$(DEV) {program.removesuffix(' --quiet')}" in lint, program
+    workflow = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text("utf-8"))
+    commands = [step["run"] for step in workflow["jobs"]["all"]["steps"] if "run" in step]
+    assert commands == [".ci/run"]
+    assert os.access(ROOT / ".ci/run", os.X_OK)
     page = "migration_guide/many-repositories.md"
     hooks, action, pipeline = (
         yaml.safe_load(code) for _, language, code in blocks(page) if language == "yaml"

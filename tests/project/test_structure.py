@@ -16,15 +16,16 @@ import rooms  # noqa: E402 - of that folder
 # can be read off here.
 ROOMS = {
     "petastorm_bridge": """
-        _secrets mds _tables errors typing cache
+        _linux _secrets mds _tables errors typing cache
         _cells _blocks _parquet_fields unischema codecs _stored transform predicates selectors ngram fs_utils
-        _sources _reading _rows reader weighted_sampling_reader
+        _far _sources _reading _rows reader weighted_sampling_reader
         _torch pytorch _tensorflow tf_utils
         utils etl spark_utils tools generator test_util
+        _help
         _converting convert _convert_command
         spark
         __init__
-        streaming native
+        native streaming
         parity
         cli __main__
     """,

@@ -20,59 +20,110 @@ if TYPE_CHECKING:
     from ._comparing.rules import Rules
     from ._result import Report
 
+from petastorm_bridge._help import HelpfulCommand
+
 __all__ = ["app"]
 
 app = typer.Typer(
     name="parity",
-    help="Prove that two loaders give the same batches: record, compare, report.",
+    help="Check that two loaders give the same batches.",
     no_args_is_help=True,
 )
+# What stands behind ``\b`` keeps its lines.
+_RECORD = """\b
+Examples:
+  petastorm-bridge parity record loaders:train --out golden          # train() of loaders.py
+  petastorm-bridge parity record loaders:train --out golden --limit 10000
+"""
+_COMPARE = """\b
+Examples:
+  petastorm-bridge parity compare golden loaders:train               # a recording and a loader
+  petastorm-bridge parity compare golden candidate --order shuffled --key id
+  petastorm-bridge parity compare golden candidate --tolerance float32=1e-6 --html parity.html
+"""
+_RUN = """\b
+Examples:
+  petastorm-bridge parity run --data /data/train --batch-size 64 --petastorm-python /old/bin/python
+  petastorm-bridge parity run --data /data/train --batch-size 64 --only bridge --only streaming
+  petastorm-bridge parity run --data /data/train --batch-size 64 --option shuffle_row_groups=True
+"""
 
 _PROGRAM = "petastorm-bridge parity"  # what error messages begin with
 
-_Order = Annotated[str, typer.Option(help="exact, or shuffled: rows may come in any order.")]
-_Batches = Annotated[str, typer.Option(help="exact, or any: batches may be cut anywhere.")]
-_Shards = Annotated[str, typer.Option(help="exact, or union: rows may be on any rank.")]
-_Nan = Annotated[str, typer.Option(help="exact, or any: NaNs of different bits are the same.")]
+
+def _flag(name: str, text: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(name, help=text, metavar="", show_default=False)
+    return option
+
+
+# Their values are checked by `Rules` and `Runner`, which say what there is.
+_Order = Annotated[
+    str, typer.Option(metavar="<exact|shuffled>", help="shuffled: rows may come in any order.")
+]
+_Batches = Annotated[
+    str, typer.Option(metavar="<exact|any>", help="any: batches may begin and end anywhere.")
+]
+_Shards = Annotated[
+    str, typer.Option(metavar="<exact|union>", help="union: a row may be on any rank.")
+]
+_Nan = Annotated[
+    str, typer.Option(metavar="<exact|any>", help="any: NaNs of different bits are the same.")
+]
 _Tolerance = Annotated[
     list[str] | None,
     typer.Option(
         "--tolerance",
-        help="DTYPE=RTOL or DTYPE=RTOL,ATOL, for instance float32=1e-6; float stands for all "
-        "floating-point dtypes. Everything else is compared bit for bit.",
+        metavar="DTYPE=RTOL[,ATOL]",
+        help="How far numbers may differ, for instance float32=1e-6; float stands for all "
+        "floating-point dtypes. Everything else must be the same bit for bit.",
     ),
 ]
 _Allow = Annotated[
     list[str] | None,
-    typer.Option(help="A known difference by name, or streaming-padding. May be repeated."),
+    typer.Option(
+        metavar="NAME",
+        help="Accept this known difference; `petastorm-bridge difference` lists them. May be repeated.",
+    ),
 ]
-_Ignore = Annotated[list[str] | None, typer.Option(help="A column that is not compared.")]
+_Ignore = Annotated[
+    list[str] | None,
+    typer.Option(metavar="COLUMN", help="Do not compare this column. May be repeated."),
+]
 _Key = Annotated[
     list[str] | None,
-    typer.Option(help="A column that tells which row is which, for rows in any order."),
+    typer.Option(
+        metavar="COLUMN",
+        help="Tell by this column which row is which, for rows in any order. May be repeated.",
+    ),
 ]
-_Json = Annotated[Path | None, typer.Option("--json", help="Write a JSON report there.")]
-_Junit = Annotated[Path | None, typer.Option("--junit", help="Write JUnit XML there.")]
-_Markdown = Annotated[Path | None, typer.Option("--markdown", help="Write Markdown there.")]
-_Html = Annotated[Path | None, typer.Option("--html", help="Write an HTML page there.")]
+_File = {"metavar": "FILE", "show_default": False}
+_Json = Annotated[Path | None, typer.Option("--json", help="Write a JSON report.", **_File)]
+_Junit = Annotated[Path | None, typer.Option("--junit", help="Write JUnit XML.", **_File)]
+_Markdown = Annotated[Path | None, typer.Option("--markdown", help="Write Markdown.", **_File)]
+_Html = Annotated[Path | None, typer.Option("--html", help="Write a page to look at.", **_File)]
 
 
-@app.command()
+@app.command(cls=HelpfulCommand, epilog=_RECORD, short_help="Record what a loader gives.")
 def record(  # noqa: PLR0917 - typer calls it with keywords
-    function: Annotated[str, typer.Argument(help="module:function that returns the loader.")],
-    out: Annotated[Path, typer.Option(help="Directory of the recording.")],
-    epochs: Annotated[int, typer.Option(help="Passes over the loader.")] = 1,
+    function: Annotated[
+        str, typer.Argument(metavar="LOADER", help="module:function that returns the loader.")
+    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Directory of the recording.")],
+    epochs: Annotated[int, typer.Option(metavar="N", help="Passes over the loader.")] = 1,
     limit: Annotated[
-        int | None, typer.Option(help="Stop after this many rows; needed for endless loaders.")
+        int | None,
+        typer.Option(metavar="ROWS", help="Stop after so many rows; endless loaders need it."),
     ] = None,
-    rows: Annotated[bool, typer.Option("--rows", help="The loader gives single rows.")] = False,
-    rank: Annotated[int | None, typer.Option(help="This process's rank. [RANK]")] = None,
-    world_size: Annotated[int | None, typer.Option(help="Number of ranks. [WORLD_SIZE]")] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an earlier recording.")
-    ] = False,
+    rows: Annotated[bool, _flag("--rows", "The loader gives single rows, not batches.")] = False,
+    rank: Annotated[
+        int | None, typer.Option(metavar="N", help="This process's rank. [default: $RANK]")
+    ] = None,
+    world_size: Annotated[
+        int | None, typer.Option(metavar="N", help="Number of ranks. [default: $WORLD_SIZE]")
+    ] = None,
+    overwrite: Annotated[bool, _flag("--overwrite", "Replace an earlier recording.")] = False,
 ) -> None:
-    """Record what a loader gives: keys, dtypes, shapes, batch cuts and values.
+    """Record what a loader gives: names, dtypes, shapes, values, and where batches begin and end.
 
     Where this package cannot be installed, copy its file petastorm_bridge/parity/recorder.py and run
     `python recorder.py module:function --out golden/`: it needs Python 3.8, NumPy and pyarrow.
@@ -86,10 +137,25 @@ def record(  # noqa: PLR0917 - typer calls it with keywords
     raise typer.Exit(recorder.main(arguments, _PROGRAM))
 
 
-@app.command()
+@app.command(
+    cls=HelpfulCommand,
+    epilog=_COMPARE,
+    short_help="Compare two recordings, or a recording and a loader.",
+)
 def compare(  # noqa: PLR0917 - typer calls it with keywords
-    a: Annotated[str, typer.Argument(help="How it should be: a recording, or module:function.")],
-    b: Annotated[str, typer.Argument(help="What is judged: a recording, or module:function.")],
+    a: Annotated[
+        str,
+        typer.Argument(
+            metavar="OLD",
+            help="How batches should be: a recording, or module:function of a loader.",
+        ),
+    ],
+    b: Annotated[
+        str,
+        typer.Argument(
+            metavar="NEW", help="What is judged: a recording, or module:function of a loader."
+        ),
+    ],
     order: _Order = "exact",
     batches: _Batches = "exact",
     shards: _Shards = "exact",
@@ -98,21 +164,25 @@ def compare(  # noqa: PLR0917 - typer calls it with keywords
     allow: _Allow = None,
     ignore: _Ignore = None,
     key: _Key = None,
-    limit: Annotated[int | None, typer.Option(help="Record at most so many rows.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(metavar="ROWS", help="Take at most so many rows of a loader.")
+    ] = None,
     json: _Json = None,
     junit: _Junit = None,
     markdown: _Markdown = None,
     html: _Html = None,
 ) -> None:
-    """Compare two recordings, or a recording and a live loader, promise by promise.
+    """Compare two recordings, or a recording and a loader: columns, number of rows, order, batches, values.
 
-    Exit code 0: the same; 1: different; 2: could not be compared.
+    Exit code 0: the same; 1: different; 2: they could not be compared.
     """
     from . import recorder
     from ._comparing.compare import compare as run
     from ._result import Report
 
+    places = {"json": json, "junit": junit, "markdown": markdown, "html": html}
     with _errors():
+        _refuse_places(places)
         rules = _rules(
             order=order,
             batches=batches,
@@ -138,37 +208,68 @@ def compare(  # noqa: PLR0917 - typer calls it with keywords
                 limit=limit,
             )
         report = Report(f"Comparison of {a} and {b}", (result,))
-        _finish(report, {"json": json, "junit": junit, "markdown": markdown, "html": html})
+        _finish(report, places)
 
 
-@app.command()
+@app.command(
+    cls=HelpfulCommand,
+    epilog=_RUN,
+    short_help="Run Petastorm, the bridge and streaming on the same data.",
+)
 def run(  # noqa: PLR0917 - typer calls it with keywords
-    data: Annotated[str, typer.Option(help="Parquet directory, or name of a Spark table.")],
-    batch_size: Annotated[int, typer.Option(help="Rows in a batch.")],
+    data: Annotated[
+        str, typer.Option(metavar="DATA", help="Parquet directory, or name of a Spark table.")
+    ],
+    batch_size: Annotated[int, typer.Option(metavar="ROWS", min=1, help="Rows in a batch.")],
     loader: Annotated[
-        str, typer.Option(help="torch, batched (BatchedDataLoader) or tf.")
+        str,
+        typer.Option(
+            metavar="<torch|batched|tf>",
+            help="DataLoader, BatchedDataLoader or make_petastorm_dataset.",
+        ),
     ] = "torch",
     option: Annotated[
         list[str] | None,
-        typer.Option(help="NAME=VALUE for the loaders, such as num_epochs=2. May be repeated."),
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="An argument of the readers, such as num_epochs=2. May be repeated.",
+        ),
     ] = None,
     transform: Annotated[
         str | None,
-        typer.Option(help="module:function that is given TransformSpec and returns one."),
+        typer.Option(
+            metavar="FUNCTION",
+            help="module:function that is given the class TransformSpec and returns an instance.",
+        ),
     ] = None,
     petastorm_python: Annotated[
-        str | None, typer.Option(help="Interpreter in which Petastorm is installed. [this one]")
+        str | None,
+        typer.Option(
+            metavar="PYTHON",
+            help="Interpreter in which Petastorm is installed. [default: this one]",
+        ),
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option(help="petastorm, bridge or streaming. May be repeated.")
+        list[str] | None,
+        typer.Option(
+            metavar="<petastorm|bridge|streaming>", help="Run this one only. May be repeated."
+        ),
     ] = None,
     attempts: Annotated[
-        int, typer.Option(help="Petastorm loses rows now and then: run it at most so often.")
+        int,
+        typer.Option(
+            metavar="N", min=1, help="Run Petastorm so often at most: it loses rows now and then."
+        ),
     ] = 10,
-    limit: Annotated[int | None, typer.Option(help="Stop after this many rows.")] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds that one run may take.")] = 3600,
+    limit: Annotated[
+        int | None, typer.Option(metavar="ROWS", help="Stop after so many rows.")
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How long one run may take.")
+    ] = 3600,
     keep: Annotated[
-        Path | None, typer.Option(help="Keep the recordings in this directory.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Keep the recordings there.", show_default=False),
     ] = None,
     order: _Order = "exact",
     batches: _Batches = "exact",
@@ -182,13 +283,18 @@ def run(  # noqa: PLR0917 - typer calls it with keywords
     markdown: _Markdown = None,
     html: _Html = None,
 ) -> None:
-    """Run Petastorm, the bridge and native streaming on the same data, and compare all three.
+    """Run Petastorm, the bridge and streaming on the same data, and compare what they give.
+
+    Each of the three needs its package: give --petastorm-python for an interpreter that has Petastorm,
+    install the extra [streaming], or choose with --only.
 
     Exit code 0: the same; 1: different; 2: something could not be compared.
     """
     from ._running import live
 
+    places = {"json": json, "junit": junit, "markdown": markdown, "html": html}
     with _errors(), tempfile.TemporaryDirectory(prefix="parity-") as temporary:
+        _refuse_places(places)
         rules = _rules(
             order=order,
             batches=batches,
@@ -224,7 +330,7 @@ def run(  # noqa: PLR0917 - typer calls it with keywords
                 progress=progress,
                 say=lambda text: progress(text, 0, 0),
             )
-        _finish(report, {"json": json, "junit": junit, "markdown": markdown, "html": html})
+        _finish(report, places)
 
 
 # As strings they would all be true.
@@ -245,6 +351,21 @@ def parse_options(texts: Sequence[str]) -> dict[str, Any]:
         except (ValueError, SyntaxError):
             found[name] = value
     return found
+
+
+def _refuse_places(places: dict[str, Path | None]) -> None:
+    """Refuse reports that could not be written, before anything takes its time.
+
+    Raises:
+        CannotCompareError: The directory does not exist, or a directory has the report's name.
+    """
+    from ._recordings.recording import CannotCompareError
+
+    for kind, place in places.items():
+        if place is not None and not place.parent.is_dir():
+            raise CannotCompareError(f"--{kind} {place}: there is no directory {place.parent}")
+        if place is not None and place.is_dir():
+            raise CannotCompareError(f"--{kind} {place}: that is a directory; name a file")
 
 
 def _labels(a: str, b: str) -> tuple[str, str]:
@@ -287,7 +408,7 @@ def _errors() -> Iterator[None]:
     except (CannotCompareError, RecordingError) as error:
         errors = Console(stderr=True, highlight=False)
         text = "\n".join(map(legible, str(error).split("\n")))
-        errors.print(f"{_PROGRAM}: {text}", style="red", markup=False)
+        errors.print(f"{_PROGRAM}: {text}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(2) from error
     except typer.Exit:
         raise
@@ -316,7 +437,8 @@ def _progress() -> Iterator[Any]:
         TimeElapsedColumn(),
     )
     console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True) as bars:
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bars:
         tasks: dict[str, Any] = {}
 
         def move(what: str, done: int, total: int) -> None:
@@ -340,7 +462,6 @@ def _finish(report: Report, places: dict[str, Path | None]) -> None:
     report = replace(report, made=(f"Made on {now}", f"Command: {command}"))
     for kind, place in places.items():
         if place is not None:
-            place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(WRITERS[kind](report), encoding="utf-8")
             console.print(f"\n{kind} report: {place}", style="dim", markup=False)
     raise typer.Exit(report.exit_code)

@@ -32,7 +32,7 @@ def place_text(side: Recording, row: int) -> str:
     """Say where a row is: its number, rank and batch."""
     rank, within, batch, in_batch = side.place(row)
     text = f"row {within} of rank {rank}" if side.ranks > 1 else f"row {row}"
-    return text + (f" (batch {batch}, place {in_batch})" if side.batched else "")
+    return text + (f" (row {in_batch} of batch {batch})" if side.batched else "")
 
 
 def describe_row(columns: dict[str, Cells], row: int) -> str:

@@ -47,6 +47,9 @@ code { font: 13px/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace;
   overflow-wrap: anywhere; }
 .rows td, .rows th, .differing td { font-size: 13px; } .rows { table-layout: fixed; }
 .rows th, .rows td { overflow-wrap: anywhere; }
+.many thead { display: none; } .many, .many tbody { display: block; }
+.many tr { display: flex; flex-wrap: wrap; gap: 0 16px; padding: 4px 0; } .many td { padding: 1px 6px; }
+.many [data-heading]::before { content: attr(data-heading) ": "; color: var(--soft); }
 .sides b { overflow-wrap: break-word; } .rows tr > * + * { padding-left: 6px; }
 .rows td.wrong { background: var(--wrong); } .rows tbody { border-bottom: 2px solid var(--line); }
 .rows tbody td { border-bottom: 0; } .differing td { padding-top: 3px; padding-bottom: 3px; }

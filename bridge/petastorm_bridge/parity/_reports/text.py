@@ -6,12 +6,11 @@ import dataclasses
 import enum
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
+from rich.console import Console
 from rich.text import Text
 
 from petastorm_bridge import __version__
@@ -55,29 +54,30 @@ def print_report(report: Report, console: Console) -> None:
         console.print(Text.assemble((f"  {name}: ", "dim"), text))
     for result in report.results:
         console.print()
-        console.print(_terminal(result))
+        for line in _terminal(result):
+            console.print(line)
     for problem in report.problems:
         console.print(Text(f"\ncould not be compared: {problem}", style="red"))
 
 
-def _terminal(result: Result) -> Group:
-    parts: list[RenderableType] = [_verdict(result), _promise_table(result)]
-    parts += [
-        Text(f"allowed by {finding.allowed}: {finding.message}", style="magenta")
-        for promise in result.promises
-        for finding in promise.findings
-        if finding.allowed
-    ]
+def _terminal(result: Result) -> Iterator[Text]:
+    """Yield the lines of one comparison."""
+    yield _verdict(result)
+    yield from _promise_lines(result)
+    for promise in result.promises:
+        for finding in promise.findings:
+            if finding.allowed:
+                yield Text(f"allowed by {finding.allowed}: {finding.message}", style="magenta")
     failure = result.first_failure
     if failure is not None:
-        parts.append(_first_failure(result, failure))
+        yield _first_failure(result, failure)
     differing = [c for c in result.columns if c.state is State.DIFFERENT]
     if differing:
-        parts += [_column_table(differing), *_column_values(result, differing)]
+        yield from _column_lines(differing)
+        yield from _column_values(result, differing)
     if result.hint:
-        parts.append(Text(f"hint: they are the same with {result.hint}", style="cyan"))
-    parts += [Text(f"note: {note}", style="magenta") for note in result.notes]
-    return Group(*parts)
+        yield Text(f"hint: they are the same with {result.hint}", style="cyan")
+    yield from (Text(f"note: {note}", style="magenta") for note in result.notes)
 
 
 def _verdict(result: Result) -> Text:
@@ -87,12 +87,30 @@ def _verdict(result: Result) -> Text:
     return Text(f"DIFFERENT  {names} do not give the same batches", style="bold red")
 
 
-def _promise_table(result: Result) -> Table:
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+def _promise_lines(result: Result) -> Iterator[Text]:
+    rows = []
     for promise in result.promises:
         word, style = _STYLES[promise.state]
-        table.add_row(f"  {promise.promise.value}", Text(word, style), Text(promise.summary))
-    return table
+        rows.append((Text(promise.promise.value), Text(word, style), Text(promise.summary)))
+    return _aligned(rows)
+
+
+def _aligned(rows: Sequence[Sequence[Text]], right: Sequence[int] = ()) -> Iterator[Text]:
+    """Yield rows as lines; nothing is cut, wrapped or padded at the end, since lines may go into a file.
+
+    Args:
+        rows: Cells of the rows.
+        right: Columns that are set flush right.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        line = Text("  ")
+        for place, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            blanks = " " * (width - len(cell))
+            line.append(blanks if place in right else "").append_text(cell)
+            line.append("" if place in right else blanks).append("  ")
+        line.rstrip()
+        yield line
 
 
 def _first_failure(result: Result, finding: Finding) -> Text:
@@ -104,28 +122,27 @@ def _first_failure(result: Result, finding: Finding) -> Text:
     return text
 
 
-def _column_table(columns: list[ColumnResult]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("  column")
-    for heading in ("differing rows", "share", "at most"):
-        table.add_column(heading, justify="right")
+def _column_lines(columns: list[ColumnResult]) -> Iterator[Text]:
+    headings = ("column", "differing rows", "share", "at most")
+    rows = [[Text(heading, "dim") for heading in headings]]
     for column in columns[:_MOST_COLUMNS]:
         number, share, how_far = column.counts
-        table.add_row(Text(f"  {column.name}"), number, share, how_far.removeprefix("by at most "))
-    return table
+        cells = (column.name, number, share, how_far.removeprefix("by at most "))
+        rows.append([Text(cell) for cell in cells])
+    return _aligned(rows, right=(1, 2, 3))
 
 
-def _column_values(result: Result, columns: list[ColumnResult]) -> list[Text]:
-    """Show both values of every column's first row that differs."""
-    lines = []
+def _column_values(result: Result, columns: list[ColumnResult]) -> Iterator[Text]:
+    """Yield both values of every column's first row that differs."""
     for column in columns[:_MOST_COLUMNS]:
         if column.first is not None:
             place, one, other = column.first
             line = Text.assemble((f"  {column.name} ", "bold"), (f"in {place}  ", "dim"))
             line.append(f"{result.a.label}: ", "dim").append(one)
-            lines.append(line.append(f"  {result.b.label}: ", "dim").append(other))
+            yield line.append(f"  {result.b.label}: ", "dim").append(other)
     left_out = len(columns) - _MOST_COLUMNS
-    return lines + ([Text(f"  and {counted(left_out, 'more column')}")] if left_out > 0 else [])
+    if left_out > 0:
+        yield Text(f"  and {counted(left_out, 'more column')}")
 
 
 def json_text(report: Report) -> str:

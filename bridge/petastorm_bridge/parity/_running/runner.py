@@ -35,6 +35,11 @@ __all__ = [
 
 PETASTORM, BRIDGE, STREAMING = "petastorm", "bridge", "streaming"
 _MODULES = {PETASTORM: "petastorm", BRIDGE: "petastorm_bridge", STREAMING: "streaming"}
+# What to do where a package is missing.
+_REMEDIES = {
+    PETASTORM: "Name an interpreter in which Petastorm works with --petastorm-python",
+    STREAMING: "Install petastorm-bridge[streaming]",
+}
 PACKAGES = (PETASTORM, BRIDGE, STREAMING)
 LOADERS = ("torch", "batched", "tf")
 # Options under which the number of rows cannot be told from the files.
@@ -180,7 +185,9 @@ class Runner:
             try:
                 return open_recording(out)
             except CannotCompareError:
-                last = processes.said or "it said nothing"
+                last = processes.said or "it printed nothing"
+                if "No module named" in last and package in _REMEDIES:
+                    last += f". {_REMEDIES[package]}, or leave it out with --only."
                 raise CannotCompareError(f"{package} could not be recorded: {last}") from None
 
     def _command(
