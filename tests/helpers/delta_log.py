@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 
 
-def write_table(root, fields, files, *, features=(), partitions=(), configuration=None):
+def write_table(root, fields, files, *, features=(), partitions=(), configuration=None, rows=4):
     """Write one version of a table.
 
     Args:
@@ -21,6 +21,7 @@ def write_table(root, fields, files, *, features=(), partitions=(), configuratio
         features: Reader features.
         partitions: Names of partition columns.
         configuration: Properties of the table.
+        rows: Of each row group.
     """
     (root / "_delta_log").mkdir(parents=True, exist_ok=True)
     schema = {"type": "struct", "fields": fields}
@@ -36,13 +37,13 @@ def write_table(root, fields, files, *, features=(), partitions=(), configuratio
     }
     actions = [{"protocol": protocol}, {"metaData": metadata}]
     for path, (table, told) in files.items():
-        rows, size = 0, 1
+        count, size = 0, 1
         if table is not None:
             (root / path).parent.mkdir(parents=True, exist_ok=True)
-            pq.write_table(table, root / path, row_group_size=4)
-            rows, size = table.num_rows, os.path.getsize(root / path)
+            pq.write_table(table, root / path, row_group_size=rows)
+            count, size = table.num_rows, os.path.getsize(root / path)
         add = {"path": path, "partitionValues": {}, "size": size, "modificationTime": 0}
-        add |= {"dataChange": True, "stats": json.dumps({"numRecords": rows})}
+        add |= {"dataChange": True, "stats": json.dumps({"numRecords": count})}
         actions.append({"add": add | told})
     log = root / "_delta_log" / f"{0:020}.json"
     log.write_text("\n".join(map(json.dumps, actions)), encoding="utf-8")
@@ -58,11 +59,16 @@ def deletion_vector(rows):
     positions = np.asarray(rows, "<u2")
     bitmap = struct.pack("<IIHHI", 12346, 1, 0, len(positions) - 1, 16) + positions.tobytes()
     payload = struct.pack("<IQI", 1681511377, 1, 0) + bitmap
-    told = {"storageType": "i", "pathOrInlineDv": _base85(payload)}
-    return {"deletionVector": told | {"sizeInBytes": len(payload), "cardinality": len(positions)}}
+    return stored_vector(payload, len(positions))
 
 
-def _base85(payload):
+def stored_vector(payload, count):
+    """Return what an add action says of deleted rows that are a bitmap, ``payload``, in the log itself."""
+    told = {"storageType": "i", "pathOrInlineDv": base85(payload), "sizeInBytes": len(payload)}
+    return {"deletionVector": told | {"cardinality": count}}
+
+
+def base85(payload):
     """Return bytes in the alphabet of ZeroMQ, which the protocol takes."""
     padded = payload + bytes(-len(payload) % 4)
     text = ""

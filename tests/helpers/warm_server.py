@@ -65,11 +65,15 @@ def serve(listener, tests):
             elif isinstance(ready.fileobj, int):
                 pid, connection = ready.data
                 waiting.unregister(ready.fileobj)
-                waiting.unregister(connection)
+                with contextlib.suppress(KeyError):
+                    waiting.unregister(connection)
                 os.close(ready.fileobj)
                 tell(pid, connection)
             else:  # whoever asked has gone
                 pid, _ = ready.data
+                waiting.unregister(
+                    ready.fileobj
+                )  # it would be ready for ever, before everything else
                 os.kill(pid, signal.SIGKILL)
             break  # what else is ready may be about the same program
 

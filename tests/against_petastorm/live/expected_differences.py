@@ -362,12 +362,12 @@ _READING = (
         raises("ValueError", "AttributeError"),
     ),
     Expected(
-        "local-disk-cache-ignored",
+        "local-disk-cache-keeps-files",
         ("local-disk cache", "local-disk cache epochs=2"),
         item(1, False),  # noqa: FBT003 - no files are left
     ),
     Expected(
-        "local-disk-cache-ignored",
+        "local-disk-cache-keeps-files",
         ("local-disk + transform_spec: transform cached? calls over 3 epochs x 2 rg",),
         gives(6),
     ),
