@@ -20,7 +20,7 @@ WITHOUT = r"""
 import os, runpy, signal, sys
 # What the standard library itself takes of this system, and what Arrow and NumPy do.
 import subprocess, multiprocessing.connection, concurrent.futures.process, tempfile, asyncio, shutil, platform, random
-import numpy, pandas, pyarrow, pyarrow.parquet, rich.progress, typer, libcst, pathspec
+import numpy, pandas, pyarrow, pyarrow.parquet, rich.progress, typer, libcst
 for name in ("fcntl", "resource", "pwd", "grp", "termios", "pty", "syslog"):
     sys.modules[name] = None
 for name in ("fork", "getuid", "geteuid", "sched_getaffinity", "killpg", "mkfifo", "O_NOFOLLOW", "O_DIRECTORY", "O_NONBLOCK"):
