@@ -24,12 +24,15 @@ from petastorm_bridge.mds.types import is_storable
 from petastorm_bridge.mds.writer import ShardWriter
 
 
-def cut_naively(sizes, size_limit, min_rows):
-    """Rows of each shard: a row starts a new one if the last has rows enough and it would not fit."""
+def cut_naively(sizes, size_limit, min_rows, least_bytes):
+    """Rows of each shard: a row starts a new one if it would not fit, and the last has rows or bytes enough."""
     shards = []
     used = 0
     for size in sizes:
-        if shards and (shards[-1] < min_rows or used + size <= size_limit):
+        limit = size_limit
+        if shards and shards[-1] < min_rows:
+            limit = max(size_limit, least_bytes)
+        if shards and used + size <= limit:
             shards[-1] += 1
             used += size
         else:
@@ -45,11 +48,15 @@ def cut_naively(sizes, size_limit, min_rows):
     cuts=st.lists(st.integers(0, 60), max_size=5),
     size_limit=st.integers(1, 60).map(lambda n: 4 * n),
     min_rows=st.integers(0, 8),
+    least_bytes=st.integers(1, 60).map(lambda n: 4 * n),
 )
-def test_shards_are_cut_by_rows_and_bytes_wherever_batches_end(lengths, cuts, size_limit, min_rows):
+def test_shards_are_cut_by_rows_and_bytes_wherever_batches_end(
+    lengths, cuts, size_limit, min_rows, least_bytes
+):
     table = pa.table({"s": ["x" * length for length in lengths], "i": range(len(lengths))})
     bounds = [0, *sorted(min(cut, len(lengths)) for cut in cuts), len(lengths)]
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("petastorm_bridge.mds.writer._LEAST_BYTES", least_bytes)
         writer = ShardWriter(
             table.schema, directory, prefix="p", size_limit=size_limit, min_rows=min_rows
         )
@@ -59,7 +66,7 @@ def test_shards_are_cut_by_rows_and_bytes_wherever_batches_end(lengths, cuts, si
         infos = writer.finish()
         # An offset and an int64 in every row; a size word and the text.
         sizes = [4 + 8 + 4 + length for length in lengths]
-        expected = cut_naively(sizes, size_limit, min_rows)
+        expected = cut_naively(sizes, size_limit, min_rows, least_bytes)
         assert [info["index"]["samples"] for info in infos] == expected
         names = [info["index"]["raw_data"]["basename"] for info in infos]
         assert names == [f"p.{number:05}.mds" for number in range(len(expected))]
@@ -92,13 +99,29 @@ def test_row_sizes_bound_what_a_row_takes(tmp_path, type_, values):
     assert (np.diff(offsets.astype(int)) <= row_sizes(table["x"].chunk(0)) + flags).all()
 
 
-def test_few_large_rows_are_not_forced_into_one_shard(tmp_path, monkeypatch):
-    """A minimum of rows gives way to what MDS offsets can address."""
-    monkeypatch.setattr("petastorm_bridge.mds.writer.MAX_SHARD_BYTES", 1000)
-    table = pa.table({"x": ["y" * 300] * 10})
-    writer = ShardWriter(table.schema, str(tmp_path), min_rows=100, size_limit=1 << 40)
+@pytest.mark.parametrize(
+    ("row_bytes", "size_limit", "expected"),
+    [
+        (2_000_000, 8 << 20, [4, 4, 2]),  # at the limit, however few rows there are
+        (2_000_000, 1 << 20, [1] * 10),  # a row that is larger
+        (300_000, 1, [3, 3, 3, 1]),  # a tiny limit
+        (300, 1, [10]),
+    ],
+)
+def test_few_large_rows_are_not_forced_into_one_shard(tmp_path, row_bytes, size_limit, expected):
+    table = pa.table({"x": [b"y" * row_bytes] * 10})
+    writer = ShardWriter(table.schema, str(tmp_path), size_limit=size_limit)
+    for batch in table.to_batches(max_chunksize=7):
+        writer.write(batch)
+    assert [info["index"]["samples"] for info in writer.finish()] == expected
+
+
+def test_no_shard_is_larger_than_mds_offsets_can_address(tmp_path, monkeypatch):
+    monkeypatch.setattr("petastorm_bridge.mds.writer.MAX_SHARD_BYTES", 2 << 20)
+    table = pa.table({"x": [b"y" * 600_000] * 7})
+    writer = ShardWriter(table.schema, str(tmp_path), size_limit=1 << 40)
     writer.write(table.to_batches()[0])
-    assert [info["index"]["samples"] for info in writer.finish()] == [3, 3, 3, 1]
+    assert [info["index"]["samples"] for info in writer.finish()] == [3, 3, 1]
 
 
 def test_a_shard_too_large_for_its_offsets_is_an_error(monkeypatch, tmp_path):

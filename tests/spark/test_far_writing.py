@@ -147,7 +147,7 @@ def test_a_link_is_replaced_and_not_followed(mount, place):
     other = mount.behind / "other"
     other.write_bytes(b"not ours")
     (mount.behind / place.name / "shard.00002.mds").symlink_to("../other")
-    commit_dataset(str(place), BATCH.schema, written(place, owns_names=True).finish())
+    commit_dataset(str(place), BATCH.schema, written(place).finish())
     assert other.read_bytes() == b"not ours"
     assert read_table(open_dataset(str(mount.behind / place.name)))["x"].to_pylist() == [
         *range(40_000)
@@ -157,7 +157,7 @@ def test_a_link_is_replaced_and_not_followed(mount, place):
 def test_a_file_that_cannot_be_written(mount, place):
     """It is told by the next one or at the end, and nothing is left."""
     (mount.behind / place.name / "shard.00001.mds").mkdir()
-    writer = ShardWriter(BATCH.schema, str(place), size_limit=80_000, owns_names=True)
+    writer = ShardWriter(BATCH.schema, str(place), size_limit=80_000)
 
     def write():
         writer.write(BATCH)
@@ -175,7 +175,7 @@ def test_several_files_are_written_at_once(tmp_path):
         tmp_path / "behind", tmp_path / "far", seconds=0.01, bandwidth=2e5, refusing=True
     ) as mount:
         began = time.monotonic()
-        infos = written(mount.path, owns_names=True).finish()
+        infos = written(mount.path).finish()
         seconds = time.monotonic() - began
     sizes = [info["index"]["raw_data"]["bytes"] for info in infos]
     one_after_the_other = sum(sizes) / 2e5

@@ -65,7 +65,7 @@ def write_part(setup: Setup, report: Report, part: Part) -> tuple[list[dict[str,
 
     Raises:
         DatasetError: A file of the source cannot be read.
-        OSError: A shard cannot be written; no shard of the part is left.
+        OSError: A shard cannot be written. Those before it stay, for the next run to write again.
     """
     infos = setup.destination.finished(part)
     if infos is not None:
@@ -80,16 +80,12 @@ def write_part(setup: Setup, report: Report, part: Part) -> tuple[list[dict[str,
         compression=options.compression,
         hashes=options.hashes,
     )
-    try:
+    with contextlib.closing(writer):
         for batch in setup.batches(part):
             writer.write(batch)
             report(batch.num_rows)
         infos = writer.finish()
-        setup.destination.note(part, infos)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            writer.abort()
-        raise
+    setup.destination.note(part, infos)
     return infos, False
 
 

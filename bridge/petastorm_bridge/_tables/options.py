@@ -53,9 +53,9 @@ OPTIONS: tuple[Option, ...] = (
         "make_spark_converter",
         ("df", _H, "A DataFrame (Spark classic or Connect), or the path of a Parquet or MDS "
          "directory."),
-        ("parquet_row_group_size_bytes", _E, "Upper bound of a shard's size before compression; "
-         "at least 100 rows go into one shard, so that `0` and less mean 100 rows. `None` means "
-         "128 MiB, Parquet's own default, and a string of digits is a number."),
+        ("parquet_row_group_size_bytes", _E, "Upper bound of a shard's size before compression, "
+         "unless a single row is larger. A shard of less than 1 MiB is not cut below 100 rows, so "
+         "that `0` and less mean 100 small rows. `None` means 128 MiB, Parquet's own default, and a string of digits is a number."),
         ("compression_codec", _E, "Compression of the shards: `snappy` → `snappy`, `gzip` and "
          "`deflate` → `gz`, `bzip2` → `bz2`, `lz4` → `zstd:1` (MDS has no LZ4)."),
         ("dtype", _H, "`'float32'`, `'float64'` or `None`, for floating-point columns, arrays of "

@@ -17,6 +17,7 @@ import faulthandler
 import os
 import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, BinaryIO
 
@@ -32,6 +33,8 @@ __all__ = ["ACCESS_VARIABLE", "is_far", "is_mapped", "load", "read_part"]
 ACCESS_VARIABLE = "PETASTORM_BRIDGE_SHARD_ACCESS"
 
 _MODES = ("auto", "map", "read")
+_RANGE_BYTES = 2 << 20
+_REQUESTS = 16  # at once
 # Types of /proc/self/mountinfo whose files live on other machines or in another process. Those that
 # FUSE serves are called fuse, fuseblk or fuse.<name>.
 _FAR_TYPES = {
@@ -102,7 +105,7 @@ def load(path: str, mapped: bool) -> tuple[npt.NDArray[np.uint8], os.stat_result
         if status.st_size == 0:
             return np.empty(0, np.uint8), status
         if not mapped:
-            return read_part(file, 0, status.st_size), status
+            return _read_whole(file, status.st_size), status
     _show_where_mapping_fails()
     # Unlike the mmap module's, this mapping keeps no descriptor: there may be thousands.
     with pa.memory_map(os.fsencode(path)) as source:
@@ -128,6 +131,17 @@ def _fatal_signals_caught(status: str = "/proc/self/status") -> bool:
     except (OSError, StopIteration):  # not Linux: nothing tells
         return True
     return any(caught >> number - 1 & 1 for number in fatal)
+
+
+def _read_whole(file: BinaryIO, size: int) -> npt.NDArray[np.uint8]:
+    """Return all bytes of a file; of a large one, which may be far, several ranges at once."""
+    if size <= _RANGE_BYTES:
+        return read_part(file, 0, size)
+    out: npt.NDArray[np.uint8] = np.empty(size, np.uint8)
+    starts = range(0, size, _RANGE_BYTES)
+    with ThreadPoolExecutor(min(_REQUESTS, len(starts))) as pool:
+        list(pool.map(lambda start: fill(file, start, out[start : start + _RANGE_BYTES]), starts))
+    return out
 
 
 def read_part(file: BinaryIO, start: int, stop: int) -> npt.NDArray[np.uint8]:

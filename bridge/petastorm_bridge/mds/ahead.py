@@ -47,9 +47,9 @@ class WritesAhead:
         """Wait for all files; raises as calls do."""
         while self._under_way:
             self._wait_for_first()
-        self._pool.shutdown()
+        self.close()
 
-    def abort(self) -> None:
+    def close(self) -> None:
         """Begin no other file, and wait for those that are half written."""
         self._pool.shutdown(cancel_futures=True)
 

@@ -112,20 +112,46 @@ def write_whole(
 
 
 def write_new(path: str, parts: Iterable[Any]) -> None:
-    """Write buffers to a file that nobody else writes, and nobody looks for before it is there.
+    """Write buffers to a file that nobody looks for before it is there, and others only write the same to.
 
     Unlike :func:`write_whole` it writes under the file's own name: mounts of object stores rename by
-    copying. What is there under the name, such as a link, is removed and not written to.
+    copying. What is there under the name, such as a link or the half of a killed process, is removed and
+    not written to; the same content stays at all times.
 
     Raises:
         OSError: It cannot be written; the error names ``path``, and nothing is left behind.
     """
     with _naming(path):
+        _replace(path, parts)
+
+
+def _replace(
+    path: str, parts: Iterable[Any], is_durable: bool = False, folder: int | None = None
+) -> None:
+    """Write a file under its own name, unless it is there as it is to be."""
+    parts = [*parts]
+    while True:
         try:
-            _write(path, parts)
+            _write(path, parts, is_durable, folder)
         except FileExistsError:
-            os.remove(path)
-            _write(path, parts)
+            if _holds(path, parts, folder):
+                return
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(path, dir_fd=folder)
+        else:
+            return
+
+
+def _holds(path: str, parts: Iterable[Any], folder: int | None) -> bool:
+    """Return whether a path is that of a file of this content, and no link to one."""
+    try:
+        with _open(path, "rb", folder) as file:
+            same = all(file.read(len(part)) == part for part in parts)
+            return same and not file.read(1)
+    except OSError as error:
+        if error.errno not in {errno.ENOENT, *_NO_FILE}:
+            raise
+        return False
 
 
 def _write(
@@ -151,23 +177,10 @@ def _rename(temporary: str, path: str, is_durable: bool, folder: int | None) -> 
     except OSError as error:
         if error.errno not in NO_RENAMING:
             raise
-        content = _read(temporary, folder)
-        # What others, who had no lock either, wrote of the same content is there at all times.
-        if _read(path, folder) != content:
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(path, dir_fd=folder)
-            _write(path, [content], is_durable, folder)
+        with _open(temporary, "rb", folder) as file:
+            content = file.read()
+        _replace(path, [content], is_durable, folder)
         os.remove(temporary, dir_fd=folder)
-
-
-def _read(path: str, folder: int | None) -> bytes | None:
-    """Return what a file holds, None if it is not there."""
-    try:
-        with _open(path, "rb", folder) as file:
-            content: bytes = file.read()
-    except FileNotFoundError:
-        return None
-    return content
 
 
 def _open(path: str, mode: str, folder: int | None) -> IO[bytes]:
@@ -186,7 +199,7 @@ def _naming(path: str) -> Iterator[None]:
 
 
 def _in_folder(folder: int | None, path: str, flags: int) -> int:
-    return os.open(path, flags, 0o666, dir_fd=folder)
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666, dir_fd=folder)
 
 
 def final_name(name: str) -> str:

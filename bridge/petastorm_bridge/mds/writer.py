@@ -24,6 +24,9 @@ __all__ = ["DEFAULT_SIZE_LIMIT", "ShardWriter", "write_shard"]
 
 DEFAULT_SIZE_LIMIT = 32 << 20
 
+# What the smallest number of rows may take where the limit is lower.
+_LEAST_BYTES = 1 << 20
+
 
 class ShardWriter:
     """Writes a stream of record batches as shard files of bounded size.
@@ -36,16 +39,14 @@ class ShardWriter:
         schema: Arrow schema of the batches; every type must be storable. Fields may declare an
             encoding, see :mod:`.declared`.
         directory: Where the files go; must exist.
-        prefix: Files are called ``<prefix>.<number>.mds``, plus the compression's extension.
+        prefix: Files are called ``<prefix>.<number>.mds``, plus the compression's extension. Nobody else
+            writes files of these names meanwhile, unless they are the same ones.
         size_limit: Upper bound of the bytes of a shard's rows and offsets, before compression and
             without null flags (a single larger row still makes a shard of its own).
-        min_rows: A shard is not cut below this many rows, as Parquet writers only look at a row
-            group's size every hundred rows; keeps a tiny ``size_limit`` from making a file per row.
-            Gives way to the 2 GiB that a shard may have.
+        min_rows: A shard of less than 1 MiB is not cut below this many rows, which keeps a tiny
+            ``size_limit`` from making a file per row.
         compression: MDS compression name, or None.
         hashes: MDS hash names to record for every file.
-        owns_names: Nobody else ever writes files of this prefix, so that they need no other name while
-            they are incomplete. Where renaming is copying this halves what is written.
 
     Raises:
         TypeError: A column's type cannot be stored.
@@ -62,7 +63,6 @@ class ShardWriter:
         min_rows: int = 100,
         compression: str | None = None,
         hashes: Sequence[str] | None = None,
-        owns_names: bool = False,
     ) -> None:
         for field in schema:
             if not is_storable(field.type):
@@ -86,8 +86,7 @@ class ShardWriter:
         self._pending_rows = 0
         self._pending_bytes = 0
         self._infos: list[dict[str, Any]] = []
-        self._write: Write = write_new if owns_names else write_whole
-        self._ahead = WritesAhead(self._write) if is_far(directory) else None
+        self._ahead = WritesAhead(write_new) if is_far(directory) else None
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add the rows of ``batch``, writing every shard that becomes full.
@@ -124,7 +123,7 @@ class ShardWriter:
             taken = self._pending_bytes - used
             fitting, possible = (
                 int(np.searchsorted(ends, limit - taken, side="right")) - start
-                for limit in (self._size_limit, MAX_SHARD_BYTES)
+                for limit in (self._size_limit, max(self._size_limit, _LEAST_BYTES))
             )
             least = min(self._min_rows - self._pending_rows, possible)
             wanted = max(fitting, least, int(not self._pending_rows))
@@ -146,10 +145,14 @@ class ShardWriter:
             self._ahead.finish()
         return self._infos
 
+    def close(self) -> None:
+        """Write nothing more; wait for files that are half written. Rows without a file are lost."""
+        if self._ahead:
+            self._ahead.close()
+
     def abort(self) -> None:
         """Delete every file written so far."""
-        if self._ahead:
-            self._ahead.abort()
+        self.close()
         for info in self._infos:
             for part in ("raw_data", "zip_data"):
                 entry = info["index"][part]
@@ -178,7 +181,7 @@ class ShardWriter:
             size_limit=self._size_limit,
             encoded=encoded,
             declared=self._declared,
-            write=self._ahead or self._write,
+            write=self._ahead or write_new,
         )
         self._infos.append(info)
 

@@ -141,7 +141,6 @@ def _write(
         prefix=prefix,
         size_limit=task.size_limit,
         compression=task.compression,
-        owns_names=True,
     )
     rows = 0
     try:
