@@ -11,6 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from far_mount import far_mount, no_mount_because
 
+from petastorm_bridge import convert
+from petastorm_bridge._converting.parts import cut_parts
+from petastorm_bridge._converting.work import write_part
 from petastorm_bridge._sources.unfinished import CONVERSION_NAME
 from petastorm_bridge.convert import convert_dataset
 from petastorm_bridge.mds.dataset import open_dataset, read_table
@@ -107,3 +110,18 @@ def test_two_machines_at_once(store, tmp_path, renaming):
             print(errors)
             convert_dataset(store, one.path / "made", **OPTIONS)
     is_whole(behind / "made")
+
+
+def test_who_fails_deletes_nothing_of_a_dataset(store, tmp_path, monkeypatch):
+    """Where no lock keeps two apart, the slower one finds its notes gone and the dataset whole."""
+    made = tmp_path / "made"
+    setups = []
+    with monkeypatch.context() as patch:
+        patch.setattr(convert, "convert", lambda setup, *_: setups.append(setup))
+        convert_dataset(store, made, **OPTIONS)
+    convert_dataset(store, made, **OPTIONS)
+    (setup,) = setups
+    part = cut_parts(setup.source.row_counts, setup.sizes, setup.options)[0]
+    with pytest.raises(BlockingIOError, match="Another process"):
+        write_part(setup, lambda rows: None, part)
+    is_whole(made)

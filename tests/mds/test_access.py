@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import warm
+from far_mount import far_mount, no_mount_because
 from sample_datasets import ROWS, fixed_table, mixed_table, write
 
 from petastorm_bridge.mds import access
@@ -216,3 +217,26 @@ def test_reading_leaves_no_file_open(tmp_path, monkeypatch):
     shards = [dataset.open_shard(0) for _ in range(50)]
     assert len(os.listdir("/proc/self/fd")) == before
     assert Path(shards[0].path).exists()
+
+
+def test_a_large_file_is_read_in_ranges(tmp_path, monkeypatch):
+    monkeypatch.setattr(access, "_RANGE_BYTES", 1000)
+    file = tmp_path / "file"
+    for size in (999, 1000, 1001, 20_500):
+        file.write_bytes(np.random.default_rng(size).bytes(size))
+        data, status = access.load(str(file), mapped=False)
+        assert data.tobytes() == file.read_bytes()
+        assert status.st_size == size
+
+
+@pytest.mark.skipif(no_mount_because() is not None, reason=str(no_mount_because()))
+def test_a_far_file_is_read_by_several_requests_at_once(tmp_path):
+    (tmp_path / "behind").mkdir()
+    content = np.random.default_rng(0).bytes(16 << 20)
+    (tmp_path / "behind" / "file").write_bytes(content)
+    with far_mount(tmp_path / "behind", tmp_path / "far", seconds=0.01, bandwidth=1e9) as mount:
+        data, _ = access.load(str(mount.path / "file"), mapped=False)
+        counts = mount.counts()
+    assert data.tobytes() == content
+    assert counts["bytes_read"] == len(content)
+    assert counts["in_sequence"] < counts["read"] / 2

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import pickle
+import sys
 import tempfile
 import tracemalloc
 
@@ -12,6 +13,7 @@ import naive
 import numpy as np
 import pyarrow as pa
 import pytest
+import warm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +21,7 @@ from petastorm_bridge.mds.commit import commit_dataset
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.decode import _text_array
 from petastorm_bridge.mds.encode import row_sizes
-from petastorm_bridge.mds.files import write_whole
+from petastorm_bridge.mds.files import write_new, write_whole
 from petastorm_bridge.mds.types import is_storable
 from petastorm_bridge.mds.writer import ShardWriter
 
@@ -306,6 +308,32 @@ def test_writing_a_shard_takes_little_more_than_its_rows(tmp_path):
     assert peak < 1.6 * table.nbytes  # sizes and offsets of rows are the rest
 
 
+WRITE_LARGE_ROWS = """
+import sys, pyarrow as pa
+from petastorm_bridge.mds.writer import ShardWriter
+
+def peak():
+    lines = open("/proc/self/status").read().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) << 10
+
+writer = ShardWriter(pa.schema({"x": pa.binary()}), sys.argv[1], size_limit=8 << 20)
+first = 0
+for number in range(int(sys.argv[2])):
+    writer.write(pa.RecordBatch.from_pydict({"x": [bytes([number]) * 1_000_000]}))
+    first = first or peak()
+writer.finish()
+print(peak() - first)
+"""
+
+
+@pytest.mark.parametrize("rows", [50, 200])
+def test_memory_of_large_rows_is_that_of_a_shard(tmp_path, rows):
+    """However many there are; the rows, what they are joined to, and the shard's bytes."""
+    command = [sys.executable, "-c", WRITE_LARGE_ROWS, str(tmp_path), str(rows)]
+    done = warm.run(command, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 5 * (8 << 20)
+
+
 def test_writers_of_one_file_do_not_meet(tmp_path):
     """Each has a temporary file of its own; the last one wins, and none is left."""
     path = str(tmp_path / "file")
@@ -319,6 +347,37 @@ def parts_that_write(path):
     yield b"outer"
     write_whole(path, [b"inner"], is_durable=True)
     raise OSError(errno.ENOSPC, "No space")
+
+
+def test_a_file_that_is_there_already_as_it_is_to_be_stays(tmp_path):
+    """As what another machine has written of the same rows, which may be read already."""
+    file = tmp_path / "file"
+    parts = [memoryview(b"abc"), memoryview(b"defg")]
+    write_new(str(file), parts)
+    before = file.stat()
+    write_new(str(file), parts)
+    assert (file.stat().st_ino, file.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        lambda file: file.write_bytes(b"abc"),  # half of it, by a process that was killed
+        lambda file: file.write_bytes(b"abcdefgh"),
+        lambda file: file.write_bytes(b"abcdefG"),
+        lambda file: file.symlink_to("other"),  # of the same content
+        lambda file: file.symlink_to("none"),
+        os.mkfifo,
+    ],
+)
+def test_whatever_else_is_there_is_replaced(tmp_path, put):
+    file, other = tmp_path / "file", tmp_path / "other"
+    other.write_bytes(b"abcdefg")
+    put(file)
+    write_new(str(file), [b"abc", b"defg"])
+    assert not file.is_symlink()
+    assert file.read_bytes() == other.read_bytes() == b"abcdefg"
+    assert sorted(os.listdir(tmp_path)) == ["file", "other"]
 
 
 def test_sliced_cells_keep_their_nulls():
