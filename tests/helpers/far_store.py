@@ -235,6 +235,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     store: Store  # set on the class that serves
+    uncounted: tuple[str, str, float] | None = None
 
     def answer(self) -> None:
         """Answer a request late, and count it."""
@@ -244,15 +245,21 @@ class Handler(http.server.BaseHTTPRequestHandler):
             found = self.store.control(path.removeprefix(CONTROL), json.loads(given))
             self._send(200, [], json.dumps(found).encode())
             return
-        began = time.monotonic()
         key = unquote(path.lstrip("/").partition("/")[2])
         kind = self.command if key or self.command != "GET" else "LIST"
+        self.uncounted = (kind, key, time.monotonic())
         try:
             self._answer(path, key, kind, given)
         except OSError:  # who asked is gone
             self.close_connection = True
         finally:
-            self.store.count_request(kind, key, began)
+            self._count()
+
+    def _count(self) -> None:
+        """Count the request, before the last bytes of its answer go: who has these asks for more at once."""
+        if self.uncounted:
+            self.store.count_request(*self.uncounted)
+            self.uncounted = None
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = answer  # noqa: N815 - the base class's names
 
@@ -290,11 +297,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
             piece = body[sent : min(sent + _PIECE, end)]
             sent += len(piece)
             time.sleep(max(0.0, begin + sent / self.store.bandwidth - time.monotonic()))
-            self.connection.sendall(piece)
             self.store.count(bytes_read=len(piece), **{f"read {key}": len(piece)})
+            if sent == end:
+                self._count()
+            self.connection.sendall(piece)
         self.close_connection |= is_cut
 
     def _send(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+        self._count()
         self._send_head(status, headers, len(body))
         if self.command != "HEAD":
             self.connection.sendall(body)

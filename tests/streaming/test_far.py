@@ -1,6 +1,7 @@
 """Datasets over a mount that answers late: every byte is read once for a machine, faults are overcome or told."""
 
 import pickle
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -151,6 +152,17 @@ def test_a_shard_that_cannot_be_had_is_an_error_of_the_pass(mount, kind, tmp_pat
     with pytest.raises((DatasetError, OSError), match=r"shard\.00002"):
         ids(dataset)
     assert not [*(tmp_path / "copies").rglob("*fetched*")]
+
+
+def test_a_silent_place_holds_nobody_up_who_leaves(mount):
+    """Who leaves a pass need not wait for what the place does not answer for a minute."""
+    mount.fail("shard.00005", "silent", times=1000)
+    batches = iter(columnar(mount))
+    next(batches)
+    time.sleep(1)  # the other shards are here, or nearly
+    begun = time.monotonic()
+    batches.close()
+    assert time.monotonic() - begun < 20
 
 
 def test_a_pass_that_is_left_gives_up_what_is_under_way(mount, tmp_path):

@@ -29,6 +29,7 @@ from petastorm_bridge._linux import fcntl
 from petastorm_bridge.mds.locks import ForkSafeLock
 
 from .errors import RemoteError
+from .file_lock import is_at
 from .limits import CACHE_VARIABLE, cache_limit
 
 __all__ = ["CacheSettings", "Copies"]
@@ -222,7 +223,7 @@ def _lock_with_others(directory: str) -> int | None:
             continue  # somebody removed the directory just now
         try:
             fcntl.flock(lock, fcntl.LOCK_SH)
-            if _is_at(lock, path):
+            if is_at(lock, path):
                 if not os.fstat(lock).st_size:
                     os.write(lock, _MARK)
                 os.utime(path)
@@ -233,10 +234,6 @@ def _lock_with_others(directory: str) -> int | None:
             os.close(lock)
             return None
         os.close(lock)
-
-
-def _is_at(descriptor: int, path: str) -> bool:
-    return os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False))
 
 
 def _let_go_of(directory: str, lock: int | None, is_kept: bool) -> None:
@@ -258,7 +255,7 @@ def _remove_if_unused(directory: str, lock: int) -> bool:
     """Remove a directory if a lock on it can be had alone."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not _is_at(lock, os.path.join(directory, _LOCK_NAME)):
+        if not is_at(lock, os.path.join(directory, _LOCK_NAME)):
             return False
         # Under another name first: who comes now makes a new one.
         removed = os.path.join(os.path.dirname(directory), f".removed-{uuid.uuid4().hex}")

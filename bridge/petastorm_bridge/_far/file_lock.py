@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from petastorm_bridge._linux import fcntl
 
-__all__ = ["locked"]
+__all__ = ["is_at", "locked"]
 
 _FIRST_PAUSE_SECONDS = 0.005
 _LONGEST_PAUSE_SECONDS = 0.25
@@ -59,7 +59,7 @@ def _acquire(path: str, deadline: float) -> int | None:
             return None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_at(descriptor, path):
+            if is_at(descriptor, path):
                 return descriptor
         except BlockingIOError:
             if time.monotonic() >= deadline:
@@ -73,7 +73,7 @@ def _acquire(path: str, deadline: float) -> int | None:
         _close(descriptor)
 
 
-def _is_at(descriptor: int, path: str) -> bool:
+def is_at(descriptor: int, path: str) -> bool:
     """Return whether an open file is still the one at a path."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False))

@@ -64,7 +64,7 @@ def copy_in_ranges(
 
         def once() -> int:
             if is_over.is_set() or is_dropped():
-                raise GivenUpError(f"Fetching {masked(url)} was given up.")
+                raise _given_up(url)
             return explained(lambda: file.read_into(extent.start + start, out), url)
 
         count = attempted(once, has_tried=store.tries_again)
@@ -83,7 +83,7 @@ def copy_in_ranges(
         for start, stop in itertools.pairwise([*starts, size])
     ]
     try:
-        _wait_for(requests, url)
+        _wait_for(requests, url, is_dropped)
     finally:
         with putting:
             is_over.set()
@@ -100,14 +100,20 @@ def copy_in_ranges(
         close(None)
 
 
-def _wait_for(requests: list[Future[None]], url: str) -> None:
-    """Wait until all ranges are here; raise what the first one raised that fails."""
+def _wait_for(requests: list[Future[None]], url: str, is_dropped: Callable[[], bool]) -> None:
+    """Wait until all ranges are here, or nobody needs them; raise what the first one raised that fails."""
     waiting = set(requests)
     while waiting:
         done, waiting = wait(waiting, min(limits().timeout, 1.0), FIRST_EXCEPTION)
         for request in done:
             request.result()
+        if waiting and is_dropped():
+            raise _given_up(url)
         if waiting and time.monotonic() - _requests.progress > limits().patience:
             raise RemoteError(
                 f"{masked(url)} could not be read: no answer for {limits().patience:g} seconds."
             )
+
+
+def _given_up(url: str) -> GivenUpError:
+    return GivenUpError(f"Fetching {masked(url)} was given up.")

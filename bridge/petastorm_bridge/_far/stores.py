@@ -93,11 +93,13 @@ class _MountedFile:
         self._file = file
 
     def read_into(self, start: int, out: memoryview) -> int:
-        return read_into(self._file, start, out)
+        count = read_into(self._file, start, out)
+        # The bytes are in memory twice otherwise. What the system has read beyond them is asked for next.
+        with contextlib.suppress(OSError):
+            os.posix_fadvise(self._file.fileno(), start, count, os.POSIX_FADV_DONTNEED)
+        return count
 
     def close(self) -> None:
-        with contextlib.suppress(OSError, ValueError):  # the copy is in memory twice otherwise
-            os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         self._file.close()
 
 

@@ -50,13 +50,15 @@ def fetched_ahead(
 
 
 def _cut_first(visits: Iterator[Visit], source: Source) -> Iterator[Visit]:
+    """Yield visits, the first one as two where the first rows of its row group are here before the others."""
     for visit in visits:
         rows, first = visit.num_rows, 0
         if visit.piece is not None and visit.piece.start == 0 and visit.order is None:
             first = source.want_first(visit.piece.group)
         if 0 < first < rows:
             yield visit.part(0, first, ends_epoch=False)
-            visit = visit.part(first, rows, ends_epoch=visit.ends_epoch)  # noqa: PLW2901
-        yield visit
+            yield visit.part(first, rows, ends_epoch=visit.ends_epoch)
+        else:
+            yield visit
         break
     yield from visits

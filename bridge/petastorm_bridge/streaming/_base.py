@@ -187,11 +187,17 @@ class MappedDataset(StreamingDataset):
             sample_ids = sample_ids[sample_ids >= 0]
         self._pass = state = Pass(sample_ids)
         if self.cache_limit or not self._is_complete():
-            state.start(lambda state: prefetch(self, state))
+            state.start(lambda state: prefetch(self, state), self._give_up)
         try:
             yield state
         finally:
             state.end()
+
+    def _give_up(self) -> None:
+        """Stop what is being fetched for a pass that has ended."""
+        for stream in self.streams:
+            if isinstance(stream, MappedStream):
+                stream.give_up()
 
     def _is_complete(self) -> bool:
         """Return whether every shard is in the cache and needs no expanding."""

@@ -45,14 +45,21 @@ class Pass:
         self._ended = threading.Event()
         self.is_fetching = False
         self._thread: threading.Thread | None = None
+        self._give_up: Callable[[], None] | None = None
         self._process = os.getpid()
 
     def is_over(self) -> bool:
         """Whether it was ended, by itself, by a further pass or by the program's end."""
         return self._ended.is_set() or not threading.main_thread().is_alive()
 
-    def start(self, work: Callable[[Pass], None]) -> None:
-        """Do something beside the pass."""
+    def start(self, work: Callable[[Pass], None], give_up: Callable[[], None]) -> None:
+        """Do something beside the pass.
+
+        Args:
+            work: What to do; it looks whether the pass is over.
+            give_up: Ends what it waits for. Called when the pass is over.
+        """
+        self._give_up = give_up
 
         def run() -> None:
             try:
@@ -69,8 +76,10 @@ class Pass:
         if self._process != os.getpid():
             return
         self._ended.set()
-        if self._thread is not None:
-            self._thread.join()
+        while self._thread is not None and self._thread.is_alive():
+            assert self._give_up is not None
+            self._give_up()
+            self._thread.join(1.0)
 
     def check(self) -> None:
         """Raise what ended the thread."""

@@ -15,10 +15,9 @@ from typing import Any
 
 from streaming.base.stream import Stream, streams_registry
 
-from petastorm_bridge._far.attempts import attempted
-from petastorm_bridge._far.ranges import copy_in_ranges
+from petastorm_bridge._far.fetch import Extent, Fetch
 from petastorm_bridge._far.stores import MountStore, Store, open_store
-from petastorm_bridge.mds.access import is_far, load
+from petastorm_bridge.mds.access import is_mapped, load
 from petastorm_bridge.mds.codecs import parse_compression
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
 from petastorm_bridge.mds.files import open_regular, write_whole
@@ -40,7 +39,7 @@ STREAM_NAME = "petastorm_bridge"
 
 # Ends the name of a file that is being fetched, behind the process and the thread that do so.
 _FETCHED = ".fetched"
-_PARTS = re.compile(r"\.(\d+)-\d+\.fetched(?:\.tmp)?$")
+_PARTS = re.compile(r"\.(\d+)-\d+\.fetched(?:\.tmp|\.part)?$")
 
 
 class MappedStream(Stream):
@@ -79,12 +78,21 @@ class MappedStream(Stream):
         split: str | None = None,
         **arguments: Any,
     ) -> None:
-        if local is not None and (remote is None or remote == local):
-            directory = MdsDirectory(os.path.join(local, split or "").rstrip("/"), 0)
-            if directory.remote is not None:
-                remote, local, split = directory.remote, directory.local, None
+        if local is not None and (remote is None or remote == local) and _is_far(local):
+            directory = MdsDirectory(os.path.join(local, split) if split else local, 0)
+            remote, local, split = directory.path, directory.local, None
         super().__init__(remote=remote, local=local, split=split, **arguments)
         self._store = _store_of(remote)
+        self._under_way: set[Fetch] = set()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what travels to other processes: not what this one fetches."""
+        return {**self.__dict__, "_under_way": set()}
+
+    def give_up(self) -> None:
+        """Stop what this process fetches, because nobody waits for it any more."""
+        for fetch in list(self._under_way):
+            fetch.is_dropped = True
 
     @property
     def is_far(self) -> bool:
@@ -176,6 +184,7 @@ class MappedStream(Stream):
     ) -> int:
         stream = copy.copy(self)  # several threads prepare shards
         stream._raw_size = raw_info.bytes  # noqa: SLF001 - of this class
+        stream._under_way = self._under_way  # noqa: SLF001
         infos = [info for info in (raw_info, zip_info) if info is not None]
         stream._sizes = {info.basename: info.bytes for info in infos}  # noqa: SLF001
         name = self.validate_hash
@@ -222,22 +231,15 @@ class MappedStream(Stream):
     def _fetch(self, store: Store, basename: str, part: str, size: int) -> None:
         """Copy a far file, in ranges."""
         assert self.remote is not None
-        url = os.path.join(self.remote, self.split, basename)
         os.makedirs(os.path.dirname(part), exist_ok=True)
-
-        def once() -> None:
-            with open(part, "wb", buffering=0) as file:
-
-                def put(start: int, data: memoryview) -> None:
-                    while len(data):
-                        count = os.pwrite(file.fileno(), data, start)
-                        start, data = start + count, data[count:]
-
-                copy_in_ranges(
-                    store, url, range(size), put, is_whole=True, is_dropped=lambda: False
-                )
-
-        attempted(once, has_tried=True)
+        fetch = Fetch(
+            store, Extent(os.path.join(self.remote, self.split, basename), basename, size)
+        )
+        self._under_way.add(fetch)
+        try:
+            fetch.to_file(part, has_lock=True)  # whose name is of this thread alone
+        finally:
+            self._under_way.discard(fetch)
 
     def _decompress_shard_part(
         self, zip_info: Any, zip_filename: str, raw_filename: str, compression: str | None
@@ -269,12 +271,19 @@ class MappedStream(Stream):
             os.remove(zip_filename)
 
 
+def _is_far(place: str) -> bool:
+    """Return whether a directory is in a store, or on a mount whose files are not to be mapped."""
+    return "://" in place or not is_mapped(place)
+
+
 def _store_of(remote: str | None) -> Store | None:
     """Return what reads ranges of a far place; None for a near one, and where files come whole."""
     if remote is None:
         return None
+    if not _is_far(remote):
+        return None
     if "://" not in remote:
-        return MountStore() if is_far(remote) else None
+        return MountStore()
     store = open_store(remote, None)
     return None if store.range_bytes is None else store
 
