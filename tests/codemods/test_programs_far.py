@@ -1,9 +1,11 @@
 """Programs whose cache directory lies where users have it: on a mount of an object store, and in a bucket."""
 
+import contextlib
 import importlib.util
 import os
 
 import far_mount
+import far_store
 import programs
 import pytest
 
@@ -13,7 +15,6 @@ from petastorm_bridge import parity
 NAMES = ["tf_steps_counted", "torch_steps_counted", "tuning_in_spark_tasks"]
 SECONDS = 0.003  # until the mount answers
 REFERENCE = "original" if importlib.util.find_spec("petastorm") else "bridge"
-BUCKET = "training"
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -61,43 +62,19 @@ def test_on_a_mount(near, tmp_path, form):
 
 @pytest.fixture(scope="module")
 def store():
-    """The URL of an S3 server, and a client of it."""
-    boto3 = pytest.importorskip("boto3", reason="talks to the store")
-    moto_server = pytest.importorskip("moto.server", reason="is the store")
-    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
-    client = boto3.client(
-        "s3",
-        endpoint_url=endpoint,
-        region_name="us-east-1",
-        aws_access_key_id="testing",
-        aws_secret_access_key="testing",
-    )
-    client.create_bucket(Bucket=BUCKET)
-    yield endpoint, client
-    client.close()
-    server.stop()
+    with far_store.far_store(seconds=SECONDS) as store:
+        yield store
 
 
+@pytest.mark.skipif(bool(far_store.no_store_because()), reason=str(far_store.no_store_because()))
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:botocore.*")
 @pytest.mark.parametrize("form", [form for form in programs.FORMS if form != "vendored"])
 def test_in_a_bucket(near, store, tmp_path, form):
     """The support module's own writer is tried in one by its tests."""
-    endpoint, client = store
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "S3_"))}
-    environment |= {
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "testing",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_CONFIG_FILE": str(tmp_path / "none"),
-        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
-        "AWS_ENDPOINT_URL": endpoint,
-        "S3_ENDPOINT_URL": endpoint,
-    }
-    assert_same(near, run(tmp_path, form, cache=f"s3://{BUCKET}/{form}", environment=environment))
-    left = client.list_objects_v2(Bucket=BUCKET, Prefix=f"{form}/").get("Contents", ())
+    cache = f"s3://{store.bucket}/{form}"
+    assert_same(near, run(tmp_path, form, cache=cache, environment=environment | store.environment))
+    with contextlib.closing(store.client()) as client:
+        left = client.list_objects_v2(Bucket=store.bucket, Prefix=f"{form}/").get("Contents", ())
     # Arrow leaves parents, which it marks with empty objects.
     assert not [each["Key"] for each in left if each["Size"]]

@@ -20,18 +20,12 @@ from petastorm_bridge.errors import DatasetError, DatasetNotFoundError
 from petastorm_bridge.pytorch import BatchedDataLoader
 
 pytestmark = [
+    pytest.mark.usefixtures("cache"),
     pytest.mark.skipif(no_mount_because() is not None, reason=str(no_mount_because())),
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
 ]
 
 ROWS, WIDTH, SHARDS = 1200, 1024, 3  # a shard takes 4.9 MB
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "copies"))
-    monkeypatch.setattr("petastorm_bridge._far.attempts._FIRST_PAUSE_SECONDS", 0.01)
-    return tmp_path / "copies"
 
 
 @pytest.fixture(scope="module")
@@ -166,27 +160,27 @@ class TestFaults:
         mount.fail("shard.00001", kind, times=10_000)
         with make_batch_reader(url(mount), shuffle_row_groups=False) as reader:
             assert next(reader).id[0] == 0
-            with pytest.raises(DatasetError, match=r"shard\.00001\.mds"):
+            with pytest.raises(DatasetError, match=r"shard\.00001\.00000\.mds"):
                 next(reader)
         assert not list(cache.rglob("*.part"))
 
     def test_a_file_that_is_lost(self, tmp_path):
         write_numbers(tmp_path / "behind" / "data", 10, SHARDS, 4)
         with far_mount(tmp_path / "behind", tmp_path / "far", seconds=0.001) as mount:
-            (mount.behind / "data" / "shard.00001.mds").unlink()
-            with pytest.raises(DatasetNotFoundError, match=r"shard\.00001\.mds is missing"):
+            (mount.behind / "data" / "shard.00001.00000.mds").unlink()
+            with pytest.raises(DatasetNotFoundError, match=r"shard\.00001\.00000\.mds is missing"):
                 ids_of(url(mount))
 
     def test_a_file_that_is_replaced(self, tmp_path, monkeypatch):
         monkeypatch.setenv(ATTEMPTS_VARIABLE, "2")
         write_numbers(tmp_path / "behind" / "data", 10, SHARDS, 4)
         with far_mount(tmp_path / "behind", tmp_path / "far", seconds=0.001) as mount:
-            path = mount.behind / "data" / "shard.00001.mds"
+            path = mount.behind / "data" / "shard.00001.00000.mds"
             data = bytearray(path.read_bytes())
             data[-1] ^= 1
             path.write_bytes(data)
             with pytest.raises(
-                DatasetError, match=r"shard\.00001\.mds does not match.*expected xxh64"
+                DatasetError, match=r"shard\.00001\.00000\.mds does not match.*expected xxh64"
             ):
                 ids_of(url(mount))
 

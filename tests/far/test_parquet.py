@@ -10,18 +10,13 @@ from far_fsspec import far_fsspec
 from far_mount import far_mount, no_mount_because
 
 from petastorm_bridge import make_batch_reader
-from petastorm_bridge._far.limits import ATTEMPTS_VARIABLE, CACHE_VARIABLE, LIMIT_VARIABLE
+from petastorm_bridge._far.limits import ATTEMPTS_VARIABLE, LIMIT_VARIABLE
 from petastorm_bridge._sources.open import open_source
 from petastorm_bridge.errors import DatasetError
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 ROWS, GROUPS, COLUMNS = 40_000, 4, 10
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "copies"))
-    monkeypatch.setattr("petastorm_bridge._far.attempts._FIRST_PAUSE_SECONDS", 0.01)
-    return tmp_path / "copies"
 
 
 @pytest.fixture(scope="module")

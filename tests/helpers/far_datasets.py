@@ -23,7 +23,7 @@ def write_numbers(folder: Path, rows: int, shards: int, width: int, columns: int
     """
     folder.mkdir(parents=True)
     random = np.random.default_rng(0)
-    writer = None
+    infos = []
     for number in range(shards):
         ids = np.arange(number * rows, (number + 1) * rows)
         values = random.integers(0, 1 << 31, rows * width, np.int32)
@@ -32,14 +32,11 @@ def write_numbers(folder: Path, rows: int, shards: int, width: int, columns: int
             offsets = np.arange(0, len(values) + 1, width, np.int32)
             found["x"] = pa.ListArray.from_arrays(pa.array(offsets), pa.array(values))
         table = pa.table(found)
-        writer = writer or ShardWriter(
-            table.schema,
-            str(folder),
-            prefix="shard",
-            size_limit=1,
-            min_rows=rows,
-            hashes=("xxh64",),
+        prefix = f"shard.{number:05}"
+        writer = ShardWriter(
+            table.schema, str(folder), prefix=prefix, size_limit=1 << 31, hashes=("xxh64",)
         )
         writer.write(table.to_batches()[0])
-    commit_dataset(str(folder), table.schema, writer.finish())
+        infos += writer.finish()
+    commit_dataset(str(folder), table.schema, infos)
     return folder

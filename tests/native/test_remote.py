@@ -1,19 +1,21 @@
 """Directories in a remote store: an S3 server on the loopback interface."""
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 
 import pytest
+from far_store import far_store, no_store_because
 from prefixes import reserve
 
-boto3 = pytest.importorskip("boto3", reason="talks to the store")
-moto_server = pytest.importorskip("moto.server", reason="is the store")
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(no_store_because()), reason=str(no_store_because())),
+]
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
-
-BUCKET = "training"
 # Spark's workers get their environment when its Java starts: a process of its own.
 SCRIPT = """
 import importlib, json, sys, warnings
@@ -23,7 +25,7 @@ from streaming import StreamingDataLoader, StreamingDataset
 
 builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
 spark = builder.config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
-spark.conf.set("petastorm.spark.converter.parentCacheDirUrl", "s3a://training/cache/")
+spark.conf.set("petastorm.spark.converter.parentCacheDirUrl", "s3a://far/cache/")
 frame = spark.range(40, numPartitions=2).selectExpr("id", "if(id = 3, null, id) as holes")
 
 
@@ -37,7 +39,7 @@ def ids(directory, **arguments):
 
 def run(module):
     conv = module.write_mds(frame)
-    out = f"s3://training/kept/{module.__name__}"
+    out = f"s3://far/kept/{module.__name__}"
     kept = module.write_mds(frame, out, compression="zstd")
     exiting = module.write_mds(frame)
     found = {"url": conv.cache_dir_url, "files": sorted(conv.file_urls), "rows": len(conv)}
@@ -49,7 +51,7 @@ def run(module):
     except FileExistsError:
         found["refused"] = True
     try:
-        module.write_mds(frame.selectExpr("string(holes) as s"), "s3://training/refused")
+        module.write_mds(frame.selectExpr("string(holes) as s"), "s3://far/refused")
     except ValueError as error:
         found["nulls"] = "s: of type string, with nulls" in str(error)
     conv.delete()
@@ -63,42 +65,19 @@ print("found:" + json.dumps([run(importlib.import_module(name)) for name in sys.
 
 @pytest.fixture(scope="module")
 def store():
-    """The server's URL and a client of it."""
-    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
-    client = boto3.client(
-        "s3",
-        endpoint_url=endpoint,
-        region_name="us-east-1",
-        aws_access_key_id="testing",
-        aws_secret_access_key="testing",
-    )
-    client.create_bucket(Bucket=BUCKET)
-    yield endpoint, client
-    client.close()
-    server.stop()
+    with far_store(seconds=0.0) as store:
+        yield store
 
 
 @pytest.fixture(scope="module")
 def results(store, copies, tmp_path_factory, prefixes):
     """What the script found by each form of the writer, and the keys left after it."""
-    endpoint, client = store
     folder = tmp_path_factory.mktemp("remote")
     (folder / "script.py").write_text(SCRIPT)
     (folder / "tmp").mkdir()
     reserve(folder / "tmp", prefixes)
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "S3_"))}
-    environment |= {
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "testing",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_CONFIG_FILE": str(folder / "none"),
-        "AWS_SHARED_CREDENTIALS_FILE": str(folder / "none"),
-        "AWS_ENDPOINT_URL": endpoint,
-        "S3_ENDPOINT_URL": endpoint,
+    environment |= store.environment | {
         "TMPDIR": str(folder / "tmp"),
         "PYTHONPATH": os.pathsep.join([str(folder), str(copies), *sys.path]),
     }
@@ -114,7 +93,8 @@ def results(store, copies, tmp_path_factory, prefixes):
     lines = [line for line in done.stdout.splitlines() if line.startswith("found:")]
     assert lines, done.stderr[-4000:]
     found = json.loads(lines[0].removeprefix("found:"))
-    contents = client.list_objects_v2(Bucket=BUCKET).get("Contents", ())
+    with contextlib.closing(store.client()) as client:
+        contents = client.list_objects_v2(Bucket=store.bucket).get("Contents", ())
     return dict(zip(("installed", "copied"), found, strict=True)), [
         each["Key"] for each in contents
     ]
@@ -123,7 +103,7 @@ def results(store, copies, tmp_path_factory, prefixes):
 @pytest.mark.parametrize("form", ["installed", "copied"])
 def test_written_and_read(results, form):
     found = results[0][form]
-    assert found["url"].startswith("s3://training/cache/")
+    assert found["url"].startswith("s3://far/cache/")
     assert found["rows"] == 40
     assert len(found["files"]) == found["kept"] == 2
     assert all(url.startswith(found["url"]) and ".mds" in url for url in found["files"])

@@ -91,15 +91,21 @@ class MountStore:
 class _MountedFile:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
+        self._starts: list[int] = []
+        self._ends: list[int] = []
 
     def read_into(self, start: int, out: memoryview) -> int:
         count = read_into(self._file, start, out)
-        # The bytes are in memory twice otherwise. What the system has read beyond them is asked for next.
-        with contextlib.suppress(OSError):
-            os.posix_fadvise(self._file.fileno(), start, count, os.POSIX_FADV_DONTNEED)
+        self._starts.append(start)
+        self._ends.append(start + count)
         return count
 
     def close(self) -> None:
+        if self._starts:
+            # These bytes are in memory twice otherwise. What the system has read around them may be asked for next.
+            first, last = min(self._starts), max(self._ends)
+            with contextlib.suppress(OSError, ValueError):
+                os.posix_fadvise(self._file.fileno(), first, last - first, os.POSIX_FADV_DONTNEED)
         self._file.close()
 
 
