@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import shutil
 import threading
@@ -16,10 +15,10 @@ from petastorm_bridge._secrets import masked, without_secrets
 from petastorm_bridge.errors import missing_extra
 from petastorm_bridge.mds.errors import DatasetNotFoundError
 from petastorm_bridge.mds.files import open_regular, read_into
-from petastorm_bridge.mds.locks import ForkSafeLock
 
 from .errors import explain
 from .limits import limits
+from .s3 import S3Store, single_requests
 
 __all__ = ["FsspecStore", "MountStore", "RangeFile", "Store", "open_store"]
 
@@ -27,8 +26,6 @@ _STREAMING_ONLY = {"alipan", "azure", "azure-dl", "oci"}  # schemes that fsspec 
 # Their packages make attempts of their own, with limits of their own.
 _TRY_AGAIN = _STREAMING_ONLY | {"abfs", "abfss", "adl", "az", "dbfs", "gcs", "gs", "hf"}
 _S3 = {"s3", "s3a"}
-_S3_CONNECTIONS = 32
-
 
 # How much one request asks for: answers of stores come after a while and then fast, those of mounts in
 # pieces of 128 KiB each of which takes as long.
@@ -110,158 +107,33 @@ class _MountedFile:
 
 
 class _StreamingStore:
-    """Uses the downloaders of MosaicML Streaming, with its environment variables; ranges of S3 only."""
+    """Uses the downloaders of MosaicML Streaming, with its environment variables."""
 
+    range_bytes = None
     answer_bytes = _STORE_RANGE_BYTES
 
-    def __init__(self, scheme: str, *, unsigned: bool = False) -> None:
+    def __init__(self, scheme: str) -> None:
         self._scheme = scheme
-        self._unsigned = unsigned
         self._local = threading.local()  # downloaders are not for several threads
-        self._client: _SingleAttempts | None = None
-        self._lock = ForkSafeLock()
         self.tries_again = scheme in _TRY_AGAIN
 
     def __reduce__(self) -> Any:
-        return _unpickled_store, (self._scheme, self._unsigned)
-
-    @property
-    def range_bytes(self) -> int | None:
-        return _STORE_RANGE_BYTES if self._scheme == "s3" else None
+        return _StreamingStore, (self._scheme,)
 
     def fetch(self, url: str, path: str) -> None:
         downloader = getattr(self._local, "downloader", None)
         if downloader is None:
             downloader = self._local.downloader = _downloader(url)
         downloader.download(url, path, limits().timeout)
-        if self._scheme == "s3":  # which has found out whether the bucket is public
-            self._unsigned = downloader._s3_client.unsigned  # noqa: SLF001
 
     def open(self, url: str) -> RangeFile:
-        with self._lock:
-            if self._client is None:
-                self._client = _SingleAttempts(self._unsigned, limits().timeout)
-        return self._client.open(url)
-
-
-def _unpickled_store(scheme: str, unsigned: bool) -> _StreamingStore:
-    return _StreamingStore(scheme, unsigned=unsigned)
+        raise NotImplementedError("files come whole")
 
 
 def _downloader(url: str) -> Any:
     from streaming.base.storage import CloudDownloader
 
-    if urlparse(url).scheme == "s3":
-        return _s3_downloader()
     return CloudDownloader.get(url)
-
-
-def _s3_downloader() -> Any:
-    """Return streaming's downloader for S3 with clients that make one attempt.
-
-    Its own clients repeat every request, and boto3's transfer repeats every download of such requests.
-    """
-    from streaming.base.storage.download import S3Downloader
-
-    class SingleAttempts(S3Downloader):  # type: ignore[misc, unused-ignore]
-        def _create_s3_client(self, unsigned: bool = False, timeout: float = 60.0) -> Any:
-            self._s3_client = _SingleAttempts(unsigned, timeout)
-
-    return SingleAttempts()  # type: ignore[no-untyped-call, unused-ignore]
-
-
-class _SingleAttempts:
-    """An S3 client whose downloads are one attempt; threads may share it.
-
-    Attributes:
-        unsigned: Whether it asks without credentials.
-    """
-
-    def __init__(self, unsigned: bool, timeout: float) -> None:
-        self.unsigned = unsigned
-        with _making_clients:
-            self._client = _s3_client(unsigned, timeout, _s3_settings(), os.getpid())
-
-    def download_file(self, bucket: str, key: str, path: str, **options: Any) -> None:
-        from boto3.exceptions import RetriesExceededError  # type: ignore[import-not-found, import-untyped, unused-ignore]
-        from boto3.s3.transfer import TransferConfig  # type: ignore[import-not-found, import-untyped, unused-ignore]
-
-        once = TransferConfig(use_threads=False, num_download_attempts=1)
-        try:
-            self._client.download_file(bucket, key, path, **(options | {"Config": once}))
-        except RetriesExceededError as error:
-            raise error.last_exception from error
-
-    def open(self, url: str) -> RangeFile:
-        place = urlparse(url)
-        paying = os.environ.get("MOSAICML_STREAMING_AWS_REQUESTER_PAYS", "").split(",")
-        is_paid = place.netloc in (name.strip() for name in paying)
-        options = {"Bucket": place.netloc, "Key": place.path.lstrip("/")}
-        return _S3File(self._client, options | ({"RequestPayer": "requester"} if is_paid else {}))
-
-
-_making_clients = ForkSafeLock()
-
-
-@functools.lru_cache(maxsize=4)
-def _s3_client(
-    unsigned: bool,
-    timeout: float,
-    settings: Any,  # noqa: ARG001 - what boto3 finds by itself, and the process: part of the key only
-    process: int,  # noqa: ARG001
-) -> Any:
-    """Return the client of this process for some settings; to make one takes half a second, mostly of parsing."""
-    from boto3.session import Session  # type: ignore[import-not-found, import-untyped, unused-ignore]
-    from botocore import UNSIGNED  # type: ignore[import-not-found, import-untyped, unused-ignore]
-    from botocore.config import Config  # type: ignore[import-not-found, import-untyped, unused-ignore]
-
-    config = Config(max_pool_connections=_S3_CONNECTIONS, **_single_requests(timeout))
-    if unsigned:
-        config = config.merge(Config(signature_version=UNSIGNED))
-    endpoint = os.environ.get("S3_ENDPOINT_URL")
-    return Session().client("s3", config=config, endpoint_url=endpoint)
-
-
-def _s3_settings() -> tuple[object, ...]:
-    """Return what boto3 takes credentials, region and endpoint from: variables, and the state of its files."""
-    variables = sorted(item for item in os.environ.items() if item[0].startswith(("AWS_", "S3_")))
-    states = []
-    for variable, name in (
-        ("AWS_SHARED_CREDENTIALS_FILE", "credentials"),
-        ("AWS_CONFIG_FILE", "config"),
-    ):
-        path = os.environ.get(variable) or os.path.expanduser(f"~/.aws/{name}")
-        with contextlib.suppress(OSError):
-            status = os.stat(path)
-            states.append((path, status.st_ino, status.st_mtime_ns))
-    return (*variables, *states)
-
-
-class _S3File:
-    def __init__(self, client: Any, options: dict[str, str]) -> None:
-        self._client = client
-        self._options = options
-
-    def read_into(self, start: int, out: memoryview) -> int:
-        range_ = f"bytes={start}-{start + len(out) - 1}"
-        body = self._client.get_object(**self._options, Range=range_)["Body"]
-        with contextlib.closing(body):
-            filled = 0
-            while filled < len(out) and (count := body.readinto(out[filled:])):
-                filled += count
-        return filled
-
-    def close(self) -> None:
-        pass
-
-
-def _single_requests(timeout: float) -> dict[str, Any]:
-    """Return settings of botocore."""
-    return {
-        "connect_timeout": timeout,
-        "read_timeout": timeout,
-        "retries": {"total_max_attempts": 1, "mode": "standard"},
-    }
 
 
 class FsspecStore:
@@ -313,7 +185,7 @@ def _with_limits(scheme: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options for one attempt within the time limit; what the user has set stays."""
     timeout = limits().timeout
     if scheme in _S3:
-        config = _single_requests(timeout) | dict(options.get("config_kwargs") or {})
+        config = single_requests(timeout) | dict(options.get("config_kwargs") or {})
         return {**options, "config_kwargs": config}
     if scheme in {"http", "https"}:
         import aiohttp
@@ -327,8 +199,8 @@ def _with_limits(scheme: str, options: Mapping[str, Any]) -> dict[str, Any]:
 def open_store(url: str, storage_options: Mapping[str, Any] | None) -> Store:
     """Return the store at ``url``.
 
-    MosaicML Streaming's downloader where it has one for the scheme; ``fsspec`` for other schemes,
-    with ``storage_options`` (which are ``fsspec``'s), and where the former is not installed.
+    boto3 for S3, MosaicML Streaming's downloader where it has one for the scheme; ``fsspec`` for other schemes,
+    with ``storage_options`` (which are ``fsspec``'s), and where these are not installed.
 
     Raises:
         ImportError: Neither can be used.
@@ -339,8 +211,11 @@ def open_store(url: str, storage_options: Mapping[str, Any] | None) -> Store:
     if storage_options:
         fs_utils.check_options(urlparse(url).scheme, storage_options)
         return FsspecStore(url, storage_options)
+    scheme = urlparse(url).scheme
     no_streaming = None
     try:
+        if scheme == "s3":
+            return S3Store()
         _downloader(url)
     except (ImportError, ValueError) as error:
         no_streaming = error  # not the context of what follows: it tells the whole url
@@ -348,7 +223,7 @@ def open_store(url: str, storage_options: Mapping[str, Any] | None) -> Store:
         raise explain(error, url) from without_secrets(error, url)
     if no_streaming is not None:
         return _without_streaming(url, no_streaming)
-    return _StreamingStore(urlparse(url).scheme)
+    return _StreamingStore(scheme)
 
 
 def _without_streaming(url: str, no_streaming: Exception) -> Store:

@@ -1,0 +1,144 @@
+"""Files of S3 and what speaks like it, by boto3, with the environment variables of MosaicML Streaming.
+
+Streaming's own downloader is not used: it knows no ranges, repeats every request, and to import it takes seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shutil
+from collections.abc import Callable
+from typing import Any, TypeVar
+from urllib.parse import urlparse
+
+from petastorm_bridge.mds.locks import ForkSafeLock
+
+from .limits import limits
+
+__all__ = ["S3Store", "single_requests"]
+
+_Result = TypeVar("_Result")
+
+_CONNECTIONS = 32
+_RANGE_BYTES = 4 << 20
+
+
+class S3Store:
+    """A :class:`~.stores.Store`; every request is made once, as attempts are counted elsewhere.
+
+    Raises:
+        ImportError: boto3 is missing.
+    """
+
+    tries_again = False
+    range_bytes = _RANGE_BYTES
+    answer_bytes = _RANGE_BYTES
+
+    def __init__(self) -> None:
+        import boto3  # type: ignore[import-not-found, import-untyped, unused-ignore] # noqa: F401 - said at once, not by a thread
+
+        self._is_unsigned = False
+
+    def fetch(self, url: str, path: str) -> None:
+        # boto3's own download asks for the size first, which takes as long again for a small file.
+        with contextlib.closing(self.get(url)) as body, open(path, "xb") as file:
+            shutil.copyfileobj(body, file, _RANGE_BYTES)
+
+    def open(self, url: str) -> _S3File:
+        return _S3File(self, url)
+
+    def get(self, url: str, **options: str) -> Any:
+        """Return the body of an object, or of a range of it."""
+        place = urlparse(url)
+        paying = os.environ.get("MOSAICML_STREAMING_AWS_REQUESTER_PAYS", "").split(",")
+        if place.netloc in (name.strip() for name in paying):
+            options["RequestPayer"] = "requester"
+        where = {"Bucket": place.netloc, "Key": place.path.lstrip("/")}
+        return self._ask(lambda client: client.get_object(**where, **options))["Body"]
+
+    def _ask(self, call: Callable[[Any], _Result]) -> _Result:
+        """Call with a client: one without credentials once the store has refused these, as public ones do."""
+        from botocore.exceptions import ClientError  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+        is_unsigned = self._is_unsigned  # other threads may change it meanwhile
+        try:
+            return call(_client(is_unsigned))
+        except ClientError as error:
+            if is_unsigned or error.response["ResponseMetadata"]["HTTPStatusCode"] != 400:
+                raise
+        self._is_unsigned = True
+        return call(_client(is_unsigned=True))
+
+
+class _S3File:
+    def __init__(self, store: S3Store, url: str) -> None:
+        self._store = store
+        self._url = url
+
+    def read_into(self, start: int, out: memoryview) -> int:
+        body = self._store.get(self._url, Range=f"bytes={start}-{start + len(out) - 1}")
+        with contextlib.closing(body):
+            filled = 0
+            while filled < len(out) and (count := body.readinto(out[filled:])):
+                filled += count
+        return filled
+
+    def close(self) -> None:
+        pass
+
+
+_making_clients = ForkSafeLock()
+
+
+def _client(is_unsigned: bool) -> Any:
+    with _making_clients:
+        return _client_of(is_unsigned, limits().timeout, _settings(), os.getpid())
+
+
+@functools.lru_cache(maxsize=4)
+def _client_of(
+    is_unsigned: bool,
+    timeout: float,
+    settings: Any,  # noqa: ARG001 - what boto3 finds by itself, and the process: part of the key only
+    process: int,  # noqa: ARG001
+) -> Any:
+    """Return the client of this process for some settings; to make one takes half a second, mostly of parsing."""
+    from boto3.session import Session  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    from botocore import UNSIGNED  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    from botocore.config import Config  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+    config = Config(max_pool_connections=_CONNECTIONS, **single_requests(timeout))
+    if is_unsigned:
+        config = config.merge(Config(signature_version=UNSIGNED))
+    endpoint = os.environ.get("S3_ENDPOINT_URL")
+    return Session().client("s3", config=config, endpoint_url=endpoint)
+
+
+def _settings() -> tuple[object, ...]:
+    """Return what boto3 takes credentials, region and endpoint from: variables, and the state of its files."""
+    variables = sorted(item for item in os.environ.items() if item[0].startswith(("AWS_", "S3_")))
+    states = []
+    for variable, name in (
+        ("AWS_SHARED_CREDENTIALS_FILE", "credentials"),
+        ("AWS_CONFIG_FILE", "config"),
+    ):
+        path = os.environ.get(variable) or os.path.expanduser(f"~/.aws/{name}")
+        with contextlib.suppress(OSError):
+            status = os.stat(path)
+            states.append((path, status.st_ino, status.st_mtime_ns))
+    return (*variables, *states)
+
+
+def single_requests(timeout: float) -> dict[str, Any]:
+    """Return settings of botocore for requests that are made once.
+
+    Args:
+        timeout: In seconds, for the connection and for an answer.
+    """
+    return {
+        "connect_timeout": timeout,
+        "read_timeout": timeout,
+        "retries": {"total_max_attempts": 1, "mode": "standard"},
+    }
