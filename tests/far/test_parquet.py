@@ -2,12 +2,14 @@
 
 import pickle
 
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from far_fsspec import far_fsspec
 from far_mount import far_mount, no_mount_because
+from far_store import far_store, no_store_because
 
 from petastorm_bridge import make_batch_reader
 from petastorm_bridge._far.limits import ATTEMPTS_VARIABLE, LIMIT_VARIABLE
@@ -170,3 +172,19 @@ class TestPetastormsCache:
     def test_near_files_are_not_copied(self, behind, tmp_path):
         assert ids_of(f"file://{behind}/data", **self.settings(tmp_path / "mine")) == ALL
         assert not (tmp_path / "mine").exists()
+
+
+@pytest.mark.skipif(no_store_because() is not None, reason=str(no_store_because()))
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:botocore.*")
+def test_a_store_is_asked_little_to_open_files(behind, monkeypatch):
+    """A request takes 10 to 50 ms; listing where tables of other kinds have their logs took twenty of them."""
+    with far_store(seconds=0.0) as store:
+        store.put(behind)
+        for name, value in store.environment.items():
+            monkeypatch.setenv(name, value)
+        fsspec.get_filesystem_class("s3").clear_instance_cache()  # they know another endpoint
+        store.start_counting()
+        with make_batch_reader(f"s3://{store.bucket}/data", num_epochs=1):
+            pass
+        counts = store.counts()
+    assert 0 < counts["LIST"] + counts["HEAD"] <= 10

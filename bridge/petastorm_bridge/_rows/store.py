@@ -16,6 +16,7 @@ from pyarrow import fs, parquet
 
 from petastorm_bridge import fs_utils
 from petastorm_bridge._sources.parquet_files import File, find_files
+from petastorm_bridge._sources.table_formats import refuse_table_formats
 from petastorm_bridge.mds.files import write_whole
 
 __all__ = ["Piece", "Store", "store_at", "store_of"]
@@ -77,8 +78,9 @@ class Store:
         """Return the Parquet files in the order of their paths.
 
         Raises:
-            DatasetError: There are none, or the directory is no Parquet table.
+            DatasetError: There are none, or the directory is no Parquet table, or one of another kind.
         """
+        refuse_table_formats(self.filesystem, self.directory)
         return find_files(self.filesystem, [self.directory])
 
     def has_common_metadata(self) -> bool:

@@ -7,9 +7,10 @@ read in the order of their paths.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,7 +23,6 @@ from petastorm_bridge._secrets import masked
 from petastorm_bridge.errors import missing_extra
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError
 
-from .table_formats import refuse_table_formats
 from .unfinished import CONVERSION_NAME, MARKER_NAME, unfinished_text
 
 __all__ = ["File", "Partition", "find_files"]
@@ -115,21 +115,25 @@ def find_files(filesystem: fs.FileSystem, paths: Sequence[str]) -> list[File]:
 
     Args:
         filesystem: Where they are.
-        paths: One directory, or files, which keep their order.
+        paths: One directory, or files, which keep their order. Whether it is a table of another kind, whose files
+            do not all hold live rows, is not looked at.
 
     Raises:
         NotAFileError: A path is no file (Petastorm's text).
         NoFilesError: The directory holds no Parquet file.
         LayoutError: The directory is no Parquet table.
-        TableFormatError: It is a table of another kind.
     """
     for path in paths:
         if "\0" in path:
             raise NotAFileError(f"Passed non-file path: {path!r}. Paths hold no NUL characters.")
+    if len(paths) == 1:
+        # Listed before it is known to be a directory: one request less.
+        entries = None
+        with contextlib.suppress(NotADirectoryError, FileNotFoundError):
+            entries = filesystem.get_file_info(fs.FileSelector(paths[0], recursive=True))
+        if entries is not None:
+            return _files_of(filesystem, paths[0], entries)
     infos = filesystem.get_file_info(list(paths))
-    if len(infos) == 1 and infos[0].type == fs.FileType.Directory:
-        refuse_table_formats(filesystem, paths[0])
-        return _walk(filesystem, paths[0])
     files = []
     for path, info in zip(paths, infos, strict=True):
         if info.type != fs.FileType.File:
@@ -158,9 +162,9 @@ def _key(segment: str) -> tuple[str, str]:
     return name, value
 
 
-def _walk(filesystem: fs.FileSystem, directory: str) -> list[File]:
+def _files_of(filesystem: fs.FileSystem, directory: str, infos: Iterable[Any]) -> list[File]:
     entries: dict[str, list[Any]] = {}
-    for info in filesystem.get_file_info(fs.FileSelector(directory, recursive=True)):
+    for info in infos:
         entries.setdefault(posixpath.dirname(info.path), []).append(info)
     normal = filesystem.normalize_path(directory.rstrip("/"))
     for info in entries.get(normal, []):

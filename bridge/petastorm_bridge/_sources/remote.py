@@ -116,7 +116,9 @@ def _open_parquet(
         )
     try:
         resolver = fs_utils.FilesystemResolver(urls[0], storage_options=storage_options)
-        filesystem = fs.PyFileSystem(_Handler(resolver.filesystem()))
+        known = resolver.filesystem()
+        known.invalidate_cache()  # fsspec keeps it with its listings, which are of another moment
+        filesystem = fs.PyFileSystem(_Handler(known))
         make_far = functools.partial(
             FarFiles,
             FsspecStore(urls[0], storage_options or {}),
@@ -138,7 +140,21 @@ def _open_parquet(
 
 
 class _Handler(fs.FSSpecHandler):  # type: ignore[misc] # pyarrow is untyped
-    """Gives Arrow the times of files under the names that stores have for them."""
+    """Gives Arrow the times of files under the names that stores have for them, and asks less."""
+
+    def get_file_info_selector(self, selector: fs.FileSelector) -> list[Any]:
+        """Return what lies in or below a directory, with fewer questions than Arrow asks whether it is one."""
+        base = selector.base_dir
+        if not selector.recursive:
+            if selector.allow_not_found and not self.fs.isdir(base):
+                return []
+            return list(super().get_file_info_selector(selector))
+        found = self.fs.find(base, withdirs=True, detail=True)
+        own = self.normalize_path(base).strip("/")
+        below = {path: info for path, info in found.items() if path.strip("/") != own}
+        if not below:  # a file, an empty directory, or nothing
+            return list(super().get_file_info_selector(selector))
+        return [self._create_file_info(path, info) for path, info in below.items()]
 
     @staticmethod
     def _create_file_info(path: str, info: Mapping[str, Any]) -> Any:

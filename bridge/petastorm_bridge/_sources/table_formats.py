@@ -8,15 +8,19 @@ reads it is installed; otherwise such a directory is refused.
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pyarrow import fs
 
 from petastorm_bridge._secrets import masked
+from petastorm_bridge.mds.access import is_mapped
 from petastorm_bridge.mds.errors import DatasetError
 
 __all__ = [
@@ -139,14 +143,20 @@ def find_table(filesystem: fs.FileSystem, path: str) -> TablePlace | None:
             of an Iceberg metadata file.
     """
     asked = path.rstrip("/")
-    kind = _kind(filesystem, asked)
+    kind: fs.FileType
+    table: TablePlace | None
+    kind, table = _at_once(
+        filesystem,
+        asked,
+        [lambda: _kind(filesystem, asked), lambda: _table_at(filesystem, asked)],
+    )
     if kind == fs.FileType.File:
         root = posixpath.dirname(posixpath.dirname(asked))
         is_metadata = asked.endswith(ICEBERG.suffixes) and root
         return TablePlace(ICEBERG, root, root, metadata=asked) if is_metadata else None
     match = _VERSIONED.fullmatch(asked)
     if kind == fs.FileType.Directory or match is None:
-        return _table_at(filesystem, asked)
+        return table
     table = _table_at(filesystem, match["path"])
     if table is None:
         return None
@@ -188,10 +198,13 @@ def refuse_table_formats(filesystem: fs.FileSystem, directory: str) -> None:
 
 
 def _table_at(filesystem: fs.FileSystem, directory: str) -> TablePlace | None:
-    for place in _places(directory):
-        for known in _FORMATS:
-            if holds_log(filesystem, place, known):
-                return TablePlace(known, directory, place)
+    candidates = [(place, known) for place in _places(directory) for known in _FORMATS]
+    looks = [functools.partial(holds_log, filesystem, *candidate) for candidate in candidates]
+    for (place, known), is_table in zip(
+        candidates, _at_once(filesystem, directory, looks), strict=True
+    ):
+        if is_table:
+            return TablePlace(known, directory, place)
     return None
 
 
@@ -214,6 +227,16 @@ def holds_log(filesystem: fs.FileSystem, directory: str, known: TableFormat) -> 
     with suppress(OSError):
         found = filesystem.get_file_info(fs.FileSelector(log, allow_not_found=True))
     return any(info.base_name.endswith(known.suffixes) for info in found)
+
+
+def _at_once(
+    filesystem: fs.FileSystem, path: str, calls: Sequence[Callable[[], Any]]
+) -> Iterable[Any]:
+    """Return what functions return that look at a path: from a far place all answers take as long as one."""
+    if isinstance(filesystem, fs.LocalFileSystem) and is_mapped(path):
+        return (call() for call in calls)
+    with ThreadPoolExecutor(max(1, len(calls))) as pool:
+        return list(pool.map(lambda call: call(), calls))
 
 
 def _kind(filesystem: fs.FileSystem, path: str) -> fs.FileType:

@@ -42,9 +42,11 @@ def parquet_files(data: str) -> list[tuple[str, list[int]]]:
     from pyarrow import fs, parquet
 
     from petastorm_bridge._sources.parquet_files import find_files
+    from petastorm_bridge._sources.table_formats import refuse_table_formats
 
     folder = os.path.abspath(data)
     try:
+        refuse_table_formats(fs.LocalFileSystem(), folder)
         paths = [file.path for file in find_files(fs.LocalFileSystem(), [folder])]
         footers = [parquet.read_metadata(path) for path in paths]
     except (OSError, ValueError, IndexError) as error:
