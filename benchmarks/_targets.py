@@ -19,7 +19,7 @@ from benchmarks._parquet import GROUP as DIRECT_PARQUET
 from benchmarks._parquet import SHUFFLED as PARQUET_SHUFFLED
 from benchmarks._races import IMAGE_CEILING, IMAGE_FRAMES, IMAGE_WORKERS
 from benchmarks._settings import Settings
-from benchmarks.native import CEILING, COLUMNAR, MAPPED, SAMPLES, STOCK
+from benchmarks.native import COLUMNAR, MAPPED, STOCK
 
 
 @dataclass(frozen=True)
@@ -144,9 +144,6 @@ def _native_targets() -> Iterable[Target]:
         yield Target(group, COLUMNAR, "bridge DataLoader", 0.5)
         yield Target(group, MAPPED[True], STOCK[True], 5)
         yield Target(group, MAPPED[False], STOCK[False], 5)
-        # Iterating a StreamingDataset is work of its own threads, which no stream can spare it.
-        yield Target(group, MAPPED[False], CEILING, 0.8)
-        yield Target(group, SAMPLES, STOCK[False], 5)
 
 
 def _opening_targets(settings: Settings) -> Iterable[Target]:

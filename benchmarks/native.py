@@ -1,4 +1,4 @@
-"""Races of streaming's own dataset against the columnar one and the mapped stream.
+"""Races of streaming's own dataset against the columnar and the mapped one.
 
 All read the same kind of shards, and all take their order from streaming: without shuffling, or with
 its default algorithm, ``py1e``.
@@ -24,9 +24,7 @@ from benchmarks._measure import (
 
 COLUMNAR = "columnar StreamingDataLoader"
 STOCK = {True: "native StreamingDataset, by index", False: "native StreamingDataset, iterated"}
-MAPPED = {True: "mapped stream, by index", False: "mapped stream, iterated"}
-SAMPLES = "MappedStreamingDataset, iterated"
-CEILING = "a stream that reads nothing, iterated"
+MAPPED = {True: "MappedStreamingDataset, by index", False: "MappedStreamingDataset, iterated"}
 
 _KEPT = "dataset and loader kept between epochs"
 _FEWER = "fewer rows, because it is slow"
@@ -50,12 +48,10 @@ def _native_race(group: str, data: Data, *, shuffle: bool) -> list[Measurement]:
         _columnar_contestant(data, shuffle=shuffle),
         torch_contestant("bridge", data.numeric["bridge"], settings, capacity=capacity),
         *[
-            _sample_contestant(names[by_index], data, stream, shuffle=shuffle, by_index=by_index)
+            _sample_contestant(names, data, shuffle=shuffle, by_index=by_index)
             for by_index in (True, False)
-            for names, stream in ((STOCK, "stream"), (MAPPED, "petastorm_bridge"))
+            for names in (STOCK, MAPPED)
         ],
-        _sample_contestant(SAMPLES, data, "", shuffle=shuffle, by_index=False),
-        _ceiling_contestant(data, shuffle=shuffle),
     ]
     return race(group, "rows/s", contestants, settings.rounds)
 
@@ -79,20 +75,16 @@ def _columnar_contestant(data: Data, *, shuffle: bool) -> Contestant:
 
 
 def _sample_contestant(
-    name: str, data: Data, stream: str, *, shuffle: bool, by_index: bool
+    names: dict[bool, str], data: Data, *, shuffle: bool, by_index: bool
 ) -> Contestant:
     """Single samples, without a loader: the same order by index as by iterating."""
     from streaming import StreamingDataset
 
     from petastorm_bridge.streaming import MappedStreamingDataset
 
-    settings = data.settings
-    rows = settings.native_rows
-    options: dict[str, Any] = {"batch_size": settings.batch_size, "shuffle": shuffle}
-    if stream:
-        dataset = StreamingDataset(local=data.native, stream_name=stream, **options)
-    else:
-        dataset = MappedStreamingDataset(local=data.native, **options)
+    name, rows = names[by_index], data.settings.native_rows
+    made = StreamingDataset if names is STOCK else MappedStreamingDataset
+    dataset = made(local=data.native, batch_size=data.settings.batch_size, shuffle=shuffle)
     order: Iterable[int] = range(rows)
     if shuffle:
         order = np.random.default_rng(0).permutation(rows).tolist()
@@ -106,36 +98,6 @@ def _sample_contestant(
             raise IncompleteEpochError(f"{name}: {len(seen)} ids where 0 … {rows - 1} were due")
 
     return Contestant(name, rows, lambda: _count(samples()), check, note=_FEWER)
-
-
-def _ceiling_contestant(data: Data, *, shuffle: bool) -> Contestant:
-    """Iterates a stock dataset whose shards give the same sample always, without reading anything."""
-    from streaming import Stream, StreamingDataset
-    from streaming.base.format.mds import MDSReader
-
-    first = StreamingDataset(local=data.native, batch_size=1)[0]
-
-    class Constant(MDSReader):
-        def __getitem__(self, at: Any) -> Any:
-            return first
-
-    class Empty(Stream):
-        def get_shards(self, *arguments: Any) -> Any:
-            shards = super().get_shards(*arguments)
-            for shard in shards:
-                shard.__class__ = Constant
-            return shards
-
-    settings = data.settings
-    rows = settings.native_rows
-    streams = [Empty(local=data.native)]
-    dataset = StreamingDataset(streams=streams, batch_size=settings.batch_size, shuffle=shuffle)
-
-    def check() -> None:
-        if (seen := _count(dataset)) != rows:
-            raise IncompleteEpochError(f"{CEILING}: {seen} samples where {rows} were due")
-
-    return Contestant(CEILING, rows, lambda: _count(dataset), check, note=_FEWER)
 
 
 def _count(samples: Iterable[Any]) -> int:

@@ -181,14 +181,9 @@ def read_mapped(directory, has_hashes):
 
 
 def read_samples(directory, has_hashes):
-    from streaming import StreamingDataset
+    from petastorm_bridge.streaming import MappedStreamingDataset
 
-    dataset = StreamingDataset(
-        local=directory,
-        batch_size=5,
-        stream_name="petastorm_bridge",
-        **hash_options(has_hashes),
-    )
+    dataset = MappedStreamingDataset(local=directory, batch_size=5, **hash_options(has_hashes))
     return [repr(dataset[i]) for i in range(dataset.num_samples)]
 
 

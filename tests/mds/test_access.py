@@ -74,8 +74,7 @@ import numpy as np
 from petastorm_bridge import make_batch_reader
 faces = ["make_batch_reader"]
 try:
-    from streaming import StreamingDataset
-    from petastorm_bridge.streaming import ColumnarStreamingDataset
+    from petastorm_bridge.streaming import ColumnarStreamingDataset, MappedStreamingDataset
     faces += ["columnar", "samples"]
 except ImportError:
     pass
@@ -90,7 +89,7 @@ def rows(face, directory):
         for batch in ColumnarStreamingDataset(local=directory, batch_size=10):
             yield np.sum(batch["v"])
     else:
-        dataset = StreamingDataset(local=directory, batch_size=10, stream_name="petastorm_bridge")
+        dataset = MappedStreamingDataset(local=directory, batch_size=10)
         for number in range(dataset.num_samples):
             yield np.sum(dataset[number]["v"])
 

@@ -30,7 +30,7 @@ from ._prefetch import Pass, prefetch
 from ._resample import whole_repeats
 from ._state import check_state
 from ._stock import with_names
-from ._stream import STREAM_NAME, MappedStream, check_shards
+from ._stream import MappedStream, check_shards
 
 __all__ = ["MappedDataset"]
 
@@ -50,21 +50,19 @@ class MappedDataset(StreamingDataset):
     """
 
     def __init__(self, **arguments: Any) -> None:
+        names: dict[str, Any] = {"Spanner": ShardIndex, "get_shm_prefix": free_prefix}
         if not arguments.get("streams"):
-            arguments.setdefault("stream_name", STREAM_NAME)
             # Streaming writes into the dictionary that it is given.
             arguments["stream_config"] = dict(arguments.get("stream_config") or {})
-        initialise = with_names(
-            StreamingDataset.__init__, Spanner=ShardIndex, get_shm_prefix=free_prefix
-        )
+            if "stream_name" not in arguments:
+                names["construct_from_registry"] = _mapped_stream
+        initialise = with_names(StreamingDataset.__init__, **names)
         with start_up(), paused_collector():
             initialise(self, **arguments)
             self._memory = [self._locals_shm, *self._shared_memory()]
             keep_alive(self, self._shm_prefix_int, self._memory)
         for stream, shards in zip(self.streams, self._shards_by_stream(), strict=True):
-            if isinstance(stream, MappedStream):  # which has checked before it touched anything
-                stream.keeps_failures = False
-            else:
+            if not isinstance(stream, MappedStream):  # which has checked before it touched anything
                 check_shards(stream, shards)
         self._index = cast("ShardIndex", self.spanner)
         is_far = any(isinstance(stream, MappedStream) and stream.is_far for stream in self.streams)
@@ -222,3 +220,8 @@ class MappedDataset(StreamingDataset):
                 whole = int(missing.argmax()) // step * step
                 return start + max(whole, step)
         return most
+
+
+def _mapped_stream(*, kwargs: dict[str, Any], **_: Any) -> MappedStream:
+    """Return the stream of a dataset's own arguments (``construct_from_registry`` of streaming)."""
+    return MappedStream(**kwargs)

@@ -115,7 +115,6 @@ class MappedReader(MDSReader):
 
     Attributes:
         checked_hashes: Hashes of the file that are checked when it is opened.
-        failure: Why the shard could not be had when it was last asked for.
 
     Args:
         mapped: The readers of the stream whose shards are mapped.
@@ -126,7 +125,6 @@ class MappedReader(MDSReader):
         super().__init__(**arguments)
         self._siblings = mapped
         self.checked_hashes: dict[str, str] | None = None
-        self.failure: Exception | None = None
         self._read: Callable[[int], dict[str, Any]] = self._map
         self._file: AnyShardFile | None = None
         self._is_used = False
@@ -142,7 +140,6 @@ class MappedReader(MDSReader):
                 "_file": None,
                 "_is_used": False,
                 "checked_hashes": None,
-                "failure": None,
             }
         )
         return made
@@ -173,12 +170,6 @@ class MappedReader(MDSReader):
             raise IndexError(f"Sample {idx} of {shard_path(self)}, which has {self.samples}.")
         self._is_used = True
         return self._read(idx)
-
-    def bytes_here(self) -> int:
-        """Return how many bytes of the shard are in the local directory."""
-        folder = os.path.join(self.dirname, self.split)
-        paths = [os.path.join(folder, info.basename) for info in self.file_pairs[0] if info]
-        return sum(os.path.getsize(path) for path in paths if os.path.isfile(path))
 
     def check_size(self) -> None:
         """Raise ShardCorruptedError if the mapped file was cut short or replaced."""
@@ -224,14 +215,8 @@ class MappedReader(MDSReader):
 
     def _map(self, idx: int) -> dict[str, Any]:
         """Map the shard, so that it is read from there from now on, and return one sample."""
-        try:
-            shard = self.open()
-            self._read, self._file = sample_maker(shard), shard.file
-        except FileNotFoundError:
-            failure, self.failure = self.failure, None  # so that it is tried again the next time
-            if failure is None:
-                raise
-            raise _said(failure) from failure
+        shard = self.open()
+        self._read, self._file = sample_maker(shard), shard.file
         self._siblings[id(self)] = self
         if len(self._siblings) % _SWEEP == 0:
             self._sweep()
@@ -245,8 +230,3 @@ class MappedReader(MDSReader):
             else:
                 reader._unmap()  # noqa: SLF001
                 del self._siblings[key]
-
-
-def _said(error: Exception) -> Exception:
-    """Return an error for who reads a shard, for whom streaming tries a missing file again and again."""
-    return DatasetError(str(error)) if isinstance(error, FileNotFoundError) else error

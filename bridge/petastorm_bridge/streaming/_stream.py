@@ -1,4 +1,4 @@
-"""A ``Stream`` whose shards are mapped into memory: for per-sample ``StreamingDataset`` as well."""
+"""A ``Stream`` whose shards are mapped into memory, and fetched in ranges where they are far away."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shutil import SpecialFileError
 from types import SimpleNamespace
 from typing import Any
 
-from streaming.base.stream import Stream, streams_registry
+from streaming.base.stream import Stream
 
 from petastorm_bridge._far.fetch import Extent, Fetch
 from petastorm_bridge._far.stores import MountStore, Store, open_store
@@ -25,17 +25,10 @@ from petastorm_bridge.mds.names import INDEX_NAME, check_file_names, check_folde
 from petastorm_bridge.mds.verified import best_hash, check_hash
 from petastorm_bridge.native.support import MdsDirectory
 
-from ._mapped_reader import MappedReader, Readers, only_hash
+from ._mapped_reader import Readers, only_hash
 from ._stock import with_names
 
-__all__ = [
-    "STREAM_NAME",
-    "MappedStream",
-    "check_shards",
-    "is_same",
-]
-
-STREAM_NAME = "petastorm_bridge"
+__all__ = ["MappedStream", "check_shards", "is_same"]
 
 # Ends the name of a file that is being fetched, behind the process and the thread that do so.
 _FETCHED = ".fetched"
@@ -45,9 +38,9 @@ _PARTS = re.compile(r"\.(\d+)-\d+\.fetched(?:\.tmp|\.part)?$")
 class MappedStream(Stream):
     """Streaming's ``Stream``, with readers that map a shard instead of opening it for each sample.
 
-    Takes the arguments of ``streaming.Stream`` and gives the same samples. Registered with streaming
-    under the name ``petastorm_bridge``: any program can use it by
-    ``StreamingDataset(..., stream_name="petastorm_bridge")`` without an import.
+    Takes the arguments of ``streaming.Stream`` and gives the same samples. ``ColumnarStreamingDataset``
+    and ``MappedStreamingDataset`` make one of their own arguments; give them several in ``streams=`` for
+    a mixture.
 
     A ``local`` directory that is far away (in a store, or behind a mount of a network or user-space file system) without
     ``remote`` is taken for ``remote``, with a directory for copies on this machine's disk as ``local``. Shards come
@@ -59,10 +52,6 @@ class MappedStream(Stream):
     ``validate_hash`` is ``""``; one that ``validate_hash`` names is compared in a local dataset, too,
     whenever a process opens a file.
     """
-
-    # Whether a shard that cannot be had is an error of who reads it, not of who fetches it. Streaming
-    # fetches in threads of its own, and where one of them fails it ends the epoch early without a word.
-    keeps_failures = True
 
     _raw_size = 0
     # Sizes of the files of the shard that is being fetched.
@@ -142,8 +131,7 @@ class MappedStream(Stream):
         """Fetch, check and expand a shard, as ``Stream.prepare_shard``.
 
         Returns:
-            By how many bytes the cache has grown. It shrinks if the shard cannot be had: a copy that
-            is not what the index says goes, and reading the shard raises the error.
+            By how many bytes the cache has grown.
 
         Raises:
             DatasetNotFoundError: It is not in the remote directory.
@@ -151,19 +139,6 @@ class MappedStream(Stream):
             DatasetError: A directory or device is in its place.
             OSError: The disk is full, or the store does not answer.
         """
-        if not self.keeps_failures or not isinstance(shard, MappedReader):
-            return self._prepare(shard)
-        here = shard.bytes_here()
-        try:
-            grown = self._prepare(shard)
-        except Exception as error:  # noqa: BLE001 - goes to who reads the shard
-            shard.failure = error
-            return shard.bytes_here() - here
-        shard.failure = None
-        return grown
-
-    def _prepare(self, shard: Any) -> int:
-        """Fetch, check and expand a shard, or say why not."""
         try:
             return int(super().prepare_shard(shard))
         except DatasetError as error:
@@ -322,7 +297,3 @@ def _files(shards: Iterable[Any]) -> list[Any]:
 def is_same(remote: str, local: str) -> bool:
     """Return whether a remote directory is the local one."""
     return os.path.realpath(remote.removeprefix("file://")) == os.path.realpath(local)
-
-
-# For programs that import this package without its entry points being installed.
-streams_registry.register(STREAM_NAME, func=MappedStream)
