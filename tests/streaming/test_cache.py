@@ -1,10 +1,12 @@
 """Shards that are fetched, expanded, checked, evicted and found damaged."""
 
+import copy
 import itertools
 import json
 import os
 import shutil
 
+import numpy as np
 import pytest
 from streaming import Stream, StreamingDataLoader
 from streaming_oracle import FIXED, RAGGED, columnar_loader, ids, stock_loader, write_shards
@@ -119,6 +121,25 @@ def test_a_mapped_shard_that_changes_is_an_error_before_it_kills(tmp_path, made,
     else:
         with pytest.raises(ShardCorruptedError, match=shard.name):
             list(dataset)
+
+
+@pytest.mark.parametrize("made", [ColumnarStreamingDataset, MappedStreamingDataset])
+def test_shards_that_are_not_to_be_mapped_are_copied(tmp_path, monkeypatch, made, no_leaks):
+    """To files without a name: what becomes of the shards meanwhile does not matter to the copies."""
+    data, temporary = tmp_path / "data", tmp_path / "temporary"
+    write_shards(data, [30, 30], RAGGED)
+    temporary.mkdir()
+    mapped = copy.deepcopy(list(made(local=str(data), batch_size=6, shuffle=True)))
+    monkeypatch.setenv("PETASTORM_BRIDGE_SHARD_ACCESS", "read")
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    dataset = made(local=str(data), batch_size=6, shuffle=True)
+    with no_leaks():
+        np.testing.assert_equal(list(dataset), mapped)
+    assert not [*temporary.glob("petastorm-bridge-*")]
+    for shard in data.glob("*.mds"):
+        shard.write_bytes(b"\0" * shard.stat().st_size)
+    dataset.next_epoch = 0
+    np.testing.assert_equal(list(dataset), mapped)
 
 
 def test_download_that_was_cut_short_is_done_again(tmp_path):

@@ -11,6 +11,7 @@ from far_mount import far_mount, no_mount_because
 pytest.importorskip("streaming", reason="the datasets are subclasses of streaming's")
 
 from datasets import write_dataset
+from streaming import Stream
 from torch.utils.data import DataLoader
 
 from petastorm_bridge.errors import DatasetError
@@ -129,6 +130,14 @@ def test_remote_and_local_as_streaming_has_them(mount, size, tmp_path):
     assert ids(dataset) == list(range(ROWS))
     assert bytes_of_shards(mount) == size
     assert sum(path.stat().st_size for path in (tmp_path / "mine").glob("*.mds")) == size
+
+
+def test_streams_of_streaming_itself_are_fetched_as_a_whole(mount, size):
+    """Once for a process: they know no place for copies."""
+    streams = [Stream(local=f"{mount.path}/data")]
+    dataset = ColumnarStreamingDataset(streams=streams, batch_size=50, shuffle=True)
+    assert sorted(ids(dataset)) == list(range(ROWS))
+    assert bytes_of_shards(mount) == size
 
 
 def test_a_limit_of_the_cache_holds(mount, size, tmp_path):

@@ -19,7 +19,7 @@ import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ import pyarrow as pa
 from .errors import ShardCorruptedError
 from .files import open_regular, read_into
 
-__all__ = ["ACCESS_VARIABLE", "is_far", "is_mapped", "load", "read_part"]
+__all__ = ["ACCESS_VARIABLE", "is_far", "is_mapped", "load"]
 
 ACCESS_VARIABLE = "PETASTORM_BRIDGE_SHARD_ACCESS"
 
@@ -135,29 +135,23 @@ def _fatal_signals_caught(status: str = "/proc/self/status") -> bool:
 
 def _read_whole(file: BinaryIO, size: int) -> npt.NDArray[np.uint8]:
     """Return all bytes of a file; of a large one, which may be far, several ranges at once."""
-    if size <= _RANGE_BYTES:
-        return read_part(file, 0, size)
     out: npt.NDArray[np.uint8] = np.empty(size, np.uint8)
+    if size <= _RANGE_BYTES:
+        _fill(file, 0, out)
+        return out
     starts = range(0, size, _RANGE_BYTES)
     with ThreadPoolExecutor(min(_REQUESTS, len(starts))) as pool:
-        list(pool.map(lambda start: fill(file, start, out[start : start + _RANGE_BYTES]), starts))
+        list(pool.map(lambda start: _fill(file, start, out[start : start + _RANGE_BYTES]), starts))
     return out
 
 
-def read_part(file: BinaryIO, start: int, stop: int) -> npt.NDArray[np.uint8]:
-    """Return bytes ``start`` to ``stop`` of a file.
+def _fill(file: BinaryIO, start: int, out: npt.NDArray[np.uint8]) -> None:
+    """Fill an array with a file's bytes from ``start`` on.
 
     Raises:
         ShardCorruptedError: It ends before.
         OSError: The file system fails.
     """
-    out: npt.NDArray[np.uint8] = np.empty(stop - start, np.uint8)
-    fill(file, start, out)
-    return out
-
-
-def fill(file: BinaryIO, start: int, out: npt.NDArray[Any]) -> None:
-    """Fill an array with a file's bytes from ``start`` on; raises as :func:`read_part`."""
     found = read_into(file, start, out.data)
     if found != len(out):
         raise ShardCorruptedError.because(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -19,18 +18,15 @@ Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.uint32]
 
 
-def read_offsets(
-    part: Callable[[int, int], Bytes], *, path: str, size: int, samples: int, layout: ShardLayout
-) -> Offsets:
+def read_offsets(raw: Bytes, *, path: str, samples: int, layout: ShardLayout) -> Offsets:
     """Return where each sample begins and the last one ends, ``<u4`` of shape ``(samples + 1,)``.
 
     They ascend, end with the file, and leave every sample as many bytes as its columns take at least,
     or exactly, if all are of fixed width.
 
     Args:
-        part: Returns the file's bytes between two positions, which are within it.
+        raw: The file's bytes.
         path: The file, for messages.
-        size: Its bytes.
         samples: Samples, by the index.
         layout: Columns, by the index.
 
@@ -41,10 +37,10 @@ def read_offsets(
     def damaged(asked: str, found: str) -> ShardCorruptedError:
         return ShardCorruptedError.because(path, asked, found)
 
-    offsets_end = 4 + 4 * (samples + 1)
+    size, offsets_end = len(raw), 4 + 4 * (samples + 1)
     if size < offsets_end:
         raise damaged(f"{offsets_end} bytes of header", f"{size} bytes")
-    words = part(0, offsets_end).view("<u4")
+    words = raw[:offsets_end].view("<u4")
     found = int(words[0])
     if found != samples:
         raise damaged(f"{samples} rows", f"{found} rows in its header")
@@ -53,7 +49,7 @@ def read_offsets(
     if first < offsets_end or first > last or last != size:
         raise damaged(f"samples from byte {offsets_end} to {size}", f"{first} to {last}")
     try:
-        columns = _columns(part(offsets_end, first).tobytes())
+        columns = _columns(raw[offsets_end:first].tobytes())
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise damaged("a JSON header", f"{error}") from error
     if columns != (layout.names, layout.encodings):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -33,7 +32,6 @@ Int64 = npt.NDArray[np.int64]
 # more of them. Both bounds keep a window in the processor's cache.
 _WINDOW_ROWS = 16_384
 _WINDOW_BYTES = 4 << 20
-_RETRIES = 7  # as in StreamingDataset.get_item
 
 
 class ColumnarStreamingDataset(MappedDataset):
@@ -148,18 +146,10 @@ class ColumnarStreamingDataset(MappedDataset):
             # Files that are deleted take up disk for as long as they are mapped.
             held = np.array(self._pool.shard_ids, np.int64)
             self._pool.release(held[~is_local(self, held)].tolist())
-        window, shard_ids = self._gathered(sample_ids, self._pool)
+        shards_by_id = functools.partial(self._pool.get, open_shard=self._open)
+        window, shard_ids = gather(sample_ids, self._index, shards_by_id)
         touch(self, shard_ids)
         return window
-
-    def _gathered(self, sample_ids: Int64, pool: ShardPool) -> tuple[Window, Int64]:
-        open_shard = functools.partial(pool.get, open_shard=self._open)
-        for _ in range(_RETRIES):
-            # Where shards are read and not mapped, one may be evicted between opening and reading.
-            with contextlib.suppress(FileNotFoundError):
-                return gather(sample_ids, self._index, open_shard)
-            pool.release(pool.shard_ids)
-        return gather(sample_ids, self._index, open_shard)
 
     def _open(self, shard_id: int) -> OpenShard:
         return open_shard(self, shard_id, self._pass)

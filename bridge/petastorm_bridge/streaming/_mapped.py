@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from petastorm_bridge.mds.shard_file import AnyShardFile, open_shard_file
+from petastorm_bridge._far.fetch import Extent, Fetch
+from petastorm_bridge._far.stores import MountStore
+from petastorm_bridge.mds.access import is_mapped, load
+from petastorm_bridge.mds.files import open_regular
+from petastorm_bridge.mds.shard_file import ShardFile, check_size, checked_bytes
+from petastorm_bridge.mds.verified import check_hash
 
 from ._layout import SampleLayout
 
@@ -24,11 +32,11 @@ class OpenShard:
     """An open shard.
 
     Attributes:
-        file: Its bytes, mapped or read a few samples at a time.
+        file: Its bytes, mapped.
         layout: Its columns as users see them.
     """
 
-    file: AnyShardFile
+    file: ShardFile
     layout: SampleLayout
 
 
@@ -39,8 +47,42 @@ def open_file(
     layout: SampleLayout,
     hashes: Mapping[str, str] | None = None,
 ) -> OpenShard:
-    """Open a shard; arguments and errors as of :func:`..mds.shard_file.open_shard_file`."""
-    return OpenShard(open_shard_file(path, size, samples, layout.stored, hashes), layout)
+    """Open a shard file.
+
+    Args:
+        path: The file.
+        size: Its bytes, by the index.
+        samples: Its samples, by the index.
+        layout: Its columns, by the index.
+        hashes: Hashes to check, one of which is.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ShardCorruptedError: The file is not what the index says.
+        DatasetError: It is no regular file.
+    """
+    if is_mapped(os.path.dirname(path)):
+        raw = checked_bytes(path, size, hashes, mapped=True)
+    else:
+        raw = _copied_bytes(path, size, hashes)
+    return OpenShard(ShardFile(path, raw, samples, layout.stored), layout)
+
+
+def _copied_bytes(path: str, size: int, hashes: Mapping[str, str] | None) -> Any:
+    """Return the bytes of a file whose mapping may fail: those of a copy, on a disk of this machine.
+
+    The copy has no name, and takes up disk for as long as the bytes are in use.
+    """
+    with open_regular(path) as file:
+        status = os.fstat(file.fileno())
+    check_size(path, size, status.st_size)
+    with tempfile.TemporaryDirectory(prefix="petastorm-bridge-") as folder:
+        copy = os.path.join(folder, "shard")
+        Fetch(MountStore(), Extent(path, path, size)).to_file(copy, has_lock=True)
+        raw, _ = load(copy, mapped=True)
+    if hashes:
+        check_hash(path, hashes, lambda: raw, status)
+    return raw
 
 
 class ShardPool:

@@ -13,7 +13,7 @@ from petastorm_bridge.mds.dataset import parse_index
 from petastorm_bridge.mds.entry import ShardEntry
 from petastorm_bridge.mds.errors import DatasetError, HashNotKnownError
 from petastorm_bridge.mds.layout import ShardLayout
-from petastorm_bridge.mds.shard_file import AnyShardFile
+from petastorm_bridge.mds.shard_file import ShardFile
 
 from ._decoders import sample_maker
 from ._layout import SampleLayout
@@ -126,7 +126,7 @@ class MappedReader(MDSReader):
         self._siblings = mapped
         self.checked_hashes: dict[str, str] | None = None
         self._read: Callable[[int], dict[str, Any]] = self._map
-        self._file: AnyShardFile | None = None
+        self._file: ShardFile | None = None
         self._is_used = False
 
     @classmethod
