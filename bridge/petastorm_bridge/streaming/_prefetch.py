@@ -80,6 +80,7 @@ class Pass:
             assert self._give_up is not None
             self._give_up()
             self._thread.join(1.0)
+        self._give_up = None  # a dataset that is dropped after a pass goes at once
 
     def check(self) -> None:
         """Raise what ended the thread."""
