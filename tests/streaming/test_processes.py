@@ -430,6 +430,35 @@ def test_plain_streaming_takes_the_memory_that_was_found(tmp_path, monkeypatch):
     assert others
 
 
+TOGETHER = """
+import os, sys, time
+from petastorm_bridge.streaming import MappedStreamingDataset
+children = []
+begin = time.time() + 1
+for _ in range(4):
+    child = os.fork()
+    if child == 0:
+        while time.time() < begin:
+            pass
+        for _ in range(10):
+            dataset = MappedStreamingDataset(local=sys.argv[1], batch_size=6)
+            assert sum(1 for _ in dataset) == dataset.size
+        os._exit(0)
+    children.append(child)
+print([os.waitpid(child, 0)[1] for child in children])
+"""
+
+
+def test_programs_that_start_together_take_different_memory(tmp_path, short):
+    """As a tuner's trials do: all look for a free name in the same moment."""
+    write_shards(tmp_path, SIZES)
+    command = [sys.executable, "-W", "ignore", "-c", TOGETHER, str(tmp_path)]
+    done = warm.run(
+        command, env=os.environ | {"TMPDIR": str(short)}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["[0,", "0,", "0,", "0]"], done.stderr[-3000:]
+
+
 @pytest.mark.parametrize("streams", [1, 2])
 def test_streams_are_registered_again_as_they_were(tmp_path, monkeypatch, streams):
     """The weights that streaming writes into the user's streams are written once."""
