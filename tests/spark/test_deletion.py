@@ -156,7 +156,8 @@ def test_what_a_handler_raises_reaches_the_caller(spark, cache_dir):
 def test_a_directory_that_a_dying_task_still_writes_to_is_removed(tmp_path, monkeypatch):
     directory = tmp_path / "d"
     store = _store.store_at(f"file://{directory}")
-    store.create()
+    with store.creating():
+        pass
     remove, late = (
         os.rmdir,
         ["shard.00001.a7.00000.mds", f"shard.00001.a7.00000.mds.{32 * 'a'}.tmp"],
@@ -254,7 +255,8 @@ import os, signal, sys
 from petastorm_bridge.spark import spark_dataset_converter as face
 from petastorm_bridge.spark._directory import deletion
 from petastorm_bridge.spark._directory.store import store_at
-store_at("file://" + os.path.abspath("cache/made")).create()
+with store_at("file://" + os.path.abspath("cache/made")).creating():
+    pass
 deletion.delete_at_exit("file://" + os.path.abspath("cache/made"), lambda: face._delete_dir_handler)
 """
 

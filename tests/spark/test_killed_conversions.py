@@ -36,15 +36,15 @@ def convert():
     _looked_at.clear()
     clear_unfinished(f"file://{PARENT}")
     directory = f"{PARENT}/{uuid.uuid4()}"
-    store_at(f"file://{directory}").create()
-    infos = []
-    for partition in range(4):
-        writer = ShardWriter(
-            BATCH.schema, directory, prefix=f"shard.{partition:05}.a{partition}", size_limit=1000
-        )
-        writer.write(BATCH)
-        infos += writer.finish()
-    commit_dataset(directory, BATCH.schema, infos)
+    with store_at(f"file://{directory}").creating():
+        infos = []
+        for partition in range(4):
+            writer = ShardWriter(
+                BATCH.schema, directory, prefix=f"shard.{partition:05}.a{partition}", size_limit=1000
+            )
+            writer.write(BATCH)
+            infos += writer.finish()
+        commit_dataset(directory, BATCH.schema, infos)
     assert read_table(open_dataset(directory)).num_rows == 2000
     return directory
 

@@ -32,7 +32,8 @@ def test_files_are_copied_with_the_index_last(memory, monkeypatch):
     first, last = "shard.00000.a0.00000.mds", "shard.00001.a12.00000.flags.mds.gz"
     store = _store.store_at("memory://bucket/cache/one")
     assert not store.is_there()
-    store.create()
+    with store.creating():
+        pass
     assert store.is_there()
     assert store.is_ours()
     copied = []
@@ -70,14 +71,16 @@ def test_files_are_copied_with_the_index_last(memory, monkeypatch):
     ]
     memory.store.clear()
     assert store.remove_ours() == []
-    store.create()
+    with store.creating():
+        pass
     assert store.remove_ours() == []
     assert store.sizes() == {}
 
 
 def test_a_failed_writer_copies_nothing(memory):
     store = _store.store_at("memory://bucket/cache/one")
-    store.create()
+    with store.creating():
+        pass
 
     def write():
         with store.writing() as directory:
@@ -96,7 +99,8 @@ SHARD, OTHER_SHARD = "shard.00000.a0.00000.mds", "shard.00001.a6.00000.mds"
 def test_a_dying_task_leaves_nothing_in_a_directory_that_is_gone(memory, monkeypatch, when):
     """The driver removes the directory of a failed job, of which other tasks may still run."""
     store = _store.store_at("memory://bucket/cache/one")
-    store.create()
+    with store.creating():
+        pass
     put = type(memory).put_file
 
     def put_and_remove(self, source, target):
@@ -121,7 +125,8 @@ def test_a_dying_task_leaves_nothing_in_a_directory_that_is_gone(memory, monkeyp
 
 def test_who_may_only_write_does(memory, monkeypatch):
     store = _store.store_at("memory://bucket/cache/one")
-    store.create()
+    with store.creating():
+        pass
 
     def refuse(*_, **__):
         raise PermissionError("Forbidden")
@@ -134,7 +139,8 @@ def test_who_may_only_write_does(memory, monkeypatch):
 
 def test_what_a_dying_task_adds_while_a_directory_is_removed_goes_too(memory, monkeypatch):
     store = _store.store_at("memory://bucket/cache/one")
-    store.create()
+    with store.creating():
+        pass
     rm, added = type(memory).rm, []
 
     def rm_and_add(self, path, **options):
@@ -151,7 +157,8 @@ def test_what_a_dying_task_adds_while_a_directory_is_removed_goes_too(memory, mo
 
 def test_a_directory_that_keeps_filling_is_told(memory, monkeypatch):
     store = _store.store_at("memory://bucket/cache/one")
-    store.create()
+    with store.creating():
+        pass
     monkeypatch.setattr(type(memory), "rm", lambda *_, **__: None)
     with pytest.raises(OSError, match="Files keep appearing in it"):
         store.remove_ours()
@@ -162,7 +169,8 @@ def test_a_name_that_looks_like_a_pattern_is_a_name(memory):
     like = "/bucket/cache1/one/" + SHARD
     memory.pipe_file(like, b"x")
     store = _store.store_at("memory://bucket/cache[1]/one")
-    store.create()
+    with store.creating():
+        pass
     memory.pipe_file(f"/bucket/cache[1]/one/{SHARD}", b"x")
     assert store.remove_ours() == []
     assert memory.find("/bucket") == [like]
@@ -173,7 +181,8 @@ def test_only_marked_directories_are_deleted(memory, caplog):
     deletion.default_delete_handler("memory://bucket/table")
     assert memory.exists("/bucket/table/k=1/data.parquet")
     assert "petastorm-bridge did not write it" in caplog.text
-    _store.store_at("memory://bucket/made").create()
+    with _store.store_at("memory://bucket/made").creating():
+        pass
     deletion.default_delete_handler("memory://bucket/made")
     assert not memory.exists("/bucket/made")
     deletion.default_delete_handler("memory://bucket/nothing")
@@ -181,7 +190,8 @@ def test_only_marked_directories_are_deleted(memory, caplog):
 
 
 def test_a_missing_index_is_told(memory):
-    _store.store_at("memory://bucket/made").create()
+    with _store.store_at("memory://bucket/made").creating():
+        pass
     with pytest.raises(FileNotFoundError, match=INDEX_NAME):
         dataset.describe_converted("memory://bucket/made")
 

@@ -1,5 +1,7 @@
 """What a killed conversion leaves: readers say what it is, and the next process clears it away."""
 
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -16,7 +18,6 @@ from petastorm_bridge._sources.unfinished import MARKER_NAME
 from petastorm_bridge.mds.files import write_whole
 from petastorm_bridge.spark import make_spark_converter
 from petastorm_bridge.spark._directory import leftovers
-from petastorm_bridge.spark._directory import owner as _owner
 from petastorm_bridge.spark._directory import store as _store
 from petastorm_bridge.spark._directory.own_files import is_own_file
 
@@ -24,12 +25,13 @@ BRIDGE = str(Path(petastorm_bridge.__file__).parents[1])
 SHARD = "shard.00000.a0.00000.mds"
 HALF_A_SHARD = f"{SHARD}.{32 * '0'}.tmp"
 
-# A process that says who it is and then waits for its end.
-OWNER = """
-import json, sys
-from petastorm_bridge.spark._directory.owner import this_process
-print(json.dumps(this_process()), flush=True)
-sys.stdin.read()
+# A process that is at work in a directory until its end.
+AT_WORK = """
+import sys
+from petastorm_bridge.spark._directory.store import store_at
+with store_at(sys.argv[1]).creating():
+    print("here", flush=True)
+    sys.stdin.read()
 """
 
 
@@ -39,20 +41,22 @@ def nothing_looked_at(monkeypatch):
 
 
 @pytest.fixture
-def processes():
-    """Start a process that owns a directory; all end with the test."""
+def at_work():
+    """Start a process that is at work in a directory; all end with the test."""
     started = []
 
-    def start():
+    def start(directory):
         process = subprocess.Popen(
-            [sys.executable, "-c", OWNER],
+            [sys.executable, "-c", AT_WORK, f"file://{directory}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONPATH": BRIDGE},
         )
         started.append(process)
-        return process, json.loads(process.stdout.readline())
+        assert process.stdout.readline() == "here\n"
+        with_files(directory)
+        return process
 
     yield start
     for process in started:
@@ -60,41 +64,60 @@ def processes():
         process.communicate()
 
 
-@pytest.fixture(scope="module")
-def dead():
-    """What the marker says of a process that has ended."""
-    done = subprocess.run(
-        [sys.executable, "-c", OWNER],
-        input="",
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        env={**os.environ, "PYTHONPATH": BRIDGE},
-    )
-    return json.loads(done.stdout)
-
-
-def unfinished(directory, owner, *files):
-    """A directory as a killed conversion leaves it, by a process of that description."""
-    store = _store.store_at(f"file://{directory}")
-    store.create()
-    marker = directory / MARKER_NAME
-    content = {**json.loads(marker.read_text()), "owner": owner}
-    marker.write_text(json.dumps(content))
+def with_files(directory, *files):
     for name in (SHARD, HALF_A_SHARD, *files):
         (directory / name).write_text("x")
     return directory
 
 
-def cleared(directory, *files, owner):
-    unfinished(directory, owner, *files)
+def unfinished(directory, *files):
+    """A directory as a killed conversion leaves it."""
+    with _store.store_at(f"file://{directory}").creating():
+        return with_files(directory, *files)
+
+
+def change_marker(directory, **changes):
+    marker = directory / MARKER_NAME
+    marker.write_text(json.dumps({**json.loads(marker.read_text()), **changes}))
+
+
+def is_cleared(directory):
+    leftovers._looked_at.clear()
     leftovers.clear_unfinished(f"file://{directory.parent}")
     return not directory.exists()
 
 
 @pytest.mark.difference("killed-conversions-are-cleared")
-def test_a_conversion_of_a_process_that_was_killed_is_removed(tmp_path, dead):
-    assert cleared(tmp_path / "a", owner=dead)
+def test_a_conversion_of_a_process_that_was_killed_is_removed(tmp_path, at_work):
+    process = at_work(tmp_path / "a")
+    assert not is_cleared(tmp_path / "a")
+    process.send_signal(signal.SIGSTOP)
+    assert not is_cleared(tmp_path / "a")
+    assert (tmp_path / "a" / SHARD).exists()
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # a zombie from here on
+    assert is_cleared(tmp_path / "a")
+
+
+def test_a_child_of_a_killed_process_may_be_at_work_still(tmp_path):
+    """It has the lock, too; whoever converts after its end finds the directory free."""
+    with _store.store_at((tmp_path / "a").as_uri()).creating():
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+    with_files(tmp_path / "a")
+    assert not is_cleared(tmp_path / "a")
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert is_cleared(tmp_path / "a")
+
+
+def test_no_descriptor_stays_open(tmp_path, no_leaks):
+    with no_leaks():
+        for number in range(20):
+            unfinished(tmp_path / f"{number}")
+        assert is_cleared(tmp_path / "0")
+    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -114,67 +137,56 @@ def test_a_file_that_is_being_written_is_ours_by_its_name(tmp_path, name):
     assert is_own_file(names[0])
 
 
-# What differs from the description of a process that has ended.
-UNCERTAIN = {
-    "another machine": {"host": "elsewhere"},
-    "a machine of the same name": {"machine": "00000000-0000-4000-8000-000000000000"},
-    "no start is known": {"started": None},
-    "no machine is known": {"machine": None},
-    "no process is known": {"pid": None},
-    "a group of processes": {"pid": 0},
-    "every process": {"pid": -1},
-    "a number beyond all": {"pid": 1 << 80},
-}
-
-
-@pytest.mark.parametrize("difference", UNCERTAIN)
-def test_what_is_uncertain_stays(tmp_path, dead, difference):
-    assert not cleared(tmp_path / "a", owner={**dead, **UNCERTAIN[difference]})
+@pytest.mark.parametrize("machine", ["00000000-0000-4000-8000-000000000000", None, 7, []])
+def test_what_another_machine_may_have_begun_stays(tmp_path, machine):
+    """Also before this machine was started anew. Locks tell of the processes of one machine."""
+    change_marker(unfinished(tmp_path / "a"), machine=machine)
+    assert not is_cleared(tmp_path / "a")
     assert (tmp_path / "a" / SHARD).exists()
 
 
-@pytest.mark.parametrize("owner", [None, "somebody", 7, [], {}])
-def test_markers_that_say_nothing_of_their_process_stay(tmp_path, owner):
-    assert not cleared(tmp_path / "a", owner=owner)
+def test_a_machine_that_does_not_know_itself_clears_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("petastorm_bridge.spark._directory.mounted.this_machine", lambda: None)
+    change_marker(unfinished(tmp_path / "a"), machine=None)
+    assert not is_cleared(tmp_path / "a")
 
 
-def test_a_machine_without_processes_to_look_at_clears_nothing(tmp_path, dead, monkeypatch):
-    monkeypatch.setattr(_owner, "_machine", lambda: None)
-    assert not cleared(tmp_path / "a", owner={**dead, "machine": None})
+def test_who_begins_takes_the_lock_before_anybody_can_see_the_marker(tmp_path, monkeypatch):
+    def write(path, parts):
+        write_whole(path, parts)
+        assert not is_cleared(tmp_path / "a")
+
+    monkeypatch.setattr("petastorm_bridge.spark._directory.mounted.write_whole", write)
+    with _store.store_at((tmp_path / "a").as_uri()).creating():
+        assert (tmp_path / "a" / MARKER_NAME).exists()
+    assert is_cleared(tmp_path / "a")
 
 
-def test_a_process_that_goes_on_keeps_its_directory(tmp_path, processes):
-    process, owner = processes()
-    assert not cleared(tmp_path / "a", owner=owner)
-    assert not cleared(tmp_path / "mine" / "b", owner=_owner.this_process())
-    process.send_signal(signal.SIGSTOP)
-    leftovers._looked_at.clear()
-    leftovers.clear_unfinished(f"file://{tmp_path}")
-    assert (tmp_path / "a" / SHARD).exists()
+def test_a_dataset_that_is_finished_while_somebody_looks_stays(tmp_path, monkeypatch):
+    """What holds the lock may write the index and let go between two looks."""
+    directory = unfinished(tmp_path / "a")
+    flock = fcntl.flock
+
+    def finished_before(descriptor, operation):
+        (directory / "index.json").write_text("x")
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", finished_before)
+    assert not is_cleared(directory)
+    assert (directory / SHARD).exists()
 
 
-def test_a_killed_process_that_nobody_has_asked_for_is_dead(tmp_path, processes):
-    process, owner = processes()
-    process.kill()
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # a zombie from here on
-    assert cleared(tmp_path / "a", owner=owner)
+def test_a_finished_dataset_stays(tmp_path):
+    assert not is_cleared(unfinished(tmp_path / "a", "index.json"))
 
 
-def test_a_process_number_that_was_given_to_another_process(tmp_path, dead):
-    assert cleared(tmp_path / "a", owner={**dead, "pid": os.getpid()})
-
-
-def test_a_finished_dataset_stays(tmp_path, dead):
-    assert not cleared(tmp_path / "a", "index.json", owner=dead)
-
-
-def test_files_of_others_stay(tmp_path, dead):
-    assert not cleared(tmp_path / "a", "notes.txt", "shard.txt", owner=dead)
+def test_files_of_others_stay(tmp_path):
+    assert not is_cleared(unfinished(tmp_path / "a", "notes.txt", "shard.txt"))
     assert sorted(os.listdir(tmp_path / "a")) == ["notes.txt", "shard.txt"]
 
 
-def test_copies_and_links_stay(tmp_path, dead):
-    original = unfinished(tmp_path / "elsewhere" / "a", dead)
+def test_copies_and_links_stay(tmp_path):
+    original = unfinished(tmp_path / "elsewhere" / "a")
     parent = tmp_path / "parent"
     parent.mkdir()
     subprocess.run(["cp", "-r", original, parent / "a"], check=True)
@@ -188,26 +200,29 @@ def test_copies_and_links_stay(tmp_path, dead):
     assert (parent / "a" / SHARD).exists()
 
 
-def test_directories_of_other_users_stay(tmp_path, dead, monkeypatch):
+def test_directories_of_other_users_stay(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    assert not cleared(tmp_path / "a", owner=dead)
+    assert not is_cleared(unfinished(tmp_path / "a"))
 
 
-def test_disks_that_other_machines_may_write_to_are_left_alone(tmp_path, dead, monkeypatch):
-    monkeypatch.setattr(_owner, "_OWN_DISKS", {"nfs4"})
-    assert not cleared(tmp_path / "a", owner=dead)
+def test_mounts_of_the_network_are_left_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(leftovers, "is_far", lambda _: True)
+    assert not is_cleared(unfinished(tmp_path / "a"))
 
 
-def test_disks_are_told_apart(tmp_path):
-    assert _owner.is_on_own_disk(str(tmp_path))
-    assert _owner.is_on_own_disk("/dev/shm/not/there/yet")
-    assert not _owner.is_on_own_disk("/proc/self")
-    assert not _owner.is_on_own_disk("/sys")
+def test_a_file_system_without_locks_clears_nothing(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    assert not is_cleared(unfinished(tmp_path / "a"))
 
 
-def test_a_process_looks_once_for_each_parent(tmp_path, dead):
+def test_a_process_looks_once_for_each_parent(tmp_path):
     leftovers.clear_unfinished(f"file://{tmp_path}")
-    assert not cleared(tmp_path / "a", owner=dead)
+    unfinished(tmp_path / "a")
+    leftovers.clear_unfinished(f"file://{tmp_path}")
+    assert (tmp_path / "a").exists()
     leftovers.clear_unfinished("memory://bucket/parent")
     leftovers.clear_unfinished(f"file://{tmp_path}/nothing")
 
@@ -216,8 +231,8 @@ SAYS_UNFINISHED = "is an unfinished conversion of petastorm-bridge.*delete the d
 
 
 @pytest.mark.difference("killed-conversions-are-cleared")
-def test_readers_and_converters_say_that_it_is_unfinished(tmp_path, dead):
-    url = unfinished(tmp_path / "a", dead).as_uri()
+def test_readers_and_converters_say_that_it_is_unfinished(tmp_path):
+    url = unfinished(tmp_path / "a").as_uri()
     with pytest.raises(ValueError, match=SAYS_UNFINISHED):
         make_spark_converter(url)
     with pytest.raises(IndexError, match=SAYS_UNFINISHED):
@@ -233,7 +248,8 @@ def test_readers_and_converters_say_that_it_is_unfinished(tmp_path, dead):
 def test_so_they_say_of_other_stores():
     memory = fsspec.filesystem("memory")
     memory.store.clear()
-    _store.store_at("memory://bucket/unfinished").create()
+    with _store.store_at("memory://bucket/unfinished").creating():
+        pass
     memory.pipe_file(f"/bucket/unfinished/{SHARD}", b"x")
     with pytest.raises(ValueError, match=SAYS_UNFINISHED):
         make_spark_converter("memory://bucket/unfinished")

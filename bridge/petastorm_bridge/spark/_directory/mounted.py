@@ -9,11 +9,20 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from petastorm_bridge._linux import fcntl
 from petastorm_bridge._sources.unfinished import MARKER_NAME
 from petastorm_bridge.mds.access import is_far
+from petastorm_bridge.mds.dataset import INDEX_NAME
 from petastorm_bridge.mds.files import write_whole
 
-from .own_files import MARKER_BYTES, REMOVALS, marker_text, read_marker, sorted_out
+from .own_files import (
+    MARKER_BYTES,
+    REMOVALS,
+    marker_text,
+    read_marker,
+    sorted_out,
+    this_machine,
+)
 
 __all__ = ["MountedStore"]
 
@@ -28,24 +37,63 @@ class MountedStore:
     def __init__(self, directory: str) -> None:
         self._directory = directory
 
-    def create(self) -> None:
+    @contextlib.contextmanager
+    def creating(self) -> Iterator[None]:
         os.makedirs(os.path.dirname(self._directory), exist_ok=True)
         os.mkdir(self._directory)
+        with contextlib.ExitStack() as lock:
+            try:
+                # Before the marker is there: whoever sees it finds the lock taken, or nobody at work.
+                lock.enter_context(self._locked())
+                write_whole(self._path(MARKER_NAME), [marker_text(self._place())])
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.rmdir(self._directory)
+                raise
+            yield
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold a lock on the directory in the block, where its file system has locks and it is near."""
+        if is_far(self._directory):
+            yield
+            return
+        descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
-            write_whole(self._path(MARKER_NAME), [marker_text(self._place())])
-        except BaseException:
             with contextlib.suppress(OSError):
-                os.rmdir(self._directory)
-            raise
+                fcntl.flock(descriptor, fcntl.LOCK_SH)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def remove_unfinished(self) -> list[str] | None:
+        """Remove the files of a conversion that was killed, and the directory if that leaves it empty.
+
+        Returns:
+            The names of what others have put there; None, and nothing is removed, unless this machine began a
+            conversion here that nobody goes on with.
+
+        Raises:
+            OSError: Something cannot be looked at or removed.
+        """
+        marker = self._read_marker() or {}
+        if marker.get("machine") is None or marker["machine"] != this_machine():
+            return None
+        descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_mine = os.fstat(descriptor).st_uid == os.geteuid()
+            return self.remove_ours() if is_mine and not self.exists(INDEX_NAME) else None
+        except BlockingIOError:
+            return None
+        finally:
+            os.close(descriptor)
 
     def is_there(self) -> bool:
         return os.path.lexists(self._directory)
 
     def is_ours(self) -> bool:
         return self._read_marker() is not None
-
-    def owner(self) -> Any:
-        return (self._read_marker() or {}).get("owner")
 
     def _read_marker(self) -> dict[str, Any] | None:
         if os.path.islink(self._directory):

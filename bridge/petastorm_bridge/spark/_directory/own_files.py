@@ -12,9 +12,15 @@ from petastorm_bridge.mds.dataset import INDEX_NAME
 from petastorm_bridge.mds.files import final_name
 from petastorm_bridge.mds.schema import SIDECAR_NAME
 
-from . import owner as _owner
-
-__all__ = ["MARKER_BYTES", "REMOVALS", "is_own_file", "marker_text", "read_marker", "sorted_out"]
+__all__ = [
+    "MARKER_BYTES",
+    "REMOVALS",
+    "is_own_file",
+    "marker_text",
+    "read_marker",
+    "sorted_out",
+    "this_machine",
+]
 
 # What the executors and the engine call the files of a conversion.
 _SHARD_NAME = re.compile(r"shard\.\d{5,}\.a\d+\.\d{5,}(\.flags)?\.mds(\.\w+)?")
@@ -31,10 +37,18 @@ def is_own_file(name: str) -> bool:
 
 
 def marker_text(place: str) -> bytes:
-    """Return what the marker of a directory holds that this process makes."""
-    owner = _owner.this_process()
-    marker = {"made_by": "petastorm-bridge", "directory": place, "owner": owner}
+    """Return what the marker of a directory holds that this machine makes."""
+    marker = {"made_by": "petastorm-bridge", "directory": place, "machine": this_machine()}
     return json.dumps(marker).encode()
+
+
+def this_machine() -> str | None:
+    """Return what tells this machine, since it was started, from every other; None without ``/proc``."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return None
 
 
 def read_marker(text: str | bytes, place: str) -> dict[str, Any] | None:

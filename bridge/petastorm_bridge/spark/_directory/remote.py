@@ -33,25 +33,22 @@ class RemoteStore:
         self._path = get_dataset_path(urlparse(url))
         self._open()  # tells early that a package is missing
 
-    def create(self) -> None:
+    @contextlib.contextmanager
+    def creating(self) -> Iterator[None]:
         filesystem = self._open()
         filesystem.makedirs(self._path, exist_ok=True)
         filesystem.pipe_file(self._name(MARKER_NAME), marker_text(self._path))
+        yield
 
     def is_there(self) -> bool:
         return bool(self._open().exists(self._path))
 
     def is_ours(self) -> bool:
-        return self._read_marker() is not None
-
-    def owner(self) -> Any:
-        return (self._read_marker() or {}).get("owner")
-
-    def _read_marker(self) -> dict[str, Any] | None:
         try:
-            return read_marker(self._open().cat_file(self._name(MARKER_NAME)), self._path)
+            marker = self._open().cat_file(self._name(MARKER_NAME))
         except OSError:
-            return None
+            return False
+        return read_marker(marker, self._path) is not None
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Protocol
+from typing import Protocol
 
 from petastorm_bridge.fs_utils import existing_local_path
 
@@ -16,17 +16,18 @@ __all__ = ["Store", "store_at"]
 class Store(Protocol):
     """One dataset directory. Pickles."""
 
-    def create(self) -> None:
-        """Make the directory, its parents and its marker; raises OSError."""
+    def creating(self) -> contextlib.AbstractContextManager[None]:
+        """Make the directory, its parents and its marker, and show in the block that somebody is at work.
+
+        Raises:
+            OSError: It cannot be made.
+        """
 
     def is_there(self) -> bool:
         """Return whether there is anything under the directory's name."""
 
     def is_ours(self) -> bool:
         """Return whether the marker is there and was written for this directory."""
-
-    def owner(self) -> Any:
-        """Return what the marker of a directory of ours says of the process that made it."""
 
     def writing(self) -> contextlib.AbstractContextManager[str]:
         """Give a local directory; the files written to it are in the store after the block.

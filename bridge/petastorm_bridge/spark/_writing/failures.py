@@ -44,9 +44,9 @@ def new_directory(
     """
     made = False
     try:
-        store.create()
-        made = True
-        yield
+        with store.creating():
+            made = True
+            yield
     except BaseException as error:
         gone = made and _is_gone(store)
         left = _remove(store) if made else ""
