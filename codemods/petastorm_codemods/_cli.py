@@ -144,9 +144,10 @@ def codemod(  # noqa: PLR0917 - typer calls it with keywords
     _refuse(check=check, show_diff=show_diff, write=write)
     formats = {"--report": report is not None, "--diff": show_diff, "--statistics": statistics}
     _refuse_formats([option for option, given in formats.items() if given], output_file)
-    from ._terminal import Asked, rewrite
+    from ._options import Options
+    from ._terminal import rewrite
 
-    asked = Asked(
+    asked = Options(
         paths=tuple(paths or ["."]),
         to=to,
         select=_codes(select),

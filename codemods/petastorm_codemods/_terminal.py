@@ -6,13 +6,11 @@ import glob
 import os
 import signal
 import sys
-from dataclasses import dataclass
 
 from rich.console import Console
 from rich.progress import Progress
 from rich.text import Text
 
-from ._config import Config, read_config
 from ._model import (
     Destination,
     Failed,
@@ -25,6 +23,7 @@ from ._model import (
     Target,
     pending,
 )
+from ._options import Options, with_configuration
 from ._project.converted import conversions
 from ._project.requirements import bridge
 from ._reports.closing import closing_lines, plural
@@ -50,42 +49,17 @@ _OF_ONE_DESTINATION = (
 )
 
 
-@dataclass(frozen=True)
-class Asked:
-    """The options of the command line; see its help."""
-
-    paths: tuple[str, ...]
-    to: Destination | None = None
-    select: tuple[str, ...] = ()
-    ignore: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    unsafe: bool = False
-    fast: bool = False
-    vendor: bool = False
-    lift_pyarrow: bool = False
-    requirement: str | None = None
-    converted: tuple[str, ...] = ()
-    jobs: int = 0
-    check: bool = False
-    diff: bool = False
-    write: bool = False
-    report: str | None = None
-    statistics: bool = False
-    output_file: str | None = None
-
-
-def rewrite(asked: Asked) -> int:
+def rewrite(asked: Options) -> int:
     """Do what is asked, print what came of it, and return the exit code."""
     errors = Console(stderr=True, highlight=False)
     written: list[str] = []
     try:
         _refuse_place(asked.output_file)
-        config = read_config(asked.paths[0])
-        destination = asked.to or (Destination(config.to) if config.to else None)
-        if destination is None:
-            return _overview(asked, config)
-        settings = _settings(asked, config, destination)
-        result = _run(asked, settings, config, errors)
+        options = with_configuration(asked)
+        if options.to is None:
+            return _overview(options)
+        settings = _settings(options)
+        result = _run(options, settings, errors)
         if asked.write:
             result = _write(result, written)
         document = _document(result, asked)
@@ -116,7 +90,7 @@ def _abnormal(errors: Console, reason: str) -> int:
     return 2
 
 
-def _document(result: Result, asked: Asked) -> str:
+def _document(result: Result, asked: Options) -> str:
     """Return what is asked for in place of lines for people; empty if nothing is."""
     if asked.report:
         text = FORMATS[asked.report](result)
@@ -128,7 +102,7 @@ def _document(result: Result, asked: Asked) -> str:
     return ""
 
 
-def _tell(result: Result, asked: Asked, settings: Settings) -> None:
+def _tell(result: Result, asked: Options, settings: Settings) -> None:
     """Print what people read: changes or numbers of rules, then the closing lines."""
     if asked.statistics:
         sys.stdout.writelines(f"{line}\n" for line in statistics(result, written=asked.write))
@@ -161,13 +135,13 @@ def _write_document(path: str, document: str) -> None:
     write_atomically(path, document.encode(errors="backslashreplace"))
 
 
-def _overview(asked: Asked, config: Config) -> int:
+def _overview(options: Options) -> int:
     """Print what either destination would do here, and return the exit code.
 
     Raises:
         ValueError: An option needs to know the destination.
     """
-    given = next((option for option in _OF_ONE_DESTINATION if getattr(asked, option)), None)
+    given = next((option for option in _OF_ONE_DESTINATION if getattr(options, option)), None)
     if given is not None:
         raise ValueError(
             f"--{given.replace('_', '-')} needs a destination: --to bridge (first: imports only, the same "
@@ -176,69 +150,54 @@ def _overview(asked: Asked, config: Config) -> int:
         )
     from ._doctor.overview import overview
 
-    settings = Settings(
-        select=asked.select or config.select,
-        ignore=asked.ignore or config.ignore,
-        unsafe=asked.unsafe or config.unsafe,
-        lift_pyarrow=asked.lift_pyarrow,
-        target=Target(bridge=_requirement(asked, config)),
-    )
-    exclude = (*config.exclude, *asked.exclude)
-    lines, code = overview(asked.paths, exclude, settings, asked.jobs)
+    lines, code = overview(options.paths, options.exclude, _settings(options), options.jobs)
     sys.stdout.writelines(f"{printable(line)}\n" for line in lines)
     return code
 
 
-def _settings(asked: Asked, config: Config, destination: Destination) -> Settings:
-    # The file's options of streaming wait until that is the destination.
-    streams = destination is Destination.STREAMING
-    fast = asked.fast or (config.fast and streams)
-    vendor = asked.vendor or (config.vendor and streams)
-    if fast and vendor:
+def _settings(options: Options) -> Settings:
+    """Return what the options say of the rewriting itself.
+
+    Raises:
+        ValueError: Two of them exclude each other, or one says nothing that can be understood.
+    """
+    if options.fast and options.vendor:
         raise ValueError(
             "--fast reads with a dataset of petastorm_bridge, which --vendor does without; choose one"
         )
     for option in ("fast", "vendor", "converted"):
-        if not streams and getattr(asked, option):
+        if options.to is Destination.BRIDGE and getattr(options, option):
             raise ValueError(
                 f"--{option} is for --to streaming; --to bridge changes no call sites. Choose one"
             )
-    known = asked.converted or (config.converted if streams else ())
+    requirement = options.requirement or ""
+    bridge(requirement)  # refuses what is no requirement on petastorm-bridge
     return Settings(
-        destination=destination,
-        select=asked.select or config.select,
-        ignore=asked.ignore or config.ignore,
-        unsafe=asked.unsafe or config.unsafe,
-        target=Target(fast=fast, bridge=_requirement(asked, config), converted=conversions(known)),
-        vendor=vendor,
-        lift_pyarrow=asked.lift_pyarrow,
+        destination=options.to or Destination.STREAMING,
+        select=options.select,
+        ignore=options.ignore,
+        unsafe=options.unsafe,
+        target=Target(
+            fast=options.fast, bridge=requirement, converted=conversions(options.converted)
+        ),
+        vendor=options.vendor,
+        lift_pyarrow=options.lift_pyarrow,
     )
 
 
-def _requirement(asked: Asked, config: Config) -> str:
-    """Return what is to be required of petastorm-bridge; empty for the version that runs.
-
-    Raises:
-        ValueError: It is no such requirement.
-    """
-    text = asked.requirement or config.requirement or ""
-    bridge(text)
-    return text
-
-
-def _run(asked: Asked, settings: Settings, config: Config, errors: Console) -> Result:
+def _run(options: Options, settings: Settings, errors: Console) -> Result:
     with Progress(console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("Rewriting", total=None)
 
         def show(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        exclude = (*config.exclude, *asked.exclude, *_reported(asked))
-        jobs = asked.jobs or os.cpu_count() or 1
-        return run(asked.paths, settings, exclude=exclude, jobs=jobs, progress=show)
+        exclude = (*options.exclude, *_reported(options))
+        jobs = options.jobs or os.cpu_count() or 1
+        return run(options.paths, settings, exclude=exclude, jobs=jobs, progress=show)
 
 
-def _reported(asked: Asked) -> list[str]:
+def _reported(asked: Options) -> list[str]:
     """Return patterns of the file for the report: that of an earlier run is none of the code.
 
     It names Petastorm where it says what was found.
@@ -299,7 +258,7 @@ def _changes(result: Result, *, with_diff: bool, written: bool) -> None:
             console.print(reason, style="red", markup=False)
 
 
-def _closing(result: Result, asked: Asked, settings: Settings) -> None:
+def _closing(result: Result, asked: Options, settings: Settings) -> None:
     """Print the numbers and the next step: the end is what is read first."""
     console = Console(highlight=False, soft_wrap=True)
     arguments = list(asked.paths)

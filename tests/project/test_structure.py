@@ -42,7 +42,7 @@ ROOMS = {
         _running _cli pytest_plugin
     """,
     "petastorm_codemods": """
-        __init__ _model _config _text
+        __init__ _model _options _text
         _petastorm _meaning _project _rewriting
         _registry rules
         _settings _plan _engine _processes _run

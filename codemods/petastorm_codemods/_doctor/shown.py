@@ -9,7 +9,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 
-from petastorm_codemods._config import read_config
+from petastorm_codemods._options import Options, with_configuration
 from petastorm_codemods._reports.closing import plural
 from petastorm_codemods._reports.report import printable
 from petastorm_codemods._settings import Settings
@@ -32,12 +32,12 @@ def doctor(path: str, *, as_json: bool) -> int:
     1 says that something is in the way, or that no place can be rewritten; 2 that nothing could be said.
     """
     try:
-        config = read_config(path)
-        found = look_into([path], config.exclude, Settings())
+        options = with_configuration(Options((path,)))
+        found = look_into([path], options.exclude, Settings())
     except (ValueError, OSError) as error:
         sys.stderr.write(printable(f"petastorm-bridge doctor: {error}\n"))
         return 2
-    environment, advice = look_around(), advise(found, config.to)
+    environment, advice = look_around(), advise(found, options.to.value if options.to else None)
     if as_json:
         text = _json(environment, found, advice)
     else:
