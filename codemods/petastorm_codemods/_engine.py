@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 
 from ._model import Destination, Edit, Failed, NeedsHuman, Outcome, State, Success, Unchanged
-from ._plan import plan_for
+from ._plan import changes, plan_for
 from ._settings import Settings
 from ._text.magics import first_magic
 from ._text.sources import Source, problem_of_python, read_source
@@ -69,7 +69,7 @@ def _problem(source: Source, edits: Sequence[Edit], after: bytes, settings: Sett
     if problem:
         return problem
     # Analysis is what takes time, and so it is done only where it may find something.
-    if _LEFT[settings.destination].search(result.text) and plan_for(result, settings).edits:
+    if _LEFT[settings.destination].search(result.text) and changes(result, settings):
         return "would be rewritten again by a second run"
     return ""
 

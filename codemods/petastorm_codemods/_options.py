@@ -1,34 +1,49 @@
-"""``[tool.petastorm-bridge]`` in the nearest ``pyproject.toml``: what is decided once for a repository."""
+"""The options of ``petastorm-bridge codemod``, and what ``[tool.petastorm-bridge]`` says of them for a repository."""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import os
 import sys
 from dataclasses import dataclass
 from typing import Any
 
+from ._model import Destination
+
+# What the nearest pyproject.toml may decide once and for all.
 _LISTS = ("select", "ignore", "exclude", "converted")
 _FLAGS = ("unsafe", "fast", "vendor")
+_OF_STREAMING = ("fast", "vendor", "converted")
 
 
 @dataclass(frozen=True)
-class Config:
-    """Defaults of the command line's options; None where the file says nothing.
+class Options:
+    """What is asked for.
 
     Attributes:
-        to: Destination.
-        select: Codes or prefixes of codes.
+        paths: Files and directories, at least one.
+        to: Destination; None to show what either would do.
+        select: Codes or prefixes of codes; empty for all.
         ignore: Codes or prefixes of codes.
-        exclude: Glob patterns.
+        exclude: Glob patterns of names or paths to pass over.
         unsafe: Whether behaviour-changing rewrites are made.
         fast: Whether rewritten code reads whole batches.
         vendor: Whether the support module becomes a file of the repository.
         converted: Datasets that were converted, each as ``URL=DIR``.
-        requirement: What is required of petastorm-bridge.
+        lift_pyarrow: Whether limits on pyarrow that contradict the bridge's are raised.
+        requirement: What is required of petastorm-bridge; None for the version that runs.
+        jobs: Number of processes; 0 for as many as there are cores.
+        check: Whether to say only which files would change.
+        diff: Whether to print the changes as a diff and nothing else.
+        write: Whether the changes are written.
+        report: Format of the report that is printed instead; None for lines for people.
+        statistics: Whether to print how often each rule was met, not where.
+        output_file: Where the report, the statistics or the diff go; None to print them.
     """
 
-    to: str | None = None
+    paths: tuple[str, ...]
+    to: Destination | None = None
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -36,11 +51,38 @@ class Config:
     fast: bool = False
     vendor: bool = False
     converted: tuple[str, ...] = ()
+    lift_pyarrow: bool = False
     requirement: str | None = None
+    jobs: int = 0
+    check: bool = False
+    diff: bool = False
+    write: bool = False
+    report: str | None = None
+    statistics: bool = False
+    output_file: str | None = None
 
 
-def read_config(path: str) -> Config:
-    """Return the configuration that holds for a file or directory.
+def with_configuration(asked: Options) -> Options:
+    """Return options again, with what the nearest ``pyproject.toml`` says where the command line says nothing.
+
+    Patterns of files to pass over add up. The file's options of streaming wait until that is the destination.
+
+    Raises:
+        ValueError: The table has a key or a type that is not known, or is no TOML.
+    """
+    decided = _table_for(asked.paths[0])
+    to = asked.to or decided.get("to")
+    exclude = (*decided.get("exclude", ()), *asked.exclude)
+    missing = {
+        name: value
+        for name, value in decided.items()
+        if not getattr(asked, name) and (to is Destination.STREAMING or name not in _OF_STREAMING)
+    }
+    return dataclasses.replace(asked, **{**missing, "exclude": exclude})
+
+
+def _table_for(path: str) -> dict[str, Any]:
+    """Return the options in the table that holds for a file or directory, by their names.
 
     Raises:
         ValueError: The table has a key or a type that is not known, or is no TOML.
@@ -49,13 +91,13 @@ def read_config(path: str) -> Config:
     while not os.path.isfile(os.path.join(directory, "pyproject.toml")):
         above = os.path.dirname(directory)
         if above == directory:
-            return Config()
+            return {}
         directory = above
     file = os.path.join(directory, "pyproject.toml")
     with open(file, encoding="utf-8") as stream:
         text = stream.read()
     if "petastorm-bridge" not in text:
-        return Config()
+        return {}
     return _checked(_loads(text, file).get("tool", {}).get("petastorm-bridge", {}), file)
 
 
@@ -68,7 +110,7 @@ def _loads(text: str, file: str) -> dict[str, Any]:
     return document
 
 
-def _checked(table: dict[str, Any], file: str) -> Config:
+def _checked(table: dict[str, Any], file: str) -> dict[str, Any]:
     where = f"{file}, [tool.petastorm-bridge]"
     values: dict[str, Any] = {}
     for key, value in table.items():
@@ -76,13 +118,13 @@ def _checked(table: dict[str, Any], file: str) -> Config:
             if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
                 raise ValueError(f"{where}: {key} is a list of strings, not {value!r}")
             values[key] = tuple(value)
-        elif (
-            (key in _FLAGS and isinstance(value, bool))
-            or (key == "to" and value in {"bridge", "streaming"})
-            or (key == "requirement" and isinstance(value, str))
+        elif key == "to" and value in [each.value for each in Destination]:
+            values[key] = Destination(value)
+        elif (key in _FLAGS and isinstance(value, bool)) or (
+            key == "requirement" and isinstance(value, str)
         ):
             values[key] = value
         else:
             known = "to ('bridge' or 'streaming'), select, ignore, exclude, converted, requirement, and unsafe, fast, vendor (true or false)"
             raise ValueError(f"{where}: cannot use {key} = {value!r}; known are {known}")
-    return Config(**values)
+    return values

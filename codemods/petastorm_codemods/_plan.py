@@ -63,16 +63,32 @@ def plan_for(source: Source, settings: Settings) -> Plan:
     return _plan(source, dataclasses.replace(settings, target=target))
 
 
-def _plan(source: Source, settings: Settings) -> Plan:
-    analysis = Analysis(source, settings.destination, settings.project, settings.target)
-    rules = rules_for(settings)
+def changes(source: Source, settings: Settings) -> bool:
+    """Say whether the plan for a source has edits, without laying them out."""
+    findings = _found(_analysis(source, settings), settings)
+    if any(finding.code == REQUIREMENT for finding in findings):
+        return bool(plan_for(source, settings).edits)
+    return bool(_decided(source, findings, unsafe=settings.unsafe).edits)
+
+
+def _analysis(source: Source, settings: Settings) -> Analysis:
+    return Analysis(source, settings.destination, settings.project, settings.target)
+
+
+def _found(analysis: Analysis, settings: Settings) -> list[Finding]:
+    """Return what the rules find and the file does not have ignored."""
     findings = [
         finding
-        for rule in rules
+        for rule in rules_for(settings)
         for finding in rule.check(analysis)
-        if not is_ignored(source.text, finding.offset, finding.code)
+        if not is_ignored(analysis.source.text, finding.offset, finding.code)
     ]
-    findings = _in_company(findings, unsafe=settings.unsafe)
+    return _in_company(findings, unsafe=settings.unsafe)
+
+
+def _plan(source: Source, settings: Settings) -> Plan:
+    analysis = _analysis(source, settings)
+    findings = _found(analysis, settings)
     decided = _decided(source, findings, unsafe=settings.unsafe)
     # Where several insert at one place, lines of their own come before rewrites.
     lines = [*import_edits(analysis, decided.needed, decided.slots)]
@@ -83,7 +99,7 @@ def _plan(source: Source, settings: Settings) -> Plan:
     plain = beside_what_stays(resolved([*lines, *decided.edits], source.text))
     edits = joined_imports(analysis, without_unused(analysis, plain))
     known = {finding.offset for finding in findings}
-    codes = {rule.code for rule in rules}
+    codes = {rule.code for rule in rules_for(settings)}
     quiet = (
         _site(source, finding, state)
         for finding, state in noted(analysis, decided.edits)

@@ -57,7 +57,7 @@ def compare(module):
     for node, span in spans_in_bytes.items():
         start, end = span.start, span.start + span.length
         begin, length = len(text[:start].decode()), len(text[start:end].decode())
-        assert (spans[node].start, spans[node].length) == (begin, length)
+        assert spans[node] == (begin, begin + length)
     return named
 
 

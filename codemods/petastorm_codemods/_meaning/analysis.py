@@ -11,7 +11,6 @@ import libcst as cst
 from libcst.metadata import (
     Assignment,
     BaseAssignment,
-    CodeSpan,
     ImportAssignment,
     QualifiedName,
     QualifiedNameSource,
@@ -23,7 +22,7 @@ from petastorm_codemods._petastorm.offered import canonical
 from petastorm_codemods._text.sources import Source
 
 from .other_files import Project
-from .places import children, scopes_of, spans_of
+from .places import Span, below, children, scopes_of, spans_of
 
 Node = TypeVar("Node", bound=cst.CSTNode)
 Fact = TypeVar("Fact")
@@ -70,6 +69,12 @@ class Analysis:
         """Return all nodes of exactly this type, in the order of the text."""
         return self._index.by_type[kind]  # type: ignore[return-value]
 
+    @functools.cached_property
+    def strings(self) -> Sequence[tuple[cst.SimpleString, str]]:
+        """The strings in plain quotes with their values, in the order of the text; not those of bytes."""
+        values = ((node, _value(node)) for node in self.nodes(cst.SimpleString))
+        return [(node, value) for node, value in values if isinstance(value, str)]
+
     def parent(self, node: cst.CSTNode) -> cst.CSTNode:
         """Return the node above; the module's is the module itself."""
         return self._index.parents.get(node, self.module)
@@ -85,8 +90,7 @@ class Analysis:
 
     def span(self, node: cst.CSTNode) -> tuple[int, int]:
         """Return start and end of a node in characters of the text, without outer whitespace."""
-        span = self._positions[node]
-        return span.start, span.start + span.length
+        return self._positions[node]
 
     def start(self, node: cst.CSTNode) -> int:
         """Return where a node starts."""
@@ -186,12 +190,7 @@ class Analysis:
 
     def within(self, node: cst.CSTNode, kind: type[Node]) -> Iterator[Node]:
         """Yield the nodes of a type at or below a node, in the order of the text."""
-        stack = [node]
-        while stack:
-            each = stack.pop()
-            if isinstance(each, kind):
-                yield each
-            stack.extend(reversed(list(children(each))))
+        yield from (each for each in below(node) if isinstance(each, kind))
 
     def is_read(self, node: cst.CSTNode) -> bool:
         """Say whether an expression is evaluated, not assigned to or deleted."""
@@ -228,12 +227,18 @@ class Analysis:
         return found
 
     @functools.cached_property
-    def _positions(self) -> Mapping[cst.CSTNode, CodeSpan]:
+    def _positions(self) -> Mapping[cst.CSTNode, Span]:
         return spans_of(self.module)
 
     @functools.cached_property
     def _scopes(self) -> Mapping[cst.CSTNode, Scope | None]:
         return scopes_of(self.module)
+
+
+def _value(node: cst.SimpleString) -> str | bytes:
+    if node.prefix or "\\" in node.value or "\r" in node.value:
+        return node.evaluated_value
+    return node.raw_value  # the same, and quicker
 
 
 class _Index:
@@ -246,10 +251,10 @@ class _Index:
         while stack:
             node = stack.pop()
             self.by_type[type(node)].append(node)
-            below = list(children(node))
-            for child in below:
+            inner = children(node)
+            for child in inner:
                 self.parents[child] = node
-            stack.extend(reversed(below))
+            stack.extend(reversed(inner))
 
 
 def once(

@@ -48,10 +48,7 @@ def unused_advice(paths: Iterable[str]) -> str:
 def _written(analysis: Analysis) -> frozenset[str]:
     """Return the names that stand in strings, in annotations in quotes, and in lines for IPython."""
     words: set[str] = set()
-    for node in analysis.nodes(cst.SimpleString):
-        value = node.evaluated_value
-        if not isinstance(value, str):
-            continue
+    for node, value in analysis.strings:
         if analysis.enclosing(node, cst.Annotation):
             words.update(_WORD.findall(value))
         elif value != OLD:  # a name of many things, directories for instance

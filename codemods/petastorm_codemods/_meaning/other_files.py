@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections import defaultdict
@@ -62,6 +63,11 @@ class Project:
     borrowers: frozenset[str] = frozenset()
     lenders: frozenset[str] = frozenset()
     joined: frozenset[str] = frozenset()
+
+    @functools.cached_property
+    def imported_names(self) -> frozenset[str]:
+        """The names of converters that any module imports from Petastorm."""
+        return frozenset(name for _, name in self.importers)
 
     def owns(self, module: str) -> bool:
         """Say whether a dotted module may be the project's own rather than a library's."""

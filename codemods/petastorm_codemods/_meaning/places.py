@@ -1,26 +1,20 @@
 """Where the nodes of a module stand, and the scopes of its names: LibCST's, by shorter walks.
 
 LibCST's own way makes a tree anew whenever one is walked, and walks this one four times, whitespace included. Its
-visitors are used here without either, which takes a third of the time; what they find is the same.
+visitor of scopes is used here without either, and so is its code generator, which knows where nodes stand. That takes
+a fraction of the time; what they find is the same.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import libcst as cst
-from libcst.metadata import (
-    CodeSpan,
-    ExpressionContext,
-    ExpressionContextProvider,
-    Scope,
-    ScopeProvider,
-)
-from libcst.metadata.expression_context_provider import ExpressionContextVisitor
+from libcst._nodes.internal import CodegenState
+from libcst.metadata import ExpressionContext, Scope, ScopeProvider
 from libcst.metadata.scope_provider import ScopeVisitor
-from libcst.metadata.span_provider import ByteSpanPositionProvider, SpanProvidingCodegenState
 
 # Fields that hold whitespace, comments and punctuation, and no names.
 _TRIVIA = frozenset(
@@ -40,6 +34,17 @@ _TRIVIA = frozenset(
 
 
 _fields: dict[type[cst.CSTNode], tuple[str, ...]] = {}
+
+
+def _kinds(kind: type[cst.CSTNode]) -> Iterator[type[cst.CSTNode]]:
+    """Yield a type of nodes and all below it."""
+    yield kind
+    for each in kind.__subclasses__():
+        yield from _kinds(each)
+
+
+# To be looked up: LibCST's types are abstract base classes, for which `isinstance` takes long.
+_NODES = frozenset(_kinds(cst.CSTNode))
 
 
 class _Order(cst.CSTVisitor):
@@ -63,96 +68,195 @@ def _in_order(node: cst.CSTNode) -> tuple[str, ...]:
     order = _Order(node)
     node.visit(order)
     # LibCST visits the last fields of some nodes only where they are not empty, such as the format of an f-string.
-    names = dict.fromkeys([*order.fields, *(field.name for field in dataclasses.fields(node))])
+    fields = {field.name: field.type for field in dataclasses.fields(node)}
     return tuple(
-        name for name in names if name not in _TRIVIA and not name.startswith("whitespace")
+        name
+        for name in dict.fromkeys([*order.fields, *fields])
+        if name not in _TRIVIA and not name.startswith("whitespace") and fields[name] is not str
     )
 
 
-def children(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """Yield the nodes directly below a node, in the order of the text, but for whitespace and punctuation."""
+def children(node: cst.CSTNode) -> list[cst.CSTNode]:
+    """Return the nodes directly below a node, in the order of the text, but for whitespace and punctuation."""
     fields = _fields.get(type(node))
     if fields is None:
         fields = _fields[type(node)] = _in_order(node)
+    found: list[cst.CSTNode] = []
     for name in fields:
         value = getattr(node, name)
-        if isinstance(value, cst.CSTNode):
-            yield value
+        if type(value) in _NODES:
+            found.append(value)
         elif isinstance(value, (list, tuple)):
-            for each in value:
-                if isinstance(each, cst.CSTNode):
-                    yield each
+            found += (each for each in value if type(each) in _NODES)
+    return found
 
 
-class _Walk(cst.CSTVisitor):
-    """Visits what is below a node before LibCST would, which then has nothing to make anew."""
-
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        if super().on_visit(node):
-            for child in children(node):
-                child.visit(self)
-        return False
-
-
-class _ContextVisitor(_Walk, ExpressionContextVisitor):
-    pass
+def below(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """Yield the nodes at and below a node, in the order of the text, but for whitespace and punctuation."""
+    stack = [node]
+    while stack:
+        each = stack.pop()
+        yield each
+        stack.extend(reversed(children(each)))
 
 
-class _ScopeVisitor(_Walk, ScopeVisitor):
-    pass
+# What binds names, and where the names stand in it. The visitor of scopes sees to functions, classes and imports.
+_TARGETS: dict[type[cst.CSTNode], Callable[[Any], cst.CSTNode]] = {
+    cst.AnnAssign: lambda node: node.target,
+    cst.AsName: lambda node: node.name,
+    cst.AssignTarget: lambda node: node.target,
+    cst.AugAssign: lambda node: node.target,
+    cst.CompFor: lambda node: node.target,
+    cst.DictComp: lambda node: node.for_in.target,
+    cst.For: lambda node: node.target,
+    cst.GeneratorExp: lambda node: node.for_in.target,
+    cst.ListComp: lambda node: node.for_in.target,
+    cst.NamedExpr: lambda node: node.target,
+    cst.SetComp: lambda node: node.for_in.target,
+}
+
+
+def _bound(target: cst.CSTNode) -> Iterator[cst.Name]:
+    """Yield the names that are bound by assigning to a target; what has parts assigned to is only read."""
+    stack = [target]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, cst.Name):
+            yield node
+        elif not isinstance(node, cst.Attribute | cst.Subscript):
+            stack.extend(children(node))
 
 
 class _Scopes(ScopeProvider):
-    """Takes what the visitors say of nodes: first whether names are read or bound, then their scopes."""
+    """Takes what the visitor says of nodes, and tells it which names are bound where they stand."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.contexts: dict[cst.CSTNode, ExpressionContext] = {}
+        self.bound: set[cst.CSTNode] = set()
         self.scopes: dict[cst.CSTNode, Scope | None] = {}
 
     def set_metadata(self, node: cst.CSTNode, value: Any) -> None:
         self.scopes[node] = value
 
     def get_metadata(self, key: Any, node: cst.CSTNode, default: Any = None) -> Any:
-        return (self.contexts if key is ExpressionContextProvider else self.scopes).get(
-            node, default
-        )
+        del key  # it asks for nothing else
+        return ExpressionContext.STORE if node in self.bound else default
 
 
-class _Contexts(ExpressionContextProvider):
-    def __init__(self, contexts: dict[cst.CSTNode, ExpressionContext]) -> None:
-        super().__init__()
-        self._contexts = contexts
+class _ScopeVisitor(ScopeVisitor):
+    """Visits what is below a node before LibCST would, which then has nothing to make anew."""
 
-    def set_metadata(self, node: cst.CSTNode, value: Any) -> None:
-        self._contexts[node] = value
+    def __init__(self, provider: _Scopes) -> None:
+        super().__init__(provider)
+        self._provider = provider
+        self._visits: dict[type[cst.CSTNode], Callable[[Any], bool | None] | None] = {}
+        self._plain: dict[type[cst.CSTNode], bool] = {}
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        kind = type(node)
+        if kind not in self._visits:
+            self._visits[kind] = getattr(self, f"visit_{kind.__name__}", None)
+        if kind in _TARGETS:
+            self._provider.bound.update(_bound(_TARGETS[kind](node)))
+        visit = self._visits[kind]
+        if visit is None or visit(node) is not False:
+            for child in children(node):
+                self.on_visit(child)
+                self.on_leave(child)
+        return False
+
+    def on_leave(self, original_node: cst.CSTNode) -> None:
+        kind = type(original_node)
+        if kind not in self._plain:
+            self._plain[kind] = _binds_nothing(kind) and not hasattr(self, f"leave_{kind.__name__}")
+        if self._plain[kind]:
+            self._provider.scopes[original_node] = self.scope  # all that LibCST would do, too
+        else:
+            super().on_leave(original_node)
+
+
+def _binds_nothing(kind: type[cst.CSTNode]) -> bool:
+    """Say whether nodes of a type, which most are of, certainly give no name a meaning."""
+    return issubclass(kind, cst.BaseExpression | cst.Arg) and kind is not cst.NamedExpr
 
 
 def scopes_of(module: cst.Module) -> Mapping[cst.CSTNode, Scope | None]:
     """Return the scopes of the nodes of a module."""
     provider = _Scopes()
-    module.visit(_ContextVisitor(_Contexts(provider.contexts), ExpressionContext.LOAD))
     visitor = _ScopeVisitor(provider)
     module.visit(visitor)
     visitor.infer_accesses()
     return provider.scopes
 
 
-class _Spans(ByteSpanPositionProvider):
-    """Keeps positions in characters."""
-
-    def of(self, module: cst.Module) -> Mapping[cst.CSTNode, CodeSpan]:
-        state = SpanProvidingCodegenState(
-            default_indent=module.default_indent,
-            default_newline=module.default_newline,
-            provider=self,
-            get_length=len,
-        )
-        module._codegen(state)  # noqa: SLF001 - as LibCST's providers of positions do
-        spans: Mapping[cst.CSTNode, Any] = self._computed
-        return spans
+# Start and end, in characters.
+Span = tuple[int, int]
 
 
-def spans_of(module: cst.Module) -> Mapping[cst.CSTNode, CodeSpan]:
+class _Positions(CodegenState):
+    """Counts the characters of the code that a tree stands for, without putting it together."""
+
+    def __init__(self, module: cst.Module) -> None:
+        super().__init__(module.default_indent, module.default_newline)
+        if module.header or module.body or module.footer:
+            self.tokens.append(
+                ""
+            )  # else LibCST adds the line break of a file that has nothing else
+        self.spans: dict[cst.CSTNode, Span] = {}
+        self.position = 0
+        self._starts: list[int] = []
+
+    def add_indent_tokens(self) -> None:
+        self.position += sum(map(len, self.indent_tokens))
+
+    def add_token(self, value: str) -> None:
+        self.position += len(value)
+
+    def before_codegen(self, node: cst.CSTNode) -> None:
+        del node
+        self._starts.append(self.position)
+
+    def after_codegen(self, node: cst.CSTNode) -> None:
+        self.spans.setdefault(node, (self._starts.pop(), self.position))
+
+    def record_syntactic_position(  # type: ignore[override]
+        self,
+        node: cst.CSTNode,
+        *,
+        start_node: cst.CSTNode | None = None,
+        end_node: cst.CSTNode | None = None,
+    ) -> _Syntax:
+        """Note where a node stands without the whitespace around it: what is done in the returned context."""
+        return _Syntax(self, node, start_node, end_node)
+
+
+class _Syntax:
+    """The time in which the code of a node is counted, without the whitespace around it."""
+
+    def __init__(
+        self,
+        positions: _Positions,
+        node: cst.CSTNode,
+        first: cst.CSTNode | None,
+        last: cst.CSTNode | None,
+    ) -> None:
+        self._positions = positions
+        self._node = node
+        self._first = first
+        self._last = last
+
+    def __enter__(self) -> None:
+        self._start = self._positions.position
+
+    def __exit__(self, *_: object) -> None:
+        spans, start, end = self._positions.spans, self._start, self._positions.position
+        start = spans[self._first][0] if self._first is not None else start
+        end = spans[self._last][1] if self._last is not None else end
+        spans[self._node] = start, end
+
+
+def spans_of(module: cst.Module) -> Mapping[cst.CSTNode, Span]:
     """Return where the nodes of a module stand, in characters of its text."""
-    return _Spans().of(module)
+    positions = _Positions(module)
+    module._codegen(positions)  # noqa: SLF001 - as LibCST's providers of positions do
+    return positions.spans

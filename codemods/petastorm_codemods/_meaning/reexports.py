@@ -24,9 +24,9 @@ def unseen_reads(analysis: Analysis) -> Iterator[cst.Name]:
     run = _RUN.search(analysis.source.text) is not None
     stars = set(_stars(analysis))
     for name in REEXPORTABLE:
-        if not any(
-            each == name and (run or stem in stars) for stem, each in analysis.project.importers
-        ):
+        project = analysis.project
+        whole = run and name in project.imported_names
+        if not whole and not any((stem, name) in project.importers for stem in stars):
             continue
         for read in analysis.reads(name):
             if not analysis.assignments(read) and is_read(analysis, read):

@@ -380,30 +380,46 @@ def project_of(gathered: Gathered) -> Project:
     converters = any(map(makes_converters, texts))
     if not converters and any(not imports_petastorm(data) for data in texts):
         converters = _made_around(gathered)
-    importers = frozenset().union(
-        *(names_from_petastorm(path, data) for path, data in gathered.sources)
-    )
-    taken = frozenset().union(*map(names_from_modules, texts))
-    mentioners = frozenset().union(
-        *(mentioned_names(path, data) for path, data in gathered.sources)
-    )
-    sources = gathered.sources
-    openers = [(path, data) for path, data in sources if opens_loaders(data)]
     here = {module_at(path) for path in gathered.paths if is_program(path)}
+    importers: set[tuple[str, str]] = set()
+    taken: set[tuple[str, str]] = set()
+    mentioners: set[tuple[str, str]] = set()
+    defines: set[str] = set()
+    makers: set[str] = set()
+    kept: set[str] = set()
+    borrowers: set[str] = set()
+    lenders: set[str] = set()
+    joined = gathered.named & here
+    # All questions about a file in a row, which share the reading of its imports.
+    for path, data in gathered.sources:
+        module = module_at(path)
+        importers |= names_from_petastorm(path, data)
+        taken |= names_from_modules(data)
+        mentioners |= mentioned_names(path, data)
+        defines |= defined_methods(data)
+        makes = calls_makers(data)
+        makers |= {module} if makes else set()
+        kept |= {module} if keeps_makers(data) else set()
+        if opens_loaders(data):
+            named = modules_named(data)
+            lenders |= named
+            borrowers |= set() if makes else {module}
+            joined |= {module} if named & here else set()
+    reexported = reexported_names(
+        frozenset(taken), frozenset(importers), frozenset(gathered.passing)
+    )
     return Project(
         converters=converters,
-        defines=frozenset().union(*map(defined_methods, texts)),
+        defines=frozenset(defines),
         modules=module_names(gathered.paths),
-        importers=importers,
-        reexported=reexported_names(taken, importers, frozenset(gathered.passing)),
-        mentioners=mentioners - importers,
-        makers=frozenset(module_at(path) for path, data in sources if calls_makers(data)),
-        kept=frozenset(module_at(path) for path, data in sources if keeps_makers(data)),
-        borrowers=frozenset(module_at(path) for path, data in openers if not calls_makers(data)),
-        lenders=frozenset().union(*(modules_named(data) for _, data in openers)),
-        joined=frozenset(gathered.named & here).union(
-            module_at(path) for path, data in openers if modules_named(data) & here
-        ),
+        importers=frozenset(importers),
+        reexported=reexported,
+        mentioners=frozenset(mentioners - importers),
+        makers=frozenset(makers),
+        kept=frozenset(kept),
+        borrowers=frozenset(borrowers),
+        lenders=frozenset(lenders),
+        joined=frozenset(joined),
     )
 
 

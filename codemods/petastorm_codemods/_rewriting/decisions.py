@@ -116,9 +116,14 @@ def is_made_on_bridge(analysis: Analysis, site: Site) -> bool:
     if not keeps_bridge(analysis) or not _makers(analysis):
         return False
     module, project = module_at(analysis.source.path), analysis.project
-    others = project.makers - {module} if module in project.joined else ()
+    others = module in project.joined and _has_others(project.makers, module)
     kind = flow_of(analysis).provenance(site.attribute.value)
     return kind is Provenance.CONVERTER or not others
+
+
+def _has_others(modules: frozenset[str], module: str) -> bool:
+    """Say whether there are other modules than one, without a copy of what may be all of a repository's."""
+    return len(modules) > (module in modules)
 
 
 @once
@@ -130,7 +135,7 @@ def _is_apart(analysis: Analysis) -> bool:
         is_taken_from_here(analysis, each.local) or is_run_with(analysis, each.local)
         for each in _makers(analysis)
     )
-    wanted = bool(_makers(analysis)) and bool(project.borrowers - {module})
+    wanted = bool(_makers(analysis)) and _has_others(project.borrowers, module)
     return not (borrowed or lent or wanted or module in project.lenders)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import libcst as cst
-import libcst.matchers as m
 
 from petastorm_codemods._meaning.analysis import Analysis
 
@@ -58,8 +57,7 @@ class _Dictionaries:
                     yield (name, element.value) if isinstance(name, str) else None
         elif isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.BitOr):
             yield from ((None, node.left), (None, node.right))
-        elif m.matches(node, m.Call(func=m.Name("dict"))):
-            assert isinstance(node, cst.Call)
+        elif isinstance(node, cst.Call) and _is_dict(node.func):
             for argument in node.args:
                 known = argument.star != "*"
                 name = argument.keyword.value if argument.keyword is not None else None
@@ -80,6 +78,10 @@ class _Dictionaries:
                 return None
             found |= items
         return found
+
+
+def _is_dict(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.Name) and node.value == "dict"
 
 
 def _may_change(analysis: Analysis, node: cst.Name | cst.Attribute) -> bool:

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
-import libcst.matchers as m
 
 from petastorm_codemods._meaning.analysis import Analysis
+from petastorm_codemods._meaning.places import below
 from petastorm_codemods._model import Fact, Need, Piece
 from petastorm_codemods._petastorm.counterparts import COLUMNAR, STREAMING
 
@@ -155,7 +155,7 @@ def _unrepeatable(site: Site, reading: Reading, *, columnar: bool, named: bool) 
     """Return why something that a native call has twice cannot be written twice; empty if it can."""
     receiver = site.attribute.value
     plain = isinstance(receiver, cst.Name | cst.Attribute | cst.Subscript)
-    once = m.findall(receiver, m.Call() | m.Await() | m.NamedExpr())
+    once = any(isinstance(each, cst.Call | cst.Await | cst.NamedExpr) for each in below(receiver))
     if not named and (not plain or once):
         return "its converter has no name; give it one"
     if site.method.is_torch and not columnar and not reading.again:

@@ -39,8 +39,8 @@ def noted(analysis: Analysis, edits: Sequence[Edit]) -> Iterator[tuple[Finding, 
         if node.attr.value == _CONSTANT and _is_constant(analysis, node):
             state = _state(analysis, node, starts)
             yield _finding(analysis, node, code, f"the configuration key {_KEY}"), state
-    for text in analysis.nodes(cst.SimpleString):
-        if text.evaluated_value == _KEY:
+    for text, value in analysis.strings:
+        if value == _KEY:
             yield _finding(analysis, text, "PM002", f"the configuration key {_KEY}"), State.WORKS
 
 

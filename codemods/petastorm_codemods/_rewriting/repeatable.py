@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import libcst as cst
-import libcst.matchers as m
+
+from petastorm_codemods._meaning.places import below
 
 # Functions and methods that give something else each time, or take it away.
 _CONSUMING = frozenset(
@@ -25,8 +26,6 @@ _CONSUMING = frozenset(
         "uniform",
     }
 )
-_NAME = m.Name(value=m.MatchIfTrue(_CONSUMING.__contains__))
-_ONCE = m.NamedExpr() | m.Await() | m.Yield() | m.Call(func=_NAME | m.Attribute(attr=_NAME))
 
 
 def is_repeatable(node: cst.CSTNode) -> bool:
@@ -34,4 +33,11 @@ def is_repeatable(node: cst.CSTNode) -> bool:
 
     Calls are taken for functions of their arguments, unless their names say otherwise.
     """
-    return not m.matches(node, _ONCE) and not m.findall(node, _ONCE)
+    return not any(map(_is_for_once, below(node)))
+
+
+def _is_for_once(node: cst.CSTNode) -> bool:
+    if isinstance(node, cst.Call):
+        name = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
+        return isinstance(name, cst.Name) and name.value in _CONSUMING
+    return isinstance(node, cst.NamedExpr | cst.Await | cst.Yield)

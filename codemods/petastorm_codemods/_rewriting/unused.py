@@ -89,7 +89,7 @@ def _is_of_readers(analysis: Analysis, each: Imported) -> bool:
 
 def _is_named(analysis: Analysis, name: str) -> bool:
     """Say whether a string is a name, say in ``__all__``."""
-    return any(node.evaluated_value == name for node in analysis.nodes(cst.SimpleString))
+    return any(value == name for _, value in analysis.strings)
 
 
 def _reads(analysis: Analysis, each: Imported) -> Iterator[cst.Name]:

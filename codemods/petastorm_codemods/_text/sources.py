@@ -267,10 +267,22 @@ def _edited(cell: str, edits: Sequence[Edit]) -> str:
     return apply_edits(cell + added, whole).removesuffix(added)
 
 
+@functools.lru_cache(
+    maxsize=2
+)  # a file as it was and as it becomes, of which several things are asked
+def python_tree(text: str) -> ast.Module:
+    """Return what this Python makes of a text.
+
+    Raises:
+        Exception: As `ast.parse` does.
+    """
+    return ast.parse(text)
+
+
 def problem_of_python(text: str) -> str:
     """Return what this Python says of a text that does not parse; empty if it does."""
     try:
-        ast.parse(text)
+        python_tree(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None)
         return f"line {line}: {getattr(error, 'msg', error)}" if line else str(error)

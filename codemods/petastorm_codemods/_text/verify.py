@@ -8,9 +8,11 @@ import builtins
 import re
 import symtable
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from petastorm_codemods._model import Edit
+
+from .sources import python_tree
 
 _KNOWN = frozenset(dir(builtins)) | {
     "__annotations__",
@@ -68,7 +70,7 @@ def changed_statements(before: str, after: str, edits: Sequence[Edit]) -> bool:
     nothing of text that this Python cannot parse.
     """
     try:
-        old, new = ast.parse(before).body, ast.parse(after).body
+        old, new = python_tree(before).body, python_tree(after).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     starts = _line_starts(before)
@@ -76,14 +78,26 @@ def changed_statements(before: str, after: str, edits: Sequence[Edit]) -> bool:
     ends = [edit.end for edit in ordered]  # in order as well, because none overlaps another
     kept = []
     for node in old:
-        first = starts[
-            min(each.lineno for each in (node, *getattr(node, "decorator_list", ()))) - 1
-        ]
-        last = starts[(node.end_lineno or node.lineno)]
+        first, last = starts[_first_line(node) - 1], starts[node.end_lineno or node.lineno]
         place = bisect.bisect_left(ends, first)
         if place == len(ends) or ordered[place].start > last:
-            kept.append(ast.dump(node))
-    return bool(Counter(kept) - Counter(map(ast.dump, new)))
+            kept.append(node)
+    return bool(Counter(_texts(before, kept)) - Counter(_texts(after, new)))
+
+
+def _first_line(node: ast.stmt) -> int:
+    return min(each.lineno for each in (node, *getattr(node, "decorator_list", ())))
+
+
+def _texts(text: str, statements: Sequence[ast.stmt]) -> Iterator[bytes]:
+    """Yield the code of statements at the top, which says what they mean: exactly theirs, and not of whole lines."""
+    data = text.encode()
+    starts = [0, *(match.end() for match in re.finditer(rb"\r\n|\r|\n", data))]
+    for node in statements:
+        line = _first_line(node)
+        column = node.col_offset if line == node.lineno else 0
+        end = starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
+        yield data[starts[line - 1] + column : end]
 
 
 def _line_starts(text: str) -> list[int]:

@@ -43,9 +43,8 @@ _PATTERN = re.compile(r"\^?petastorm(?![\w-])[\w.*+\\$|()]*")
 )
 def check(analysis: Analysis) -> Iterator[Finding]:
     """Yield one finding for each string."""
-    for node in analysis.nodes(cst.SimpleString):
-        value = node.evaluated_value
-        if not isinstance(value, str) or OLD not in node.value:
+    for node, value in analysis.strings:
+        if OLD not in node.value:
             continue
         if _PATTERN.fullmatch(value) and _is_module_of_warnings(analysis, node):
             yield _renamed(analysis, node, value, value.replace(OLD, NEW))

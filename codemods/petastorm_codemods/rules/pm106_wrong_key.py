@@ -31,10 +31,10 @@ _RIGHT = "petastorm.spark.converter.parentCacheDirUrl"
 )
 def check(analysis: Analysis) -> Iterator[Finding]:
     """Yield one finding for each string that is the first argument of a call."""
-    for node in analysis.nodes(cst.SimpleString):
+    for node, value in analysis.strings:
         argument = analysis.parent(node)
         call = analysis.parent(argument)
-        if node.evaluated_value != _WRONG or not isinstance(argument, cst.Arg):
+        if value != _WRONG or not isinstance(argument, cst.Arg):
             continue
         if isinstance(call, cst.Call) and call.args[0] is argument:
             start = analysis.start(node) + node.value.index(_WRONG)

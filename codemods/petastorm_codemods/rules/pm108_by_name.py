@@ -58,9 +58,8 @@ def _concerns_converters(analysis: Analysis, path: str) -> bool:
 
 def _named_methods(analysis: Analysis) -> Iterator[Finding]:
     """Yield a finding for each argument or value that is the name of a method that opens loaders."""
-    for node in analysis.nodes(cst.SimpleString):
-        name = node.evaluated_value
-        if isinstance(name, str) and name.partition(".")[0] in METHODS and "." in name:
+    for node, name in analysis.strings:
+        if name.partition(".")[0] in METHODS and "." in name:
             message = f"a stub of {name.partition('.')[0]}, which rewritten code does not call; stub what it calls"
             yield manual(_CODE, analysis.start(node), message)
         if name in METHODS and _is_looked_up(analysis, node):
@@ -97,9 +96,8 @@ def _stubs(analysis: Analysis) -> Iterator[Finding]:
 
 def _patched_makers(analysis: Analysis) -> Iterator[Finding]:
     """Yield a finding for each string that names a maker in a module of the project."""
-    for node in analysis.nodes(cst.SimpleString):
-        value = node.evaluated_value
-        if not isinstance(value, str) or value.startswith(OLD):
+    for node, value in analysis.strings:
+        if value.startswith(OLD):
             continue
         module, _, name = value.rpartition(".")
         if (module.rpartition(".")[2], name) in analysis.project.importers:
