@@ -56,6 +56,7 @@ class Analysis:
         self._assigned: dict[tuple[Scope, str], tuple[BaseAssignment, ...]] = {}
         self._ordered: dict[frozenset[BaseAssignment], tuple[BaseAssignment, ...]] = {}
         self._meanings: dict[cst.CSTNode, frozenset[QualifiedName]] = {}
+        self._imported: dict[cst.CSTNode, str | None] = {}
         self._facts: dict[Hashable, Any] = {}
 
     def fact(self, question: Hashable, work: Callable[[], Fact]) -> Fact:
@@ -64,6 +65,18 @@ class Analysis:
             self._facts[question] = work()
         answer: Fact = self._facts[question]
         return answer
+
+    def calls(self, *names: str) -> Iterator[cst.Call]:
+        """Yield the calls of functions and methods with some last names."""
+        for name in names:
+            yield from self._calls.get(name, ())
+
+    @functools.cached_property
+    def _calls(self) -> dict[str, list[cst.Call]]:
+        found: dict[str, list[cst.Call]] = {}
+        for call in self.nodes(cst.Call):
+            found.setdefault(_last_name(call.func), []).append(call)
+        return found
 
     def nodes(self, kind: type[Node]) -> Sequence[Node]:
         """Return all nodes of exactly this type, in the order of the text."""
@@ -129,6 +142,11 @@ class Analysis:
 
         None if it is not imported, and if it may also mean something else than None.
         """
+        if node not in self._imported:
+            self._imported[node] = self._path(node)
+        return self._imported[node]
+
+    def _path(self, node: cst.CSTNode) -> str | None:
         names = self.meanings(node)
         if len(names) > 1 and self._is_else_none(node):
             names = frozenset(each for each in names if each.source is QualifiedNameSource.IMPORT)
@@ -233,6 +251,14 @@ class Analysis:
     @functools.cached_property
     def _scopes(self) -> Mapping[cst.CSTNode, Scope | None]:
         return scopes_of(self.module)
+
+
+def _last_name(node: cst.CSTNode) -> str:
+    """Return the name that is read last of an expression; empty if that is none."""
+    while isinstance(node, cst.Call | cst.Subscript):
+        node = node.func if isinstance(node, cst.Call) else node.value
+    name = node.attr if isinstance(node, cst.Attribute) else node
+    return name.value if isinstance(name, cst.Name) else ""
 
 
 def _value(node: cst.SimpleString) -> str | bytes:

@@ -57,7 +57,7 @@ class Functions:
         called = function.name.value
         if owner and called == "__init__":
             called = owner.name.value
-        for call in self._calls.get(called, ()):
+        for call in self._analysis.calls(called):
             positional = [each for each in call.args if not each.keyword]
             for argument in call.args:
                 if argument.keyword and argument.keyword.value == name:
@@ -81,15 +81,6 @@ class Functions:
         for function in self._analysis.nodes(cst.FunctionDef):
             functions.setdefault(function.name.value, []).append(function)
         return functions
-
-    @functools.cached_property
-    def _calls(self) -> dict[str, list[cst.Call]]:
-        """The calls by the last name of what is called."""
-        calls: dict[str, list[cst.Call]] = {}
-        for call in self._analysis.nodes(cst.Call):
-            name = (get_full_name_for_node(call.func) or "").rpartition(".")[2]
-            calls.setdefault(name, []).append(call)
-        return calls
 
     @functools.cached_property
     def _returned(self) -> dict[cst.FunctionDef, list[cst.BaseExpression]]:

@@ -8,6 +8,7 @@ a fraction of the time; what they find is the same.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -36,7 +37,7 @@ _TRIVIA = frozenset(
 _fields: dict[type[cst.CSTNode], tuple[str, ...]] = {}
 
 
-def _kinds(kind: type[cst.CSTNode]) -> Iterator[type[cst.CSTNode]]:
+def _kinds(kind: type) -> Iterator[type]:
     """Yield a type of nodes and all below it."""
     yield kind
     for each in kind.__subclasses__():
@@ -149,35 +150,40 @@ class _ScopeVisitor(ScopeVisitor):
     def __init__(self, provider: _Scopes) -> None:
         super().__init__(provider)
         self._provider = provider
-        self._visits: dict[type[cst.CSTNode], Callable[[Any], bool | None] | None] = {}
-        self._plain: dict[type[cst.CSTNode], bool] = {}
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         kind = type(node)
-        if kind not in self._visits:
-            self._visits[kind] = getattr(self, f"visit_{kind.__name__}", None)
         if kind in _TARGETS:
             self._provider.bound.update(_bound(_TARGETS[kind](node)))
-        visit = self._visits[kind]
-        if visit is None or visit(node) is not False:
+        visit = _own_visit(kind)
+        if visit is None or visit(self, node) is not False:
             for child in children(node):
                 self.on_visit(child)
                 self.on_leave(child)
         return False
 
     def on_leave(self, original_node: cst.CSTNode) -> None:
-        kind = type(original_node)
-        if kind not in self._plain:
-            self._plain[kind] = _binds_nothing(kind) and not hasattr(self, f"leave_{kind.__name__}")
-        if self._plain[kind]:
-            self._provider.scopes[original_node] = self.scope  # all that LibCST would do, too
+        if _is_left_plainly(type(original_node)):
+            self._provider.scopes[original_node] = self.scope
         else:
             super().on_leave(original_node)
 
 
-def _binds_nothing(kind: type[cst.CSTNode]) -> bool:
-    """Say whether nodes of a type, which most are of, certainly give no name a meaning."""
-    return issubclass(kind, cst.BaseExpression | cst.Arg) and kind is not cst.NamedExpr
+@functools.cache
+def _own_visit(
+    kind: type[cst.CSTNode],
+) -> Callable[[ScopeVisitor, cst.CSTNode], bool | None] | None:
+    """Return what LibCST's visitor does at nodes of a type; None for nothing of its own."""
+    visit: Callable[[ScopeVisitor, cst.CSTNode], bool | None] | None
+    visit = vars(ScopeVisitor).get(f"visit_{kind.__name__}")
+    return visit
+
+
+@functools.cache
+def _is_left_plainly(kind: type[cst.CSTNode]) -> bool:
+    """Say whether LibCST's visitor only notes the scope when it leaves nodes of a type, which most are of."""
+    is_expression = issubclass(kind, cst.BaseExpression | cst.Arg) and kind is not cst.NamedExpr
+    return is_expression and f"leave_{kind.__name__}" not in vars(ScopeVisitor)
 
 
 def scopes_of(module: cst.Module) -> Mapping[cst.CSTNode, Scope | None]:
@@ -191,6 +197,7 @@ def scopes_of(module: cst.Module) -> Mapping[cst.CSTNode, Scope | None]:
 
 # Start and end, in characters.
 Span = tuple[int, int]
+_NOTED = -1
 
 
 class _Positions(CodegenState):
@@ -217,7 +224,9 @@ class _Positions(CodegenState):
         self._starts.append(self.position)
 
     def after_codegen(self, node: cst.CSTNode) -> None:
-        self.spans.setdefault(node, (self._starts.pop(), self.position))
+        start = self._starts.pop()
+        if start != _NOTED:
+            self.spans[node] = start, self.position
 
     def record_syntactic_position(  # type: ignore[override]
         self,
@@ -228,6 +237,11 @@ class _Positions(CodegenState):
     ) -> _Syntax:
         """Note where a node stands without the whitespace around it: what is done in the returned context."""
         return _Syntax(self, node, start_node, end_node)
+
+    def note(self, node: cst.CSTNode, start: int, end: int) -> None:
+        """Note where the node stands that is gone through."""
+        self.spans[node] = start, end
+        self._starts[-1] = _NOTED
 
 
 class _Syntax:
@@ -252,7 +266,7 @@ class _Syntax:
         spans, start, end = self._positions.spans, self._start, self._positions.position
         start = spans[self._first][0] if self._first is not None else start
         end = spans[self._last][1] if self._last is not None else end
-        spans[self._node] = start, end
+        self._positions.note(self._node, start, end)
 
 
 def spans_of(module: cst.Module) -> Mapping[cst.CSTNode, Span]:

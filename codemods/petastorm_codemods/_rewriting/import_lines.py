@@ -107,10 +107,10 @@ def _statements(analysis: Analysis, edits: Sequence[Edit]) -> Iterator[_Statemen
         own = [
             Edit(each.start - start, each.end - start, each.text) for each in inside.get(start, ())
         ]
-        modules = _modules(apply_edits(text[start:end], own))
+        before = _modules(text[start:end])
+        modules = _modules(apply_edits(text[start:end], own)) if own else before
         if modules is not None:
-            before = _modules(text[start:end]) or {}
-            in_order = "\n" not in text[start:end] and all(map(_is_sorted, before.values()))
+            in_order = "\n" not in text[start:end] and all(map(_is_sorted, (before or {}).values()))
             yield _Statement(start, end, block, start in inside, in_order, modules)
 
 

@@ -117,6 +117,8 @@ class _Layout:
             return True
         if any(edit.written and "\n" in edit.text for edit in edits):
             return True
+        if not any(before[: edit.end - start].strip() for edit in edits):
+            return False  # nothing on the lines is moved
         column = next(iter(_open_brackets(before)), len(before))
         moved = [e for e in edits if e.end < start + column and before[: e.end - start].strip()]
         shift = sum(len(edit.text) - (edit.end - edit.start) for edit in moved)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
@@ -33,7 +33,7 @@ _STATEMENTS = (
 
 def markers(
     analysis: Analysis,
-    findings: Iterable[Finding],
+    findings: Sequence[Finding],
     edits: Sequence[Edit],
 ) -> Iterator[Edit]:
     """Yield a comment above the statement of each finding, unless it is there already.
@@ -45,6 +45,8 @@ def markers(
         findings: In the order of the text.
         edits: The rewrites, which may change indentation.
     """
+    if not findings:
+        return
     starts = sorted(_statement_starts(analysis))
     indents = Indents(analysis, edits)
     written: set[tuple[int, str]] = set()
@@ -115,9 +117,11 @@ def _rest_of_with(text: str) -> int:
 
 
 def comments(
-    analysis: Analysis, findings: Iterable[Finding], edits: Sequence[Edit]
+    analysis: Analysis, findings: Sequence[Finding], edits: Sequence[Edit]
 ) -> Iterator[Edit]:
     """Yield the comments of calls that are rewritten, each above the statement that it was in."""
+    if not findings:
+        return
     starts = sorted(_statement_starts(analysis))
     indents = Indents(analysis, edits)
     written: set[tuple[int, str]] = set()

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Iterator, Sequence
 
 import libcst as cst
-from libcst.helpers import get_full_name_for_node
 from libcst.metadata import Assignment
 
 from petastorm_codemods._meaning.analysis import Analysis, once
@@ -103,7 +102,7 @@ class Values:
         names = [each.name.value for each in function.params.params]
         name = parameter.name.value
         place = names.index(name) - method if name in names else None
-        for call in self._calls.get(called, ()):
+        for call in analysis.calls(called):
             positional = [each for each in call.args if not each.keyword]
             yield from (a.value for a in call.args if a.keyword and a.keyword.value == name)
             starred = any(each.star for each in positional)
@@ -124,14 +123,6 @@ class Values:
             if not self._analysis.is_read(attribute):
                 values = found.setdefault(attribute.attr.value, [])
                 values += self._behind_target(attribute)
-        return found
-
-    @functools.cached_property
-    def _calls(self) -> dict[str, list[cst.Call]]:
-        found: dict[str, list[cst.Call]] = {}
-        for call in self._analysis.nodes(cst.Call):
-            name = (get_full_name_for_node(call.func) or "").rpartition(".")[2]
-            found.setdefault(name, []).append(call)
         return found
 
     @functools.cached_property

@@ -86,7 +86,8 @@ def changed_statements(before: str, after: str, edits: Sequence[Edit]) -> bool:
 
 
 def _first_line(node: ast.stmt) -> int:
-    return min(each.lineno for each in (node, *getattr(node, "decorator_list", ())))
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min(each.lineno for each in (node, *decorators))
 
 
 def _texts(text: str, statements: Sequence[ast.stmt]) -> Iterator[bytes]:

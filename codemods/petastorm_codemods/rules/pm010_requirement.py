@@ -118,10 +118,9 @@ def _installed(analysis: Analysis) -> Iterator[Entry]:
     text = analysis.source.text
     for start, end in analysis.source.shell:
         yield from installed(text, start, end)
-    for call in analysis.nodes(cst.Call):
-        name = get_full_name_for_node(call.func) or ""
-        if name.rpartition(".")[2] in _RUNNERS and OLD in analysis.code(call):
-            yield from _by_call(analysis, call, name)
+    for call in analysis.calls(*_RUNNERS):
+        if OLD in analysis.code(call):
+            yield from _by_call(analysis, call, get_full_name_for_node(call.func) or "")
 
 
 def _by_call(analysis: Analysis, call: cst.Call, name: str) -> Iterator[Entry]:

@@ -157,10 +157,9 @@ def _replaced_parts(analysis: Analysis) -> Iterator[Finding]:
         if not isinstance(node, cst.Attribute):
             continue
         yield from _replaced(analysis, node.value, node.attr.value, node)
-    for call in analysis.nodes(cst.Call):
-        name = (get_full_name_for_node(call.func) or "").rpartition(".")[2]
+    for call in analysis.calls("object", "setattr"):
         values = [each.value for each in call.args[:2]]
-        if name in {"object", "setattr"} and len(values) == 2:
+        if len(values) == 2:
             part = getattr(values[1], "evaluated_value", None)
             if isinstance(part, str):
                 yield from _replaced(analysis, values[0], part, call)
