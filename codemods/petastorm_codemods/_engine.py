@@ -93,7 +93,8 @@ def _harm(source: Source, result: Source, edits: Sequence[Edit]) -> str:
     """Return what a rewrite does to the rest of a source; empty if nothing."""
     if changed_statements(source.masked, result.masked, edits):
         return "changes statements that it should not touch"
-    before, after = undefined_names(source.masked), undefined_names(result.masked)
+    after = undefined_names(result.masked)
+    before = undefined_names(source.masked) if after else None
     if before is not None and after is not None and after - before:
         return f"uses names that nothing defines: {', '.join(sorted(after - before))}"
     return ""

@@ -63,8 +63,9 @@ def work_on(
         jobs = 1
     plain = [file for file in files if not is_risky(*file)] if risky else list(files)
     if jobs < 2 or len(plain) < _WORTH_A_PROCESS:
-        for path, data in plain:
-            yield process(path, data, settings(path))
+        with _rare_collection():
+            for path, data in plain:
+                yield process(path, data, settings(path))
     else:
         # Largest first, so that no process is left alone with a large file at the end.
         yield from in_processes(sorted(plain, key=lambda file: -len(file[1])), settings, jobs)
@@ -72,6 +73,17 @@ def work_on(
         yield from in_processes(risky, settings, 1)
     else:
         yield from (Failed(path, _TOO_RISKY) for path, _ in risky)
+
+
+@contextlib.contextmanager
+def _rare_collection() -> Iterator[None]:
+    """Let the collector look at objects less often: trees are made faster than it can walk them."""
+    before = gc.get_threshold()
+    gc.set_threshold(200_000, 20, 20)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def is_risky(path: str, data: bytes) -> bool:
@@ -210,8 +222,8 @@ def main(descriptor: int) -> None:
     Args:
         descriptor: The worker's end of the connection.
     """
-    gc.set_threshold(200_000, 20, 20)  # trees are made faster than the collector can walk them
-    with Connection(descriptor) as connection, contextlib.suppress(EOFError, ConnectionError):
+    ours = Connection(descriptor)
+    with ours as connection, _rare_collection(), contextlib.suppress(EOFError, ConnectionError):
         settings = Settings()
         while True:
             path, data, changed = connection.recv()

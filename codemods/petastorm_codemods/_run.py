@@ -59,9 +59,14 @@ def run(
     top = tops_of(paths)
     homes = homes_for(gathered.sources, gathered.imported, top) if settings.vendor else None
 
+    of_folders: dict[str, Settings] = {}
+
     def own(path: str) -> Settings:
-        laid = dataclasses.replace(settings, width=width_for(path, top(path)))
-        kept = _without_streaming(path, top(path), laid)
+        folder = os.path.dirname(os.path.abspath(path))
+        if folder not in of_folders:
+            laid = dataclasses.replace(settings, width=width_for(folder, top(path)))
+            of_folders[folder] = _without_streaming(folder, top(path), laid)
+        kept = of_folders[folder]
         return _vendored(homes, path, kept) if homes and not kept.shadow else kept
 
     outcomes: list[Outcome] = [*gathered.failed, *gathered.left.values()]
@@ -76,7 +81,7 @@ def run(
     code = Code(programs, _after(gathered.sources, outcomes))
     around = functools.partial(repository_code, exclude=exclude, destination=settings.destination)
     lists = Lists(code, gathered.dependencies, around, settings.target.bridge)
-    outcomes = [_installing_both(outcome, own(outcome.path), lists) for outcome in outcomes]
+    outcomes = [_installing_both(outcome, own, lists) for outcome in outcomes]
     for path, data in gathered.dependencies if REQUIREMENT in codes else ():
         outcomes += lists.outcome(path, data, lift=settings.lift_pyarrow)
         show(len(outcomes), total)
@@ -84,11 +89,11 @@ def run(
     return Result(tuple(ordered), len(gathered.paths))
 
 
-def _without_streaming(path: str, top: str, settings: Settings) -> Settings:
-    """Return settings that leave a file on the bridge if streaming cannot be imported there."""
+def _without_streaming(folder: str, top: str, settings: Settings) -> Settings:
+    """Return settings that leave the files of a folder on the bridge if streaming cannot be imported there."""
     if settings.destination is not Destination.STREAMING:
         return settings
-    module = streaming_of_its_own(path, top)
+    module = streaming_of_its_own(folder, top)
     if not module:
         return settings
     return dataclasses.replace(
@@ -112,7 +117,7 @@ def _after(sources: Iterable[tuple[str, bytes]], outcomes: Iterable[Outcome]) ->
     return texts
 
 
-def _installing_both(outcome: Outcome, settings: Settings, lists: Lists) -> Outcome:
+def _installing_both(outcome: Outcome, own: Callable[[str], Settings], lists: Lists) -> Outcome:
     """Return a file again that installs for others (by ``%run``), some of which need Petastorm."""
     if not isinstance(outcome, Success | NeedsHuman) or imports_petastorm(outcome.before):
         return outcome
@@ -120,5 +125,6 @@ def _installing_both(outcome: Outcome, settings: Settings, lists: Lists) -> Outc
         return outcome
     if not lists.around(outcome.path).old:
         return outcome
+    settings = own(outcome.path)
     target = dataclasses.replace(settings.target, requirement=Requirement.JOINED)
     return process(outcome.path, outcome.before, dataclasses.replace(settings, target=target))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import functools
 import os
 import re
 import stat
@@ -357,7 +358,9 @@ def _add(gathered: Gathered, path: str, data: bytes, destination: Destination) -
 
 def _own_package(path: str, data: bytes, top: Callable[[str], str]) -> str:
     """Return the repository's own package ``petastorm`` that a file imports; empty if there is none."""
-    return _petastorm_of_its_own(path, top(path)) if concerns(data, Destination.STREAMING) else ""
+    if not concerns(data, Destination.STREAMING):
+        return ""
+    return _petastorm_of_its_own(os.path.dirname(path), top(path))
 
 
 def _own(path: str, package: str) -> Unchanged:
@@ -447,12 +450,13 @@ def tops_of(paths: Iterable[str]) -> Callable[[str], str]:
     given = [os.path.abspath(path) for path in paths]
     folders = [path if os.path.isdir(path) else os.path.dirname(path) for path in given]
 
-    def top(path: str) -> str:
-        here = os.path.abspath(path)
-        around = [each for each in folders if here.startswith(each.rstrip(os.sep) + os.sep)]
-        return repository_of(path) or min(around, key=len, default=os.path.dirname(here))
+    @functools.cache
+    def top(folder: str) -> str:
+        inner = os.path.join(folder, "")
+        around = [each for each in folders if inner.startswith(os.path.join(each, ""))]
+        return repository_above(folder) or min(around, key=len, default=folder)
 
-    return top
+    return lambda path: top(os.path.dirname(os.path.abspath(path)))
 
 
 # What is imported in place of Petastorm or of streaming.
@@ -476,30 +480,30 @@ def _petastorm_around(path: str) -> str:
     return ""
 
 
-def streaming_of_its_own(path: str, top: str) -> str:
-    """Return the module that ``import streaming`` finds for a file before the library; empty if none.
+def streaming_of_its_own(directory: str, top: str) -> str:
+    """Return the module that ``import streaming`` finds in a directory before the library; empty if none.
 
     Args:
-        path: The file.
+        directory: Where the files are that import it.
         top: The highest directory whose modules it may import by their own names.
     """
-    return next(_modules(path, top, STREAMING), "")
+    return next(_modules(directory, top, STREAMING), "")
 
 
-def _petastorm_of_its_own(path: str, top: str) -> str:
-    """Return the package ``petastorm`` that a file imports and that makes converters of another kind.
+def _petastorm_of_its_own(directory: str, top: str) -> str:
+    """Return the package ``petastorm`` that files in a directory import and that makes converters of another kind.
 
     Empty if there is none: a copy of Petastorm's own package is Petastorm, and so is what is installed.
     """
-    for module in _modules(path, top, OLD):
+    for module in _modules(directory, top, OLD):
         if os.path.basename(module) == "__init__.py" and _makes_converters(os.path.dirname(module)):
             return os.path.dirname(module)
     return ""
 
 
-def _modules(path: str, top: str, name: str) -> Iterator[str]:
-    """Yield the files of modules of a name beside a file, and at the roots of imports above it."""
-    directory, top = os.path.dirname(os.path.abspath(path)), os.path.abspath(top)
+def _modules(directory: str, top: str, name: str) -> Iterator[str]:
+    """Yield the files of modules of a name in a directory, and at the roots of imports above it."""
+    directory, top = os.path.abspath(directory), os.path.abspath(top)
     above = directory
     while True:
         if above == directory or not os.path.exists(os.path.join(above, "__init__.py")):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 
@@ -12,18 +11,13 @@ _LENGTH = re.compile(r"^[ \t]*[\"']?line[-_]length[\"']?[ \t]*=[ \t]*(\d+)", re.
 _DEFAULT = 88
 
 
-def width_for(path: str, top: str) -> int | None:
-    """Return the characters in a line of a file; None if no formatter is told about the repository.
+def width_for(directory: str, top: str) -> int | None:
+    """Return the characters in a line of the files in a directory; None if no formatter is told about them.
 
     Args:
-        path: The file.
-        top: The highest directory whose configuration counts.
+        directory: The directory, as an absolute path.
+        top: The highest directory whose configuration counts, as an absolute path.
     """
-    return _width_in(os.path.dirname(os.path.abspath(path)), os.path.abspath(top))
-
-
-@functools.cache
-def _width_in(directory: str, top: str) -> int | None:
     for name in _FILES:
         try:
             with open(os.path.join(directory, name), encoding="utf-8") as file:
@@ -35,4 +29,4 @@ def _width_in(directory: str, top: str) -> int | None:
             found = _LENGTH.search(text)
             return int(found[1]) if found else _DEFAULT
     above = os.path.dirname(directory)
-    return None if directory in {above, top} else _width_in(above, top)
+    return None if directory in {above, top} else width_for(above, top)
