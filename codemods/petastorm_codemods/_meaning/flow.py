@@ -16,7 +16,7 @@ from libcst.helpers import get_full_name_for_node
 from libcst.metadata import Assignment, BaseAssignment, ImportAssignment
 
 from .analysis import Analysis, once
-from .functions import Functions
+from .functions import functions_of
 from .origins import Bindings, Origins
 from .questions import Answer, Question, Questions
 from .reexports import is_reexported, unseen_reads
@@ -52,7 +52,7 @@ class Flow:
     def __init__(self, analysis: Analysis) -> None:
         self._analysis = analysis
         self._origins = Origins(analysis)
-        self._functions = Functions(analysis)
+        self._functions = functions_of(analysis)
         self._unseen = frozenset(unseen_reads(analysis))
         self._questions: Questions[Provenance] = Questions()
 

@@ -9,7 +9,7 @@ import libcst as cst
 from libcst.helpers import get_full_name_for_node
 from libcst.metadata import Assignment
 
-from .analysis import Analysis, Node
+from .analysis import Analysis, Node, once
 
 
 class Functions:
@@ -53,7 +53,8 @@ class Functions:
         """Yield what calls within the source give for a parameter of a function."""
         owner, name = self.owner(function), parameter.name.value
         names = [each.name.value for each in function.params.params]
-        place = names.index(name) - (owner is not None) if name in names else None
+        bound = owner is not None and not _is_static(function)
+        place = names.index(name) - bound if name in names else None
         called = function.name.value
         if owner and called == "__init__":
             called = owner.name.value
@@ -64,7 +65,7 @@ class Functions:
                     yield argument.value
             if any(each.star for each in positional):
                 continue
-            if place is not None and place < len(positional):
+            if place is not None and 0 <= place < len(positional):
                 yield positional[place].value
 
     def _definitions(self, name: cst.Name, kind: type[Node]) -> list[Node]:
@@ -100,3 +101,9 @@ def _is_static(function: cst.FunctionDef) -> bool:
     return any(
         get_full_name_for_node(each.decorator) == "staticmethod" for each in function.decorators
     )
+
+
+@once
+def functions_of(analysis: Analysis) -> Functions:
+    """Return the functions and classes of a source; all that follow values share them."""
+    return Functions(analysis)

@@ -9,6 +9,7 @@ import libcst as cst
 from libcst.metadata import Assignment
 
 from petastorm_codemods._meaning.analysis import Analysis, once
+from petastorm_codemods._meaning.functions import functions_of
 
 
 class Values:
@@ -20,6 +21,7 @@ class Values:
 
     def __init__(self, analysis: Analysis) -> None:
         self._analysis = analysis
+        self._functions = functions_of(analysis)
 
     def of(self, node: cst.CSTNode) -> list[cst.CSTNode]:
         """Return the expressions that an expression may have its value from, each once."""
@@ -80,40 +82,21 @@ class Values:
         yield value if value is not None and isinstance(above, _ASSIGNING) else above
 
     def _behind_parameter(self, parameter: cst.Param) -> Iterator[cst.CSTNode]:
-        analysis = self._analysis
-        given = list(self._given(parameter))
+        function = self._analysis.enclosing(parameter, cst.FunctionDef, cst.Lambda)
+        named = isinstance(function, cst.FunctionDef)
+        given = list(self._functions.given(parameter, function)) if named else []
         if parameter.default is not None:
             yield parameter.default
         yield from given
         if not given:
-            yield analysis.parent(parameter)  # whatever others give it
-
-    def _given(self, parameter: cst.Param) -> Iterator[cst.CSTNode]:
-        """Yield what calls in the source give for a parameter."""
-        analysis = self._analysis
-        function = analysis.enclosing(parameter, cst.FunctionDef, cst.Lambda)
-        if not isinstance(function, cst.FunctionDef):
-            return
-        owner = analysis.parent(analysis.parent(function))
-        method = isinstance(owner, cst.ClassDef)
-        called = function.name.value
-        if isinstance(owner, cst.ClassDef) and called == "__init__":
-            called = owner.name.value
-        names = [each.name.value for each in function.params.params]
-        name = parameter.name.value
-        place = names.index(name) - method if name in names else None
-        for call in analysis.calls(called):
-            positional = [each for each in call.args if not each.keyword]
-            yield from (a.value for a in call.args if a.keyword and a.keyword.value == name)
-            starred = any(each.star for each in positional)
-            if place is not None and 0 <= place < len(positional) and not starred:
-                yield positional[place].value
+            yield self._analysis.parent(parameter)  # whatever others give it
 
     def _behind_call(self, node: cst.Call) -> Iterator[cst.CSTNode]:
         if isinstance(node.func, cst.Name) and node.func.value == "int" and len(node.args) == 1:
             yield node.args[0].value
-        elif isinstance(node.func, cst.Name) and self._analysis.imported(node.func) is None:
-            yield from self._returned.get(node.func.value, ())
+        elif isinstance(node.func, cst.Name):
+            for function in self._functions.called(node):
+                yield from self._functions.returned(function)
 
     @functools.cached_property
     def _fields(self) -> dict[str, list[cst.CSTNode]]:
@@ -123,17 +106,6 @@ class Values:
             if not self._analysis.is_read(attribute):
                 values = found.setdefault(attribute.attr.value, [])
                 values += self._behind_target(attribute)
-        return found
-
-    @functools.cached_property
-    def _returned(self) -> dict[str, list[cst.CSTNode]]:
-        """What functions return, by their names; nothing for those that may end without."""
-        analysis = self._analysis
-        found: dict[str, list[cst.CSTNode]] = {}
-        for each in analysis.nodes(cst.Return):
-            function = analysis.enclosing(each, cst.FunctionDef, cst.Lambda)
-            if isinstance(function, cst.FunctionDef) and each.value is not None:
-                found.setdefault(function.name.value, []).append(each.value)
         return found
 
 
