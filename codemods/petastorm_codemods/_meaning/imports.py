@@ -34,6 +34,15 @@ class Imported:
     statement: ImportStatement
 
 
+def modules_of(statement: cst.CSTNode) -> list[str]:
+    """Return the modules that a statement imports, or imports names from; dots before them do not count."""
+    if isinstance(statement, cst.Import):
+        return [alias.evaluated_name for alias in statement.names]
+    if isinstance(statement, cst.ImportFrom) and statement.module is not None:
+        return [get_full_name_for_node(statement.module) or ""]
+    return []
+
+
 @once
 def imports(analysis: Analysis) -> tuple[Imported, ...]:
     """Return everything that the source imports absolutely, in no particular order."""
@@ -46,9 +55,9 @@ def _imports(analysis: Analysis) -> Iterator[Imported]:
             path = alias.evaluated_name
             yield Imported(path, alias.evaluated_alias or path.split(".")[0], alias, plain)
     for statement in analysis.nodes(cst.ImportFrom):
-        module = get_full_name_for_node(statement.module) if statement.module else None
-        if module is None or statement.relative:
+        if statement.relative:
             continue
+        module = modules_of(statement)[0]
         if isinstance(statement.names, cst.ImportStar):
             yield Imported(f"{module}.*", "*", None, statement)
             continue

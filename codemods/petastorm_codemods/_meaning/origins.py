@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import libcst as cst
-from libcst.helpers import get_full_name_for_node
 from libcst.metadata import Assignment, BaseAssignment, ImportAssignment, QualifiedNameSource
 
 from .analysis import Analysis
-from .imports import root_name
+from .imports import modules_of, root_name
 from .support import is_class
 
 _VAGUE = re.compile(r"\b(?:Any|object|T|Generic|Protocol)\b")
@@ -133,11 +132,8 @@ class Origins:
     def is_own(self, assignment: ImportAssignment) -> bool:
         """Say whether an import is from the project's own modules."""
         statement = assignment.node
-        if isinstance(statement, cst.ImportFrom):
-            module = get_full_name_for_node(statement.module) if statement.module else ""
-            return bool(statement.relative) or self._analysis.project.owns(module or "")
-        names = statement.names if isinstance(statement, cst.Import) else ()
-        return any(self._analysis.project.owns(alias.evaluated_name) for alias in names)
+        relative = isinstance(statement, cst.ImportFrom) and bool(statement.relative)
+        return relative or any(map(self._analysis.project.owns, modules_of(statement)))
 
     # --- annotations ------------------------------------------------------------------------------
 

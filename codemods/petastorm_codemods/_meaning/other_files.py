@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from petastorm_codemods._text.import_lines import import_lines
+from petastorm_codemods._text.import_lines import files_run, import_lines
 
 METHODS = ("make_torch_dataloader", "make_tf_dataset")
 
@@ -26,7 +26,6 @@ _STARRED = re.compile(r"petastorm(?:_bridge)?\.spark[.\w]*")
 _CALLS = re.compile(rb"\b(?:make_spark_converter|write_mds)\b")
 _NATIVE = rb"(?:write_mds|MdsDirectory)"
 _TAKEN = re.compile(rb"\b(?:def|class)[ \t]+%b\b|\b%b[ \t]*=(?!=)" % (_NATIVE, _NATIVE))
-_RUN = re.compile(rb"^[ \t\"]*(?:# MAGIC[ \t]+)?%run[ \t]+[\"']?([^\s\"']+)", re.MULTILINE)
 _WORD = re.compile(rb"\w+")
 # Modules whose names a rewrite may exchange: a second run is to see what the first one saw.
 _ABOUT = re.compile(r"petastorm(?:_bridge)?(?:\.|$)")
@@ -105,7 +104,7 @@ def calls_makers(data: bytes) -> bool:
 
 def modules_named(data: bytes) -> frozenset[str]:
     """Return the last names of the modules that a file's bytes import, or run, but Petastorm's or ours."""
-    found = {name.decode(errors="replace") for name in _RUN.findall(data)}
+    found = {*files_run(data)}
     for module, names in import_lines(data):
         if not _ABOUT.match(module):
             found |= {module, *(word.decode(errors="replace") for word in _WORD.findall(names))}

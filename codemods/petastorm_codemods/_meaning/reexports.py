@@ -6,23 +6,22 @@ file imports them from another one by name, that one keeps the old names as alia
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import libcst as cst
-from libcst.helpers import get_full_name_for_node
 
-from .analysis import Analysis
+from petastorm_codemods._text.import_lines import files_run
+
+from .analysis import Analysis, once
+from .imports import modules_of
 from .other_files import REEXPORTABLE, module_at, stem_of
 
 NATIVE = {"make_spark_converter": "write_mds", "SparkDatasetConverter": "MdsDirectory"}
-_RUN = re.compile(r"^(?:# MAGIC[ \t]+)?%run\b[ \t]*(\S*)", re.MULTILINE)
 
 
 def unseen_reads(analysis: Analysis) -> Iterator[cst.Name]:
     """Yield the reads of names that can only come from a file which is run or imported as a whole."""
-    run = _RUN.search(analysis.source.text) is not None
-    stars = set(_stars(analysis))
+    run, stars = bool(_runs(analysis)), set(_stars(analysis))
     for name in REEXPORTABLE:
         project = analysis.project
         whole = run and name in project.imported_names
@@ -54,8 +53,7 @@ def is_taken_from_here(analysis: Analysis, name: str) -> bool:
 
 def is_run_with(analysis: Analysis, name: str) -> bool:
     """Say whether a source runs a notebook that uses a name without importing it."""
-    runs = {module_at(each.strip("\"'")) for each in _RUN.findall(analysis.source.text) if each}
-    return any((module, name) in analysis.project.mentioners for module in runs)
+    return any((module, name) in analysis.project.mentioners for module in _runs(analysis))
 
 
 def is_read(analysis: Analysis, node: cst.Name) -> bool:
@@ -71,8 +69,14 @@ def is_read(analysis: Analysis, node: cst.Name) -> bool:
     )
 
 
+@once
+def _runs(analysis: Analysis) -> frozenset[str]:
+    """Return the last names of the modules that a source runs by ``%run``."""
+    return frozenset(map(module_at, files_run(analysis.source.text.encode(errors="replace"))))
+
+
 def _stars(analysis: Analysis) -> Iterator[str]:
     """Yield the last names of the modules that are imported as a whole."""
     for node in analysis.nodes(cst.ImportFrom):
-        if isinstance(node.names, cst.ImportStar) and node.module is not None:
-            yield stem_of(get_full_name_for_node(node.module) or "")
+        if isinstance(node.names, cst.ImportStar):
+            yield from map(stem_of, modules_of(node))

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 
 import libcst as cst
-from libcst.helpers import get_full_name_for_node
 
 from petastorm_codemods._meaning.analysis import Analysis
+from petastorm_codemods._meaning.imports import modules_of
 from petastorm_codemods._petastorm.offered import NEW, OLD
 from petastorm_codemods._text.tokens import next_line
 
@@ -42,15 +42,6 @@ def beside(analysis: Analysis, line: cst.CSTNode) -> int:
     return _after_line(analysis, end) if alone else analysis.line_start(start)
 
 
-def imported_modules(statement: cst.CSTNode) -> list[str]:
-    """Return the modules that a statement imports, or imports names from."""
-    if isinstance(statement, cst.Import):
-        return [alias.evaluated_name for alias in statement.names]
-    if isinstance(statement, cst.ImportFrom) and statement.module is not None:
-        return [get_full_name_for_node(statement.module) or ""]
-    return []
-
-
 def _below_preamble(analysis: Analysis, restart: int) -> Sequence[cst.BaseStatement]:
     """Return the statements at the top behind a place, without what has to stay above everything else."""
     body = analysis.module.body
@@ -71,7 +62,7 @@ def _beside_petastorm(analysis: Analysis, restart: int) -> cst.CSTNode | None:
         at_top = block is analysis.module or (
             isinstance(owner, cst.With) and analysis.parent(owner) is analysis.module
         )
-        modules = imported_modules(line.body[0])
+        modules = modules_of(line.body[0])
         if at_top and any(name.split(".")[0] in {OLD, NEW} for name in modules):
             last = line if analysis.start(line) >= restart else last
     return last
@@ -81,7 +72,7 @@ def _last_of_the_first(nodes: Sequence[cst.BaseStatement]) -> cst.CSTNode | None
     """Return the last one of the first imports that follow each other."""
     last = None
     for node in nodes:
-        if isinstance(node, cst.SimpleStatementLine) and imported_modules(node.body[0]):
+        if isinstance(node, cst.SimpleStatementLine) and modules_of(node.body[0]):
             last = node
         elif last is not None:
             break

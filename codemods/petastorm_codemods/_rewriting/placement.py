@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, once
-from petastorm_codemods._meaning.imports import imports, relative_names
+from petastorm_codemods._meaning.imports import imports, modules_of, relative_names
 from petastorm_codemods._model import Edit, ImportSlot, Need
 from petastorm_codemods._petastorm.counterparts import ALIASES, COUNTERPARTS, original
 
-from .import_place import beside, import_place, imported_modules
+from .import_place import beside, import_place
 
 _Place = cst.CSTNode | None
 
@@ -92,7 +92,7 @@ def _room(analysis: Analysis, module: str, offset: int, slots: Sequence[ImportSl
         if isinstance(node.names, cst.ImportStar) or node.relative or not at_top:
             continue
         above = analysis.start(node) < offset and analysis.start(node) not in rewritten
-        if above and imported_modules(node) == [module]:
+        if above and modules_of(node) == [module]:
             return analysis.span(node.names[-1])[1]
     return None
 

@@ -1,4 +1,4 @@
-"""The import statements of a file by the look of its lines, without parsing it: also of notebooks and broken code."""
+"""What a file imports and runs by the look of its lines, without parsing it: also of notebooks and broken code."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ _STATEMENT = re.compile(
     rb"|import[ \t]+(?P<plain>[.\w]+(?:[ \t]*,[ \t]*[.\w]+|[ \t]+as[ \t]+\w+)*))",
     re.MULTILINE,
 )
+
+_RUN = re.compile(rb"^[ \t\"]*(?:# MAGIC[ \t]+)?%run[ \t]+[\"']?([^\s\"']+)", re.MULTILINE)
 
 
 @functools.lru_cache(
@@ -36,3 +38,8 @@ def import_lines(data: bytes) -> tuple[tuple[str, bytes], ...]:
 def imported_modules(data: bytes) -> frozenset[str]:
     """Return the dotted names of the modules that a file imports."""
     return frozenset(module for module, _ in import_lines(data))
+
+
+def files_run(data: bytes) -> frozenset[str]:
+    """Return the paths of the notebooks and programs that a file runs by ``%run``, as they are written."""
+    return frozenset(name.decode(errors="replace") for name in _RUN.findall(data))
