@@ -37,7 +37,7 @@ _TRIVIA = frozenset(
 _fields: dict[type[cst.CSTNode], tuple[str, ...]] = {}
 
 
-def _kinds(kind: type) -> Iterator[type]:
+def _kinds(kind: type[Any]) -> Iterator[type[Any]]:
     """Yield a type of nodes and all below it."""
     yield kind
     for each in kind.__subclasses__():

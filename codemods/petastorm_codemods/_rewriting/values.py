@@ -83,8 +83,9 @@ class Values:
 
     def _behind_parameter(self, parameter: cst.Param) -> Iterator[cst.CSTNode]:
         function = self._analysis.enclosing(parameter, cst.FunctionDef, cst.Lambda)
-        named = isinstance(function, cst.FunctionDef)
-        given = list(self._functions.given(parameter, function)) if named else []
+        given: list[cst.BaseExpression] = []
+        if isinstance(function, cst.FunctionDef):
+            given += self._functions.given(parameter, function)
         if parameter.default is not None:
             yield parameter.default
         yield from given

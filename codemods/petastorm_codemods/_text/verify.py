@@ -87,7 +87,7 @@ def changed_statements(before: str, after: str, edits: Sequence[Edit]) -> bool:
 
 def _first_line(node: ast.stmt) -> int:
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    return min(each.lineno for each in (node, *decorators))
+    return min([node.lineno, *(each.lineno for each in decorators)])
 
 
 def _texts(text: str, statements: Sequence[ast.stmt]) -> Iterator[bytes]:
