@@ -180,6 +180,19 @@ def test_files(tmp_path):
     assert_grows_linearly(prepare, 8)
 
 
+def test_a_file_costs_the_same_in_a_repository_of_any_size():
+    def prepare(count):
+        modules = frozenset(f"m{number}" for number in range(count))
+        names = frozenset((module, "make_spark_converter") for module in modules)
+        sets = dict.fromkeys(("makers", "borrowers", "joined"), modules)
+        sets |= dict.fromkeys(("importers", "reexported", "mentioners"), names)
+        settings = Settings(project=Project(converters=True, **sets))
+        text = f"from m0 import *\n{HEAD}{ask('c')}".encode()
+        return lambda: process("x.py", text, settings)
+
+    assert_grows_linearly(prepare, 1000, limit=1.1)
+
+
 def test_brackets_of_imports_that_are_never_closed():
     """Each line costs what it cost before, where looking for the end each time would take an hour."""
     text = b"from a import (\n" * 500_000
