@@ -119,9 +119,10 @@ def _after(sources: Iterable[tuple[str, bytes]], outcomes: Iterable[Outcome]) ->
 
 def _installing_both(outcome: Outcome, own: Callable[[str], Settings], lists: Lists) -> Outcome:
     """Return a file again that installs for others (by ``%run``), some of which need Petastorm."""
-    if not isinstance(outcome, Success | NeedsHuman) or imports_petastorm(outcome.before):
+    if not isinstance(outcome, Success | NeedsHuman):
         return outcome
-    if not any(site.code == REQUIREMENT for site in outcome.sites):
+    installs = any(site.code == REQUIREMENT for site in outcome.sites)
+    if not installs or imports_petastorm(outcome.before):
         return outcome
     if not lists.around(outcome.path).old:
         return outcome
