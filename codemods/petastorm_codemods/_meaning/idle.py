@@ -11,7 +11,7 @@ from petastorm_codemods._petastorm.offered import OLD
 
 from .analysis import Analysis, once
 from .imports import Imported
-from .reexports import is_read, is_run_with, is_taken_from_here
+from .reexports import is_run_with, is_taken_from_here, uses_of
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 # Lines for IPython hold Python that is not parsed; those that install packages name them only.
@@ -32,7 +32,7 @@ def is_unused(analysis: Analysis, each: Imported) -> bool:
         or name in _written(analysis)
     ):
         return False
-    return not any(is_read(analysis, read) for read in analysis.reads(name))
+    return not uses_of(analysis, name)
 
 
 def unused_advice(paths: Iterable[str]) -> str:

@@ -27,16 +27,14 @@ def unseen_reads(analysis: Analysis) -> Iterator[cst.Name]:
         whole = run and name in project.imported_names
         if not whole and not any((stem, name) in project.importers for stem in stars):
             continue
-        for read in analysis.reads(name):
-            if not analysis.assignments(read) and is_read(analysis, read):
-                yield read
+        yield from (read for read in uses_of(analysis, name) if not analysis.assignments(read))
 
 
 def reexported_reads(analysis: Analysis) -> Iterator[cst.Name]:
     """Yield the reads of names that are imported from a file of the project that has them."""
     for name in REEXPORTABLE:
-        for read in analysis.reads(name):
-            if is_read(analysis, read) and is_reexported(analysis, analysis.imported(read)):
+        for read in uses_of(analysis, name):
+            if is_reexported(analysis, analysis.imported(read)):
                 yield read
 
 
@@ -54,6 +52,12 @@ def is_taken_from_here(analysis: Analysis, name: str) -> bool:
 def is_run_with(analysis: Analysis, name: str) -> bool:
     """Say whether a source runs a notebook that uses a name without importing it."""
     return any((module, name) in analysis.project.mentioners for module in _runs(analysis))
+
+
+@once
+def uses_of(analysis: Analysis, name: str) -> tuple[cst.Name, ...]:
+    """Return the places where a name stands for its object; see `is_read`."""
+    return tuple(read for read in analysis.reads(name) if is_read(analysis, read))
 
 
 def is_read(analysis: Analysis, node: cst.Name) -> bool:

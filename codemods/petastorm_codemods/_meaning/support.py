@@ -17,7 +17,7 @@ from petastorm_codemods._petastorm.offered import NEW
 
 from .analysis import Analysis, once
 from .imports import Imported
-from .reexports import is_read
+from .reexports import uses_of
 
 # The path or the native name of what is used, and the expression.
 Use = tuple[str, cst.CSTNode]
@@ -74,7 +74,7 @@ def opens_directories(analysis: Analysis, each: Imported) -> bool:
     """Say whether a name serves calls alone that an earlier run left on the bridge."""
     if original(each.path) not in MAKERS or not each.path.startswith(f"{NEW}."):
         return False
-    reads = [read for read in analysis.reads(each.local) if is_read(analysis, read)]
+    reads = uses_of(analysis, each.local)
     return bool(reads) and all(opens_directory(analysis, analysis.parent(read)) for read in reads)
 
 

@@ -18,7 +18,7 @@ from libcst.metadata import Assignment
 from petastorm_bridge._tables.options import OPTIONS
 from petastorm_codemods._meaning.analysis import Analysis, manual, once
 from petastorm_codemods._meaning.imports import Imported
-from petastorm_codemods._meaning.reexports import is_read
+from petastorm_codemods._meaning.reexports import uses_of
 from petastorm_codemods._model import Converted, Edit, Fact, Finding, Safety
 from petastorm_codemods._petastorm.counterparts import STREAMING, original
 from petastorm_codemods._petastorm.offered import canonical
@@ -72,7 +72,7 @@ def is_taken_over(analysis: Analysis, each: Imported) -> bool:
     """Say whether an import serves calls alone that streaming takes over."""
     edits = sorted(edit for found in converted_findings(analysis) for edit in found.edits)
     ends = list(itertools.accumulate((edit.end for edit in edits), max))
-    reads = [read for read in analysis.reads(each.local) if is_read(analysis, read)]
+    reads = uses_of(analysis, each.local)
     # How many edits begin before each read, or where it does.
     before = (bisect.bisect(edits, analysis.start(r), key=lambda edit: edit.start) for r in reads)
     return bool(reads) and all(

@@ -19,7 +19,7 @@ from petastorm_codemods._meaning.imports import (
     root_name,
 )
 from petastorm_codemods._meaning.other_files import METHODS
-from petastorm_codemods._meaning.reexports import is_read, is_run_with, is_taken_from_here
+from petastorm_codemods._meaning.reexports import is_run_with, is_taken_from_here, uses_of
 from petastorm_codemods._meaning.stays_together import reason_to_stay
 from petastorm_codemods._meaning.support import counterpart, is_support, opens_directories
 from petastorm_codemods._model import Edit, ImportSlot
@@ -110,7 +110,7 @@ def _moves(analysis: Analysis) -> Iterator[Move]:
 
 def _is_emptied(analysis: Analysis, each: Imported) -> bool:
     """Say whether a module serves names alone that have a counterpart."""
-    reads = [read for read in analysis.reads(each.local) if is_read(analysis, read)]
+    reads = uses_of(analysis, each.local)
     return bool(reads) and len(list(native_uses(analysis, each.local))) == len(reads)
 
 
@@ -127,9 +127,7 @@ def _is_for_calls(analysis: Analysis, each: Imported) -> bool:
     """Say whether a loader's class serves calls of converters' methods alone, as an argument."""
     if not each.path.startswith(f"{OLD}.pytorch."):
         return False
-    above = [
-        analysis.parent(read) for read in analysis.reads(each.local) if is_read(analysis, read)
-    ]
+    above = [analysis.parent(read) for read in uses_of(analysis, each.local)]
     return bool(above) and all(
         isinstance(argument, cst.Arg)
         and argument.keyword is not None
@@ -225,19 +223,10 @@ def _spelled(analysis: Analysis, each: Imported) -> str:
 
 def _is_simple(analysis: Analysis, each: Imported) -> bool:
     """Say whether all uses of a name are known and may change with the import."""
-    known, key = _simple(analysis), (each.local, canonical(each.path))
-    if key not in known:
-        known[key] = _may_change(analysis, *key)
-    return known[key]
+    return _may_change(analysis, each.local, canonical(each.path))
 
 
 @once
-def _simple(analysis: Analysis) -> dict[tuple[str, str], bool]:
-    """Return what is found out about the names of one source, as far as it is."""
-    del analysis
-    return {}
-
-
 def _may_change(analysis: Analysis, local: str, path: str) -> bool:
     if analysis.source.path.endswith("__init__.py"):
         return False  # others import it from here
@@ -248,7 +237,7 @@ def _may_change(analysis: Analysis, local: str, path: str) -> bool:
         for node in analysis.nodes(cst.AssignTarget)
     ):
         return False  # something else under the same name, for instance where an import fails
-    if any(_is_open(analysis, read, path) for read in analysis.reads(local)):
+    if any(_is_open(analysis, read, path) for read in uses_of(analysis, local)):
         return False
     word = re.compile(rf"\b{re.escape(local)}\b")
     strings = (node for node in analysis.nodes(cst.SimpleString) if word.search(node.value))
@@ -257,8 +246,6 @@ def _may_change(analysis: Analysis, local: str, path: str) -> bool:
 
 def _is_open(analysis: Analysis, read: cst.Name, path: str) -> bool:
     """Say whether a name may, but need not, be what is imported: other imports, or a later cell's."""
-    if not is_read(analysis, read):
-        return False
     paths = {canonical(meaning.name) for meaning in analysis.meanings(read)}
     return not paths or (path in paths and len(paths) > 1)
 

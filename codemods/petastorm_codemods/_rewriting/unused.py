@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._meaning.calls import remove
 from petastorm_codemods._meaning.imports import Imported, imports
-from petastorm_codemods._meaning.reexports import is_read, is_taken_from_here
+from petastorm_codemods._meaning.reexports import is_taken_from_here, uses_of
 from petastorm_codemods._model import Edit
 from petastorm_codemods._petastorm.counterparts import original
 from petastorm_codemods._petastorm.offered import NEW, OLD, canonical
@@ -65,7 +65,7 @@ def _is_unused(analysis: Analysis, each: Imported, removals: Sequence[Edit]) -> 
     parted = isinstance(each.statement, cst.Import) and "." in each.path
     if each.alias is None or (parted and each.alias.asname is None):
         return False
-    spans = [analysis.span(read) for read in _reads(analysis, each)]
+    spans = [analysis.span(read) for read in uses_of(analysis, each.local)]
     if not spans or is_taken_from_here(analysis, each.local) or _is_named(analysis, each.local):
         return False
     starts = [edit.start for edit in removals]
@@ -90,10 +90,6 @@ def _is_of_readers(analysis: Analysis, each: Imported) -> bool:
 def _is_named(analysis: Analysis, name: str) -> bool:
     """Say whether a string is a name, say in ``__all__``."""
     return any(value == name for _, value in analysis.strings)
-
-
-def _reads(analysis: Analysis, each: Imported) -> Iterator[cst.Name]:
-    return (read for read in analysis.reads(each.local) if is_read(analysis, read))
 
 
 def _is_only_one(analysis: Analysis, statement: cst.CSTNode) -> bool:
