@@ -17,7 +17,7 @@ from petastorm_bridge.mds.writer import flags_needed, write_shard
 from petastorm_bridge.spark._writing.columns import ColumnPlan, plan_columns
 from petastorm_bridge.spark._writing.form import Form, Infos, MapShards
 
-from .support import UnsupportedColumnsError, check_columns
+from .support import UnsupportedColumnsError, check_columns, without_vectors
 
 __all__ = ["BatchForm"]
 
@@ -37,7 +37,7 @@ class BatchForm(Form):
 
     def plan(self, df: Any, dtype: str | None, *, case_sensitive: bool) -> ColumnPlan:
         """Return what to write of a DataFrame."""
-        plan = plan_columns(_without_vectors(df, dtype), dtype, case_sensitive=case_sensitive)
+        plan = plan_columns(without_vectors(df, dtype), dtype, case_sensitive=case_sensitive)
         fields = [field.with_type(_in_nanoseconds(field.type)) for field in plan.schema]
         return dataclasses.replace(plan, schema=pa.schema(fields))
 
@@ -107,23 +107,6 @@ class _Widening:
             size_limit=info["index"]["size_limit"],
         )
         return {"index": written["index"], "stats": info["stats"]}
-
-
-def _without_vectors(df: Any, dtype: str | None) -> Any:
-    """Return the DataFrame with arrays instead of vectors; null ones stay null."""
-    vectors = [name for name, kind in df.dtypes if kind == "vector"]
-    if not vectors:
-        return df
-    from pyspark.ml.functions import vector_to_array
-    from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
-
-    columns = {name: F.col("`" + name.replace("`", "``") + "`") for name in vectors}
-    return df.withColumns(
-        {
-            name: F.when(column.isNotNull(), vector_to_array(column, dtype or "float64"))
-            for name, column in columns.items()
-        }
-    )
 
 
 def _in_nanoseconds(type_: pa.DataType) -> pa.DataType:

@@ -21,6 +21,7 @@ import hashlib
 import itertools
 import json
 import os
+import pickle
 import shutil
 import stat
 import sys
@@ -48,22 +49,17 @@ __all__ = [
     "write_mds",
 ]
 
-_STREAMING_SEED = 9176  # what StreamingDataset shuffles with unless it is given a seed
-_LOCAL_CACHE_VARIABLE = "PETASTORM_BRIDGE_LOCAL_CACHE"
-_DATABRICKS_DISK = "/local_disk0/tmp"
-_NETWORK_MOUNTS = {
-    "9p", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3", "virtiofs",
-    "wekafs",
-}  # fmt: skip
-
-# How mounts of object stores say that their files have no modes.
-_NO_MODES = {errno.ENOSYS, errno.ENOTSUP, errno.EPERM}
-
 # How often something was asked for in this process, by what it was.
 _counters: dict[Any, Iterator[int]] = collections.defaultdict(itertools.count)
 
 
 # --- the directory -------------------------------------------------------------------------------
+
+_STREAMING_SEED = 9176  # what StreamingDataset shuffles with unless it is given a seed
+_NETWORK_MOUNTS = {
+    "9p", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3", "virtiofs",
+    "wekafs",
+}  # fmt: skip
 
 
 @dataclasses.dataclass(unsafe_hash=True)
@@ -97,8 +93,8 @@ class MdsDirectory:
     def local(self) -> str:
         """The directory itself if it is near, or else a place for copies on a disk of this machine.
 
-        That is another place for each dataset, because streaming lets no two share one, and the same
-        one on all ranks. What others have fetched of the same shards is there already, as links.
+        That is another place each time, because streaming lets no two datasets share one, and the
+        same one on all ranks. What others have fetched of the same shards is there already, as links.
         A place goes when the last process that has it exits. If the environment variable
         ``PETASTORM_BRIDGE_LOCAL_CACHE`` names the folder for them, it goes when the next one has its shards.
 
@@ -129,14 +125,18 @@ class MdsDirectory:
     def delete(self) -> None:
         """Delete the directory and this machine's copies; twice is fine."""
         self.delete_copies()
-        if _exists(self.path):
-            files, path = _file_system(self.path)
+        files, path = _file_system(self.path)
+        with contextlib.suppress(FileNotFoundError):
             files.delete_dir(path)
 
     def delete_copies(self) -> None:
         """Delete this machine's copies of a directory that is far."""
         if self._is_far():
             shutil.rmtree(_folder_of_copies(self.path), ignore_errors=True)
+
+    def delete_at_exit(self) -> None:
+        """Delete the directory when Python exits."""
+        atexit.register(self.delete)
 
     def _is_far(self) -> bool:
         """Say whether files are in a store, or on a mount where each read is a request."""
@@ -154,40 +154,73 @@ class MdsDirectory:
         return False
 
 
+def _index(path: str) -> bytes:
+    files, place = _file_system(path)
+    with files.open_input_stream(f"{place}/index.json") as file:
+        text: bytes = file.read()
+    return text
+
+
+def _shards(index: bytes) -> list[dict[str, Any]]:
+    """Return what an index says of its shards, in the order of their rows."""
+    shards: list[dict[str, Any]] = json.loads(index)["shards"]
+    return shards
+
+
+def _file_system(path: str) -> tuple[pyarrow.fs.FileSystem, str]:
+    """Return the file system that a path or URL is in, and the path in it.
+
+    A store that stands in for S3 is named by ``S3_ENDPOINT_URL``, as streaming has it.
+    """
+    if not path.startswith("s3://"):
+        files, place = pyarrow.fs.FileSystem.from_uri(path)
+        return files, place
+    endpoint = os.environ.get("S3_ENDPOINT_URL")
+    return pyarrow.fs.S3FileSystem(endpoint_override=endpoint), path.removeprefix("s3://")
+
+
+# --- copies of a far directory -------------------------------------------------------------------
+
+_LOCAL_CACHE_VARIABLE = "PETASTORM_BRIDGE_LOCAL_CACHE"
+_DATABRICKS_DISK = "/local_disk0/tmp"
+_LAUNCH_VARIABLES = (
+    "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
+)  # fmt: skip
+
+
 def _place_for_copies(path: str) -> str:
     """Return a directory for copies of a far one, with links to what is here of it already."""
     index = _index(path)
     # By content, as the index has the hashes of all shards: what is written anew is fetched anew.
-    content = os.path.join(_folder_of_copies(path), hashlib.sha256(index).hexdigest()[:16])
-    os.makedirs(content, exist_ok=True)
-    with _locked(os.path.join(content, ".lock")):
-        others = [entry.path for entry in os.scandir(content) if entry.is_dir()]
-        place = _new_place(path, content)
+    folder = os.path.join(_folder_of_copies(path), hashlib.sha256(index).hexdigest()[:16])
+    os.makedirs(folder, exist_ok=True)
+    with _locked(folder, fcntl.LOCK_EX):
+        others = [entry.path for entry in os.scandir(folder)]
+        place = _new_place(folder)
         # Streaming would fetch it with a client whose open connection forked workers would then share.
-        written = os.path.join(place, f"{uuid.uuid4().hex}.tmp")
-        with open(written, "xb") as file:
+        index_file = os.path.join(place, "index.json")
+        with open(f"{index_file}.tmp", "wb") as file:
             file.write(index)
-        os.replace(written, os.path.join(place, "index.json"))
+        os.replace(f"{index_file}.tmp", index_file)
         for shard in _shards(index):
-            any(_link(shard["raw_data"], other, place) for other in others)
+            for other in others:
+                if _is_linked(shard["raw_data"], other, place):
+                    break
         for other in others:
             _delete_unused(other)
     return place
 
 
-def _new_place(path: str, content: str) -> str:
+def _new_place(folder: str) -> str:
     """Make a directory, the same one on all ranks, and hold a lock on it while this process lives."""
     if _rank_and_size()[1] > 1:
-        launch = [os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT", *_ELASTIC)]
-        place = os.path.join(content, "-".join([*launch, str(next(_counters["place", path]))]))
+        launch = [os.environ.get(name, "") for name in _LAUNCH_VARIABLES]
+        place = os.path.join(folder, "-".join([*launch, str(next(_counters["place", folder]))]))
         os.makedirs(place, exist_ok=True)
     else:
-        place = tempfile.mkdtemp(dir=content)
-    user = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
-    with contextlib.suppress(
-        OSError
-    ):  # a file system without locks, where nothing is deleted either
-        fcntl.flock(user, fcntl.LOCK_SH)
+        place = tempfile.mkdtemp(dir=folder)
+    user = os.open(place, os.O_RDONLY)
+    fcntl.flock(user, fcntl.LOCK_SH)
     if not os.environ.get(_LOCAL_CACHE_VARIABLE):
         atexit.register(_leave_place, place, user)
     return place
@@ -201,26 +234,23 @@ def _leave_place(place: str, user: int) -> None:
 
 def _delete_unused(place: str) -> None:
     """Delete a place that no process holds a lock on; what others need of it they have as links."""
-    with contextlib.suppress(OSError):
-        user = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(user, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(place, ignore_errors=True)
-        finally:
-            os.close(user)
+    with contextlib.suppress(OSError), _locked(place, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        shutil.rmtree(place, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def _locked(path: str) -> Iterator[None]:
-    """Let one process at a time make and delete places."""
-    with open(path, "wb") as file:
-        with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
+def _locked(directory: str, kind: int) -> Iterator[None]:
+    """Hold a lock on a directory, of a kind that ``flock`` has."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, kind)
         yield
+    finally:
+        os.close(descriptor)
 
 
-def _link(file: Mapping[str, Any], source: str, place: str) -> bool:
-    """Make a file of one place a file of another, and say whether it is there and complete."""
+def _is_linked(file: Mapping[str, Any], source: str, place: str) -> bool:
+    """Make a file of one place a file of another; say whether it is there, and complete."""
     name = file["basename"]
     try:
         if os.path.getsize(os.path.join(source, name)) != file["bytes"]:
@@ -254,48 +284,14 @@ def _folder_of_copies(path: str) -> str:
     return os.path.join(root, hashlib.sha256(path.encode()).hexdigest()[:16])
 
 
-def _index(path: str) -> bytes:
-    files, place = _file_system(path)
-    with files.open_input_stream(f"{place}/index.json") as file:
-        text: bytes = file.read()
-    return text
-
-
-def _shards(index: bytes) -> list[dict[str, Any]]:
-    """Return what an index says of its shards, in the order of their rows."""
-    shards: list[dict[str, Any]] = json.loads(index)["shards"]
-    return shards
-
-
-def _exists(path: str) -> bool:
-    files, place = _file_system(path)
-    return bool(files.get_file_info(place).type != pyarrow.fs.FileType.NotFound)
-
-
-def _file_system(path: str) -> tuple[pyarrow.fs.FileSystem, str]:
-    """Return the file system that a path or URL is in, and the path in it.
-
-    A store that stands in for S3 is named by ``S3_ENDPOINT_URL``, as streaming has it.
-    """
-    if not path.startswith("s3://"):
-        files, place = pyarrow.fs.FileSystem.from_uri(path)
-        return files, place
-    endpoint = os.environ.get("S3_ENDPOINT_URL")
-    return pyarrow.fs.S3FileSystem(endpoint_override=endpoint), path.removeprefix("s3://")
-
-
 # --- several ranks -------------------------------------------------------------------------------
 
-_ELASTIC = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
 _CONNECTION_SECONDS = 30
 _ARRIVAL_SECONDS = 1800  # as long as torch.distributed lets ranks wait for one another
 
 
 def write_on_first_rank(
-    directory_type: type[MdsDirectory],
-    columns: Sequence[str],
-    write: Callable[[], MdsDirectory],
-    delete_at_exit: Callable[[MdsDirectory], object] | None,
+    columns: Sequence[str], write: Callable[[], MdsDirectory], *, is_temporary: bool
 ) -> MdsDirectory:
     """Write a directory, which a launch of several ranks does once: the others wait for the first.
 
@@ -303,10 +299,9 @@ def write_on_first_rank(
     writes at the same line of the program.
 
     Args:
-        directory_type: What ``write`` returns.
         columns: Names of the columns that are to be written.
         write: Writes the directory.
-        delete_at_exit: Sees to it that the directory goes when Python exits. None to keep it.
+        is_temporary: Whether the directory goes with the last rank that exits.
 
     Raises:
         RuntimeError: The ranks cannot agree, or writing failed on the first one.
@@ -314,8 +309,8 @@ def write_on_first_rank(
     rank, size = _rank_and_size()
     if size == 1:
         directory = write()
-        if delete_at_exit:
-            delete_at_exit(directory)
+        if is_temporary:
+            directory.delete_at_exit()
         return directory
     store = _store_of_launch()
     caller = traceback.extract_stack(limit=3)[0]  # of write_mds
@@ -327,20 +322,20 @@ def write_on_first_rank(
         try:
             directory = write()
         except BaseException as error:
-            store.set(key, json.dumps({"error": repr(error)}))
+            failure = RuntimeError(f"write_mds failed on the first rank: {error!r}")
+            store.set(key, pickle.dumps(failure))
             raise
         store.add(f"{key}/users", 1)
-        store.set(key, json.dumps(dataclasses.asdict(directory)))
+        store.set(key, pickle.dumps(directory))
     else:
-        written = _told(store, key, rank)
-        if written["columns"] != list(columns):
+        directory = _written_by_first_rank(store, key, rank)
+        if directory.columns != tuple(columns):
             raise RuntimeError(
                 f"rank {rank} would write the columns {[*columns]}, and the first rank has written "
-                f"{written['columns']}: call write_mds equally often on all ranks, or on one"
+                f"{[*directory.columns]}: call write_mds equally often on all ranks, or on one"
             )
-        directory = directory_type(written["path"], written["dataset_size"], tuple(columns))
         store.add(f"{key}/users", 1)
-    if delete_at_exit:
+    if is_temporary:
         atexit.register(_leave, store, key, directory)
     return directory
 
@@ -377,22 +372,24 @@ def _store_of_launch() -> Any:
         ) from error
 
 
-def _told(store: Any, key: str, rank: int) -> dict[str, Any]:
-    """Return what the first rank has written, once it has."""
+def _written_by_first_rank(store: Any, key: str, rank: int) -> MdsDirectory:
+    """Return what the first rank has written, once it has.
+
+    Raises:
+        RuntimeError: It failed, or does not write.
+    """
     latest = time.monotonic() + _ARRIVAL_SECONDS
-    while not store.check([f"{key}/begun"]):
-        if time.monotonic() > latest:
+    while not store.check([key]):
+        if time.monotonic() > latest and not store.check([f"{key}/begun"]):
             raise RuntimeError(
                 f"rank {rank} has called write_mds, and for {_ARRIVAL_SECONDS} seconds the first "
                 "rank has not: call it on all ranks, or on the first one only"
             )
         time.sleep(0.1)
-    while not store.check([key]):
-        time.sleep(0.1)
-    answer: dict[str, Any] = json.loads(store.get(key))
-    if "error" in answer:
-        raise RuntimeError(f"write_mds failed on the first rank: {answer['error']}")
-    return answer
+    written: MdsDirectory | RuntimeError = pickle.loads(store.get(key))  # noqa: S301 - a rank's
+    if isinstance(written, RuntimeError):
+        raise written
+    return written
 
 
 def _leave(store: Any, key: str, directory: MdsDirectory) -> None:
@@ -407,21 +404,30 @@ def _leave(store: Any, key: str, directory: MdsDirectory) -> None:
 
 # --- writing -------------------------------------------------------------------------------------
 
-# How values, alone and in arrays, are stored in MDS by their Spark types; times in nanoseconds.
-_NUMBERS = {
-    "boolean": "uint8",
-    "tinyint": "int8",
-    "smallint": "int16",
-    "int": "int32",
-    "bigint": "int64",
-    "float": "float32",
-    "double": "float64",
-    "timestamp": "int64",
-    "timestamp_ntz": "int64",
+# Multiplied, other years would wrap around to wrong ones. Null is NaT, the smallest number.
+_NANOSECONDS = (
+    "coalesce(if(abs({0}) > 9223372036854775, raise_error('a timestamp outside the years 1678 to "
+    "2261, which nanoseconds cannot hold: clip it or cast it to a number'), {0} * 1000), "
+    "-9223372036854775808L)"
+)
+# What values of each Spark type are stored as, alone and in arrays: the encoding in MDS, and SQL.
+_STORED = {
+    "boolean": ("uint8", "cast({0} as tinyint)"),
+    "tinyint": ("int8", "{0}"),
+    "smallint": ("int16", "{0}"),
+    "int": ("int32", "{0}"),
+    "bigint": ("int64", "{0}"),
+    "float": ("float32", "{0}"),
+    "double": ("float64", "{0}"),
+    "timestamp": ("int64", _NANOSECONDS.format("unix_micros({0})")),
+    # Whatever the session's time zone.
+    "timestamp_ntz": ("int64", _NANOSECONDS.format("unix_micros(timestamp(string({0}) || 'Z'))")),
+    "string": ("str", "{0}"),
+    "binary": ("bytes", "{0}"),
 }
-_TEXTS = {"string": "str", "binary": "bytes"}
+_TEXTS = {"string", "binary"}
 _WHOLE_NUMBERS = {"tinyint", "smallint", "int", "bigint"}
-_FLOATS = {"float32": "float", "float64": "double"}  # in MDS and in Spark
+_SPARKS_FLOATS = {"float32": "float", "float64": "double"}
 
 _ADVICE = {
     "decimal": "cast it to double",
@@ -432,17 +438,8 @@ _ADVICE = {
     "array": "cast its elements to numbers, flatten it, or make a column of each element",
 }
 
-# Microseconds since 1970 of a time, whatever the session's time zone.
-_MICROSECONDS = {
-    "timestamp": "unix_micros({0})",
-    "timestamp_ntz": "unix_micros(timestamp(string({0}) || 'Z'))",
-}
-# Multiplied, other years would wrap around to wrong ones. Null is NaT, the smallest number.
-_NANOSECONDS = (
-    "coalesce(if(abs({0}) > 9223372036854775, raise_error('a timestamp outside the years 1678 to "
-    "2261, which nanoseconds cannot hold: clip it or cast it to a number'), {0} * 1000), "
-    "-9223372036854775808L)"
-)
+# How mounts of object stores say that their files have no modes.
+_NO_MODES = {errno.ENOSYS, errno.ENOTSUP, errno.EPERM}
 
 
 class UnsupportedColumnsError(ValueError):
@@ -497,42 +494,37 @@ def write_mds(
 
     def write() -> MdsDirectory:
         path = _new_path(dataframe.sparkSession, out)
-        arguments = {"compression": compression, "size_limit": size_limit}
+        arguments = {"out": path, "compression": compression, "size_limit": size_limit}
         try:
-            _write(dataframe, path, dtype, arguments)
+            _write(dataframe, dtype, arguments)
             rows = sum(shard["samples"] for shard in _shards(_index(path)))
         except BaseException:
             MdsDirectory(path, 0).delete()
             raise
         return MdsDirectory(path, rows, tuple(dataframe.columns))
 
-    def delete_at_exit(directory: MdsDirectory) -> None:
-        atexit.register(directory.delete)
-
-    return write_on_first_rank(
-        MdsDirectory, dataframe.columns, write, None if out else delete_at_exit
-    )
+    return write_on_first_rank(dataframe.columns, write, is_temporary=out is None)
 
 
-def _write(dataframe: Any, path: str, dtype: str | None, arguments: dict[str, Any]) -> None:
-    """Write a DataFrame into a directory, with some arguments of ``streaming.MDSWriter``."""
+def _write(dataframe: Any, dtype: str | None, arguments: dict[str, Any]) -> None:
+    """Write a DataFrame, with some arguments of ``streaming.MDSWriter``."""
     # Needs pyspark, which training processes may lack.
     from streaming.base.converters import dataframe_to_mds
 
-    frame = _without_vectors(dataframe, dtype).persist()
+    frame = without_vectors(dataframe, dtype).persist()
     try:
         nulls, element_nulls = _nulls(frame)
         check_columns(dataframe.dtypes, nulls, element_nulls)
         expressions, columns = _stored(frame.dtypes, dtype, nulls | element_nulls)
-        arguments |= {"out": path, "columns": columns, "hashes": ["sha1"], "keep_local": False}
+        arguments |= {"columns": columns, "hashes": ["sha1"], "keep_local": False}
         dataframe_to_mds(
             frame.selectExpr(*expressions),
             mds_kwargs=arguments,
             udf_iterable=_record_maker(columns),
         )
     except OSError as error:
-        # The last step: the index is there, and cannot be given a mode on mounts of object stores.
-        is_of_index = error.filename == os.path.join(path, "index.json") and _exists(error.filename)
+        # The last step gives the index a mode, which mounts of object stores refuse.
+        is_of_index = error.filename == os.path.join(arguments["out"], "index.json")
         if not is_of_index or error.errno not in _NO_MODES:
             raise
     finally:
@@ -560,7 +552,8 @@ def _new_path(session: Any, out: str | None) -> str:
         path = "/" + rest.lstrip("/")
     else:
         path = out.replace("s3a://", "s3://", 1) if "://" in out else os.path.abspath(out)
-    if _exists(path):
+    files, place = _file_system(path)
+    if files.get_file_info(place).type != pyarrow.fs.FileType.NotFound:
         raise FileExistsError(
             f"{path} is there already: give another directory, or delete it first"
         )
@@ -585,9 +578,9 @@ def check_columns(
     problems = {}
     for name, kind in kinds:
         family, element = _family_of(kind), _element_of(kind)
-        if element is None and family not in {*_NUMBERS, *_TEXTS, "vector"}:
+        if element is None and family not in {*_STORED, "vector"}:
             problems[name] = f"of type {kind}; {_ADVICE.get(family, 'cast it to a number')}"
-        elif element is not None and element not in _NUMBERS:
+        elif element is not None and element not in _STORED.keys() - _TEXTS:
             problems[name] = f"of type {kind}; {_ADVICE['array']}"
         elif name in nulls and family in {"array", "vector"}:
             problems[name] = f"of type {kind}, and null in some rows; fill or drop these"
@@ -613,18 +606,19 @@ def _family_of(kind: str) -> str:
     return kind
 
 
-def _without_vectors(dataframe: Any, dtype: str | None) -> Any:
+def without_vectors(dataframe: Any, dtype: str | None) -> Any:
     """Return the DataFrame with arrays instead of vectors; null ones stay null."""
+    vectors = [name for name, kind in dataframe.dtypes if kind == "vector"]
+    if not vectors:
+        return dataframe
     from pyspark.ml.functions import vector_to_array
     from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
     columns = {}
-    for name, kind in dataframe.dtypes:
-        if kind == "vector":
-            column = F.col(_quoted(name))
-            array = vector_to_array(column, dtype or "float64")
-            columns[name] = F.when(column.isNotNull(), array)
-    return dataframe.withColumns(columns) if columns else dataframe
+    for name in vectors:
+        vector = F.col(_quoted(name))
+        columns[name] = F.when(vector.isNotNull(), vector_to_array(vector, dtype or "float64"))
+    return dataframe.withColumns(columns)
 
 
 def _nulls(frame: Any) -> tuple[set[str], set[str]]:
@@ -654,29 +648,21 @@ def _stored(
     expressions = []
     columns: dict[str, str] = {}
     for name, kind in kinds:
-        quoted, element = _quoted(name), _element_of(kind)
-        encoding, sql = _value(element or kind, dtype, has_nulls=name in with_nulls)
+        element = _element_of(kind)
+        value_kind = element or _family_of(kind)
+        encoding, sql = _STORED[value_kind]
+        if value_kind in _WHOLE_NUMBERS and name in with_nulls:
+            encoding, sql = "float64", "cast({0} as double)"
+        elif value_kind in {"float", "double"} and dtype is not None:
+            encoding, sql = dtype, f"cast({{0}} as {_SPARKS_FLOATS[dtype]})"
         if element is None:
-            value = sql.format(quoted)
+            value = sql.format(_quoted(name))
         else:
-            value = f"transform({quoted}, x -> {sql.format('x')})"
+            value = f"transform({_quoted(name)}, x -> {sql.format('x')})"
             encoding = f"ndarray:{encoding}"
         expressions.append(f"{value} as c{len(columns)}")
         columns[name] = encoding
     return expressions, columns
-
-
-def _value(kind: str, dtype: str | None, *, has_nulls: bool) -> tuple[str, str]:
-    """Return the encoding of a value of a Spark type, and the SQL that makes it of ``{0}``."""
-    if kind in _MICROSECONDS:
-        return _NUMBERS[kind], _NANOSECONDS.format(_MICROSECONDS[kind])
-    if kind == "boolean":
-        return _NUMBERS[kind], "cast({0} as tinyint)"
-    if kind in _WHOLE_NUMBERS and has_nulls:
-        return "float64", "cast({0} as double)"
-    if kind in _FLOATS.values() and dtype is not None:
-        return dtype, f"cast({{0}} as {_FLOATS[dtype]})"
-    return (_NUMBERS | _TEXTS)[_family_of(kind)], "{0}"
 
 
 def _record_maker(columns: dict[str, str]) -> Callable[[pd.DataFrame], list[dict[str, Any]]]:
@@ -685,17 +671,13 @@ def _record_maker(columns: dict[str, str]) -> Callable[[pd.DataFrame], list[dict
     Args:
         columns: The encoding of each column by name.
     """
-    prefix = "ndarray:"
-    arrays = {n: e.removeprefix(prefix) for n, e in columns.items() if e.startswith(prefix)}
 
     def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-        rows = frame.set_axis(list(columns), axis=1)
-        for name, dtype in arrays.items():
-            values = [np.asarray(value, dtype) for value in rows[name]]
-            rows[name] = pd.Series(values, index=rows.index, dtype=object)
-        return [
-            dict(zip(columns, row, strict=True)) for row in rows.itertuples(index=False, name=None)
-        ]
+        values: list[Iterable[Any]] = []
+        for encoding, (_, column) in zip(columns.values(), frame.items(), strict=True):
+            _, is_array, dtype = encoding.partition("ndarray:")
+            values.append([np.asarray(v, dtype) for v in column] if is_array else column)
+        return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
 
     return records
 
@@ -860,7 +842,7 @@ def _as_booleans(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _values(name: str, series: pd.Series[Any], shape: tuple[int | None, ...]) -> npt.NDArray[Any]:
-    """Return a column of the result as one array.
+    """Return a column of the result as one array; times as nanoseconds since 1970.
 
     Args:
         name: The column's name.
@@ -868,6 +850,8 @@ def _values(name: str, series: pd.Series[Any], shape: tuple[int | None, ...]) ->
         shape: Shape of each value, as far as it was said; one of several axes has to be met.
     """
     values = series.to_numpy()
+    if values.dtype.kind == "M":
+        return values.astype("datetime64[ns]").view(np.int64)
     if values.dtype == object:
         rows = series.tolist()
         if rows and isinstance(rows[0], (str, bytes)):
@@ -894,8 +878,6 @@ def _tensor(name: str, values: npt.NDArray[Any]) -> Any:
         if any(not isinstance(value, (str, bytes)) for value in values.flat):
             raise TypeError(f"column {name!r} holds objects, which no tensor can hold")
         return values.tolist()
-    if values.dtype.kind == "M":
-        values = values.astype("datetime64[ns]").view(np.int64)
     dtype = _TORCH_DTYPES.get(values.dtype.name, values.dtype)
     return torch.from_numpy(np.array(values, dtype, order="C"))
 
@@ -934,36 +916,26 @@ def to_tf_dataset(
     if not dataset.batch_size:
         raise ValueError("give the StreamingDataset a batch_size, which says how to cut batches")
 
+    transform = transform or PandasCollate()
     sample = dataset[0]
-    specs = _specs(tf, {name: sample[name] for name in columns or sample}, transform)
-    batch_type = _tuple_type([*specs])
+    edits = {edit[0]: edit[1:3] for edit in transform.edit_fields}
+    specs = {}
+    for name in transform.names(columns or sample):
+        if name in edits:
+            dtype, shape = np.dtype(edits[name][0]), edits[name][1]
+        else:
+            value = _as_booleans(np.asarray(sample[name]))
+            dtype, shape = value.dtype, (None,) * value.ndim
+        specs[name] = tf.TensorSpec((None, *shape), _tf_dtype(tf, dtype))
+    batch_type: Any = collections.namedtuple("batch", specs)  # type: ignore[misc]  # noqa: PYI024
     loader = DataLoader(dataset, dataset.batch_size, drop_last=epochs is None, collate_fn=list)
 
     def batches() -> Iterator[Any]:
-        for rows in Epochs(loader, epochs):
-            values = _stacked(rows) if transform is None else transform.transformed(rows)
-            yield batch_type(**{name: _cast(values[name], specs[name].dtype) for name in specs})
+        for samples in Epochs(loader, epochs):
+            values = transform.transformed(samples)
+            yield batch_type(*(values[name] for name in specs))
 
     return tf.data.Dataset.from_generator(batches, output_signature=batch_type(**specs))
-
-
-def _tuple_type(names: list[str]) -> Any:
-    """Return the type of named tuples with the columns of a batch, which only the data know."""
-    return collections.namedtuple("batch", names)  # noqa: PYI024
-
-
-def _specs(tf: Any, sample: dict[str, Any], transform: PandasCollate | None) -> dict[str, Any]:
-    """Return the type and shape of each column of a batch, given one sample."""
-    edits = {edit[0]: edit[1:3] for edit in transform.edit_fields} if transform else {}
-    specs = {}
-    for name in transform.names(sample) if transform else sample:
-        if name in edits:
-            dtype, shape = edits[name]
-            specs[name] = tf.TensorSpec((None, *shape), _tf_dtype(tf, np.dtype(dtype)))
-        else:
-            value = _as_booleans(np.asarray(sample[name]))
-            specs[name] = tf.TensorSpec((None,) * (1 + value.ndim), _tf_dtype(tf, value.dtype))
-    return specs
 
 
 def _tf_dtype(tf: Any, dtype: np.dtype[Any]) -> Any:
@@ -972,22 +944,3 @@ def _tf_dtype(tf: Any, dtype: np.dtype[Any]) -> Any:
     if dtype.kind == "M":
         return tf.int64  # nanoseconds since 1970
     return tf.as_dtype(_TF_DTYPES.get(dtype.name, dtype))
-
-
-def _stacked(samples: list[dict[str, Any]]) -> dict[str, npt.NDArray[Any]]:
-    """Return the columns of some samples, of shape ``(rows, …)``; strings as objects."""
-    columns = {}
-    for name, first in samples[0].items():
-        dtype = object if isinstance(first, (str, bytes)) else None
-        columns[name] = np.array([sample[name] for sample in samples], dtype)
-    return columns
-
-
-def _cast(values: npt.NDArray[Any], dtype: Any) -> npt.NDArray[Any]:
-    """Return a column in its TensorFlow type; strings as bytes."""
-    if dtype.as_numpy_dtype is object:
-        encoded = [value.encode() if isinstance(value, str) else value for value in values.flat]
-        return np.array(encoded, object).reshape(values.shape)
-    if values.dtype.kind == "M":
-        values = values.astype("datetime64[ns]")
-    return values.astype(dtype.as_numpy_dtype, copy=False)

@@ -54,6 +54,13 @@ class MdsDirectory(support.MdsDirectory):
         deletion.note_deleted(self.cache_dir_url)
         deletion.default_delete_handler(self.cache_dir_url)
 
+    def delete_at_exit(self) -> None:
+        """Delete the directory when Python exits, by the handler that is registered then."""
+        deletion.delete_at_exit(
+            self.cache_dir_url,
+            lambda: spark_dataset_converter._delete_dir_handler,  # noqa: SLF001
+        )
+
     def _is_far(self) -> bool:
         return "://" in self.path or is_far(self.path)
 
@@ -112,16 +119,7 @@ def write_mds(
             raise ValueError("the DataFrame has no rows, and streaming reads no empty directories")
         return MdsDirectory(local_path(url) or url, rows, tuple(dataframe.columns))
 
-    return write_on_first_rank(
-        MdsDirectory, dataframe.columns, write, None if out else _delete_at_exit
-    )
-
-
-def _delete_at_exit(directory: support.MdsDirectory) -> None:
-    deletion.delete_at_exit(
-        directory.cache_dir_url,
-        lambda: spark_dataset_converter._delete_dir_handler,  # noqa: SLF001
-    )
+    return write_on_first_rank(dataframe.columns, write, is_temporary=out is None)
 
 
 def _url_of(out: str) -> str:
