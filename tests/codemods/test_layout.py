@@ -140,3 +140,12 @@ def test_odd_characters_and_newlines_end_no_line_of_a_statement(newline, odd):
     after = rewritten(text.replace("\n", newline))
     assert f"'{odd}', f'{{a}}{odd}'" in after
     assert after.count(newline) > text.count("\n")
+
+
+def test_lines_are_indented_as_blocks_are():
+    """Not as other lines that go on, which people align with all sorts of things."""
+    lines = IMPORT + "conv = make_spark_converter(df)\nspec = f(\n  a,\n  b\n)\n"
+    call = "with conv.make_torch_dataloader(num_epochs=1) as l:\n{}for batch in l: f(batch)\n"
+    deeper = "\n    StreamingDataset("
+    assert deeper in rewritten(lines + call.format(" " * 4))
+    assert deeper.replace("    ", "  ") in rewritten(lines + call.format(" " * 2))

@@ -55,4 +55,6 @@ def _written(analysis: Analysis) -> frozenset[str]:
             words.add(value)
     for line in _MAGIC.findall(analysis.source.text):
         words.update(_WORD.findall(line))
+    for cell in analysis.source.cells:
+        words.update(_WORD.findall(cell.text) if cell.problem else ())
     return frozenset(words)

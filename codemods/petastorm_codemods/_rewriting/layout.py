@@ -13,6 +13,8 @@ import tokenize
 from collections import deque
 from collections.abc import Iterator, Sequence
 
+import libcst as cst
+
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._model import Edit
 from petastorm_codemods._text.edits import apply_edits
@@ -50,8 +52,10 @@ class _Layout:
         code = [line for line in lines if not line.lstrip().startswith("#")]
         longest = max(map(len, code), default=0)
         self._width = width or min(max(longest, _NARROWEST), _WIDEST)
+        # Lines that go on from others tell it only where there are no blocks.
         indents = filter(None, (line[: len(line) - len(line.lstrip())] for line in code))
-        self._unit = min(indents, key=len, default="    ")[:4]
+        unit = min(indents, key=len, default="    ")[:4]
+        self._unit = analysis.module.default_indent if analysis.nodes(cst.IndentedBlock) else unit
 
     def edits(self, edits: Sequence[Edit]) -> Iterator[Edit]:
         """Yield edits again, those as one that share lines which are laid out anew."""

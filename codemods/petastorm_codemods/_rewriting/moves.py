@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, once
+from petastorm_codemods._meaning.calls import remove
+from petastorm_codemods._meaning.idle import is_unused
 from petastorm_codemods._meaning.imports import (
     Imported,
     by_statement,
@@ -25,9 +27,11 @@ from petastorm_codemods._meaning.support import counterpart, is_support, opens_d
 from petastorm_codemods._model import Edit, ImportSlot
 from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, original
 from petastorm_codemods._petastorm.offered import NEW, OLD, advices, canonical, is_offered
+from petastorm_codemods._text.tokens import next_line
 
 from .decisions import keeps_bridge, keeps_petastorm, native_uses
 from .modules import native_edits
+from .unused import without_statement
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class Move:
         emptied: Its modules of which only names with a counterpart are used.
         bridged: Its names that only the bridge has.
         missing: Its names that stay with Petastorm.
+        unused: Its names of transforms that nothing uses, and that go.
     """
 
     statement: cst.ImportFrom
@@ -47,6 +52,7 @@ class Move:
     emptied: tuple[Imported, ...]
     bridged: tuple[Imported, ...]
     missing: tuple[Imported, ...]
+    unused: tuple[Imported, ...]
 
     @property
     def from_bridge(self) -> bool:
@@ -67,7 +73,8 @@ class Move:
 
     def changes(self) -> bool:
         """Say whether anything in the statement moves."""
-        return bool(self.native or self.emptied) or (bool(self.bridged) and not self.from_bridge)
+        gone = self.native or self.emptied or self.unused
+        return bool(gone) or (bool(self.bridged) and not self.from_bridge)
 
 
 @once
@@ -101,11 +108,27 @@ def _moves(analysis: Analysis) -> Iterator[Move]:
             and not opens_directories(analysis, each)
         ]
         rest = [each for each in movable if each not in native]
+        unused = [
+            each
+            for each in native
+            if COUNTERPARTS[original(each.path)] == "PandasCollate"
+            and is_unused(analysis, each)
+            and not _is_meant_for_others(analysis, statement)
+        ]
+        if len(unused) == len(names) and without_statement(analysis, statement) is None:
+            unused = []
+        native = [each for each in native if each not in unused]
         bridged = [each for each in rest if each.alias and is_offered(original(each.path))]
         emptied = [each for each in bridged if _is_emptied(analysis, each)]
         bridged = [each for each in bridged if each not in emptied]
-        missing = [each for each in names if each not in (*native, *emptied, *bridged)]
-        yield Move(statement, tuple(native), tuple(emptied), tuple(bridged), tuple(missing))
+        missing = [each for each in names if each not in (*native, *unused, *emptied, *bridged)]
+        yield Move(statement, *map(tuple, (native, emptied, bridged, missing, unused)))
+
+
+def _is_meant_for_others(analysis: Analysis, statement: cst.CSTNode) -> bool:
+    """Say whether a comment keeps linters from complaining that an import is unused."""
+    first, last = analysis.span(statement)
+    return "F401" in analysis.source.text[first : next_line(analysis.source.text, last)]
 
 
 def _is_emptied(analysis: Analysis, each: Imported) -> bool:
@@ -175,8 +198,17 @@ def move_edits(analysis: Analysis, move: Move) -> Iterator[Edit]:
     statement = move.statement
     groups = [group for group in (move.missing, move.bridged, move.native) if group]
     assert statement.module is not None
+    if not groups and not move.emptied:
+        removal = without_statement(analysis, statement)
+        assert removal is not None
+        yield removal
+        return
     if len(groups) > 1 or move.emptied:
         yield analysis.replace(statement, _parted(analysis, move))
+        return
+    assert not isinstance(statement.names, cst.ImportStar)
+    yield from remove(analysis, statement.names, [each.alias for each in move.unused if each.alias])
+    if move.missing:
         return
     if move.bridged:
         root = root_name(statement.module)
@@ -241,7 +273,16 @@ def _may_change(analysis: Analysis, local: str, path: str) -> bool:
         return False
     word = re.compile(rf"\b{re.escape(local)}\b")
     strings = (node for node in analysis.nodes(cst.SimpleString) if word.search(node.value))
-    return not any(analysis.enclosing(node, cst.Annotation) for node in strings)
+    return not any(
+        analysis.enclosing(node, cst.Annotation) or _is_listed(analysis, node) for node in strings
+    )
+
+
+def _is_listed(analysis: Analysis, string: cst.SimpleString) -> bool:
+    """Say whether a string names what a module offers to whoever imports all of it."""
+    statement = analysis.enclosing(string, cst.Assign)
+    targets = statement.targets if statement is not None else ()
+    return any(isinstance(e.target, cst.Name) and e.target.value == "__all__" for e in targets)
 
 
 def _is_open(analysis: Analysis, read: cst.Name, path: str) -> bool:

@@ -34,27 +34,35 @@ def without_unused(analysis: Analysis, edits: Sequence[Edit]) -> list[Edit]:
     result = list(edits)
     for statement in {id(each.statement): each.statement for each in gone}.values():
         names = [each.alias for each in gone if each.statement is statement and each.alias]
-        first, last = analysis.span(statement)
         listed = statement.names if isinstance(statement.names, Sequence) else ()
         if len(names) < len(listed):
             more = list(remove(analysis, listed, names))
             result += more if not overlaps([*result, *more]) else []
-        elif _is_only_one(analysis, statement):
-            result = [each for each in result if not first <= each.start <= each.end <= last]
-            result.append(Edit(first, last, "pass"))
-        elif _is_alone(analysis, statement):
+            continue
+        removal = without_statement(analysis, statement)
+        if removal is not None:
+            first, last = analysis.span(statement)
             # Not what follows on lines of its own, as at the end of a notebook's cell.
-            inside = [
+            kept = [
                 each
                 for each in result
-                if first < each.end <= last and not each.text.startswith(("\n", "\r"))
+                if not first < each.end <= last or each.text.startswith(("\n", "\r"))
             ]
-            end = next_line(analysis.source.text, last)
-            behind = analysis.source.text[last:end].strip()
-            if not behind or is_pragma(behind):
-                result = [each for each in result if each not in inside]
-                result.append(Edit(analysis.line_start(first), end, ""))
+            result = [*kept, removal]
     return result
+
+
+def without_statement(analysis: Analysis, statement: cst.CSTNode) -> Edit | None:
+    """Return the edit that removes an import; None where something else shares its line."""
+    text = analysis.source.text
+    first, last = analysis.span(statement)
+    if _is_only_one(analysis, statement):
+        return Edit(first, last, "pass")
+    end = next_line(text, last)
+    behind = text[last:end].strip()
+    if not _is_alone(analysis, statement) or (behind and not is_pragma(behind)):
+        return None
+    return Edit(analysis.line_start(first), end, "")
 
 
 def _is_unused(analysis: Analysis, each: Imported, removals: Sequence[Edit]) -> bool:

@@ -154,9 +154,18 @@ def _moved(analysis: Analysis, move: Move) -> Finding | None:
     notes = [come_from(paths, module)] if paths else []
     bridged = [each for each in move.bridged if not is_taken_over(analysis, each)]
     notes += [reasons(analysis, bridged)] if bridged else []
-    notes = notes or ["streaming has taken over what was imported"]
+    notes = notes or [
+        "nothing uses what was imported"
+        if move.unused
+        else "streaming has taken over what was imported"
+    ]
     edits = tuple(move_edits(analysis, move))
-    converters = names or needs or any(original(each.path) in COUNTERPARTS for each in bridged)
+    converters = (
+        names
+        or needs
+        or move.unused
+        or any(original(each.path) in COUNTERPARTS for each in bridged)
+    )
     code = "PM101" if converters else "PM105"
     slots = move_slots(analysis, move)
     return Finding(code, start, "; ".join(notes), Safety.SAFE, edits, needs=needs, slots=slots)
