@@ -55,15 +55,35 @@ class Flow:
         self._functions = functions_of(analysis)
         self._unseen = frozenset(unseen_reads(analysis))
         self._questions: Questions[Provenance] = Questions()
+        self._instances: dict[object, bool] = {None: False}  # by what binds names or attributes
 
     def provenance(self, node: cst.CSTNode) -> Provenance:
         """Return what is known about the object that an expression gives."""
         return self._questions.answer(self._provenance(node)) or Provenance.UNKNOWN
 
+    def is_instance(self, node: cst.CSTNode) -> bool:
+        """Say whether an expression is an object of a class of this file or the project's."""
+        if isinstance(node, cst.Call):
+            return self._is_class(node.func)
+        if self._origins.self_class(node):
+            return True
+        binds: object = None
+        targets: Iterable[cst.CSTNode] = ()
+        if isinstance(node, cst.Name):
+            binds = bindings = self._origins.bindings(node)
+            bound = bindings.assignments if bindings else ()
+            targets = (each.node for each in bound if isinstance(each, Assignment))
+        elif isinstance(node, cst.Attribute):
+            owner = self._origins.self_class(node.value)
+            binds, targets = (node.attr.value, owner), self._origins.fields(node.attr.value, owner)
+        if binds not in self._instances:
+            self._instances[binds] = any(map(self._gets_instance, targets))
+        return self._instances[binds]
+
     def _provenance(self, node: cst.CSTNode) -> Question:
         return (self._of, node)
 
-    def _of(self, node: cst.CSTNode) -> _Answer:  # noqa: PLR0911 - one line for each syntax
+    def _of(self, node: cst.CSTNode) -> _Answer:  # noqa: PLR0911, PLR0912 - one line for each syntax
         if isinstance(node, cst.Name):
             return None if node.value == "None" else (yield from self._of_name(node))
         if isinstance(node, cst.Attribute):
@@ -76,7 +96,9 @@ class Flow:
             return (yield from self._of_any((node.left, node.right)))
         if isinstance(node, cst.Await):
             return (yield self._provenance(node.expression))
-        if isinstance(node, cst.NamedExpr | cst.Subscript | cst.Element | cst.StarredElement):
+        if isinstance(node, cst.Subscript):
+            return (yield from self._of_member(node.value))
+        if isinstance(node, cst.NamedExpr | cst.Element | cst.StarredElement):
             return (yield self._provenance(node.value))
         if isinstance(node, cst.Tuple | cst.List | cst.Set):
             return (yield from self._of_any(node.elements))
@@ -89,6 +111,25 @@ class Flow:
         if isinstance(node, cst.BaseString | cst.BaseNumber | cst.Lambda | cst.Comparison):
             return Provenance.FOREIGN
         return Provenance.UNKNOWN
+
+    def _of_member(self, holder: cst.CSTNode) -> _Answer:
+        """What a collection has in it, or what an object gives by its own ``__getitem__`` and the like."""
+        held = yield self._provenance(holder)
+        own = held is Provenance.FOREIGN and self.is_instance(holder)
+        return Provenance.UNKNOWN if own else held
+
+    def _gets_instance(self, target: cst.CSTNode) -> bool:
+        if isinstance(target, cst.Param):
+            return target.annotation is not None and self._is_class(target.annotation.annotation)
+        above = self._analysis.parent(target)
+        statement = self._analysis.parent(above)
+        value = statement.value if isinstance(statement, cst.Assign) else None
+        return isinstance(value, cst.Call) and self._is_class(value.func)
+
+    def _is_class(self, node: cst.CSTNode) -> bool:
+        path = self._analysis.imported(node) or ""
+        is_imported = path.rpartition(".")[2][:1].isupper() and self._origins.is_own_name(node)
+        return is_imported or bool(self._functions.classes(node))
 
     def _of_any(self, nodes: Iterable[cst.CSTNode]) -> _Answer:
         return (yield from _any_of(map(self._provenance, nodes)))
@@ -117,7 +158,7 @@ class Flow:
             owner = self._analysis.enclosing(node, cst.ClassDef)
             return self._of_class(owner) if owner else Provenance.UNKNOWN
         if isinstance(node.func, cst.Attribute) and node.func.attr.value in _MEMBERS:
-            return (yield self._provenance(node.func.value))
+            return (yield from self._of_member(node.func.value))
         return Provenance.UNKNOWN
 
     def _of_returns(self, function: cst.FunctionDef) -> _Answer:
@@ -183,11 +224,11 @@ class Flow:
         if isinstance(above, cst.NamedExpr):
             return (yield self._provenance(above.value))
         if isinstance(above, cst.For | cst.CompFor):
-            return (yield self._provenance(above.iter))
+            return (yield from self._of_member(above.iter))
         if isinstance(above, cst.AsName):
             item = self._analysis.parent(above)
             return (
-                (yield self._provenance(item.item))
+                (yield from self._of_member(item.item))
                 if isinstance(item, cst.WithItem)
                 else Provenance.FOREIGN
             )
@@ -221,7 +262,7 @@ class Flow:
             returned = [each for one in functions for each in self._functions.returned(one)]
             if returned:
                 return (yield from _any_of((self._of_place, each, place) for each in returned))
-        return (yield self._provenance(value))
+        return (yield from self._of_member(value))
 
     # --- parameters, annotations and attributes ---------------------------------------------------
 

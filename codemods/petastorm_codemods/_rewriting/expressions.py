@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis
+from petastorm_codemods._meaning.flow import flow_of
 from petastorm_codemods._meaning.places import below
 from petastorm_codemods._model import Fact, Need, Piece
 from petastorm_codemods._petastorm.counterparts import COLUMNAR, STREAMING
@@ -62,7 +63,7 @@ def native_call(analysis: Analysis, site: Site, reading: Reading) -> Native | St
     converter: Pieces = ()
     if name:
         converter, receiver = (f"{name} = ", receiver), name
-    problem = _unrepeatable(site, reading, columnar=columnar, named=bool(name))
+    problem = _unrepeatable(analysis, site, reading, columnar=columnar, named=bool(name))
     if problem:
         return Stays(problem)
     place: Arguments = [("remote", (receiver, ".remote")), ("local", (receiver, ".local"))]
@@ -142,7 +143,7 @@ def _name_for(analysis: Analysis, site: Site) -> str:
     """
     item = analysis.parent(site.call) if site.call is not None else None
     block = analysis.parent(item) if isinstance(item, cst.WithItem) else None
-    if not isinstance(site.attribute.value, cst.Call) or not isinstance(block, cst.With):
+    if not _may_be_made_here(analysis, site) or not isinstance(block, cst.With):
         return ""
     if len(block.items) > 1 or block.asynchronous is not None:
         return ""
@@ -151,12 +152,22 @@ def _name_for(analysis: Analysis, site: Site) -> str:
     return next(name for name in names if name not in taken)
 
 
-def _unrepeatable(site: Site, reading: Reading, *, columnar: bool, named: bool) -> str:
+def _may_be_made_here(analysis: Analysis, site: Site) -> bool:
+    """Say whether the expression of a converter makes one, by a call or an object's own ``[]``."""
+    receiver = site.attribute.value
+    if isinstance(receiver, cst.Subscript):
+        return flow_of(analysis).is_instance(receiver.value)
+    return isinstance(receiver, cst.Call)
+
+
+def _unrepeatable(
+    analysis: Analysis, site: Site, reading: Reading, *, columnar: bool, named: bool
+) -> str:
     """Return why something that a native call has twice cannot be written twice; empty if it can."""
     receiver = site.attribute.value
     plain = isinstance(receiver, cst.Name | cst.Attribute | cst.Subscript)
     once = any(isinstance(each, cst.Call | cst.Await | cst.NamedExpr) for each in below(receiver))
-    if not named and (not plain or once):
+    if not named and (not plain or once or _may_be_made_here(analysis, site)):
         return "its converter has no name; give it one"
     if site.method.is_torch and not columnar and not reading.again:
         return "its batch size cannot be worked out twice; give it a name"
