@@ -147,7 +147,8 @@ def _name_for(analysis: Analysis, site: Site) -> str:
         return ""
     if len(block.items) > 1 or block.asynchronous is not None:
         return ""
-    taken = {each.value for each in analysis.nodes(cst.Name)}
+    scope = analysis.enclosing(block, cst.FunctionDef) or analysis.module
+    taken = {each.value for each in analysis.within(scope, cst.Name)}
     names = itertools.chain(["converter"], (f"converter_{number}" for number in itertools.count(2)))
     return next(name for name in names if name not in taken)
 
