@@ -149,3 +149,24 @@ def test_lines_are_indented_as_blocks_are():
     deeper = "\n    StreamingDataset("
     assert deeper in rewritten(lines + call.format(" " * 4))
     assert deeper.replace("    ", "  ") in rewritten(lines + call.format(" " * 2))
+
+
+@pytest.mark.parametrize("seed", ["options.get('seed')", "self.a_long_name_of_the_options.seed"])
+def test_a_long_choice_has_a_line_for_each_part(seed):
+    before = (
+        IMPORT
+        + "def fit(train_converter, self, options):\n"
+        + f"    with train_converter.make_torch_dataloader(num_epochs=1, seed={seed}) as loader:\n"
+        + "        run(loader)\n"
+    )
+    after = rewritten(before)
+    indent = " " * 12
+    assert (
+        f"{indent}shuffle_seed=(\n"
+        f"{indent}    train_converter.next_seed()\n"
+        f"{indent}    if {seed} is None\n"
+        f"{indent}    else {seed}\n"
+        f"{indent}),\n"
+    ) in after
+    short = rewritten(before.replace(seed, "seed"))
+    assert f"{indent}shuffle_seed=train_converter.next_seed() if seed is None else seed,\n" in short

@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
+import itertools
 import tokenize
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -157,9 +158,22 @@ class _Layout:
         inner = indent + self._unit
         for part in pair.parts:
             lines += [inner + comment for comment in part.above]
-            lines += self._lines([*part.words, *comma], inner) if part.words else []
+            lines += self._part(part.words, comma, inner) if part.words else []
             lines[-1] += part.behind
         return [*lines, *self._lines([pair.closing, *words[at + 1 :]], indent)]
+
+    def _part(self, words: Sequence[str | Brackets], comma: list[str], indent: str) -> list[str]:
+        """Return the lines of one of the things in brackets; a long choice has parentheses of its own."""
+        texts = [word.strip() if isinstance(word, str) else "" for word in words]
+        chooses = texts.count("if") == texts.count("else") == 1 and not {"for", "lambda"} & {*texts}
+        if not chooses or len(indent + _on_one_line([*words, *comma])) <= self._width:
+            return self._lines([*words, *comma], indent)
+        start = 2 if texts[1] == "=" else 0
+        ends = [start, texts.index("if"), texts.index("else"), len(words)]
+        lines = [f"{indent}{_on_one_line(words[:start])}("]
+        for first, last in itertools.pairwise(ends):
+            lines += self._lines(words[first:last], indent + self._unit)
+        return [*lines, "".join([indent, ")", *comma])]
 
     def _best(self, words: Sequence[str | Brackets], pairs: Sequence[int], indent: str) -> int:
         """Return which brackets are broken: the last ones up to which the line fits."""
