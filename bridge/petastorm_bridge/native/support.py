@@ -803,6 +803,8 @@ class PandasCollate:
         else:
             columns = {name: [sample[name] for sample in samples] for name in samples[0]}
         names = self.names(columns)
+        if self.func is None and set(names) <= set(columns):
+            return {name: _as_booleans(_stacked(name, columns[name])) for name in names}
         frame = pd.DataFrame({name: self._series(name, columns[name]) for name in columns})
         if self.func is not None:
             frame = self.func(frame)
@@ -841,6 +843,15 @@ def _as_booleans(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return values.astype(bool) if values.dtype == np.uint8 else values
 
 
+def _stacked(name: str, rows: Sequence[Any]) -> npt.NDArray[Any]:
+    """Return the values of some rows as one array; strings as objects."""
+    dtype = object if isinstance(rows[0], (str, bytes)) else None
+    try:
+        return np.array(rows, dtype)
+    except ValueError as error:
+        raise ValueError(f"the arrays in column {name!r} differ in shape") from error
+
+
 def _values(name: str, series: pd.Series[Any], shape: tuple[int | None, ...]) -> npt.NDArray[Any]:
     """Return a column of the result as one array; times as nanoseconds since 1970.
 
@@ -853,12 +864,7 @@ def _values(name: str, series: pd.Series[Any], shape: tuple[int | None, ...]) ->
     if values.dtype.kind == "M":
         return values.astype("datetime64[ns]").view(np.int64)
     if values.dtype == object:
-        rows = series.tolist()
-        if rows and isinstance(rows[0], (str, bytes)):
-            return values
-        if len({np.shape(row) for row in rows}) > 1:
-            raise ValueError(f"the arrays in column {name!r} differ in shape")
-        values = np.array(rows)
+        values = _stacked(name, series.tolist()) if len(series) else np.empty(0)
     if len(shape) < 2:
         return values
     if not len(values):

@@ -55,7 +55,7 @@ class MdsDirectory(support.MdsDirectory):
         deletion.default_delete_handler(self.cache_dir_url)
 
     def delete_at_exit(self) -> None:
-        """Delete the directory when Python exits, by the handler that is registered then."""
+        """Delete the directory when Python exits, by the handler of ``register_delete_dir_handler``."""
         deletion.delete_at_exit(
             self.cache_dir_url,
             lambda: spark_dataset_converter._delete_dir_handler,  # noqa: SLF001
