@@ -91,7 +91,8 @@ def run(out, folder, names, *, cache=None, ranks=None, environment=None):
         found[0] |= _run(again, folder, stopped, cache, 1, environment or os.environ)[0]
         for name in stopped:
             shutil.rmtree(out / name, ignore_errors=True)
-            shutil.move(again / name, out)
+            if (again / name).exists():  # it has recorded something
+                shutil.move(again / name, out)
     return found[0]
 
 
