@@ -101,3 +101,18 @@ def test_collating_grows_with_the_batch():
         return lambda: spec(samples)
 
     assert_grows_linearly(prepare, 256)
+
+
+def test_stacking_without_a_transform_costs_no_python_per_row():
+    """As ``to_tf_dataset`` does with most datasets."""
+    support = pytest.importorskip("petastorm_bridge.native.support")
+    spec = support.PandasCollate()
+
+    def calls(rows):
+        samples = [
+            {"a": np.int64(row), "t": str(row), "v": np.zeros(3, np.float32)} for row in range(rows)
+        ]
+        return count_calls(lambda: spec.transformed(samples))
+
+    calls(10)
+    assert calls(1_000) == calls(10)

@@ -204,7 +204,7 @@ def _place_for_copies(path: str) -> str:
         os.replace(f"{index_file}.tmp", index_file)
         for shard in _shards(index):
             for other in others:
-                if _is_linked(shard["raw_data"], other, place):
+                if _link(shard["raw_data"], other, place):
                     break
         for other in others:
             _delete_unused(other)
@@ -249,7 +249,7 @@ def _locked(directory: str, kind: int) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _is_linked(file: Mapping[str, Any], source: str, place: str) -> bool:
+def _link(file: Mapping[str, Any], source: str, place: str) -> bool:
     """Make a file of one place a file of another; say whether it is there, and complete."""
     name = file["basename"]
     try:
