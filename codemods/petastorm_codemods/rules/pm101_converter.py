@@ -154,11 +154,9 @@ def _moved(analysis: Analysis, move: Move) -> Finding | None:
     notes = [come_from(paths, module)] if paths else []
     bridged = [each for each in move.bridged if not is_taken_over(analysis, each)]
     notes += [reasons(analysis, bridged)] if bridged else []
-    notes = notes or [
-        "nothing uses what was imported"
-        if move.unused
-        else "streaming has taken over what was imported"
-    ]
+    unused = ", ".join(each.path for each in move.unused)
+    notes += [f"the unused import of {unused} goes"] if unused else []
+    notes = notes or ["streaming has taken over what was imported"]
     edits = tuple(move_edits(analysis, move))
     converters = (
         names
