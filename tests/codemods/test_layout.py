@@ -170,3 +170,11 @@ def test_a_long_choice_has_a_line_for_each_part(seed):
     ) in after
     short = rewritten(before.replace(seed, "seed"))
     assert f"{indent}shuffle_seed=train_converter.next_seed() if seed is None else seed,\n" in short
+
+
+def test_a_long_line_of_several_statements():
+    """Brackets around what an import names must not take in what follows it."""
+    names = "from petastorm import make_batch_reader;from ours import one, two, three, four"
+    after = rewritten(f"{names};data = make_batch_reader(url);fit(data);\n")
+    ast.parse(after)
+    assert "from petastorm_bridge import make_batch_reader;" in after

@@ -198,6 +198,8 @@ def _logical_lines(text: str) -> Iterator[str]:
 def _with_brackets(line: Part) -> Part:
     """Return an import of names, or a ``with`` of several items, with brackets around these."""
     words = [word if isinstance(word, str) else "" for word in line.words]
+    if ";" in map(str.strip, words):
+        return line  # more than the import
     if words[:1] == ["from"] and " import" in words and words[-1]:
         start, end = words.index(" import") + 1, len(words)
     elif words[:1] == ["with"] and "," in words and words[-1] == ":":
