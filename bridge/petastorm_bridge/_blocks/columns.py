@@ -31,6 +31,9 @@ __all__ = [
     "to_numpy",
 ]
 
+# Texts that become Python's at once.
+_PIECE = 1024
+
 Column = Any
 """A NumPy array of shape ``(rows, …)`` or a ``pandas.Categorical``, in Petastorm's form, or an Arrow
 array still to be shown."""
@@ -91,9 +94,20 @@ def to_numpy(name: str, column: Column) -> Any:
     if pa.types.is_list(column.type):
         return _stack_lists(name, column)
     if pa.types.is_string(column.type):
-        # Not by way of pandas, whose release 3 has nan for a null: Petastorm's text is 'None'.
-        return column.to_numpy(zero_copy_only=False).astype(np.str_)
+        return _texts(column)
     return _pandas_values(column)
+
+
+def _texts(column: pa.Array) -> npt.NDArray[np.str_]:
+    """Return texts as one array, with 'None' for a null."""
+    width = pc.max(pc.utf8_length(column)).as_py() or 1
+    texts = np.empty(len(column), f"<U{max(width, len('None')) if column.null_count else width}")
+    # In pieces, so that the strings of Python's do not all exist at once. Not by way of pandas, whose
+    # release 3 has nan for a null: Petastorm's text is 'None'.
+    for start in range(0, len(column), _PIECE):
+        piece = column.slice(start, _PIECE).to_numpy(zero_copy_only=False)
+        texts[start : start + _PIECE] = piece
+    return texts
 
 
 def _pandas_values(column: pa.Array) -> Any:

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from petastorm_bridge.mds import codecs
 from petastorm_bridge.mds.layout import MAX_SHARD_BYTES
+from petastorm_bridge.mds.writer import DEFAULT_SIZE_LIMIT
 
 __all__ = ["DEFAULT_SIZE_LIMIT", "Options"]
-
-DEFAULT_SIZE_LIMIT = 1 << 26  # MDSWriter's
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,9 @@ def alternating(raw: Bytes, starts: Int64, lengths: Int64 | int) -> pa.LargeBina
 
 def take_values(strings: pa.LargeBinaryArray, rows: Int64) -> pa.LargeBinaryArray:
     """Return copies of values of :func:`alternating`, which are every second string of it."""
-    return strings.take(pa.array(2 * rows))
+    places = np.ascontiguousarray(2 * rows, np.int64)
+    # Arrow's own way from NumPy imports pandas first, which takes longer than a first batch should.
+    return strings.take(pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(places)]))
 
 
 def binary_rows(values: npt.NDArray[Any]) -> pa.LargeBinaryArray:

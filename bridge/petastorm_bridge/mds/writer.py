@@ -22,7 +22,7 @@ from .types import fixed_dtype, is_list, is_storable, marks_nulls_itself, not_st
 
 __all__ = ["DEFAULT_SIZE_LIMIT", "ShardWriter", "write_shard"]
 
-DEFAULT_SIZE_LIMIT = 32 << 20
+DEFAULT_SIZE_LIMIT = 32 << 20  # of Petastorm's row groups: a batch of a reader is one shard
 
 # What the smallest number of rows may take where the limit is lower.
 _LEAST_BYTES = 1 << 20

@@ -134,9 +134,14 @@ class ColumnarStreamingDataset(MappedDataset):
             state.check()
 
     def _window_end(self, state: Pass, start: int, total: int) -> int:
-        """Return up to where samples are gathered at once: whole batches that are in the cache."""
+        """Return up to where samples are gathered at once: whole batches that are in the cache.
+
+        At most as many as were gathered before: of shards of a few rows, the first batch would otherwise
+        wait for thousands to be opened.
+        """
         size = self._size
-        most = max(1, min(_WINDOW_ROWS, _WINDOW_BYTES // self._sample_bytes) // size) * size
+        most = min(_WINDOW_ROWS, _WINDOW_BYTES // self._sample_bytes, start)
+        most = max(1, most // size) * size
         return self._here_until(state, start, min(start + most, total), size)
 
     def _gather(self, sample_ids: Int64) -> Window:
