@@ -187,9 +187,9 @@ def _plan(setup: Setup) -> dict[str, Any]:
     options, plan = setup.options, setup.plan
     encodings = declared_encodings(plan.schema)
     content = hashlib.sha256()
-    for file, (footer, _) in zip(setup.source.files, setup.source.unchecked, strict=True):
+    for number, file in enumerate(setup.source.files):
         text = pa.BufferOutputStream()
-        footer.write_metadata_file(text)
+        setup.source.metadata(number).write_metadata_file(text)
         content.update(json.dumps([file.path, file.size, file.mtime]).encode())
         content.update(text.getvalue())
     decisions = {

@@ -64,7 +64,7 @@ class ParquetSource(Near):
         self._files = ParquetFiles(files, filesystem, far)
         self.partitions: Mapping[str, Partition] = _partitions(files)
         footers = self._files.read_footers()
-        schemas = [footer.schema.to_arrow_schema() for footer in footers]
+        schemas = [footer.schema for footer in footers]
         first = first_schema(schemas)
         self.pandas_metadata = pandas_metadata(first)
         stored = [field for field in first if field.name not in self.partitions]
@@ -74,8 +74,8 @@ class ParquetSource(Near):
         self.schema, self.types = build_schema(fields)
         self.nulls: Mapping[str, NullFacts] = dict.fromkeys(self.types, NullFacts())
         self.unchecked = list(zip(footers, schemas, strict=True))
-        self._groups = [(i, g) for i, f in enumerate(footers) for g in range(f.num_row_groups)]
-        self.row_counts: Sequence[int] = [footers[i].row_group(g).num_rows for i, g in self._groups]
+        self._groups = [(i, g) for i, f in enumerate(footers) for g in range(len(f.rows))]
+        self.row_counts: Sequence[int] = [rows for footer in footers for rows in footer.rows]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "unchecked": []}  # large, and of no use once narrowed
@@ -163,8 +163,11 @@ class ParquetSource(Near):
 
     def group_sizes(self) -> list[int]:
         """Return the bytes of each row group, uncompressed; of a source that is not yet narrowed."""
-        footers = [footer for footer, _ in self.unchecked]
-        return [int(footers[i].row_group(g).total_byte_size) for i, g in self._groups]
+        return [size for footer, _ in self.unchecked for size in footer.sizes]
+
+    def metadata(self, file: int) -> Any:
+        """Return the footer of one of the files."""
+        return self._files.metadata(file)
 
     @property
     def files(self) -> Sequence[File]:

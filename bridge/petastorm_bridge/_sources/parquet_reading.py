@@ -22,6 +22,7 @@ from petastorm_bridge.mds.types import is_list_of_any_length
 
 from .far_parquet import FarFiles
 from .parquet_files import File
+from .parquet_schema import Footer
 
 __all__ = ["DamagedFileError", "ParquetFiles", "naming", "one_array", "rows_of", "shown"]
 
@@ -72,20 +73,33 @@ class ParquetFiles:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_footers": {}}
 
-    def read_footers(self) -> list[Any]:
-        """Return the footer of every file; those of several row groups, and far ones, are kept for :meth:`open`.
+    def read_footers(self) -> list[Footer]:
+        """Return what is wanted of every file's footer; those of several row groups, and far ones, are kept for :meth:`open`.
 
         Raises:
             DatasetError: A file is damaged or no Parquet file, or is gone.
         """
-        if len(self.files) == 1:
-            footers = [self._open(0).metadata]
-        else:
-            with ThreadPoolExecutor(min(_FOOTER_THREADS, len(self.files) or 1)) as pool:
-                footers = list(pool.map(lambda i: self._open(i).metadata, range(len(self.files))))
-        # Parsing a footer takes time with its row groups, of which each would need one parse.
-        self._footers = {i: f for i, f in enumerate(footers) if self.far or f.num_row_groups > 1}
+        count = len(self.files)
+        footers: list[Footer] = []
+        with ThreadPoolExecutor(min(_FOOTER_THREADS, count)) as pool:
+            # One file is read here, without a thread.
+            for footer in (pool.map if count > 1 else map)(self._read_footer, range(count)):
+                if footers and footer.schema.equals(footers[-1].schema, check_metadata=True):
+                    footer.schema = footers[-1].schema  # most files have the same
+                footers.append(footer)
         return footers
+
+    def _read_footer(self, index: int) -> Footer:
+        metadata = self._open(index).metadata
+        # Parsing a footer takes time with its row groups, of which each would need one parse.
+        is_kept = self.far is not None or metadata.num_row_groups > 1
+        if is_kept:
+            self._footers[index] = metadata
+        return naming(self.files[index].path, lambda: Footer(metadata, is_kept=is_kept))
+
+    def metadata(self, index: int) -> Any:
+        """Return the whole footer of a file."""
+        return self._footers.get(index) or self._open(index).metadata
 
     def want(self, index: int, group: int, names: Collection[str], *, is_for_others: bool) -> int:
         """Begin to fetch columns of a row group; return how many bytes that takes, 0 if they are near."""

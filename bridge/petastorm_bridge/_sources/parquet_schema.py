@@ -11,7 +11,7 @@ from petastorm_bridge._blocks.columns import NullFacts
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.types import is_list_of_any_length
 
-__all__ = ["ColumnsDifferError", "common_types", "first_schema", "null_facts"]
+__all__ = ["ColumnsDifferError", "Footer", "common_types", "first_schema", "null_facts"]
 
 
 class ColumnsDifferError(DatasetError, TypeError):
@@ -101,8 +101,60 @@ def _unified(known: pa.Field, found: pa.Field, path: str) -> pa.Field:
         ) from error
 
 
+class Footer:
+    """What readers want of a file's footer, which itself takes ten times the memory.
+
+    Attributes:
+        schema: Of the file.
+        rows: Rows of each row group.
+        sizes: Bytes of each, uncompressed.
+
+    Args:
+        metadata: The footer.
+        is_kept: Whether it stays in memory anyway and can be asked later. All that may be asked is looked
+            up at once otherwise.
+    """
+
+    def __init__(self, metadata: Any, *, is_kept: bool) -> None:
+        groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
+        self.schema: pa.Schema = metadata.schema.to_arrow_schema()
+        self.rows = [int(group.num_rows) for group in groups]
+        self.sizes = [int(group.total_byte_size) for group in groups]
+        self._metadata = metadata if is_kept else None
+        self._nulls: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
+        if not is_kept:
+            pairs = [
+                (leaf, _null_kinds(group, leaf))
+                for group in groups
+                for leaf in range(metadata.num_columns)
+            ]
+            self._nulls = (
+                frozenset(leaf for leaf, (in_rows, _) in pairs if in_rows),
+                frozenset(leaf for leaf, (_, in_lists) in pairs if in_lists),
+            )
+
+    def with_nulls(self, leaves: Mapping[str, int], lists: Mapping[str, bool]) -> set[str]:
+        """Return those columns that hold nulls, or whose lists do.
+
+        Args:
+            leaves: The number of each column.
+            lists: Whether it is one of lists.
+        """
+        if self._metadata is None:
+            return {name for name, leaf in leaves.items() if leaf in self._nulls[lists[name]]}
+        asked, found = dict(leaves), set()
+        for number in range(len(self.rows)):
+            group = self._metadata.row_group(number)
+            having = {n for n, leaf in asked.items() if _null_kinds(group, leaf)[lists[n]]}
+            found |= having
+            asked = {name: leaf for name, leaf in asked.items() if name not in having}
+            if not asked:
+                break
+        return found
+
+
 def null_facts(
-    types: Mapping[str, pa.DataType], files: Sequence[tuple[Any, pa.Schema]]
+    types: Mapping[str, pa.DataType], files: Iterable[tuple[Footer, pa.Schema]]
 ) -> dict[str, NullFacts]:
     """Return what the row groups' statistics tell of nulls in each column.
 
@@ -115,10 +167,18 @@ def null_facts(
     """
     lists = {name: is_list_of_any_length(type_) for name, type_ in types.items()}
     found: set[str] = set()
-    positions = _leaves_of(schema for _, schema in files)
-    for (footer, schema), leaves in zip(files, positions, strict=True):
-        asked = {n: leaves[n] for n in types if n not in found and n in leaves}
-        found |= _nulls_in(footer, schema, asked, lists)
+    previous: pa.Schema | None = None
+    leaves: dict[str, int] = {}
+    untyped: set[str] = set()
+    for footer, schema in files:
+        if previous is None or not (schema is previous or schema.equals(previous)):
+            leaves = {name: leaf for name, leaf in _leaves(schema).items() if name in types}
+            untyped = {name for name in leaves if pa.types.is_null(schema.field(name).type)}
+            previous = schema
+        if any(footer.rows):
+            found |= untyped
+            leaves = {name: leaf for name, leaf in leaves.items() if name not in found}
+            found |= footer.with_nulls(leaves, lists)
     return {
         name: NullFacts(
             rows=name in found and not lists[name], elements=name in found and lists[name]
@@ -127,45 +187,14 @@ def null_facts(
     }
 
 
-def _nulls_in(
-    footer: Any, schema: pa.Schema, leaves: Mapping[str, int], lists: Mapping[str, bool]
-) -> set[str]:
-    """Return those columns of one file that hold nulls."""
-    found = {name for name in leaves if pa.types.is_null(schema.field(name).type)}
-    if not footer.num_rows:
-        return set()
-    # A column that cannot hold nulls needs no look, unless elements of its lists can.
-    asked = {
-        name: leaf
-        for name, leaf in leaves.items()
-        if name not in found and (lists[name] or schema.field(name).nullable)
-    }
-    for group in range(footer.num_row_groups if asked else 0):
-        row_group = footer.row_group(group)
-        having = {name for name, leaf in asked.items() if _has_nulls(row_group, leaf, lists[name])}
-        found |= having
-        asked = {name: leaf for name, leaf in asked.items() if name not in having}
-        if not asked:
-            break
-    return found
-
-
-def _leaves_of(schemas: Iterable[pa.Schema]) -> list[dict[str, int]]:
-    """Return, per file, the number of the leaf column that holds a flat or list column."""
-    result: list[dict[str, int]] = []
-    previous: pa.Schema | None = None
-    for schema in schemas:
-        if previous is not None and schema.equals(previous):
-            result.append(result[-1])
-            continue
-        position = 0
-        leaves = {}
-        for field in schema:
-            leaves[field.name] = position
-            position += _leaf_count(field.type)
-        result.append(leaves)
-        previous = schema
-    return result
+def _leaves(schema: pa.Schema) -> dict[str, int]:
+    """Return the number of the leaf column that holds a flat or list column."""
+    position = 0
+    leaves = {}
+    for field in schema:
+        leaves[field.name] = position
+        position += _leaf_count(field.type)
+    return leaves
 
 
 def _leaf_count(type_: pa.DataType) -> int:
@@ -176,13 +205,12 @@ def _leaf_count(type_: pa.DataType) -> int:
     return 1
 
 
-def _has_nulls(row_group: Any, leaf: int, is_list_column: bool) -> bool:
+def _null_kinds(row_group: Any, leaf: int) -> tuple[bool, bool]:
+    """Return whether a leaf column has nulls, and, if it is one of lists, whether their elements are."""
     column = row_group.column(leaf)
     statistics = column.statistics
     if statistics is None or not statistics.has_null_count or not statistics.null_count:
-        return False
-    if not is_list_column:
-        return True
+        return False, False
     # A list counts as one null value when it is null or empty itself. If that is all there is, the
     # group has no elements whose type nulls could change.
-    return not column.num_values == statistics.null_count == row_group.num_rows
+    return True, not column.num_values == statistics.null_count == row_group.num_rows

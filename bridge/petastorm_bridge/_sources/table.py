@@ -23,7 +23,7 @@ from .far_parquet import MakeFar
 from .live_table import LiveColumn, LiveFile, LiveTable
 from .parquet_files import File
 from .parquet_reading import ParquetFiles, naming, one_array, rows_of, shown
-from .parquet_schema import ColumnsDifferError, null_facts
+from .parquet_schema import ColumnsDifferError, Footer, null_facts
 from .source import Near, RowGroup, build_schema
 from .table_formats import DELTA
 from .table_store import TableStore
@@ -91,7 +91,7 @@ class TableSource(Near):
             coerce_int96_timestamp_unit="us",
         )
         footers = self._files.read_footers() if files else []
-        schemas = [footer.schema.to_arrow_schema() for footer in footers]
+        schemas = [footer.schema for footer in footers]
         self._contents = [
             _contents(store, live.columns, file, schema)
             for file, schema in zip(live.files, schemas, strict=True)
@@ -312,16 +312,15 @@ def _renamed(schema: pa.Schema, stored: Mapping[str, str]) -> pa.Schema:
 
 
 def _live_groups(
-    store: TableStore, footers: Sequence[Any], files: Sequence[LiveFile]
+    store: TableStore, footers: Sequence[Footer], files: Sequence[LiveFile]
 ) -> Iterator[_LiveGroup]:
     for number, (footer, file) in enumerate(zip(footers, files, strict=True)):
         try:
-            deleted = None if file.deleted is None else file.deleted.mask(footer.num_rows)
+            deleted = None if file.deleted is None else file.deleted.mask(sum(footer.rows))
         except ValueError as error:
             raise store.place.refused(f"Of {file.path}, {error}.") from error
         start = 0
-        for row_group in range(footer.num_row_groups):
-            rows = footer.row_group(row_group).num_rows
+        for row_group, rows in enumerate(footer.rows):
             live = None
             if deleted is not None and deleted[start : start + rows].any():
                 live = np.flatnonzero(~deleted[start : start + rows])
