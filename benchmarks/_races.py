@@ -17,6 +17,7 @@ from benchmarks._first_batch import GROUP as FIRST_BATCH
 from benchmarks._first_batch import first_batch
 from benchmarks._first_task import GROUP as FIRST_TASK
 from benchmarks._first_task import first_task
+from benchmarks._growth import growth_memory, growth_time
 from benchmarks._loaders import (
     count_workers,
     native_contestant,
@@ -100,6 +101,8 @@ RACES: dict[str, Callable[[Data], list[Measurement]]] = {
     ROWS_MEMORY: rows_memory,
     "opening-time": opening_time,
     "opening-memory": opening_memory,
+    "growth-time": growth_time,
+    "growth-memory": growth_memory,
     CLUSTER: materialise_on_executors,
     FIRST_TASK: first_task,
 }

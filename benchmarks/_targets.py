@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import _first_batch, _rows, _rows_memory, _scale, far
+from benchmarks import _first_batch, _growth, _rows, _rows_memory, _scale, far
 from benchmarks._codemod import GROUP as CODEMOD
 from benchmarks._codemod import LIMIT, OURS
 from benchmarks._competitors import CONVERTED, LANCE, OTHERS
@@ -95,6 +95,7 @@ def targets(settings: Settings) -> list[Target]:
         *_native_targets(),
         *_memory_targets(settings),
         *_opening_targets(settings),
+        *_growth_targets(),
         Target("materialise", "bridge (MDS)", "petastorm (Parquet)", 1),
         *[
             Target(group, "bridge (MDS)", "native dataframe_to_mds", 10)
@@ -159,6 +160,18 @@ def _opening_targets(settings: Settings) -> Iterable[Target]:
             ):
                 yield Target(group, name, theirs, factor, better="lower")
             yield Target(group, _scale.case_name(ours, *long), name, 0.7, better="lower")
+
+
+def _growth_targets() -> Iterable[Target]:
+    """Not above Petastorm's, or streaming's, and in proportion to what there is (or a quarter as much again)."""
+    for group in ("growth-time", "growth-memory"):
+        for job in (*_growth.EPOCHS, _growth.FILES, _growth.SHARDS):
+            other = "native" if job == _growth.SHARDS else "petastorm"
+            small, large = (_growth.case_name("bridge", job, n) for n in (1, _growth.GROWTH))
+            for ours, growth in ((small, 1), (large, _growth.GROWTH)):
+                theirs = _growth.case_name(other, job, growth)
+                yield Target(group, ours, theirs, 1, better="lower")
+            yield Target(group, large, small, 0.8 / _growth.GROWTH, better="lower")
 
 
 def _far_targets() -> Iterable[Target]:

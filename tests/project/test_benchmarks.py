@@ -15,7 +15,16 @@ from PIL import Image
 REPOSITORY = Path(__file__).parents[2]
 sys.path.insert(0, str(REPOSITORY))
 
-from benchmarks import _competitors, _far_reader, _first_task, _measure, _races, _targets, far  # noqa: E402 - no package, run from the root
+from benchmarks import (  # noqa: E402 - no package, run from the root
+    _competitors,
+    _far_reader,
+    _first_task,
+    _growth,
+    _measure,
+    _races,
+    _targets,
+    far,
+)
 from benchmarks._command import chosen_groups  # noqa: E402
 from benchmarks._settings import FULL, GROUPS, QUICK  # noqa: E402
 
@@ -32,6 +41,8 @@ LONG = {
     "rows-memory",
     "opening-time",
     "opening-memory",
+    "growth-time",
+    "growth-memory",
     "materialise-cluster",
     "first-task",
     *far.GROUPS,
@@ -231,9 +242,17 @@ def test_a_quick_run_races_everybody(quick_run):
             assert {far.CEILING, far.ORDERED, far.SHUFFLED, far.FAST} <= names[group]
         assert names["opening-time"] == names["opening-memory"]
         assert len(names["opening-time"]) == 3 * len(QUICK.openings)
+        assert names["growth-time"] == names["growth-memory"]
+        assert len(names["growth-time"]) == 2 * (4 * len(PACKAGES) + 2)
     assert "Targets" in output
     assert "…" not in output  # nothing is cut short
     assert {path.name for path in directory.iterdir()} == {"figures.json"}
+
+
+def _growth_rows():
+    rows = {QUICK.growth_rows * n for n in (1, _growth.GROWTH)}
+    files = {QUICK.growth_files * _growth._FILE_ROWS * n for n in (1, _growth.GROWTH)}
+    return rows | files | {_growth._BATCH}
 
 
 @pytest.mark.timeout(1_500)  # whoever comes first waits for the run
@@ -253,6 +272,7 @@ def test_a_quick_run_reports_rows_and_samples(quick_run):
         "memory": {QUICK.rows, QUICK.rows * QUICK.memory_growth, QUICK.native_rows},
         "opening-time": {rows for _, rows in QUICK.openings},
         "opening-memory": {rows for _, rows in QUICK.openings},
+        **dict.fromkeys(("growth-time", "growth-memory"), _growth_rows()),
     }
     for one in report["measurements"]:
         assert one["rows"] in sizes.get(one["group"], {QUICK.rows, QUICK.native_rows})
