@@ -3,6 +3,7 @@
 import datetime as dt
 import inspect
 import itertools
+import tracemalloc
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ import torch
 from pyarrow.fs import LocalFileSystem
 
 from petastorm_bridge import TransformSpec, make_batch_reader, make_reader
+from petastorm_bridge._blocks.columns import to_numpy
 from petastorm_bridge._tables.options import OPTIONS, Fate
 from petastorm_bridge.errors import IgnoredArgumentWarning
 from petastorm_bridge.predicates import (
@@ -306,3 +308,24 @@ def test_every_row_of_the_options_table_is_a_parameter():
         parameters = inspect.signature(function).parameters
         expected = [n for n, p in parameters.items() if n != "self" and p.kind != p.VAR_KEYWORD]
         assert [option.name for option in OPTIONS if option.api == api] == expected
+
+
+def test_texts_do_not_all_become_pythons_at_once():
+    values = [f"{i:010}" for i in range(30_000)]
+    values[7], values[2_000] = None, "é\0"
+    column = pa.array(["left out", *values])[1:]
+    tracemalloc.start()
+    found = to_numpy("text", column)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.dtype == np.dtype("<U10")
+    assert np.array_equal(found, np.array([str(value) for value in values]))
+    assert peak < 1.3 * found.nbytes
+
+
+@pytest.mark.parametrize("values", [[], [""], [None], ["", None], ["\0"], ["é", "abc"]])
+def test_texts_are_as_wide_as_numpy_makes_them(values):
+    found = to_numpy("text", pa.array(values, pa.string()))
+    wanted = np.array(values, object).astype(str)
+    assert found.dtype == wanted.dtype
+    assert np.array_equal(found, wanted)

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import decimal
+import inspect
 import json
 import os
 import signal
@@ -23,6 +24,7 @@ from petastorm_bridge.cli import app
 from petastorm_bridge.convert import UnsupportedColumnsError, convert_dataset
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.errors import DatasetError
+from petastorm_bridge.spark import make_spark_converter
 
 
 def every_type(rows, first=0):
@@ -320,3 +322,15 @@ def test_types_that_mds_has_no_place_for_are_named(tmp_path):
     ):
         convert_dataset(tmp_path / "0.parquet", tmp_path / "mds")
     assert ColumnPlan({}, pa.schema([])).origin == "Parquet"
+
+
+def test_shards_are_as_large_as_those_of_a_spark_converter():
+    """A reader's batch is a shard, of which larger ones would take more memory than in Petastorm."""
+    sizes = [
+        inspect.signature(function).parameters[name].default
+        for function, name in (
+            (convert_dataset, "size_limit"),
+            (make_spark_converter, "parquet_row_group_size_bytes"),
+        )
+    ]
+    assert sizes[0] == sizes[1] == 32 << 20

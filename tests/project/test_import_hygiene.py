@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 import petastorm_bridge
 import petastorm_bridge.spark
 from petastorm_bridge._tables.missing import MISSING, MISSING_IN
+from petastorm_bridge.convert import convert_dataset
 
 HEAVY = ["torch", "tensorflow", "pyspark", "streaming", "petastorm", "pandas"]
 
@@ -271,3 +274,22 @@ def test_the_converter_offers_petastorm_s_two_names():
     assert set(petastorm_bridge.spark.__all__) <= set(dir(petastorm_bridge.spark))
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         petastorm_bridge.spark.nothing  # noqa: B018 - the access is the test
+
+
+def test_a_first_batch_of_variable_width_does_without_pandas(tmp_path):
+    lists = pa.array([[i / 2] * 3 for i in range(20)])
+    parquet.write_table(pa.table({"a": range(20), "b": lists}), tmp_path / "0.parquet")
+    convert_dataset(tmp_path / "0.parquet", tmp_path / "mds")
+    code = (
+        "import sys; from petastorm_bridge import make_batch_reader; "
+        "from petastorm_bridge.pytorch import DataLoader; "
+        "loader = DataLoader(make_batch_reader(sys.argv[1], num_epochs=1), batch_size=4); "
+        "print(len(next(iter(loader))['b']), 'pandas' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, f"file://{tmp_path}/mds"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["4", "False"], done.stderr

@@ -486,3 +486,21 @@ class TestUse:
                     next(reader)
             del reader
             gc.collect()
+
+
+def test_what_is_kept_of_many_files_is_small(tmp_path):
+    for number in range(40):
+        values = {"a": [1, None if number == 23 else 2], "b": [[1.0], [None]], "c": [1, 2]}
+        write(tmp_path / f"{number:02}.parquet", values)
+    gc.collect()
+    before = sum(type(each) is pq.FileMetaData for each in gc.get_objects())
+    source = ParquetSource([str(tmp_path)], listed=False)
+    assert sum(type(each) is pq.FileMetaData for each in gc.get_objects()) == before
+    assert len({id(schema) for _, schema in source.unchecked}) <= 40 // 4
+    narrowed = source.narrowed(source.schema.fields)
+    assert narrowed.nulls == {
+        "a": NullFacts(rows=True),
+        "b": NullFacts(elements=True),
+        "c": NullFacts(),
+    }
+    assert narrowed.row_counts == [2] * 40

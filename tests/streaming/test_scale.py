@@ -119,3 +119,20 @@ def test_shards_out_of_use_are_let_go(tmp_path):
     for first in range(0, 1_200, 10):
         dataset.take(range(first, first + 10))
     assert len(dataset._pool) <= 33
+
+
+def test_a_first_batch_opens_no_more_shards_than_it_has_samples(tmp_path, monkeypatch):
+    write_shards(tmp_path, [2] * 300)
+    opened = []
+    dataset = ColumnarStreamingDataset(
+        local=str(tmp_path), batch_size=8, shuffle=True, shuffle_algo="naive"
+    )
+    monkeypatch.setattr(
+        dataset, "_open", lambda shard: opened.append(shard) or type(dataset)._open(dataset, shard)
+    )
+    batches = iter(dataset)
+    rows = [len(next(iter(next(batches).values())))]
+    assert 1 <= len(opened) <= 8
+    rows += [len(next(iter(batch.values()))) for batch in batches]
+    assert rows == [8] * 75
+    assert sorted(opened) == list(range(300))
