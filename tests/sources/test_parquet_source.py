@@ -495,6 +495,7 @@ def test_what_is_kept_of_many_files_is_small(tmp_path):
     gc.collect()
     before = sum(type(each) is pq.FileMetaData for each in gc.get_objects())
     source = ParquetSource([str(tmp_path)], listed=False)
+    gc.collect()
     assert sum(type(each) is pq.FileMetaData for each in gc.get_objects()) == before
     assert len({id(schema) for _, schema in source.unchecked}) <= 40 // 4
     narrowed = source.narrowed(source.schema.fields)
