@@ -7,14 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
+import numpy as np
 import pytest
-from pyarrow import parquet
 
 import petastorm_bridge
 import petastorm_bridge.spark
 from petastorm_bridge._tables.missing import MISSING, MISSING_IN
-from petastorm_bridge.convert import convert_dataset
 
 HEAVY = ["torch", "tensorflow", "pyspark", "streaming", "petastorm", "pandas"]
 
@@ -277,9 +275,11 @@ def test_the_converter_offers_petastorm_s_two_names():
 
 
 def test_a_first_batch_of_variable_width_does_without_pandas(tmp_path):
-    lists = pa.array([[i / 2] * 3 for i in range(20)])
-    parquet.write_table(pa.table({"a": range(20), "b": lists}), tmp_path / "0.parquet")
-    convert_dataset(tmp_path / "0.parquet", tmp_path / "mds")
+    from streaming import MDSWriter
+
+    with MDSWriter(out=str(tmp_path), columns={"a": "int64", "b": "ndarray"}) as writer:
+        for i in range(20):
+            writer.write({"a": i, "b": np.full(3, i, np.float32)})
     code = (
         "import sys; from petastorm_bridge import make_batch_reader; "
         "from petastorm_bridge.pytorch import DataLoader; "
@@ -287,7 +287,7 @@ def test_a_first_batch_of_variable_width_does_without_pandas(tmp_path):
         "print(len(next(iter(loader))['b']), 'pandas' in sys.modules)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, f"file://{tmp_path}/mds"],
+        [sys.executable, "-c", code, f"file://{tmp_path}"],
         capture_output=True,
         text=True,
         check=False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import os
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -86,18 +87,17 @@ class ParquetFiles:
         step = 1 + count // (_FOOTER_THREADS * _TURNS)
         runs = [range(start, min(start + step, count)) for start in range(0, count, step)]
         if count == 1:
-            return self._read_run(runs[0])
+            return [self._read_footer(0)]
+        footers: list[Footer] = []
         with ThreadPoolExecutor(min(_FOOTER_THREADS, count)) as pool:
-            return [footer for footers in pool.map(self._read_run, runs) for footer in footers]
+            for footer in itertools.chain.from_iterable(pool.map(self._read_run, runs)):
+                if footers and footer.schema.equals(footers[-1].schema, check_metadata=True):
+                    footer.schema = footers[-1].schema  # most files have the same, which is large
+                footers.append(footer)
+        return footers
 
     def _read_run(self, indices: Sequence[int]) -> list[Footer]:
-        footers: list[Footer] = []
-        for index in indices:
-            footer = self._read_footer(index)
-            if footers and footer.schema.equals(footers[-1].schema, check_metadata=True):
-                footer.schema = footers[-1].schema  # most files have the same, which is large
-            footers.append(footer)
-        return footers
+        return [self._read_footer(index) for index in indices]
 
     def _read_footer(self, index: int) -> Footer:
         metadata = self._open(index).metadata
