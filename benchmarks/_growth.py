@@ -144,6 +144,7 @@ def _probe(package: str, job: str, place: str, rows: int) -> tuple[float, float]
     command = [sys.executable, "-m", "benchmarks._growth", package, job, place]
     # Streaming leaves locks among the temporary files, and looks at all that are there.
     environment = {**os.environ, "TMPDIR": os.path.dirname(place)}
+    failure = ""
     for _ in range(_MAX_REPEATS if package == "petastorm" else 1):
         process = subprocess.run(
             command, env=environment, capture_output=True, text=True, check=False
@@ -153,9 +154,8 @@ def _probe(package: str, job: str, place: str, rows: int) -> tuple[float, float]
             count, milliseconds, mebibytes = process.stdout.splitlines()[-1].split()
             if int(count) == rows:
                 return float(milliseconds), float(mebibytes)
-    raise IncompleteEpochError(
-        f"{' '.join(command)}: {process.stdout!r} where {rows} rows were due\n{process.stderr}"
-    )
+        failure = f"{process.stdout!r} where {rows} rows were due\n{process.stderr}"
+    raise IncompleteEpochError(f"{' '.join(command)}: {failure}")
 
 
 def _run(package: str, job: str, place: str) -> int:
