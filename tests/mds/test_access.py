@@ -148,16 +148,18 @@ def test_a_shard_that_is_cut_short_while_it_is_read(cut_short, face, mode):
     if face != "make_batch_reader" and find_spec("streaming") is None:
         pytest.skip("streaming is not installed")
     place, ends = cut_short
-    if mode == "map" and face != "make_batch_reader":
-        assert ends[mode, face] == -signal.SIGBUS  # what the guide says of mapping
-    elif mode == "map":  # the row group at hand is mapped, the next ones are opened later
-        assert ends[mode, face] in (1, -signal.SIGBUS)
+    if mode == "map" and face == "samples":
+        allowed = {-signal.SIGBUS}  # what the guide says of mapping
+    elif mode == "map":  # the shards at hand are mapped, the next ones are opened later
+        allowed = {1, -signal.SIGBUS}
     elif (
         face == "make_batch_reader"
     ):  # which copies files first, before or after they are cut short
-        assert ends[mode, face] in (0, 1)
+        allowed = {0, 1}
     else:
-        assert ends[mode, face] == 1
+        allowed = {1}
+    assert ends[mode, face] in allowed
+    if ends[mode, face] == 1 and face != "make_batch_reader":
         error = (place / f"{mode}-{face}.error").read_text()
         assert error.startswith(f"ShardCorruptedError: Shard {place}/{mode}-{face}")
 
