@@ -25,7 +25,7 @@ from petastorm_bridge.mds.collector import paused_collector
 
 from ._fetching import give_up, is_local
 from ._index import ShardIndex
-from ._leftovers import free_prefix, keep_alive
+from ._leftovers import free_prefix, keep_alive, start_up
 from ._prefetch import Pass, prefetch
 from ._resample import whole_repeats
 from ._state import check_state
@@ -57,7 +57,7 @@ class MappedDataset(StreamingDataset):
             if "stream_name" not in arguments:
                 names["construct_from_registry"] = _mapped_stream
         initialise = with_names(StreamingDataset.__init__, **names)
-        with paused_collector():
+        with start_up(), paused_collector():
             initialise(self, **arguments)
             self._memory = [self._locals_shm, *self._shared_memory()]
             keep_alive(self, self._shm_prefix_int, self._memory)

@@ -19,9 +19,12 @@ import functools
 import os
 import tempfile
 import weakref
+from collections.abc import Iterator
 from multiprocessing import resource_tracker
 from typing import Any
 
+import torch.distributed
+from filelock import FileLock
 from streaming.base import distributed
 from streaming.base.constant import BARRIER_FILELOCK, CACHE_FILELOCK, LOCALS, SHM_TO_CLEAN
 from streaming.base.shared import SharedMemory
@@ -32,7 +35,7 @@ from petastorm_bridge._linux import fcntl
 
 from ._stock import with_names
 
-__all__ = ["clear_leftovers", "free_prefix", "keep_alive"]
+__all__ = ["clear_leftovers", "free_prefix", "keep_alive", "start_up"]
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where Linux has it, not a place for files of ours
 _MARK = b"\0petastorm_bridge"
@@ -134,22 +137,42 @@ def _is_marked(file: int) -> bool:
     return start >= 0 and os.pread(file, len(_MARK), start) == _MARK
 
 
+@contextlib.contextmanager
+def start_up() -> Iterator[None]:
+    """Clear the way for a ``StreamingDataset`` that is made in the body.
+
+    What dead runs left is removed, by one process of a node while the others wait; and of the programs
+    that start together (a tuner's trials), one at a time looks for free names, because they would find
+    the same ones. Processes that a launcher coordinates agree on names by themselves.
+    """
+    if distributed.get_world_size() == 1:
+        name = f"petastorm_bridge_{os.getuid()}_streaming.lock"
+        with FileLock(os.path.join(tempfile.gettempdir(), name)):
+            clear_leftovers()
+            yield
+        return
+    ours = distributed.maybe_init_dist()
+    try:
+        if World.detect().is_local_leader:
+            clear_leftovers()
+        distributed.barrier()
+        yield
+    finally:
+        if ours:
+            torch.distributed.destroy_process_group()
+
+
 def free_prefix(*arguments: Any) -> tuple[int, SharedMemory]:
     """Register a dataset, as ``get_shm_prefix`` of ``streaming/base/shared/prefix.py``.
 
-    What dead runs left is removed before, by one process of a node while the others wait: they agree on
-    a name. Streaming looks for a free name first and takes it later; if another program takes it
-    meanwhile (a tuner starts its trials together), it is asked again.
+    That looks for a free name first and takes it later. If a program of plain streaming takes it
+    meanwhile, it is asked again; what :func:`start_up` does keeps only datasets of this package apart.
 
     Raises:
         FileExistsError: Every attempt met another program; or processes of a launcher, which have agreed
             on a name, have to be started again.
     """
-    world: World = arguments[2]
-    if world.is_local_leader:
-        clear_leftovers()
-    distributed.barrier()
-    attempts = _ATTEMPTS if world.num_ranks == 1 else 1
+    attempts = _ATTEMPTS if distributed.get_world_size() == 1 else 1
     while True:
         attempts -= 1
         try:
