@@ -128,7 +128,7 @@ def test_it_is_read(write):
 def test_an_option(copy):
     test = "tests/reading/test_rows_wanted.py"
     copy.insert(OPTIONS, '    ),\n    *_rows(\n        "make_reader",', OPTION)
-    assert copy.failures(TABLES, GUIDE, "-m", "not tf") == {
+    assert copy.failures(TABLES, GUIDE) == {
         "test_every_option_is_read_by_code",
         "test_an_option_that_nothing_reads_is_found",  # that one and no other
         "test_every_option_is_given_in_some_test",
@@ -140,13 +140,13 @@ def test_an_option(copy):
     copy.insert(READER, f'        "{other}": {other},\n', '        "rows_wanted": rows_wanted,\n')
     copy.insert(ARGUMENTS, "        _warn_ignored(given, defaults, api)\n", CHECK)
     copy.create(test, TEST_OF_OPTION)
-    assert copy.failures(TABLES, test, "-m", "not tf") == {
+    assert copy.failures(TABLES, test) == {
         "test_the_arguments_that_checkers_know_are_those_of_the_reader"
     }
     copy.insert(TYPING, "\n\nclass ReaderArguments(", "    rows_wanted: int | None\n")
     copy.note("`rows_wanted=` of `make_batch_reader`.")
     copy.make_docs()
-    assert copy.failures(TABLES, test, GUIDE, "-m", "not tf") == set()
+    assert copy.failures(TABLES, test, GUIDE) == set()
     assert copy.touched == {OPTIONS, READER, ARGUMENTS, TYPING, test, CHANGES}
 
 
@@ -165,14 +165,14 @@ VALUES = """\
 @pytest.mark.slow
 def test_a_type(copy):
     copy.insert(TYPES, '    TypeRow(\n        "float32",', TYPE)
-    assert copy.failures(TABLES, GUIDE, "-m", "not tf") == {
+    assert copy.failures(TABLES, GUIDE) == {
         "test_every_row_of_types_has_values_here",
         "test_generated_pages_are_current",
     }
     copy.insert(TABLES, '    "float32": [', VALUES)
     copy.note("Columns of `float16`.")
     copy.make_docs()
-    assert copy.failures(TABLES, GUIDE, "-m", "not tf") == set()
+    assert copy.failures(TABLES, GUIDE) == set()
     assert copy.touched == {TYPES, TABLES, CHANGES}
 
 
