@@ -59,7 +59,10 @@ class S3Store:
         return self._ask(lambda client: client.get_object(**where, **options))["Body"]
 
     def _ask(self, call: Callable[[Any], _Result]) -> _Result:
-        """Call with a client: one without credentials once the store has refused these, as public ones do."""
+        """Call with a client: one without credentials once the store has refused these, as public ones do.
+
+        They answer 400 then, which streaming's downloader takes for the same (``S3Downloader``).
+        """
         from botocore.exceptions import ClientError  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
         is_unsigned = self._is_unsigned  # other threads may change it meanwhile

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import shutil
 import threading
@@ -127,7 +128,9 @@ class _StreamingStore:
         downloader.download(url, path, limits().timeout)
 
     def open(self, url: str) -> RangeFile:
-        raise NotImplementedError("files come whole")
+        raise io.UnsupportedOperation(
+            f"{masked(url)} comes whole: streaming's downloaders know no ranges"
+        )
 
 
 def _downloader(url: str) -> Any:
