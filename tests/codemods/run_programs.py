@@ -122,7 +122,9 @@ def main():
     from pyspark.sql import SparkSession
 
     out, folder, cache = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    # A task that fails is tried again, as on a cluster: plain streaming's datasets in two tasks that start together
+    # can take the same name in shared memory.
+    builder = SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.sql.shuffle.partitions", "2")
     builder.config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
     out.mkdir(exist_ok=True)
