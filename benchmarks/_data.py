@@ -12,6 +12,7 @@ import io
 import os
 import pickle
 import sys
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,12 +23,22 @@ from benchmarks._settings import MODULES, SEED, Settings
 from benchmarks._table import DOUBLES, FLOATS, INTS, LONGS
 
 _PICKLE = "data.pkl"
+# The races that read a table; the others make what they need by themselves.
+_READ_BY = {
+    "numeric": {
+        "torch-sequential", "torch-shuffled", "tensorflow", "native-sequential", "native-shuffled",
+        "first-batch", "memory",
+    },
+    "larger": {"first-batch", "memory"},
+    "scalars": {"torch-scalars"},
+    "images": {"images"},
+}  # fmt: skip
 _IMAGE_SIDE = 256
 
 
 @dataclass(frozen=True)
 class Data:
-    """One converter per table, of each package that is installed.
+    """One converter per table, of each package that is installed; none of a table that no chosen race reads.
 
     Attributes:
         packages: any of ``bridge`` and ``petastorm``.
@@ -95,28 +106,34 @@ def spark_session(
     )
 
 
-def build(session: SparkSession, settings: Settings) -> Data:
-    """Materialises every table with every package.
+def build(session: SparkSession, settings: Settings, groups: Collection[str]) -> Data:
+    """Materialises with every package the tables that some races read.
 
     The numeric tables keep their types (``dtype=None``), so that all read the same bytes.
     """
     rows, growth, partitions = settings.rows, settings.memory_growth, settings.partitions
     packages = installed_packages()
-    numeric = numeric_table(session, rows, partitions)
-    larger = numeric_table(session, rows * growth, partitions * growth)
-    scalars = scalar_table(session, rows, partitions)
-    images = image_table(session, settings)
-    fewer = numeric_table(session, settings.native_rows, partitions)
-    fewer_scalars = scalar_table(session, settings.native_rows, partitions)
+
+    def converters(table: str, make: Callable[..., DataFrame], *sizes: Any) -> dict[str, Any]:
+        if _READ_BY[table].isdisjoint(groups):
+            return {}
+        dataframe = make(session, *sizes)
+        return {name: converter(name, dataframe) for name in packages}
+
+    def native(table: str, make: Callable[..., DataFrame]) -> str:
+        if _READ_BY[table].isdisjoint(groups):
+            return ""
+        return mds_directory(make(session, settings.native_rows, partitions))
+
     return Data(
         settings=settings,
         packages=packages,
-        numeric={name: converter(name, numeric) for name in packages},
-        larger={name: converter(name, larger) for name in packages},
-        scalars={name: converter(name, scalars) for name in packages},
-        images={name: converter(name, images) for name in packages},
-        native=mds_directory(fewer),
-        native_scalars=mds_directory(fewer_scalars),
+        numeric=converters("numeric", numeric_table, rows, partitions),
+        larger=converters("larger", numeric_table, rows * growth, partitions * growth),
+        scalars=converters("scalars", scalar_table, rows, partitions),
+        images=converters("images", image_table, settings),
+        native=native("numeric", numeric_table),
+        native_scalars=native("scalars", scalar_table),
     )
 
 

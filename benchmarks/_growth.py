@@ -1,4 +1,4 @@
-"""Text, bytes, many files and tiny shards, and four times as many of them: time and memory.
+"""Text, bytes, wide tables, many files and tiny shards, and four times as many of them: time and memory.
 
 Every figure is of a process of its own. Run as a script this module is that process:
 ``python -m benchmarks._growth PACKAGE JOB PLACE`` prints how many rows came, ms and MiB.
@@ -32,9 +32,11 @@ from benchmarks._settings import MODULES, SEED, Settings
 GROWTH = 4
 TEXT, RAGGED, BYTES = "text", "ragged text", "bytes"
 FILES, SHARDS = "opening many files", "first batch of tiny shards"
-EPOCHS = (TEXT, RAGGED, BYTES)
+WIDE, WIDE_PARQUET = "torch batches of a wide table", "a wide Parquet file"
+EPOCHS = (TEXT, RAGGED, BYTES, WIDE, WIDE_PARQUET)
 
 _CHARACTERS = 1000
+_WIDE_ROWS = 4_000
 _FILE_ROWS, _FILE_COLUMNS, _SHARD_ROWS, _BATCH = 10, 10, 4, 256
 # Petastorm ends an epoch early in some of the tries.
 _MAX_REPEATS = 20
@@ -96,17 +98,24 @@ def _written(work: str, package: str, job: str, settings: Settings, growth: int)
             for number in range(count):
                 _write_file(place / f"part-{number:06}.parquet", number)
         return str(place), count * _FILE_ROWS
-    rows, group = settings.growth_rows * growth, settings.growth_rows // 4
+    if job in {WIDE, WIDE_PARQUET}:
+        columns = settings.growth_columns * growth
+        rows, row_bytes = _WIDE_ROWS, columns * np.float32().itemsize
+        table = functools.partial(_wide_table, rows, columns)
+    else:
+        rows, row_bytes = settings.growth_rows * growth, _CHARACTERS
+        table = functools.partial(_table, job, rows)
+    group = (rows if job in {WIDE, WIDE_PARQUET} else settings.growth_rows) // 4
     if not place.exists():
         place.mkdir()
-        parquet.write_table(_table(job, rows), place / "part.parquet", row_group_size=group)
-    if package != "bridge":
+        parquet.write_table(table(), place / "part.parquet", row_group_size=group)
+    if package != "bridge" or job == WIDE_PARQUET:
         return str(place), rows
     from petastorm_bridge.convert import convert_dataset
 
     # Shards as large as the row groups, each sample with its own size and its place in the file.
     converted = f"{place}-mds"
-    convert_dataset(f"file://{place}", converted, size_limit=group * (_CHARACTERS + 20))
+    convert_dataset(f"file://{place}", converted, size_limit=group * (row_bytes + 20))
     return converted, rows
 
 
@@ -120,6 +129,12 @@ def _table(job: str, rows: int) -> pa.Table:
     type_ = pa.binary() if job == BYTES else pa.string()
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(letters)]
     return pa.table({"id": np.arange(rows), "value": pa.Array.from_buffers(type_, rows, buffers)})
+
+
+def _wide_table(rows: int, columns: int) -> pa.Table:
+    rng = np.random.default_rng(SEED)
+    values = {f"float{i}": rng.random(rows, np.float32) for i in range(columns)}
+    return pa.table({"id": np.arange(rows), **values})
 
 
 def _write_file(path: Path, number: int) -> None:
@@ -171,6 +186,10 @@ def _run(package: str, job: str, place: str) -> int:
         return len(next(iter(dataset(local=place, batch_size=_BATCH, shuffle=True)))["id"])
     options: dict[str, Any] = {"num_epochs": 1, "shuffle_row_groups": False}
     make_reader = importlib.import_module(f"{MODULES[package]}.reader").make_batch_reader
+    if job == WIDE:
+        torch_loader = importlib.import_module(f"{MODULES[package]}.pytorch").DataLoader
+        with torch_loader(make_reader(f"file://{place}", **options), batch_size=_BATCH) as loader:
+            return sum(len(batch["id"]) for batch in loader)
     with make_reader(f"file://{place}", **options) as reader:
         if job == FILES:
             return len(os.listdir(place)) * _FILE_ROWS
@@ -184,6 +203,8 @@ def _main(package: str, job: str, place: str) -> None:
         importlib.import_module(module)
     if job == SHARDS:
         importlib.import_module("petastorm_bridge.streaming")
+    elif job == WIDE:
+        importlib.import_module(f"{MODULES[package]}.pytorch")
     gc.collect()
     forget_peak()
     before = status_mib("VmRSS")

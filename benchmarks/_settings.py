@@ -29,8 +29,8 @@ TITLES = {
     "rows-memory": "peak memory of make_reader above imports",
     "opening-time": "opening a dataset: shards × rows of each",
     "opening-memory": "peak memory of opening a dataset: shards × rows of each",
-    "growth-time": "text, bytes, many files and tiny shards, and four times as many",
-    "growth-memory": "peak memory of text, bytes, many files and tiny shards, and four times as many",
+    "growth-time": "text, bytes, wide tables, many files and tiny shards, and four times as many",
+    "growth-memory": "peak memory of text, bytes, wide tables, many files and tiny shards, and four times as many",
     "materialise": "materialising from Spark",
     "materialise-cluster": "materialising from Spark, two executor processes",
     "first-task": "writing 100 rows from Spark with a new Python worker",
@@ -55,7 +55,7 @@ SUBJECTS = {
     "Streaming's own classes": ("native-sequential", "native-shuffled"),
     "The first batch": ("first-batch", "opening-time"),
     "Memory": ("memory", "rows-memory", "opening-memory"),
-    "Text, many files and tiny shards": ("growth-time", "growth-memory"),
+    "Text, wide tables, many files and tiny shards": ("growth-time", "growth-memory"),
     "Writing": ("materialise", "materialise-cluster", "first-task"),
     "The codemod": ("codemod",),
     "Far places": (
@@ -133,6 +133,7 @@ class Settings:
         codemod_users: how many of them use Petastorm.
         openings: shards and rows of the datasets that are opened; growing in shards, then in rows.
         growth_rows: rows of 1,000 characters, in four row groups; four times as many the second time.
+        growth_columns: float32 columns of 4,000 rows; likewise.
         growth_files: Parquet files of ten rows; likewise.
         growth_shards: shards of four rows; likewise.
         far: the races over far places.
@@ -172,6 +173,7 @@ class Settings:
         (20_000, 10**9),
     )
     growth_rows: int = 32_000
+    growth_columns: int = 400
     growth_files: int = 1_600
     growth_shards: int = 2_000
     far: Far = Far()
@@ -201,6 +203,7 @@ QUICK = Settings(
     codemod_users=6,
     openings=((2, 100), (4, 100), (40, 100), (40, 10_000)),
     growth_rows=200,
+    growth_columns=5,
     growth_files=4,
     growth_shards=100,
     far=Far(

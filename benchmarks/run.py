@@ -102,7 +102,7 @@ def _races(
         session = _data.spark_session(work)
     try:
         with console.status("Materialising the tables"):
-            data = _data.build(session, settings)
+            data = _data.build(session, settings, groups)
             data.save(work)
         for names in _processes(groups, settings):
             with console.status(f"Measuring: {', '.join(names)}"):
