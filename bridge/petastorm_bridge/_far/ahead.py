@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import logging
 import os
-import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
@@ -28,7 +27,7 @@ __all__ = ["AHEAD_BYTES", "Fetcher"]
 
 logger = logging.getLogger(__name__)
 
-# Bytes that are fetched before a worker asks for them, at most.
+# Bytes that are wanted before a worker asks for them, at most.
 AHEAD_BYTES = 256 << 20
 
 # Shards under way in this process; small ones are a request each.
@@ -45,46 +44,11 @@ class _Wanted(Fetch):
 
     Attributes:
         future: Where its bytes will be.
-        is_urgent: Whether a worker waits for it, so that it goes beyond the budget.
-        reserved: Bytes of memory that are set aside for it.
         is_for_others: Whether other processes read it, which this one's memory does not help.
     """
 
     future: Future[Bytes | None]
-    is_urgent = False
     is_for_others = False
-    reserved = 0
-
-
-class _Memory:
-    """The budget of bytes that lie in memory before a worker asks for them."""
-
-    def __init__(self, budget: int) -> None:
-        self._budget = budget
-        self._bytes = 0
-        self._changed = threading.Condition()
-
-    def wait_for_room(self, size: int, wanted: _Wanted) -> bool:
-        """Wait until the file fits, or a worker waits for it; return whether it is still needed."""
-        with self._changed:
-            self._changed.wait_for(
-                lambda: wanted.is_urgent or wanted.is_dropped or self._bytes + size <= self._budget
-            )
-            if not wanted.is_urgent:
-                wanted.reserved = size
-                self._bytes += size
-        return not wanted.is_dropped
-
-    def hurry(self, wanted: _Wanted) -> None:
-        with self._changed:
-            wanted.is_urgent = True
-            self._changed.notify_all()
-
-    def release(self, wanted: _Wanted) -> None:
-        with self._changed:
-            self._bytes -= wanted.reserved
-            wanted.reserved = 0
-            self._changed.notify_all()
 
 
 class Fetcher:
@@ -112,7 +76,6 @@ class Fetcher:
     def _forget(self) -> None:
         self._process = os.getpid()
         self._wanted: dict[str, _Wanted] = {}
-        self._memory = _Memory(AHEAD_BYTES)
 
     @contextlib.contextmanager
     def _here(self) -> Iterator[None]:
@@ -136,6 +99,9 @@ class Fetcher:
 
     def want(self, extent: Extent, *, beginning: int = 0, is_for_others: bool = False) -> int:
         """Begin to fetch an extent, behind those that were wanted before.
+
+        Without room for copies, what was wanted lies in memory until :meth:`get` is called: callers keep to
+        ``AHEAD_BYTES``.
 
         Args:
             extent: What is wanted.
@@ -184,14 +150,8 @@ class Fetcher:
         if damaged is None and wanted is None and self.inode(extent) is not None:
             return None
         if wanted is None or wanted.future.cancel():
-            urgent = _Wanted(self._store, extent)
-            urgent.is_urgent = True
-            return self._fetch(urgent, damaged)
-        self._memory.hurry(wanted)
-        try:
-            return wanted.future.result()
-        finally:
-            self._memory.release(wanted)
+            return self._fetch(_Wanted(self._store, extent), damaged)
+        return wanted.future.result()
 
     def stop(self) -> None:
         """Drop what was wanted; what is under way is given up."""
@@ -200,8 +160,6 @@ class Fetcher:
         for each in wanted.values():
             each.is_dropped = True
             each.future.cancel()
-            self._memory.hurry(each)
-            self._memory.release(each)
 
     def _fetch(self, wanted: _Wanted, damaged: int | None = None) -> Bytes | None:
         extent = wanted.extent
@@ -217,7 +175,7 @@ class Fetcher:
                 with contextlib.suppress(NoRoomError):
                     wanted.to_file(path, has_lock=has_lock)
                     return None
-        if wanted.is_for_others or not self._memory.wait_for_room(extent.size, wanted):
+        if wanted.is_for_others:
             return None
         self._note_without_room(extent)
         return wanted.to_memory()

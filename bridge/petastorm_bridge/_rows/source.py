@@ -7,13 +7,11 @@ import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-
-from petastorm_bridge._blocks.columns import NullFacts
 from petastorm_bridge._far.copies import CacheSettings
+from petastorm_bridge._far.fetch import Extent
 from petastorm_bridge._sources.open import open_source
 from petastorm_bridge._sources.parquet import ParquetSource
-from petastorm_bridge._sources.source import Near, RowGroup, Source
+from petastorm_bridge._sources.source import RowGroup, Source
 from petastorm_bridge._stored.indexes import StoredIndex, read_indexes
 from petastorm_bridge._stored.schema import read_schema
 from petastorm_bridge.unischema import Unischema
@@ -29,7 +27,7 @@ _NOT_PETASTORMS = (
 )
 
 
-class StoredSource(Near):
+class StoredSource(Source):
     """The row groups of a dataset, and the schema that lies beside them.
 
     Where there is none, as in a plain Parquet store, the schema is that of the files, with a warning.
@@ -50,7 +48,7 @@ class StoredSource(Near):
         storage_options: Mapping[str, Any] | None,
         settings: CacheSettings | None = None,
     ) -> None:
-        self._inner: Source = open_source(url_or_urls, storage_options, settings)
+        self._read_from(open_source(url_or_urls, storage_options, settings))
         kept = None
         if isinstance(self._inner, ParquetSource):
             kept = self._inner.common_metadata()
@@ -60,35 +58,13 @@ class StoredSource(Near):
             warnings.warn(_NOT_PETASTORMS, stacklevel=4)
         self.schema: Unischema = self._inner.schema if pickled is None else read_schema(pickled)
 
-    @property
-    def types(self) -> Mapping[str, pa.DataType]:
-        """Arrow types of the stored columns."""
-        return self._inner.types
-
-    @property
-    def nulls(self) -> Mapping[str, NullFacts]:
-        """What is known of nulls in the stored columns."""
-        return self._inner.nulls
-
-    @property
-    def row_counts(self) -> Sequence[int]:
-        """Rows of each row group."""
-        return self._inner.row_counts
-
-    @property
-    def description(self) -> str:
-        """Where the dataset is."""
-        return self._inner.description
-
-    @property
-    def partitions(self) -> Mapping[str, Any]:
-        """Columns that lie in the names of directories."""
-        return self._inner.partitions
-
-    @property
-    def pandas_metadata(self) -> bytes | None:
-        """What pandas noted of its dtypes, or None."""
-        return self._inner.pandas_metadata
+    def _read_from(self, inner: Source) -> None:
+        """Take the row groups of a source, and what it says of them; its own schema is that of the files."""
+        self._inner = inner
+        self.types, self.nulls = inner.types, inner.nulls
+        self.row_counts, self.description = inner.row_counts, inner.description
+        self.partitions, self.pandas_metadata = inner.partitions, inner.pandas_metadata
+        self.ahead = inner.ahead
 
     def indexes(self) -> Mapping[str, StoredIndex]:
         """Return the indexes of row groups that lie beside the dataset, by name.
@@ -116,7 +92,7 @@ class StoredSource(Near):
             DatasetError: A file lacks one of them.
         """
         source = copy.copy(self)
-        source._inner = self._inner.narrowed(names)  # noqa: SLF001 – of this class
+        source._read_from(self._inner.narrowed(names))  # noqa: SLF001 – of this class
         return source
 
     def key(self, position: int) -> tuple[Any, ...]:
@@ -127,23 +103,6 @@ class StoredSource(Near):
         """Open one row group."""
         return self._inner.open(position)
 
-    @property
-    def is_far(self) -> bool:
-        """Whether row groups are fetched from far away."""
-        return self._inner.is_far
-
-    def want(self, position: int, *, is_for_others: bool = False) -> int:
-        """Begin to fetch a row group; return how many bytes that takes."""
-        return self._inner.want(position, is_for_others=is_for_others)
-
-    def bytes_here(self) -> int:
-        """Return how many bytes the copies of far files take."""
-        return self._inner.bytes_here()
-
-    def stop(self) -> None:
-        """Drop what was wanted."""
-        self._inner.stop()
-
-    def is_cheap(self, position: int) -> bool:  # noqa: ARG002 – every value is decoded
-        """Return False: values are decoded."""
-        return False
+    def extents(self, position: int) -> Sequence[Extent]:
+        """Return what has to be fetched of far files to read a row group."""
+        return self._inner.extents(position)

@@ -55,13 +55,6 @@ class FarFiles:
         copies = Copies(_digest(prefix, *folders), is_private=is_private, settings=settings)
         self.ahead = Fetcher(store, copies)
 
-    def want(
-        self, index: int, footer: Any, group: int, names: Collection[str], *, is_for_others: bool
-    ) -> int:
-        """Begin to fetch columns of a row group; return how many bytes that takes."""
-        extents = self._extents(index, footer, group, names)
-        return sum(self.ahead.want(e, is_for_others=is_for_others) for e in extents)
-
     def open(self, index: int, footer: Any, group: int, names: Collection[str]) -> pa.PythonFile:
         """Return a file for Arrow, once the columns of a row group are here.
 
@@ -71,7 +64,7 @@ class FarFiles:
         """
         file = self._files[index]
         parts = []
-        for extent in self._extents(index, footer, group, names):
+        for extent in self.extents(index, footer, group, names):
             data = self.ahead.get(extent)
             if data is None:
                 data, _ = load(self.ahead.path(extent), mapped=is_mapped(self.ahead.copies.path))
@@ -79,7 +72,7 @@ class FarFiles:
         url = self._prefix + file.path
         return pa.PythonFile(_Parts(self._store, url, file.size, parts), mode="r")
 
-    def _extents(self, index: int, footer: Any, group: int, names: Collection[str]) -> list[Extent]:
+    def extents(self, index: int, footer: Any, group: int, names: Collection[str]) -> list[Extent]:
         """Return the ranges of a file that hold columns of a row group."""
         file = self._files[index]
         ranges: list[list[int]] = []

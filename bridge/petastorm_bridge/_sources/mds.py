@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +17,7 @@ from petastorm_bridge.mds.schema import ColumnStats, Field
 from petastorm_bridge.mds.shard import Rows, Shard
 from petastorm_bridge.mds.types import is_list_of_any_length
 
-from .source import Near, RowGroup, build_schema
+from .source import RowGroup, Source, build_schema
 
 __all__ = ["MdsGroup", "MdsSource"]
 
@@ -51,16 +49,13 @@ def _has_own_form(type_: pa.DataType) -> bool:
     return bool(pa.types.is_temporal(type_))
 
 
-class MdsSource(Near):
+class MdsSource(Source):
     """The shards of a local MDS dataset; one shard is one row group.
 
     Args:
         dataset: The opened dataset.
         basenames: Read only the shards with these file names, in this order; None reads all.
     """
-
-    partitions: Mapping[str, Any] = MappingProxyType({})
-    pandas_metadata: bytes | None = None
 
     def __init__(self, dataset: MdsDataset, basenames: Sequence[str] | None = None) -> None:
         self._dataset = dataset
@@ -104,10 +99,6 @@ class MdsSource(Near):
     def narrowed(self, names: Collection[str]) -> MdsSource:  # noqa: ARG002 - one schema for all
         """Return the source itself: all shards have the same columns."""
         return self
-
-    def key(self, position: int) -> tuple[Any, ...]:  # noqa: ARG002 - no partitions
-        """Return ``()``: no column is known before a shard is opened."""
-        return ()
 
     def open(self, position: int) -> RowGroup:
         """Open a shard; see :class:`petastorm_bridge.mds.shard.Shard` for what may be raised."""

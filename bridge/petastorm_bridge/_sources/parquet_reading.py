@@ -16,6 +16,7 @@ from pyarrow import fs, parquet
 
 from petastorm_bridge._blocks.columns import Column, equal_lists, is_numbers, numbers, present
 from petastorm_bridge._blocks.memory import pooled
+from petastorm_bridge._far.fetch import Extent
 from petastorm_bridge._secrets import masked
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError
 from petastorm_bridge.mds.shard import Rows
@@ -111,20 +112,11 @@ class ParquetFiles:
         """Return the whole footer of a file."""
         return self._footers.get(index) or self._open(index).metadata
 
-    def want(self, index: int, group: int, names: Collection[str], *, is_for_others: bool) -> int:
-        """Begin to fetch columns of a row group; return how many bytes that takes, 0 if they are near."""
+    def extents(self, index: int, group: int, names: Collection[str]) -> Sequence[Extent]:
+        """Return what has to be fetched to read columns of a row group; nothing of near files."""
         if self.far is None:
-            return 0
-        return self.far.want(index, self._footer(index), group, names, is_for_others=is_for_others)
-
-    def bytes_here(self) -> int:
-        """Return how many bytes the copies of far files take."""
-        return 0 if self.far is None else self.far.ahead.copies.bytes()
-
-    def stop(self) -> None:
-        """Drop what was wanted."""
-        if self.far is not None:
-            self.far.ahead.stop()
+            return ()
+        return self.far.extents(index, self._footer(index), group, names)
 
     def _footer(self, index: int) -> Any:
         if index not in self._footers:

@@ -189,25 +189,16 @@ class FarMdsSource(MdsSource):
         settings: CacheSettings | None = None,
     ) -> None:
         self._url = url
-        self.ahead = Fetcher(store, _copies_of(url, store, settings))
+        self.ahead: Fetcher = Fetcher(store, _copies_of(url, store, settings))
         dataset = open_dataset(
             self.ahead.copies.path, lambda entry: self.ahead.get(self._extent(entry))
         )
         super().__init__(dataset, basenames)
         self.description = masked(url)
 
-    @property
-    def is_far(self) -> bool:
-        """Whether shards are fetched: always."""
-        return True
-
-    def want(self, position: int, *, is_for_others: bool = False) -> int:
-        """Begin to fetch a shard; return how many bytes that takes, 0 if it is here or on its way."""
-        return self.ahead.want(self._extent(self._entry(position)), is_for_others=is_for_others)
-
-    def bytes_here(self) -> int:
-        """Return how many bytes the copies take."""
-        return self.ahead.copies.bytes()
+    def extents(self, position: int) -> list[Extent]:
+        """Return the shard's file."""
+        return [self._extent(self._entry(position))]
 
     def want_first(self, position: int) -> int:
         """Begin to fetch a shard; return how many of its rows can be read before it is here."""
@@ -219,10 +210,6 @@ class FarMdsSource(MdsSource):
             return 0
         share = (_BEGINNING_BYTES - head) / (extent.size - head)
         return max(0, int(0.75 * share * entry.samples))  # rows differ in size
-
-    def stop(self) -> None:
-        """Drop what was wanted."""
-        self.ahead.stop()
 
     def open(self, position: int) -> RowGroup:
         """Open one shard, once it is here, or once its first rows are that come before all others."""

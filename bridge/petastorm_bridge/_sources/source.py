@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from petastorm_bridge._blocks.columns import Column, NullFacts
+from petastorm_bridge._far.ahead import Fetcher
+from petastorm_bridge._far.fetch import Extent
 from petastorm_bridge._tables.types import find_type, unsupported_text
 from petastorm_bridge.mds.shard import Rows
 from petastorm_bridge.mds.types import is_list_of_any_length
 from petastorm_bridge.unischema import Unischema, UnischemaField
 
-__all__ = ["Near", "RowGroup", "Source", "build_schema"]
+__all__ = ["RowGroup", "Source", "build_schema"]
 
 
 class RowGroup(Protocol):
@@ -27,7 +31,7 @@ class RowGroup(Protocol):
         """Return a column of the rows, in the form :mod:`._columns` describes."""
 
 
-class Source(Protocol):
+class Source(ABC):
     """A table that can be read row group by row group.
 
     Attributes:
@@ -38,23 +42,19 @@ class Source(Protocol):
         description: For messages: the paths read.
         partitions: Columns that are the same all over a row group, by name.
         pandas_metadata: What pandas noted of its dtypes when it wrote the table (as JSON), or None.
+        ahead: Fetches the row groups of far files; None where they are near.
     """
 
-    @property
-    def schema(self) -> Unischema: ...
-    @property
-    def types(self) -> Mapping[str, pa.DataType]: ...
-    @property
-    def nulls(self) -> Mapping[str, NullFacts]: ...
-    @property
-    def row_counts(self) -> Sequence[int]: ...
-    @property
-    def description(self) -> str: ...
-    @property
-    def partitions(self) -> Mapping[str, Any]: ...
-    @property
-    def pandas_metadata(self) -> bytes | None: ...
+    schema: Unischema
+    types: Mapping[str, pa.DataType]
+    nulls: Mapping[str, NullFacts]
+    row_counts: Sequence[int]
+    description: str
+    partitions: Mapping[str, Any] = MappingProxyType({})
+    pandas_metadata: bytes | None = None
+    ahead: Fetcher | None = None
 
+    @abstractmethod
     def narrowed(self, names: Collection[str]) -> Source:
         """Return a source that offers these columns at least, with types and nulls of all rows.
 
@@ -62,18 +62,26 @@ class Source(Protocol):
             DatasetError: Not all of the dataset has them.
         """
 
-    def key(self, position: int) -> tuple[Any, ...]:
-        """Return the values of the columns in ``partitions`` in a row group."""
-
+    @abstractmethod
     def open(self, position: int) -> RowGroup:
         """Open one row group; may read or expand a file, and may raise for a damaged one."""
 
-    def is_cheap(self, position: int) -> bool:
+    def key(self, position: int) -> tuple[Any, ...]:  # noqa: ARG002 - no partitions
+        """Return the values of the columns in ``partitions`` in a row group."""
+        return ()
+
+    def is_cheap(self, position: int) -> bool:  # noqa: ARG002 - values are decoded
         """Return whether opening and reading the group costs no more than mapping a file."""
+        return False
+
+    def extents(self, position: int) -> Sequence[Extent]:  # noqa: ARG002 - near
+        """Return what has to be fetched of far files to read a row group."""
+        return ()
 
     @property
     def is_far(self) -> bool:
         """Whether row groups are fetched from far away, so that it helps to say which are wanted."""
+        return self.ahead is not None
 
     def want(self, position: int, *, is_for_others: bool = False) -> int:
         """Begin to fetch a row group.
@@ -85,39 +93,23 @@ class Source(Protocol):
         Returns:
             How many bytes that takes, 0 if it is here or on its way.
         """
+        if self.ahead is None:
+            return 0
+        extents = self.extents(position)
+        return sum(self.ahead.want(extent, is_for_others=is_for_others) for extent in extents)
+
+    def want_first(self, position: int) -> int:  # noqa: ARG002 - none is here before all are
+        """Begin to fetch the row group that comes first; return how many of its rows are here before all are."""
+        return 0
 
     def bytes_here(self) -> int:
         """Return how many bytes the copies of far files take on this machine."""
-
-    def want_first(self, position: int) -> int:
-        """Begin to fetch the row group that comes first; return how many of its rows are here before all are."""
+        return 0 if self.ahead is None else self.ahead.copies.bytes()
 
     def stop(self) -> None:
         """Drop what was wanted."""
-
-
-class Near:
-    """What sources have in common whose row groups need no fetching."""
-
-    @property
-    def is_far(self) -> bool:
-        """Whether row groups are fetched from far away."""
-        return False
-
-    def want(self, position: int, *, is_for_others: bool = False) -> int:  # noqa: ARG002 - nothing is fetched
-        """Return 0."""
-        return 0
-
-    def bytes_here(self) -> int:
-        """Return 0."""
-        return 0
-
-    def want_first(self, position: int) -> int:  # noqa: ARG002 - nothing is fetched
-        """Return 0."""
-        return 0
-
-    def stop(self) -> None:
-        """Do nothing."""
+        if self.ahead is not None:
+            self.ahead.stop()
 
 
 def build_schema(

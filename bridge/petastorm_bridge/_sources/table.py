@@ -5,26 +5,23 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import fs
 
 from petastorm_bridge._blocks.columns import Column, NullFacts
 from petastorm_bridge._secrets import masked
 from petastorm_bridge.mds.errors import DatasetNotFoundError
-from petastorm_bridge.mds.shard import Rows
 
 from .delta import read_delta
 from .far_parquet import MakeFar
+from .files_source import FilesSource, Group
 from .live_table import LiveColumn, LiveFile, LiveTable
 from .parquet_files import File
-from .parquet_reading import ParquetFiles, naming, one_array, rows_of, shown
-from .parquet_schema import ColumnsDifferError, Footer, null_facts
-from .source import Near, RowGroup, build_schema
+from .parquet_reading import ParquetFiles, shown
+from .parquet_schema import Footer, null_facts
+from .source import build_schema
 from .table_formats import DELTA
 from .table_store import TableStore
 
@@ -55,7 +52,7 @@ def open_table(store: TableStore, make_far: MakeFar | None = None) -> TableSourc
     return TableSource(store, read_iceberg(store), make_far)
 
 
-class TableSource(Near):
+class TableSource(FilesSource):
     """The live rows of a table, row group by row group of its files.
 
     Columns are those of the table, in its order and with its types, partition columns among them. A
@@ -70,43 +67,32 @@ class TableSource(Near):
         make_far: As of :class:`~.parquet.ParquetSource`.
     """
 
-    partitions: Mapping[str, Any] = {}
-    pandas_metadata: bytes | None = None
-
-    def __init__(
-        self,
-        store: TableStore,
-        live: LiveTable,
-        make_far: MakeFar | None = None,
-    ) -> None:
+    def __init__(self, store: TableStore, live: LiveTable, make_far: MakeFar | None = None) -> None:
         place = store.place
         self.suffix = live.suffix
         self.description = f"{masked(place.path)} ({place.format.name} version {live.version})"
         self._columns = {column.name: column for column in live.columns}
         files = _present_files(store, live.files)
-        self._files = ParquetFiles(
+        opened = ParquetFiles(
             files,
             None if store.is_local else store.filesystem,
             None if make_far is None else make_far(files),
             coerce_int96_timestamp_unit="us",
         )
-        footers = self._files.read_footers() if files else []
-        schemas = [footer.schema for footer in footers]
+        footers = opened.read_footers() if files else []
+        super().__init__(opened, footers)
         self._contents = [
-            _contents(store, live.columns, file, schema)
-            for file, schema in zip(live.files, schemas, strict=True)
+            _contents(store, live.columns, file, footer.schema)
+            for file, footer in zip(live.files, footers, strict=True)
         ]
         fields = [(column.name, column.type, column.nullable) for column in live.columns]
-        self.types: Mapping[str, pa.DataType]
         self.schema, self.types = build_schema(fields)
-        self.nulls: Mapping[str, NullFacts] = dict.fromkeys(self.types, NullFacts())
-        # Footer and schema of each file, until the source is narrowed.
-        self._unchecked = list(zip(footers, schemas, strict=True))
+        self.nulls = dict.fromkeys(self.types, NullFacts())
         self._groups = list(_live_groups(store, footers, live.files))
-        self.row_counts: Sequence[int] = [group.num_rows for group in self._groups]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_unchecked": []}  # large, and of no use once narrowed
+        self.row_counts = [
+            footers[file].rows[number] if live is None else len(live)
+            for file, number, live in self._groups
+        ]
 
     def narrowed(self, names: Collection[str]) -> TableSource:
         """Return the source of some columns, with what all files say of nulls in them."""
@@ -117,7 +103,7 @@ class TableSource(Near):
             source.types,
             [
                 (footer, _renamed(schema, contents.stored))
-                for (footer, schema), contents in zip(self._unchecked, self._contents, strict=True)
+                for (footer, schema), contents in zip(self.unchecked, self._contents, strict=True)
             ],
         )
         lacking = {
@@ -130,71 +116,19 @@ class TableSource(Near):
             name: NullFacts(facts.rows or name in lacking, facts.elements)
             for name, facts in found.items()
         }
-        source._unchecked = []  # noqa: SLF001 - our own copy
+        source.unchecked = []
         return source
 
-    def key(self, position: int) -> tuple[Any, ...]:  # noqa: ARG002 - there is one partition
-        """Return nothing: partition columns are columns like the others."""
-        return ()
+    def stored(self, file: int) -> Mapping[str, str]:
+        """Return what a file calls the columns that it holds."""
+        return self._contents[file].stored
 
-    def open(self, position: int) -> RowGroup:
-        """Return one row group; its file is opened when a column of it is needed."""
-        return _TableGroup(self, self._groups[position])
-
-    @property
-    def is_far(self) -> bool:
-        """Whether the files are far away."""
-        return self._files.far is not None
-
-    def want(self, position: int, *, is_for_others: bool = False) -> int:
-        """Begin to fetch the columns of a row group; return how many bytes that takes."""
-        group = self._groups[position]
-        names = self._stored_names(group.file)
-        return self._files.want(group.file, group.row_group, names, is_for_others=is_for_others)
-
-    def bytes_here(self) -> int:
-        """Return how many bytes the copies of far files take."""
-        return self._files.bytes_here()
-
-    def stop(self) -> None:
-        """Drop what was wanted."""
-        self._files.stop()
-
-    def _stored_names(self, file: int) -> list[str]:
-        """Return what the columns are called in a file that has them."""
-        stored = self._contents[file].stored
-        return [stored[name] for name in self.types if name in stored]
-
-    def reader(self, file: int, row_group: int) -> Any:
-        """Return what reads columns of a row group."""
-        return self._files.open_group(file, row_group, self._stored_names(file))
-
-    def is_cheap(self, position: int) -> bool:  # noqa: ARG002 - every row group is decoded
-        """Return False: reading Parquet means decoding it."""
-        return False
-
-    def contents(self, file: int) -> _Contents:
-        """Return which columns a file holds."""
-        return self._contents[file]
-
-    def read(self, reader: Any, file: int, row_group: int, name: str) -> pa.Array:
-        """Return a column of all rows of a row group, deleted ones too, in the table's type."""
-        path = self._files.files[file].path
-        stored = self._contents[file].stored[name]
-        table = naming(
-            path, lambda: reader.read_row_group(row_group, columns=[stored], use_threads=False)
-        )
-        array = one_array(table.column(stored))
-        target = self.types[name]
-        if array.type == target:
-            return array
-        try:
-            return array.cast(target)
-        except pa.ArrowException as error:
-            raise ColumnsDifferError(
-                f"Column {name!r} of {path} is {array.type}, in the table {target}, and cannot be "
-                f"converted: {error}"
-            ) from error
+    def constant(self, file: int, name: str, rows: int) -> Column | None:
+        """Return rows of a partition column, or of one that the file is older than."""
+        value = self._contents[file].constants.get(name)
+        if value is None:
+            return None
+        return shown(pa.repeat(value, rows) if value.is_valid else pa.nulls(rows, value.type))
 
 
 @dataclass(frozen=True)
@@ -208,53 +142,6 @@ class _Contents:
 
     stored: Mapping[str, str]
     constants: Mapping[str, pa.Scalar]
-
-
-@dataclass(frozen=True)
-class _LiveGroup:
-    """One row group of a file.
-
-    Attributes:
-        file: Number of the file.
-        row_group: Number of the row group in it.
-        num_rows: Live rows.
-        live: Positions of the live rows in the row group; None if all are.
-    """
-
-    file: int
-    row_group: int
-    num_rows: int
-    live: npt.NDArray[np.int64] | None
-
-
-class _TableGroup:
-    """One row group; what was decoded is kept as long as the object."""
-
-    def __init__(self, source: TableSource, group: _LiveGroup) -> None:
-        self._source = source
-        self._group = group
-        self._decoded: dict[str, Column] = {}
-
-    @cached_property
-    def _reader(self) -> Any:
-        return self._source.reader(self._group.file, self._group.row_group)
-
-    def prefetch(self, names: Sequence[str]) -> None:
-        """Do nothing: each column is read when it is asked for."""
-
-    def load(self, name: str, rows: Rows) -> Column:
-        """Return a column of some of the live rows."""
-        source, group = self._source, self._group
-        count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
-        constant = source.contents(group.file).constants.get(name)
-        if constant is not None or not count:  # of no rows nothing needs to be read
-            value = pa.scalar(None, source.types[name]) if constant is None else constant
-            return shown(pa.repeat(value, count) if value.is_valid else pa.nulls(count, value.type))
-        if name not in self._decoded:
-            array = source.read(self._reader, group.file, group.row_group, name)
-            live = array if group.live is None else array.take(pa.array(group.live))
-            self._decoded[name] = shown(live)
-        return rows_of(self._decoded[name], rows)
 
 
 def _present_files(store: TableStore, files: Sequence[LiveFile]) -> list[File]:
@@ -313,7 +200,7 @@ def _renamed(schema: pa.Schema, stored: Mapping[str, str]) -> pa.Schema:
 
 def _live_groups(
     store: TableStore, footers: Sequence[Footer], files: Sequence[LiveFile]
-) -> Iterator[_LiveGroup]:
+) -> Iterator[Group]:
     for number, (footer, file) in enumerate(zip(footers, files, strict=True)):
         try:
             deleted = None if file.deleted is None else file.deleted.mask(sum(footer.rows))
@@ -324,5 +211,5 @@ def _live_groups(
             live = None
             if deleted is not None and deleted[start : start + rows].any():
                 live = np.flatnonzero(~deleted[start : start + rows])
-            yield _LiveGroup(number, row_group, rows if live is None else len(live), live)
+            yield Group(number, row_group, live)
             start += rows

@@ -105,11 +105,8 @@ def _load(directory: str, entry: ShardEntry) -> tuple[str, npt.NDArray[np.uint8]
 def _expand(path: str, entry: ShardEntry, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     codec = codecs.parse_compression(entry.compression)
     assert codec is not None
-    expected = int(entry.raw["bytes"])
     try:
-        raw = codec.decompress(data.data, expected)
+        raw = codec.decompress(data.data, entry.raw["bytes"])
     except (OSError, ValueError, MemoryError) as error:
         raise ShardCorruptedError.because(path, f"{codec.name} data", str(error)) from error
-    if len(raw) != expected:
-        raise ShardCorruptedError.because(path, f"{expected} bytes", f"{len(raw)} bytes")
     return np.frombuffer(raw, np.uint8)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import json
 import os
 import re
@@ -11,8 +10,9 @@ import threading
 from collections.abc import Iterable, Mapping
 from shutil import SpecialFileError
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
+from streaming.base.format import FileInfo
 from streaming.base.stream import Stream
 
 from petastorm_bridge._far.fetch import Extent, Fetch
@@ -22,7 +22,7 @@ from petastorm_bridge.mds.codecs import parse_compression
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
 from petastorm_bridge.mds.files import open_regular, write_whole
 from petastorm_bridge.mds.names import INDEX_NAME, check_file_names, check_folders
-from petastorm_bridge.mds.verified import best_hash, check_hash
+from petastorm_bridge.mds.verified import check_hash
 from petastorm_bridge.native.support import MdsDirectory
 
 from ._mapped_reader import Readers, only_hash
@@ -52,12 +52,6 @@ class MappedStream(Stream):
     ``validate_hash`` is ``""``; one that ``validate_hash`` names is compared in a local dataset, too,
     whenever a process opens a file.
     """
-
-    _raw_size = 0
-    # Sizes of the files of the shard that is being fetched.
-    _sizes: Mapping[str, int] = {}
-    # The hash that is checked of what is fetched, and what the index says of the file.
-    _unchecked: tuple[str | None, Any] = (None, None)
 
     def __init__(
         self,
@@ -141,61 +135,74 @@ class MappedStream(Stream):
         """
         try:
             return int(super().prepare_shard(shard))
-        except DatasetError as error:
-            if type(error) is not ShardCorruptedError:
-                raise
+        except ShardCorruptedError as error:
             raise FetchedShardError(f"{error}") from error
+        except DatasetError:
+            raise
         except FileNotFoundError as error:
             raise DatasetNotFoundError(f"Shard {error.filename or error} is missing.") from error
         except (IsADirectoryError, NotADirectoryError, SpecialFileError) as error:
             raise DatasetError(f"{error}: this is no shard.") from error
-        except ValueError as error:
-            if not str(error).startswith("Checksum failure"):
-                raise
-            raise FetchedShardError(f"{error}: it is not what the index says.") from error
 
     def _prepare_shard_part(
         self, raw_info: Any, zip_info: Any = None, compression: str | None = None
     ) -> int:
-        stream = copy.copy(self)  # several threads prepare shards
-        stream._raw_size = raw_info.bytes  # noqa: SLF001 - of this class
-        stream._under_way = self._under_way  # noqa: SLF001
-        infos = [info for info in (raw_info, zip_info) if info is not None]
-        stream._sizes = {info.basename: info.bytes for info in infos}  # noqa: SLF001
-        name = self.validate_hash
-        stream.validate_hash = best_hash((zip_info or raw_info).hashes) if name is None else name
-        if zip_info is None:  # what is compressed is compared whenever it is expanded
-            stream._unchecked, stream.validate_hash = (stream.validate_hash, raw_info), None  # noqa: SLF001
-        prepare: Any = super(MappedStream, stream)._prepare_shard_part
-        return int(prepare(raw_info, zip_info, compression))
+        directory = os.path.join(self.local, self.split)
+        raw = os.path.join(directory, raw_info.basename)
+        if zip_info is None:
+            if os.path.isfile(raw):
+                return 0
+            self._fetch(raw_info, hashes=self._hashes(raw_info))
+            return int(raw_info.bytes)
+        packed, growth = os.path.join(directory, zip_info.basename), 0
+        if not os.path.isfile(raw):
+            if not os.path.isfile(packed):
+                self._fetch(zip_info)
+                growth += zip_info.bytes
+            self._expand(zip_info, packed, raw, raw_info.bytes, compression)
+            growth += raw_info.bytes
+        if not self.safe_keep_zip and os.path.isfile(packed):
+            os.remove(packed)
+            growth -= zip_info.bytes
+        return int(growth)
 
     def _download_file(self, from_basename: str, to_basename: str | None = None) -> str:
+        """Fetch the index, of which nothing is known."""
+        return self._fetch(FileInfo(from_basename, 0, {}), to_basename)
+
+    def _hashes(self, info: Any) -> Mapping[str, str]:
+        """Return the hashes of a file of which one is checked."""
+        if self.validate_hash is None:
+            return cast("dict[str, str]", info.hashes)
+        if not self.validate_hash:
+            return {}
+        return only_hash(self.validate_hash, info, os.path.join(self.local, self.split))
+
+    def _fetch(
+        self, info: Any, to_basename: str | None = None, hashes: Mapping[str, str] | None = None
+    ) -> str:
+        """Bring a file here, which has its name only when it is whole and approved; return its path."""
+        directory = os.path.join(self.local, self.split)
+        target = os.path.join(directory, to_basename or info.basename)
         if self.remote is None:
-            path = os.path.join(self.local, self.split, from_basename)
             raise DatasetNotFoundError(
-                f"{path} is missing, and there is no remote to fetch it from."
+                f"{target} is missing, and there is no remote to fetch it from."
             )
+        url = os.path.join(self.remote, self.split, info.basename)
         if "://" not in self.remote:
-            path = os.path.join(self.remote, self.split, from_basename)
             # Copying a device would never end.
             with contextlib.suppress(FileNotFoundError):
-                open_regular(path).close()
-        directory = os.path.join(self.local, self.split)
-        target = os.path.join(directory, to_basename or from_basename)
+                open_regular(url).close()
         part = f"{target}.{os.getpid()}-{threading.get_ident()}{_FETCHED}"
         try:
-            size = self._sizes.get(from_basename)
-            if size is None or self._store is None:
-                super()._download_file(from_basename, os.path.relpath(part, directory))
+            if self._store is None or not info.bytes:
+                super()._download_file(info.basename, os.path.relpath(part, directory))
             else:
-                self._fetch(self._store, from_basename, part, size)
-            name, info = self._unchecked
-            if name:
+                os.makedirs(os.path.dirname(part), exist_ok=True)
+                self._fetch_ranges(Fetch(self._store, Extent(url, info.basename, info.bytes)), part)
+            if hashes:
                 data, status = load(part, mapped=False)
-                try:
-                    check_hash(target, only_hash(name, info, directory), lambda: data, status)
-                except ShardCorruptedError as error:
-                    raise ValueError(f"Checksum failure: {target}") from error
+                check_hash(target, hashes, lambda: data, status)
             os.replace(part, target)  # so that nobody takes it for a good one before
         finally:
             for path in (part, f"{part}.tmp"):  # a disk that is full stays so otherwise
@@ -203,47 +210,29 @@ class MappedStream(Stream):
                     os.remove(path)
         return target
 
-    def _fetch(self, store: Store, basename: str, part: str, size: int) -> None:
-        """Copy a far file, in ranges."""
-        assert self.remote is not None
-        os.makedirs(os.path.dirname(part), exist_ok=True)
-        fetch = Fetch(
-            store, Extent(os.path.join(self.remote, self.split, basename), basename, size)
-        )
+    def _fetch_ranges(self, fetch: Fetch, part: str) -> None:
         self._under_way.add(fetch)
         try:
             fetch.to_file(part, has_lock=True)  # whose name is of this thread alone
         finally:
             self._under_way.discard(fetch)
 
-    def _decompress_shard_part(
-        self, zip_info: Any, zip_filename: str, raw_filename: str, compression: str | None
-    ) -> None:
+    def _expand(self, info: Any, packed: str, raw: str, size: int, compression: str | None) -> None:
         """Check and expand a file, to no more bytes than the index says."""
         codec = parse_compression(compression)
         assert codec is not None
-        data, status = load(zip_filename, mapped=False)
-        name = self.validate_hash
-        if name:
-            try:
-                check_hash(
-                    zip_filename,
-                    only_hash(name, zip_info, os.path.dirname(zip_filename)),
-                    lambda: data,
-                    status,
-                )
-            except ShardCorruptedError:
-                if self._is_cache():
-                    os.remove(zip_filename)
-                raise
+        data, status = load(packed, mapped=False)
         try:
-            raw = codec.decompress(data.data, self._raw_size)
+            check_hash(packed, self._hashes(info), lambda: data, status)
+        except ShardCorruptedError:
+            if self._is_cache():
+                os.remove(packed)
+            raise
+        try:
+            expanded = codec.decompress(data.data, size)
         except (OSError, ValueError, MemoryError) as error:
-            asked = f"{codec.name} data"
-            raise FetchedShardError.because(zip_filename, asked, str(error)) from error
-        write_whole(raw_filename, [raw])
-        if not self.safe_keep_zip:
-            os.remove(zip_filename)
+            raise ShardCorruptedError.because(packed, f"{codec.name} data", str(error)) from error
+        write_whole(raw, [expanded])
 
 
 def _is_far(place: str) -> bool:

@@ -1,0 +1,158 @@
+"""Parquet files as a source of row groups: what loose files and the live files of a table have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import parquet
+
+from petastorm_bridge._blocks.columns import Column
+from petastorm_bridge._blocks.pandas_metadata import noted_names
+from petastorm_bridge._far.fetch import Extent
+from petastorm_bridge.mds.shard import Rows
+
+from .parquet_reading import ParquetFiles, naming, one_array, rows_of, shown
+from .parquet_schema import ColumnsDifferError, Footer
+from .source import RowGroup, Source
+
+__all__ = ["FilesSource", "Group", "converted"]
+
+
+class Group(NamedTuple):
+    """One row group of a file.
+
+    Attributes:
+        file: Number of the file.
+        number: Number of the row group in it.
+        live: Positions of the rows that are not deleted; None if none is.
+    """
+
+    file: int
+    number: int
+    live: npt.NDArray[np.int64] | None = None
+
+
+class FilesSource(Source):
+    """Row groups of Parquet files.
+
+    Attributes:
+        unchecked: Footer and schema of each file, until the source is narrowed.
+
+    Args:
+        files: The files.
+        footers: What is wanted of the footer of each.
+    """
+
+    def __init__(self, files: ParquetFiles, footers: Sequence[Footer]) -> None:
+        self._files = files
+        self._groups: Sequence[Group]
+        self.ahead = None if files.far is None else files.far.ahead
+        self.unchecked = [(footer, footer.schema) for footer in footers]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "unchecked": []}  # large, and of no use once narrowed
+
+    @abstractmethod
+    def stored(self, file: int) -> Mapping[str, str]:
+        """Return what a file calls the columns that it holds, by their names in the source."""
+
+    @abstractmethod
+    def constant(self, file: int, name: str, rows: int) -> Column | None:
+        """Return rows of a column that has one value all over a file; None if the file holds the column."""
+
+    def path(self, file: int) -> str:
+        """Return the path of one of the files."""
+        return self._files.files[file].path
+
+    def open(self, position: int) -> RowGroup:
+        """Open one row group.
+
+        Raises:
+            DatasetNotFoundError: The file is gone.
+            DatasetError: The file was replaced since the source was opened, or is damaged.
+        """
+        group = self._groups[position]
+        reader = self._files.open_group(group.file, group.number, self._names_in(group.file))
+        return _FileGroup(self, group, reader)
+
+    def extents(self, position: int) -> Sequence[Extent]:
+        """Return what has to be fetched of a far file to read the columns of a row group."""
+        file, number, _ = self._groups[position]
+        return self._files.extents(file, number, self._names_in(file))
+
+    def _names_in(self, file: int) -> list[str]:
+        stored = self.stored(file)
+        return [stored[name] for name in self.types if name in stored]
+
+
+class _FileGroup:
+    """One row group; what was decoded is kept as long as the object."""
+
+    def __init__(self, source: FilesSource, group: Group, reader: parquet.ParquetFile) -> None:
+        self._source = source
+        self._group = group
+        self._reader = reader
+        self._stored = source.stored(group.file)
+        self._decoded: dict[str, Column] = {}
+        self._read: dict[str, pa.ChunkedArray] = {}
+
+    def prefetch(self, names: Sequence[str]) -> None:
+        """Read columns at once, which takes less time than one after the other."""
+        missing = [n for n in names if n in self._stored and n not in self._decoded]
+        missing = [name for name in missing if name not in self._read]
+        if missing:
+            self._read_columns(missing)
+
+    def load(self, name: str, rows: Rows) -> Column:
+        """Return a column of some of the rows; plain numbers without nulls as NumPy arrays."""
+        count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+        constant = self._source.constant(self._group.file, name, count)
+        if constant is not None:
+            return constant
+        if name not in self._decoded:
+            self._decoded[name] = self._decode(name)
+        return rows_of(self._decoded[name], rows)
+
+    def _read_columns(self, names: Sequence[str]) -> None:
+        stored = [self._stored[name] for name in names]
+        table = naming(
+            self._source.path(self._group.file),
+            lambda: self._reader.read_row_group(
+                self._group.number, columns=stored, use_threads=False
+            ),
+        )
+        self._read |= {name: table.column(self._stored[name]) for name in names}
+
+    def _decode(self, name: str) -> Column:
+        if name not in self._read:
+            self._read_columns([name])
+        source = self._source
+        array = one_array(self._read.pop(name))
+        array = converted(array, source.types[name], name, source.path(self._group.file))
+        if self._group.live is not None:
+            array = array.take(pa.array(self._group.live))
+        # pandas' own dtypes tell a null from NaN, which NumPy's numbers do not.
+        noted = noted_names(source.pandas_metadata)
+        return array if array.null_count and name in noted else shown(array)
+
+
+def converted(array: pa.Array, target: pa.DataType, name: str, path: str) -> pa.Array:
+    """Return a column of a file in the type that it has in the whole source.
+
+    Raises:
+        ColumnsDifferError: It cannot be converted.
+    """
+    if array.type == target:
+        return array
+    try:
+        return array.cast(target)
+    except pa.ArrowException as error:
+        raise ColumnsDifferError(
+            f"Column {name!r} of {path} is {array.type}, in the table {target}, and "
+            f"cannot be converted: {error}"
+        ) from error
