@@ -240,7 +240,6 @@ def outcome(face, directory, case, wanted):
     signal.alarm(LONGEST_SECONDS)
     faulthandler.dump_traceback_later(2 * LONGEST_SECONDS, exit=True)
     mds_dataset._parsed.cache_clear()  # files are written faster than some clocks tick
-    mds_dataset._parsed_index.cache_clear()
     try:
         found = FACES[face](directory, has_hashes)
     except DatasetError as error:

@@ -10,7 +10,7 @@ from streaming.base.spanner import Spanner
 from streaming_oracle import write_shards
 
 from petastorm_bridge import make_batch_reader
-from petastorm_bridge.mds.dataset import _parsed, _parsed_index, read_index
+from petastorm_bridge.mds.dataset import _parsed, read_index
 from petastorm_bridge.pytorch import DataLoader
 from petastorm_bridge.streaming import ColumnarStreamingDataset, MappedStreamingDataset
 from petastorm_bridge.streaming._index import ShardIndex, group_by_shard
@@ -71,7 +71,6 @@ def test_opening_depends_on_shards_not_on_rows(tmp_path, opened):
     for name, (shards, rows) in cases.items():
         write_index(tmp_path / name, shards, rows)
     cost(tmp_path / "few", opened)  # what is made once in a process
-    _parsed_index.cache_clear()
     _parsed.cache_clear()
     found = {name: cost(tmp_path / name, opened) for name in cases}
     assert found["rows"][3] == 1_000_000_000

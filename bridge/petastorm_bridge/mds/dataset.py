@@ -70,21 +70,13 @@ def read_index(directory: str) -> tuple[ShardEntry, ...]:
         DatasetError: It cannot be used.
     """
     path = os.path.join(os.path.abspath(directory), INDEX_NAME)
-    return _parsed_index(path, _mark(path))
-
-
-@lru_cache(maxsize=4)  # programs open the same few datasets for every epoch
-def _parsed_index(
-    path: str,
-    mark: tuple[int, ...],  # noqa: ARG001 - part of the key
-) -> tuple[ShardEntry, ...]:
     try:
         with open_regular(path) as file, paused_collector():
             shards = parse_index(file.read())["shards"]
             entries = tuple(ShardEntry.from_json(obj, path) for obj in shards)
     except FileNotFoundError as error:
         raise DatasetNotFoundError(
-            f"No MDS dataset at {os.path.dirname(path)}: {INDEX_NAME} is missing. It was deleted, never "
+            f"No MDS dataset at {directory}: {INDEX_NAME} is missing. It was deleted, never "
             "finished, or is not visible here yet."
         ) from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -138,7 +130,7 @@ def _mark(path: str) -> tuple[int, ...]:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=4)  # programs open the same few datasets for every epoch
 def _parsed(
     directory: str,
     marks: tuple[tuple[int, ...], ...],  # noqa: ARG001 - part of the key

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,10 @@ from petastorm_bridge.mds.errors import ShardCorruptedError
 from ._layout import SampleLayout
 from ._mapped import OpenShard, open_file
 from ._mapped_reader import MappedReader, shard_path
-from ._prefetch import Pass
 from ._stream import is_same
+
+if TYPE_CHECKING:
+    from ._prefetch import Pass
 
 __all__ = ["give_up", "is_local", "open_shard", "touch"]
 

@@ -45,10 +45,6 @@ class ShardIndex:
         """Return the shard of each sample."""
         return np.searchsorted(self.shard_bounds, sample_ids, "right") - 1
 
-    def is_within_shard(self, first: int, last: int) -> bool:
-        """Return whether two samples are in one shard."""
-        return bisect_right(self._bounds, first) == bisect_right(self._bounds, last)
-
 
 def group_by_shard(shard_ids: Int64, num_shards: int) -> tuple[Int64, list[int], list[int]]:
     """Return how to bring samples of one shard together.

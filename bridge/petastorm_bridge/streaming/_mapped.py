@@ -95,9 +95,6 @@ class ShardPool:
     def __len__(self) -> int:
         return len(self._shards)
 
-    def __contains__(self, shard_id: object) -> bool:
-        return shard_id in self._shards
-
     def get(self, shard_ids: list[int], open_shard: Callable[[int], OpenShard]) -> list[OpenShard]:
         """Return the shards of one window, which need not be held any longer than it is.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,14 +21,38 @@ __all__ = ["Part", "RaggedPart", "RecordPart"]
 Int64 = npt.NDArray[np.int64]
 
 
-class RecordPart:
+class _Part:
+    """Samples of one layout.
+
+    Args:
+        layout: Their columns.
+        order: Their positions in the order wanted; None for the order they have.
+        origins: The files they came from, with the number of samples of each, for messages.
+    """
+
+    def __init__(
+        self, layout: SampleLayout, order: Int64 | None, origins: Sequence[tuple[str, int]]
+    ) -> None:
+        self.layout = layout
+        self._order = order
+        self._origins = origins
+
+    def __len__(self) -> int:
+        return sum(count for _, count in self._origins)
+
+    def origin(self, row: int) -> str:
+        """Return the file that a row came from."""
+        return _origin(self._origins, row if self._order is None else int(self._order[row]))
+
+
+class RecordPart(_Part):
     """Samples that are records of fixed width.
 
     Args:
         layout: Their columns.
         records: The records.
-        order: Positions in ``records`` in the order wanted; None for the order they have.
-        origins: The files they came from, with the number of records of each, for messages.
+        order: As of all parts.
+        origins: As of all parts.
     """
 
     def __init__(
@@ -37,19 +62,10 @@ class RecordPart:
         order: Int64 | None,
         origins: Sequence[tuple[str, int]],
     ) -> None:
-        self.layout = layout
+        super().__init__(layout, order, origins)
         self._records = records
-        self._order = order
-        self._origins = origins
         self._chosen = records[:0]
         self._fields: tuple[Any, Sequence[int], list[npt.NDArray[Any]]] | None = None
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def origin(self, row: int) -> str:
-        """Return the file that a row came from."""
-        return _origin(self._origins, row if self._order is None else int(self._order[row]))
 
     def cells(self, positions: Sequence[int], start: int, stop: int) -> list[Cells]:
         """Return the values of some columns in rows ``start`` to ``stop``."""
@@ -102,14 +118,14 @@ class RecordPart:
         return cls(layout, gathered.view(record), order, origins)
 
 
-class RaggedPart:
+class RaggedPart(_Part):
     """Samples of which some columns are of variable width.
 
     Args:
         layout: Their columns.
         samples: The samples as byte strings.
-        order: Positions in ``samples`` in the order wanted; None for the order they have.
-        origins: The files they came from, with the number of samples of each, for messages.
+        order: As of all parts.
+        origins: As of all parts.
 
     Raises:
         ShardCorruptedError: The sizes of a sample's columns do not add up to the sample.
@@ -122,22 +138,12 @@ class RaggedPart:
         order: Int64 | None,
         origins: Sequence[tuple[str, int]],
     ) -> None:
-        self.layout = layout
-        self._order = order
-        self._origins = origins
-        self._length = len(samples)
+        super().__init__(layout, order, origins)
         raw = np.frombuffer(samples.buffers()[2], np.uint8)
         bounds = byte_offsets(samples)
         self._walk = ColumnWalk(
-            layout.stored, raw, bounds[:-1], bounds[1:], lambda row: _origin(origins, row)
+            layout.stored, raw, bounds[:-1], bounds[1:], partial(_origin, origins)
         )
-
-    def __len__(self) -> int:
-        return self._length
-
-    def origin(self, row: int) -> str:
-        """Return the file that a row came from."""
-        return _origin(self._origins, row if self._order is None else int(self._order[row]))
 
     def cells(self, positions: Sequence[int], start: int, stop: int) -> list[Cells]:
         """Return the values of some columns in rows ``start`` to ``stop``."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from streaming.base.constant import TICK
-from streaming.base.dataset import _ShardState
+
+from ._fetching import is_local, touch
 
 __all__ = ["Pass", "prefetch"]
 
@@ -131,9 +131,8 @@ def _wanted(dataset: Any, state: Pass) -> Iterator[int]:
         position = stop
         if limited:
             # It may be evicted at any time: what is here gets a new date, the rest is fetched.
-            here = dataset._shard_states.numpy()[shard_ids] == _ShardState.LOCAL  # noqa: SLF001
-            dataset._shard_access_times.numpy()[shard_ids[here]] = time.time_ns()  # noqa: SLF001
-            shard_ids = shard_ids[~here | packed[shard_ids]]
+            touch(dataset, shard_ids)
+            shard_ids = shard_ids[~is_local(dataset, shard_ids) | packed[shard_ids]]
         else:
             shard_ids = shard_ids[~seen[shard_ids]]
             seen[shard_ids] = True
