@@ -245,8 +245,7 @@ class FarMdsSource(MdsSource):
         return self._dataset.shards[self._positions[position]]
 
     def _extent(self, entry: ShardEntry) -> Extent:
-        file = _stored(entry)
-        name = file["basename"]
+        file, name = entry.stored, entry.stored["basename"]
         return Extent(f"{self._url}/{name}", name, file["bytes"], file["hashes"])
 
 
@@ -269,10 +268,6 @@ class _BeginningGroup:
         """Return a column of the rows."""
         is_here = isinstance(rows, slice) and rows.stop <= self._rows
         return (self._beginning if is_here else self._whole).load(name, rows)
-
-
-def _stored(entry: ShardEntry) -> dict[str, Any]:
-    return entry.raw if entry.zip is None else entry.zip
 
 
 def _copies_of(url: str, store: Store, settings: CacheSettings | None) -> Copies:
@@ -300,7 +295,7 @@ def _copies_of(url: str, store: Store, settings: CacheSettings | None) -> Copies
             raise DatasetError(
                 f"The index of {masked(url)} cannot be used: {masked(str(error))}"
             ) from error
-        is_private = not all(_stored(entry)["hashes"] for entry in shards)
+        is_private = not all(entry.stored["hashes"] for entry in shards)
         found = {
             name: _content(path) for name, path in ((INDEX_NAME, index), (SIDECAR_NAME, sidecar))
         }

@@ -22,6 +22,7 @@ from .ragged import (
     filled_binary,
     fixed_width_binary,
     list_lengths,
+    offsets_of,
     value_bytes,
 )
 from .types import is_text
@@ -40,10 +41,8 @@ _ESCAPES = [("\\", "\\\\"), ('"', '\\"')] + [(chr(code), f"\\u{code:04x}") for c
 def lists_to_json(array: pa.Array) -> pa.LargeBinaryArray:
     """Return each list of ``array`` as UTF-8 JSON."""
     elements = _elements_as_json(array.flatten())
-    lengths = list_lengths(array)
-    offsets = np.zeros(len(array) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    quoted = pa.LargeListArray.from_arrays(pa.array(offsets), elements)
+    offsets = pa.array(offsets_of(list_lengths(array)))
+    quoted = pa.LargeListArray.from_arrays(offsets, elements)
     joined = pc.binary_join(quoted, pa.scalar(",", pa.large_string())).cast(pa.large_binary())
     count = len(array)
     return concat_rows(

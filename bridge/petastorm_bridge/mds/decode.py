@@ -12,7 +12,7 @@ from ._json import json_to_lists
 from .encodings import fixed_encoding
 from .errors import DatasetError, ShardCorruptedError
 from .ndarray import numbers, value_shape
-from .ragged import byte_offsets, fixed_width_binary
+from .ragged import byte_offsets, fixed_width_binary, offsets_of
 from .schema import Field
 from .shard import Rows, Shard
 from .types import fixed_dtype, is_list, is_text, marks_nulls_itself
@@ -177,8 +177,7 @@ def _list_array(
         raise ValueError("elements in null lists")
     if pa.types.is_fixed_size_list(type_):
         return _fixed_size_lists(type_, values, counts, nulls)
-    offsets = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=offsets[1:])
+    offsets = offsets_of(counts)
     if not pa.types.is_large_list(type_):
         offsets = offsets.astype(np.int32)
     buffers = [None if nulls is None else _validity(nulls), pa.py_buffer(offsets)]

@@ -19,6 +19,7 @@ from .ragged import (
     concat_rows,
     filled_binary,
     list_lengths,
+    offsets_of,
 )
 from .types import (
     fixed_dtype,
@@ -101,9 +102,9 @@ def encode_column(
     elif is_list(type_):
         columns.append(_encode_list(name, array))
         if element_null_column is not None:
-            flags = pa.ListArray.from_arrays(
-                *_list_offsets_and(array, _null_flags(array.flatten()))
-            )
+            offsets = offsets_of(list_lengths(array)).astype(np.int32)
+            values = pa.array(_null_flags(array.flatten()))
+            flags = pa.ListArray.from_arrays(pa.array(offsets), values)
             columns.append(_encode_list(element_null_column, flags))
     elif fixed_dtype(type_) is not None:
         columns.append(StoredColumn(name, _fixed_encoding(type_), fixed_values(array)))
@@ -163,13 +164,6 @@ def _variable_values(array: pa.Array) -> pa.LargeBinaryArray:
     return filled_binary(array)
 
 
-def _list_offsets_and(array: pa.Array, values: Any) -> tuple[pa.Array, pa.Array]:
-    lengths = list_lengths(array)
-    offsets = np.zeros(len(array) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return pa.array(offsets.astype(np.int32)), pa.array(values)
-
-
 def _encode_list(name: str, array: pa.Array) -> StoredColumn:
     element = fixed_dtype(array.type.value_type)
     if element is None:
@@ -181,8 +175,7 @@ def _encode_list(name: str, array: pa.Array) -> StoredColumn:
         # All of one length: the shard's rows stay fixed-width records.
         return StoredColumn(name, f"ndarray:{element.name}:{width}", flat.reshape(-1, width))
     header = _ndarray_headers(lengths)
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths * element.itemsize, out=offsets[1:])
+    offsets = offsets_of(lengths * element.itemsize)
     values = binary_from_offsets(offsets, np.ascontiguousarray(flat).view(np.uint8))
     return StoredColumn(name, f"ndarray:{element.name}", concat_rows([header, values]))
 

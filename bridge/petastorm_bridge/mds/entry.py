@@ -72,6 +72,11 @@ class ShardEntry:
         return entry
 
     @property
+    def stored(self) -> dict[str, Any]:
+        """What is said of the file that the dataset has: the compressed one, if there is one."""
+        return self.raw if self.zip is None else self.zip
+
+    @property
     def basenames(self) -> tuple[str, ...]:
         """File names under which the shard may be found, the uncompressed one first."""
         names = (str(self.raw["basename"]),)

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from .encode import StoredColumn, encoded_bytes
 from .encodings import fixed_encoding
-from .ragged import binary_rows, byte_offsets, concat_rows, value_bytes
+from .ragged import binary_rows, byte_offsets, concat_rows, offsets_of, value_bytes
 
 __all__ = ["MAX_SHARD_BYTES", "ShardLayout", "assemble_shard", "record_dtype"]
 
@@ -143,10 +143,7 @@ def assemble_shard(columns: list[StoredColumn], config: dict[str, Any]) -> list[
         samples, sizes = _fixed_samples(columns, rows)
     else:
         samples, sizes = _variable_samples(columns)
-    offsets = np.empty(rows + 1, np.int64)
-    offsets[0] = first
-    np.cumsum(sizes, out=offsets[1:])
-    offsets[1:] += first
+    offsets = first + offsets_of(sizes)
     if offsets[-1] >= 1 << 32:
         raise OverflowError(
             f"A shard of {rows} rows would take {int(offsets[-1])} bytes, MDS allows 4 GiB. "

@@ -19,6 +19,7 @@ __all__ = [
     "fixed_width_binary",
     "gather_ragged",
     "list_lengths",
+    "offsets_of",
     "take_values",
     "unaligned_view",
     "value_bytes",
@@ -143,6 +144,13 @@ def byte_offsets(array: pa.LargeBinaryArray) -> Int64:
         return np.zeros(1, np.int64)
     offsets = np.frombuffer(array.buffers()[1], np.int64)
     return offsets[array.offset : array.offset + len(array) + 1]
+
+
+def offsets_of(lengths: Int64) -> Int64:
+    """Return where values of some lengths begin that lie one behind the other, and where the last one ends."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
 
 
 def list_lengths(array: pa.Array) -> npt.NDArray[np.int64]:

@@ -144,7 +144,7 @@ def checked_bytes(path: str, size: int, hashes: Mapping[str, str] | None, *, map
     data, status = load(path, mapped)
     check_size(path, size, len(data))
     if hashes:
-        check_hash(path, hashes, lambda: data, status)
+        check_hash(path, hashes, data, status)
     return data
 
 

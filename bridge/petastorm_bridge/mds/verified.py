@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from . import codecs
@@ -24,15 +24,13 @@ def best_hash(hashes: Mapping[str, str]) -> str | None:
     return min(known, key=lambda name: not name.startswith("xxh")) if known else None
 
 
-def check_hash(
-    path: str, hashes: Mapping[str, str], data: Callable[[], Any], status: os.stat_result
-) -> None:
+def check_hash(path: str, hashes: Mapping[str, str], data: Any, status: os.stat_result) -> None:
     """Check a file's hash, unless this process has found the same file to have the same hash before.
 
     Args:
         path: The file.
         hashes: Names and hex digests, from the index; the one that is cheapest is checked.
-        data: Returns its bytes (any buffer).
+        data: Its bytes (any buffer).
         status: Of the file.
 
     Raises:
@@ -47,7 +45,7 @@ def check_hash(
     with _lock:
         if _seen.get(path) == key:
             return
-    found = codecs.digest(name, data())
+    found = codecs.digest(name, data)
     if found != hashes[name]:
         raise ShardCorruptedError.because(path, f"{name} {hashes[name]}", found)
     with _lock:

@@ -15,9 +15,8 @@ from streaming.base.dataset import _ShardState
 
 from petastorm_bridge.mds.errors import ShardCorruptedError
 
-from ._layout import SampleLayout
-from ._mapped import OpenShard, open_file
-from ._mapped_reader import MappedReader, shard_path
+from ._mapped import OpenShard, open_file, shard_path
+from ._mapped_reader import MappedReader
 from ._stream import is_same
 
 if TYPE_CHECKING:
@@ -60,8 +59,7 @@ def open_shard(dataset: Any, shard_id: int, state: Pass | None) -> OpenShard:
         try:
             if isinstance(shard, MappedReader):
                 return shard.open()
-            size, layout = shard.raw_data.bytes, SampleLayout.of(shard)
-            return open_file(path, size, shard.samples, layout)
+            return open_file(shard)
         except FileNotFoundError:
             continue
         except ShardCorruptedError:

@@ -7,6 +7,8 @@ from bisect import bisect_right
 import numpy as np
 import numpy.typing as npt
 
+from petastorm_bridge.mds.ragged import offsets_of
+
 __all__ = ["ShardIndex", "group_by_shard"]
 
 Int64 = npt.NDArray[np.int64]
@@ -25,8 +27,7 @@ class ShardIndex:
 
     def __init__(self, shard_sizes: Int64) -> None:
         self.shard_sizes = shard_sizes
-        self.shard_bounds = np.zeros(len(shard_sizes) + 1, np.int64)
-        np.cumsum(shard_sizes, out=self.shard_bounds[1:])
+        self.shard_bounds = offsets_of(shard_sizes)
         self.num_samples = int(self.shard_bounds[-1])
         self._bounds = self.shard_bounds.tolist()
 

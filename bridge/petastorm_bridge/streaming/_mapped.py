@@ -18,7 +18,7 @@ from petastorm_bridge.mds.verified import check_hash
 
 from ._layout import SampleLayout
 
-__all__ = ["OpenShard", "ShardPool", "open_file"]
+__all__ = ["OpenShard", "ShardPool", "open_file", "shard_path"]
 
 # A pool lets go of a shard that this many windows did not touch: in a shuffled epoch a shard's
 # samples come thickly for a while and then no more, so it will not be needed again.
@@ -40,20 +40,16 @@ class OpenShard:
     layout: SampleLayout
 
 
-def open_file(
-    path: str,
-    size: int,
-    samples: int,
-    layout: SampleLayout,
-    hashes: Mapping[str, str] | None = None,
-) -> OpenShard:
+def shard_path(reader: Any) -> str:
+    """Return where a shard's uncompressed file is or will be."""
+    return str(os.path.join(reader.dirname, reader.split, reader.raw_data.basename))
+
+
+def open_file(reader: Any, hashes: Mapping[str, str] | None = None) -> OpenShard:
     """Open a shard file.
 
     Args:
-        path: The file.
-        size: Its bytes, by the index.
-        samples: Its samples, by the index.
-        layout: Its columns, by the index.
+        reader: An ``MDSReader``, which says where the file is and what it holds by the index.
         hashes: Hashes to check, one of which is.
 
     Raises:
@@ -61,11 +57,13 @@ def open_file(
         ShardCorruptedError: The file is not what the index says.
         DatasetError: It is no regular file.
     """
+    path, size = shard_path(reader), reader.raw_data.bytes
     if is_mapped(os.path.dirname(path)):
         raw = checked_bytes(path, size, hashes, mapped=True)
     else:
         raw = _copied_bytes(path, size, hashes)
-    return OpenShard(ShardFile(path, raw, samples, layout.stored), layout)
+    layout = SampleLayout.of(reader)
+    return OpenShard(ShardFile(path, raw, reader.samples, layout.stored), layout)
 
 
 def _copied_bytes(path: str, size: int, hashes: Mapping[str, str] | None) -> Any:
@@ -81,7 +79,7 @@ def _copied_bytes(path: str, size: int, hashes: Mapping[str, str] | None) -> Any
         Fetch(MountStore(), Extent(path, path, size)).to_file(copy, has_lock=True)
         raw, _ = load(copy, mapped=True)
     if hashes:
-        check_hash(path, hashes, lambda: raw, status)
+        check_hash(path, hashes, raw, status)
     return raw
 
 

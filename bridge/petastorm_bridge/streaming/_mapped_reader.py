@@ -16,10 +16,9 @@ from petastorm_bridge.mds.layout import ShardLayout
 from petastorm_bridge.mds.shard_file import ShardFile
 
 from ._decoders import sample_maker
-from ._layout import SampleLayout
-from ._mapped import OpenShard, open_file
+from ._mapped import OpenShard, open_file, shard_path
 
-__all__ = ["MappedReader", "MappedReaders", "Readers", "only_hash", "shard_path"]
+__all__ = ["MappedReader", "MappedReaders", "Readers", "only_hash"]
 
 _SWEEP = 64
 
@@ -37,11 +36,6 @@ def only_hash(name: str, info: Any, directory: str) -> dict[str, str]:
             "one of those, or leave it out for the fastest of them."
         )
     return {name: info.hashes[name]}
-
-
-def shard_path(reader: Any) -> str:
-    """Return where a shard's uncompressed file is or will be."""
-    return str(os.path.join(reader.dirname, reader.split, reader.raw_data.basename))
 
 
 class MappedReaders(dict[int, "MappedReader"]):
@@ -205,13 +199,7 @@ class MappedReader(MDSReader):
             ShardCorruptedError: It is not what the index says.
             DatasetError: It is no regular file.
         """
-        return open_file(
-            shard_path(self),
-            self.raw_data.bytes,
-            self.samples,
-            SampleLayout.of(self),
-            self.checked_hashes,
-        )
+        return open_file(self, self.checked_hashes)
 
     def _map(self, idx: int) -> dict[str, Any]:
         """Map the shard, so that it is read from there from now on, and return one sample."""

@@ -202,7 +202,7 @@ class MappedStream(Stream):
                 self._fetch_ranges(Fetch(self._store, Extent(url, info.basename, info.bytes)), part)
             if hashes:
                 data, status = load(part, mapped=False)
-                check_hash(target, hashes, lambda: data, status)
+                check_hash(target, hashes, data, status)
             os.replace(part, target)  # so that nobody takes it for a good one before
         finally:
             for path in (part, f"{part}.tmp"):  # a disk that is full stays so otherwise
@@ -223,7 +223,7 @@ class MappedStream(Stream):
         assert codec is not None
         data, status = load(packed, mapped=False)
         try:
-            check_hash(packed, self._hashes(info), lambda: data, status)
+            check_hash(packed, self._hashes(info), data, status)
         except ShardCorruptedError:
             if self._is_cache():
                 os.remove(packed)
