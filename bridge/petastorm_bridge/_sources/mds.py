@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
@@ -9,8 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from petastorm_bridge._blocks.columns import Column, NullFacts, present
+from petastorm_bridge._secrets import masked
 from petastorm_bridge.mds.access import is_mapped
-from petastorm_bridge.mds.dataset import MdsDataset
+from petastorm_bridge.mds.dataset import INDEX_NAME, MdsDataset
 from petastorm_bridge.mds.decode import column_array, column_view
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.schema import ColumnStats, Field
@@ -19,7 +21,31 @@ from petastorm_bridge.mds.types import is_list_of_any_length
 
 from .source import RowGroup, Source, build_schema
 
-__all__ = ["MdsGroup", "MdsSource"]
+__all__ = ["MdsGroup", "MdsSource", "named_shards"]
+
+
+def named_shards(paths: Sequence[str]) -> tuple[str, list[str]] | None:
+    """Return the directory of an MDS dataset and the names of listed shards in it; None if they are other files.
+
+    Args:
+        paths: Paths or URLs; an empty dataset has its index there.
+
+    Raises:
+        ValueError: They are of several datasets.
+    """
+    if not any(".mds" in name or name == INDEX_NAME for name in map(os.path.basename, paths)):
+        return None
+    parents = sorted({os.path.dirname(path) for path in paths})
+    directory = parents[0]
+    if len(parents) > 1:  # dataframe_to_mds gives every partition a folder, under one merged index
+        directory = os.path.commonpath(parents)
+        if not os.path.isfile(os.path.join(directory, INDEX_NAME)):
+            raise ValueError(
+                f"Shards of several datasets are listed together: {', '.join(map(masked, parents))}. "
+                "Open one reader for each."
+            )
+    names = [os.path.relpath(path, directory) for path in paths]
+    return directory, [name for name in names if name != INDEX_NAME]
 
 
 class MdsGroup:

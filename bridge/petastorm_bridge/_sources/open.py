@@ -15,7 +15,7 @@ from petastorm_bridge._far.stores import MountStore
 from petastorm_bridge.mds.access import is_mapped
 from petastorm_bridge.mds.dataset import INDEX_NAME, open_dataset
 
-from .mds import MdsSource
+from .mds import MdsSource, named_shards
 from .source import Source
 from .table_formats import find_table
 from .table_store import TableStore
@@ -84,11 +84,9 @@ def open_paths(
         listed: Whether the caller named the files one by one.
         settings: As of :func:`open_source`.
     """
-    directory = _mds_directory(paths, listed)
-    if directory is not None:
-        names = [os.path.relpath(path, directory) for path in paths] if listed else None
-        if names is not None and INDEX_NAME in names:  # how an empty dataset names its files
-            names = [name for name in names if name != INDEX_NAME]
+    found = named_shards(paths) if listed else _dataset_at(paths[0])
+    if found is not None:
+        directory, names = found
         if not is_mapped(directory):
             from .remote import FarMdsSource
 
@@ -111,23 +109,8 @@ def open_paths(
     return ParquetSource(list(paths), listed=listed, make_far=make_far)
 
 
-def _mds_directory(paths: Sequence[str], listed: bool) -> str | None:
-    if listed:
-        parents = {os.path.dirname(path) for path in paths}
-        names = [os.path.basename(path) for path in paths]
-        if any(".mds" in name or name == INDEX_NAME for name in names):
-            # dataframe_to_mds gives every partition a folder, under one merged index.
-            directory = os.path.commonpath(parents)
-            if len(parents) > 1 and not os.path.isfile(os.path.join(directory, INDEX_NAME)):
-                raise ValueError(
-                    f"Shards of several datasets are listed together: {', '.join(sorted(parents))}. "
-                    "Open one reader for each."
-                )
-            return directory
-        return None
-    path = paths[0]
+def _dataset_at(path: str) -> tuple[str, None] | None:
+    """Return the directory of the MDS dataset that a path names, and all of its shards."""
     if os.path.isfile(os.path.join(path, INDEX_NAME)):
-        return path
-    if os.path.basename(path) == INDEX_NAME:
-        return os.path.dirname(path)
-    return None
+        return path, None
+    return (os.path.dirname(path), None) if os.path.basename(path) == INDEX_NAME else None

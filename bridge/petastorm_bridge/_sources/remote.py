@@ -34,7 +34,7 @@ from petastorm_bridge.mds.schema import SIDECAR_NAME
 from petastorm_bridge.mds.shard import Rows, Shard
 
 from .far_parquet import FarFiles
-from .mds import MdsSource
+from .mds import MdsSource, named_shards
 from .parquet import ParquetSource
 from .source import RowGroup, Source
 from .table import open_table
@@ -72,18 +72,10 @@ def open_remote(
     if len({urlparse(url)[:2] for url in urls}) > 1:
         raise ValueError("The dataset url list must contain url with the same scheme and netloc.")
     if listed:
-        if not any(_is_mds_name(posixpath.basename(url)) for url in urls):
+        found = named_shards(urls)
+        if found is None:
             return _open_parquet(urls, listed, storage_options, settings)
-        directories = {posixpath.dirname(url) for url in urls}
-        if len(directories) > 1:
-            raise ValueError(
-                f"Shards of several datasets are listed together: {', '.join(map(masked, sorted(directories)))}. "
-                "Open one reader for each."
-            )
-        names = [posixpath.basename(url) for url in urls]
-        shards = [name for name in names if name != INDEX_NAME]
-        store = open_store(urls[0], storage_options)
-        return FarMdsSource(directories.pop(), shards, store, settings)
+        return FarMdsSource(*found, open_store(urls[0], storage_options), settings)
     url = urls[0]
     if posixpath.basename(url) == INDEX_NAME:
         url = posixpath.dirname(url)
@@ -97,10 +89,6 @@ def _plain_dbfs(url: str) -> str:
     """Return ``dbfs:///x`` as ``dbfs:/x``, which is how streaming's downloaders know it."""
     scheme, _, path = url.partition(":")
     return f"dbfs:/{path.lstrip('/')}" if scheme.lower() == "dbfs" else url
-
-
-def _is_mds_name(name: str) -> bool:
-    return ".mds" in name or name == INDEX_NAME
 
 
 def _open_parquet(
