@@ -157,7 +157,7 @@ class ColumnarStreamingDataset(MappedDataset):
         return window
 
     def _open(self, shard_id: int) -> OpenShard:
-        return open_shard(self, shard_id, self._pass)
+        return open_shard(self, shard_id)
 
 
 def _check_shards(shards: Sequence[Any], columns: Sequence[str] | None) -> None:

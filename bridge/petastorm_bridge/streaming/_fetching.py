@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,6 @@ from petastorm_bridge.mds.errors import ShardCorruptedError
 from ._mapped import OpenShard, open_file, shard_path
 from ._mapped_reader import MappedReader
 from ._stream import is_same
-
-if TYPE_CHECKING:
-    from ._prefetch import Pass
 
 __all__ = ["give_up", "is_local", "open_shard", "touch"]
 
@@ -39,13 +36,12 @@ def touch(dataset: Any, shard_ids: npt.NDArray[np.int64]) -> None:
     dataset._shard_access_times.numpy()[here] = time.time_ns()  # noqa: SLF001
 
 
-def open_shard(dataset: Any, shard_id: int, state: Pass | None) -> OpenShard:
+def open_shard(dataset: Any, shard_id: int) -> OpenShard:
     """Map a shard, fetching it first if it is not there.
 
     Args:
         dataset: The dataset.
         shard_id: Which shard.
-        state: The pass under way, whose thread may be fetching it.
 
     Raises:
         RuntimeError: It was evicted again and again before it could be opened, or never appeared.
@@ -55,7 +51,7 @@ def open_shard(dataset: Any, shard_id: int, state: Pass | None) -> OpenShard:
     path = shard_path(shard)
     for attempt in range(1 + _RETRIES):
         if attempt or not is_local(dataset, np.array([shard_id])).all():
-            _fetch(dataset, shard_id, state)
+            _fetch(dataset, shard_id)
         try:
             if isinstance(shard, MappedReader):
                 return shard.open()
@@ -75,12 +71,12 @@ def open_shard(dataset: Any, shard_id: int, state: Pass | None) -> OpenShard:
     raise RuntimeError(f"Shard {path} was fetched {_RETRIES} times and is not there. {advice}")
 
 
-def _fetch(dataset: Any, shard_id: int, state: Pass | None) -> None:
-    """Fetch and expand a shard, or wait until another thread or process has."""
+def _fetch(dataset: Any, shard_id: int) -> None:
+    """Fetch and expand a shard, or wait until another thread or process has: that of the pass may have failed."""
     dataset.prepare_shard(shard_id, blocking=False)
     while dataset._shard_states[shard_id] == _ShardState.PREPARING:  # noqa: SLF001
-        if state is not None:
-            state.check()
+        if dataset._pass is not None:  # noqa: SLF001
+            dataset._pass.check()  # noqa: SLF001
         time.sleep(TICK)
 
 
