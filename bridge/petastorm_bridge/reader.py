@@ -109,37 +109,7 @@ def make_reader(  # noqa: PLR0917 – the signature of Petastorm
         StoredSchemaError: The stored schema is damaged, or names what is no part of a schema.
         RuntimeError: No field is left to read.
     """
-    given = {
-        "schema_fields": schema_fields,
-        "reader_pool_type": reader_pool_type,
-        "workers_count": workers_count,
-        "pyarrow_serialize": pyarrow_serialize,
-        "results_queue_size": results_queue_size,
-        "seed": seed,
-        "shuffle_rows": shuffle_rows,
-        "shuffle_row_groups": shuffle_row_groups,
-        "shuffle_row_drop_partitions": shuffle_row_drop_partitions,
-        "predicate": predicate,
-        "rowgroup_selector": rowgroup_selector,
-        "num_epochs": num_epochs,
-        "cur_shard": cur_shard,
-        "shard_count": shard_count,
-        "shard_seed": shard_seed,
-        "cache_type": cache_type,
-        "cache_location": cache_location,
-        "cache_size_limit": cache_size_limit,
-        "cache_row_size_estimate": cache_row_size_estimate,
-        "cache_extra_settings": cache_extra_settings,
-        "hdfs_driver": hdfs_driver,
-        "transform_spec": transform_spec,
-        "filters": filters,
-        "storage_options": storage_options,
-        "zmq_copy_buffers": zmq_copy_buffers,
-        "filesystem": filesystem,
-        "convert_early_to_numpy": convert_early_to_numpy,
-        "shard_by_rank": shard_by_rank,
-        "drop_last": drop_last,
-    }
+    given = dict(locals())
     # Who reads columns need not wait for what decodes rows.
     from ._rows.reader import RowReader
     from ._rows.source import StoredSource
@@ -237,39 +207,7 @@ def make_batch_reader(  # noqa: PLR0917 – the signature of Petastorm
         NoDataAvailableError: More shards than rows.
         RuntimeError: No column is left to read.
     """
-    given = {
-        "schema_fields": schema_fields,
-        "reader_pool_type": reader_pool_type,
-        "workers_count": workers_count,
-        "results_queue_size": results_queue_size,
-        "seed": seed,
-        "shuffle_rows": shuffle_rows,
-        "shuffle_row_groups": shuffle_row_groups,
-        "shuffle_row_drop_partitions": shuffle_row_drop_partitions,
-        "predicate": predicate,
-        "rowgroup_selector": rowgroup_selector,
-        "num_epochs": num_epochs,
-        "cur_shard": cur_shard,
-        "shard_count": shard_count,
-        "shard_seed": shard_seed,
-        "cache_type": cache_type,
-        "cache_location": cache_location,
-        "cache_size_limit": cache_size_limit,
-        "cache_row_size_estimate": cache_row_size_estimate,
-        "cache_extra_settings": cache_extra_settings,
-        "hdfs_driver": hdfs_driver,
-        "transform_spec": transform_spec,
-        "filters": filters,
-        "storage_options": storage_options,
-        "zmq_copy_buffers": zmq_copy_buffers,
-        "filesystem": filesystem,
-        "convert_early_to_numpy": convert_early_to_numpy,
-        "shard_by_rank": shard_by_rank,
-        "even_batches": even_batches,
-        "drop_last": drop_last,
-        "transform_batch_size": transform_batch_size,
-    }
-    options = ReaderOptions.from_arguments(given, _defaults(make_batch_reader))
+    options = ReaderOptions.from_arguments(dict(locals()), _defaults(make_batch_reader))
     if options.shard_count is None:
         warn_if_all_ranks_read_all()
     source = open_source(dataset_url_or_urls, storage_options, options.cache_settings)

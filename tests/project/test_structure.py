@@ -30,7 +30,7 @@ ROOMS = {
         cli __main__
     """,
     "petastorm_bridge.spark": """
-        _errors _session _horovod _contexts
+        _errors _session
         _directory _writing
         spark_dataset_converter
         __init__

@@ -6,10 +6,12 @@ underscore here exist because programs and tests import or patch them in Petasto
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
 
+from petastorm_bridge._reading.names import refuse_unknown
 from petastorm_bridge._reading.ranks import launcher_rank_and_size
 from petastorm_bridge._secrets import masked
 from petastorm_bridge._tables.missing import attribute_error, extend_path
@@ -21,8 +23,7 @@ from petastorm_bridge.fs_utils import (
 from petastorm_bridge.reader import make_batch_reader
 from petastorm_bridge.typing import LoaderT
 
-from . import _horovod, _session
-from ._contexts import TFDatasetContext, TorchDatasetContext
+from . import _session
 from ._directory import availability, conversions, dataset, deletion, leftovers, urls
 from ._errors import ArgumentTypeError
 from ._writing import codecs, jobs
@@ -55,6 +56,8 @@ _FILE_AVAILABILITY_WAIT_TIMEOUT_SECS = 30
 
 _DEFAULT_WORKERS = 4
 
+_READER_ARGUMENTS = tuple(inspect.signature(make_batch_reader).parameters)
+
 _PARENT_CACHE_DIR_URL_VARIABLE = "PETASTORM_BRIDGE_PARENT_CACHE_DIR_URL"
 
 _delete_dir_handler: Callable[[str], object] = deletion.default_delete_handler
@@ -79,7 +82,50 @@ def register_delete_dir_handler(handler: Callable[[str], object] | None) -> None
     _delete_dir_handler = deletion.default_delete_handler if handler is None else handler
 
 
-class TFDatasetContextManager(TFDatasetContext):
+class _ReaderContext:
+    """Opens a reader; closes it on exit, and when making the loader fails."""
+
+    _made_by: str  # the converter's method
+    _own_arguments: tuple[str, ...]  # of that method
+    parquet_file_url_list: list[str]
+    batch_size: int | None
+    petastorm_reader_kwargs: dict[str, Any]
+    reader: Any
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError(
+            f"'{type(self).__name__}' object is not iterable: it opens the files when it is entered. "
+            "Write: with converter.make_…(…) as batches: for batch in batches: …"
+        )
+
+    def __repr__(self) -> str:
+        files = self.parquet_file_url_list
+        where = f" in {files[0].rpartition('/')[0]}" if files else ""
+        return (
+            f"<{type(self).__name__} of {len(files)} files{where}, batch_size={self.batch_size}; "
+            "enter it with 'with'>"
+        )
+
+    def _open(self, use: Callable[[Any], Any]) -> Any:
+        unknown = [name for name in self.petastorm_reader_kwargs if name not in _READER_ARGUMENTS]
+        refuse_unknown(self._made_by, unknown, [*self._own_arguments, *_READER_ARGUMENTS])
+        _wait_file_available(self.parquet_file_url_list)
+        self.reader = make_batch_reader(self.parquet_file_url_list, **self.petastorm_reader_kwargs)
+        try:
+            return use(self.reader)
+        except BaseException:
+            self._close()
+            raise
+
+    def _close(self) -> None:
+        self.reader.stop()
+        self.reader.join()
+
+    def __exit__(self, exc_type: object, exc_value: object, exc_traceback: object) -> None:
+        self._close()
+
+
+class TFDatasetContextManager(_ReaderContext):
     """Opens a reader and gives a ``tf.data.Dataset`` on it until the context is left.
 
     Args:
@@ -90,11 +136,37 @@ class TFDatasetContextManager(TFDatasetContext):
         shuffling_queue_capacity: Rows to shuffle among; None or 0 for none.
     """
 
-    def _open_reader(self) -> Any:
-        return _open_reader(self.parquet_file_url_list, self.petastorm_reader_kwargs)
+    _made_by = "make_tf_dataset"
+    _own_arguments = ("batch_size", "prefetch", "shuffling_queue_capacity")
+
+    def __init__(
+        self,
+        parquet_file_url_list: list[str],
+        batch_size: int | None,
+        prefetch: int | None,
+        petastorm_reader_kwargs: dict[str, Any],
+        shuffling_queue_capacity: int | None,
+    ) -> None:
+        self.parquet_file_url_list = parquet_file_url_list
+        self.batch_size = batch_size
+        self.prefetch = prefetch
+        self.petastorm_reader_kwargs = petastorm_reader_kwargs
+        self.shuffling_queue_capacity = shuffling_queue_capacity
+
+    def __enter__(self) -> Any:
+        from petastorm_bridge.tf_utils import make_batched_dataset
+
+        return self._open(
+            lambda reader: make_batched_dataset(
+                reader,
+                batch_size=self.batch_size or 32,
+                shuffling_queue_capacity=self.shuffling_queue_capacity,
+                prefetch=self.prefetch,
+            )
+        )
 
 
-class TorchDatasetContextManager(TorchDatasetContext[LoaderT]):
+class TorchDatasetContextManager(_ReaderContext, Generic[LoaderT]):
     """Opens a reader and gives a loader of torch tensors on it until the context is left.
 
     Args:
@@ -105,8 +177,34 @@ class TorchDatasetContextManager(TorchDatasetContext[LoaderT]):
         data_loader_fn: Makes the loader; None means :class:`petastorm_bridge.pytorch.DataLoader`.
     """
 
-    def _open_reader(self) -> Any:
-        return _open_reader(self.parquet_file_url_list, self.petastorm_reader_kwargs)
+    _made_by = "make_torch_dataloader"
+    _own_arguments = ("batch_size", "shuffling_queue_capacity", "data_loader_fn")
+
+    def __init__(
+        self,
+        parquet_file_url_list: list[str],
+        batch_size: int,
+        petastorm_reader_kwargs: dict[str, Any],
+        shuffling_queue_capacity: int,
+        data_loader_fn: Callable[..., LoaderT] | None,
+    ) -> None:
+        self.parquet_file_url_list = parquet_file_url_list
+        self.batch_size = batch_size
+        self.petastorm_reader_kwargs = petastorm_reader_kwargs
+        self.shuffling_queue_capacity = shuffling_queue_capacity
+        self.data_loader_fn = data_loader_fn
+
+    def __enter__(self) -> LoaderT:
+        from petastorm_bridge.pytorch import DataLoader
+
+        self.loader: LoaderT = self._open(
+            lambda reader: (self.data_loader_fn or DataLoader)(
+                reader=reader,
+                batch_size=self.batch_size,
+                shuffling_queue_capacity=self.shuffling_queue_capacity,
+            )
+        )
+        return self.loader
 
 
 class SparkDatasetConverter:
@@ -404,13 +502,31 @@ def _get_horovod_rank_and_size() -> tuple[int | None, int | None]:
 def _check_rank_and_size_consistent_with_horovod(
     petastorm_reader_kwargs: Mapping[str, Any],
 ) -> bool:
-    return _horovod.consistent_with_environment(petastorm_reader_kwargs)
+    """Return whether ``cur_shard`` and ``shard_count`` are the launcher's; warn if not.
 
-
-def _open_reader(url_list: list[str], reader_kwargs: Mapping[str, Any]) -> Any:
-    """Return a reader once the files are there; for the context managers."""
-    _wait_file_available(url_list)
-    return make_batch_reader(url_list, **reader_kwargs)
+    Petastorm formats the warning with ``%d`` and fails to print it in the very case it is meant
+    for, shard arguments left out. The reader goes on either way and reads what it was asked to.
+    """
+    rank, size = _get_horovod_rank_and_size()
+    if rank is None or size is None:
+        return True
+    cur_shard, shard_count = (
+        petastorm_reader_kwargs.get("cur_shard"),
+        petastorm_reader_kwargs.get("shard_count"),
+    )
+    if cur_shard == rank and shard_count == size:
+        return True
+    logger.warning(
+        "The petastorm reader arguments cur_shard(%s) and shard_count(%s) is not consistent with "
+        "horovod environments hvd_rank(%d) and hvd_size(%d), If you want each horovod worker train "
+        "on one corresponding shard data, you should set argument `cur_shard` to be `hvd.rank()` "
+        "and argument `shard_count` to be `hvd.size()`.",
+        cur_shard,
+        shard_count,
+        rank,
+        size,
+    )
+    return False
 
 
 def _wait_file_available(url_list: list[str]) -> None:
