@@ -18,7 +18,7 @@ ROOMS = {
     "petastorm_bridge": """
         _linux _secrets mds _tables errors typing cache
         _cells _blocks _parquet_fields unischema codecs _stored transform predicates selectors ngram fs_utils
-        _far _sources _reading _rows reader weighted_sampling_reader
+        _workers _far _sources _reading _rows reader weighted_sampling_reader
         _torch pytorch _tensorflow tf_utils
         utils etl spark_utils tools generator test_util
         _help

@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from petastorm_bridge import TransformSpec, make_batch_reader
-from petastorm_bridge._reading import pool, threads
+from petastorm_bridge._reading import pool
+from petastorm_bridge._workers import threads
 
 GROUPS = 24
 

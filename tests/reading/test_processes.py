@@ -21,8 +21,10 @@ import pytest
 
 from petastorm_bridge import TransformSpec, make_batch_reader
 from petastorm_bridge._blocks.columns import Block
-from petastorm_bridge._reading import processes, threads
-from petastorm_bridge._reading.wire import WireError, pack_block, receive, send, unpack_block
+from petastorm_bridge._reading import processes
+from petastorm_bridge._reading.processes import pack_block, unpack_block
+from petastorm_bridge._workers import threads
+from petastorm_bridge._workers.wire import receive, send
 from petastorm_bridge.mds.commit import commit_dataset
 from petastorm_bridge.mds.writer import ShardWriter
 from petastorm_bridge.predicates import in_lambda
@@ -326,49 +328,6 @@ class TestErrors:
             next(reader)
         sys.modules.pop("only_here")
 
-    def test_a_stray_write_into_the_pipe_is_reported(self, url, no_leaks):
-        def scribble(frame):
-            import os
-            import stat
-
-            for name in os.listdir("/proc/self/fd"):
-                number = int(name)
-                with contextlib.suppress(OSError):
-                    if number > 2 and stat.S_ISFIFO(os.fstat(number).st_mode):
-                        os.write(number, b"stray")
-            return frame
-
-        def scribble_and_die(frame):
-            import os
-
-            scribble(frame)
-            os._exit(4)
-
-        with no_leaks():
-            for function, text in [
-                (scribble, "no proper answer"),
-                (scribble_and_die, "exit code 4"),
-            ]:
-                with (
-                    open_reader(url, TransformSpec(function)) as reader,
-                    pytest.raises(RuntimeError, match=f"{text}.*row group 0"),
-                ):
-                    next(reader)
-                del reader
-            gc.collect()
-
-    def test_usual_file_descriptors_are_not_the_readers(self, url):
-        def scribble(frame):
-            import os
-
-            for number in range(3, 100):
-                with contextlib.suppress(OSError):
-                    os.write(number, b"stray")
-            return frame
-
-        with open_reader(url, TransformSpec(scribble), num_epochs=2) as reader:
-            assert sum(len(group.id) for group in reader) == 2 * ROWS * GROUPS
-
     def test_a_stuck_transform_does_not_hold_up_the_end(self, url, monkeypatch, no_leaks):
         monkeypatch.setattr(threads, "_GRACE_SECONDS", 0.2)
 
@@ -572,25 +531,6 @@ class TestWire:
         data = np.random.default_rng(0).integers(0, 255, 5_000_000, np.uint8)
         np.testing.assert_array_equal(self.through(pipe, {"data": data})["data"], data)
 
-    @pytest.mark.parametrize("before", [b"x", b"stray output of a library" * 10])
-    def test_bytes_that_are_no_message(self, pipe, before):
-        os.write(pipe[1], before)
-        send(pipe[1], "message")
-        os.close(pipe[1])
-        with pytest.raises(WireError):
-            receive(pipe[0])
-
-    def test_bytes_within_a_message(self, pipe):
-        other, into = os.pipe()
-        send(into, b"x" * 100)
-        message = os.read(other, 1000)
-        os.close(other)
-        os.close(into)
-        os.write(pipe[1], message[:60] + b"stray" + message[60:])
-        os.close(pipe[1])
-        with pytest.raises(WireError):
-            receive(pipe[0])
-
     def test_end_of_pipe(self, pipe):
         os.close(pipe[1])
         with pytest.raises(EOFError):
@@ -602,7 +542,7 @@ def test_cloudpickle_of_spark_is_enough(tmp_path):
     code = """
         import sys
         sys.modules["cloudpickle"] = None
-        from petastorm_bridge._reading.worker import dumps
+        from petastorm_bridge._workers.worker import dumps
         import pickle
         secret = 5
         assert pickle.loads(dumps(lambda: secret))() == 5
@@ -617,7 +557,7 @@ def test_cloudpickle_of_spark_is_enough(tmp_path):
 
 
 def test_workers_import_little():
-    code = "import petastorm_bridge._reading.worker, petastorm_bridge._reading.job, sys; print(sorted(sys.modules))"
+    code = "import petastorm_bridge._workers.worker, petastorm_bridge._reading.processes, sys; print(sorted(sys.modules))"
     path = str(pathlib.Path(processes.__file__).parents[2])
     found = subprocess.run(
         [sys.executable, "-c", code],

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from petastorm_bridge import TransformSpec, make_batch_reader
-from petastorm_bridge._reading import threads
+from petastorm_bridge._workers import threads
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def url(tmp_path):
 HANGING = """
     import sys, time
     from petastorm_bridge import TransformSpec, make_batch_reader
-    from petastorm_bridge._reading import threads
+    from petastorm_bridge._workers import threads
 
     threads._GRACE_SECONDS = 0.3
 

@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from .workers import Report, Task, portable
+from .workers import Report, Task
 
 __all__ = ["SparkPool"]
 
@@ -84,7 +84,16 @@ def results(setup: bytes, batches: Iterable[Any]) -> Iterator[Any]:
             try:
                 result = function(needed, reported.append, *arguments)
             except Exception as error:  # noqa: BLE001 - the driver raises it
-                result = portable(error)
+                result = _portable(error)
             yield pa.RecordBatch.from_pydict(
                 {"number": [number], "rows": [sum(reported)], "result": [pickle.dumps(result)]}
             )
+
+
+def _portable(error: Exception) -> Exception:
+    """Return an error that arrives as it is on the driver; one like it if it would not."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - of our own making
+    except Exception:  # noqa: BLE001 - whatever the error's class does
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error

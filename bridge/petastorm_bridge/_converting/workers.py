@@ -1,35 +1,34 @@
-"""Processes that do the work: fresh interpreters that end with the one that started them.
-
-No fork, which hangs where threads of Arrow or of the caller hold locks, and the caller's ``__main__`` is
-not imported again.
-"""
+"""A conversion's work in processes of this machine."""
 
 from __future__ import annotations
 
-import os
+import functools
 import pickle
 import queue
-import signal
-import subprocess
-import sys
-import threading
-import traceback
 from collections.abc import Callable, Iterator, Sequence
-from multiprocessing.connection import Connection, Pipe, wait
+from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any
 
-from petastorm_bridge._reading.exit_codes import how_it_ended
+from petastorm_bridge._workers.process import WorkerEndedError, WorkerProcesses
+from petastorm_bridge._workers.threads import Threads
 
-__all__ = ["Report", "Task", "WorkerPool", "main", "portable"]
+__all__ = ["Report", "Task", "WorkerPool"]
 
 Report = Callable[[int], object]
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function of a module and its arguments, which follow the setup and a function to report rows to."""
 
-_START = (
-    "import sys; sys.path[:] = {path!r}; "
-    "from petastorm_bridge._converting.workers import main; main({descriptor})"
-)
+
+@dataclass(frozen=True)
+class _Tasks:
+    """Does tasks in a worker process."""
+
+    setup: Any
+
+    def __call__(self, task: Task, report: Report) -> Any:
+        function, arguments = task
+        return function(self.setup, report, *arguments)
 
 
 class WorkerPool:
@@ -41,18 +40,13 @@ class WorkerPool:
     """
 
     def __init__(self, count: int, setup: Any) -> None:
-        self._count = count
-        self._setup = pickle.dumps(setup)
-        self._workers: dict[Connection, subprocess.Popen[bytes]] = {}
+        self._processes = WorkerProcesses(pickle.dumps(_Tasks(setup)))
+        self._threads = Threads("petastorm-bridge-convert", count)
 
     def close(self) -> None:
         """End all processes at once, whatever they do."""
-        for connection, process in self._workers.items():
-            process.kill()
-            connection.close()
-        for process in self._workers.values():
-            process.wait()
-        self._workers.clear()
+        self._processes.kill()
+        self._threads.close()
 
     def run(self, tasks: Sequence[Task], report: Report) -> Iterator[tuple[int, Any]]:
         """Yield number and result of each task, in the order in which they end.
@@ -65,89 +59,26 @@ class WorkerPool:
             RuntimeError: A process has died.
             BaseException: Whatever a task raised.
         """
-        waiting = iter(enumerate(tasks))
-        for _ in range(min(self._count, len(tasks)) - len(self._workers)):
-            self._start()
-        busy = {}
-        for connection, (number, task) in zip([*self._workers], waiting, strict=False):
-            connection.send(task)
-            busy[connection] = number
-        while busy:
-            for ready in wait([*busy]):
-                assert isinstance(ready, Connection)
-                kind, content = self._receive(ready)
-                if kind == "rows":
-                    report(content)
-                    continue
-                if kind == "error":
-                    error, text = content
-                    raise error from RuntimeError(f"in a worker process:\n{text}")
-                done = busy.pop(ready)
-                following = next(waiting, None)
-                if following is not None:
-                    busy[ready] = following[0]
-                    ready.send(following[1])
-                yield done, content
+        messages: queue.SimpleQueue[tuple[int | None, Any]] = queue.SimpleQueue()
 
-    def _start(self) -> None:
-        here, there = Pipe()
-        code = _START.format(path=sys.path, descriptor=there.fileno())
-        try:
-            process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
-                [sys.executable, "-c", code],
-                stdin=subprocess.DEVNULL,
-                pass_fds=(there.fileno(),),
-            )
-        finally:
-            there.close()
-        self._workers[here] = process
-        here.send_bytes(self._setup)
+        def done(number: int, future: Future[Any]) -> None:
+            messages.put((number, future))
 
-    def _receive(self, connection: Connection) -> tuple[str, Any]:
-        try:
-            message: tuple[str, Any] = connection.recv()
-        except (EOFError, ConnectionError) as error:
-            process = self._workers[connection]
-            how = how_it_ended(process.wait())
-            raise RuntimeError(
-                f"A worker process ended {how}. SIGKILL often means that memory ran out: use fewer "
-                "workers or a smaller size limit. What was finished is kept; the same command goes on."
-            ) from error
-        return message
-
-
-def main(descriptor: int) -> None:
-    """Do tasks until the process that sends them is gone; the whole life of a worker.
-
-    Args:
-        descriptor: The worker's end of the connection.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
-    connection = Connection(descriptor)
-    setup = pickle.loads(connection.recv_bytes())  # noqa: S301 - from the process that started this one
-    tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(connection, tasks), daemon=True).start()
-    while True:
-        function, arguments = tasks.get()
-        try:
-            result = function(setup, lambda rows: connection.send(("rows", rows)), *arguments)
-            connection.send(("result", result))
-        except BaseException as error:  # noqa: BLE001 - the other process decides
-            connection.send(("error", (portable(error), traceback.format_exc())))
-
-
-def _listen(connection: Connection, tasks: queue.SimpleQueue[Task]) -> None:
-    while True:
-        try:
-            tasks.put(connection.recv())
-        except (EOFError, OSError):
-            os._exit(1)  # in the middle of whatever it does: nobody waits for it
-
-
-def portable(error: BaseException) -> BaseException:
-    """Return an error that arrives as it is on the other side; one like it if it would not."""
-    try:
-        pickle.loads(pickle.dumps(error))  # noqa: S301 - of our own making
-    except Exception:  # noqa: BLE001 - whatever the error's class does
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return error
+        for number, task in enumerate(tasks):
+            run = functools.partial(self._processes.run, task, lambda n: messages.put((None, n)))
+            self._threads.submit(number, run).add_done_callback(functools.partial(done, number))
+        left = len(tasks)
+        while left:
+            ended, content = messages.get()
+            if ended is None:
+                report(content)
+                continue
+            left -= 1
+            try:
+                result = content.result()
+            except WorkerEndedError as error:
+                raise RuntimeError(
+                    f"A worker process ended {error}. SIGKILL often means that memory ran out: use fewer "
+                    "workers or a smaller size limit. What was finished is kept; the same command goes on."
+                ) from error
+            yield ended, result

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from petastorm_bridge._secrets import masked
+from petastorm_bridge._workers.threads import Threads
 from petastorm_bridge.mds.locks import ForkSafeLock
 
 from .copies import Copies
@@ -21,7 +22,6 @@ from .fetch import Beginning, Extent, Fetch, NoRoomError
 from .file_lock import locked
 from .limits import CACHE_VARIABLE, LIMIT_VARIABLE, limits
 from .stores import Store
-from .threads import WaitingThreads
 
 __all__ = ["AHEAD_BYTES", "Fetcher"]
 
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 AHEAD_BYTES = 256 << 20
 
 # Shards under way in this process; small ones are a request each.
-_shards = WaitingThreads("petastorm-bridge fetch", 16)
+_shards = Threads("petastorm-bridge fetch", 16, idle_seconds=1.0)
 _numbers = itertools.count()
 # Extents that found no room, by the directory of copies; None once that was logged.
 _without_room: dict[str, set[str] | None] = {}

@@ -10,17 +10,17 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 
 from petastorm_bridge._secrets import masked
+from petastorm_bridge._workers.threads import Threads
 
 from .attempts import attempted, explained
 from .errors import GivenUpError, RemoteError, mismatch
 from .limits import limits
 from .stores import Store
-from .threads import WaitingThreads
 
 __all__ = ["copy_in_ranges"]
 
 # Requests under way in this process: bandwidth comes from many at once.
-_requests = WaitingThreads("petastorm-bridge request", 16)
+_requests = Threads("petastorm-bridge request", 16, idle_seconds=1.0)
 _copies = itertools.count()
 
 

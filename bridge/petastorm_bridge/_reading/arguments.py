@@ -17,7 +17,7 @@ from petastorm_bridge.ngram import NGram
 from petastorm_bridge.predicates import PredicateBase
 from petastorm_bridge.selectors import RowGroupSelectorBase
 
-from .pool import Pool, inline_pool, thread_pool
+from .pool import InlinePool, Pool, WorkerPool
 from .ranks import rank_and_world_size
 
 __all__ = ["ReaderOptions"]
@@ -156,12 +156,9 @@ class ReaderOptions:
     def make_pool(self) -> Pool:
         """Return the workers of a reader."""
         if self.reader_pool_type == "dummy":
-            return inline_pool()
-        if self.reader_pool_type == "process":
-            from .processes import process_pool
-
-            return process_pool(self.workers_count, self.results_queue_size)
-        return thread_pool(self.workers_count, self.results_queue_size)
+            return InlinePool()
+        in_processes = self.reader_pool_type == "process"
+        return WorkerPool(self.workers_count, self.results_queue_size, in_processes=in_processes)
 
 
 def _check_cache(given: Mapping[str, Any]) -> None:

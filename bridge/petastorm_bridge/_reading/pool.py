@@ -7,42 +7,92 @@ consumer; stopping cancels what has not begun and waits, a few seconds, for what
 
 from __future__ import annotations
 
+import functools
 import itertools
+import logging
 import os
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, wait
-from typing import Protocol
+from concurrent.futures import Future, wait
+from multiprocessing import util
+from typing import TYPE_CHECKING, Any
 
 from petastorm_bridge._blocks.columns import Block
+from petastorm_bridge._workers.threads import Threads, usable_cores
 from petastorm_bridge.mds.locks import ForkSafeLock
 
 from .job import Job
 from .plan import Visit
-from .threads import VisitThreads, usable_cores
 
-__all__ = ["BlockStream", "ExecutorPool", "Pool", "inline_pool", "thread_pool"]
+if TYPE_CHECKING:
+    from .processes import VisitProcesses
+
+__all__ = ["BlockStream", "InlinePool", "Pool", "WorkerPool"]
+
+logger = logging.getLogger(__name__)
 
 # What may be read ahead of the consumer; a block of each worker that works may go beyond it.
 _AHEAD_BYTES = 512 << 20
 _PATIENCE_SECONDS = 0.05
+# Threads count as busy from this share of their time on.
+_BUSY = 0.5
+_WARM_UP_SECONDS = 2.0
+_LOOK_SECONDS = 0.4
 
 
-class Pool(Protocol):
-    """How blocks are made from visits.
+class InlinePool:
+    """Does everything in the consumer's thread (``reader_pool_type='dummy'``)."""
+
+    begun = taken = ready = 0
+
+    def blocks(self, job: Job, visits: Iterator[Visit]) -> Iterator[Block]:
+        """Yield the block of every visit, in order."""
+        # A generator, not map(): a StopIteration from a user's function must not end the pass.
+        for visit in visits:
+            yield job.run(visit)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class WorkerPool:
+    """Has visits done in threads, or by processes that threads wait for.
+
+    As many threads as there are cores start at once, the others when cores are idle; processes all start
+    at once.
 
     Attributes:
         begun: Visits that were handed to workers so far.
         taken: Blocks that were taken from them.
-        ready: Blocks that wait to be taken.
+
+    Args:
+        workers: Number of threads or processes.
+        queue_size: At most so many row groups are read ahead.
+        in_processes: Whether processes do the work.
     """
 
-    begun: int
-    taken: int
+    def __init__(self, workers: int, queue_size: int, *, in_processes: bool = False) -> None:
+        self._workers = workers
+        self._window = max(workers, min(2 * workers, queue_size))
+        self._in_processes = in_processes
+        # So many visits are in work however large their blocks are.
+        self._least = workers if in_processes else min(workers, usable_cores())
+        self._threads: Threads | None = None
+        self._processes: VisitProcesses | None = None
+        self._run: Callable[[Visit], Block]
+        self._looked_at = 0.0, 0.0  # when the threads were, and how long they had been active
+        self._began = 0.0
+        self._pid = 0
+        self._closed = False
+        self.begun = self.taken = 0
+        self._pending: deque[Future[Block] | Visit] = deque()
 
     @property
-    def ready(self) -> int: ...
+    def ready(self) -> int:
+        """Blocks of the pass that began last which wait to be taken."""
+        return sum(isinstance(each, Future) and each.done() for each in self._pending.copy())
 
     def blocks(self, job: Job, visits: Iterator[Visit]) -> Iterator[Block]:
         """Yield the block of every visit, in order.
@@ -56,60 +106,9 @@ class Pool(Protocol):
             BaseException: Whatever reading, a predicate or a transform raised, in the place of the
                 block it is about.
         """
-
-    def close(self) -> None:
-        """Stop, from whatever thread; a second call does nothing.
-
-        Visits that have not begun are cancelled. Those under way get a few seconds to finish; then
-        worker processes are killed, and threads left behind with a logged warning. Errors of what
-        is dropped are not raised. In a fork of the process that has the workers it does nothing.
-        """
-
-
-class _Inline:
-    begun = taken = ready = 0
-
-    def blocks(self, job: Job, visits: Iterator[Visit]) -> Iterator[Block]:
-        # A generator, not map(): a StopIteration from a user's function must not end the pass.
-        for visit in visits:
-            yield job.run(visit)
-
-    def close(self) -> None:
-        pass
-
-
-class ExecutorPool:
-    """Keeps up to ``window`` visits in work on an executor made when first needed.
-
-    Args:
-        make: Makes the executor for a job.
-        window: At most so many visits are in work or wait to be taken.
-        first: As many, until it is known how large their blocks are.
-        least: As many, however large they are.
-    """
-
-    def __init__(
-        self, make: Callable[[Job], Executor], window: int, first: int, least: int
-    ) -> None:
-        self._make = make
-        self._window = window
-        self._first = first
-        self._least = least
-        self._executor: Executor | None = None
-        self._pid = 0
-        self._closed = False
-        self.begun = self.taken = 0
-        self._pending: deque[Future[Block] | Visit] = deque()
-
-    @property
-    def ready(self) -> int:
-        """Blocks of the pass that began last which wait to be taken."""
-        return sum(isinstance(each, Future) and each.done() for each in self._pending.copy())
-
-    def blocks(self, job: Job, visits: Iterator[Visit]) -> Iterator[Block]:
         pending: deque[Future[Block] | Visit] = deque()
         self._pending = pending
-        ahead = self._first
+        ahead = self._workers  # until it is known how large blocks are
         try:
             for visit in itertools.islice(visits, ahead):
                 pending.append(self._submit(job, visit))
@@ -133,10 +132,30 @@ class ExecutorPool:
         self.begun += 1
         if job.is_cheap(visit) or self._closed:
             return visit
-        if self._executor is None:
-            self._executor = self._make(job)
-            self._pid = os.getpid()
-        return self._executor.submit(job.run, visit)
+        threads = self._threads or self._start(job)
+        return threads.submit((self.begun, visit), functools.partial(self._run, visit))
+
+    def _start(self, job: Job) -> Threads:
+        self._pid = os.getpid()
+        if self._in_processes:
+            from .processes import VisitProcesses
+
+            self._processes = processes = VisitProcesses(job)
+            self._run = processes.visit
+            util.Finalize(self, processes.kill, exitpriority=1)
+
+            def kill(_: list[Any]) -> bool:
+                processes.kill()
+                return True
+
+            self._threads = Threads("petastorm-bridge-process", self._least, give_up=kill)
+        else:
+            self._run = job.run
+            warn = functools.partial(_warn_of_stuck, job.source.description)
+            self._threads = Threads("petastorm-bridge", self._least, give_up=warn)
+        self._began = time.monotonic()
+        self._looked_at = time.perf_counter(), 0.0
+        return self._threads
 
     def _ahead(self, block_bytes: int) -> int:
         """Return how many visits may be in work or wait, if their blocks are like this one."""
@@ -147,14 +166,31 @@ class ExecutorPool:
         """Wait for a block; while that takes long, more threads may start."""
         while not future.done():
             wait((future,), _PATIENCE_SECONDS)
-            executor = self._executor
-            if not future.done() and isinstance(executor, VisitThreads):
-                executor.grow()
+            threads = self._threads
+            if not future.done() and threads is not None and threads.most < self._workers:
+                self._grow(threads)
         return future.result()
+
+    def _grow(self, threads: Threads) -> None:
+        """Start one more thread if the threads there are were active for less than half of the time.
+
+        Threads beyond the number of cores serve where a store, a mount or a transform is waited for; where
+        the cores are busy they only get in each other's way.
+        """
+        before, active_before = self._looked_at
+        now = time.perf_counter()
+        if now - before < _LOOK_SECONDS:
+            return
+        active, count = threads.active_seconds()
+        self._looked_at = now, active
+        # The first visits also import packages, for which all threads but one wait.
+        is_warm = self.taken or time.monotonic() - self._began > _WARM_UP_SECONDS
+        if is_warm and active - active_before < _BUSY * (now - before) * count:
+            threads.grow()
 
     def _check_process(self) -> None:
         """Refuse to wait for workers that a fork does not have: it copies no threads."""
-        if self._executor is not None and self._pid != os.getpid():
+        if self._threads is not None and self._pid != os.getpid():
             raise RuntimeError(
                 f"This reader was opened and used in another process ({self._pid}), of which this "
                 f"one ({os.getpid()}) is a fork. Its workers are there and not here. Open a reader "
@@ -162,55 +198,37 @@ class ExecutorPool:
             )
 
     def close(self) -> None:
+        """Stop, from whatever thread; a second call does nothing.
+
+        Visits that have not begun are cancelled. Those under way get a few seconds to finish; then
+        worker processes are killed, and threads left behind with a logged warning. Errors of what
+        is dropped are not raised. In a fork of the process that has the workers it does nothing.
+        """
         self._closed = True
-        if self._executor is not None:
-            self._executor.shutdown(wait=True, cancel_futures=True)
-            self._executor = None
+        threads, self._threads = self._threads, None
+        if threads is not None and self._pid == os.getpid():
+            threads.close()
+            if self._processes is not None:
+                self._processes.end()
 
 
-def inline_pool() -> Pool:
-    """Return the pool that does everything in the consumer's thread (``reader_pool_type='dummy'``)."""
-    return _Inline()
+Pool = InlinePool | WorkerPool
 
 
-def thread_pool(workers: int, queue_size: int) -> Pool:
-    """Return a pool of threads.
-
-    Args:
-        workers: Number of threads.
-        queue_size: At most so many row groups are read ahead.
-
-    As many threads as there are cores start at once, the others when cores are idle.
-    """
-    window = max(workers, min(2 * workers, queue_size))
-    at_once = min(workers, usable_cores())
-    return ExecutorPool(
-        lambda job: VisitThreads(
-            lambda: _InThread(job),
-            workers,
-            "petastorm-bridge",
-            job.source.description,
-            at_once=at_once,
-        ),
-        window,
-        first=workers,
-        least=at_once,
+def _warn_of_stuck(description: str, ranks: list[Any]) -> bool:
+    groups = sorted(visit.piece.group for _, visit in ranks if visit.piece)
+    logger.warning(
+        "The reader of %s is closed, but its worker threads are still busy with row groups %s: the store, the predicate or the transform does not return. These threads are "
+        "left behind; they end with their row group, or with the program.",
+        description,
+        ", ".join(map(str, groups)),
     )
+    return False
 
 
 def _bytes(block: Block) -> int:
     """Return the bytes that a block's columns take in memory, objects counted as their pointers."""
     return sum(int(getattr(column, "nbytes", 0)) for column in block.columns.values())
-
-
-class _InThread:
-    """Does visits in the thread that asks."""
-
-    def __init__(self, job: Job) -> None:
-        self.run = job.run
-
-    def end(self) -> None:
-        pass
 
 
 class BlockStream:
