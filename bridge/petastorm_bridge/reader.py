@@ -112,13 +112,12 @@ def make_reader(  # noqa: PLR0917 – the signature of Petastorm
     given = dict(locals())
     # Who reads columns need not wait for what decodes rows.
     from ._rows.reader import RowReader
-    from ._rows.source import StoredSource
 
     options = ReaderOptions.from_arguments(given, _defaults(make_reader), "make_reader")
     options.check_sequences()
     if options.shard_count is None:
         warn_if_all_ranks_read_all()
-    source = StoredSource(dataset_url, storage_options, options.cache_settings)
+    source = open_source(dataset_url, storage_options, options.cache_settings)
     return RowReader(source, options)
 
 

@@ -11,13 +11,12 @@ from ._blocks.batches import cut_groups
 from ._blocks.columns import Block
 from ._blocks.shuffle import shuffle_window
 from ._reading.reader import Reader
-from ._tensorflow.columns import TfColumns, tf_dtype
+from ._tensorflow.columns import TfColumns, dtypes_of, tf_dtype
 from ._tensorflow.iteration import BatchDataset, Groups, tf
 from ._tensorflow.passes import Passes
 from ._tensorflow.rows import (
     QUEUE_SIZE_NAME,
     date_to_nsec_from_epoch,
-    dtypes_of,
     elements,
     flattened,
     ngram_dtypes_of,

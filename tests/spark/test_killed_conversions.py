@@ -26,14 +26,14 @@ from petastorm_bridge.mds.commit import commit_dataset
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.writer import ShardWriter
 from petastorm_bridge.spark._directory.deletion import default_delete_handler
-from petastorm_bridge.spark._directory.leftovers import _looked_at, clear_unfinished
+from petastorm_bridge.spark._directory.leftovers import _clear, clear_unfinished
 from petastorm_bridge.spark._directory.store import store_at
 
 PARENT, KILLS = sys.argv[1], int(sys.argv[2])
 BATCH = pa.RecordBatch.from_pydict({"id": list(range(500))})
 
 def convert():
-    _looked_at.clear()
+    _clear.cache_clear()
     clear_unfinished(f"file://{PARENT}")
     directory = f"{PARENT}/{uuid.uuid4()}"
     with store_at(f"file://{directory}").creating():

@@ -36,8 +36,8 @@ with store_at(sys.argv[1]).creating():
 
 
 @pytest.fixture(autouse=True)
-def nothing_looked_at(monkeypatch):
-    monkeypatch.setattr(leftovers, "_looked_at", set())
+def nothing_looked_at():
+    leftovers._clear.cache_clear()
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def change_marker(directory, **changes):
 
 
 def is_cleared(directory):
-    leftovers._looked_at.clear()
+    leftovers._clear.cache_clear()
     leftovers.clear_unfinished(f"file://{directory.parent}")
     return not directory.exists()
 

@@ -6,7 +6,8 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+
+from petastorm_bridge._workers.progress import progress_bar
 
 __all__ = ["showing"]
 
@@ -24,17 +25,13 @@ def showing(what: str, rows: int, wanted: bool) -> Iterator[Callable[[int], obje
     """
     if not wanted:
         yield lambda _: None
-    elif sys.stderr.isatty():
-        from tqdm import tqdm
-
-        class Bar(tqdm):  # type: ignore[misc] # no types
-            monitor_interval = 0  # no thread that outlives the bar
-
-        bar: Any = Bar(desc=what, total=rows, unit=" rows", unit_scale=True, file=sys.stderr)
-        with bar:
-            yield bar.update
-    else:
+        return
+    bar = progress_bar(what, " rows", rows)
+    if bar is None:
         yield _Lines(what, rows).add
+        return
+    with bar:
+        yield bar.update
 
 
 class _Lines:

@@ -25,7 +25,7 @@ from .groups import SharedGroups
 from .plan import Visit
 from .selection import RowFilters
 
-__all__ = ["Job"]
+__all__ = ["Job", "chosen_rows", "number_of"]
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Job:
             rows = visit.order + piece.start
         rows = self._filtered(group, piece.group, rows)
         columns = self._load(group, list(self.schema.fields), rows)
-        count = _count(rows)
+        count = number_of(rows)
         if self.transform is not None:
             if count == 0 and (self.predicate is not None or self.filters is not None):
                 return Block({}, 0, visit.ends_epoch)
@@ -82,7 +82,7 @@ class Job:
         rows = self._within_filters(group, position, rows)
         if self.predicate is not None:
             frame = self._frame(self._load(group, self._predicate_fields(), rows))
-            rows = _select(rows, np.flatnonzero(self._mask(frame)))
+            rows = chosen_rows(rows, np.flatnonzero(self._mask(frame)))
         return rows
 
     def _within_filters(self, group: RowGroup, position: int, rows: Rows) -> Rows:
@@ -91,9 +91,9 @@ class Job:
         if filters is not None and expression is not None:
             columns = self._load(group, list(filters.fields), rows)
             table = pa.table({n: _arrow(c) for n, c in columns.items()})
-            positions = pa.array(np.arange(_count(rows)))
+            positions = pa.array(np.arange(number_of(rows)))
             kept = table.append_column("", positions).filter(expression).column("").to_numpy()
-            rows = _select(rows, kept)
+            rows = chosen_rows(rows, kept)
         return rows
 
     def _predicate_fields(self) -> list[str]:
@@ -224,12 +224,14 @@ def _arrow(column: Column) -> pa.Array:
     return pa.array(np.ascontiguousarray(column)) if isinstance(column, np.ndarray) else column
 
 
-def _count(rows: Rows) -> int:
+def number_of(rows: Rows) -> int:
+    """Return how many rows there are."""
     return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
 
 
-def _select(rows: Rows, kept: npt.NDArray[Any]) -> Rows:
-    if len(kept) == _count(rows):
+def chosen_rows(rows: Rows, kept: npt.NDArray[Any]) -> Rows:
+    """Return the rows at some positions among others, in ascending order."""
+    if len(kept) == number_of(rows):
         return rows
     if isinstance(rows, slice):
         return np.asarray(kept, np.int64) + np.int64(rows.start)

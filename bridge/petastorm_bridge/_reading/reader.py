@@ -63,22 +63,30 @@ class Reader:
         stopped: Whether :meth:`stop` was called.
         rows_repeated: Rows that are read twice in an epoch so that shards are even, of all shards.
         rows_dropped: Rows that no shard reads so that shards are even.
+
+    Args:
+        source: Where the rows are.
+        options: What was asked for.
+        schema: What the stored columns mean; None where they say so themselves.
     """
 
     is_batched_reader = True
     batched_output = True
     ngram: Any = None
 
-    def __init__(self, source: Source, options: ReaderOptions) -> None:
+    def __init__(
+        self, source: Source, options: ReaderOptions, schema: Unischema | None = None
+    ) -> None:
         self._options = options
         self.num_epochs = options.num_epochs
         self.stopped = False
         self.last_row_consumed = False
-        chosen = self._selected_schema(source)
-        filters = parse_filters(options.filters, source)
+        chosen = self._selected_schema(schema or source.schema, source.description)
+        filters = parse_filters(options.filters, schema or source.schema)
         self._source = source = source.narrowed({*chosen.fields, *filter_fields(filters)})
         # Only now are the types those of all files.
-        stored = Unischema(name_of(chosen), [source.schema.fields[name] for name in chosen.fields])
+        fields = (schema or source.schema).fields
+        stored = Unischema(name_of(chosen), [fields[name] for name in chosen.fields])
         self.schema = (
             stored
             if options.transform_spec is None
@@ -137,13 +145,13 @@ class Reader:
             self.rows_repeated, self.rows_dropped = max(added, 0), max(-added, 0)
         return [Piece(groups[piece.group], piece.start, piece.stop) for piece in pieces]
 
-    def _selected_schema(self, source: Source) -> Unischema:
-        schema, asked = source.schema, self._options.schema_fields
+    def _selected_schema(self, schema: Unischema, description: str) -> Unischema:
+        asked = self._options.schema_fields
         selected = schema.create_schema_view(asked) if asked else schema
         if not selected.fields:
             raise RuntimeError(
                 f"No fields matching the criteria '{asked or None}' were found in the dataset "
-                f"{source.description}."
+                f"{description}."
             )
         return selected
 

@@ -76,7 +76,7 @@ class Selection:
     predicate: Any
 
 
-def parse_filters(filters: Any, source: Source) -> list[list[Condition]]:
+def parse_filters(filters: Any, schema: Unischema) -> list[list[Condition]]:
     """Return ``filters`` as alternatives, each a list of conditions.
 
     Raises:
@@ -90,11 +90,10 @@ def parse_filters(filters: Any, source: Source) -> list[list[Condition]]:
     parquet.filters_to_expression(filters)  # refuses what is malformed
     alternatives = filters if isinstance(filters[0], (list, set)) else [filters]
     conditions = [[(name, op, value) for name, op, value in one] for one in alternatives]
-    unknown = filter_fields(conditions) - set(source.schema.fields)
+    unknown = filter_fields(conditions) - set(schema.fields)
     if unknown:
         raise ValueError(
-            f"filters name {', '.join(sorted(unknown))}, the table has "
-            f"{', '.join(source.schema.fields)}."
+            f"filters name {', '.join(sorted(unknown))}, the table has {', '.join(schema.fields)}."
         )
     return conditions
 

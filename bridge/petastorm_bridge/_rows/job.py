@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from petastorm_bridge._blocks.columns import Block
-from petastorm_bridge._reading.job import Job
+from petastorm_bridge._reading.job import Job, chosen_rows, number_of
 from petastorm_bridge._reading.plan import Visit
 from petastorm_bridge._reading.sharding import Piece
 from petastorm_bridge._sources.source import RowGroup
@@ -83,16 +83,17 @@ class RowJob(Job):
         predicate = self.predicate
         rows = self._within_filters(group, position, rows)
         if predicate is None:
-            return self._values(group, position, list(self.schema.fields), rows), _length(rows)
+            return self._values(group, position, list(self.schema.fields), rows), number_of(rows)
         names = self._predicate_fields()
         asked = self._values(group, position, names, rows)
         mask = [bool(predicate.do_include(row)) for row in rows_of(asked, names)]
         kept = np.flatnonzero(mask)
         if not len(kept):
             return {}, 0
-        whole = len(kept) == len(mask)
-        found = asked if whole else {name: _take(values, kept) for name, values in asked.items()}
-        left = rows if whole else _chosen(rows, kept)
+        found = asked
+        if len(kept) < len(mask):
+            found = {name: _take(values, kept) for name, values in asked.items()}
+        left = chosen_rows(rows, kept)
         others = [name for name in self.schema.fields if name not in found]
         return found | self._values(group, position, others, left), len(kept)
 
@@ -103,7 +104,7 @@ class RowJob(Job):
             stored = rows.start + row if isinstance(rows, slice) else rows[row]
             return f"in row {stored} of row group {position}, both counted from 0"
 
-        fields = self.source.schema.fields
+        fields = self.schema.fields
         group.prefetch(names)
         return {name: decode_column(fields[name], group.load(name, rows), place) for name in names}
 
@@ -169,17 +170,6 @@ def _separate(values: Values) -> Any:
 def _shuffled(count: int, seed: int) -> npt.NDArray[np.int64]:
     """Return the order that ``DataFrame.sample(frac=1, random_state=seed)`` gives so many rows."""
     return np.random.RandomState(seed).permutation(count)
-
-
-def _length(rows: Rows) -> int:
-    return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
-
-
-def _chosen(rows: Rows, kept: Any) -> Rows:
-    if isinstance(rows, slice):
-        return kept + np.int64(rows.start)  # type: ignore[no-any-return]
-    found: Rows = rows[kept]
-    return found
 
 
 def _take(values: Values, kept: Any) -> Values:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,47 +15,62 @@ from petastorm_bridge._reading.reader import Reader
 from petastorm_bridge._reading.selection import Condition, Selection
 from petastorm_bridge._reading.sharding import Piece
 from petastorm_bridge._sources.source import Source
+from petastorm_bridge._stored.schema import read_schema
 from petastorm_bridge.mds.locks import ForkSafeLock
 from petastorm_bridge.ngram import NGram
 from petastorm_bridge.unischema import Unischema, tuple_class
 
 from .job import RowJob, separate_rows
 from .ngrams import Layout, column_name
-from .source import StoredSource
+from .source import UNISCHEMA_KEY, notes_beside, stored_indexes
 
 __all__ = ["RowReader"]
+
+_NOT_PETASTORMS = (
+    "Currently make_reader supports reading only Petastorm datasets. "
+    "To read from a non-Petastorm Parquet store use make_batch_reader"
+)
 
 
 class RowReader(Reader):
     """Iterates over rows as namedtuples, or over sequences of them as dictionaries of namedtuples.
 
+    The schema is the one that lies beside the dataset. Where there is none, as in a plain Parquet store, it is
+    that of the files, with a warning.
+
     Attributes:
         ngram: The sequences asked for, or None.
+
+    Raises:
+        StoredSchemaError: The schema is none, or would run something.
     """
 
     is_batched_reader = False
     batched_output = False
 
-    def __init__(self, source: StoredSource, options: ReaderOptions) -> None:
+    def __init__(self, source: Source, options: ReaderOptions) -> None:
         self._lock = ForkSafeLock()
         self._rows: Iterator[Any] = iter(())
         self._block = Block({}, 0)
         self._taken = 0
-        self._stored = source
+        self._notes = notes_beside(source)
+        pickled = self._notes.get(UNISCHEMA_KEY)
+        if pickled is None:
+            warnings.warn(_NOT_PETASTORMS, stacklevel=4)
+        schema = source.schema if pickled is None else read_schema(pickled)
         self.ngram = None
         if isinstance(options.schema_fields, NGram):
             self.ngram = options.schema_fields
-            self.ngram.resolve_regex_field_names(source.schema)
-        super().__init__(source, options)
+            self.ngram.resolve_regex_field_names(schema)
+        super().__init__(source, options, None if pickled is None else schema)
 
     # What is different from a reader of row groups.
 
-    def _selected_schema(self, source: Source) -> Unischema:
+    def _selected_schema(self, schema: Unischema, description: str) -> Unischema:
         if self.ngram is None:
-            return super()._selected_schema(source)
+            return super()._selected_schema(schema, description)
         wanted = {field.name for field in self.ngram.get_field_names_at_all_timesteps()}
-        fields = [field for name, field in source.schema.fields.items() if name in wanted]
-        return source.schema.create_schema_view(fields)
+        return schema.create_schema_view([f for n, f in schema.fields.items() if n in wanted])
 
     def _select(
         self, source: Source, stored: Unischema, filters: Sequence[Sequence[Condition]]
@@ -63,7 +79,7 @@ class RowReader(Reader):
         selector = self._options.rowgroup_selector
         if selector is None:
             return selection
-        indexes = self._stored.indexes()
+        indexes = stored_indexes(self._notes)
         wanted = selector.get_index_names()
         if not set(wanted) <= set(indexes):
             raise ValueError(

@@ -18,7 +18,7 @@ from petastorm_bridge._reading.reader import Reader
 from petastorm_bridge.errors import NullValueWarning
 from petastorm_bridge.unischema import tuple_class
 
-__all__ = ["TfColumns", "tf_dtype"]
+__all__ = ["TfColumns", "dtypes_of", "tf_dtype"]
 
 _NS_PER_DAY = 86_400_000_000_000
 
@@ -43,6 +43,23 @@ def tf_dtype(numpy_dtype: Any) -> Any:
         raise ValueError(f"Unknown mapping of numpy {numpy_dtype} to tensorflow dtype") from error
 
 
+def dtypes_of(schema: Any) -> list[Any]:
+    """Return the TensorFlow types of a schema's fields.
+
+    Raises:
+        ValueError: A field has none.
+    """
+    fields = schema.fields.values()
+    if any(field.numpy_dtype is np.str_ for field in fields):
+        warnings.warn(
+            "Tensorflow will convert all unicode strings back to bytes type. "
+            "You may need to decode values.",
+            UnicodeWarning,
+            stacklevel=4,
+        )
+    return [tf_dtype(field.numpy_dtype) for field in fields]
+
+
 class TfColumns:
     """The fields of a reader's blocks on their way to TensorFlow.
 
@@ -56,15 +73,8 @@ class TfColumns:
         fields = reader.schema.fields
         self.names = list(fields)
         self.tuple_class = tuple_class(reader.schema)
-        self._dtypes = {name: tf_dtype(f.numpy_dtype) for name, f in fields.items()}
+        self._dtypes = dict(zip(fields, dtypes_of(reader.schema), strict=True))
         self._warned: set[str] = set()
-        if any(f.numpy_dtype is np.str_ for f in fields.values()):
-            warnings.warn(
-                "Tensorflow will convert all unicode strings back to bytes type. "
-                "You may need to decode values.",
-                UnicodeWarning,
-                stacklevel=4,
-            )
         for name in self.names:
             if reader.nulls(name) and not _marks_nulls(reader.types[name]):
                 self._warn(name)

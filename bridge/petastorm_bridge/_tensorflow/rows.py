@@ -16,14 +16,13 @@ from petastorm_bridge._blocks.columns import Block
 from petastorm_bridge._rows.reader import RowReader
 from petastorm_bridge.unischema import tuple_class
 
-from .columns import tf_dtype
+from .columns import dtypes_of
 from .iteration import tf
 from .passes import AGAIN, Passes
 
 __all__ = [
     "QUEUE_SIZE_NAME",
     "date_to_nsec_from_epoch",
-    "dtypes_of",
     "elements",
     "flattened",
     "named",
@@ -41,23 +40,6 @@ QUEUE_SIZE_NAME = "random_shuffling_queue_size"
 def date_to_nsec_from_epoch(dt: Any) -> int:
     """Return a ``date`` or ``datetime`` as nanoseconds since 1970, without fractions of a second."""
     return timegm(dt.timetuple()) * 1_000_000_000
-
-
-def dtypes_of(schema: Any) -> list[Any]:
-    """Return the TensorFlow types of a schema's fields.
-
-    Raises:
-        ValueError: A field has none.
-    """
-    fields = schema.fields.values()
-    if any(field.numpy_dtype is np.str_ for field in fields):
-        warnings.warn(
-            "Tensorflow will convert all unicode strings back to bytes type. "
-            "You may need to decode values.",
-            UnicodeWarning,
-            stacklevel=3,
-        )
-    return [tf_dtype(field.numpy_dtype) for field in fields]
 
 
 def ngram_dtypes_of(schema: Any, ngram: Any) -> list[Any]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from petastorm_bridge._blocks.columns import Block
 from petastorm_bridge.errors import BridgeWarning
 
-__all__ = ["Position", "PositionedReader", "without_first_rows"]
+if TYPE_CHECKING:
+    from petastorm_bridge._reading.reader import Reader
+
+__all__ = ["Position", "without_first_rows"]
 
 _VERSION = 1
 
@@ -39,33 +42,6 @@ def without_first_rows(blocks: Iterator[Block], rows: int) -> Iterator[Block]:
             yield Block(columns, block.num_rows - dropped, block.ends_epoch)
 
 
-class PositionedReader(Protocol):
-    """What a position asks of a reader; :class:`petastorm_bridge._reading.reader.Reader` has it all."""
-
-    @property
-    def rows_per_pass(self) -> int | None: ...
-    @property
-    def keeps_rows(self) -> bool: ...
-    @property
-    def is_at_start(self) -> bool: ...
-    @property
-    def is_seeded(self) -> bool: ...
-    @property
-    def is_shuffled(self) -> bool: ...
-    @property
-    def pass_start(self) -> dict[str, Any]: ...
-    @property
-    def next_start(self) -> dict[str, Any]: ...
-    @property
-    def facts(self) -> dict[str, Any]: ...
-
-    def restart(self, pass_start: dict[str, Any], skipped: int) -> None:
-        """Begin a pass as one that began with :attr:`pass_start`, without its first rows."""
-
-    def begin_again(self) -> None:
-        """Begin a pass whose order does not depend on how far the one before was read."""
-
-
 class Position:
     """How far a loader's pass is.
 
@@ -83,9 +59,7 @@ class Position:
         was_loaded: Whether the pass under way, or the next one, follows from :meth:`load`.
     """
 
-    def __init__(
-        self, reader: PositionedReader | None, sizes: tuple[int | None, int] | None
-    ) -> None:
+    def __init__(self, reader: Reader | None, sizes: tuple[int | None, int] | None) -> None:
         self._reader = reader
         self.sizes = sizes
         self.is_counted = self.was_loaded = False

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ._result import Report
 
 from petastorm_bridge._help import HelpfulCommand
+from petastorm_bridge._workers.progress import progress_bar
 
 __all__ = ["app"]
 
@@ -419,32 +420,18 @@ def _errors() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Any]:
-    """Show a bar on a terminal; give the function that moves it."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description:<16}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("rows"),
-        TimeElapsedColumn(),
-    )
-    console = Console(stderr=True)
-    hidden = not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=hidden) as bars:
-        tasks: dict[str, Any] = {}
+    """Give a function that shows what is being done, and how many rows of how many, while the block runs."""
+    with contextlib.ExitStack() as bars:
+        shown: dict[str, Any] = {}
 
         def move(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total)
-            bars.update(tasks[what], completed=done, total=total)
+            if what not in shown:
+                shown[what] = progress_bar(what, " rows", total)
+                if shown[what] is not None:
+                    bars.enter_context(shown[what])
+            if shown[what] is not None:
+                shown[what].total = total
+                shown[what].update(done - shown[what].n)
 
         yield move
 

@@ -11,6 +11,8 @@ alone. So is everything on mounts of the network: looking at each directory ther
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 
 from petastorm_bridge.fs_utils import existing_local_path
@@ -21,8 +23,6 @@ from .mounted import MountedStore
 
 __all__ = ["clear_unfinished"]
 
-_looked_at: set[tuple[int, str]] = set()
-
 
 def clear_unfinished(parent_url: str) -> None:
     """Remove this user's directories of killed conversions; once for each process and parent.
@@ -30,31 +30,21 @@ def clear_unfinished(parent_url: str) -> None:
     Nothing that goes wrong here is an error.
     """
     parent = existing_local_path(parent_url)
-    if parent is None:
-        return
-    key = (os.getpid(), parent)
-    if key in _looked_at:
-        return
-    _looked_at.add(key)
-    try:
+    if parent is not None:
+        _clear(parent, os.getpid())
+
+
+@functools.cache
+def _clear(parent: str, process: int) -> None:
+    del process  # a fork looks anew
+    with contextlib.suppress(OSError):
         if not os.path.isdir(parent) or is_far(parent):
             return
         with os.scandir(parent) as entries:
-            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-        for name in names:
-            _clear(os.path.join(parent, name))
-    except OSError as error:
-        logger.debug("Cannot look for killed conversions in %s: %s", parent, error)
-
-
-def _clear(directory: str) -> None:
-    try:
-        left = MountedStore(directory).remove_unfinished()
-    except OSError as error:
-        logger.debug("Cannot remove the unfinished conversion %s: %s", directory, error)
-        return
-    if left is not None:
-        kept = f", but not what others put there: {', '.join(left)}" if left else ""
-        logger.info(
-            "Removed the unfinished conversion %s of a process that has ended%s.", directory, kept
-        )
+            directories = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+        for directory in directories:
+            with contextlib.suppress(OSError):
+                if MountedStore(directory).remove_unfinished():
+                    logger.info(
+                        "Removed the unfinished conversion %s of a dead process.", directory
+                    )

@@ -66,26 +66,26 @@ class MountedStore:
         finally:
             os.close(descriptor)
 
-    def remove_unfinished(self) -> list[str] | None:
-        """Remove the files of a conversion that was killed, and the directory if that leaves it empty.
+    def remove_unfinished(self) -> bool:
+        """Remove the files of a conversion that this machine began here and that nobody goes on with.
 
         Returns:
-            The names of what others have put there; None, and nothing is removed, unless this machine began a
-            conversion here that nobody goes on with.
+            Whether it was one.
 
         Raises:
-            OSError: Something cannot be looked at or removed.
+            OSError: Something cannot be looked at or removed; or somebody is at work.
         """
         marker = self._read_marker() or {}
         if marker.get("machine") is None or marker["machine"] != this_machine():
-            return None
+            return False
         descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             is_mine = os.fstat(descriptor).st_uid == os.geteuid()
-            return self.remove_ours() if is_mine and not self.exists(INDEX_NAME) else None
-        except BlockingIOError:
-            return None
+            is_left = is_mine and not self.exists(INDEX_NAME)
+            if is_left:
+                self.remove_ours()
+            return is_left
         finally:
             os.close(descriptor)
 

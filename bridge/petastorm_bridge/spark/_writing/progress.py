@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import warnings
 from collections.abc import Iterator
-from typing import Any
 
+from petastorm_bridge._workers.progress import progress_bar
 from petastorm_bridge.spark._directory.store import Store
 from petastorm_bridge.spark._session import logger
 
@@ -39,7 +38,7 @@ def showing_progress(store: Store, *, delay: float = _DELAY_SECONDS) -> Iterator
 def _show(store: Store, stop: threading.Event, delay: float) -> None:
     if stop.wait(delay):
         return
-    bar = _progress_bar()
+    bar = progress_bar("Converting to MDS", "B", unit_divisor=1024)
     if bar is None:
         return
     with bar:
@@ -50,27 +49,6 @@ def _show(store: Store, stop: threading.Event, delay: float) -> None:
             bar.set_postfix(shards=shards, refresh=True)
             if stopping:
                 return
-
-
-def _progress_bar() -> Any:
-    """Return a tqdm bar, None where it would show nothing."""
-    with warnings.catch_warnings():
-        # tqdm warns about a missing ipywidgets and then shows text, which is good enough.
-        warnings.simplefilter("ignore")
-        from tqdm.auto import tqdm
-
-        class Bar(tqdm):  # type: ignore[misc]
-            monitor_interval = 0  # no second thread to watch a bar that a thread updates
-
-        bar: Any = Bar(
-            desc="Converting to MDS",
-            unit="B",
-            unit_scale=True,
-            unit_divisor=1024,
-            disable=None,  # off where the output is no terminal; notebooks count as on
-            leave=False,
-        )
-    return None if bar.disable else bar
 
 
 def _written(store: Store) -> tuple[int, int]:
