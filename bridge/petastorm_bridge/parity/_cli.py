@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -177,23 +177,14 @@ def compare(  # noqa: PLR0917 - typer calls it with keywords
 
     Exit code 0: the same; 1: different; 2: they could not be compared.
     """
+    given = dict(locals())
     from . import recorder
     from ._comparing.compare import compare as run
     from ._result import Report
 
-    places = {"json": json, "junit": junit, "markdown": markdown, "html": html}
     with _errors():
-        _refuse_places(places)
-        rules = _rules(
-            order=order,
-            batches=batches,
-            shards=shards,
-            nan=nan,
-            tolerance=tolerance,
-            allow=allow,
-            ignore=ignore,
-            key=key,
-        )
+        _refuse_places(given)
+        rules = _rules(given)
         sides = [
             s if os.path.isdir(s) or ":" not in s else recorder.find_function(s) for s in (a, b)
         ]
@@ -208,8 +199,7 @@ def compare(  # noqa: PLR0917 - typer calls it with keywords
                 progress=progress,
                 limit=limit,
             )
-        report = Report(f"Comparison of {a} and {b}", (result,))
-        _finish(report, places)
+        _finish(Report(f"Comparison of {a} and {b}", (result,)), given)
 
 
 @app.command(
@@ -291,20 +281,12 @@ def run(  # noqa: PLR0917 - typer calls it with keywords
 
     Exit code 0: the same; 1: different; 2: something could not be compared.
     """
+    given = dict(locals())
     from ._running import live
 
-    places = {"json": json, "junit": junit, "markdown": markdown, "html": html}
     with _errors(), tempfile.TemporaryDirectory(prefix="parity-") as temporary:
-        _refuse_places(places)
-        rules = _rules(
-            order=order,
-            batches=batches,
-            nan=nan,
-            tolerance=tolerance,
-            allow=allow,
-            ignore=ignore,
-            key=key,
-        )
+        _refuse_places(given)
+        rules = _rules(given)
         with _progress() as progress:
             where = live.find_data(data, temporary)
             request = live.Request(
@@ -331,7 +313,7 @@ def run(  # noqa: PLR0917 - typer calls it with keywords
                 progress=progress,
                 say=lambda text: progress(text, 0, 0),
             )
-        _finish(report, places)
+        _finish(report, given)
 
 
 # As strings they would all be true.
@@ -354,7 +336,10 @@ def parse_options(texts: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _refuse_places(places: dict[str, Path | None]) -> None:
+_REPORTS = ("json", "junit", "markdown", "html")
+
+
+def _refuse_places(given: Mapping[str, Any]) -> None:
     """Refuse reports that could not be written, before anything takes its time.
 
     Raises:
@@ -362,7 +347,8 @@ def _refuse_places(places: dict[str, Path | None]) -> None:
     """
     from ._recordings.recording import CannotCompareError
 
-    for kind, place in places.items():
+    for kind in _REPORTS:
+        place: Path | None = given[kind]
         if place is not None and not place.parent.is_dir():
             raise CannotCompareError(f"--{kind} {place}: there is no directory {place.parent}")
         if place is not None and place.is_dir():
@@ -374,12 +360,13 @@ def _labels(a: str, b: str) -> tuple[str, str]:
     return (a, b) if names[0] == names[1] else (names[0], names[1])
 
 
-def _rules(*, tolerance: list[str] | None, **options: Any) -> Rules:
+def _rules(given: Mapping[str, Any]) -> Rules:
+    """Return the rules that the options of a command ask for."""
     from ._comparing.rules import Rules
 
-    lists = {"allow", "ignore", "key"}
-    given: dict[str, Any] = {n: tuple(v or ()) if n in lists else v for n, v in options.items()}
-    return Rules(tolerances=dict(map(_parse_tolerance, tolerance or ())), **given)
+    asked = {n: given[n] for n in ("order", "batches", "shards", "nan") if n in given}
+    asked |= {n: tuple(given[n] or ()) for n in ("allow", "ignore", "key")}
+    return Rules(tolerances=dict(map(_parse_tolerance, given["tolerance"] or ())), **asked)
 
 
 def _parse_tolerance(text: str) -> tuple[str, Any]:
@@ -436,7 +423,7 @@ def _progress() -> Iterator[Any]:
         yield move
 
 
-def _finish(report: Report, places: dict[str, Path | None]) -> None:
+def _finish(report: Report, given: Mapping[str, Any]) -> None:
     """Print the report, write the files that were asked for, and leave with the exit code."""
     from rich.console import Console
 
@@ -447,7 +434,8 @@ def _finish(report: Report, places: dict[str, Path | None]) -> None:
     now = datetime.now().astimezone().isoformat(" ", "seconds")
     command = shlex.join(["petastorm-bridge", *sys.argv[1:]])
     report = replace(report, made=(f"Made on {now}", f"Command: {command}"))
-    for kind, place in places.items():
+    for kind in _REPORTS:
+        place: Path | None = given[kind]
         if place is not None:
             place.write_text(WRITERS[kind](report), encoding="utf-8")
             console.print(f"\n{kind} report: {place}", style="dim", markup=False)

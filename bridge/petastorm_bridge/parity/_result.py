@@ -49,6 +49,11 @@ class State(str, enum.Enum):
     ALLOWED = "allowed"  # different, in a way that was allowed
     UNCHECKED = "unchecked"
 
+    @property
+    def word(self) -> str:
+        """How reports call it."""
+        return "not compared" if self is State.UNCHECKED else self.value
+
 
 @dataclass(frozen=True)
 class Finding:

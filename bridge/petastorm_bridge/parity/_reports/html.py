@@ -22,11 +22,6 @@ from .style import SCRIPT, STYLE
 
 __all__ = ["html_page"]
 
-_GLANCE = {
-    State.DIFFERENT: "different",
-    State.ALLOWED: "different as allowed",
-    State.UNCHECKED: "not compared",
-}
 _MOST_FINDINGS = 3
 
 
@@ -71,7 +66,7 @@ def _glance(result: Result) -> str:
     names = f"{escape(result.a.label)} and {escape(result.b.label)}"
     said = [f"{result.a.rows:,} and {result.b.rows:,} rows"]
     said += [
-        f"{promise.promise.value} {_GLANCE[promise.state]}"
+        f"{promise.promise.value} {promise.state.word}"
         for promise in result.promises
         if promise.state is not State.SAME
     ]

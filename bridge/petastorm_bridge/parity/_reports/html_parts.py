@@ -8,18 +8,12 @@ from petastorm_bridge.parity._result import Result, State
 
 __all__ = ["heads", "state_mark"]
 
-_WORDS = {
-    State.SAME: "same",
-    State.DIFFERENT: "different",
-    State.ALLOWED: "allowed",
-    State.UNCHECKED: "not compared",
-}
 _MARKS = {State.SAME: "✓", State.DIFFERENT: "✗", State.ALLOWED: "!", State.UNCHECKED: "–"}
 
 
 def state_mark(state: State) -> str:
     """Return how something fared, as a coloured word with a mark."""
-    return f'<span class="state {state.value}">{_MARKS[state]} {_WORDS[state]}</span>'
+    return f'<span class="state {state.value}">{_MARKS[state]} {state.word}</span>'
 
 
 def heads(result: Result) -> str:

@@ -30,19 +30,12 @@ from .legible import legible_report
 __all__ = ["WRITERS", "json_text", "junit_text", "markdown_text", "print_report"]
 
 _STYLES = {
-    State.SAME: ("same", "green"),
-    State.DIFFERENT: ("DIFFERENT", "bold red"),
-    State.ALLOWED: ("allowed", "magenta"),
-    State.UNCHECKED: ("not compared", "dim"),
+    State.SAME: "green",
+    State.DIFFERENT: "bold red",
+    State.ALLOWED: "magenta",
+    State.UNCHECKED: "dim",
 }
-_MARKS = {
-    State.SAME: "✅ same",
-    State.DIFFERENT: "❌ different",
-    State.ALLOWED: "⚠️ allowed",
-    State.UNCHECKED: "not compared",
-}
-
-
+_MARKS = {State.SAME: "✅ ", State.DIFFERENT: "❌ ", State.ALLOWED: "⚠️ ", State.UNCHECKED: ""}
 _MOST_COLUMNS = 20
 
 
@@ -90,8 +83,11 @@ def _verdict(result: Result) -> Text:
 def _promise_lines(result: Result) -> Iterator[Text]:
     rows = []
     for promise in result.promises:
-        word, style = _STYLES[promise.state]
-        rows.append((Text(promise.promise.value), Text(word, style), Text(promise.summary)))
+        state = promise.state
+        word = state.word.upper() if state is State.DIFFERENT else state.word
+        cells = (promise.promise.value, word, promise.summary)
+        rows.append([Text(cell) for cell in cells])
+        rows[-1][1].stylize(_STYLES[state])
     return _aligned(rows)
 
 
@@ -236,8 +232,8 @@ def _markdown_result(result: Result) -> list[str]:
     lines = [f"### {_code(result.a.label)} and {_code(result.b.label)} {word}", ""]
     lines += ["| promise | | |", "|---|---|---|"]
     for promise in result.promises:
-        row = [promise.promise.value, _MARKS[promise.state], _cell(promise.summary)]
-        lines.append(f"| {' | '.join(row)} |")
+        state = _MARKS[promise.state] + promise.state.word
+        lines.append(f"| {promise.promise.value} | {state} | {_cell(promise.summary)} |")
     failure = result.first_failure
     if failure is not None:
         lines += ["", f"**First difference** ({failure.promise.value}): {_cell(failure.message)}"]
