@@ -80,7 +80,6 @@ class Reader:
         self._options = options
         self.num_epochs = options.num_epochs
         self.stopped = False
-        self.last_row_consumed = False
         chosen = self._selected_schema(schema or source.schema, source.description)
         filters = parse_filters(options.filters, schema or source.schema)
         self._source = source = source.narrowed({*chosen.fields, *filter_fields(filters)})
@@ -113,9 +112,8 @@ class Reader:
         self._fresh_passes = 0
         self._first_epoch = options.seed or 0  # other odd rows with another seed
         self._part: Part | None = None
-        self._plan = self._make_plan(self.randomness)
         self._pool: Pool = options.make_pool()
-        self._stream = self._start(self._plan)
+        self._begin(self._make_plan(self.randomness))
 
     def _select(
         self, source: Source, stored: Unischema, filters: Sequence[Sequence[Condition]]
@@ -169,11 +167,16 @@ class Reader:
             epoch=self._first_epoch + self._fresh_passes * (self.num_epochs or 1),
         )
 
-    def _start(self, plan: Plan, skipped: int = 0) -> BlockStream:
+    def _begin(self, plan: Plan, skipped: int = 0) -> None:
+        """Let the reader's own pass be one over a plan, without its first rows."""
+        self._plan = plan
+        self.pass_start = plan.state
+        self.is_at_start = True
+        self.last_row_consumed = False
+        self._stream = self._blocks_of(plan, skipped)
+
+    def _blocks_of(self, plan: Plan, skipped: int = 0) -> BlockStream:
         epochs = self._options.num_epochs
-        if plan is self._plan:
-            self.pass_start = plan.state
-            self.is_at_start = True
         visits = plan.visits(epochs)
         if self._part is not None:
             visits = visits_of_part(visits, self._part_rows(self._part))
@@ -205,8 +208,7 @@ class Reader:
                 f"Only a pass of one epoch has parts; num_epochs is {self.num_epochs}."
             )
         self._part, self._first_epoch = part, epoch
-        self._plan = self._make_plan(self.randomness)
-        self._stream = self._start(self._plan)
+        self._begin(self._make_plan(self.randomness))
 
     def _part_rows(self, part: Part) -> range:
         return rows_of_part(part, self._plan.rows)
@@ -280,16 +282,13 @@ class Reader:
     def restart(self, pass_start: dict[str, Any], skipped: int) -> None:
         """Begin a pass as one that began with :attr:`pass_start`, without its first rows."""
         self._plan.state = pass_start
-        self.last_row_consumed = False
-        self._stream = self._start(self._plan, skipped)
+        self._begin(self._plan, skipped)
 
     def begin_again(self) -> None:
         """Begin a pass whose order does not depend on how far the one before was read."""
         self._fresh_passes += 1
         self.randomness = self._own_randomness.of_pass(self._fresh_passes)
-        self._plan = self._make_plan(self.randomness)
-        self.last_row_consumed = False
-        self._stream = self._start(self._plan)
+        self._begin(self._make_plan(self.randomness))
 
     def nulls(self, name: str) -> NullFacts:
         """Return what is known of nulls in a field; nothing for one a transform may have made."""
@@ -328,7 +327,7 @@ class Reader:
         """
         # Passes may run side by side or be left early, which must not change the next one's order.
         self._fresh_passes += 1
-        stream = self._start(self._make_plan(self._own_randomness.of_pass(self._fresh_passes)))
+        stream = self._blocks_of(self._make_plan(self._own_randomness.of_pass(self._fresh_passes)))
         while True:
             if self.stopped:
                 raise RuntimeError(_STOPPED)
@@ -380,7 +379,7 @@ class Reader:
             raise NotImplementedError(_RESET_TOO_EARLY)
         self.last_row_consumed = False
         if not self.stopped:
-            self._stream = self._start(self._plan)
+            self._begin(self._plan)
 
     def stop(self) -> None:
         """Stop all workers."""

@@ -10,7 +10,6 @@ from petastorm_bridge._blocks.columns import Block
 from petastorm_bridge._reading.arguments import ReaderOptions
 from petastorm_bridge._reading.job import Job
 from petastorm_bridge._reading.plan import Plan
-from petastorm_bridge._reading.pool import BlockStream
 from petastorm_bridge._reading.reader import Reader
 from petastorm_bridge._reading.selection import Condition, Selection
 from petastorm_bridge._reading.sharding import Piece
@@ -120,10 +119,9 @@ class RowReader(Reader):
         """Whether every stored row comes through by itself."""
         return self.ngram is None and super().keeps_rows
 
-    def _start(self, plan: Plan, skipped: int = 0) -> BlockStream:
-        if plan is self._plan:
-            self._take(Block({}, 0))
-        return super()._start(plan, skipped)
+    def _begin(self, plan: Plan, skipped: int = 0) -> None:
+        self._take(Block({}, 0))
+        super()._begin(plan, skipped)
 
     # Rows.
 
