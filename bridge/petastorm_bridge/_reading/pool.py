@@ -218,8 +218,9 @@ Pool = InlinePool | WorkerPool
 def _warn_of_stuck(description: str, ranks: list[Any]) -> bool:
     groups = sorted(visit.piece.group for _, visit in ranks if visit.piece)
     logger.warning(
-        "The reader of %s is closed, but its worker threads are still busy with row groups %s: the store, the predicate or the transform does not return. These threads are "
-        "left behind; they end with their row group, or with the program.",
+        "The reader of %s is closed, but its worker threads are still busy with row groups %s: the store, "
+        "the predicate or the transform does not return. These threads are left behind; they end with "
+        "their row group, or with the program.",
         description,
         ", ".join(map(str, groups)),
     )

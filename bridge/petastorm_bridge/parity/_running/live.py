@@ -50,8 +50,9 @@ def run(
         rules = dataclasses.replace(rules, order="shuffled")
     found: dict[str, Recording] = {}
     problems: list[str] = []
+    unfit = _why_no_streaming(request)
     for package in (BRIDGE, STREAMING):
-        if package not in request.only or (package == STREAMING and _unfit(request, problems)):
+        if package not in request.only or (package == STREAMING and unfit):
             continue
         say(package)
         try:
@@ -72,10 +73,10 @@ def run(
         if best is not None:
             found = {PETASTORM: best, **found}
     results = list(_compare_all(found, rules, profile=profile, progress=progress))
-    notes = [("note", problem) for problem in problems if problem.startswith("streaming was not")]
-    broken = [problem for problem in problems if not problem.startswith("streaming was not")]
+    if unfit and STREAMING in request.only:
+        facts.append(("note", unfit))
     title = f"{_listed(found)} over {request.label or request.data}"
-    return Report(title, tuple(results), (*facts, *notes), tuple(broken))
+    return Report(title, tuple(results), tuple(facts), tuple(problems))
 
 
 def _listed(found: Mapping[str, Recording]) -> str:
@@ -104,14 +105,12 @@ def _compare_all(
     return results
 
 
-def _unfit(request: Request, problems: list[str]) -> bool:
-    """Say whether native streaming has no counterpart of what was asked for."""
+def _why_no_streaming(request: Request) -> str:
+    """Say why native streaming is not run, where it has no counterpart of what was asked for."""
     reasons = [f"no {n}" for n in sorted((FILTERS | {"cur_shard"}) & request.options.keys())]
     reasons += ["no transform"] if request.transform else []
     reasons += ["no tf.data.Dataset"] if request.loader == "tf" else []
-    if reasons:
-        problems.append(f"streaming was not run: it has {', '.join(reasons)} of its own")
-    return bool(reasons)
+    return f"streaming was not run: it has {', '.join(reasons)} of its own" if reasons else ""
 
 
 def _describe_data(runner: Runner) -> str:
