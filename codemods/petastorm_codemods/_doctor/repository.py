@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from petastorm_codemods._model import Destination, Failed, Outcome, Result, Site, State
+from petastorm_codemods._model import Destination, Failed, Outcome, Result, State
 from petastorm_codemods._project.files import Gathered, gather, narrowed
 from petastorm_codemods._project.requirements import CODE as REQUIREMENT
 from petastorm_codemods._registry import all_rules
 from petastorm_codemods._reports.closing import stays_on_bridge
+from petastorm_codemods._reports.report import sites_of
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
 from petastorm_codemods._text.sources import Source, read_source
@@ -126,16 +127,10 @@ def look_into(
     )
 
 
-def _sites(result: Result) -> Iterator[tuple[Outcome, Site]]:
-    for outcome in result.outcomes:
-        for site in outcome.sites:
-            yield outcome, site
-
-
 def _way(result: Result, destination: Destination) -> Way:
     found: Counter[str] = Counter()
     rewritten: Counter[str] = Counter()
-    for outcome, site in _sites(result):
+    for outcome, site in sites_of(result):
         if site.state is not State.WORKS:
             found[site.code] += 1
             made = site.state is State.REWRITTEN and not isinstance(outcome, Failed)
@@ -151,7 +146,7 @@ def _way(result: Result, destination: Destination) -> Way:
         sum(_changes(outcome) for outcome in result.outcomes),
         done,
         sum(found.values()) - done,
-        sum(stays_on_bridge(site) for _, site in _sites(result)),
+        sum(stays_on_bridge(site) for _, site in sites_of(result)),
         kinds,
         tuple(_staying(result)),
         tuple(_obstacles(result)),
@@ -164,7 +159,7 @@ def _changes(outcome: Outcome) -> bool:
 
 def _staying(result: Result) -> Iterator[tuple[str, str]]:
     """Yield the places in the code that are left to a human."""
-    for outcome, site in _sites(result):
+    for outcome, site in sites_of(result):
         if site.code != REQUIREMENT and site.state in {State.MANUAL, State.NEEDS_UNSAFE}:
             cell = f":cell {site.cell}" if site.cell else ""
             yield f"{outcome.path}{cell}:{site.line}", site.message

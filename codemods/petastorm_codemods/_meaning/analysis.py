@@ -202,9 +202,14 @@ class Analysis:
 
     def _is_none(self, assignment: Assignment) -> bool:
         target = self.parent(assignment.node)
-        statement = self.parent(target) if isinstance(target, cst.AssignTarget) else None
-        value = statement.value if isinstance(statement, cst.Assign) else None
+        value = self.assigned(target) if isinstance(target, cst.AssignTarget) else None
         return isinstance(value, cst.Name) and value.value == "None"
+
+    def assigned(self, target: cst.CSTNode) -> cst.BaseExpression | None:
+        """Return the value that an assignment of any kind, or one of its targets, gives; None without one."""
+        statement = self.parent(target) if isinstance(target, cst.AssignTarget) else target
+        kinds = cst.Assign | cst.AnnAssign | cst.NamedExpr
+        return statement.value if isinstance(statement, kinds) else None
 
     def within(self, node: cst.CSTNode, kind: type[Node]) -> Iterator[Node]:
         """Yield the nodes of a type at or below a node, in the order of the text."""

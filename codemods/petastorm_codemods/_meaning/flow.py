@@ -122,8 +122,7 @@ class Flow:
         if isinstance(target, cst.Param):
             return target.annotation is not None and self._is_class(target.annotation.annotation)
         above = self._analysis.parent(target)
-        statement = self._analysis.parent(above)
-        value = statement.value if isinstance(statement, cst.Assign) else None
+        value = self._analysis.assigned(above) if isinstance(above, cst.AssignTarget) else None
         return isinstance(value, cst.Call) and self._is_class(value.func)
 
     def _is_class(self, node: cst.CSTNode) -> bool:
@@ -206,23 +205,16 @@ class Flow:
             return Provenance.FOREIGN
         return (yield from self._of_target(node))
 
-    def _of_target(self, node: cst.CSTNode) -> _Answer:  # noqa: PLR0911
+    def _of_target(self, node: cst.CSTNode) -> _Answer:
         """What is bound to a name, wherever in a target it stands."""
         above = self._analysis.parent(node)
         if isinstance(above, cst.Element | cst.StarredElement):
             return (yield from self._of_unpacked(above))
-        if isinstance(above, cst.AssignTarget):
-            statement = self._analysis.parent(above)
-            return (
-                (yield self._provenance(statement.value))
-                if isinstance(statement, cst.Assign)
-                else None
-            )
-        if isinstance(above, cst.AnnAssign):
-            said = self._of_annotation(above.annotation)
-            return said or ((yield self._provenance(above.value)) if above.value else None)
-        if isinstance(above, cst.NamedExpr):
-            return (yield self._provenance(above.value))
+        if isinstance(above, cst.AssignTarget | cst.AnnAssign | cst.NamedExpr):
+            annotated = isinstance(above, cst.AnnAssign)
+            said = self._of_annotation(above.annotation) if annotated else None
+            value = self._analysis.assigned(above)
+            return said or ((yield self._provenance(value)) if value is not None else None)
         if isinstance(above, cst.For | cst.CompFor):
             return (yield from self._of_member(above.iter))
         if isinstance(above, cst.AsName):
@@ -241,13 +233,9 @@ class Flow:
         if not isinstance(targets, cst.Tuple | cst.List):
             return Provenance.UNKNOWN
         place = next(n for n, each in enumerate(targets.elements) if each is element)
-        if isinstance(above, cst.For | cst.CompFor):
-            return (yield (self._of_place, above.iter, place))
-        if isinstance(above, cst.AssignTarget):
-            statement = self._analysis.parent(above)
-            if isinstance(statement, cst.Assign):
-                return (yield (self._of_place, statement.value, place))
-        return Provenance.UNKNOWN
+        loop = isinstance(above, cst.For | cst.CompFor)
+        value = above.iter if loop else self._analysis.assigned(above)
+        return (yield (self._of_place, value, place)) if value is not None else Provenance.UNKNOWN
 
     def _of_place(self, value: cst.CSTNode, place: int) -> _Answer:
         if isinstance(value, cst.Tuple | cst.List) and place < len(value.elements):

@@ -92,28 +92,26 @@ def _has_alternative(analysis: Analysis, each: Imported) -> bool:
 
     Whoever wrote that has already decided what to use where Petastorm is missing.
     """
-    guard = analysis.enclosing(each.statement, cst.Try, cst.If, cst.FunctionDef)
-    if guard is None or isinstance(guard, cst.FunctionDef):
-        return False
-    first, last = analysis.span(guard)
-    return any(
-        first <= analysis.start(other.statement) < last
-        for name in {alias.local for alias in _by_statement(analysis)[each.statement]}
-        for other in _others(analysis).get(name, ())
+    names = {alias.local for alias in _by_statement(analysis)[each.statement]}
+    others = (other for name in names for other in _by_name(analysis)[name])
+    return _is_guarded_with(
+        analysis, each, (other for other in others if not is_petastorm(other.path))
     )
 
 
 def is_alternative(analysis: Analysis, each: Imported) -> bool:
     """Say whether something is imported for where Petastorm is missing, or the other way round."""
+    same = _by_name(analysis)[each.local]
+    return _is_guarded_with(analysis, each, (other for other in same if is_petastorm(other.path)))
+
+
+def _is_guarded_with(analysis: Analysis, each: Imported, others: Iterable[Imported]) -> bool:
+    """Say whether an import is in a ``try`` or ``if`` with any of some others."""
     guard = analysis.enclosing(each.statement, cst.Try, cst.If, cst.FunctionDef)
     if guard is None or isinstance(guard, cst.FunctionDef):
         return False
     first, last = analysis.span(guard)
-    return any(
-        first <= analysis.start(other.statement) < last
-        for other in imports(analysis)
-        if other.local == each.local and is_petastorm(other.path)
-    )
+    return any(first <= analysis.start(other.statement) < last for other in others)
 
 
 @once
@@ -122,12 +120,10 @@ def _by_statement(analysis: Analysis) -> dict[cst.CSTNode, list[Imported]]:
 
 
 @once
-def _others(analysis: Analysis) -> dict[str, list[Imported]]:
-    """Return what is imported from elsewhere than Petastorm, by its local name."""
+def _by_name(analysis: Analysis) -> dict[str, list[Imported]]:
     found: dict[str, list[Imported]] = {}
     for each in imports(analysis):
-        if not is_petastorm(each.path):
-            found.setdefault(each.local, []).append(each)
+        found.setdefault(each.local, []).append(each)
     return found
 
 

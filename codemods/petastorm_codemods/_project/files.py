@@ -154,12 +154,9 @@ def find_files(paths: Iterable[str], exclude: Iterable[str] = ()) -> Iterator[st
 
 
 def _in_directory(directory: str, exclude: tuple[str, ...]) -> Iterator[str]:
-    names = _listed_by_git(directory)
-    if names is None:
-        yield from _walk(directory, exclude)
-        return
     passed = _Passed(directory, exclude)
-    for name in names:
+    names = _listed_by_git(directory)
+    for name in _listed_by_walking(directory, passed) if names is None else names:
         path = os.path.join(directory, name)
         if passed(os.path.dirname(name.rstrip("/"))) or _is_excluded(path, exclude):
             continue
@@ -206,16 +203,12 @@ def _is_excluded(path: str, exclude: tuple[str, ...]) -> bool:
     return any(fnmatch.fnmatch(name, each) or fnmatch.fnmatch(path, each) for each in exclude)
 
 
-def _walk(directory: str, exclude: tuple[str, ...]) -> Iterator[str]:
+def _listed_by_walking(directory: str, is_passed: Callable[[str], bool]) -> Iterator[str]:
+    """Yield the files in a directory as paths relative to it."""
     for folder, folders, files in os.walk(directory):
-        folders[:] = sorted(
-            name
-            for name in folders
-            if name not in _SKIPPED and not _is_excluded(os.path.join(folder, name), exclude)
-        )
-        for path in (os.path.join(folder, name) for name in sorted(files)):
-            if is_wanted(path) and stat.S_ISREG(_mode(path)) and not _is_excluded(path, exclude):
-                yield path
+        inner = os.path.relpath(folder, directory) if folder != directory else ""
+        folders[:] = sorted(name for name in folders if not is_passed(os.path.join(inner, name)))
+        yield from (os.path.join(inner, name) for name in sorted(files))
 
 
 def _listed_by_git(directory: str) -> list[str] | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis
+from petastorm_codemods._meaning.calls import is_none
 from petastorm_codemods._meaning.reexports import is_read
 from petastorm_codemods._model import Edit
 
@@ -230,13 +231,11 @@ class _Contexts:
     def _is_native_or_none(self, target: cst.BaseExpression) -> bool:
         """Say whether what is assigned is None, or the context of a call that becomes native."""
         above = self._analysis.parent(target)
-        if isinstance(above, cst.AnnAssign):
-            value = above.value
-            return value is None or _is_none(value)
-        statement = self._analysis.parent(above)
-        if not isinstance(above, cst.AssignTarget) or not isinstance(statement, cst.Assign):
-            return isinstance(above, cst.Del)
-        return _is_none(statement.value) or statement.value in self._by_call
+        value = self._analysis.assigned(above)
+        if value is None:
+            return isinstance(above, cst.AnnAssign | cst.Del)
+        known = isinstance(above, cst.AssignTarget) and value in self._by_call
+        return known or (is_none(value) and not isinstance(above, cst.NamedExpr))
 
     def _is_known(self, node: cst.BaseExpression, variable: _Variable) -> bool:
         """Say whether it is known what becomes of a use of a variable; note it if it has to change."""
@@ -269,11 +268,7 @@ def _tested(analysis: Analysis, node: cst.BaseExpression) -> Iterator[cst.BaseEx
         yield node
     elif isinstance(above, cst.Comparison) and len(above.comparisons) == 1:
         target = above.comparisons[0]
-        if isinstance(target.operator, cst.Is | cst.IsNot) and _is_none(target.comparator):
+        if isinstance(target.operator, cst.Is | cst.IsNot) and is_none(target.comparator):
             yield node
     elif isinstance(above, cst.If | cst.While | cst.IfExp) and above.test is node:
         yield node
-
-
-def _is_none(node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.Name) and node.value == "None"

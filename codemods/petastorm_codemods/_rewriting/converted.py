@@ -135,11 +135,12 @@ def _text(analysis: Analysis, node: cst.BaseExpression) -> str:
     if isinstance(node, cst.Name):
         found = analysis.assignments(node)
         only = found[0] if len(found) == 1 else None
-        target = analysis.parent(only.node) if isinstance(only, Assignment) else None
-        statement = analysis.parent(target) if isinstance(target, cst.AssignTarget) else target
-        if not isinstance(statement, cst.Assign | cst.AnnAssign) or statement.value is None:
+        value = (
+            analysis.assigned(analysis.parent(only.node)) if isinstance(only, Assignment) else None
+        )
+        if value is None:
             return ""
-        node = statement.value
+        node = value
     if not isinstance(node, cst.SimpleString | cst.ConcatenatedString):
         return ""
     value = node.evaluated_value

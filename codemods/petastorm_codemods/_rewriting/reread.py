@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 import libcst as cst
-from libcst.metadata import Assignment
 
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._meaning.flow import Provenance, flow_of
 from petastorm_codemods._meaning.imports import imports
 from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, original
 from petastorm_codemods._petastorm.offered import canonical
+
+from .values import values
 
 _READERS = frozenset({"petastorm.make_batch_reader", "petastorm.make_reader"})
 _MEMBERS = frozenset({"cache_dir_url", "file_urls"})
@@ -31,11 +32,10 @@ def readers_of_converters(analysis: Analysis) -> Iterator[cst.Call]:
     flow = flow_of(analysis)
     others = {Provenance.FOREIGN, Provenance.FILES}
     members = {each for each in named if flow.provenance(each.value) not in others}
-    fields = _fields(analysis)
     for call in analysis.nodes(cst.Call):
         if canonical(original(analysis.imported(call.func) or "")) in _READERS:
             given = [each.value for each in call.args if _is_url(call, each)]
-            if any(_comes_from(analysis, each, members, fields) for each in given):
+            if any(_comes_from(analysis, each, members) for each in given):
                 yield call
 
 
@@ -51,22 +51,7 @@ def _is_url(call: cst.Call, argument: cst.Arg) -> bool:
     return argument is call.args[0]
 
 
-def _fields(analysis: Analysis) -> dict[str, list[cst.BaseExpression]]:
-    """Return what is assigned to attributes, by their names."""
-    found: dict[str, list[cst.BaseExpression]] = {}
-    for target in analysis.nodes(cst.AssignTarget):
-        statement = analysis.parent(target)
-        if isinstance(target.target, cst.Attribute) and isinstance(statement, cst.Assign):
-            found.setdefault(target.target.attr.value, []).append(statement.value)
-    return found
-
-
-def _comes_from(
-    analysis: Analysis,
-    value: cst.CSTNode,
-    members: Collection[cst.CSTNode],
-    fields: dict[str, list[cst.BaseExpression]],
-) -> bool:
+def _comes_from(analysis: Analysis, value: cst.CSTNode, members: Collection[cst.CSTNode]) -> bool:
     """Say whether an expression, or what its names are assigned, has such a member in it."""
     seen: set[cst.CSTNode] = set()
     left = [value]
@@ -75,21 +60,8 @@ def _comes_from(
         if node in seen:
             continue
         seen.add(node)
-        for each in analysis.within(node, cst.Attribute):
+        for each in analysis.within(node, cst.BaseExpression):
+            left += values(analysis).behind(each)
             if each in members:
                 return True
-            left += fields.get(each.attr.value, ())
-        for name in analysis.within(node, cst.Name):
-            left += _values(analysis, name)
     return False
-
-
-def _values(analysis: Analysis, name: cst.Name) -> Iterator[cst.CSTNode]:
-    for each in analysis.assignments(name):
-        if isinstance(each, Assignment):
-            target = analysis.parent(each.node)
-            statement = analysis.parent(target)
-            if isinstance(target, cst.For | cst.CompFor):
-                yield target.iter
-            elif isinstance(statement, cst.Assign):
-                yield statement.value

@@ -33,13 +33,13 @@ class Values:
             if each in seen:
                 continue
             seen.add(each)
-            further = list(self._behind(each))
+            further = list(self.behind(each))
             left += further
             if not further:
                 found.append(each)
         return found
 
-    def _behind(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    def behind(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """Yield what an expression has its value from; nothing if that is where it ends."""
         if isinstance(node, cst.Name):
             yield from self._behind_name(node)
@@ -54,32 +54,29 @@ class Values:
             yield from self._behind_call(node)
 
     def _behind_name(self, node: cst.Name) -> Iterator[cst.CSTNode]:
-        for each in self._analysis.assignments(node):
-            if not isinstance(each, Assignment):
-                yield from ()
-            elif isinstance(each.node, cst.Param):
+        bound = (each for each in self._analysis.assignments(node) if isinstance(each, Assignment))
+        for each in bound:
+            if isinstance(each.node, cst.Param):
                 yield from self._behind_parameter(each.node)
-            else:
-                yield from self._behind_target(each.node)
+            elif not isinstance(each.node, cst.FunctionDef | cst.ClassDef):
+                yield self._behind_target(each.node)
 
-    def _behind_target(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-        """Yield the value that a target of an assignment gets, or the target itself."""
+    def _behind_target(self, node: cst.CSTNode) -> cst.CSTNode:
+        """Return the value that a target gets, or what it is one by one; else what it stands in."""
         analysis = self._analysis
-        above = analysis.parent(node)
-        place: int | None = None
+        above, place = analysis.parent(node), None
         if isinstance(above, cst.Element):
             targets = analysis.parent(above)
             if isinstance(targets, cst.Tuple | cst.List):
                 place = next(n for n, each in enumerate(targets.elements) if each is above)
                 above = analysis.parent(targets)
-        statement = analysis.parent(above)
-        value = statement.value if isinstance(statement, cst.Assign) else None
-        if isinstance(above, cst.AnnAssign | cst.NamedExpr):
-            value = above.value
+        if isinstance(above, cst.For | cst.CompFor):
+            return above.iter
+        value = analysis.assigned(above)
         if value is not None and place is not None:
             listed = value.elements if isinstance(value, cst.Tuple | cst.List) else ()
             value = listed[place].value if place < len(listed) else None
-        yield value if value is not None and isinstance(above, _ASSIGNING) else above
+        return above if value is None else value
 
     def _behind_parameter(self, parameter: cst.Param) -> Iterator[cst.CSTNode]:
         function = self._analysis.enclosing(parameter, cst.FunctionDef, cst.Lambda)
@@ -106,11 +103,8 @@ class Values:
         for attribute in self._analysis.nodes(cst.Attribute):
             if not self._analysis.is_read(attribute):
                 values = found.setdefault(attribute.attr.value, [])
-                values += self._behind_target(attribute)
+                values.append(self._behind_target(attribute))
         return found
-
-
-_ASSIGNING: tuple[type[cst.CSTNode], ...] = (cst.AssignTarget, cst.AnnAssign, cst.NamedExpr)
 
 
 @once
