@@ -89,6 +89,7 @@ class Target:
 
 # Text, or where it stands in the source.
 Piece = str | tuple[int, int]
+Pieces = tuple[Piece, ...]
 
 
 @dataclass(frozen=True, order=True)

@@ -211,8 +211,8 @@ class Flow:
         if isinstance(above, cst.Element | cst.StarredElement):
             return (yield from self._of_unpacked(above))
         if isinstance(above, cst.AssignTarget | cst.AnnAssign | cst.NamedExpr):
-            annotated = isinstance(above, cst.AnnAssign)
-            said = self._of_annotation(above.annotation) if annotated else None
+            annotation = above.annotation if isinstance(above, cst.AnnAssign) else None
+            said = self._of_annotation(annotation) if annotation else None
             value = self._analysis.assigned(above)
             return said or ((yield self._provenance(value)) if value is not None else None)
         if isinstance(above, cst.For | cst.CompFor):
@@ -233,8 +233,8 @@ class Flow:
         if not isinstance(targets, cst.Tuple | cst.List):
             return Provenance.UNKNOWN
         place = next(n for n, each in enumerate(targets.elements) if each is element)
-        loop = isinstance(above, cst.For | cst.CompFor)
-        value = above.iter if loop else self._analysis.assigned(above)
+        loop = above.iter if isinstance(above, cst.For | cst.CompFor) else None
+        value = loop or self._analysis.assigned(above)
         return (yield (self._of_place, value, place)) if value is not None else Provenance.UNKNOWN
 
     def _of_place(self, value: cst.CSTNode, place: int) -> _Answer:

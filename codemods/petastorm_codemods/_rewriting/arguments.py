@@ -12,9 +12,10 @@ import libcst as cst
 from petastorm_bridge._tables.options import OPTIONS
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._meaning.calls import is_none
+from petastorm_codemods._model import Pieces
 from petastorm_codemods._petastorm.counterparts import original
 
-from .given import Given, Pieces, Stays, given_arguments
+from .given import Given, Stays, given_arguments
 from .ranks import Shards, shards
 from .repeatable import is_repeatable
 from .values import constants, values

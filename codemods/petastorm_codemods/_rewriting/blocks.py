@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis
-from petastorm_codemods._model import Edit, Piece
+from petastorm_codemods._model import Edit, Piece, Pieces
 from petastorm_codemods._text.tokens import next_line
 
 from .comments import comments_outside
 
-Pieces = tuple[Piece, ...]
+# Edits, and comments to keep.
+Result = tuple[tuple[Edit, ...], tuple[str, ...]]
 # What may stand between the last item of a `with` and its colon.
 _BEFORE_COLON = re.compile(r"(?:[\s,)\\]|#[^\r\n]*[\r\n])*:")
 
@@ -32,7 +33,41 @@ class Lift:
     comments: tuple[str, ...]
 
 
-def lift(
+def lifts(
+    analysis: Analysis,
+    plain: Mapping[cst.WithItem, Pieces],
+    loops: Mapping[cst.CSTNode, Pieces] | None = None,
+) -> dict[cst.WithItem, Lift]:
+    """Return how some items of ``with`` statements become assignments; without those that cannot.
+
+    Args:
+        analysis: Of the source.
+        plain: The items, with the statements that assign; empty for an item that only goes.
+        loops: The heads of the loops in whose place a ``with`` of which no item stays is left.
+    """
+    blocks: dict[cst.CSTNode, dict[cst.WithItem, Pieces]] = {}
+    for item, statement in plain.items():
+        blocks.setdefault(analysis.parent(item), {})[item] = statement
+    made: dict[cst.WithItem, Lift] = {}
+    for block, items in blocks.items():
+        if isinstance(block, cst.With) and block.asynchronous is None:
+            lifted = _lift(analysis, block, items, (loops or {}).get(block, ()))
+            made |= dict.fromkeys(items, lifted) if lifted is not None else {}
+    return made
+
+
+def replaced(analysis: Analysis, node: cst.Call, pieces: Pieces) -> Result:
+    """Return the edit that puts pieces in the place of a call, and the comments that have no place in them."""
+    start, end = analysis.span(node)
+    text = analysis.source.text
+    if text[max(start - 1, 0) : start].isidentifier():
+        pieces = (" ", *pieces)  # return(conv).make_…
+    holes = [piece for piece in pieces if not isinstance(piece, str)]
+    comments = tuple(dict.fromkeys(comments_outside(analysis, start, end, holes)))
+    return (Edit(start, end, _whole_text(analysis, pieces), pieces),), comments
+
+
+def _lift(
     analysis: Analysis,
     node: cst.With,
     plain: Mapping[cst.WithItem, Pieces],
@@ -71,7 +106,7 @@ def lift(
     holes = [piece for piece in pieces if not isinstance(piece, str)]
     told = comments_outside(analysis, begin, end, holes)
     line = analysis.line_start(begin)
-    head = Edit(line, end, whole_text(analysis, pieces), tuple(pieces) or ("",), lines=True)
+    head = Edit(line, end, _whole_text(analysis, pieces), tuple(pieces) or ("",), lines=True)
     dedented = () if kept or loop else tuple(_dedents(analysis, node))
     return Lift((head, *dedented), tuple(dict.fromkeys(told)))
 
@@ -195,7 +230,7 @@ def _text(analysis: Analysis, piece: Piece) -> str:
     return piece if isinstance(piece, str) else analysis.source.text[piece[0] : piece[1]]
 
 
-def whole_text(analysis: Analysis, pieces: Sequence[Piece]) -> str:
+def _whole_text(analysis: Analysis, pieces: Sequence[Piece]) -> str:
     """Return what pieces are without any edits."""
     return "".join(_text(analysis, piece) for piece in pieces)
 

@@ -15,15 +15,11 @@ import libcst as cst
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._meaning.calls import is_none
 from petastorm_codemods._meaning.reexports import is_read
-from petastorm_codemods._model import Edit
+from petastorm_codemods._model import Edit, Pieces
 
-from .blocks import Lift, Pieces, lift, removals, whole_text
-from .comments import comments_outside
+from .blocks import Lift, Result, lifts, removals, replaced
 from .expressions import Native
 from .sites import Site
-
-# Edits, and comments to keep.
-Result = tuple[tuple[Edit, ...], tuple[str, ...]]
 
 
 def rewritten(analysis: Analysis, native: Mapping[Site, Native]) -> dict[Site, Result]:
@@ -64,17 +60,17 @@ class _Contexts:
     def results(self) -> dict[Site, Result]:
         """Return the edits of each call whose context is known to be entered, and where."""
         variables = self._variables()
-        lifts = self._lifts(variables.values())
+        lifted = self._lifts(variables.values())
         results: dict[Site, Result] = {}
         for site in self._native:
             item, variable, outer = self._item(site), variables.get(site), self._entering(site)
             if item is not None:
-                if item in lifts:
-                    results[site] = lifts[item].edits, lifts[item].comments
+                if item in lifted:
+                    results[site] = lifted[item].edits, lifted[item].comments
             elif outer is not None:
-                results[site] = self._replaced(outer, self._native[site].pieces)
-            elif variable is not None and all(each in lifts for each in variable.items):
-                results[site] = self._held(site, variable, lifts)
+                results[site] = replaced(self._analysis, outer, self._native[site].pieces)
+            elif variable is not None and all(each in lifted for each in variable.items):
+                results[site] = self._held(site, variable, lifted)
         return results
 
     def _lifts(self, variables: Collection[_Variable]) -> dict[cst.WithItem, Lift]:
@@ -94,20 +90,11 @@ class _Contexts:
                 loops[analysis.parent(item)] = native.again
         for item in (item for each in variables for item in each.items):
             values[item] = (analysis.span(item.item),)
-        blocks: dict[cst.CSTNode, dict[cst.WithItem, Pieces]] = {}
+        statements: dict[cst.WithItem, Pieces] = {}
         for item, value in values.items():
             name: Pieces = (analysis.span(item.asname.name), " = ") if item.asname else ()
-            blocks.setdefault(analysis.parent(item), {})[item] = (
-                *above.get(item, ()),
-                *name,
-                *value,
-            )
-        found: dict[cst.WithItem, Lift] = {}
-        for block, items in blocks.items():
-            if isinstance(block, cst.With) and block.asynchronous is None:
-                made = lift(analysis, block, items, loops.get(block, ()))
-                found |= dict.fromkeys(items, made) if made is not None else {}
-        return found
+            statements[item] = (*above.get(item, ()), *name, *value)
+        return lifts(analysis, statements, loops)
 
     def _item(self, site: Site) -> cst.WithItem | None:
         """Return the item of a ``with`` that enters the context of a call directly."""
@@ -134,25 +121,15 @@ class _Contexts:
                 return call
         return None
 
-    def _replaced(self, node: cst.Call, pieces: Pieces) -> Result:
-        start, end = self._analysis.span(node)
-        text = self._analysis.source.text
-        if text[max(start - 1, 0) : start].isidentifier():
-            pieces = (" ", *pieces)  # return(conv).make_…
-        holes = [piece for piece in pieces if not isinstance(piece, str)]
-        comments = tuple(dict.fromkeys(comments_outside(self._analysis, start, end, holes)))
-        edit = Edit(start, end, whole_text(self._analysis, pieces), pieces)
-        return (edit,), comments
-
     # --- variables --------------------------------------------------------------------------------
 
-    def _held(self, site: Site, variable: _Variable, lifts: Mapping[cst.WithItem, Lift]) -> Result:
+    def _held(self, site: Site, variable: _Variable, lifted: Mapping[cst.WithItem, Lift]) -> Result:
         assert site.call is not None
-        edits, comments = self._replaced(site.call, self._native[site].pieces)
+        edits, comments = replaced(self._analysis, site.call, self._native[site].pieces)
         more: list[Edit] = []
         for item in variable.items:
-            more += lifts[item].edits
-            comments += lifts[item].comments
+            more += lifted[item].edits
+            comments += lifted[item].comments
         for call in variable.entered:
             assert isinstance(call.func, cst.Attribute)
             end = self._analysis.span(call)[1]

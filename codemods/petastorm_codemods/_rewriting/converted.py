@@ -19,7 +19,7 @@ from petastorm_bridge._tables.options import OPTIONS
 from petastorm_codemods._meaning.analysis import Analysis, manual, once
 from petastorm_codemods._meaning.imports import Imported
 from petastorm_codemods._meaning.reexports import uses_of
-from petastorm_codemods._model import Converted, Edit, Fact, Finding, Safety
+from petastorm_codemods._model import Converted, Edit, Fact, Finding, Pieces, Safety
 from petastorm_codemods._petastorm.counterparts import STREAMING, original
 from petastorm_codemods._petastorm.offered import canonical
 
@@ -33,7 +33,7 @@ from .expressions import (
     shuffling,
     torch_loader,
 )
-from .given import Given, Pieces, Stays, given_arguments
+from .given import Given, Stays, given_arguments
 from .ignored import is_ignored
 from .placement import clashes, need
 from .taken_over import TakenOver, edits_of
@@ -135,12 +135,11 @@ def _text(analysis: Analysis, node: cst.BaseExpression) -> str:
     if isinstance(node, cst.Name):
         found = analysis.assignments(node)
         only = found[0] if len(found) == 1 else None
-        value = (
-            analysis.assigned(analysis.parent(only.node)) if isinstance(only, Assignment) else None
-        )
-        if value is None:
+        target = analysis.parent(only.node) if isinstance(only, Assignment) else node
+        assigned = analysis.assigned(target)
+        if assigned is None:
             return ""
-        node = value
+        node = assigned
     if not isinstance(node, cst.SimpleString | cst.ConcatenatedString):
         return ""
     value = node.evaluated_value

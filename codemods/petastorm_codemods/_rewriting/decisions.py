@@ -33,7 +33,8 @@ from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, MAKERS, ori
 from petastorm_codemods._petastorm.offered import NEW, is_petastorm
 
 from .arguments import ALL, reading_of
-from .contexts import Result, rewritten
+from .blocks import Result
+from .contexts import rewritten
 from .expressions import Native, native_call
 from .given import Stays
 from .ignored import is_ignored

@@ -12,11 +12,11 @@ import libcst as cst
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._meaning.flow import flow_of
 from petastorm_codemods._meaning.places import below
-from petastorm_codemods._model import Fact, Need, Piece
+from petastorm_codemods._model import Fact, Need, Piece, Pieces
 from petastorm_codemods._petastorm.counterparts import COLUMNAR, STREAMING
 
 from .arguments import Reading, Times
-from .given import Pieces, Stays
+from .given import Stays
 from .placement import need
 from .sites import Site, receiver_end, receiver_start
 

@@ -10,12 +10,10 @@ import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._meaning.calls import is_none, keyword
-from petastorm_codemods._model import Piece
+from petastorm_codemods._model import Pieces
 
 from .comments import comments_between
 from .dictionaries import items_of
-
-Pieces = tuple[Piece, ...]
 
 _BY_NAME = "give the arguments by name, so that they can be translated"
 

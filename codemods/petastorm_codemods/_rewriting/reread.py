@@ -13,6 +13,7 @@ import libcst as cst
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._meaning.flow import Provenance, flow_of
 from petastorm_codemods._meaning.imports import imports
+from petastorm_codemods._meaning.places import below
 from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, original
 from petastorm_codemods._petastorm.offered import canonical
 
@@ -60,7 +61,7 @@ def _comes_from(analysis: Analysis, value: cst.CSTNode, members: Collection[cst.
         if node in seen:
             continue
         seen.add(node)
-        for each in analysis.within(node, cst.BaseExpression):
+        for each in below(node):
             left += values(analysis).behind(each)
             if each in members:
                 return True

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis
-from petastorm_codemods._model import Edit
+from petastorm_codemods._model import Pieces
 
-from .blocks import Lift, Pieces, lift, whole_text
-from .comments import comments_outside
+from .blocks import Lift, Result, lifts, replaced
 from .expressions import Native
 from .sites import METHODS
 from .uses import Use
-
-# Edits, and comments to keep.
-Result = tuple[tuple[Edit, ...], tuple[str, ...]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,50 +50,32 @@ def edits_of(analysis: Analysis, found: list[TakenOver]) -> dict[TakenOver, Resu
     """Return the edits of readers; without those for which the items of a ``with`` do not allow it."""
     left = {each: each.items(analysis) for each in found}
     while True:
-        lifts = _lifts(analysis, left)
-        kept = {each: items for each, items in left.items() if items.keys() <= lifts.keys()}
+        plain = {item: own for items in left.values() for item, own in items.items()}
+        apart = {item: own for item, own in plain.items() if not _is_shared(analysis, item, plain)}
+        lifted = lifts(analysis, apart)
+        kept = {each: items for each, items in left.items() if items.keys() <= lifted.keys()}
         if len(kept) == len(left):
-            return {each: _result(analysis, each, items, lifts) for each, items in left.items()}
+            return {each: _result(analysis, each, items, lifted) for each, items in left.items()}
         left = kept
 
 
-def _lifts(
-    analysis: Analysis, found: Mapping[TakenOver, Mapping[cst.WithItem, Pieces]]
-) -> dict[cst.WithItem, Lift]:
-    blocks: dict[cst.CSTNode, dict[cst.WithItem, Pieces]] = {}
-    for items in found.values():
-        for item, own in items.items():
-            blocks.setdefault(analysis.parent(item), {})[item] = own
-    lifts: dict[cst.WithItem, Lift] = {}
-    for block, plain in blocks.items():
-        if not isinstance(block, cst.With) or block.asynchronous is not None:
-            continue
-        made = None if _is_shared(analysis, block, plain) else lift(analysis, block, plain)
-        lifts |= dict.fromkeys(plain, made) if made is not None else {}
-    return lifts
-
-
-def _is_shared(analysis: Analysis, block: cst.With, own: Mapping[cst.WithItem, Pieces]) -> bool:
-    """Say whether other items of a ``with`` may be loaders of converters, which other rules rewrite."""
-    others = [item.item for item in block.items if item not in own]
-    methods = any(each.attr.value in METHODS for each in analysis.nodes(cst.Attribute))
-    return methods and bool(others)
+def _is_shared(analysis: Analysis, item: cst.WithItem, own: Collection[cst.WithItem]) -> bool:
+    """Say whether others in the ``with`` of an item may be loaders of converters, which other rules rewrite."""
+    block = analysis.parent(item)
+    assert isinstance(block, cst.With)
+    others = any(each not in own for each in block.items)
+    return others and any(each.attr.value in METHODS for each in analysis.nodes(cst.Attribute))
 
 
 def _result(
     analysis: Analysis,
     each: TakenOver,
     items: Mapping[cst.WithItem, Pieces],
-    lifts: Mapping[cst.WithItem, Lift],
+    lifted: Mapping[cst.WithItem, Lift],
 ) -> Result:
-    edits, comments = [*each.use.reads], list[str]()
-    for item in items:
-        edits += lifts[item].edits
-        comments += lifts[item].comments
+    results = [(lifted[item].edits, lifted[item].comments) for item in items]
     if not any(items.values()):
-        start, end = analysis.span(each.replaced)
-        pieces = each.native.pieces
-        holes = [piece for piece in pieces if not isinstance(piece, str)]
-        comments += comments_outside(analysis, start, end, holes)
-        edits.append(Edit(start, end, whole_text(analysis, pieces), pieces))
+        results.append(replaced(analysis, each.replaced, each.native.pieces))
+    edits = [*each.use.reads, *(edit for edits, _ in results for edit in edits)]
+    comments = [comment for _, comments in results for comment in comments]
     return tuple(dict.fromkeys(edits)), tuple(dict.fromkeys(comments))
