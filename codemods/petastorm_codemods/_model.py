@@ -227,25 +227,22 @@ class Unchanged:
 
 
 @dataclass(frozen=True)
-class Success:
+class Rewritten:
+    """What a file was, and what it becomes."""
+
+    path: str
+    before: bytes = field(repr=False)
+    after: bytes = field(repr=False)
+    sites: tuple[Site, ...] = ()
+    noted: tuple[Site, ...] = ()  # sites without edits of their own, for reports alone
+
+
+class Success(Rewritten):
     """Every finding of this file is rewritten in ``after``."""
 
-    path: str
-    before: bytes = field(repr=False)
-    after: bytes = field(repr=False)
-    sites: tuple[Site, ...] = ()
-    noted: tuple[Site, ...] = ()  # sites without edits of their own, for reports alone
 
-
-@dataclass(frozen=True)
-class NeedsHuman:
+class NeedsHuman(Rewritten):
     """Something is left to do by hand; ``after`` may hold rewrites and markers."""
-
-    path: str
-    before: bytes = field(repr=False)
-    after: bytes = field(repr=False)
-    sites: tuple[Site, ...] = ()
-    noted: tuple[Site, ...] = ()  # sites without edits of their own, for reports alone
 
 
 @dataclass(frozen=True)
@@ -283,4 +280,4 @@ class Result:
 
 def pending(outcome: Outcome) -> bool:
     """Say whether writing this outcome would change the file."""
-    return isinstance(outcome, Success | NeedsHuman) and outcome.before != outcome.after
+    return isinstance(outcome, Rewritten) and outcome.before != outcome.after

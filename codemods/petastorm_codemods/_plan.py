@@ -16,7 +16,6 @@ from ._project.requirements import CODE as REQUIREMENT
 from ._rewriting.ignored import is_ignored
 from ._rewriting.import_lines import joined_imports
 from ._rewriting.layout import laid_out
-from ._rewriting.left_cells import left_cells
 from ._rewriting.markers import beside_what_stays, comments, markers
 from ._rewriting.noted import noted
 from ._rewriting.placement import import_edits
@@ -131,7 +130,7 @@ class _Decided:
     """What is decided about findings.
 
     Attributes:
-        sites: What was found, cells that are left alone included.
+        sites: What was found.
         edits: The rewrites that are made.
         needed: Offset and name of what they use.
         slots: Imports among them.
@@ -139,7 +138,7 @@ class _Decided:
         left: The findings that get a comment if the file changes.
     """
 
-    sites: list[Site]
+    sites: list[Site] = field(default_factory=list)
     edits: list[Edit] = field(default_factory=list)
     needed: list[tuple[int, Need]] = field(default_factory=list)
     slots: list[ImportSlot] = field(default_factory=list)
@@ -149,7 +148,7 @@ class _Decided:
 
 def _decided(source: Source, findings: Sequence[Finding], *, unsafe: bool) -> _Decided:
     """Accept the rewrites one after the other; one that overlaps another is a human's."""
-    decided = _Decided(sites=list(left_cells(source)))
+    decided = _Decided()
     accepted = Edits()
     for finding in sorted(findings, key=lambda finding: (finding.offset, finding.code)):
         # A name that is imported twice has the same uses twice.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from ._engine import process
 from ._meaning.imports import imports_petastorm
-from ._model import Destination, NeedsHuman, Outcome, Requirement, Result, Success
+from ._model import Destination, Outcome, Requirement, Result, Rewritten
 from ._processes import work_on
 from ._project.evidence import Code, Lists, repository_code
 from ._project.files import (
@@ -112,14 +112,14 @@ def _after(sources: Iterable[tuple[str, bytes]], outcomes: Iterable[Outcome]) ->
     """Return the files as they are after a run, by path."""
     texts = dict(sources)
     for outcome in outcomes:
-        if isinstance(outcome, Success | NeedsHuman):
+        if isinstance(outcome, Rewritten):
             texts[outcome.path] = outcome.after
     return texts
 
 
 def _installing_both(outcome: Outcome, own: Callable[[str], Settings], lists: Lists) -> Outcome:
     """Return a file again that installs for others (by ``%run``), some of which need Petastorm."""
-    if not isinstance(outcome, Success | NeedsHuman):
+    if not isinstance(outcome, Rewritten):
         return outcome
     installs = any(site.code == REQUIREMENT for site in outcome.sites)
     if not installs or imports_petastorm(outcome.before):

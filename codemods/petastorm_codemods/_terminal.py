@@ -14,12 +14,11 @@ from rich.text import Text
 from ._model import (
     Destination,
     Failed,
-    NeedsHuman,
     Outcome,
     Result,
+    Rewritten,
     Site,
     State,
-    Success,
     Target,
     pending,
 )
@@ -64,7 +63,8 @@ def rewrite(asked: Options) -> int:
             result = _write(result, written)
         document = _document(result, asked)
         if asked.output_file is not None:
-            _write_document(asked.output_file, document)
+            # Names of files in no encoding are escaped.
+            write_atomically(asked.output_file, document.encode(errors="backslashreplace"))
     except KeyboardInterrupt:
         # The run is over: pressed again on a busy machine, it would end the sentence instead.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -124,15 +124,6 @@ def _refuse_place(path: str | None) -> None:
     directory = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(directory):
         raise OSError(f"--output-file {path}: there is no directory {directory}")
-
-
-def _write_document(path: str, document: str) -> None:
-    """Write a document in one step; names of files in no encoding are escaped.
-
-    Raises:
-        OSError: It cannot be written.
-    """
-    write_atomically(path, document.encode(errors="backslashreplace"))
 
 
 def _overview(options: Options) -> int:
@@ -228,7 +219,7 @@ def _write(result: Result, written: list[str]) -> Result:
     outcomes: list[Outcome] = []
     for outcome in result.outcomes:
         kept: Outcome = outcome
-        if isinstance(outcome, Success | NeedsHuman) and pending(outcome):
+        if isinstance(outcome, Rewritten) and pending(outcome):
             try:
                 _refuse_link(outcome.path)
                 write_atomically(outcome.path, outcome.after)

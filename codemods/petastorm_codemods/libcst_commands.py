@@ -12,7 +12,7 @@ import libcst as cst
 from libcst.codemod import CodemodCommand
 
 from ._engine import process
-from ._model import Destination, Failed, NeedsHuman, Success
+from ._model import Destination, Failed, NeedsHuman, Rewritten
 from ._settings import Settings
 
 __all__ = ["PetastormToBridge", "PetastormToStreaming"]
@@ -36,7 +36,7 @@ class _Command(CodemodCommand):
         for site in outcome.sites:
             if isinstance(outcome, NeedsHuman) and site.confidence == "none":
                 self.warn(f"{path}:{site.line}: {site.code} {site.message}")
-        if not isinstance(outcome, Success | NeedsHuman):
+        if not isinstance(outcome, Rewritten):
             return tree
         return cst.parse_module(outcome.after)
 

@@ -17,7 +17,7 @@ from petastorm_codemods._engine import process
 from petastorm_codemods._meaning.other_files import Project
 from petastorm_codemods._model import Destination, Failed, NeedsHuman, Outcome, Success
 from petastorm_codemods._settings import Settings
-from petastorm_codemods._text.ipynb import code_cells
+from petastorm_codemods._text.ipynb import read_notebook
 from petastorm_codemods._text.sources import read_source
 
 pytestmark = [pytest.mark.anystack, pytest.mark.slow]
@@ -147,7 +147,8 @@ def check(path, mutated, settings):
     assert after.decoded.mark == before.decoded.mark
     assert after.newline == before.newline
     if path.endswith(".ipynb"):
-        assert len(code_cells(after.decoded.text)) == len(code_cells(before.decoded.text))
+        cells = [read_notebook(each.decoded.text).cells for each in (before, after)]
+        assert len(cells[0]) == len(cells[1])
     elif not any(cell.problem for cell in before.cells):
         libcst.parse_module(after.masked)
     return outcome

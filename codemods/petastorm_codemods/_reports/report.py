@@ -14,9 +14,9 @@ from petastorm_codemods._model import (
     NeedsHuman,
     Outcome,
     Result,
+    Rewritten,
     Site,
     State,
-    Success,
     pending,
 )
 from petastorm_codemods._text.decode import decode_python, decode_utf8
@@ -55,7 +55,7 @@ def printable(text: str) -> str:
 
 def diff(outcome: Outcome) -> str:
     """Return the unified diff of one file; empty if it does not change."""
-    if not isinstance(outcome, Success | NeedsHuman) or not pending(outcome):
+    if not isinstance(outcome, Rewritten) or not pending(outcome):
         return ""
     before, after = (
         _text(outcome.path, data).splitlines(keepends=True)

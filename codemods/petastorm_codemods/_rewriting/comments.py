@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from petastorm_codemods._meaning.analysis import Analysis
-from petastorm_codemods._text.tokens import next_line, tokens_of
+from petastorm_codemods._text.tokens import line_starts, tokens_of
 
 # They are about the line that they stood on.
 _PRAGMA = re.compile(r"#\s*(?:type:|noqa|pylint:|pragma:|fmt:|ruff:|pyright:|mypy:)")
@@ -31,9 +31,7 @@ def comments_between(source: str, start: int, end: int) -> Iterator[tuple[int, i
     text = source[start:end]
     if "#" not in text:
         return
-    starts = [0]
-    while starts[-1] < len(text):
-        starts.append(next_line(text, starts[-1]))
+    starts = line_starts(text)
     for token in tokens_of(text):
         if token.string.startswith("#") and not is_pragma(token.string):
             place = start + starts[token.start[0] - 1] + token.start[1]

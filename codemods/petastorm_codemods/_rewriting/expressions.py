@@ -18,7 +18,7 @@ from petastorm_codemods._petastorm.counterparts import COLUMNAR, STREAMING
 from .arguments import Reading, Times
 from .given import Stays
 from .placement import need
-from .sites import Site, receiver_end, receiver_start
+from .sites import Site, receiver_end
 
 Arguments = list[tuple[str, Pieces]]
 
@@ -56,7 +56,7 @@ def native_call(analysis: Analysis, site: Site, reading: Reading) -> Native | St
     columnar = analysis.target.fast or (reading.columnar and not analysis.target.vendored)
     columnar = columnar and site.method.is_torch
     receiver: Piece = (
-        receiver_start(analysis, site.attribute),
+        analysis.start(site.attribute),
         receiver_end(analysis, site.attribute),
     )
     name = _name_for(analysis, site)

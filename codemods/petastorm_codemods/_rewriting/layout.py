@@ -19,7 +19,7 @@ import libcst as cst
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._model import Edit
 from petastorm_codemods._text.edits import apply_edits
-from petastorm_codemods._text.tokens import lines_of, next_line, tokens_of
+from petastorm_codemods._text.tokens import line_starts, lines_of, next_line, tokens_of
 
 from .brackets import Brackets, Part, taken_apart
 
@@ -244,9 +244,7 @@ def _is_commented(word: str | Brackets) -> bool:
 def _open_brackets(lines: str) -> list[int]:
     """Return where the brackets end, in characters, that some lines leave open."""
     ends: list[int] = []
-    starts = [0]
-    for line in lines.split("\n"):
-        starts.append(starts[-1] + len(line) + 1)
+    starts = line_starts(lines)
     for token in tokens_of(lines):
         if token.string in {"(", "[", "{"}:
             ends.append(starts[token.end[0] - 1] + token.end[1])

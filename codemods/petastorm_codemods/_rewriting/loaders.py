@@ -14,7 +14,7 @@ from .expressions import Native
 from .given import Stays
 from .moves import keeps_its_name
 from .placement import clashes
-from .sites import Method, Site, receiver_end, receiver_start
+from .sites import Method, Site, receiver_end
 
 
 def loader_findings(analysis: Analysis, method: Method) -> Iterator[Finding]:
@@ -97,7 +97,7 @@ def _left(analysis: Analysis, site: Site, stays: Stays) -> Finding:
 
 def _opened(analysis: Analysis, site: Site, opener: str) -> tuple[Edit, ...]:
     """Return the edits that open the directory of a converter on the bridge."""
-    start, end = receiver_start(analysis, site.attribute), receiver_end(analysis, site.attribute)
+    start, end = analysis.start(site.attribute), receiver_end(analysis, site.attribute)
     text = analysis.source.text
     space = " " if text[max(start - 1, 0) : start].isidentifier() else ""
     return Edit(start, start, f"{space}{opener}("), Edit(end, end, ".cache_dir_url)")

@@ -32,26 +32,22 @@ class Shards(enum.Enum):
     OTHER = "others"
 
 
+_STRICTEST = (Shards.OTHER, Shards.HOROVOD, Shards.STREAMING)
+
+
 def shards(analysis: Analysis, rank: cst.CSTNode | None, size: cst.CSTNode | None) -> Shards:
     """Return whose shards the values of ``cur_shard`` and ``shard_count`` are; None for one not given."""
     if rank is None and size is None:
         return Shards.ALL
     if rank is None or size is None:
         return Shards.OTHER
-    found = {_of(analysis, rank, whole=0), _of(analysis, size, whole=1)}
-    for each in (Shards.OTHER, Shards.HOROVOD, Shards.STREAMING):
-        if each in found:
-            return each
-    return Shards.ALL
-
-
-def _of(analysis: Analysis, node: cst.CSTNode, whole: int) -> Shards:
-    """Return whose a rank or a size is; `whole` is the one of a process that reads everything."""
-    found = {_of_leaf(analysis, leaf, whole) for leaf in values(analysis).of(node)}
-    for each in (Shards.OTHER, Shards.HOROVOD, Shards.STREAMING):
-        if each in found:
-            return each
-    return Shards.ALL
+    given = ((rank, 0), (size, 1))  # each with that of a process that reads everything
+    kinds = {
+        _of_leaf(analysis, leaf, whole)
+        for node, whole in given
+        for leaf in values(analysis).of(node)
+    }
+    return next((each for each in _STRICTEST if each in kinds), Shards.ALL)
 
 
 def _of_leaf(analysis: Analysis, node: cst.CSTNode, whole: int) -> Shards:

@@ -71,8 +71,3 @@ def receiver_end(analysis: Analysis, node: cst.Attribute) -> int:
     for _ in getattr(node.value, "rpar", ()):
         end = analysis.source.text.index(")", end) + 1
     return end
-
-
-def receiver_start(analysis: Analysis, node: cst.Attribute) -> int:
-    """Return where the expression before a method starts, its own parentheses included."""
-    return analysis.start(node)

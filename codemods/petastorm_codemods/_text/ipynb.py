@@ -75,15 +75,6 @@ def read_notebook(document: str) -> Notebook:
     return Notebook(language, tuple(cells))
 
 
-def code_cells(document: str) -> list[CellSource]:
-    """Return the sources of the code cells of a notebook, in order.
-
-    Raises:
-        ValueError: The text is not JSON, or not a notebook.
-    """
-    return list(read_notebook(document).cells)
-
-
 def _language(metadata: dict[str, dict[str, str]]) -> str:
     """Return the language of a notebook if it is not Python; where nothing says so, it is."""
     kernel = metadata.get("kernelspec") or {}

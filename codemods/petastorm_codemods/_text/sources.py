@@ -22,6 +22,7 @@ from .decode import Decoded, decode_python, decode_utf8, newline_of
 from .edits import apply_edits
 from .ipynb import CellSource, read_notebook, replace_source
 from .magics import blank, is_python_cell, language_of, mask, says_python
+from .tokens import line_starts
 
 _DATABRICKS = re.compile(r"# Databricks notebook source[ \t]*\r?\n")
 _COMMAND = re.compile(r"^# COMMAND -+[ \t]*\r?$\n?", re.MULTILINE)
@@ -135,7 +136,7 @@ class Source:
     @functools.cached_property
     def _lines(self) -> Sequence[int]:
         """Where lines start."""
-        return [0, *(match.end() for match in re.finditer(r"\r\n|\r|\n", self.text))]
+        return line_starts(self.text)
 
 
 def read_source(path: str, data: bytes, problem_in: Callable[[str], str] | None = None) -> Source:

@@ -16,6 +16,11 @@ def next_line(text: str, offset: int) -> int:
     return found.end() if found else len(text)
 
 
+def line_starts(text: str) -> list[int]:
+    """Return where the lines of a text start, as Python counts them."""
+    return [0, *(match.end() for match in _LINE_BREAK.finditer(text))]
+
+
 def lines_of(text: str) -> list[str]:
     """Return the lines of a text as Python counts them: form feeds, unlike `splitlines`, end none."""
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")

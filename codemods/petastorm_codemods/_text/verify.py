@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from petastorm_codemods._model import Edit
 
 from .sources import python_tree
+from .tokens import line_starts
 
 _KNOWN = frozenset(dir(builtins)) | {
     "__annotations__",
@@ -73,7 +74,7 @@ def changed_statements(before: str, after: str, edits: Sequence[Edit]) -> bool:
         old, new = python_tree(before).body, python_tree(after).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
-    starts = _line_starts(before)
+    starts = [*line_starts(before), *(len(before),) * 2]
     ordered = sorted(edits)
     ends = [edit.end for edit in ordered]  # in order as well, because none overlaps another
     kept = []
@@ -99,9 +100,3 @@ def _texts(text: str, statements: Sequence[ast.stmt]) -> Iterator[bytes]:
         column = node.col_offset if line == node.lineno else 0
         end = starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
         yield data[starts[line - 1] + column : end]
-
-
-def _line_starts(text: str) -> list[int]:
-    """Return where lines start, as Python counts them, and the end of the text twice."""
-    starts = [0, *(match.end() for match in re.finditer(r"\r\n|\r|\n", text))]
-    return [*starts, len(text), len(text)]

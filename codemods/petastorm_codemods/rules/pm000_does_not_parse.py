@@ -6,16 +6,25 @@ converter's API.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._model import Destination, Finding, Safety
 from petastorm_codemods._registry import rule
-from petastorm_codemods._rewriting.left_cells import CODE
+from petastorm_codemods._text.tokens import next_line
+
+_CODE = "PM000"
+# What makes a cell that is left alone worth a word.
+_TELLING = re.compile(
+    r"petastorm|make_(?:spark_converter|torch_dataloader|tf_dataset)|SparkDatasetConverter",
+    re.IGNORECASE,
+)
+_LINE = re.compile(r"line (\d+): (.*)", re.DOTALL)
 
 
 @rule(
-    CODE,
+    _CODE,
     "does-not-parse",
     "a file or cell does not parse",
     safety=Safety.MANUAL,
@@ -24,6 +33,22 @@ from petastorm_codemods._rewriting.left_cells import CODE
     before="converter = FILL IN",
 )
 def check(analysis: Analysis) -> Iterator[Finding]:
-    """Yield nothing: whatever reaches the rules has been parsed."""
-    del analysis
-    yield from ()
+    """Yield a finding for each such cell that is in another language, or does not parse."""
+    source = analysis.source
+    for start, end, language in source.foreign:
+        if language and _TELLING.search(source.text, start, end):
+            message = f"cell left alone, it is in {language.lstrip('%')}"
+            if language.startswith("%%"):
+                message = f"cell left alone, it is what {language} is given"
+            yield _left_alone(start, message)
+    for cell in source.cells:
+        if cell.problem and _TELLING.search(cell.text):
+            placed = _LINE.match(cell.problem)
+            problem, offset = placed[2] if placed else cell.problem, cell.start
+            for _ in range(int(placed[1]) - 1 if placed else 0):
+                offset = next_line(source.text, offset)
+            yield _left_alone(offset, f"cell left alone, it does not parse: {problem}")
+
+
+def _left_alone(offset: int, message: str) -> Finding:
+    return Finding(_CODE, offset, message, Safety.MANUAL, marker=False)
