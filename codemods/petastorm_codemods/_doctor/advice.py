@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from .repository import Repository, Way, by_code
+from .repository import Repository, by_code
 
 
 @dataclass(frozen=True)
@@ -41,26 +41,20 @@ def advise(found: Repository, decided: str | None = None) -> Advice:
         reason = "everything has moved to the bridge, which is where pyproject.toml wants it"
         return Advice("none", reason, "")
     if decided == "streaming" or not bridge.rewritten:
-        return Advice("streaming", _why_streaming(decided), _command(found, decided, "streaming"))
+        reason = "pyproject.toml says so"
+        if not decided:
+            reason = (
+                "imports have moved to the bridge; this is the second step, streaming's own calls"
+            )
+        return Advice("streaming", reason, _command(found, decided, "streaming"))
     reason = "imports change and nothing else: the same batches as before"
     if bridge.stays:
         reason += "; what is listed above stays on Petastorm"
-    if _goes_on(streaming):
+    if by_code(streaming.kinds, "PM102", "PM103") > streaming.on_bridge:
         reason += "; streaming's own calls are the second step"
     if found.own_format:
         reason += "; `petastorm-bridge convert` makes MDS of datasets of Petastorm's own"
     return Advice("bridge", reason, _command(found, decided, "bridge"))
-
-
-def _why_streaming(decided: str | None) -> str:
-    if decided:
-        return "pyproject.toml says so"
-    return "imports have moved to the bridge; this is the second step, streaming's own calls"
-
-
-def _goes_on(streaming: Way) -> bool:
-    """Say whether streaming has a counterpart of some loader."""
-    return by_code(streaming.kinds, "PM102", "PM103") > streaming.on_bridge
 
 
 def _command(found: Repository, decided: str | None, to: str, *options: str) -> str:

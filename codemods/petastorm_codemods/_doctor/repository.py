@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from petastorm_codemods._model import Destination, Failed, Outcome, Result, State
+from petastorm_codemods._model import Destination, Failed, Result, State
 from petastorm_codemods._project.files import Gathered, gather, narrowed
 from petastorm_codemods._project.requirements import CODE as REQUIREMENT
 from petastorm_codemods._registry import all_rules
@@ -143,7 +143,10 @@ def _way(result: Result, destination: Destination) -> Way:
     done = sum(rewritten.values())
     return Way(
         destination,
-        sum(_changes(outcome) for outcome in result.outcomes),
+        sum(
+            any(site.state is State.REWRITTEN for site in outcome.sites)
+            for outcome in result.outcomes
+        ),
         done,
         sum(found.values()) - done,
         sum(stays_on_bridge(site) for _, site in sites_of(result)),
@@ -151,10 +154,6 @@ def _way(result: Result, destination: Destination) -> Way:
         tuple(_staying(result)),
         tuple(_obstacles(result)),
     )
-
-
-def _changes(outcome: Outcome) -> bool:
-    return any(site.state is State.REWRITTEN for site in outcome.sites)
 
 
 def _staying(result: Result) -> Iterator[tuple[str, str]]:

@@ -147,7 +147,11 @@ class Code:
         programs = [path for path in paths if _is_program(path)]
         texts = {path: self.texts[path] for path in programs if path in self.texts}
         bridged = {path: text for path, text in texts.items() if _BRIDGE.search(text)}
-        vendored = {path: text for path, text in texts.items() if _imports_support(text)}
+        vendored = {
+            path: text
+            for path, text in texts.items()
+            if any(SUPPORT in module.split(".") for module in imported_modules(text))
+        }
         new = bridged | vendored
         imported = frozenset().union(*map(self._imported, programs))
         needs = {what for what, used in _NEEDS.items() if any(map(used.search, new.values()))}
@@ -187,11 +191,6 @@ def repository_code(path: str, exclude: Iterable[str], destination: Destination)
     here = [os.path.relpath(each) for each in gathered.paths]
     texts = {os.path.relpath(each): data for each, data in gathered.sources}
     return Code([each for each in here if not is_dependency_file(each)], texts)
-
-
-def _imports_support(data: bytes) -> bool:
-    """Say whether a file imports a copy of the support module, by its name or from its package."""
-    return any(SUPPORT in module.split(".") for module in imported_modules(data))
 
 
 def _read(path: str) -> bytes:

@@ -26,7 +26,12 @@ def to_github(result: Result) -> str:
             "col": problem.column,
             "title": f"petastorm-bridge ({problem.code})",
         }
-        pairs = [f"{name}={_value(str(value))}" for name, value in given.items() if value]
+        values = {name: _data(str(value)) for name, value in given.items() if value}
+        # In the value of a property two more characters have a meaning.
+        pairs = [
+            f"{name}={value.replace(':', '%3A').replace(',', '%2C')}"
+            for name, value in values.items()
+        ]
         command = f"::{_COMMANDS[problem.level]} {','.join(pairs)}"
         lines.append(f"{command}::{_data(f'{problem.code} {problem.message}')}")
     return "\n".join(lines)
@@ -35,11 +40,6 @@ def to_github(result: Result) -> str:
 def _data(text: str) -> str:
     """Escape what follows the second pair of colons."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _value(text: str) -> str:
-    """Escape the value of a property."""
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def to_gitlab(result: Result) -> str:

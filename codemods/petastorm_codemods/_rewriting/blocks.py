@@ -199,16 +199,11 @@ def _dedents(analysis: Analysis, node: cst.With) -> Iterator[Edit]:
     while start < len(text):
         end = _line_end(analysis, start)
         line = text[start:end]
-        if start >= last and not _belongs(line, inner):
-            return
+        if start >= last and not line.startswith(f"{inner}#"):
+            return  # no comment of the block behind its last statement
         if line.startswith(inner) and start not in strings:
             yield Edit(start + len(outer), start + len(inner), "")
         start = end
-
-
-def _belongs(line: str, indent: str) -> bool:
-    """Say whether a line behind the last statement of a block is a comment of the block."""
-    return line.startswith(f"{indent}#")
 
 
 def _inside_strings(analysis: Analysis, start: int, end: int) -> set[int]:
@@ -252,7 +247,12 @@ def removals(
         whole = bool(inside) and all(each in gone for each in inside)
         if isinstance(node, cst.SimpleStatementSuite):
             block, owner, whole = node, block, True
-        idle = isinstance(owner, cst.If) and owner.body is block and _is_alone(analysis, owner)
+        idle = (
+            isinstance(owner, cst.If)
+            and owner.body is block
+            and owner.orelse is None
+            and not isinstance(analysis.parent(owner), cst.If | cst.Else)
+        )
         if whole and idle and owner not in gone:
             gone.add(owner)
             left.append(owner)
@@ -269,12 +269,6 @@ def removals(
             yield Edit(first, last, "pass", ("pass",))
             continue
         yield Edit(analysis.line_start(first), _line_end(analysis, last), "", ("",))
-
-
-def _is_alone(analysis: Analysis, node: cst.If) -> bool:
-    """Say whether a condition has no other branch, and is none itself."""
-    above = analysis.parent(node)
-    return node.orelse is None and not isinstance(above, cst.If | cst.Else)
 
 
 class Indents:

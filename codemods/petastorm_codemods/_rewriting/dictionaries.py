@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import libcst as cst
+from libcst.helpers import get_full_name_for_node
 
 from petastorm_codemods._meaning.analysis import Analysis
 
@@ -57,7 +58,7 @@ class _Dictionaries:
                     yield (name, element.value) if isinstance(name, str) else None
         elif isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.BitOr):
             yield from ((None, node.left), (None, node.right))
-        elif isinstance(node, cst.Call) and _is_dict(node.func):
+        elif isinstance(node, cst.Call) and get_full_name_for_node(node.func) == "dict":
             for argument in node.args:
                 known = argument.star != "*"
                 name = argument.keyword.value if argument.keyword is not None else None
@@ -78,10 +79,6 @@ class _Dictionaries:
                 return None
             found |= items
         return found
-
-
-def _is_dict(node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.Name) and node.value == "dict"
 
 
 def _may_change(analysis: Analysis, node: cst.Name | cst.Attribute) -> bool:

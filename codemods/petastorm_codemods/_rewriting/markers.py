@@ -97,17 +97,12 @@ def beside_what_stays(edits: Sequence[Edit]) -> list[Edit]:
             marks[edit.start] = marks.get(edit.start, "") + edit.text
         else:
             result.append(edit)
-    return [
-        _marked(edit, marks[edit.start])
-        if edit.start in marks and edit is heads[edit.start]
-        else edit
-        for edit in result
-    ]
-
-
-def _marked(edit: Edit, mark: str) -> Edit:
-    place = _rest_of_with(edit.text)
-    return dataclasses.replace(edit, text=f"{edit.text[:place]}{mark}{edit.text[place:]}")
+    for number, edit in enumerate(result):
+        if edit.start in marks and edit is heads[edit.start]:
+            place = _rest_of_with(edit.text)
+            text = f"{edit.text[:place]}{marks[edit.start]}{edit.text[place:]}"
+            result[number] = dataclasses.replace(edit, text=text)
+    return result
 
 
 def _rest_of_with(text: str) -> int:

@@ -16,7 +16,7 @@ from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._meaning.imports import root_name
 from petastorm_codemods._model import Destination, Edit, Finding, Safety, State
 from petastorm_codemods._petastorm.counterparts import MAKERS, original
-from petastorm_codemods._petastorm.offered import canonical
+from petastorm_codemods._petastorm.offered import canonical, is_petastorm
 
 _KEY = "petastorm.spark.converter.parentCacheDirUrl"
 _CONSTANT = "PARENT_CACHE_DIR_URL_CONF"
@@ -36,17 +36,15 @@ def noted(analysis: Analysis, edits: Sequence[Edit]) -> Iterator[tuple[Finding, 
             state = _state(analysis, call.func, starts)
             yield _finding(analysis, call, code, "make_spark_converter is called"), state
     for node in analysis.nodes(cst.Attribute):
-        if node.attr.value == _CONSTANT and _is_constant(analysis, node):
+        if node.attr.value != _CONSTANT:
+            continue
+        path = original(analysis.imported(node) or "")
+        if is_petastorm(path) and path.endswith(f".SparkDatasetConverter.{_CONSTANT}"):
             state = _state(analysis, node, starts)
             yield _finding(analysis, node, code, f"the configuration key {_KEY}"), state
     for text, value in analysis.strings:
         if value == _KEY:
             yield _finding(analysis, text, "PM002", f"the configuration key {_KEY}"), State.WORKS
-
-
-def _is_constant(analysis: Analysis, node: cst.Attribute) -> bool:
-    path = original(analysis.imported(node) or "")
-    return path.startswith("petastorm.") and path.endswith(f"SparkDatasetConverter.{_CONSTANT}")
 
 
 def _finding(analysis: Analysis, node: cst.CSTNode, code: str, message: str) -> Finding:

@@ -27,21 +27,13 @@ def need(analysis: Analysis, module: str, name: str) -> Need:
 def clashes(analysis: Analysis, needs: Iterable[Need]) -> list[str]:
     """Return the names of those needs that mean something else in a source."""
     bound, beside = _bound(analysis), relative_names(analysis)
-    return sorted(
-        {
-            each.local
-            for each in needs
-            if _is_other(bound.get(each.local), each)
-            or each.local in beside
-            or any(analysis.bindings(each.local))
-        }
-    )
-
-
-def _is_other(path: str | None, wanted: Need) -> bool:
-    if path is None or path == _path(wanted):
-        return False
-    return COUNTERPARTS.get(original(path)) != wanted.local
+    taken: set[str] = set()
+    for each in needs:
+        path = bound.get(each.local, _path(each))
+        known = path == _path(each) or COUNTERPARTS.get(original(path)) == each.local
+        if not known or each.local in beside or any(analysis.bindings(each.local)):
+            taken.add(each.local)
+    return sorted(taken)
 
 
 def _path(wanted: Need) -> str:

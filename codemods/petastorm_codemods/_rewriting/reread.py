@@ -28,7 +28,8 @@ def readers_of_converters(analysis: Analysis) -> Iterator[cst.Call]:
     if not analysis.target.vendored:
         return
     named = [each for each in analysis.nodes(cst.Attribute) if each.attr.value in _MEMBERS]
-    if not named or not _has_converters(analysis):
+    made_here = any(original(each.path) in COUNTERPARTS for each in imports(analysis))
+    if not named or not (made_here or analysis.project.converters):
         return
     flow = flow_of(analysis)
     others = {Provenance.FOREIGN, Provenance.FILES}
@@ -38,12 +39,6 @@ def readers_of_converters(analysis: Analysis) -> Iterator[cst.Call]:
             given = [each.value for each in call.args if _is_url(call, each)]
             if any(_comes_from(analysis, each, members) for each in given):
                 yield call
-
-
-def _has_converters(analysis: Analysis) -> bool:
-    """Say whether there are converters whose rows streaming writes, here or in other files."""
-    own = (original(each.path) in COUNTERPARTS for each in imports(analysis))
-    return analysis.project.converters or any(own)
 
 
 def _is_url(call: cst.Call, argument: cst.Arg) -> bool:

@@ -74,7 +74,8 @@ def _is_unused(analysis: Analysis, each: Imported, removals: Sequence[Edit]) -> 
     if each.alias is None or (parted and each.alias.asname is None):
         return False
     spans = [analysis.span(read) for read in uses_of(analysis, each.local)]
-    if not spans or is_taken_from_here(analysis, each.local) or _is_named(analysis, each.local):
+    listed = any(value == each.local for _, value in analysis.strings)  # say, in ``__all__``
+    if not spans or listed or is_taken_from_here(analysis, each.local):
         return False
     starts = [edit.start for edit in removals]
     word = re.compile(rf"\b{re.escape(each.local)}\b")
@@ -93,11 +94,6 @@ def _is_of_readers(analysis: Analysis, each: Imported) -> bool:
     path = canonical(original(each.path))
     known = path in {OLD, "petastorm.make_reader"} or path.startswith(f"{OLD}.pytorch")
     return bool(analysis.target.converted) and known
-
-
-def _is_named(analysis: Analysis, name: str) -> bool:
-    """Say whether a string is a name, say in ``__all__``."""
-    return any(value == name for _, value in analysis.strings)
 
 
 def _is_only_one(analysis: Analysis, statement: cst.CSTNode) -> bool:

@@ -108,10 +108,13 @@ def replace_source(document: str, cell: CellSource, text: str) -> list[tuple[int
     old = [scanstring(document, start + 1)[0] for start, _ in cell.strings]
     if not text and cell.strings:
         start, end = cell.strings[0][0], cell.strings[-1][1]
-        return [(_before_space(document, start), _skip_space(document, end), "")]
+        before = document[:start].rstrip(" \t\r\n")
+        return [(len(before), _skip_space(document, end), "")]
     if any("\n" in each[:-1] for each in old):
         return [_within_strings(document, cell, old, text)]
-    new = text.splitlines(keepends=True) if "\r" not in text else _lines(text)
+    new = (
+        text.splitlines(keepends=True) if "\r" not in text else re.findall(r"[^\n]*\n|[^\n]+", text)
+    )
     head = 0
     while head < min(len(old), len(new)) and old[head] == new[head]:
         head += 1
@@ -144,10 +147,6 @@ def _within_strings(
     return start, last, _encode(text[position:end], document)
 
 
-def _lines(text: str) -> list[str]:
-    return re.findall(r"[^\n]*\n|[^\n]+", text)
-
-
 def _encode(text: str, document: str) -> str:
     # Jupyter writes characters as they are, other tools escape them: follow the file.
     return json.dumps(text, ensure_ascii=document.isascii())
@@ -156,10 +155,6 @@ def _encode(text: str, document: str) -> str:
 def _skip_space(document: str, position: int) -> int:
     match = _SPACE.match(document, position)
     return match.end() if match else position
-
-
-def _before_space(document: str, position: int) -> int:
-    return len(document[:position].rstrip(" \t\r\n"))
 
 
 def _members(document: str, position: int) -> Iterator[tuple[str, int]]:

@@ -46,7 +46,11 @@ def undefined_names(text: str) -> frozenset[str] | None:
         top = symtable.symtable(text, "<source>", "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    defined = {symbol.get_name() for symbol in top.get_symbols() if _defines(symbol)}
+    defined = {
+        symbol.get_name()
+        for symbol in top.get_symbols()
+        if symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
+    }
     read: set[str] = set()
     tables = [top]
     while tables:
@@ -58,10 +62,6 @@ def undefined_names(text: str) -> frozenset[str] | None:
             if symbol.is_referenced() and (symbol.is_global() or table is top):
                 read.add(symbol.get_name())
     return frozenset(read - defined - _KNOWN)
-
-
-def _defines(symbol: symtable.Symbol) -> bool:
-    return symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
 
 
 def changed_statements(before: str, after: str, edits: Sequence[Edit]) -> bool:

@@ -15,6 +15,7 @@ import libcst as cst
 from libcst.helpers import get_full_name_for_node
 
 from petastorm_codemods._meaning.analysis import Analysis, manual
+from petastorm_codemods._meaning.calls import is_none
 from petastorm_codemods._meaning.flow import Provenance, flow_of
 from petastorm_codemods._meaning.imports import imports
 from petastorm_codemods._meaning.support import is_class, is_maker
@@ -44,16 +45,13 @@ def check(analysis: Analysis) -> Iterator[Finding]:
     yield from _replaced_parts(analysis)
     yield from _asserted_parts(analysis)
     if analysis.destination is Destination.STREAMING:
-        names = any(_concerns_converters(analysis, each.path) for each in imports(analysis))
+        paths = [each.path for each in imports(analysis)]
+        names = any(is_maker(path, analysis) or is_class(path, analysis) for path in paths)
         if names or analysis.project.converters:
             yield from _named_methods(analysis)
             yield from _stubs(analysis)
         yield from _other_branches(analysis)
         yield from _patched_makers(analysis)
-
-
-def _concerns_converters(analysis: Analysis, path: str) -> bool:
-    return is_maker(path, analysis) or is_class(path, analysis)
 
 
 def _named_methods(analysis: Analysis) -> Iterator[Finding]:
@@ -110,27 +108,20 @@ def _other_branches(analysis: Analysis) -> Iterator[Finding]:
     for node in analysis.nodes(cst.IfExp):
         makes = [_makes(analysis, branch) for branch in (node.body, node.orelse)]
         other = node.orelse if makes[0] else node.body
-        unknown = isinstance(other, cst.Call) or (
-            isinstance(other, cst.Name) and other.value != "None"
-        )
-        known = any(makes) and not all(makes) and unknown and not _is_converter(analysis, other)
+        named = isinstance(other, cst.Call | cst.Name) and not is_none(other)
+        unknown = named and any(makes) and not all(makes)
+        known = [flow_of(analysis).provenance(each) for each in (node, other)] if unknown else []
         # Whatever may be something else is marked where a loader is opened.
-        if known and flow_of(analysis).provenance(node) is Provenance.CONVERTER:
-            message = f"{_function(analysis, other)} may give another object than write_mds; see that its loaders fit"
+        if known[:1] == [Provenance.CONVERTER] and known[1] is not Provenance.CONVERTER:
+            called = other.func if isinstance(other, cst.Call) else other
+            function = analysis.module.code_for_node(called)
+            message = f"{function} may give another object than write_mds; see that its loaders fit"
             yield manual(_CODE, analysis.start(node), message)
-
-
-def _is_converter(analysis: Analysis, node: cst.BaseExpression) -> bool:
-    return flow_of(analysis).provenance(node) is Provenance.CONVERTER
 
 
 def _is_test(analysis: Analysis) -> bool:
     name = os.path.basename(analysis.source.path)
     return name.startswith(("test_", "conftest")) or name.endswith("_test.py")
-
-
-def _function(analysis: Analysis, call: cst.BaseExpression) -> str:
-    return analysis.module.code_for_node(call.func if isinstance(call, cst.Call) else call)
 
 
 def _makes(analysis: Analysis, node: cst.BaseExpression) -> bool:
