@@ -6,7 +6,7 @@ import functools
 import os
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from petastorm_codemods._text.import_lines import files_run, import_lines
@@ -92,16 +92,6 @@ def keeps_makers(data: bytes) -> bool:
     )
 
 
-def opens_loaders(data: bytes) -> bool:
-    """Say whether a file's bytes name a method that opens loaders."""
-    return any(method.encode() in data for method in METHODS)
-
-
-def calls_makers(data: bytes) -> bool:
-    """Say whether a file's bytes name what makes converters, before a rewrite or after it."""
-    return _CALLS.search(data) is not None
-
-
 def modules_named(data: bytes) -> frozenset[str]:
     """Return the last names of the modules that a file's bytes import, or run, but Petastorm's or ours."""
     found = {*files_run(data)}
@@ -109,30 +99,6 @@ def modules_named(data: bytes) -> frozenset[str]:
         if not _ABOUT.match(module):
             found |= {module, *(word.decode(errors="replace") for word in _WORD.findall(names))}
     return frozenset(re.split(r"[./\\]", name)[-1] for name in found if not _ABOUT.match(name))
-
-
-def names_from_modules(data: bytes) -> frozenset[tuple[str, str]]:
-    """Return the modules that a file's bytes take names of Petastorm's from, with the names."""
-    found = {(match[1].decode(), match[2]) for match in _DOTTED.finditer(data)}
-    for module, names in import_lines(data):
-        found |= {(module, name) for name in _REEXPORTABLE.findall(names)}
-    return frozenset(
-        (stem_of(module), name.decode()) for module, name in found if not module.startswith(_OURS)
-    )
-
-
-def names_from_petastorm(path: str, data: bytes) -> frozenset[tuple[str, str]]:
-    """Return the module at a path with those names that its bytes import from Petastorm."""
-    found: set[bytes] = set()
-    for module, names in import_lines(data):
-        if module.startswith(_OURS):
-            found |= {*_REEXPORTABLE.findall(names)}
-    return frozenset((module_at(path), name.decode()) for name in found)
-
-
-def mentioned_names(path: str, data: bytes) -> frozenset[tuple[str, str]]:
-    """Return the module at a path with the names of converters that its bytes have in them."""
-    return frozenset((module_at(path), name.decode()) for name in _REEXPORTABLE.findall(data))
 
 
 def modules_passed_on(path: str, data: bytes) -> frozenset[tuple[str, str]]:
@@ -145,7 +111,63 @@ def modules_passed_on(path: str, data: bytes) -> frozenset[tuple[str, str]]:
     return frozenset((module_at(path), stem_of(module)) for module in passed_on)
 
 
-def reexported_names(
+def project_from(
+    sources: Iterable[tuple[str, bytes]],
+    programs: Iterable[str],
+    passing: frozenset[tuple[str, str]],
+    named: frozenset[str],
+) -> Project:
+    """Return what the files of a run say of converters, but for whether any makes one and for their folders.
+
+    Args:
+        sources: Path and bytes of those that hold a word for the rules.
+        programs: Paths of all modules and notebooks.
+        passing: Modules and those whose names they pass on.
+        named: Last names of the modules that any of them imports or runs.
+    """
+    here = frozenset(map(module_at, programs))
+    importers, taken, mentioners = (set[tuple[str, str]]() for _ in range(3))
+    defines, makers, kept, borrowers, lenders = (set[str]() for _ in range(5))
+    joined = {*named & here}
+    for path, data in sources:
+        module = module_at(path)
+        for origin, text in import_lines(data):
+            if origin.startswith(_OURS):
+                importers |= {(module, name) for name in _reexportable(text)}
+            else:
+                taken |= {(stem_of(origin), name) for name in _reexportable(text)}
+        for match in _DOTTED.finditer(data):
+            origin = match[1].decode()
+            if not origin.startswith(_OURS):
+                taken.add((stem_of(origin), match[2].decode()))
+        mentioners |= {(module, name) for name in _reexportable(data)}
+        defines |= {name.decode() for name in _DEFINES.findall(data)}
+        makes = _CALLS.search(data) is not None
+        makers |= {module} if makes else set()
+        kept |= {module} if keeps_makers(data) else set()
+        if any(method.encode() in data for method in METHODS):
+            others = modules_named(data)
+            lenders |= others
+            borrowers |= set() if makes else {module}
+            joined |= {module} if others & here else set()
+    return Project(
+        defines=frozenset(defines),
+        importers=frozenset(importers),
+        reexported=_reexported(frozenset(taken), frozenset(importers), passing),
+        mentioners=frozenset(mentioners - importers),
+        makers=frozenset(makers),
+        kept=frozenset(kept),
+        borrowers=frozenset(borrowers),
+        lenders=frozenset(lenders),
+        joined=frozenset(joined),
+    )
+
+
+def _reexportable(text: bytes) -> frozenset[str]:
+    return frozenset(name.decode() for name in _REEXPORTABLE.findall(text))
+
+
+def _reexported(
     taken: frozenset[tuple[str, str]],
     importers: frozenset[tuple[str, str]],
     passing: frozenset[tuple[str, str]],
@@ -189,11 +211,6 @@ def module_at(path: str) -> str:
 def stem_of(module: str) -> str:
     """Return the last name of a dotted module."""
     return module.rpartition(".")[2]
-
-
-def defined_methods(data: bytes) -> frozenset[str]:
-    """Return which of the methods that open loaders a file's bytes define."""
-    return frozenset(name.decode() for name in _DEFINES.findall(data))
 
 
 def module_names(paths: Collection[str]) -> frozenset[str]:

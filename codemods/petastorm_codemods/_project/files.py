@@ -15,19 +15,11 @@ from dataclasses import dataclass, field
 from petastorm_codemods._meaning.imports import imports_petastorm
 from petastorm_codemods._meaning.other_files import (
     Project,
-    calls_makers,
-    defined_methods,
-    keeps_makers,
     makes_converters,
-    mentioned_names,
-    module_at,
     module_names,
     modules_named,
     modules_passed_on,
-    names_from_modules,
-    names_from_petastorm,
-    opens_loaders,
-    reexported_names,
+    project_from,
 )
 from petastorm_codemods._model import (
     Destination,
@@ -376,46 +368,12 @@ def project_of(gathered: Gathered) -> Project:
     converters = any(map(makes_converters, texts))
     if not converters and any(not imports_petastorm(data) for data in texts):
         converters = _made_around(gathered)
-    here = {module_at(path) for path in gathered.paths if is_program(path)}
-    importers: set[tuple[str, str]] = set()
-    taken: set[tuple[str, str]] = set()
-    mentioners: set[tuple[str, str]] = set()
-    defines: set[str] = set()
-    makers: set[str] = set()
-    kept: set[str] = set()
-    borrowers: set[str] = set()
-    lenders: set[str] = set()
-    joined = gathered.named & here
-    # All questions about a file in a row, which share the reading of its imports.
-    for path, data in gathered.sources:
-        module = module_at(path)
-        importers |= names_from_petastorm(path, data)
-        taken |= names_from_modules(data)
-        mentioners |= mentioned_names(path, data)
-        defines |= defined_methods(data)
-        makes = calls_makers(data)
-        makers |= {module} if makes else set()
-        kept |= {module} if keeps_makers(data) else set()
-        if opens_loaders(data):
-            named = modules_named(data)
-            lenders |= named
-            borrowers |= set() if makes else {module}
-            joined |= {module} if named & here else set()
-    reexported = reexported_names(
-        frozenset(taken), frozenset(importers), frozenset(gathered.passing)
-    )
-    return Project(
+    programs = filter(is_program, gathered.paths)
+    passing, named = frozenset(gathered.passing), frozenset(gathered.named)
+    return dataclasses.replace(
+        project_from(gathered.sources, programs, passing, named),
         converters=converters,
-        defines=frozenset(defines),
         modules=module_names(gathered.paths),
-        importers=frozenset(importers),
-        reexported=reexported,
-        mentioners=frozenset(mentioners - importers),
-        makers=frozenset(makers),
-        kept=frozenset(kept),
-        borrowers=frozenset(borrowers),
-        lenders=frozenset(lenders),
-        joined=frozenset(joined),
     )
 
 
