@@ -153,7 +153,7 @@ def project_from(
     return Project(
         defines=frozenset(defines),
         importers=frozenset(importers),
-        reexported=_reexported(frozenset(taken), frozenset(importers), passing),
+        reexported=reexported_names(frozenset(taken), frozenset(importers), passing),
         mentioners=frozenset(mentioners - importers),
         makers=frozenset(makers),
         kept=frozenset(kept),
@@ -167,7 +167,7 @@ def _reexportable(text: bytes) -> frozenset[str]:
     return frozenset(name.decode() for name in _REEXPORTABLE.findall(text))
 
 
-def _reexported(
+def reexported_names(
     taken: frozenset[tuple[str, str]],
     importers: frozenset[tuple[str, str]],
     passing: frozenset[tuple[str, str]],

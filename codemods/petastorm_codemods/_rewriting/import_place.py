@@ -44,13 +44,11 @@ def beside(analysis: Analysis, line: cst.CSTNode) -> int:
 
 def _below_preamble(analysis: Analysis, restart: int) -> Sequence[cst.BaseStatement]:
     """Return the statements at the top behind a place, without what has to stay above everything else."""
-    body, text = analysis.module.body, analysis.source.text
+    body = analysis.module.body
     rest: list[cst.BaseStatement] = [
         node
         for node in body
-        if not _is_preamble(node, first=node is body[0])
-        # What stands for a line of IPython's, such as `%%time`.
-        and not text.startswith(("%", "!", "?"), analysis.start(node))
+        if not _is_preamble(node, first=node is body[0]) and not _is_magic(analysis, node)
     ]
     return [node for node in rest if analysis.start(node) >= restart] or rest
 
@@ -99,6 +97,11 @@ def _is_preamble(node: cst.CSTNode, *, first: bool) -> bool:
         documentation = isinstance(small.value, cst.SimpleString | cst.ConcatenatedString)
         return first and documentation
     return False
+
+
+def _is_magic(analysis: Analysis, node: cst.CSTNode) -> bool:
+    """Say whether a statement stands for a line of IPython's, such as ``%%time``."""
+    return analysis.source.text.startswith(("%", "!", "?"), analysis.start(node))
 
 
 def _after_line(analysis: Analysis, offset: int) -> int:
