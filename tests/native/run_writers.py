@@ -29,6 +29,7 @@ def main(module, parent):
         "rank": rank,
         "paths": [train.path, holdout.path],
         "lengths": [len(train), len(holdout)],
+        "kind": str(type(train)),
     }
     distributed.init_process_group("gloo")
     if rank == 0:

@@ -36,6 +36,7 @@ def test_all_have_what_the_first_wrote(said):
     assert first["paths"] == second["paths"]
     assert len({*first["paths"]}) == 2
     assert first["lengths"] == second["lengths"] == [40, 10]
+    assert first["kind"] == second["kind"]
     assert first["named"] == second["named"] == f"{parent}/named"
     assert sorted(first["ids"] + second["ids"]) == list(range(40))
     assert len(first["ids"]) == 20

@@ -21,7 +21,6 @@ import hashlib
 import itertools
 import json
 import os
-import pickle
 import shutil
 import stat
 import sys
@@ -100,6 +99,7 @@ class MdsDirectory:
 
         Raises:
             PermissionError: Others could write to the folder for copies.
+            ValueError: The folder that the environment variable names is far as well.
         """
         return _place_for_copies(self.path) if self._is_far() else self.path
 
@@ -140,18 +140,20 @@ class MdsDirectory:
 
     def _is_far(self) -> bool:
         """Say whether files are in a store, or on a mount where each read is a request."""
-        if "://" in self.path:
-            return True
-        with contextlib.suppress(OSError):  # the directory is gone, or this is no Linux
-            device = os.stat(self.path).st_dev
-            number = f"{os.major(device)}:{os.minor(device)}"
-            with open("/proc/self/mountinfo", encoding="utf-8") as mounts:
-                for mount in mounts:
-                    before, _, after = mount.partition(" - ")
-                    kind = after.split()[0]
-                    if before.split()[2] == number:
-                        return kind in _NETWORK_MOUNTS or kind.startswith("fuse")
-        return False
+        return "://" in self.path or _is_on_network_mount(self.path)
+
+
+def _is_on_network_mount(path: str) -> bool:
+    with contextlib.suppress(OSError):  # there is no such path, or this is no Linux
+        device = os.stat(path).st_dev
+        number = f"{os.major(device)}:{os.minor(device)}"
+        with open("/proc/self/mountinfo", encoding="utf-8") as mounts:
+            for mount in mounts:
+                before, _, after = mount.partition(" - ")
+                kind = after.split()[0]
+                if before.split()[2] == number:
+                    return kind in _NETWORK_MOUNTS or kind.startswith("fuse")
+    return False
 
 
 def _index(path: str) -> bytes:
@@ -189,11 +191,21 @@ _LAUNCH_VARIABLES = (
 
 
 def _place_for_copies(path: str) -> str:
-    """Return a directory for copies of a far one, with links to what is here of it already."""
+    """Return a directory for copies of a far one, with links to what is here of it already.
+
+    Raises:
+        ValueError: The folder that the environment variable names is far as well.
+    """
     index = _index(path)
     # By content, as the index has the hashes of all shards: what is written anew is fetched anew.
     folder = os.path.join(_folder_of_copies(path), hashlib.sha256(index).hexdigest()[:16])
     os.makedirs(folder, exist_ok=True)
+    named = os.environ.get(_LOCAL_CACHE_VARIABLE)
+    if named and _is_on_network_mount(folder):  # it may refuse what copying needs
+        raise ValueError(
+            f"{_LOCAL_CACHE_VARIABLE} names {named}, which is on a network mount or in FUSE: name a "
+            "folder on a disk of this machine for copies of far files, or unset the variable"
+        )
     with _locked(folder, fcntl.LOCK_EX):
         others = [entry.path for entry in os.scandir(folder)]
         place = _new_place(folder)
@@ -291,7 +303,11 @@ _ARRIVAL_SECONDS = 1800  # as long as torch.distributed lets ranks wait for one 
 
 
 def write_on_first_rank(
-    columns: Sequence[str], write: Callable[[], MdsDirectory], *, is_temporary: bool
+    kind: type[MdsDirectory],
+    columns: Sequence[str],
+    write: Callable[[], MdsDirectory],
+    *,
+    is_temporary: bool,
 ) -> MdsDirectory:
     """Write a directory, which a launch of several ranks does once: the others wait for the first.
 
@@ -299,6 +315,7 @@ def write_on_first_rank(
     writes at the same line of the program.
 
     Args:
+        kind: What the ranks that do not write make of what they are told.
         columns: Names of the columns that are to be written.
         write: Writes the directory.
         is_temporary: Whether the directory goes with the last rank that exits.
@@ -322,13 +339,13 @@ def write_on_first_rank(
         try:
             directory = write()
         except BaseException as error:
-            failure = RuntimeError(f"write_mds failed on the first rank: {error!r}")
-            store.set(key, pickle.dumps(failure))
+            store.set(key, json.dumps({"error": repr(error)}))
             raise
         store.add(f"{key}/users", 1)
-        store.set(key, pickle.dumps(directory))
+        store.set(key, json.dumps(dataclasses.asdict(directory)))
     else:
-        directory = _written_by_first_rank(store, key, rank)
+        answer = _answer_of_first_rank(store, key, rank)
+        directory = kind(answer["path"], answer["dataset_size"], tuple(answer["columns"]))
         if directory.columns != tuple(columns):
             raise RuntimeError(
                 f"rank {rank} would write the columns {[*columns]}, and the first rank has written "
@@ -372,8 +389,8 @@ def _store_of_launch() -> Any:
         ) from error
 
 
-def _written_by_first_rank(store: Any, key: str, rank: int) -> MdsDirectory:
-    """Return what the first rank has written, once it has.
+def _answer_of_first_rank(store: Any, key: str, rank: int) -> dict[str, Any]:
+    """Return the fields of the directory that the first rank has written, once it has.
 
     Raises:
         RuntimeError: It failed, or does not write.
@@ -386,10 +403,10 @@ def _written_by_first_rank(store: Any, key: str, rank: int) -> MdsDirectory:
                 "rank has not: call it on all ranks, or on the first one only"
             )
         time.sleep(0.1)
-    written: MdsDirectory | RuntimeError = pickle.loads(store.get(key))  # noqa: S301 - a rank's
-    if isinstance(written, RuntimeError):
-        raise written
-    return written
+    answer: dict[str, Any] = json.loads(store.get(key))
+    if "error" in answer:
+        raise RuntimeError(f"write_mds failed on the first rank: {answer['error']}")
+    return answer
 
 
 def _leave(store: Any, key: str, directory: MdsDirectory) -> None:
@@ -503,7 +520,9 @@ def write_mds(
             raise
         return MdsDirectory(path, rows, tuple(dataframe.columns))
 
-    return write_on_first_rank(dataframe.columns, write, is_temporary=out is None)
+    return write_on_first_rank(
+        MdsDirectory, dataframe.columns, write, is_temporary=out is None
+    )
 
 
 def _write(dataframe: Any, dtype: str | None, arguments: dict[str, Any]) -> None:
