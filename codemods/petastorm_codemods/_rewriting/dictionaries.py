@@ -35,7 +35,7 @@ class _Dictionaries:
     def of(self, node: cst.CSTNode) -> _Items | None:
         """Return the items of what an expression is; None if the source does not say all of them."""
         if isinstance(node, cst.Name | cst.Attribute):
-            leaves = values(self._analysis).of(node)
+            leaves = self._leaves(node)
             if len(leaves) != 1 or _may_change(self._analysis, node):
                 return None
             node = leaves[0]
@@ -45,6 +45,13 @@ class _Dictionaries:
         found = self._merged(self._parts(node))
         self._open.remove(node)
         return found
+
+    def _leaves(self, node: cst.Name | cst.Attribute) -> list[cst.CSTNode]:
+        """Return what a name was given, or an attribute, also in the body of its class."""
+        leaves = values(self._analysis).of(node)
+        if leaves == [node] and isinstance(node, cst.Attribute):
+            return _given_in_class(self._analysis, node) or leaves
+        return leaves
 
     def _parts(self, node: cst.CSTNode) -> Iterator[tuple[str | None, cst.BaseExpression] | None]:
         """Yield the items of a dictionary, without a name for those that it takes in; None if unknown."""
@@ -81,16 +88,42 @@ class _Dictionaries:
         return found
 
 
+def _given_in_class(analysis: Analysis, node: cst.Attribute) -> list[cst.CSTNode]:
+    """Return what classes give an attribute of ``self``, ``cls`` or a class, if its own one does.
+
+    Annotated ones are left out: they may be defaults of arguments to a constructor that nobody has written.
+    """
+    found: dict[cst.CSTNode, cst.CSTNode] = {}
+    for assign in analysis.nodes(cst.Assign):
+        target = assign.targets[0].target
+        if isinstance(target, cst.Name) and target.value == node.attr.value:
+            home = analysis.enclosing(assign, cst.ClassDef, cst.FunctionDef)
+            if isinstance(home, cst.ClassDef):
+                found[home] = assign.value
+    base = node.value.value if isinstance(node.value, cst.Name) else ""
+    if base in {"self", "cls"}:
+        is_own = analysis.enclosing(node, cst.ClassDef) in found
+    else:
+        is_own = base in {home.name.value for home in found if isinstance(home, cst.ClassDef)}
+    return list(found.values()) if is_own else []
+
+
 def _may_change(analysis: Analysis, node: cst.Name | cst.Attribute) -> bool:
     """Say whether anything puts items into a dictionary of this name, or takes some out."""
-    text = analysis.code(node)
+
+    def is_it(changed: cst.BaseExpression) -> bool:
+        if isinstance(node, cst.Attribute):  # of whichever object
+            name = changed.attr if isinstance(changed, cst.Attribute) else changed
+            return isinstance(name, cst.Name) and name.value == node.attr.value
+        return analysis.code(changed) == node.value
+
     for subscript in analysis.nodes(cst.Subscript):
-        if not analysis.is_read(subscript) and analysis.code(subscript.value) == text:
+        if not analysis.is_read(subscript) and is_it(subscript.value):
             return True
     for call in analysis.nodes(cst.Call):
         method = call.func
         if not isinstance(method, cst.Attribute) or method.attr.value not in _CHANGING:
             continue
-        if analysis.code(method.value) == text:
+        if is_it(method.value):
             return True
     return False
