@@ -182,7 +182,7 @@ def image_table(session: SparkSession, settings: Settings) -> DataFrame:
     frame = pd.DataFrame(
         {
             "id": numbers,
-            "content": [_jpeg(number) for number in numbers],
+            "content": [jpeg(number) for number in numbers],
             "label": (numbers % 10).astype(np.int32),
         }
     )
@@ -193,7 +193,7 @@ def _random_integers(offset: int) -> Any:
     return (functions.rand(SEED + offset) * 1e9).cast("long")
 
 
-def _jpeg(number: Any) -> bytes:
+def jpeg(number: Any) -> bytes:
     """A blurred random picture with some grain: compresses about as well as a photograph."""
     from PIL import Image
 

@@ -42,6 +42,7 @@ TITLES = {
     "far-requests": "far places, requests one after the other from the opening to the first batch",
     "far-bytes": "far places, what was fetched",
     "far-writing": "writing to a mount of a store",
+    "far-notebook": "a notebook that trains on images, its cache directory on a mount of a store",
 }
 GROUPS = tuple(TITLES)
 
@@ -66,6 +67,7 @@ SUBJECTS = {
         "far-requests",
         "far-bytes",
         "far-writing",
+        "far-notebook",
     ),
 }
 
@@ -137,6 +139,7 @@ class Settings:
         growth_files: Parquet files of ten rows; likewise.
         growth_shards: shards of four rows; likewise.
         far: the races over far places.
+        notebook_images: JPEG images, of 16 kB each, that the notebook trains on.
     """
 
     rows: int = 200_000
@@ -177,6 +180,7 @@ class Settings:
     growth_files: int = 1_600
     growth_shards: int = 2_000
     far: Far = Far()
+    notebook_images: int = 3_000
 
 
 FULL = Settings()
@@ -214,4 +218,5 @@ QUICK = Settings(
         mount_seconds=0.001,
         store_seconds=0.001,
     ),
+    notebook_images=400,
 )

@@ -199,6 +199,10 @@ def _far_targets() -> Iterable[Target]:
                 yield Target(far.BYTES, name, whole, factor, better="lower")
     yield Target(far.WRITING, far.WRITTEN["bridge"], far.PLAIN, 0.9)
     yield Target(far.WRITING, far.WRITTEN["command"], far.PLAIN, 0.9)
+    for words in far.TIMED:
+        theirs = f"{far.NOTEBOOKS['original']}, {words}"
+        for form, factor in (("bridge", 1), ("streaming", 1 / 1.5), ("fast", 1)):
+            yield Target(far.NOTEBOOK, f"{far.NOTEBOOKS[form]}, {words}", theirs, factor)
 
 
 def _memory_targets(settings: Settings) -> Iterable[Target]:

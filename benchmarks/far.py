@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks._far_data import write_datasets
+from benchmarks._far_notebook import FORMS, write_images
 from benchmarks._far_places import far_mount, far_store, no_mount_because, no_store_because
 from benchmarks._far_reader import Found, Job
 from benchmarks._measure import Measurement
@@ -33,7 +34,8 @@ MOUNT, STORE, DISK = "mount", "store", "local disk"
 FIRST = {MOUNT: "far-mount", STORE: "far-store"}
 LATER, TABLES = "far-later", "far-parquet"
 REQUESTS, BYTES, WRITING = "far-requests", "far-bytes", "far-writing"
-GROUPS = (*FIRST.values(), LATER, TABLES, REQUESTS, BYTES, WRITING)
+NOTEBOOK = "far-notebook"
+GROUPS = (*FIRST.values(), LATER, TABLES, REQUESTS, BYTES, WRITING, NOTEBOOK)
 
 CEILING = "sixteen requests of a plain program"
 ORDERED, SHUFFLED = "bridge DataLoader, in order", "bridge DataLoader, shuffled"
@@ -51,6 +53,13 @@ WRITTEN = {
     "petastorm": "petastorm make_spark_converter",
     "command": "petastorm_bridge convert",
 }
+NOTEBOOKS = {
+    "original": "the notebook on petastorm",
+    "bridge": "codemod --to bridge",
+    "streaming": "codemod --to streaming, 4 workers",
+    "fast": "codemod --to streaming --fast, 4 workers",
+}
+TIMED = ("converting and training", "training")
 
 # What reads far places, by the names that they have in `_far_reader`.
 _READERS = {
@@ -87,6 +96,8 @@ class _Samples:
 
 def far(group: str, settings: Settings) -> list[Measurement]:
     """Run a race; those that need the same runs share them. Where one is impossible, there are no figures."""
+    if group == NOTEBOOK:
+        return _trained(settings)
     measured = _written(settings) if group == WRITING else _read(settings)
     return [one for one in measured if one.group == group]
 
@@ -95,7 +106,7 @@ def why_skipped(group: str) -> str | None:
     """Return why this machine cannot run a race, or not all of it; None if it can."""
     reasons = {MOUNT: no_mount_because(), STORE: no_store_because()}
     lacking = [f"no {place}: {reason}" for place, reason in reasons.items() if reason]
-    if group == WRITING:
+    if group in {WRITING, NOTEBOOK}:
         return lacking[0] if reasons[MOUNT] else None
     alone = [place for place, name in FIRST.items() if name == group]
     wanted = [one for one in lacking if not alone or one.startswith(f"no {alone[0]}")]
@@ -268,3 +279,49 @@ def _write(name: str, near: Path, sizes: Far) -> float:
         return float(line)
     except ValueError:
         raise RuntimeError(f"{' '.join(arguments)} failed:\n{errors}") from None
+
+
+# --- a notebook -----------------------------------------------------------------------------------
+
+
+def _trained(settings: Settings) -> list[Measurement]:
+    """Run a notebook whose cache directory is on a mount, as it was written and as the codemod rewrites it."""
+    if no_mount_because():
+        return []
+    forms = [form for form in FORMS if form != "original" or _is_installed(MODULES["petastorm"])]
+    rates: dict[str, list[float]] = {
+        f"{NOTEBOOKS[form]}, {words}": [] for words in TIMED for form in forms
+    }
+    rows = set()
+    with tempfile.TemporaryDirectory(prefix="far-") as work:
+        write_images(Path(work), settings.notebook_images)
+        order = np.random.default_rng(SEED)
+        for _ in range(settings.slow_rounds):
+            for form in order.permutation(forms).tolist():
+                found = _notebook(form, work, settings.far)
+                rows.add(found["rows"])
+                whole = found["converting"] + found["training"]
+                for words, seconds in zip(TIMED, (whole, found["training"]), strict=True):
+                    rates[f"{NOTEBOOKS[form]}, {words}"].append(found["rows"] / seconds)
+    if len(rows) > 1:
+        raise RuntimeError(f"the notebook was trained on {rows} rows, as it was written")
+    count = settings.notebook_images
+    return [
+        Measurement(NOTEBOOK, name, "rows/s", count, tuple(each)) for name, each in rates.items()
+    ]
+
+
+def _notebook(form: str, tables: str, sizes: Far) -> dict[str, float]:
+    with tempfile.TemporaryDirectory(prefix="far-notebook-") as own:
+        behind, mounted = Path(own, "behind"), Path(own, "mounted")
+        behind.mkdir()
+        with far_mount(
+            behind, mounted, seconds=sizes.mount_seconds, bandwidth=sizes.mount_bandwidth
+        ):
+            arguments = ["-m", "benchmarks._far_notebook", form, tables, mounted.as_uri()]
+            line, errors = _last_line(arguments, {**os.environ, "TMPDIR": own})
+    try:
+        found: dict[str, float] = json.loads(line)
+    except ValueError:
+        raise RuntimeError(f"{' '.join(arguments)} failed:\n{errors}") from None
+    return found

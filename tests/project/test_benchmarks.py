@@ -265,6 +265,7 @@ def test_a_quick_run_reports_rows_and_samples(quick_run):
         "codemod": {QUICK.codemod_files},
         "first-task": {_first_task.ROWS},
         **{group: {QUICK.far.rows} for group in far.GROUPS},
+        far.NOTEBOOK: {QUICK.notebook_images},
         "rows-arrays": {QUICK.stored_rows},
         "rows-jpeg": {QUICK.stored_images},
         "rows-png": {QUICK.stored_images},
