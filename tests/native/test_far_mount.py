@@ -108,12 +108,10 @@ def test_ranks_fetch_each_shard_once_for_both(native, behind, mount, tmp_path):
 def test_copies_are_not_for_mounts(native, mount, tmp_path, monkeypatch, refusing):
     """These refuse links, locks or modes, without which streaming's threads fail and its loaders wait for ever."""
     (tmp_path / "copies").mkdir()
-    with far_mount(
-        tmp_path / "copies", tmp_path / "other", seconds=0, refusing=refusing
-    ) as other:
+    with far_mount(tmp_path / "copies", tmp_path / "other", seconds=0, refusing=refusing) as other:
         monkeypatch.setenv("PETASTORM_BRIDGE_LOCAL_CACHE", str(other.path))
         directory = native.MdsDirectory(str(mount.path / "data"), ROWS)
-        with pytest.raises(ValueError, match="PETASTORM_BRIDGE_LOCAL_CACHE names .*/other, which"):
+        with pytest.raises(ValueError, match=r"PETASTORM_BRIDGE_LOCAL_CACHE names .*/other, which"):
             _ = directory.local
         directory.delete_copies()  # as an exit does it
 

@@ -48,7 +48,7 @@ __all__ = [
     "write_mds",
 ]
 
-# How often something was asked for in this process, by what it was.
+# Counts up from zero in this process, for each key.
 _counters: dict[Any, Iterator[int]] = collections.defaultdict(itertools.count)
 
 
@@ -92,10 +92,10 @@ class MdsDirectory:
     def local(self) -> str:
         """The directory itself if it is near, or else a place for copies on a disk of this machine.
 
-        That is another place each time, because streaming lets no two datasets share one, and the
-        same one on all ranks. What others have fetched of the same shards is there already, as links.
-        A place goes when the last process that has it exits. If the environment variable
-        ``PETASTORM_BRIDGE_LOCAL_CACHE`` names the folder for them, it goes when the next one has its shards.
+        It is a new place each time, because streaming lets no two datasets share one, and the same
+        on all ranks; shards that earlier places have are linked into it. It is deleted when the last
+        process that uses it exits. In the folder that the environment variable
+        ``PETASTORM_BRIDGE_LOCAL_CACHE`` names, it stays until a later place has linked its shards.
 
         Raises:
             PermissionError: Others could write to the folder for copies.
@@ -239,13 +239,13 @@ def _new_place(folder: str) -> str:
 
 
 def _leave_place(place: str, user: int) -> None:
-    """Delete a place unless another rank uses it: each has a lock on it, by an open file."""
+    """Delete a place unless another rank uses it, which has a lock on it then."""
     os.close(user)
     _delete_unused(place)
 
 
 def _delete_unused(place: str) -> None:
-    """Delete a place that no process holds a lock on; what others need of it they have as links."""
+    """Delete a place that no process holds a lock on; later ones have linked what they need of it."""
     with contextlib.suppress(OSError), _locked(place, fcntl.LOCK_EX | fcntl.LOCK_NB):
         shutil.rmtree(place, ignore_errors=True)
 
@@ -262,7 +262,7 @@ def _locked(directory: str, kind: int) -> Iterator[None]:
 
 
 def _link(file: Mapping[str, Any], source: str, place: str) -> bool:
-    """Make a file of one place a file of another; say whether it is there, and complete."""
+    """Link a file into a place from another that has all of it; return whether the place has it."""
     name = file["basename"]
     try:
         if os.path.getsize(os.path.join(source, name)) != file["bytes"]:
@@ -318,7 +318,7 @@ def write_on_first_rank(
         kind: What the ranks that do not write make of what they are told.
         columns: Names of the columns that are to be written.
         write: Writes the directory.
-        is_temporary: Whether the directory goes with the last rank that exits.
+        is_temporary: Whether the directory is deleted when the last rank exits.
 
     Raises:
         RuntimeError: The ranks cannot agree, or writing failed on the first one.
@@ -520,9 +520,7 @@ def write_mds(
             raise
         return MdsDirectory(path, rows, tuple(dataframe.columns))
 
-    return write_on_first_rank(
-        MdsDirectory, dataframe.columns, write, is_temporary=out is None
-    )
+    return write_on_first_rank(MdsDirectory, dataframe.columns, write, is_temporary=out is None)
 
 
 def _write(dataframe: Any, dtype: str | None, arguments: dict[str, Any]) -> None:
@@ -711,8 +709,8 @@ def _quoted(name: str) -> str:
 class Epochs:
     """Reads a loader several times, or without end, as one iterable.
 
-    Each pass over the loader is the next epoch of its dataset, in another order if it shuffles. Who
-    iterates again begins with a new pass.
+    Each pass over the loader is the next epoch of its dataset, in another order if it shuffles.
+    Iterating again begins with a new pass.
 
     Args:
         loader: Such as a ``StreamingDataLoader``; with its ``drop_last=True`` all batches are full.
@@ -771,7 +769,7 @@ class PandasCollate:
 
     Args:
         func: Takes the DataFrame of a batch, whose columns are in the order of their names, and
-            returns one; it may have other rows. None changes only which columns there are.
+            returns one; it may have other rows. None only selects columns.
         edit_fields: ``(name, NumPy dtype, shape of a value, nullable)`` of each column that the
             function adds or changes.
         removed_fields: Names of columns that batches do not have.
@@ -815,7 +813,7 @@ class PandasCollate:
         """Return the columns of some samples after the function, each of shape ``(rows, …)``.
 
         Raises:
-            ValueError: The function returned other columns than were said, or other shapes.
+            ValueError: The function returned other columns than were declared, or other shapes.
         """
         if isinstance(samples, Mapping):
             columns = dict(samples)
@@ -877,7 +875,7 @@ def _values(name: str, series: pd.Series[Any], shape: tuple[int | None, ...]) ->
     Args:
         name: The column's name.
         series: What the function made.
-        shape: Shape of each value, as far as it was said; one of several axes has to be met.
+        shape: Declared shape of each value, None where a size is open. Checked if it has several axes.
     """
     values = series.to_numpy()
     if values.dtype.kind == "M":
@@ -890,7 +888,7 @@ def _values(name: str, series: pd.Series[Any], shape: tuple[int | None, ...]) ->
         return np.empty((0, *(size or 0 for size in shape)), values.dtype)
     actual = values.shape[1:]
     pairs = zip(actual, shape, strict=False)
-    if len(actual) != len(shape) or any(said not in {None, size} for size, said in pairs):
+    if len(actual) != len(shape) or any(declared not in {None, size} for size, declared in pairs):
         raise ValueError(f"field {name} must be the shape {shape}, not {actual}")
     return values
 
@@ -919,8 +917,8 @@ def to_tf_dataset(
 ) -> Any:
     """Return a ``tf.data.Dataset`` of the batches of a streaming dataset.
 
-    Its epochs are those of the streaming dataset, with their order and their share of this rank; who
-    goes over it again gets the next ones. Its elements are named tuples of tensors of shape
+    Its epochs are those of the streaming dataset, with their order and this rank's share; another
+    pass over it gives the next ones. Its elements are named tuples of tensors of shape
     ``(rows, …)``. What is stored as uint8 is a boolean, as ``write_mds`` stores them; strings are
     bytes.
 
@@ -928,8 +926,8 @@ def to_tf_dataset(
         dataset: With the ``batch_size`` to cut.
         epochs: How many passes, each of which may end with a smaller batch. None for no end; all
             batches are full then.
-        columns: Names of the columns before the transform, in the order that the tuples have. None
-            means that of the samples, which is alphabetical.
+        columns: Names of the columns before the transform, in the order of the tuples' fields. None
+            takes the order of the samples, which is alphabetical.
         transform: Its ``edit_fields`` say the types and shapes that its function makes.
 
     Raises:

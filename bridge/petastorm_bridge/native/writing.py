@@ -119,9 +119,7 @@ def write_mds(
             raise ValueError("the DataFrame has no rows, and streaming reads no empty directories")
         return MdsDirectory(local_path(url) or url, rows, tuple(dataframe.columns))
 
-    return write_on_first_rank(
-        MdsDirectory, dataframe.columns, write, is_temporary=out is None
-    )
+    return write_on_first_rank(MdsDirectory, dataframe.columns, write, is_temporary=out is None)
 
 
 def _url_of(out: str) -> str:
