@@ -61,6 +61,14 @@ class _Contexts:
         """Return the edits of each call whose context is known to be entered, and where."""
         variables = self._variables()
         lifted = self._lifts(variables.values())
+        # Together, because a block may have statements of several variables and nothing else.
+        gone = [
+            statement
+            for variable in variables.values()
+            if all(each in lifted for each in variable.items)
+            for statement in variable.left
+        ]
+        removed = tuple(removals(self._analysis, gone))
         results: dict[Site, Result] = {}
         for site in self._native:
             item, variable, outer = self._item(site), variables.get(site), self._entering(site)
@@ -70,7 +78,8 @@ class _Contexts:
             elif outer is not None:
                 results[site] = replaced(self._analysis, outer, self._native[site].pieces)
             elif variable is not None and all(each in lifted for each in variable.items):
-                results[site] = self._held(site, variable, lifted)
+                edits, comments = self._held(site, variable, lifted)
+                results[site] = (*edits, *removed), comments
         return results
 
     def _lifts(self, variables: Collection[_Variable]) -> dict[cst.WithItem, Lift]:
@@ -134,7 +143,6 @@ class _Contexts:
             assert isinstance(call.func, cst.Attribute)
             end = self._analysis.span(call)[1]
             more.append(Edit(self._analysis.span(call.func.value)[1], end, ""))
-        more += removals(self._analysis, variable.left)
         return (*edits, *dict.fromkeys(more)), comments
 
     def _variables(self) -> dict[Site, _Variable]:
