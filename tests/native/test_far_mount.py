@@ -104,16 +104,28 @@ def test_ranks_fetch_each_shard_once_for_both(native, behind, mount, tmp_path):
 
 
 @needs_mount
-@pytest.mark.parametrize("refusing", [False, True])
-def test_copies_are_not_for_mounts(native, mount, tmp_path, monkeypatch, refusing):
-    """These refuse links, locks or modes, without which streaming's threads fail and its loaders wait for ever."""
+def test_copies_are_not_for_mounts_that_refuse_modes(native, mount, tmp_path, monkeypatch):
+    """Streaming sets modes when it copies, in threads whose failure its loaders wait for."""
     (tmp_path / "copies").mkdir()
-    with far_mount(tmp_path / "copies", tmp_path / "other", seconds=0, refusing=refusing) as other:
+    with far_mount(tmp_path / "copies", tmp_path / "other", seconds=0, refusing=True) as other:
         monkeypatch.setenv("PETASTORM_BRIDGE_LOCAL_CACHE", str(other.path))
         directory = native.MdsDirectory(str(mount.path / "data"), ROWS)
-        with pytest.raises(ValueError, match=r"PETASTORM_BRIDGE_LOCAL_CACHE names .*/other, which"):
+        with pytest.raises(OSError, match=r"takes no file modes: .* PETASTORM_BRIDGE_LOCAL_CACHE"):
             _ = directory.local
         directory.delete_copies()  # as an exit does it
+
+
+@needs_mount
+def test_copies_go_to_a_mount_that_takes_them(native, streaming, mount, tmp_path, monkeypatch):
+    """A cluster may have no other disk."""
+    (tmp_path / "copies").mkdir()
+    with far_mount(tmp_path / "copies", tmp_path / "other", seconds=0) as other:
+        monkeypatch.setenv("PETASTORM_BRIDGE_LOCAL_CACHE", str(other.path))
+        directory = native.MdsDirectory(str(mount.path / "data"), ROWS)
+        dataset = streaming.StreamingDataset(
+            remote=directory.remote, local=directory.local, shuffle=False, batch_size=1
+        )
+        assert [int(sample["id"]) for sample in dataset] == list(range(ROWS))
 
 
 @pytest.fixture

@@ -99,7 +99,7 @@ class MdsDirectory:
 
         Raises:
             PermissionError: Others could write to the folder for copies.
-            ValueError: The folder that the environment variable names is far as well.
+            OSError: The folder is on a mount that takes no file modes.
         """
         return _place_for_copies(self.path) if self._is_far() else self.path
 
@@ -140,20 +140,18 @@ class MdsDirectory:
 
     def _is_far(self) -> bool:
         """Say whether files are in a store, or on a mount where each read is a request."""
-        return "://" in self.path or _is_on_network_mount(self.path)
-
-
-def _is_on_network_mount(path: str) -> bool:
-    with contextlib.suppress(OSError):  # there is no such path, or this is no Linux
-        device = os.stat(path).st_dev
-        number = f"{os.major(device)}:{os.minor(device)}"
-        with open("/proc/self/mountinfo", encoding="utf-8") as mounts:
-            for mount in mounts:
-                before, _, after = mount.partition(" - ")
-                kind = after.split()[0]
-                if before.split()[2] == number:
-                    return kind in _NETWORK_MOUNTS or kind.startswith("fuse")
-    return False
+        if "://" in self.path:
+            return True
+        with contextlib.suppress(OSError):  # the directory is gone, or this is no Linux
+            device = os.stat(self.path).st_dev
+            number = f"{os.major(device)}:{os.minor(device)}"
+            with open("/proc/self/mountinfo", encoding="utf-8") as mounts:
+                for mount in mounts:
+                    before, _, after = mount.partition(" - ")
+                    kind = after.split()[0]
+                    if before.split()[2] == number:
+                        return kind in _NETWORK_MOUNTS or kind.startswith("fuse")
+        return False
 
 
 def _index(path: str) -> bytes:
@@ -191,21 +189,18 @@ _LAUNCH_VARIABLES = (
 
 
 def _place_for_copies(path: str) -> str:
-    """Return a directory for copies of a far one, with links to what is here of it already.
-
-    Raises:
-        ValueError: The folder that the environment variable names is far as well.
-    """
+    """Return a directory for copies of a far one, with links to what is here of it already."""
     index = _index(path)
     # By content, as the index has the hashes of all shards: what is written anew is fetched anew.
     folder = os.path.join(_folder_of_copies(path), hashlib.sha256(index).hexdigest()[:16])
     os.makedirs(folder, exist_ok=True)
-    named = os.environ.get(_LOCAL_CACHE_VARIABLE)
-    if named and _is_on_network_mount(folder):  # it may refuse what copying needs
-        raise ValueError(
-            f"{_LOCAL_CACHE_VARIABLE} names {named}, which is on a network mount or in FUSE: name a "
-            "folder on a disk of this machine for copies of far files, or unset the variable"
-        )
+    try:
+        os.chmod(folder, 0o700)
+    except OSError as error:  # streaming, which sets modes in its threads, would wait for ever
+        raise OSError(
+            f"{folder}, where copies of far files would go, takes no file modes: name a folder on a "
+            f"disk of this machine by the environment variable {_LOCAL_CACHE_VARIABLE}"
+        ) from error
     with _locked(folder, fcntl.LOCK_EX):
         others = [entry.path for entry in os.scandir(folder)]
         place = _new_place(folder)
