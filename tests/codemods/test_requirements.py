@@ -14,6 +14,7 @@ from petastorm_codemods._project.requirements import (
     python_limit,
     rewritten,
     specifiers,
+    vendored,
 )
 
 CONVERTS = (
@@ -340,6 +341,54 @@ def test_managed_runtimes_get_no_extras(write, notebook, extras):
     text = f"{notebook}import os\nos.system('pip install petastorm')\n{CONVERTS}"
     files, _ = write({"train.py": text})
     assert f"os.system('pip install {bridge('', extras)}')" in files["train.py"]
+
+
+NOTEBOOK = f"import os\nos.system('pip install petastorm')\n{CONVERTS}"
+TWO_STEPS = {
+    "requirements.txt": ("petastorm\npandas\n", BRIDGE, NATIVE),
+    "pyproject.toml": ('dependencies = ["petastorm", "pandas"]\n', BRIDGE, NATIVE),
+    "setup.cfg": ("[options]\ninstall_requires =\n    petastorm\n    pandas\n", BRIDGE, NATIVE),
+}
+
+
+@pytest.mark.parametrize("name", TWO_STEPS)
+def test_the_second_step_requires_streaming(write, name):
+    """First the bridge, then streaming: at the end the list is the one that a single step writes."""
+    old, first, second = TWO_STEPS[name]
+    at_once, _ = write({"train.py": NOTEBOOK, name: old})
+    bridged, _ = write({"train.py": NOTEBOOK, name: old}, "--to=bridge")
+    assert bridged[name] == old.replace("petastorm", first)
+    assert f"pip install {BRIDGE}'" in bridged["train.py"]
+    native, left = write(bridged)
+    assert native == at_once
+    assert native[name] == old.replace("petastorm", second)
+    assert not left
+    assert write(native)[0] == native
+
+
+def test_the_second_step_keeps_the_source_of_the_bridge(write):
+    wheel = "petastorm-bridge[spark] @ file:///wheels/b.whl ; python_version > '3.9'\n"
+    files, _ = write(
+        {"a.py": CONVERTS.replace("petastorm", "petastorm_bridge"), "requirements.txt": wheel}
+    )
+    assert files["requirements.txt"] == wheel.replace("[spark]", "[spark,streaming]")
+
+
+@pytest.mark.parametrize(
+    "has", ["mosaicml-streaming\npetastorm-bridge\n", "petastorm-bridge[all]\n"]
+)
+def test_streaming_is_not_required_twice(write, has):
+    program = CONVERTS.replace("petastorm", "petastorm_bridge")
+    files, _ = write({"a.py": program, "requirements.txt": has})
+    assert files["requirements.txt"] == has
+
+
+def test_the_second_step_requires_streaming_of_vendored_code(write):
+    bridged, _ = write({"a.py": NOTEBOOK, "requirements.txt": "petastorm\n"}, "--to=bridge")
+    files, _ = write(bridged, "--vendor")
+    assert files["requirements.txt"].splitlines()[:2] == [BRIDGE, str(vendored())]
+    assert f'install {BRIDGE} "{vendored()}"\'' in files["a.py"]
+    assert write(files, "--vendor")[0] == files
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])

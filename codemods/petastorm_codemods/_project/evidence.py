@@ -16,9 +16,11 @@ from petastorm_codemods._text.import_lines import imported_modules
 from .files import gather, is_dependency_file, is_lock_file, is_program, repository_of
 from .requirements import (
     DISTRIBUTION,
+    STREAMING,
     Entry,
     Wanted,
     bridge,
+    brings_streaming,
     entries,
     extras_for,
     limits,
@@ -235,8 +237,15 @@ def wanted(
         reason = "no file here imports petastorm or what takes its place: left as it is"
         return Wanted(reason="" if evidence.old else reason)
     missing = {name for name in evidence.came_along if name not in listed}
+    has_streaming = STREAMING in listed or brings_streaming(asked)
+    lacks_streaming = "streaming" in evidence.needs and not has_streaming
     if not evidence.bridge:  # the support module is a file of the repository
-        return Wanted(vendored(), tuple(sorted(missing)), joined=bool(evidence.old))
+        return Wanted(
+            vendored(),
+            tuple(sorted(missing)),
+            joined=bool(evidence.old),
+            lacks_streaming=lacks_streaming,
+        )
     extras = {"streaming"} & evidence.needs
     extras |= {"spark"} if "pyspark" in missing else set()
     if "pandas" in evidence.needs and "pandas" not in listed:
@@ -249,6 +258,7 @@ def wanted(
             _USED_ALONE & evidence.needs,
         ),
         joined=bool(evidence.old),
+        lacks_streaming=lacks_streaming,
     )
 
 

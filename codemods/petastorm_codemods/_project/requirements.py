@@ -42,6 +42,7 @@ from .files import is_dependency_file, is_lock_file
 
 CODE = "PM010"
 DISTRIBUTION = "petastorm-bridge"
+STREAMING = "mosaicml-streaming"
 # Petastorm's extras that are the bridge's: https://github.com/uber/petastorm/blob/v0.13.1/setup.py
 _EXTRAS = {"tf": "tensorflow", "tf_gpu": "tensorflow", "torch": "streaming"}
 
@@ -143,8 +144,19 @@ def _bringer(name: str, package: Requirement) -> str:
 
 def vendored() -> Requirement:
     """Return what code with the support module in its repository requires."""
-    name = "mosaicml-streaming"
-    return Requirement(f"{name}{limits(frozenset({'streaming'})).get(name, '')}")
+    return Requirement(f"{STREAMING}{limits(frozenset({'streaming'})).get(STREAMING, '')}")
+
+
+def with_streaming(text: str) -> Requirement:
+    """Return a requirement on the bridge with the extra that brings streaming."""
+    requirement = Requirement(text)
+    requirement.extras.add("streaming")
+    return requirement
+
+
+def brings_streaming(extras: Collection[str]) -> bool:
+    """Say whether the bridge with some extras brings streaming."""
+    return not {"streaming", "all"}.isdisjoint(extras)
 
 
 # Versions.
@@ -403,6 +415,8 @@ class Wanted:
         limits: Limits of what the bridge imports for them, by canonical name.
         joined: Whether Petastorm stays required.
         reason: Why the file is left, if it is.
+        lacks_streaming: Whether the programs import streaming, and no list of theirs has it: those that were on the
+            bridge before have a list without.
     """
 
     package: Requirement | None = None
@@ -410,6 +424,7 @@ class Wanted:
     limits: Mapping[str, SpecifierSet] = field(default_factory=dict)
     joined: bool = False
     reason: str = ""
+    lacks_streaming: bool = False
 
 
 @dataclass(frozen=True)
@@ -481,6 +496,8 @@ def _changes(path: str, text: str, want: Wanted, *, lift: bool) -> Iterator[Chan
     own = [entry for entry in required if entry.name == OLD]
     for entry in own:
         yield from _replacement(text, entry, want, listed)
+    if want.lacks_streaming:
+        yield from _with_streaming(text, required, want)
     yield from _mentions(path, text, own, want)
     if want.package is not None:
         yield from _conflicts(required, text, want, lift=lift)
@@ -541,6 +558,22 @@ def _replacement(text: str, entry: Entry, want: Wanted, listed: frozenset[str]) 
             edits.append(_addition(text, entry, beside))
             message += f"; {', '.join(beside)} came with it"
         yield Change(entry.start, message, tuple(edits))
+
+
+def _with_streaming(text: str, required: Sequence[Entry], want: Wanted) -> Iterator[Change]:
+    """Yield what becomes of requirements on the bridge whose programs have come to import streaming."""
+    assert want.package is not None
+    for entry in required:
+        if entry.name != DISTRIBUTION or entry.form not in {Form.LINE, Form.STRING}:
+            continue
+        old = text[entry.start : entry.end]
+        if want.package.name == DISTRIBUTION:
+            new = str(with_streaming(old))
+            message, edit = f"{old} becomes {new}", Edit(entry.start, entry.end, new)
+        else:
+            message = f"{want.package} is needed beside {old}"
+            edit = _addition(text, entry, [str(want.package)])
+        yield Change(entry.start, message, (edit,))
 
 
 def _unwritable(entry: Entry, package: Requirement) -> str:

@@ -4,9 +4,10 @@ Rewritten are requirements as pip reads them: in requirements files, ``pyproject
 ``pip:`` lists of conda environments, ``%pip`` and ``!pip`` lines of notebooks, and commands that a program runs
 (``os.system``, ``subprocess``). Dockerfiles, shell scripts, workflows, Poetry's and Pipenv's tables, JSON and other YAML
 are reported with the line. The version that does the rewrite is pinned, or what ``--requirement`` says is written;
-extras are translated, and left out in notebooks of Databricks, whose runtimes have Spark, torch and TensorFlow. A
-requirement in a file of its own stays as long as any file of the run still imports Petastorm; a line that installs
-then installs both.
+extras are translated, and left out in notebooks of Databricks, whose runtimes have Spark, torch and TensorFlow. Where
+the code goes on from the bridge to streaming, the bridge that is required gets the extra `streaming`. A requirement on
+Petastorm in a file of its own stays as long as any file of the run still imports Petastorm; a line that installs then
+installs both.
 """
 
 from __future__ import annotations
@@ -23,15 +24,19 @@ from petastorm_codemods._model import Destination, Edit, Finding, Requirement, S
 from petastorm_codemods._petastorm.offered import OLD
 from petastorm_codemods._project.requirements import (
     CODE,
+    DISTRIBUTION,
+    STREAMING,
     Entry,
     Form,
     added_word,
     as_word,
     bridge,
+    brings_streaming,
     extras_for,
     form_of,
     installed,
     vendored,
+    with_streaming,
     words_of,
 )
 from petastorm_codemods._registry import rule
@@ -78,6 +83,8 @@ def check(analysis: Analysis) -> Iterator[Finding]:
     if fate is Requirement.KEPT:
         return
     for entry in _installed(analysis):
+        if entry.name == DISTRIBUTION:
+            yield from _with_streaming(analysis, entry)
         if entry.name != OLD or entry.requirement.url:
             continue
         package = _package(analysis, entry)
@@ -94,6 +101,30 @@ def check(analysis: Analysis) -> Iterator[Finding]:
             message = f"{old} becomes {package}{_WITHOUT if _is_managed(analysis) else ''}"
         if edit is not None:
             yield Finding(CODE, entry.start, message, Safety.SAFE, (edit,))
+
+
+def _with_streaming(analysis: Analysis, entry: Entry) -> Iterator[Finding]:
+    """Yield what becomes of a bridge that is installed without streaming, in a source that goes there."""
+    text = analysis.source.text
+    end = text.find("\n", entry.end)
+    if (
+        analysis.destination is not Destination.STREAMING
+        or entry.form is not Form.WORD
+        or brings_streaming(entry.requirement.extras)
+        or STREAMING in text[entry.end : len(text) if end < 0 else end]
+        or _is_managed(analysis)
+    ):
+        return
+    old = text[entry.start : entry.end]
+    if analysis.target.bridged:
+        package = with_streaming(old)
+        edit: Edit | None = Edit(entry.start, entry.end, as_word(text, entry, package))
+        message = f"{old} becomes {package}"
+    else:
+        package = vendored()
+        edit, message = added_word(text, entry, package), f"{package} is needed beside {old}"
+    if edit is not None:
+        yield Finding(CODE, entry.start, message, Safety.SAFE, (edit,))
 
 
 @once
