@@ -54,6 +54,12 @@ def test_random_schemas_are_read():
         same(read_schema(pickled(schema)), schema)
 
 
+@pytest.mark.parametrize("dtype", [np.longdouble, np.clongdouble, np.csingle, np.cdouble])
+def test_numbers_of_all_lengths_are_known(dtype):
+    schema = Unischema("S", [UnischemaField("a", dtype, (2,), NdarrayCodec(), False)])
+    same(read_schema(pickled(schema)), schema)
+
+
 def test_old_names_of_petastorm_are_known():
     for package in (b"av.experimental.deepdrive.dataset_toolkit.", b"av.ml.dataset_toolkit."):
         same(read_schema(pickled(SCHEMA).replace(b"petastorm.", package)), SCHEMA)

@@ -45,15 +45,18 @@ _CODECS = (
 _NUMPY_TYPES = {
     name: name
     for name in (
-        "bool_", "bytes_", "complex64", "complex128", "datetime64", "double", "float16", "float32",
-        "float64", "half", "int8", "int16", "int32", "int64", "int_", "intc", "intp", "longlong",
-        "object_", "short", "single", "str_", "timedelta64", "ubyte", "uint", "uint8", "uint16",
+        "bool_", "bytes_", "cdouble", "clongdouble", "complex64", "complex128", "csingle", "datetime64",
+        "double", "float16", "float32", "float64", "half", "int8", "int16", "int32", "int64", "int_",
+        "intc", "intp", "longdouble", "longlong", "object_", "short", "single", "str_", "timedelta64", "ubyte", "uint", "uint8", "uint16",
         "uint32", "uint64", "uintc", "uintp", "ulonglong", "ushort", "void", "byte",
     )
 } | {
     "bool": "bool_",
     "bool8": "bool_",
+    "complex_": "complex128",
+    "complex256": "clongdouble",
     "float_": "float64",
+    "float128": "longdouble",
     "string_": "bytes_",
     "unicode_": "str_",
 }  # fmt: skip
