@@ -94,24 +94,29 @@ def _table_for(path: str) -> dict[str, Any]:
             return {}
         directory = above
     file = os.path.join(directory, "pyproject.toml")
-    with open(file, encoding="utf-8") as stream:
-        text = stream.read()
-    if "petastorm-bridge" not in text:
+    with open(file, "rb") as stream:
+        data = stream.read()
+    if b"petastorm-bridge" not in data:
         return {}
-    return _checked(_loads(text, file).get("tool", {}).get("petastorm-bridge", {}), file)
+    tools = _loads(data, file).get("tool")
+    return _checked(tools.get("petastorm-bridge", {}) if isinstance(tools, dict) else {}, file)
 
 
-def _loads(text: str, file: str) -> dict[str, Any]:
+def _loads(data: bytes, file: str) -> dict[str, Any]:
     toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
-        document: dict[str, Any] = toml.loads(text)
+        document: dict[str, Any] = toml.loads(data.decode())
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from error
+    except RecursionError as error:
+        raise ValueError(f"{file} is nested too deep.") from error
     return document
 
 
-def _checked(table: dict[str, Any], file: str) -> dict[str, Any]:
+def _checked(table: Any, file: str) -> dict[str, Any]:
     where = f"{file}, [tool.petastorm-bridge]"
+    if not isinstance(table, dict):
+        raise ValueError(f"{where} is a table, not {table!r}")
     values: dict[str, Any] = {}
     for key, value in table.items():
         if key in _LISTS:

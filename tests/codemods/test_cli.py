@@ -186,6 +186,53 @@ def test_configuration(call, tree):
     assert "select is a list of strings" in call(".").output
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"[tool]\npetastorm-bridge = 3\n", "[tool.petastorm-bridge] is a table, not 3"),
+        (b"# petastorm-bridge\na = \xff\n", "pyproject.toml: 'utf-8' codec can't decode byte 0xff"),
+        (b"petastorm-bridge = " + b"[" * 50000, "pyproject.toml"),
+    ],
+)
+def test_odd_configuration_is_one_sentence(call, tree, text, said):
+    (tree(a_dot_py=OLD) / "pyproject.toml").write_bytes(text)
+    for command in ("codemod", "doctor"):
+        answer = CliRunner().invoke(app, [command, "."])
+        assert answer.exit_code == 2
+        assert said in answer.output
+        assert len(answer.output.splitlines()) == 1
+
+
+def test_what_tool_is_none_of_ours(call, tree):
+    (tree(a_dot_py=OLD) / "pyproject.toml").write_text("tool = 'petastorm-bridge'\n")
+    assert call(".", "--to", "bridge").exit_code == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes among the files here")
+@pytest.mark.parametrize("name", ["ruff.toml", "pyproject.toml", "petastorm/b.py"])
+def test_pipes_are_not_waited_for(tree, name):
+    """The formatter's configuration is looked for, and a package that hides Petastorm is looked through."""
+    root = tree(a_dot_py=OLD, petastorm__a_dot_py="")
+    (root / "petastorm" / "__init__.py").touch()
+    os.mkfifo(root / name)
+    command = [
+        sys.executable,
+        "-m",
+        "petastorm_bridge",
+        "codemod",
+        "--to",
+        "streaming",
+        "--write",
+        "a.py",
+    ]
+    subprocess.run(command, cwd=root, check=True, capture_output=True, timeout=60)
+
+
+def test_a_width_of_many_digits_is_no_fault(call, tree):
+    tree(a_dot_py=OLD, ruff_dot_toml=f"line-length = {'9' * 5000}\n")
+    assert call(".", "--to", "streaming", "--write").exit_code == 0
+
+
 def test_json(call, tree):
     tree(a_dot_py=OLD + "from petastorm import local_disk_cache\n", b_dot_py="petastorm (\n")
     answer = call(".", "--to", "bridge", "--report", "json")

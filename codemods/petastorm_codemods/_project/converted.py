@@ -41,5 +41,5 @@ def _columns(directory: str) -> tuple[tuple[str, str], ...]:
         with open(os.path.join(path, "index.json"), encoding="utf-8") as file:
             first = json.load(file)["shards"][0]
         return tuple(zip(first["column_names"], first["column_encodings"], strict=True))
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return ()

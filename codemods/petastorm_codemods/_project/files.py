@@ -477,8 +477,9 @@ def _makes_converters(package: str) -> bool:
         return False
     for directory, _, files in os.walk(package):
         for file in files:
-            if file.endswith(".py"):
-                with open(os.path.join(directory, file), "rb") as module:
+            path = os.path.join(directory, file)
+            if file.endswith(".py") and os.path.isfile(path):
+                with open(path, "rb") as module:
                     if _MAKER.search(module.read()):
                         return True
     return False

@@ -7,7 +7,7 @@ import re
 
 _FILES = ("ruff.toml", ".ruff.toml", "pyproject.toml")
 _TABLE = re.compile(r"^[ \t]*\[[ \t]*tool[ \t]*\.[ \t]*(?:black|ruff)\b[^\n]*\]", re.MULTILINE)
-_LENGTH = re.compile(r"^[ \t]*[\"']?line[-_]length[\"']?[ \t]*=[ \t]*(\d+)", re.MULTILINE)
+_LENGTH = re.compile(r"^[ \t]*[\"']?line[-_]length[\"']?[ \t]*=[ \t]*(\d{1,9})", re.MULTILINE)
 _DEFAULT = 88
 
 
@@ -19,8 +19,11 @@ def width_for(directory: str, top: str) -> int | None:
         top: The highest directory whose configuration counts, as an absolute path.
     """
     for name in _FILES:
+        path = os.path.join(directory, name)
+        if not os.path.isfile(path):  # a pipe would be waited for, and a device has no end
+            continue
         try:
-            with open(os.path.join(directory, name), encoding="utf-8") as file:
+            with open(path, encoding="utf-8") as file:
                 text = file.read()
         except (OSError, ValueError):
             continue
