@@ -6,6 +6,7 @@ Heavy imports belong into the commands: ``petastorm-bridge --help`` answers at o
 from __future__ import annotations
 
 import difflib
+from collections.abc import Container, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -150,17 +151,20 @@ def difference(
 
     Those that are listed with [--allow] show in batches: `parity compare --allow NAME` accepts one.
     """
-    from ._tables.differences import DIFFERENCES
+    from ._tables.differences import AREAS, DIFFERENCES
     from .parity._comparing.rules import ALLOWANCES
 
     known = {each.name: each for each in DIFFERENCES}
     # Those of streaming, which is compared with Petastorm too.
     others = {each: str(effect.value) for each, effect in ALLOWANCES.items() if each not in known}
     if name is None:
-        texts = {each: found.bridge for each, found in known.items()} | others
-        width = max(map(len, texts))
-        for each, text in texts.items():
-            typer.echo(f"{each:<{width}}  {text}{' [--allow]' if each in ALLOWANCES else ''}")
+        typer.echo(
+            "What Petastorm does and the bridge does otherwise; with a NAME: what happens here, and why."
+        )
+        for area, touched in AREAS.items():
+            here = {each: found.petastorm for each, found in known.items() if found.area == area}
+            _list_differences(f"{area}: if you {touched}", here, ALLOWANCES)
+        _list_differences("Streaming, compared with Petastorm", others, ALLOWANCES)
     elif name in others:
         typer.echo(f"{name}: {others[name]}.")
     elif name in known:
@@ -171,6 +175,14 @@ def difference(
         near = difflib.get_close_matches(name, [*known, *others], n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise typer.BadParameter(f"no difference is called {name!r}{hint}", param_hint="NAME")
+
+
+def _list_differences(
+    heading: str, texts: Mapping[str, str], allowed: Container[str], width: int = 32
+) -> None:
+    typer.echo(f"\n{heading}")
+    for name, text in texts.items():
+        typer.echo(f"  {name:<{width}}{text}{' [--allow]' if name in allowed else ''}")
 
 
 # In the order in which people need them; the list of commands has room for these lines.

@@ -116,7 +116,7 @@ def _loads(data: bytes, file: str) -> dict[str, Any]:
 def _checked(table: Any, file: str) -> dict[str, Any]:
     where = f"{file}, [tool.petastorm-bridge]"
     if not isinstance(table, dict):
-        raise ValueError(f"{where} is a table, not {table!r}")
+        raise ValueError(f"{where} is a table, not {table!r}")  # noqa: TRY004 - the text is wrong
     values: dict[str, Any] = {}
     for key, value in table.items():
         if key in _LISTS:

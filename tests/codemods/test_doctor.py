@@ -117,7 +117,9 @@ def test_what_stops_it_and_where_the_cache_is(report, call):
     shown = call("doctor").stdout
     assert len(shown.splitlines()) < 40
     assert "  requirements.txt:2  pyarrow==10.0.1 contradicts" in shown
+    assert "  cache directory: a.py:3 (far)  " in shown
     assert "  far: each read there is a request" in shown
+    assert "\nFirst the bridge: imports change and nothing else" in shown
     assert "torch-loader     1 place (PM102)" in shown
     assert shown.endswith(f"Next: {found['advice']['command']}\n")
 

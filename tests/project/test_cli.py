@@ -134,10 +134,12 @@ def test_rules_are_listed_and_explained(call):
 
 
 def test_differences_are_listed_and_explained(call):
-    from petastorm_bridge._tables.differences import DIFFERENCES
+    from petastorm_bridge._tables.differences import AREAS, DIFFERENCES
     from petastorm_bridge.parity._comparing.rules import ALLOWANCES
 
-    listed = call("difference").stdout.splitlines()
+    shown = call("difference").stdout
+    assert all(f"\n{area}: if you {touched}\n" in shown for area, touched in AREAS.items())
+    listed = [line for line in shown.splitlines() if line.startswith("  ")]
     assert {line.split()[0] for line in listed if line.endswith(" [--allow]")} == set(ALLOWANCES)
     assert {line.split()[0] for line in listed} == {d.name for d in DIFFERENCES} | set(ALLOWANCES)
     for each in DIFFERENCES:

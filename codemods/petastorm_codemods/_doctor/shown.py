@@ -24,6 +24,12 @@ _KINDS = {
     "once and read there",
     "near": "near: shards are read where they are, unless a network file system is mounted there",
 }
+_WAYS = {
+    "none": "Nothing to do",
+    "bridge": "First the bridge",
+    "streaming": "Now streaming",
+    "stays": "Left to you",
+}
 
 
 def doctor(path: str, *, as_json: bool) -> int:
@@ -76,10 +82,10 @@ def _lines(environment: Environment, found: Repository, advice: Advice) -> Itera
     yield f"Code in {shlex.join(found.paths)}: {plural(found.scanned, 'file')} looked at"
     for kind in found.streaming.kinds:
         yield f"  {kind.name:<16} {plural(kind.places, 'place')} ({kind.code})"
-    yield from _some("cache directory", [f"{place}  {line}" for place, line, _ in found.cache])
+    yield from _some("cache directory", [_cache(*each) for each in found.cache])
     yield from (f"  {_KINDS[kind]}" for kind in sorted({kind for *_, kind in found.cache if kind}))
     if found.own_format:
-        yield f"  {plural(found.own_format, 'place')} of Petastorm's own datasets"
+        yield f"  {plural(found.own_format, 'place')} with datasets in Petastorm's own format"
     yield ""
     if advice.way != "none":
         yield "Ways"
@@ -94,9 +100,13 @@ def _lines(environment: Environment, found: Repository, advice: Advice) -> Itera
             yield "In the way"
             yield from _some("", [f"{place}  {text}" for place, text in obstacles])
             yield ""
-    yield f"Fits: {advice.way}: {advice.reason}."
+    yield f"{_WAYS[advice.way]}: {advice.reason}."
     if advice.command:
         yield f"Next: {advice.command}"
+
+
+def _cache(place: str, line: str, kind: str) -> str:
+    return f"{place}{f' ({kind})' if kind else ''}  {line}"
 
 
 def _environment(found: Environment) -> Iterator[tuple[str, str]]:
