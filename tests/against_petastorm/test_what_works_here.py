@@ -13,7 +13,7 @@ from pyarrow import parquet
 from stored import spark, write_stored
 
 import petastorm_bridge
-from petastorm_bridge.codecs import ScalarCodec
+from petastorm_bridge.codecs import NdarrayCodec, ScalarCodec
 from petastorm_bridge.unischema import Unischema, UnischemaField
 
 petastorm = pytest.importorskip("petastorm", reason="compares with Petastorm itself")
@@ -63,11 +63,22 @@ def url(tmp_path_factory):
             UnischemaField("when", np.datetime64, (), ScalarCodec(spark("TimestampType")), True),
             UnischemaField("sure", np.datetime64, (), ScalarCodec(spark("TimestampType")), False),
             UnischemaField("large", np.uint64, (), ScalarCodec(spark("LongType")), False),
+            UnischemaField("half", np.float16, (1,), NdarrayCodec(), False),
+            UnischemaField("turned", np.complex64, (1,), NdarrayCodec(), False),
+            UnischemaField("long", np.longdouble, (1,), NdarrayCodec(), False),
         ],
     )
     day = np.datetime64("2020-01-02T03:04:05.000006")
     values = [
-        {"id": np.int64(i), "when": None if i == 1 else day, "sure": day, "large": np.uint64(i)}
+        {
+            "id": np.int64(i),
+            "when": None if i == 1 else day,
+            "sure": day,
+            "large": np.uint64(i),
+            "half": np.full(1, i, np.float16),
+            "turned": np.full(1, i, np.complex64),
+            "long": np.full(1, i, np.longdouble) / 3,
+        }
         for i in range(ROWS)
     ]
     return write_stored(
@@ -143,14 +154,26 @@ def test_unsigned_numbers_in_torch(url):
 
 @pytest.mark.slow
 @pytest.mark.difference("tf-dtype-objects")
-def test_unsigned_numbers_in_tensorflow(url):
+@pytest.mark.parametrize("field", ["large", "half", "turned"])
+def test_numbers_of_all_types_in_tensorflow(url, field):
     def elements(package):
-        with opened(package, url, schema_fields=["large"]) as reader:
+        with opened(package, url, schema_fields=[field]) as reader:
             made = part(package, "tf_utils").make_petastorm_dataset(reader)
-            return [int(element.large) for element in made]
+            return [element[0].numpy().item() for element in made]
 
     assert isinstance(outcome(elements, petastorm), ValueError)
     assert elements(petastorm_bridge) == list(range(ROWS))
+
+
+def test_long_doubles_are_read_alike(url):
+    """What torch and TensorFlow have no type for, rows have."""
+    options = {"schema_fields": ["long"]}
+    theirs, ours = (
+        [row["long"] for row in rows(package, "make_reader", url, **options)]
+        for package in (petastorm, petastorm_bridge)
+    )
+    assert [value.dtype for value in ours] == [value.dtype for value in theirs]
+    assert [value.tolist() for value in ours] == [value.tolist() for value in theirs]
 
 
 @pytest.mark.slow

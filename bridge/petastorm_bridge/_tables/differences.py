@@ -84,8 +84,8 @@ DIFFERENCES: tuple[Difference, ...] = (
          "rows until memory is full.",
          "`ValueError` at the first batch.", "The loader could never yield anything."),
         ("batched-size-checked",
-         "`BatchedDataLoader` hangs on a batch size of 0 or less.", "`ValueError`.",
-         "A hang helps nobody."),
+         "`BatchedDataLoader` with a batch size of 0 or less gives empty batches without end.",
+         "`ValueError`.", "A loop without end helps nobody."),
         ("loader-length",
          "`len(loader)` is a `TypeError`, which frameworks take for a loader of unknown length.",
          "It is the number of batches of a whole pass; still a `TypeError` with `num_epochs=None`, "
@@ -206,8 +206,8 @@ DIFFERENCES: tuple[Difference, ...] = (
          "A `uint64` tensor, as `BatchedDataLoader` gives.", "torch has the type now."),
         ("tf-dtype-objects",
          "A transform's field with `numpy.dtype('float32')`, `'float32'`, `float`, `float16` or "
-         "`uint64` is refused by `make_tf_dataset`, and a `uint64` field of `make_reader` by "
-         "`make_petastorm_dataset`.",
+         "`uint64` is refused by `make_tf_dataset`, and a `uint64`, `float16` or complex field of "
+         "`make_reader` by `make_petastorm_dataset`.",
          "Whatever names a NumPy type that TensorFlow has is accepted.",
          "`make_torch_dataloader` accepts them too."),
         ("first-of-two-errors",
