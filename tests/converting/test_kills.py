@@ -1,11 +1,14 @@
 """A conversion that is killed at any of its steps never leaves what is taken for another one's data."""
 
+import contextlib
 import json
+import operator
 import os
 import random
 import shutil
 import signal
 import sys
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +17,7 @@ import pytest
 import warm
 
 from petastorm_bridge._converting import run
+from petastorm_bridge._converting.workers import WorkerPool
 from petastorm_bridge._sources.unfinished import CONVERSION_NAME
 from petastorm_bridge.convert import convert_dataset
 from petastorm_bridge.mds.dataset import open_dataset, read_table
@@ -208,3 +212,24 @@ def test_notes_of_another_conversion_are_not_taken_over(stores, tmp_path):
     done = convert_dataset(a, made, workers=1, size_limit=1, verify=False)
     assert done.taken_over == 3
     assert values(made) == values(a)
+
+
+def test_workers_take_no_notice_of_ctrl_c_at_any_moment(capfd):
+    """It is for the process that started them; those that were still starting printed a traceback."""
+    ended = threading.Event()
+
+    def interrupt(pool):
+        while not ended.wait(0.005):
+            for process in [*pool._processes._living]:
+                process._process.send_signal(signal.SIGINT)
+
+    with contextlib.closing(WorkerPool(2, None)) as pool:
+        thread = threading.Thread(target=interrupt, args=(pool,))
+        thread.start()
+        try:
+            done = dict(pool.run([(operator.is_, ())] * 6, print))
+        finally:
+            ended.set()
+            thread.join()
+    assert done == dict.fromkeys(range(6), False)
+    assert capfd.readouterr().err == ""

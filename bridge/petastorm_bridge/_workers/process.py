@@ -123,11 +123,17 @@ class _Process:
             code = _START.format(
                 path=sys.path, tasks=task_end, results=result_end, parent=os.getpid()
             )
-            self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
-                [sys.executable, "-c", code],
-                stdin=subprocess.DEVNULL,
-                pass_fds=(task_end, result_end),
-            )
+            # Ctrl-C reaches all processes of a terminal and is for this one, which decides what happens: the
+            # other inherits that it waits, from its first moment on.
+            unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:
+                self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
+                    [sys.executable, "-c", code],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=(task_end, result_end),
+                )
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
         except BaseException:
             os.close(self._tasks)
             os.close(self._results)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import signal
 import sys
 import threading
 import time
@@ -51,8 +50,6 @@ def main(tasks: int, results: int, parent: int) -> None:
             ``("error", …)``.
         parent: Id of the process that sends them.
     """
-    # Ctrl-C reaches all processes of a terminal; the one that started this one decides what happens.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     for descriptor in (tasks, results):  # not for programs that a task starts
         os.set_inheritable(descriptor, False)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
