@@ -1,19 +1,23 @@
 """``converter.make_torch_dataloader`` becomes ``StreamingDataLoader`` over ``StreamingDataset``.
 
 Both are streaming's own, with arguments of its documentation; the block of a ``with`` moves one level out.
-``remote=`` and ``local=`` are those of the directory. Several epochs are a loop around the one over batches, where
-that is all there is, and otherwise ``Epochs(loader, 3)`` of the support module, which can be gone over again. Epochs
-without end, where ``num_epochs`` is missing, are ``Epochs(loader)`` over full batches. Rows are shuffled where
-``shuffle_row_groups`` is missing, as with Petastorm; a loader that a function or a loop makes without a seed gets
-``next_seed()`` of its directory, another one each time. ``transform_spec`` becomes ``collate_fn``, with ``num_workers``
-where ``workers_count`` says so. The rank and size that streaming finds itself go. Arguments that only say how
-Petastorm reads go as well.
+``remote=`` and ``local=`` are those of the directory.
 
-A context that is entered and left by hand becomes the loader itself. One that is handed on stays on the bridge, over
-the same directory, as do shards of Horovod's ranks, of a loop, or that nobody can follow, arguments in dictionaries that
-the file does not show, and rows that are filtered while reading. Where all loaders of a file stay, it keeps
-``make_spark_converter`` and ``TransformSpec``, from the bridge; where its converters stay Petastorm's, so do its loaders.
-``data_loader_fn=BatchedDataLoader`` asks for whole batches and gets ``ColumnarStreamingDataset``.
+- *Several epochs*: a loop around the one over batches, where that is all there is; otherwise ``Epochs(loader, 3)`` of
+  ``petastorm_bridge.native``, which can be gone over again. Without ``num_epochs``, ``Epochs(loader)``: no end, full
+  batches.
+- *Order*: rows are shuffled where ``shuffle_row_groups`` is missing, as with Petastorm. A loader without a seed that a
+  function or a loop makes gets ``next_seed()`` of its directory, another one each time.
+- *Transforms*: ``transform_spec`` becomes ``collate_fn``, with ``num_workers`` where ``workers_count`` says so.
+- *Whole batches*: ``data_loader_fn=BatchedDataLoader`` asks for them and gets ``ColumnarStreamingDataset``.
+- *What goes*: the rank and the number of ranks, which streaming finds itself, and arguments that only say how Petastorm
+  reads.
+
+A loader that is entered and left by hand (``__enter__``) becomes the loader itself. These stay on the bridge, over the same
+directory: a loader that is passed on before it is entered, Horovod's ranks, shards of a loop or from a place that the
+codemod cannot see, arguments in a dictionary that the file does not show, and rows that are filtered while they are read.
+If all loaders of a file stay, it keeps ``make_spark_converter`` and ``TransformSpec``, from the bridge. If its converters
+stay Petastorm's, so do its loaders.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ that URL, written there or in a constant of the module, a ``DataLoader`` over it
 ``StreamingDataset(local=DIR)``, and a loop over its rows, which only reads ``row.name``, a loop over the dataset, which
 reads ``row["name"]``. Epochs, seeds and shards are treated as for ``make_torch_dataloader``.
 
-What neither expresses stays on the bridge, over the dataset as it was, marked with the reason: n-grams and other
-``schema_fields``, predicates, transforms of rows, ``collate_fn``, rows that are passed on. If ``DIR`` is on the machine,
-its index is looked at, and so do columns that streaming gives in another form: images, which it hands out as Pillow's, and
-nulls that are read in a loop.
+What streaming cannot express stays on the bridge, over the dataset as it was, marked with the reason: n-grams and other
+``schema_fields``, predicates, transforms of rows, ``collate_fn``, rows that are passed on. If ``DIR`` is on this
+machine, the codemod looks at its index, and readers also stay on the bridge that have columns which streaming gives in
+another form: images, which it hands out as Pillow's, and nulls that are read in a loop.
 """
 
 from __future__ import annotations
