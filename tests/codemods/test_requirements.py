@@ -366,6 +366,16 @@ def test_the_second_step_requires_streaming(write, name):
     assert write(native)[0] == native
 
 
+@pytest.mark.parametrize("pin", ["petastorm==0.12.1\n", f"{BRIDGE}\n"])
+def test_constraints_have_no_extras(write, pin):
+    """Pip refuses them there."""
+    files = {"a.py": CONVERTS, "requirements.txt": "petastorm\n-c constraints.txt\n"}
+    files, left = write({**files, "constraints.txt": pin})
+    assert files["constraints.txt"] == f"{BRIDGE}\n"
+    assert files["requirements.txt"] == f"{NATIVE}\n-c constraints.txt\n"
+    assert not left
+
+
 def test_the_second_step_keeps_the_source_of_the_bridge(write):
     wheel = "petastorm-bridge[spark] @ file:///wheels/b.whl ; python_version > '3.9'\n"
     files, _ = write(

@@ -8,6 +8,7 @@ Poetry's tables, YAML and JSON, is reported with its line and left as it is.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import functools
 import os
@@ -491,6 +492,8 @@ def _changes(path: str, text: str, want: Wanted, *, lift: bool) -> Iterator[Chan
     if tool:
         yield from _generated(text, want, tool)
         return
+    if os.path.basename(path).lower().startswith("constraint"):
+        want = _as_constraint(want)
     required = entries(path, text)
     listed = frozenset(entry.name for entry in required)
     own = [entry for entry in required if entry.name == OLD]
@@ -502,6 +505,14 @@ def _changes(path: str, text: str, want: Wanted, *, lift: bool) -> Iterator[Chan
     if want.package is not None:
         yield from _conflicts(required, text, want, lift=lift)
         yield from _too_old(text, want)
+
+
+def _as_constraint(want: Wanted) -> Wanted:
+    """Return what a file of constraints says of it: pip takes no extras there, and installs nothing of it."""
+    package = Requirement(str(want.package)) if want.package else None
+    if package is not None:
+        package.extras.clear()
+    return dataclasses.replace(want, package=package, beside=(), lacks_streaming=False)
 
 
 def _written_by(text: str) -> str:
