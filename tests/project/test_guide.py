@@ -589,6 +589,8 @@ def test_bars_of_a_subject_are_as_long_as_the_recorded_figures_say(subject):
     wanted = []
     for group in SUBJECTS[subject]:
         race = [(one["median"], one["name"]) for one in recorded if one["group"] == group]
+        if not race:  # not recorded yet, and not on the page
+            continue
         longest = max(race)[0]
         wanted += [(name, max(1, full * median / longest)) for median, name in race]
     assert len(drawn) == len(wanted)
