@@ -47,8 +47,9 @@ _NUMPY_TYPES = {
     for name in (
         "bool_", "bytes_", "cdouble", "clongdouble", "complex64", "complex128", "csingle", "datetime64",
         "double", "float16", "float32", "float64", "half", "int8", "int16", "int32", "int64", "int_",
-        "intc", "intp", "longdouble", "longlong", "object_", "short", "single", "str_", "timedelta64", "ubyte", "uint", "uint8", "uint16",
-        "uint32", "uint64", "uintc", "uintp", "ulonglong", "ushort", "void", "byte",
+        "intc", "intp", "longdouble", "longlong", "object_", "short", "single", "str_", "timedelta64",
+        "ubyte", "uint", "uint8", "uint16", "uint32", "uint64", "uintc", "uintp", "ulonglong", "ushort",
+        "void", "byte",
     )
 } | {
     "bool": "bool_",

@@ -40,7 +40,7 @@ class _Crew:
         self.changed = threading.Condition()
         self.waiting: list[tuple[Any, int, Future[Any], Callable[[], Any]]] = []
         self.threads: list[threading.Thread] = []
-        self.at_work: dict[threading.Thread, Any] = {}  # ranks
+        self.at_work: dict[threading.Thread, Any] = {}  # priorities
         self.idle = 0
         self.is_closed = False
         self.progress = time.monotonic()
@@ -64,7 +64,7 @@ class _Crew:
 
 
 class Threads:
-    """Calls functions in threads, those of the lowest rank first.
+    """Calls functions in threads, those of the lowest priority number first.
 
     Threads start when there is work for them. A fork begins with none, and without what waits. Left to the
     garbage collector, what waits is dropped; at the end of the program what runs is also waited for, but
@@ -74,7 +74,7 @@ class Threads:
         name: Of the threads.
         most: Threads at most; see :meth:`grow`.
         idle_seconds: A thread ends when it has had no work for so long; None for never.
-        give_up: Called with the ranks of the calls that have not ended in time; returns whether it has
+        give_up: Called with the priorities of the calls that have not ended in time; returns whether it has
             ended them. Without it they are left behind.
     """
 
@@ -106,11 +106,11 @@ class Threads:
         """When a call ended last, in seconds of ``time.monotonic``."""
         return self._crew.progress
 
-    def submit(self, rank: Any, call: Callable[[], _Result]) -> Future[_Result]:
-        """Have a function called; calls of equal rank take place in the order in which they came.
+    def submit(self, priority: Any, call: Callable[[], _Result]) -> Future[_Result]:
+        """Have a function called; calls of equal priority take place in the order in which they came.
 
         Args:
-            rank: What comes first; any values that compare with each other.
+            priority: The lowest comes first; any values that compare with each other.
             call: The function.
         """
         future: Future[_Result] = Future()
@@ -118,7 +118,7 @@ class Threads:
         with crew.changed:
             if not crew.waiting and len(crew.threads) == crew.idle:
                 crew.progress = time.monotonic()
-            heapq.heappush(crew.waiting, (rank, next(self._numbers), future, call))
+            heapq.heappush(crew.waiting, (priority, next(self._numbers), future, call))
             self._start_if_needed()
             crew.changed.notify()
         return future
