@@ -56,7 +56,7 @@ def run(path, recordings, cache):
     try:
         with contextlib.redirect_stdout(printed):
             exec(compile(code_of(path), str(path), "exec"), names)
-    except Exception:  # noqa: BLE001 - the test shows which program failed and why
+    except BaseException:  # noqa: BLE001 - the test shows which program failed or ended, and why
         found["error"] = traceback.format_exc()
     finally:
         sys.path.remove(str(path.parent))

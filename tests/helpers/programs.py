@@ -66,8 +66,13 @@ _ENGINES_OWN = re.compile(
 )
 
 
+# So many programs share a process. Streaming keeps a dozen descriptors for each dataset until its process ends, and
+# a process may have 1,024: all programs together make more than eighty datasets.
+_TOGETHER = 12
+
+
 def run(out, folder, names, *, cache=None, ranks=None, environment=None):
-    """Run programs in one process, or on several ranks of torchrun.
+    """Run programs, several in a process, or on several ranks of torchrun.
 
     Args:
         out: Folder to make, for the recordings.
@@ -80,23 +85,29 @@ def run(out, folder, names, *, cache=None, ranks=None, environment=None):
     Returns:
         What came of each program by name; of ranks a list of that.
     """
-    cache = cache or f"file://{out}-cache"
-    found = _run(out, folder, names, cache, ranks or 1, environment or os.environ)
+    cache, environment = cache or f"file://{out}-cache", environment or os.environ
     if ranks:
-        return found
-    stopped = [name for name in names if _ENGINES_OWN.search(found[0][name].get("error", ""))]
+        return _run(out, folder, names, cache, ranks, environment)
+    found = {}
+    for first in range(0, len(names), _TOGETHER):
+        some = names[first : first + _TOGETHER]
+        found |= _run(out, folder, some, cache, 1, environment)[0]
+    stopped = [name for name in names if _ENGINES_OWN.search(found[name].get("error", ""))]
     if stopped:
         print("run again, for a fault of an engine's own:", *stopped)
         again = out.with_name(f"{out.name}-again")
-        found[0] |= _run(again, folder, stopped, cache, 1, environment or os.environ)[0]
+        found |= _run(again, folder, stopped, cache, 1, environment)[0]
         for name in stopped:
             shutil.rmtree(out / name, ignore_errors=True)
             if (again / name).exists():  # it has recorded something
                 shutil.move(again / name, out)
-    return found[0]
+    return found
 
 
 def _run(out, folder, names, cache, ranks, environment):
+    written = [out / f"programs.{rank}.json" for rank in range(ranks)]
+    for path in written:
+        path.unlink(missing_ok=True)  # of other programs
     launcher = []
     if ranks > 1:
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
@@ -110,6 +121,6 @@ def _run(out, folder, names, cache, ranks, environment):
         # Spark's workers have the support module from here.
         env={**environment, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])},
     )
-    written = [out / f"programs.{rank}.json" for rank in range(ranks)]
-    assert all(path.exists() for path in written), done.stderr[-4000:]
+    ended = f"exit code {done.returncode}\n{done.stderr[-8000:]}"
+    assert all(path.exists() for path in written), ended
     return [json.loads(path.read_text()) for path in written]
