@@ -102,16 +102,24 @@ def own_prefixes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     directory, and fails if another program takes it at that moment. It never deletes lock files.
     """
     tmp_path_factory.getbasetemp()  # pytest keeps its directories, in the place they always have
+    _remove_leftovers()  # of tests that were killed themselves
     directory = Path(tempfile.mkdtemp(prefix="tests-"))
     reserve(directory, PREFIXES)
-    before = _of_our_prefixes()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(directory))
         patch.setattr(tempfile, "tempdir", str(directory))
         yield directory
     shutil.rmtree(directory, ignore_errors=True)
-    # Of programs that tests have killed. Each dataset opens all that is there, until the machine starts anew.
-    for name in _of_our_prefixes() - before - _mapped(psutil.process_iter()):
+    _remove_leftovers()
+
+
+def _remove_leftovers() -> None:
+    """Remove shared memory of programs that were killed.
+
+    Each dataset of streaming opens all that is there, and keeps it open: where some hundred datasets were left,
+    a process with as many of its own has no descriptors any more.
+    """
+    for name in _of_our_prefixes() - _mapped(psutil.process_iter()):
         (SHARED_MEMORY / name).unlink(missing_ok=True)
 
 

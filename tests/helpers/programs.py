@@ -66,8 +66,8 @@ _ENGINES_OWN = re.compile(
 )
 
 
-# So many programs share a process. Streaming keeps a dozen descriptors for each dataset until its process ends, and
-# a process may have 1,024: all programs together make more than eighty datasets.
+# So many programs share a process, which keeps a dozen descriptors for each dataset of streaming until it ends, and
+# seven more for each dataset with locks elsewhere: those of other test processes.
 _TOGETHER = 12
 
 
