@@ -7,6 +7,7 @@ import sys
 import time
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from stored import spark, write_stored
@@ -20,6 +21,7 @@ from petastorm_bridge.codecs import (
 )
 from petastorm_bridge.convert import convert_dataset
 from petastorm_bridge.mds.dataset import open_dataset, read_table
+from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.unischema import Unischema, UnischemaField
 
 SCHEMA = Unischema(
@@ -87,6 +89,28 @@ def test_files_of_a_dataset_find_its_schema(tmp_path):
         found = {int(each.id): each.größe for each in reader}
     assert set(found) == set(range(20, 30))
     assert all(isinstance(value, bytes) for value in found.values())
+
+
+@pytest.mark.parametrize(
+    ("field", "values", "said"),
+    [
+        ((np.int8, (), None), pa.array([1, 300]), "stored as int64.*Integer value 300"),
+        ((np.int8, (), None), pa.array([1, 2], pa.timestamp("ns")), r"stored as timestamp\[ns\]"),
+        ((np.float32, (2,), None), pa.array([1, 2]), "stored as int64.*cast"),
+        ((np.float32, (2,), None), pa.array([{"a": 1}] * 2), "stored as struct"),
+        ((np.uint8, (2, 2), NdarrayCodec()), pa.array([1.5, 2.5]), "stored as double.*cast"),
+        ((np.str_, (None,), CompressedNdarrayCodec()), pa.array(["a", "b"]), "stored as string"),
+        ((np.uint8, (2, 2), CompressedImageCodec("png")), pa.array([1, 2]), "stored as int64"),
+        ((np.uint8, (2**40,), NdarrayCodec()), pa.array([b"a", b"b"]), "There are no others"),
+    ],
+)
+def test_files_that_are_not_what_the_schema_says(tmp_path, field, values, said):
+    dtype, shape, codec = field
+    schema = Unischema("Other", [UnischemaField("value", dtype, shape, codec, True)])
+    url = write_stored(tmp_path / "d", schema, [], files=1)
+    pq.write_table(pa.table({"value": values}), tmp_path / "d" / "part-00000.parquet")
+    with pytest.raises((DatasetError, TypeError), match=f"'value'.*{said}"):
+        convert_dataset(url, tmp_path / "mds", workers=1)
 
 
 def rewritten(path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from petastorm_bridge._cells.array_files import load_npy, load_npz, npy_header
 from petastorm_bridge.mds.declared import dynamic_header
-from petastorm_bridge.mds.encodings import NDARRAY_CODES
+from petastorm_bridge.mds.encodings import MAX_ELEMENTS, NDARRAY_CODES
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.ragged import binary_rows, byte_offsets, value_bytes
 from petastorm_bridge.unischema import UnischemaField
@@ -20,14 +21,14 @@ __all__ = ["ArrayEncoder", "TextsEncoder", "array_encoding"]
 
 
 def array_encoding(dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> str | None:
-    """Return the MDS encoding of arrays of a dtype and shape; None if MDS has none for the dtype.
+    """Return the MDS encoding of arrays of a dtype and shape; None if MDS has none for them.
 
     Args:
         dtype: Of the elements; booleans are stored as bytes.
         shape: None, and 0 as in Petastorm, stand for any length.
     """
     name = "uint8" if dtype == np.bool_ else dtype.name
-    if name not in NDARRAY_CODES:
+    if name not in NDARRAY_CODES or math.prod(size or 1 for size in shape) > MAX_ELEMENTS:
         return None
     if not shape or not all(shape):
         return f"ndarray:{name}"

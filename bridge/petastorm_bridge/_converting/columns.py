@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from petastorm_bridge._sources.parquet import ParquetSource
 from petastorm_bridge._sources.parquet_schema import common_types
+from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.schema import Field
 from petastorm_bridge.mds.types import is_list, is_storable
 
@@ -41,12 +42,27 @@ class ColumnPlan:
     origin: str = "Parquet"
 
     def encoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return what the writer gets of a batch that was read with :attr:`types`."""
-        arrays = [
-            self.encoders[name](column) if name in self.encoders else column
-            for name, column in zip(batch.schema.names, batch.columns, strict=True)
-        ]
+        """Return what the writer gets of a batch that was read with :attr:`types`.
+
+        Raises:
+            DatasetError: Values are not what the dataset's schema says.
+        """
+        columns = zip(batch.schema.names, batch.columns, strict=True)
+        arrays = [self._encoded(name, column) for name, column in columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _encoded(self, name: str, column: pa.Array) -> pa.Array:
+        if name not in self.encoders:
+            return column
+        try:
+            return self.encoders[name](column)
+        except (DatasetError, MemoryError):
+            raise
+        except Exception as error:  # Arrow's, NumPy's and OpenCV's, which do not know the column
+            raise DatasetError(
+                f"Column {name!r} holds values, stored as {column.type}, that are not what the dataset's "
+                f"schema says of it: {error}. Leave it out, or write the dataset anew."
+            ) from error
 
 
 def plan_columns(source: ParquetSource, wanted: Sequence[str] | None) -> ColumnPlan:

@@ -16,7 +16,7 @@ from petastorm_bridge._tables.types import find_type
 from petastorm_bridge.codecs import CompressedImageCodec, CompressedNdarrayCodec, NdarrayCodec
 from petastorm_bridge.mds.declared import declared
 from petastorm_bridge.mds.schema import Field
-from petastorm_bridge.mds.types import is_bytes, is_storable
+from petastorm_bridge.mds.types import is_bytes, is_list, is_storable
 from petastorm_bridge.unischema import Unischema, UnischemaField
 
 from .arrays import ArrayEncoder, TextsEncoder, array_encoding
@@ -86,9 +86,8 @@ def plan_stored_columns(
             f"{name!r} ({schema.fields[name].codec}, {types[name]})" for name in refused
         )
         rest = ",".join(name for name in names if name not in refused)
-        raise UnsupportedColumnsError(
-            f"MDS has no place for these columns: {named}. Leave them out: --columns {rest}"
-        )
+        way = f"Leave them out: --columns {rest}" if rest else "There are no others."
+        raise UnsupportedColumnsError(f"MDS has no place for these columns: {named}. {way}")
     found = {name: column for name, column in columns.items() if column is not None}
     return ColumnPlan(
         types,
@@ -123,12 +122,12 @@ class _Cast:
 
 def _value_type(field: UnischemaField, stored: pa.DataType) -> pa.DataType | None:
     """Return the Arrow type of what Petastorm's reader would show of plain values."""
-    is_list = bool(field.shape)
-    if is_list and len(field.shape) > 1:
+    has_axis = bool(field.shape)
+    if has_axis and len(field.shape) > 1:
         return None
-    inner = stored.value_type if is_list and pa.types.is_nested(stored) else stored
+    inner = stored.value_type if has_axis and is_list(stored) else stored
     element = _element_type(field.numpy_dtype, inner)
-    return pa.list_(element) if is_list and element is not None else element
+    return pa.list_(element) if has_axis and element is not None else element
 
 
 def _element_type(dtype: Any, stored: pa.DataType) -> pa.DataType | None:

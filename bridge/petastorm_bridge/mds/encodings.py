@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["NDARRAY_CODES", "fixed_encoding"]
+__all__ = ["MAX_ELEMENTS", "NDARRAY_CODES", "fixed_encoding"]
 
 # MDS numbers the value types of a dynamic ndarray (class NDArray).
 NDARRAY_CODES = {
@@ -35,6 +35,9 @@ _SCALAR_ENCODINGS = {
     **{name: name for name in ("float16", "float32", "float64")},
 }
 
+MAX_ELEMENTS = (1 << 31) - 1
+"""Of an array whose shape the encoding says."""
+
 
 @lru_cache(maxsize=512)  # asked for every column of every shard
 def fixed_encoding(encoding: str) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
@@ -54,6 +57,6 @@ def fixed_encoding(encoding: str) -> tuple[np.dtype[Any], tuple[int, ...]] | Non
     if not separator:
         return None
     shape = tuple(int(size) for size in text.split(","))
-    if min(shape) < 1 or math.prod(shape) >= 1 << 31:
+    if min(shape) < 1 or math.prod(shape) > MAX_ELEMENTS:
         raise ValueError(f"unknown encoding {encoding!r}")
     return np.dtype(name), shape
