@@ -338,6 +338,9 @@ def test_a_state_that_is_none(tmp_path, state, problem):
     bad = {**good, **state} if state else state
     with pytest.raises(ValueError, match=f"This is no state of a StreamingDataset: .*{problem}"):
         dataset.load_state_dict(bad)
+    with pytest.raises(ValueError, match="This is no state") as caught:
+        dataset.load_state_dict({"a" * 5000: "b"})
+    assert len(str(caught.value)) < 300
     assert len(ids(dataset)) == 6
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any
 
 __all__ = ["check_state"]
@@ -31,6 +32,6 @@ def check_state(state: Any) -> None:
 
 def _no_state(problem: str, state: Any) -> ValueError:
     return ValueError(
-        f"This is no state of a StreamingDataset: {problem} (found {state!r}). Give load_state_dict "
+        f"This is no state of a StreamingDataset: {problem} (found {reprlib.repr(state)}). Give load_state_dict "
         "what state_dict returned."
     )
