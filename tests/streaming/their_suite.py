@@ -7,7 +7,8 @@ The tests lie in the source distribution of streaming, and are read from there; 
     python tests/streaming/their_suite.py mosaicml_streaming-0.13.0
 
 The exit code is 0 if all pass but the listed exceptions, and these fail. ``--stock`` runs the tests as they
-are; arguments behind it are pytest's.
+are; arguments behind it are pytest's. What killed programs of streaming's left in /dev/shm costs a descriptor for each
+file, stock more than mapped: with hundreds of them there the tests end in "Too many open files".
 """
 
 import argparse
@@ -35,6 +36,8 @@ EXCEPTIONS = {
     "test_shared.py::test_state_dict_too_large": "what is no state is refused, in other words",
     "test_reader.py::test_accidental_shard_delete": "what is mapped needs no file: it is not fetched again",
 }
+# Depends on whether the shard is in use when the test deletes it.
+SOMETIMES = {"test_reader.py::test_accidental_shard_delete"}
 DESCRIPTORS = 1024  # as many as a process may have by default
 _outcomes: dict[str, set[str]] = collections.defaultdict(set)
 
@@ -65,7 +68,8 @@ def pytest_configure(config):
 
 
 def pytest_runtest_logreport(report):
-    name = report.nodeid.rpartition("/")[2]
+    path, _, test = report.nodeid.partition("::")
+    name = f"{os.path.basename(path)}::{test}"
     if report.when == "call" or report.outcome != "passed":
         _outcomes[name].add(report.outcome)
 
@@ -108,10 +112,11 @@ def main():
     expected = set() if chosen.stock else {*EXCEPTIONS} & {*_outcomes}
     for name in sorted(expected):
         print(f"{name}: {EXCEPTIONS[name]}")
-    for name in sorted(failed ^ expected):
+    wrong = (failed ^ expected) - (SOMETIMES & expected)
+    for name in sorted(wrong):
         print(f"{name}: {'fails' if name in failed else 'is listed, but passes'}")
     print(f"{len(_outcomes) - len(failed)} of {len(_outcomes)} tests of streaming's pass")
-    sys.exit(failed != expected or not _outcomes)
+    sys.exit(bool(wrong) or not _outcomes)
 
 
 if __name__ == "__main__":
