@@ -268,7 +268,7 @@ def test_a_full_disk_leaves_no_dataset(tmp_path):
         "import resource, sys; from petastorm_bridge.cli import app; "
         "resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000)); app()"
     )
-    run = [sys.executable, "-c", script, "convert", str(store), str(tmp_path / "mds")]
+    run = [sys.executable, "-c", script, "convert", str(store), str(tmp_path / "mds"), "--quiet"]
     ended = subprocess.run(run, capture_output=True, text=True, check=False)
     assert ended.returncode == 2, ended.stderr
     assert "File too large" in ended.stderr
