@@ -120,6 +120,24 @@ def test_select_and_ignore(call, tree):
     assert "no rule has the code 'XX'" in answer.output
 
 
+@pytest.mark.parametrize(
+    ("options", "cell"),
+    [((), True), (("--select", "PM000"), True), (("--select", "PM001"), False), (("--ignore", "PM000"), False)],
+)  # fmt: skip
+def test_cells_that_do_not_parse_obey_a_selection_and_files_are_always_named(
+    call, tree, options, cell
+):
+    cells = (
+        "# Databricks notebook source\nimport petastorm\n\n# COMMAND ----------\nif petastorm(:\n"
+    )
+    tree(nb_dot_py=cells, bad_dot_py="import petastorm\nx = = 2\n")
+    answer = call(".", "--to", "bridge", *options)
+    assert ("nb.py:5:1: PM000 cell left alone, it does not parse" in answer.stdout) is cell
+    assert ("rule PM000 says what to do" in answer.output) is cell
+    assert "bad.py: failed: line 2" in answer.stdout
+    assert answer.exit_code == 1
+
+
 def test_without_a_destination_it_says_what_either_would_do_and_changes_nothing(call, tree):
     loader = "with c.make_torch_dataloader(num_epochs=1) as batches:\n    fit(batches)\n"
     root = tree(a_dot_py=MAKES + loader, b_dot_py="import petastorm.local_disk_cache\n")

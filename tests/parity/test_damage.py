@@ -440,5 +440,5 @@ def test_a_replaced_recording_leaves_nothing_and_links_are_followed(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["link", "real"]
     assert (tmp_path / "link").is_symlink()
     (tmp_path / "real" / "thesis.txt").write_text("years of work")
-    with pytest.raises(RecordingError, match="exists already; remove it"):
+    with pytest.raises(RecordingError, match="exists already and is no recording"):
         record([], tmp_path / "real", overwrite=True)

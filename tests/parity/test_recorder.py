@@ -346,13 +346,14 @@ def test_it_is_invisible_until_it_is_complete(out):
 
 def test_an_earlier_recording_is_replaced_only_on_demand(out):
     record(batches(columns()), out)
-    with pytest.raises(RecordingError, match="exists already"):
+    with pytest.raises(RecordingError, match="exists already; .* --overwrite .* overwrite=True"):
         record([], out)
     assert record([{"x": np.ones(3)}], out, overwrite=True)["rows"] == 3
     (out.parent / "mine").mkdir()
     (out.parent / "mine" / "thesis.txt").write_text("years of work")
-    with pytest.raises(RecordingError, match="exists already"):
-        record([], out.parent / "mine", overwrite=True)
+    for overwrite in (False, True):
+        with pytest.raises(RecordingError, match="exists already and is no recording"):
+            record([], out.parent / "mine", overwrite=overwrite)
     assert (out.parent / "mine" / "thesis.txt").exists()
 
 

@@ -238,6 +238,10 @@ def test_a_hint_has_been_tried_and_nans_are_counted_apart():
     nan[:3], nan[5] = np.nan, 7.0
     side = [{"id": np.arange(8), "x": base}]
     assert compare(side, [{"id": np.arange(8), "x": near}]).hint.startswith("--tolerance float64=")
+    moved = [
+        {"id": np.arange(8), "x": base * np.where(base > 2, 1, 20)}
+    ]  # by 0.95 of the larger one
+    assert compare(side, moved).hint == "--tolerance float64=0,40"  # and not by all of it
     turned = [{name: column[::-1] for name, column in side[0].items()}]
     assert compare(side, turned).hint == "--order shuffled"
     result = compare(side, [{"id": np.arange(8), "x": nan}], Rules())

@@ -635,17 +635,23 @@ class Writer:
 
     Args:
         out: The recording's directory.
-        overwrite: Replace a recording that is there.
+        overwrite: Replace a recording that is there, or an empty directory.
 
     Raises:
-        RecordingError: The directory exists and is not to be, or may not be, replaced.
+        RecordingError: The directory exists and is not to be replaced, or is no recording.
     """
 
     def __init__(self, out: str | os.PathLike[str], overwrite: bool = False) -> None:
         self.out = os.path.realpath(str(out))
-        if os.path.exists(self.out) and not (overwrite and is_replaceable(self.out)):
-            remedy = "remove it" if overwrite else "choose another place or overwrite it"
-            raise RecordingError(f"{self.out} exists already; {remedy}")
+        if os.path.exists(self.out) and not is_replaceable(self.out):
+            raise RecordingError(
+                f"{self.out} exists already and is no recording; choose another place, or remove it"
+            )
+        if os.path.exists(self.out) and not overwrite:
+            raise RecordingError(
+                f"{self.out} exists already; choose another place, or replace it with --overwrite "
+                "(in Python: overwrite=True)"
+            )
         self.folder = f"{self.out}.incomplete-{os.getpid()}"
         shutil.rmtree(self.folder, ignore_errors=True)
         os.makedirs(self.folder)

@@ -33,7 +33,8 @@ _LIKE_PM102 = """- *stays on the bridge*: nothing. The call runs, over the same 
 
 # What a human does about what is left of a rule: one line for each case.
 NOW = {
-    "PM000": "- Mend the file or the cell, or exclude it: `--exclude 'legacy/*'`.",
+    "PM000": "- Mend the file or the cell, or exclude it: `--exclude 'legacy/*'`.\n"
+    "- `--ignore PM000` leaves out cells; a file that does not parse is always named.",
     "PM003": _LIKE_PM003,
     "PM010": """- Lock files and files with hashes: make them anew from their sources (`pip-compile`, `uv lock`).
 - Conda: it has no such package. Put it into the `pip:` part of the environment.

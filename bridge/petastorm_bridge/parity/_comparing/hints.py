@@ -91,8 +91,9 @@ def _values(judge: Judge, found: Mapping[str, ColumnStats]) -> dict[str, Any] | 
             return None
         dtype = judge.plan[name].dtype or judge.a.runs(name)[0].dtype
         known = judge.rules.tolerance(dtype) or Tolerance()
-        is_relative = stats.needed < 1  # a relative tolerance of 1 accepts any number near zero
-        bound = _round_up(stats.needed if is_relative else stats.greatest)
+        relative = _round_up(stats.needed)
+        is_relative = relative < 1  # a relative tolerance of 1 accepts any number near zero
+        bound = relative if is_relative else _round_up(stats.greatest)
         if math.isinf(bound):  # numbers as far apart as there are, which no tolerance says
             return None
         if is_relative:

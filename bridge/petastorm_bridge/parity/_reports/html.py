@@ -117,7 +117,7 @@ def _versions(side: Side) -> str:
 
 def _promises(result: Result) -> str:
     rows = "".join(_promise(promise) for promise in result.promises)
-    return f"<h3>Promises</h3><table>{rows}</table>"
+    return f"<h3>Promises</h3><table class='promises'>{rows}</table>"
 
 
 def _promise(promise: PromiseResult) -> str:

@@ -95,6 +95,8 @@ footer { color: var(--soft); font-size: 13px; }
   .sides tr { display: flex; flex-wrap: wrap; gap: 0 12px; border-bottom: 1px solid var(--line); }
   .sides td { border: 0; } .sides td:last-child { flex-basis: 100%; }
   .sides [data-heading]::before { content: attr(data-heading) ": "; color: var(--soft); }
+  .promises tr { display: flex; flex-wrap: wrap; gap: 0 12px; border-bottom: 1px solid var(--line); padding: 5px 0; }
+  .promises td { border: 0; padding: 0; } .promises td:first-child, .promises td:last-child { flex-basis: 100%; }
   .state { white-space: normal; } section { padding: 14px 12px; } }
 @media print { body { background: #fff; } section { break-inside: avoid; } }
 """
