@@ -138,6 +138,14 @@ def test_cells_that_do_not_parse_obey_a_selection_and_files_are_always_named(
     assert answer.exit_code == 1
 
 
+def test_without_a_destination_it_says_how_petastorms_own_datasets_get_to_streaming(call, tree):
+    tree(a_dot_py='from petastorm import make_reader\n\nreader = make_reader("file:///data/x")\n')
+    lines = call(".").stdout.splitlines()
+    assert lines[0] == "1 file looked at, nothing changed; 0 loaders of converters"
+    assert "1 place with datasets in Petastorm's own format" in lines[3]
+    assert "petastorm-bridge convert SRC DST" in lines[3]
+
+
 def test_without_a_destination_it_says_what_either_would_do_and_changes_nothing(call, tree):
     loader = "with c.make_torch_dataloader(num_epochs=1) as batches:\n    fit(batches)\n"
     root = tree(a_dot_py=MAKES + loader, b_dot_py="import petastorm.local_disk_cache\n")
@@ -145,7 +153,7 @@ def test_without_a_destination_it_says_what_either_would_do_and_changes_nothing(
     answer = call(".")
     first, bridge, streaming, next_command, decide = answer.stdout.splitlines()
     assert answer.exit_code == 1
-    assert first == "2 files looked at, nothing changed; 1 loader"
+    assert first == "2 files looked at, nothing changed; 1 loader of converters"
     for line, to in ((bridge, "bridge"), (streaming, "streaming")):
         counts = json.loads(call(".", "--to", to, "--report", "json").stdout)["counts"]
         rewritten, left = counts["sites rewritten"], counts["sites left"]

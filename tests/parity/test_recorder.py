@@ -346,7 +346,7 @@ def test_it_is_invisible_until_it_is_complete(out):
 
 def test_an_earlier_recording_is_replaced_only_on_demand(out):
     record(batches(columns()), out)
-    with pytest.raises(RecordingError, match="exists already; .* --overwrite .* overwrite=True"):
+    with pytest.raises(RecordingError, match=r"exists already; .* --overwrite .* overwrite=True"):
         record([], out)
     assert record([{"x": np.ones(3)}], out, overwrite=True)["rows"] == 3
     (out.parent / "mine").mkdir()

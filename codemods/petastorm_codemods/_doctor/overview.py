@@ -33,8 +33,16 @@ def overview(
 
 def _lines(found: Repository) -> Iterator[str]:
     loaders = by_code(found.streaming.kinds, *_LOADERS)
-    yield f"{plural(found.scanned, 'file')} looked at, nothing changed; {plural(loaders, 'loader')}"
+    yield (
+        f"{plural(found.scanned, 'file')} looked at, nothing changed; "
+        f"{plural(loaders, 'loader')} of converters"
+    )
     yield from (_way(way) for way in (found.bridge, found.streaming))
+    if found.own_format:
+        yield (
+            f"{plural(found.own_format, 'place')} with datasets in Petastorm's own format: their readers stay on the "
+            "bridge, until petastorm-bridge convert SRC DST has made MDS of a dataset and --converted SRC=DST names it"
+        )
     advice = advise(found)
     if not advice.command:
         yield f"Nothing to do: {advice.reason}."
