@@ -65,10 +65,15 @@ def options_page() -> str:
     lines = [
         _NOTE.format(source="bridge/petastorm_bridge/_tables/options.py"),
         "# Options\n",
-        "For people who pass an argument and want to know what it does here: every argument of Petastorm's API, and",
-        "what became of it. Arguments of `make_batch_reader` may be given to `make_torch_dataloader` and `make_tf_dataset` as well,",
-        "except `dataset_url_or_urls`; an unknown one raises Petastorm's `TypeError` when the",
-        "context is entered.\n",
+        "For people who pass an argument and want to know what it does here. The tables have every argument of Petastorm's",
+        "API. `make_torch_dataloader` and `make_tf_dataset` also take the arguments of `make_batch_reader`, except",
+        "`dataset_url_or_urls`. An unknown argument raises Petastorm's `TypeError` where the `with` begins.\n",
+        "| here it is | that is |",
+        "|---|---|",
+        "| honoured | it works, as the last column says |",
+        "| emulated | it does the nearest thing that MDS has |",
+        "| ignored with a warning | it does nothing; values other than the default give an `IgnoredArgumentWarning` |",
+        "| refused | it is an error, which says what to use instead |\n",
     ]
     for api, options in itertools.groupby(OPTIONS, key=lambda option: option.api):
         lines += [f"## {api}\n", "| argument | default | here it is | what it does |"]
@@ -90,8 +95,8 @@ def types_page() -> str:
     lines = [
         _NOTE.format(source="bridge/petastorm_bridge/_tables/types.py"),
         "# Types\n",
-        "For people who look up a column's type. The table says what each Spark type becomes: in the shards, in torch batches and in TensorFlow, without",
-        "and with nulls. A null anywhere in a column decides the dtype of the whole column.\n",
+        "For people who look up a column's type. The table says what each Spark type becomes in the shards, in torch batches",
+        "and in TensorFlow, without and with nulls. One null decides the dtype of the whole column, in all batches.\n",
         "| type | Spark | MDS encoding | torch | torch, with nulls | TensorFlow | TensorFlow null |",
         "|---|---|---|---|---|---|---|",
     ]
@@ -124,12 +129,12 @@ _FOOTNOTES = (
     (
         "`TypeError`: torch has no timestamps",
         "`TypeError`",
-        "torch has no timestamps. `unix_micros(at)` in Spark makes a number of one, a transform does so too.",
+        "torch has no timestamps. `unix_micros(at)` in Spark makes a number of one, and so does a transform.",
     ),
     (
         ", with a warning",
         "",
-        "TensorFlow has no nulls. One [warning](differences.md#tf-null-warning) names the column; fill or drop nulls before converting, if the value could be taken for a real one.",
+        "TensorFlow has no nulls. One [warning](differences.md#tf-null-warning) names the column. If the value could be taken for a real one, fill or drop nulls before converting.",
     ),
 )
 
@@ -149,21 +154,22 @@ _TYPE_NOTES = (
     "has the other types. TensorFlow has no nulls: it gets ordinary values (0, the smallest integer, `False`, `b'None'`),",
     "with one [warning](differences.md#tf-null-warning) that names the column. A transform gets pandas' own nulls and may",
     "fill them; or fill or drop them in Spark, before converting: `df.na.fill(0)`, `df.na.drop()`.\n",
-    "In the shards there are no nulls, because MDS has none. Floating-point nulls are stored as NaN and timestamps as NaT; any other",
-    "column that holds nulls gets a `uint8` column `<name>__is_null` beside it (and lists",
-    "`<name>__element_is_null`), in every shard of the dataset. The bridge shows neither, plain",
-    "`StreamingDataset` shows both.\n",
+    "MDS has no nulls. So the shards hold them otherwise:\n",
+    "- Nulls in floating-point columns are NaN, nulls in timestamps NaT.",
+    "- Any other column with nulls has a `uint8` column `<name>__is_null` beside it, in every shard of the dataset.",
+    "- Lists with nulls among their elements have `<name>__element_is_null` likewise.\n",
+    "The bridge shows neither of these columns; plain `StreamingDataset` shows both.\n",
     '<a id="arrays"></a>',
     "## Arrays and vectors\n",
-    "Arrays of the types above are `ndarray` columns, and `json` columns for strings, bytes and",
-    "decimals. A batch needs arrays of one length: lists of differing length in one row group raise",
-    "a `RuntimeError`, as in Petastorm, unless a transform brings them to one shape. Arrays of one",
-    "length throughout a shard are stored as records of fixed width, which read fastest. ML and",
-    "MLlib vectors, dense or sparse, become arrays of the converter's `dtype`.\n",
+    "- Arrays of strings, bytes and decimals are `json` columns, all others `ndarray` columns.",
+    "- A batch needs arrays of one length. Lists of differing length in one row group raise a `RuntimeError`, as in",
+    "  Petastorm, unless a transform brings them to one shape.",
+    "- Arrays that have one length throughout a shard read fastest.",
+    "- ML and MLlib vectors, dense or sparse, become arrays of the converter's `dtype`.\n",
     '<a id="unsupported"></a>',
     "## Structs, maps, nested arrays and null type\n",
-    "Structs, maps and arrays of arrays are left out of every batch with Petastorm's warning; a",
-    "column of null type cannot be converted. Select or flatten their fields before converting.\n",
+    "Columns of structs, maps and arrays of arrays are left out of every batch, with Petastorm's warning. A column of null",
+    "type cannot be converted. Select or flatten their fields before converting.\n",
 )
 
 

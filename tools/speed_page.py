@@ -55,13 +55,18 @@ def speed_page(note: str) -> str:
     lines = [
         note.format(source="benchmarks/results.json (make bench ARGS=--record)"),
         "# Speed\n",
+        "For people who want to know how fast the bridge is, beside Petastorm, streaming and others, and how that was measured.",
+        "The first paragraph is the result; unfold a race for its figures.\n",
         "![Rows a second: the bridge, Petastorm's two loaders and streaming's](images/four_bars.svg)\n",
         *_in_short(),
         "## How it was measured\n",
-        "From `make bench`, medians. Loaders of one race take turns in one process, in an order of",
-        "their own in every round; peak memory is that of a process each; the two converters take turns,",
-        "and `dataframe_to_mds`, which slows Spark's workers down for others, runs after them. Figures",
-        "move by a third from run to run and more from machine to machine, so compare within a race.\n",
+        "The figures are medians of `make bench`.\n",
+        "- Figures move by a third from run to run and more from machine to machine, so compare within a race.",
+        "- Loaders of one race take turns in one process, in another order in every round.",
+        "- Peak memory is measured with one process for each loader.",
+        "- The two converters take turns. `dataframe_to_mds` runs after them, because it slows Spark's workers down.",
+        "- *bridge* is this package's loaders, *native* streaming's own classes, *columnar* this package's",
+        "  `ColumnarStreamingDataset` in streaming's loader.\n",
         f"{place['cores']} cores, Python {place['python']}, {versions}. The numeric table has",
         f"{settings['rows']:,} rows of 13 columns (116 bytes), the batches {settings['batch_size']:,}",
         f"rows unless said otherwise; {settings['images']:,} images. The datasets that are opened have an",
@@ -73,8 +78,8 @@ def speed_page(note: str) -> str:
             lines += _race([one for one in run["measurements"] if one["group"] == group])
     lines += [
         "## Targets\n",
-        "What was promised, and what this run reached: ratios of medians. `make bench ARGS='--only …'` takes the races",
-        "by the names that they have here.\n",
+        "What each race should reach, and what this run reached, as ratios of medians. `make bench ARGS='--only …'` runs one",
+        "race, by its name here.\n",
         "| race | bridge | against | times as good | target |",
         "|---|---|---|---:|---:|",
         *(_target(row) for row in run["targets"]),
@@ -91,10 +96,10 @@ def _in_short() -> list[str]:
     return [
         f"A loop over a table of 13 numbers a row gets {bridge} rows a second from the bridge, {plain} from Petastorm's",
         f"`DataLoader`, {batched} from its `BatchedDataLoader` and {stock} from streaming's own loader, which reads row by",
-        "row. That is the whole cost of the input, on two cores and without a model: how much of it your training notices",
-        "depends on how long a step takes. With images, which a transform of the user's decodes, two workers of the bridge's are",
-        f"{times} times as fast as two of Petastorm's. Rewriting code to streaming's own classes gives this up for narrow tables, unless",
-        "[`--fast`](run-the-codemod.md#destinations) is given, which reads whole batches.\n",
+        "row. That is reading alone, on two cores and without a model: how much of it your training notices depends on how",
+        f"long a step takes. For images that a transform decodes, two workers of the bridge are {times} times as fast as two of",
+        "Petastorm's. Code that was rewritten to streaming's own classes reads row by row too, unless",
+        "[`--fast`](run-the-codemod.md#destinations) was given: then it reads whole batches.\n",
     ]
 
 

@@ -151,7 +151,7 @@ def test_an_option(copy):
 
 TYPE = """\
     TypeRow(
-        "float16", "– (foreign MDS)", pa.types.is_float16, pa.float16(), np.float16, "float16",
+        "float16", "– (MDS written elsewhere)", pa.types.is_float16, pa.float16(), np.float16, "float16",
         "`float16`", "`float16` with NaN", "NaN",
     ),
 """

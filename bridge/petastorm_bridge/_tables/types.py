@@ -73,9 +73,9 @@ TYPES: tuple[TypeRow, ...] = (
     _integer("short", "int16", "int16"),
     _integer("int", "int32", "int32"),
     _integer("long, day-time interval (µs)", "int64", "int64"),
-    _integer("– (foreign MDS)", "uint8", "uint8"),
-    _integer("– (foreign MDS)", "uint16", "int32", "int32"),
-    _integer("– (foreign MDS)", "uint32", "int64", "int64"),
+    _integer("– (MDS written elsewhere)", "uint8", "uint8"),
+    _integer("– (MDS written elsewhere)", "uint16", "int32", "int32"),
+    _integer("– (MDS written elsewhere)", "uint32", "int64", "int64"),
     TypeRow(
         "float32", "float, and double with dtype='float32'", pa.types.is_float32, pa.float32(),
         np.float32, "float32", "`float32`", "`float32` with NaN", "NaN",
