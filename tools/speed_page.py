@@ -56,7 +56,7 @@ def speed_page(note: str) -> str:
         note.format(source="benchmarks/results.json (make bench ARGS=--record)"),
         "# Speed\n",
         "For people who want to know how fast the bridge is, beside Petastorm, streaming and others, and how that was measured.",
-        "The first paragraph is the result; unfold a race for its figures.\n",
+        "The paragraph below the picture is the result; unfold a race for its figures.\n",
         "![Rows a second: the bridge, Petastorm's two loaders and streaming's](images/four_bars.svg)\n",
         *_in_short(),
         "## How it was measured\n",

@@ -62,49 +62,60 @@ DIFFERENCES: tuple[Difference, ...] = (
          "A loader that was left early cannot be iterated again: `NotImplementedError`, or, when the "
          "reader happened to be done, the rows that were left as well. Lightning's sanity check "
          "and `limit_train_batches` end in it.",
-         "It begins a new pass. A reader's own `reset()` is refused in the middle of a pass, as in "
-         "Petastorm.",
+         "A loader that was left early begins a new pass. A reader's own `reset()` is refused in "
+         "the middle of a pass, as in Petastorm.",
          "Whoever iterates again wants the rows."),
         ("tf-reiteration-restarts",
          "A `tf.data.Dataset` of a finite `num_epochs` that was left early goes on when it is "
          "iterated again, without the rows that had been read ahead: often with nothing. Two "
          "iterators at once share the rows or fail with `StopIteration`.",
-         "Each of its iterators is a complete pass. With `num_epochs=None` iterators go on as in "
-         "Petastorm; a Python loop over the dataset itself then loses no batch.",
+         "Each iterator of a `tf.data.Dataset` with a finite `num_epochs` is a complete pass. "
+         "With `num_epochs=None` iterators go on as in Petastorm; a Python loop over the dataset "
+         "itself then loses no batch.",
          "Never a silent loss."),
         ("stop-iteration-is-an-error",
          "A `StopIteration` raised by a transform silently ends the epoch.",
-         "It is raised as a `RuntimeError`.", "Never a silent loss."),
+         "A `StopIteration` that a transform raises becomes a `RuntimeError`.",
+         "Never a silent loss."),
         ("endless-empty-ends",
          "`num_epochs=None` with a predicate that matches nothing hangs.",
-         "The iteration ends with a warning after the first epoch without a row.",
+         "An endless iteration ends with a warning after the first epoch without a row, as when a"
+         " predicate matches nothing.",
          "A hang helps nobody."),
         ("endless-whole-batch-refused",
          "A batch size that no batch can reach (`None`, `0`, `2.5`) with endless epochs collects "
          "rows until memory is full.",
-         "`ValueError` at the first batch.", "The loader could never yield anything."),
+         "A batch size that no batch can reach (`None`, `0`, `2.5`) with endless epochs is a "
+         "`ValueError` at the first batch.",
+         "The loader could never yield anything."),
         ("batched-size-checked",
          "`BatchedDataLoader` with a batch size of 0 or less gives empty batches without end.",
-         "`ValueError`.", "A loop without end helps nobody."),
+         "`BatchedDataLoader` with a batch size of 0 or less is a `ValueError`.",
+         "A loop without end helps nobody."),
         ("loader-length",
          "`len(loader)` is a `TypeError`, which frameworks take for a loader of unknown length.",
-         "It is the number of batches of a whole pass; still a `TypeError` with `num_epochs=None`, "
-         "a predicate, filters or a transform, and in subclasses that make the batches. That of "
-         "`InMemBatchedDataLoader` counts all its epochs, that of a `BatchedDataLoader` the reader's "
-         "rows, whatever `transform_fn` does.",
+         "`len(loader)` is the number of batches of a whole pass; still a `TypeError` with "
+         "`num_epochs=None`, a predicate, filters or a transform, and in subclasses that make the"
+         " batches. For `InMemBatchedDataLoader` it counts all epochs, for `BatchedDataLoader` "
+         "the reader's rows, whatever `transform_fn` does.",
          "Lightning resumes at the right batch only if it knows the length. It now accepts "
          "`val_check_interval=0.5`, and refuses an interval longer than the pass."),
         ("inmem-empty",
-         "`InMemBatchedDataLoader` over no rows raises a `TypeError`.", "It yields no batch.",
+         "`InMemBatchedDataLoader` over no rows raises a `TypeError`.",
+         "`InMemBatchedDataLoader` over no rows gives no batch.",
          "The other loaders do the same."),
         ("inmem-transform-fn",
          "`InMemBatchedDataLoader` raises an `AttributeError` or a `TypeError` where its `transform_fn` "
          "gives anything but a tensor. `BatchedDataLoader` makes a tensor of it.",
-         "Both make a tensor.", "One function for both loaders."),
+         "`InMemBatchedDataLoader`, as `BatchedDataLoader`, makes a tensor of what `transform_fn`"
+         " gives.",
+         "One function for both loaders."),
         ("transform-fn-equal-rows",
          "Where `transform_fn` gives other numbers of rows for some columns than for others, a batch "
          "silently holds values of different rows, or batches of different length.",
-         "`ValueError`.", "Mixed-up rows are wrong rows."),
+         "A `transform_fn` that gives more rows for some columns than for others is a "
+         "`ValueError`.",
+         "Mixed-up rows are wrong rows."),
         ("transform-fn-types",
          "Where `transform_fn` gives a wider type for a later row group, a shuffle buffer and "
          "`InMemBatchedDataLoader` cast its values to the first one's type: fractions are cut off.",
@@ -131,107 +142,130 @@ DIFFERENCES: tuple[Difference, ...] = (
         ("row-permutations-differ",
          "In `make_batch_reader` with `shuffle_rows` and a seed, row groups of different workers get the "
          "same permutation.",
-         "Every row group gets its own, those of Petastorm with one worker. `make_reader` gives "
+         "In `make_batch_reader` with `shuffle_rows` and a seed, every row group gets its own "
+         "permutation, the one that Petastorm gives it with one worker. `make_reader` gives "
          "Petastorm's order: one permutation for all row groups, in every epoch.",
          "Repeated permutations are not random, but programs may rely on those that never depend on "
          "workers."),
         ("shuffle-buffer-per-epoch",
          "Rows of one epoch slip into the next through the shuffle buffer.",
-         "The buffer empties at the end of every epoch.", "Every row exactly once per epoch."),
+         "The shuffle buffer is emptied at the end of every epoch.",
+         "Every row exactly once per epoch."),
         ("shuffle-capacity-one",
          "`shuffling_queue_capacity=1` raises `ValueError: high <= 0` in `DataLoader`.",
-         "It shuffles within row groups, as 2 does.", "Nothing is wrong with the argument."),
+         "`shuffling_queue_capacity=1` shuffles within row groups, as 2 does.",
+         "Nothing is wrong with the argument."),
         ("shuffle-buffer-memory",
-         "Any torch shuffle buffer allocates 800 MB.", "It allocates what its rows need.",
+         "Any torch shuffle buffer allocates 800 MB.",
+         "A shuffle buffer takes the memory that its rows need.",
          "The margin is not used."),
         ("row-drop-keeps-rows",
          "`shuffle_rows` with `shuffle_row_drop_partitions` permutes a row group anew for each of its "
          "parts: some rows come twice and others not at all. In `make_reader` only without a seed; with "
          "one, all parts are of one permutation.",
-         "Each part shuffles its own rows. With a seed `make_reader` gives Petastorm's parts.",
+         "With `shuffle_rows` and `shuffle_row_drop_partitions` each part of a row group shuffles"
+         " its own rows, so that every row comes once. With a seed `make_reader` gives "
+         "Petastorm's parts.",
          "Every row exactly once per epoch."),
         ("predicate-keeps-rows-whole",
          "`shuffle_rows` together with a predicate permutes the predicate's columns and the others "
          "differently, mixing up rows; in `make_reader` only without a seed.",
-         "A row stays a row.", "Mixed-up rows are wrong rows."),
+         "`shuffle_rows` together with a predicate keeps the values of a row together.",
+         "Mixed-up rows are wrong rows."),
     ),
     *_area(
         "Sharding",
         ("equal-shards",
          "Shards are whole row groups, so their sizes differ.",
-         "Sizes differ by at most one row, after predicates and filters on partition columns; where "
-         "Petastorm's shards are equal, they are the same. Predicates and filters on other columns "
-         "leave shards unequal, as in Petastorm.",
+         "Sizes of shards differ by at most one row, after predicates and filters on partition "
+         "columns. Where Petastorm's shards are equal, they are the same here. Predicates and "
+         "filters on other columns leave shards unequal, as in Petastorm.",
          "Unequal shards make distributed training hang or drop rows."),
         ("more-shards-than-row-groups",
          "`NoDataAvailableError` when there are more shards than row groups.",
-         "Any number of shards up to the number of rows works; beyond, the same error in other words.",
+         "Any number of shards up to the number of rows works. More are a `NoDataAvailableError` "
+         "with other words than Petastorm's.",
          "Row groups are a detail of storage."),
         ("negative-shards",
          "A negative `shard_count` gives all rows, some of them or none, without a word.",
-         "`ValueError`.", "Never a silent loss."),
+         "A negative `shard_count` is a `ValueError`.",
+         "Never a silent loss."),
         ("rank-reads-everything",
          "Under torchrun and the like a reader without shards reads all rows on every rank and says nothing.",
-         "It reads all rows on every rank and says so once, with what to pass.",
+         "Under torchrun and the like a reader without shards reads all rows on every rank, and "
+         "warns once, with what to pass.",
          "Training on every row as often as there are ranks is hardly ever meant."),
         ("numpy-shards",
          "`cur_shard=numpy.int64(0)` raises a `ValueError`, and with shards `seed=numpy.int64(7)` a "
          "`TypeError`.",
-         "NumPy integers are integers.",
+         "`cur_shard`, `shard_count` and `seed` may be NumPy integers.",
          "Nothing is wrong with the argument."),
         ("horovod-warning-formats",
          "Under Horovod without shards the warning itself fails to format.",
-         "The warning is given.", "It was meant to be."),
+         "Under Horovod without shards the warning is given.",
+         "It was meant to be."),
     ),
     *_area(
         "Types and nulls",
         ("one-dtype-per-column",
          "A column's dtype flips from batch to batch with where its nulls are.",
-         "It is decided once per dataset: what Petastorm gives for a single row group that holds "
-         "a null. A column with null lists is of objects in all batches of a reader without "
-         "predicate, filters and transform.",
+         "A column's dtype is decided once per dataset: it is what Petastorm gives for a single "
+         "row group that holds a null. A column with null lists is of objects in all batches of a"
+         " reader without predicate, filters and transform.",
          "Models expect one dtype."),
         ("tf-null-warning",
          "TensorFlow silently receives nulls as 0, the smallest integer, `False` or `b'None'`.",
-         "The same values, with one `NullValueWarning` naming the column; "
-         "`warnings.simplefilter('error', NullValueWarning)` makes it an error.",
+         "TensorFlow receives nulls as 0, the smallest integer, `False` or `b'None'` too, with "
+         "one `NullValueWarning` that names the column; `warnings.simplefilter('error', "
+         "NullValueWarning)` makes it an error.",
          "Never silently."),
         ("tf-long-nulls-exact",
          "A null in a row group rounds its other 64-bit integers above 2^53 on their way to "
          "TensorFlow.",
-         "They stay exact.", "Only the nulls have no value."),
+         "64-bit integers beside a null stay exact on their way to TensorFlow.",
+         "Only the nulls have no value."),
         ("uint64-in-torch",
          "`DataLoader` raises a `TypeError` for unsigned 64-bit values of a transform and for `uint64` "
          "fields of `make_reader`.",
-         "A `uint64` tensor, as `BatchedDataLoader` gives.", "torch has the type now."),
+         "`DataLoader` makes a `uint64` tensor of unsigned 64-bit values, as `BatchedDataLoader` "
+         "does.",
+         "torch has the type now."),
         ("tf-dtype-objects",
          "A transform's field with `numpy.dtype('float32')`, `'float32'`, `float`, `float16` or "
          "`uint64` is refused by `make_tf_dataset`, and a `uint64`, `float16` or complex field of "
          "`make_reader` by `make_petastorm_dataset`.",
-         "Whatever names a NumPy type that TensorFlow has is accepted.",
+         "`make_tf_dataset` and `make_petastorm_dataset` accept whatever names a NumPy type that "
+         "TensorFlow has, such as `'float32'` and `float`.",
          "`make_torch_dataloader` accepts them too."),
         ("first-of-two-errors",
          "Where a batch has several faults, such as null lists beside lists of another length, the "
          "error is about the row group that was read first.",
-         "It may be about another of the faults.", "It is an error either way."),
+         "Where a batch has several faults, the error may be about another one than in Petastorm.",
+         "It is an error either way."),
         ("strided-arrays",
          "A transform's arrays of several axes must be C-contiguous: those of `.transpose(2, 0, 1)` "
          "are a `ValueError`, `only support row major multi-dimensional array`.",
-         "They are accepted.", "The rows are copied into a batch in any case."),
+         "A transform may give arrays of any layout in memory, such as those of `.transpose(2, 0,"
+         " 1)`.",
+         "The rows are copied into a batch in any case."),
         ("timestamp-range",
          "Timestamps before 1900 fail while Spark writes them; others outside the years 1678 to "
          "2261 wrap around silently.",
-         "They convert; where a loader or transform needs nanoseconds, a `ValueError` names the "
-         "problem.",
+         "Timestamps of all years convert. Where a loader or transform needs nanoseconds, a "
+         "`ValueError` names the problem.",
          "Never wrong values."),
         ("trailing-nuls",
-         "Strings lose NUL characters at their end.", "They keep them.", "Never wrong values."),
+         "Strings lose NUL characters at their end.",
+         "Strings keep NUL characters at their end.",
+         "Never wrong values."),
         ("categories-keep-precision",
          "A transform's `pandas.Categorical` of `float32` reaches torch as `float64`.",
-         "It stays `float32`.", "The transform said which precision it wants."),
+         "A transform's `pandas.Categorical` of `float32` stays `float32`.",
+         "The transform said which precision it wants."),
         ("tf-array-of-dates",
          "Arrays of dates fail in `make_tf_dataset`.",
-         "They are nanoseconds, like dates and arrays of timestamps.",
+         "Arrays of dates are nanoseconds in `make_tf_dataset`, like dates and arrays of "
+         "timestamps.",
          "Nothing is wrong with the type."),
     ),
     *_area(
@@ -245,19 +279,22 @@ DIFFERENCES: tuple[Difference, ...] = (
         ("table-order",
          "The order of columns in a transform's DataFrame and under `schema_fields` depends on the "
          "hash seed; only partition columns have a place, the last in the DataFrame.",
-         "It is the table's; in the DataFrame partition columns come last as well.",
+         "Columns in a transform's DataFrame and under `schema_fields` come in the order of the "
+         "table; in the DataFrame partition columns come last, as in Petastorm.",
          "An order that cannot be predicted cannot be relied on."),
         ("paths-with-spaces",
          "A cache directory with a space or `%` in its path cannot be read back.",
-         "It works.", "Nothing is wrong with the path."),
+         "A cache directory may have a space or `%` in its path.",
+         "Nothing is wrong with the path."),
     ),
     *_area(
         "Predicates and filters",
         ("predicates-work",
          "Through a converter only `in_lambda` works; `in_set`, `in_negate`, `in_reduce` with "
          "`all` or `any`, `in_pseudorandom_split` and functions that return arrays fail.",
-         "All of them work on row groups. So does a predicate on all keys of a table with several "
-         "partition columns, an `AssertionError` in Petastorm: it gets their values.",
+         "All of `petastorm.predicates` work through a converter, on row groups. So does a "
+         "predicate on all keys of a table with several partition columns, an `AssertionError` in"
+         " Petastorm: it gets their values.",
          "They are part of the API."),
         ("predicate-keeps-dtypes",
          "Integers of a partly matching row group become `float64`. Where the matching rows hold only "
@@ -268,16 +305,19 @@ DIFFERENCES: tuple[Difference, ...] = (
         ("predicate-with-transform",
          "A predicate with a transform that only removes fields, removes the partition column that "
          "the predicate is about, or has multi-dimensional fields, fails.",
-         "It works.", "They are part of the API."),
+         "A predicate works beside a transform that only removes fields, that removes the "
+         "predicate's partition column, or that has multi-dimensional fields.",
+         "They are part of the API."),
         ("filters-work",
          "`filters` fails with an `AttributeError` for a converter and for a list of files. For a "
          "directory it chooses by partition columns only: conditions on other columns, and on names "
          "that no column has, are taken as fulfilled, so that rows come which the filters exclude. "
          "Where no partition is left, it is an `IndexError`. No condition (`filters=[]`) is a "
          "`ValueError`.",
-         "Conditions on partition columns choose as in Petastorm; those on other columns are applied "
-         "to rows. A name that no column has is a `ValueError`, and where nothing is left the reader "
-         "warns and gives nothing. `filters=[]` is the same error.",
+         "`filters` work for converters and lists of files too. Conditions on partition columns "
+         "choose as in Petastorm; those on other columns are applied to rows. A name that no "
+         "column has is a `ValueError`, and where nothing is left the reader warns and gives "
+         "nothing. `filters=[]` is the same error.",
          "A filter that is not applied is worse than an error."),
     ),
     *_area(
@@ -286,35 +326,44 @@ DIFFERENCES: tuple[Difference, ...] = (
          "`cache_type='local-disk'` keeps transformed row groups on disk. The end of a `with` over the "
          "reader, or `cleanup_cache()`, removes the directory and prints a line, for any cache; a "
          "converter's loaders leave it behind.",
-         "It keeps copies of the files that are read, if they are in a store or on a mount; those of a local disk are "
-         "read in place. The transform runs in every epoch. Copies stay in `cache_location` for the next run, until "
-         "others need the room; nothing is printed.",
+         "`cache_type='local-disk'` keeps copies of the files that are read, if they are in a "
+         "store or on a mount; those of a local disk are read in place. The transform runs in "
+         "every epoch. Copies stay in `cache_location` for the next run, until others need the "
+         "room; nothing is printed.",
          "A cached random augmentation is none, and what is stored can be shared by readers, ranks and runs."),
         ("ignored-arguments-warn",
          "`hdfs_driver`, `zmq_copy_buffers`, `convert_early_to_numpy` and `cache_extra_settings` steer "
          "parts that the bridge does not have.",
-         "Values other than the default give an `IgnoredArgumentWarning`.",
+         "`hdfs_driver`, `zmq_copy_buffers`, `convert_early_to_numpy` and `cache_extra_settings` "
+         "have no effect; values other than the default give an `IgnoredArgumentWarning`.",
          "Every old argument has a stated fate."),
         ("filesystem-ignored",
          "Passing a pyarrow `filesystem` raises a `ValueError` about `validate_schema`.",
-         "It is ignored with a warning.", "The url says where the data is."),
+         "A pyarrow `filesystem` is ignored with a warning.",
+         "The url says where the data is."),
         ("remote-stores-are-read",
          "With pyarrow 12 to 14 a url that fsspec opens (`s3://`, `gs://`, `http://`, …) raises a "
          "`ValueError` about `validate_schema`.",
-         "It is read; a store that does not answer is a `RemoteError`, which is an `OSError`.",
+         "A url that fsspec opens (`s3://`, `gs://`, `http://`, …) is read. A store that does not"
+         " answer is a `RemoteError`, which is an `OSError`.",
          "Nothing is wrong with the url."),
         ("directory-in-a-list",
          "`make_reader([url])` and `make_batch_reader([url])` of a directory are a `TypeError`.",
          "A list of one directory is read as the directory.", "It is clear what is meant."),
         ("weighted-sampling-works",
          "`WeightedSamplingReader` fails on `numpy.float`, which NumPy has had no more since 1.24.",
-         "It works.", "It is part of the API."),
+         "`WeightedSamplingReader` works.",
+         "It is part of the API."),
         ("dataset-of-no-reader",
-         "`make_petastorm_dataset(None)` hangs.", "`AttributeError`.", "A hang helps nobody."),
+         "`make_petastorm_dataset(None)` hangs.",
+         "`make_petastorm_dataset(None)` is an `AttributeError`.",
+         "A hang helps nobody."),
         ("tf-tensors-run",
          "`tf_tensors` with a `shuffling_queue_capacity` is an `OperatorNotAllowedInGraphError`, and with a "
          "timestamp an `InternalError`, under TensorFlow 2.",
-         "It works.", "It is part of the API."),
+         "`tf_tensors` with a `shuffling_queue_capacity`, or with a timestamp, works under "
+         "TensorFlow 2.",
+         "It is part of the API."),
     ),
     *_area(
         "Parquet files and worker processes",
@@ -322,164 +371,194 @@ DIFFERENCES: tuple[Difference, ...] = (
          "Files of one table whose column types differ give batches of differing dtype; a column "
          "that a later file lacks is a `TypeError` in the middle of the data or, where it is the only "
          "one that is read, leaves out that file's rows without a word.",
-         "The column has the widest of the types everywhere; a missing column or types that cannot "
-         "be joined are a `TypeError`, naming the files, when the reader is opened.",
+         "A column whose type differs between the files of a table has the widest of the types "
+         "everywhere; a missing column or types that cannot be joined are a `TypeError`, naming "
+         "the files, when the reader is opened.",
          "Models expect one dtype, and errors belong to the start."),
         ("columns-of-nulls",
          "A column that is of Arrow's null type in the first file and of numbers in a later one is "
          "left out of the table; `RuntimeError: No fields matching` where it is the only one.",
-         "It has the later file's type; in the first file all its values are null.",
+         "A column that is of Arrow's null type in the first file and of numbers in a later one "
+         "has the later file's type; in the first file all its values are null.",
          "pandas writes such files where a column is empty."),
         ("partition-values-in-place",
          "With several partition columns a row group now and then gets the value of one column in "
          "another: the scan of the directories is a race.",
-         "Values are those of the path.", "A wrong label is worse than none."),
+         "Values of partition columns are those of the path.",
+         "A wrong label is worse than none."),
         ("stored-index",
          "A pandas index that was stored with the table (`DataFrame.to_parquet`) makes any transform "
          "fail with a `ValueError` about result columns.",
-         "It is a column of the transform's DataFrame, as it is in batches.",
+         "A pandas index that was stored with the table is a column of the transform's DataFrame,"
+         " as it is in batches.",
          "Nothing is wrong with the table."),
         ("common-metadata-ignored",
          "A `_common_metadata` file beside Parquet data that Petastorm did not write is a "
          "`PetastormMetadataError`.",
-         "It is ignored, and the files are read.", "Dask and pandas leave such files."),
+         "A `_common_metadata` file that Petastorm did not write is ignored, and the files are "
+         "read.",
+         "Dask and pandas leave such files."),
         ("large-partition-numbers",
          "Partition directories with integers beyond 64 bits fail with an `OverflowError`.",
-         "Their values stay text.", "Nothing is wrong with the table."),
+         "Values of partition directories that are integers beyond 64 bits stay text.",
+         "Nothing is wrong with the table."),
         ("log-tables-are-read",
          "A directory of a Delta or Iceberg table is read as loose Parquet files: rows that were "
          "deleted or overwritten come back, and updated rows come in all their versions.",
-         "With the extra `delta` or `iceberg` exactly the live rows are read, those of the current "
-         "version or of the one in the path (`…/table@v3`, `…/table@20260131235959000`). Partition "
-         "columns are columns of the table like the others. Otherwise, and where the log names files "
-         "outside of the table's own directory, it is a `ValueError` that says how to read the live "
-         "rows.",
+         "Of a Delta or Iceberg table exactly the live rows are read, with the extra `delta` or "
+         "`iceberg`: those of the current version or of the one in the path (`…/table@v3`, "
+         "`…/table@20260131235959000`). Partition columns are columns of the table like the "
+         "others. Without the extra, and where the log names files outside of the table's own "
+         "directory, it is a `ValueError` that says how to read the live rows.",
          "Never wrong rows."),
         ("parquet-more-types",
          "`uint16`, `uint32`, and large strings, binaries and lists, which current pandas and "
          "Polars write, are left out with a warning.",
-         "They are read.", "The same data came as plain strings before pandas 3."),
+         "`uint16`, `uint32`, and large strings, binaries and lists are read.",
+         "The same data came as plain strings before pandas 3."),
         ("process-pool-names",
          "With `reader_pool_type='process'` a function of the program loses the program's imports "
          "and classes: `NameError`.",
-         "They go along.", "The same function works with threads."),
+         "With `reader_pool_type='process'` the program's imports and classes go to the worker "
+         "processes with the function.",
+         "The same function works with threads."),
     ),
     *_area(
         "Converter and cache",
         ("reuse-includes-names",
          "A conversion is reused for any plan with the same result, ignoring column names: two "
          "selects with names exchanged come back with columns exchanged.",
-         "Names and types are part of the key.", "Never wrong values."),
+         "A conversion is reused only if names and types of the columns are the same too.",
+         "Never wrong values."),
         ("reuse-by-meaning",
          "`compression_codec='snappy'` and `'SNAPPY'` are two conversions of one DataFrame.",
-         "They are one.", "The files are the same."),
+         "`compression_codec='snappy'` and `'SNAPPY'` are one conversion of one DataFrame.",
+         "The files are the same."),
         ("reuse-sees-new-source",
          "Overwriting the source files and reading them anew serves the old rows.",
-         "What the source files look like now is part of the key.", "Never stale rows."),
+         "A conversion is reused only if the source files are still what they were.",
+         "Never stale rows."),
         ("conversion-errors",
          "A failing conversion raises Spark's `Py4JJavaError` and may leave files.",
-         "`MaterializationError`, a `RuntimeError`, says in a sentence what failed; nothing is left. "
-         "Spark's `AnalysisException` is passed on.",
+         "A failing conversion raises `MaterializationError`, a `RuntimeError` that says in a "
+         "sentence what failed; nothing is left. Spark's `AnalysisException` is passed on.",
          "The same error on Spark classic and Connect."),
         ("path-data-is-never-deleted",
          "`delete()` on a converter made from a path deletes the user's table.",
-         "It warns and leaves it.", "The bridge deletes only what it made."),
+         "`delete()` on a converter made from a path warns and leaves the table.",
+         "The bridge deletes only what it made."),
         ("delete-keeps-files-of-others",
          "`delete()` and the end of the program remove the cache directory with everything in it.",
-         "They remove the shards, the index and the like; files that others put there stay, with a "
-         "warning that names them.",
+         "`delete()` and the end of the program remove the shards, the index and the like; files "
+         "that others put there stay, with a warning that names them.",
          "The bridge deletes only what it made."),
         ("killed-conversions-are-cleared",
          "What a killed conversion has written stays for ever.",
-         "The next program that converts into the same parent directory removes it, on the same "
-         "machine and local disk only; a reader calls it an unfinished conversion.",
+         "What a killed conversion has written is removed by the next program that converts into "
+         "the same parent directory, on the same machine and local disk only; a reader calls it "
+         "an unfinished conversion.",
          "It is never read, it only takes space."),
         ("interrupt-stays-an-interrupt",
          "Ctrl-C during a conversion raises a `Py4JError` and leaves files.",
-         "`KeyboardInterrupt`; the conversion's Spark jobs are cancelled and nothing is left.",
+         "Ctrl-C during a conversion raises `KeyboardInterrupt`; the conversion's Spark jobs are "
+         "cancelled and nothing is left.",
          "Programs rely on `except Exception` not catching it."),
         ("written-again-when-removed",
          "After the cache directory was removed from outside, converting the same DataFrame fails: "
          "`AnalysisException [PATH_NOT_FOUND]`.",
-         "It is written again.", "The rows are still to be had."),
+         "After the cache directory was removed from outside, the same DataFrame is written "
+         "again.",
+         "The rows are still to be had."),
         ("use-after-delete-at-once",
          "A loader on a deleted cache waits 30 s for the files before its `RuntimeError`.",
-         "The same error comes at once when this process deleted them.",
+         "A loader on a cache that this process deleted fails at once, with the same error.",
          "There is nothing to wait for."),
         ("path-needs-no-conf",
          "A converter made from a path needs a Spark session and the cache directory's conf.",
-         "It needs neither.", "Nothing is written."),
+         "A converter made from a path needs neither a Spark session nor the cache directory's "
+         "conf.",
+         "Nothing is written."),
         ("databricks-volumes",
          "On Databricks a converter's path must be on DBFS.",
-         "It may be in a Unity Catalog volume as well, and a cache directory there gives no "
-         "warning.",
+         "On Databricks a converter's path may be in a Unity Catalog volume as well, and a cache "
+         "directory there gives no warning.",
          "Volumes are where Databricks keeps files now."),
         ("dbfs-cache-dir",
          "`dbfs:/…` as cache directory: `ValueError: URLs must be of the form dbfs://bucket/path`.",
-         "It is the mounted directory `/dbfs/…` (`/Volumes/…` for a volume), or a `ValueError` that "
-         "says that there is none on this machine.",
+         "`dbfs:/…` as cache directory is the mounted directory `/dbfs/…` (`/Volumes/…` for a "
+         "volume), or a `ValueError` that says that there is none on this machine.",
          "The same form is accepted for paths."),
         ("files-are-mds",
          "`cache_dir_url` and `file_urls` are a Parquet directory and its files.",
-         "They are MDS shards: `make_batch_reader` and streaming read them; Spark and Arrow say that "
-         "they are not Parquet.",
+         "`cache_dir_url` and `file_urls` are a directory of MDS shards and its files: "
+         "`make_batch_reader` and streaming read them; Spark and Arrow say that they are not "
+         "Parquet.",
          "MDS is what the bridge is for."),
         ("timestamps-are-nanoseconds",
          "`spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS` makes timestamps "
          "`datetime64[us]`, and `datetime64[us, UTC]` in a transform's DataFrame.",
-         "It has no effect: timestamps are nanoseconds without a time zone, in UTC, as with Spark's "
-         "default.",
+         "`spark.sql.parquet.outputTimestampType` has no effect: timestamps are nanoseconds "
+         "without a time zone, in UTC, as with Spark's default.",
          "It is a setting of Spark's writer of files, which the bridge does not use."),
         ("nullable-tells-of-nulls",
          "`UnischemaField.nullable` says whether Spark's schema allows nulls in the column.",
-         "It says whether nulls were found when the DataFrame was written.",
+         "`UnischemaField.nullable` says whether nulls were found when the DataFrame was written.",
          "What is there decides on a column's dtype, and Spark allows nulls nearly everywhere."),
         ("unsupported-texts",
          "The warning about an unsupported column names the type as Parquet has it: "
          "`StructType(struct<a: int64 not null>)`.",
-         "It names the Arrow type that Spark's becomes, `struct<a: int64>`; the text around it is "
-         "the same.",
+         "The warning about an unsupported column names the Arrow type that Spark's becomes, "
+         "`struct<a: int64>`; the text around it is the same.",
          "Such a column is never written, so there is no file to tell its type."),
         ("small-shards-are-fine",
          "Files below 50 MB give a warning that advises to repartition, for every conversion and every "
          "reuse.",
-         "Only small Parquet files at a path of the user's do.",
+         "Only small Parquet files at a path of the user's give the warning that advises to "
+         "repartition.",
          "The advice is about Parquet."),
         ("max-records-per-file",
          "`spark.sql.files.maxRecordsPerFile` cuts files, and so row groups, at that many rows.",
-         "It has no effect; `parquet_row_group_size_bytes` sets the size of a shard.",
+         "`spark.sql.files.maxRecordsPerFile` has no effect; `parquet_row_group_size_bytes` sets "
+         "the size of a shard.",
          "It is a setting of Spark's writer of files, which the bridge does not use."),
         ("cache-url-errors",
          "`file://tmp/x` as cache directory url is an `IllegalArgumentException` of Spark's, and `file:x` "
          "means `/x`.",
-         "A `ValueError` that says what to write. `file://localhost/x` works.",
+         "A cache directory url such as `file://tmp/x` is a `ValueError` that says what to write."
+         " `file://localhost/x` works.",
          "A message about the mistake, not about its consequences."),
         ("all-codecs-work",
          "`bzip2` and `deflate` are accepted, but Spark cannot write Parquet with them.",
-         "All six names work; `lz4` and `deflate` mean the nearest compression that MDS has.",
+         "All six names of `compression_codec` work; `lz4` and `deflate` mean the nearest "
+         "compression that MDS has.",
          "A name that is accepted should work."),
         ("row-group-size-checked",
          "`parquet_row_group_size_bytes` of `'abc'`, `1024.5` or `True` fails in every Spark task: "
          "`Py4JJavaError`.",
-         "`ValueError` or `TypeError` before anything runs.", "The mistake is known at once."),
+         "`parquet_row_group_size_bytes` of `'abc'`, `1024.5` or `True` is a `ValueError` or "
+         "`TypeError` before anything runs.",
+         "The mistake is known at once."),
         ("failed-loader-leaves-no-thread",
          "When `data_loader_fn` raises, the reader's threads run on.",
-         "The reader is closed.", "Nobody else can close it."),
+         "When `data_loader_fn` raises, the reader is closed.",
+         "Nobody else can close it."),
         ("dotted-names-convert",
          "A floating-point column with a dot in its name fails in the conversion of its precision.",
-         "It converts.", "Nothing is wrong with the name."),
+         "A floating-point column with a dot in its name converts.",
+         "Nothing is wrong with the name."),
         ("ancient-dates",
          "Dates and timestamps before the Gregorian calendar fail while Parquet is written: "
          "`INCONSISTENT_BEHAVIOR_CROSS_VERSION`.",
-         "They are written as they are.", "MDS has no old readers to be confused."),
+         "Dates and timestamps before the Gregorian calendar are written as they are.",
+         "MDS has no old readers to be confused."),
     ),
     *_area(
         "Petastorm's own datasets",
         ("stored-schema-runs-nothing",
          "The stored schema, a pickle, may name whatever lies in `numpy`, `builtins`, `pyspark` and "
          "other packages, and so run any code: opening a dataset is running its author's program.",
-         "An exact list of names is admitted, none of which is called. Anything else is a "
-         "`StoredSchemaError` that names it.",
+         "Only names of an exact list may stand in a stored schema, and none of them is called. "
+         "Anything else is a `StoredSchemaError` that names it.",
          "Data runs no code."),
         ("values-have-a-limit",
          "Whatever the bytes of an array or image announce is unpacked, whatever its field declares: a "
@@ -493,32 +572,36 @@ DIFFERENCES: tuple[Difference, ...] = (
          "Data of others must not use up the memory."),
         ("files-without-rows",
          "A file without rows is a `ZeroDivisionError`.",
-         "It has no rows.", "Spark writes such files."),
+         "A file without rows is read, and gives no row.",
+         "Spark writes such files."),
         ("field-order",
          "Fields that patterns of `schema_fields`, and those that an `NGram`, ask for stand in an order "
          "that depends on the hash seed.",
-         "They stand in the schema's.",
+         "Fields that patterns of `schema_fields`, or an `NGram`, ask for come in the order of "
+         "the schema.",
          "An order that cannot be predicted cannot be relied on."),
         ("sequences-shared-out",
          "Shards of an `NGram` are whole row groups, unequal in size.",
-         "With `timestamp_overlap=True` a shard has the sequences that begin in its rows, of which "
-         "shards have equally many; none is lost where shards meet.",
+         "With `timestamp_overlap=True` a shard of an `NGram` has the sequences that begin in its"
+         " rows, and all shards have equally many; none is lost where shards meet.",
          "As for rows."),
         ("null-timestamps",
          "A null in a `TimestampType` field, or in a column of timestamps of a plain Parquet store, is a "
          "`DecodeFieldError`. Nulls of other types are `None`.",
-         "It is `NaT`; the smallest integer in TensorFlow.",
+         "A null timestamp is `NaT`, in TensorFlow the smallest integer.",
          "A nullable field may hold nulls."),
         ("objects-compare",
          "Comparing a `UnischemaField` or an `NGram` with anything else is an `AttributeError`, an "
          "`NGram` has no hash, and a `Unischema` is shown by its address.",
-         "The comparison is False, an `NGram` has a hash, and a `Unischema` shows its fields.",
+         "A `UnischemaField` or an `NGram` compared with anything else is False, an `NGram` has a"
+         " hash, and a `Unischema` shows its fields.",
          "As for other objects."),
         ("plain-lists",
          "`make_reader` on a plain Parquet store makes a scalar of a list of one number, and the text "
          "of an array of a list of strings. Lists of dates, timestamps or decimals, and lists of integers "
          "with a null among them, are a `DecodeFieldError`.",
-         "Lists are arrays.", "What a value is must not depend on its length."),
+         "Lists of a plain Parquet store are arrays in `make_reader`.",
+         "What a value is must not depend on its length."),
         ("torch-takes-ngrams",
          "Torch loaders fail over an `NGram`: `'dict' object has no attribute '_asdict'`.",
          "`DataLoader` gives a dictionary of batches by timestep; the others refuse with a "
@@ -526,11 +609,14 @@ DIFFERENCES: tuple[Difference, ...] = (
          "It is what whoever tries it wants."),
         ("partitions-of-booleans",
          "A boolean partition column is True in all rows: `numpy.bool_('false')`.",
-         "It is what the directory says.", "A wrong label is worse than none."),
+         "A boolean partition column has the value that the directory says.",
+         "A wrong label is worse than none."),
         ("row-group-metadata-not-needed",
          "A dataset whose `_common_metadata` lacks the numbers of row groups is a `RuntimeError`, and "
          "files added after it was written are a `KeyError`.",
-         "Row groups are counted in the files themselves.", "They are there to be read."),
+         "Row groups are counted in the files themselves, so `_common_metadata` may lack their "
+         "numbers, and files may be added.",
+         "They are there to be read."),
     ),
 )  # fmt: skip
 
