@@ -119,7 +119,9 @@ DIFFERENCES: tuple[Difference, ...] = (
         ("transform-fn-types",
          "Where `transform_fn` gives a wider type for a later row group, a shuffle buffer and "
          "`InMemBatchedDataLoader` cast its values to the first one's type: fractions are cut off.",
-         "The types widen, as in Petastorm without a shuffle buffer.", "Never a silent loss."),
+         "Where `transform_fn` gives a wider type for a later row group, batches get the wider type, as in "
+         "Petastorm without a shuffle buffer.",
+         "Never a silent loss."),
     ),
     *_area(
         "Order and shuffling",
@@ -245,8 +247,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         ("strided-arrays",
          "A transform's arrays of several axes must be C-contiguous: those of `.transpose(2, 0, 1)` "
          "are a `ValueError`, `only support row major multi-dimensional array`.",
-         "A transform may give arrays of any layout in memory, such as those of `.transpose(2, 0,"
-         " 1)`.",
+         "A transform may give arrays of any layout in memory.",
          "The rows are copied into a batch in any case."),
         ("timestamp-range",
          "Timestamps before 1900 fail while Spark writes them; others outside the years 1678 to "

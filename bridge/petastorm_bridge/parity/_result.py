@@ -33,7 +33,7 @@ class Promise(str, enum.Enum):
 
 MEANING = {
     Promise.SCHEMA: "the same columns in the same order, with the same dtypes and shapes",
-    Promise.COUNT: "as many rows, and as many rows and steps on every rank",
+    Promise.COUNT: "as many rows and steps, on every rank",
     Promise.MULTISET: "every row of one side is there on the other, as often, on the same rank",
     Promise.ORDER: "the rows come in the same order",
     Promise.BATCHES: "the rows are cut into the same batches",
