@@ -147,8 +147,8 @@ class BatchedDataLoader(LoaderBase):
         batch_size: Rows per batch, a positive integer.
         transform_fn: Called with each column of each row group, an array of shape ``(rows, …)`` (with
             each value of a reader of rows, in a list); ``torch.as_tensor`` makes a tensor of what it
-            returns. That may be on any device, and have other rows, as many in every column; ``len``
-            counts the reader's.
+            returns. The tensor may be on any device, and may have another number of rows, the same in
+            every column; ``len`` counts the reader's rows.
         shuffling_queue_capacity: Rows in the shuffle buffer, 0 for none.
     """
 
@@ -338,7 +338,7 @@ class BatchedIterableDataset(DatasetBase):
         seed: Decides the order of every epoch; None draws one from torch's generator.
         shuffling_queue_capacity: Rows in the shuffle buffer of each worker, 0 for none.
         shard_by_rank: Whether each rank of a process group, or of a launcher, reads its own shard.
-        even_batches: Whether every rank has as many rows: one that lacks a row reads one of its own again,
+        even_batches: Whether every rank has as many rows: one that lacks a row reads one of its rows again,
             another one each epoch.
         drop_last: Whether to drop the odd rows instead, others each epoch.
         data_loader_fn: Makes the batches of a reader; None means :class:`DataLoader`.

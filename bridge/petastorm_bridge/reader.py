@@ -71,7 +71,7 @@ def make_reader(  # noqa: PLR0917 – the signature of Petastorm
         dataset_url: A directory with ``_common_metadata``.
         schema_fields: Fields and regular expressions of whole names, None for all, or an
             :class:`~petastorm_bridge.ngram.NGram`.
-        reader_pool_type: ``'thread'``, ``'process'`` or ``'dummy'`` (the consumer's own thread).
+        reader_pool_type: ``'thread'``, ``'process'`` or ``'dummy'`` (the thread of the loop).
         workers_count: Threads or processes.
         pyarrow_serialize: No effect.
         results_queue_size: At most so many row groups are read ahead.
@@ -163,7 +163,7 @@ def make_batch_reader(  # noqa: PLR0917 – the signature of Petastorm
     Args:
         dataset_url_or_urls: A directory (MDS or Parquet) or a list of files of one dataset.
         schema_fields: Regular expressions; only columns whose whole name matches one are read.
-        reader_pool_type: ``'thread'``, ``'process'`` or ``'dummy'`` (the consumer's own thread).
+        reader_pool_type: ``'thread'``, ``'process'`` or ``'dummy'`` (the thread of the loop).
         workers_count: Threads or processes.
         results_queue_size: At most so many row groups are read ahead.
         seed: Makes every order reproducible, whatever the number of workers.
@@ -193,7 +193,7 @@ def make_batch_reader(  # noqa: PLR0917 – the signature of Petastorm
             together, with as many rows on every rank; see
             :func:`petastorm_bridge._reading.ranks.rank_and_world_size`.
         even_batches: Not in Petastorm: whether every shard has as many rows, and so as many batches.
-            A shard that lacks a row reads one of its own again, another one each epoch, as torch's ``DistributedSampler``.
+            A shard that lacks a row reads one of its rows again, another one each epoch, as torch's ``DistributedSampler``.
             None is True with ``shard_by_rank`` and False without.
         drop_last: Not in Petastorm: drop the rows that would make shards uneven instead of repeating
             some.

@@ -60,8 +60,8 @@ class LoaderBase(IterableDataset[Any]):
     def state_dict(self) -> dict[str, Any]:
         """Return where the pass is, in the form that :meth:`load_state_dict` takes (JSON-able).
 
-        In the middle of a pass that is shuffled without a seed nobody can say: the position is then
-        saved as unknown, with one warning, and whoever loads it begins with a new pass.
+        In the middle of a pass that is shuffled without a seed the position is saved as unknown, with
+        one warning. A loader that loads such a state begins a new pass.
         """
         return self._position.save(batches_held_by_lightning())
 

@@ -45,7 +45,7 @@ class ColumnarStreamingDataset(MappedDataset):
 
     A batch is a dictionary with the keys of a sample. Numbers and arrays of numbers are arrays with
     one row a sample, of the type that torch's default collation gives; strings and bytes are lists.
-    Arrays that each say their own shape become one array too, with ``ragged='error'``. Everything
+    Arrays that are stored with a shape for each become one array too, with ``ragged='error'``. Everything
     else (JSON, pickles, images, decimals) is a list of values in format ``'numpy'`` and what
     ``default_collate`` makes of that list in format ``'torch'``.
 

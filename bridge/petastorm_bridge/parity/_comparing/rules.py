@@ -64,7 +64,7 @@ class Rules:
 
     Attributes:
         order: ``exact``, or ``shuffled`` for rows in any order.
-        batches: ``exact``, or ``any`` for other batch cuts.
+        batches: ``exact``, or ``any`` if batches may be cut at other rows.
         shards: ``exact`` if every rank must have the same rows, ``union`` if all of them together.
         nan: ``exact`` if NaNs must have the same bits, ``any`` if one is as good as another.
         containers: ``exact`` if dicts, tuples, torch tensors and arrays must not be interchanged.

@@ -24,7 +24,7 @@ class Tolerance:
     """How far two finite floating-point values may be apart: ``atol + rtol * |second|``.
 
     Raises:
-        ValueError: A number is negative or none.
+        ValueError: A number is negative or not finite.
     """
 
     rtol: float = 0.0
