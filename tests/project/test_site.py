@@ -73,7 +73,7 @@ def browser(tmp_path_factory):
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_nothing_is_cut_off_or_unreadable(site, browser, dark):
     """Colours and places have little to do with each other: not every width is looked at in the dark."""
-    for width in (400, 1600) if dark else (400, 800, 1280, 1600):
+    for width in (400, 1600) if dark else (400, 800, 1000, 1280, 1600):
         browser.look(width, dark=dark)
         for page in sorted(site.glob("*.html")):
             if page.name == "404.html":
