@@ -164,7 +164,8 @@ def _bytes(text: str) -> int:
 def _summary(done: Conversion) -> str:
     checked = "every value compared with the source" if done.is_verified else "hashes compared"
     lines = [
-        f"{done.rows:,} rows in {done.shards:,} shards, {done.size:,} bytes, at {done.path}",
+        f"{done.rows:,} row{'s' * (done.rows != 1)} in {done.shards:,} shard{'s' * (done.shards != 1)}, "
+        f"{done.size:,} bytes, at {done.path}",
         f"Checked: {checked}.",
     ]
     if done.was_finished:

@@ -143,7 +143,7 @@ def difference(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="Such as no-lost-rows; all are listed without.", metavar="NAME", show_default=False
+            help="Such as no-lost-rows; without it all are listed.", metavar="NAME", show_default=False
         ),
     ] = None,
 ) -> None:
@@ -199,7 +199,7 @@ _COMMANDS: tuple[tuple[Any, str, dict[str, Any]], ...] = (
     ),
     (codemods.rule, "Explain a rule of the codemod.", {"epilog": codemods.RULE_EXAMPLES}),
     (convert, "Convert a Parquet store to MDS shards.", {"epilog": CONVERT_EXAMPLES}),
-    (difference, "Explain a known difference to Petastorm.", {"epilog": DIFFERENCE_EXAMPLES}),
+    (difference, "Explain a known difference from Petastorm.", {"epilog": DIFFERENCE_EXAMPLES}),
     (versions, "Print the versions that a bug report should name.", {}),
 )
 for _command, _line, _texts in _COMMANDS:

@@ -190,7 +190,7 @@ def doctor(
 
 def rule(
     code: Annotated[
-        str | None, typer.Argument(help="Such as PM102; all are listed without.", metavar="CODE")
+        str | None, typer.Argument(help="Such as PM102; without it all are listed.", metavar="CODE")
     ] = None,
 ) -> None:
     """Explain a rule of the codemod: what it does, with an example, and what to do where it does nothing."""
