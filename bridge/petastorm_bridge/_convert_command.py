@@ -163,9 +163,12 @@ def _bytes(text: str) -> int:
 
 def _summary(done: Conversion) -> str:
     checked = "every value compared with the source" if done.is_verified else "hashes compared"
+    rows, shards = (
+        f"{number:,} {what}{'s' * (number != 1)}"
+        for number, what in ((done.rows, "row"), (done.shards, "shard"))
+    )
     lines = [
-        f"{done.rows:,} row{'s' * (done.rows != 1)} in {done.shards:,} shard{'s' * (done.shards != 1)}, "
-        f"{done.size:,} bytes, at {done.path}",
+        f"{rows} in {shards}, {done.size:,} bytes, at {done.path}",
         f"Checked: {checked}.",
     ]
     if done.was_finished:

@@ -143,7 +143,9 @@ def difference(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="Such as no-lost-rows; without it all are listed.", metavar="NAME", show_default=False
+            help="Such as no-lost-rows; without it all are listed.",
+            metavar="NAME",
+            show_default=False,
         ),
     ] = None,
 ) -> None:
