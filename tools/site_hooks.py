@@ -25,6 +25,8 @@ _TAG = re.compile(r"<[^>]+>")
 # A link to a file of the repository.
 _OUTWARD = re.compile(r"\[([^\]]*)\]\((?!\w+:)([^)\s]+)\)")
 _SHORT_CODE = re.compile(r"<code>([^<\s]{1,20})</code>")
+_COMMAND = re.compile(r"<code>[^<]* --[^<]*</code>")
+_OPTION = re.compile(r"(?<= )--[\w-]+")
 _FROM_THE_TOP = ("CHANGELOG.md", "CONTRIBUTING.md")
 # A table of three columns becomes cards, unless three of them are figures, which are narrow.
 _COLUMNS = 3
@@ -61,8 +63,11 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Give the cells of a page's tables the headings of their columns, and keep short names in one line."""
+    """Give the cells of a page's tables the headings of their columns, and keep short names and options in one line."""
     html = _TABLE.sub(lambda found: _with_headings(found[0]), html)
+    html = _COMMAND.sub(
+        lambda found: _OPTION.sub(r'<span class="short">\g<0></span>', found[0]), html
+    )
     return _SHORT_CODE.sub(r'<code class="short">\1</code>', html)
 
 

@@ -62,6 +62,12 @@ def test_the_search_knows_every_page(site):
     assert {f"{path.stem}.html" for path in GUIDE.glob("*.md")} - {"README.html"} <= found
 
 
+def test_options_are_not_broken_behind_their_hyphens(site):
+    start = (site / "index.html").read_text("utf-8")
+    assert 'codemod . <span class="short">--to</span> streaming</code>' in start
+    assert '<code class="short">--fast</code>' in start
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     with Browser(tmp_path_factory.mktemp("browser")) as browser:
