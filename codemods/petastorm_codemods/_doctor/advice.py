@@ -47,13 +47,13 @@ def advise(found: Repository, decided: str | None = None) -> Advice:
                 "imports have moved to the bridge; this is the second step, streaming's own calls"
             )
         return Advice("streaming", reason, _command(found, decided, "streaming"))
-    reason = "imports change and nothing else: the same batches as before"
+    reason = "only imports change, and the batches stay the same"
     if bridge.stays:
         reason += "; what is listed above stays on Petastorm"
     if by_code(streaming.kinds, "PM102", "PM103") > streaming.on_bridge:
         reason += "; streaming's own calls are the second step"
     if found.own_format:
-        reason += "; `petastorm-bridge convert` makes MDS of datasets of Petastorm's own"
+        reason += "; datasets in Petastorm's own format stay as they are, or `petastorm-bridge convert` makes MDS of them"
     return Advice("bridge", reason, _command(found, decided, "bridge"))
 
 
