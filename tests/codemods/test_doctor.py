@@ -119,7 +119,7 @@ def test_what_stops_it_and_where_the_cache_is(report, call):
     assert "  requirements.txt:2  pyarrow==10.0.1 contradicts" in shown
     assert "  cache directory: a.py:3 (far)  " in shown
     assert "  far: each read there is a request" in shown
-    assert "\nFirst the bridge: imports change and nothing else" in shown
+    assert "\nFirst the bridge: only imports change, and the batches stay the same" in shown
     assert "torch-loader     1 place (PM102)" in shown
     assert shown.endswith(f"Next: {found['advice']['command']}\n")
 
