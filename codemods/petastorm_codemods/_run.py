@@ -12,6 +12,7 @@ from ._engine import process
 from ._meaning.imports import imports_petastorm
 from ._model import Destination, Outcome, Requirement, Result, Rewritten
 from ._processes import work_on
+from ._project.dependency_files import CODE as REQUIREMENT
 from ._project.evidence import Code, Lists, repository_code
 from ._project.files import (
     Gathered,
@@ -21,7 +22,6 @@ from ._project.files import (
     streaming_of_its_own,
     tops_of,
 )
-from ._project.requirements import CODE as REQUIREMENT
 from ._project.vendor import Homes, homes_for, support_files
 from ._project.widths import width_for
 from ._settings import Settings, rules_for

@@ -22,13 +22,11 @@ from ._model import (
     Target,
     pending,
 )
-from ._options import Options, with_configuration
-from ._project.converted import conversions
-from ._project.requirements import bridge
+from ._options import Options, conversions, with_configuration
+from ._project.distribution import bridge
 from ._reports.closing import closing_lines, plural
 from ._reports.formats import FORMATS
-from ._reports.report import diff, exit_code, printable
-from ._reports.statistics import statistics
+from ._reports.report import diff, exit_code, printable, statistics
 from ._run import run
 from ._settings import Settings
 from ._text.decode import write_atomically

@@ -11,8 +11,9 @@ from petastorm_codemods._model import (
     Success,
     Unchanged,
 )
+from petastorm_codemods._project.dependency_files import Wanted, rewritten
+from petastorm_codemods._project.distribution import bridge
 from petastorm_codemods._project.files import is_dependency_file
-from petastorm_codemods._project.requirements import Wanted, bridge, rewritten
 from petastorm_codemods._registry import all_rules
 
 

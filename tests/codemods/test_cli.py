@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from petastorm_bridge.cli import app
-from petastorm_codemods._project.requirements import bridge, vendored
+from petastorm_codemods._project.distribution import bridge, vendored
 from petastorm_codemods._reports.formats import FORMATS
 from petastorm_codemods._text.decode import write_atomically
 

@@ -13,7 +13,7 @@ from petastorm_bridge.cli import app
 from petastorm_codemods._model import NeedsHuman, Result, Safety, Site, State
 from petastorm_codemods._project.files import is_wanted
 from petastorm_codemods._registry import all_rules
-from petastorm_codemods._reports import sarif, services
+from petastorm_codemods._reports import formats
 from petastorm_codemods._reports.guide import NOW
 
 pytestmark = pytest.mark.anystack
@@ -83,8 +83,8 @@ def test_sarif(call):
 
 def test_rules_lead_to_the_guide_where_it_is_published(call, monkeypatch):
     monkeypatch.setattr("petastorm_codemods._registry.GUIDE", "https://guide.example/")
-    monkeypatch.setattr(sarif, "GUIDE", "https://guide.example/")
-    document = json.loads(sarif.to_sarif(Result((), 0)))
+    monkeypatch.setattr(formats, "GUIDE", "https://guide.example/")
+    document = json.loads(formats.to_sarif(Result((), 0)))
     check_sarif(document)
     driver = document["runs"][0]["tool"]["driver"]
     assert driver["informationUri"] == "https://guide.example/"
@@ -114,7 +114,7 @@ def test_github(call):
 def test_nothing_in_a_message_ends_a_command_of_github():
     message = "50% of\r\nlines\n::error::"
     site = Site("PM003", 1, 1, None, message, Safety.MANUAL, State.MANUAL)
-    text = services.to_github(Result((NeedsHuman("a\n::b.py", b"", b"", (site,)),), 1))
+    text = formats.to_github(Result((NeedsHuman("a\n::b.py", b"", b"", (site,)),), 1))
     assert text == (
         "::warning file=a%0A%3A%3Ab.py,line=1,col=1,title=petastorm-bridge (PM003)"
         "::PM003 50%25 of%0D%0Alines%0A::error::"

@@ -6,13 +6,12 @@ import pytest
 from typer.testing import CliRunner
 
 from petastorm_bridge.cli import app
-from petastorm_codemods._project.requirements import (
-    Wanted,
+from petastorm_codemods._project.dependency_files import Wanted, rewritten
+from petastorm_codemods._project.distribution import (
     bridge,
     contradict,
     limits,
     python_limit,
-    rewritten,
     specifiers,
     vendored,
 )

@@ -3,7 +3,7 @@
 import pytest
 
 from petastorm_codemods._model import Destination, NeedsHuman, Success, Unchanged
-from petastorm_codemods._project.requirements import bridge
+from petastorm_codemods._project.distribution import bridge
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
 

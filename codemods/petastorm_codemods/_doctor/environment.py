@@ -15,7 +15,7 @@ from importlib import metadata
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from petastorm_codemods._project.requirements import DISTRIBUTION, python_limit
+from petastorm_codemods._project.distribution import DISTRIBUTION, python_limit
 
 # Extras whose names do not say what they are for.
 _PURPOSES = {

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from petastorm_codemods._model import Destination, Failed, Result, State
+from petastorm_codemods._project.dependency_files import CODE as REQUIREMENT
 from petastorm_codemods._project.files import Gathered, gather, narrowed
-from petastorm_codemods._project.requirements import CODE as REQUIREMENT
 from petastorm_codemods._registry import all_rules
 from petastorm_codemods._reports.closing import stays_on_bridge
 from petastorm_codemods._reports.report import sites_of

@@ -13,20 +13,18 @@ from petastorm_codemods._model import Destination, Outcome, Unchanged
 from petastorm_codemods._petastorm.offered import OLD
 from petastorm_codemods._text.import_lines import imported_modules
 
-from .files import gather, is_dependency_file, is_lock_file, is_program, repository_of
-from .requirements import (
+from .dependency_files import Wanted, rewritten
+from .distribution import (
     DISTRIBUTION,
     STREAMING,
-    Entry,
-    Wanted,
     bridge,
     brings_streaming,
-    entries,
     extras_for,
     limits,
-    rewritten,
     vendored,
 )
+from .files import gather, is_dependency_file, is_lock_file, is_program, repository_of
+from .requirements import Entry, entries
 from .vendor import NAME as SUPPORT
 
 # Modules that came with Petastorm, and what they are installed as.

@@ -1,4 +1,4 @@
-"""What a run found in numbers, as JSON, as Markdown and as unified diffs."""
+"""What a run found in numbers, rule by rule, as JSON, as Markdown and as unified diffs."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from petastorm_codemods._model import (
     State,
     pending,
 )
+from petastorm_codemods._registry import all_rules
 from petastorm_codemods._text.decode import decode_python, decode_utf8
 
 # Line ends stay, those of Windows too.
@@ -26,6 +27,12 @@ _STEERING = re.compile(
     r"\r(?!\n)|[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
     r"|[\ud800-\udfff]"
 )
+# Marks of the numbers of rules, and what they mean.
+_ALL, _SOME, _NONE = "[*]", "[-]", "[ ]"
+_LEGEND = {
+    _ALL: f"{_ALL} rewritten with --write",
+    _SOME: f"{_SOME} rewritten in part with --write",
+}
 _STATUS = {"Success": "rewritten", "NeedsHuman": "needs a human", "Failed": "failed"}
 
 
@@ -158,3 +165,35 @@ def to_markdown(result: Result) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
+
+
+def statistics(result: Result, *, written: bool) -> Iterator[str]:
+    """Yield a line for each rule with something left to do, as ruff does: number, code, whether it is rewritten, name.
+
+    Args:
+        result: What came of the run.
+        written: Whether the rewrites are made; they are not counted then, as nothing is left of them.
+    """
+    found: Counter[str] = Counter()
+    rewritten: Counter[str] = Counter()
+    for _, site in sites_of(result):
+        if site.state is State.WORKS or (written and site.state is State.REWRITTEN):
+            continue
+        found[site.code] += 1
+        rewritten[site.code] += site.state is State.REWRITTEN
+    found["PM000"] += sum(isinstance(outcome, Failed) for outcome in result.outcomes)
+    names = {rule.code: rule.name for rule in all_rules()}
+    ordered = sorted((-number, code) for code, number in found.items() if number)
+    width = max((len(str(-number)) for number, _ in ordered), default=0)
+    marks = set()
+    for negative, code in ordered:
+        mark = _mark(rewritten[code], -negative)
+        marks.add(mark)
+        yield f"{-negative:>{width}}\t{code}\t{mark} {names[code]}"
+    yield from (text for mark, text in _LEGEND.items() if mark in marks)
+
+
+def _mark(part: int, number: int) -> str:
+    if part == number:
+        return _ALL
+    return _SOME if part else _NONE

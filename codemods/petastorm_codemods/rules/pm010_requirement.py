@@ -22,21 +22,23 @@ from packaging.requirements import Requirement as Required
 from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._model import Destination, Edit, Finding, Requirement, Safety
 from petastorm_codemods._petastorm.offered import OLD
-from petastorm_codemods._project.requirements import (
-    CODE,
+from petastorm_codemods._project.dependency_files import CODE
+from petastorm_codemods._project.distribution import (
     DISTRIBUTION,
     STREAMING,
+    bridge,
+    brings_streaming,
+    extras_for,
+    vendored,
+    with_streaming,
+)
+from petastorm_codemods._project.requirements import (
     Entry,
     Form,
     added_word,
     as_word,
-    bridge,
-    brings_streaming,
-    extras_for,
     form_of,
     installed,
-    vendored,
-    with_streaming,
     words_of,
 )
 from petastorm_codemods._registry import rule
