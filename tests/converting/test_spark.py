@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from petastorm_bridge._converting.spark_pool import SparkPool, results
+from petastorm_bridge._converting.workers import SparkPool, results
 from petastorm_bridge.cli import app
 from petastorm_bridge.convert import convert_dataset
 from petastorm_bridge.mds.errors import DatasetError

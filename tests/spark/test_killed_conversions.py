@@ -26,7 +26,7 @@ from petastorm_bridge.mds.commit import commit_dataset
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.writer import ShardWriter
 from petastorm_bridge.spark._directory.deletion import default_delete_handler
-from petastorm_bridge.spark._directory.leftovers import _clear, clear_unfinished
+from petastorm_bridge.spark._directory.mounted import _clear, clear_unfinished
 from petastorm_bridge.spark._directory.store import store_at
 
 PARENT, KILLS = sys.argv[1], int(sys.argv[2])

@@ -487,7 +487,7 @@ def test_frames_with_large_values_get_small_batches_and_the_setting_comes_back(s
 def test_a_session_that_refuses_the_setting_still_converts(spark):
     import pyarrow as pa
 
-    from petastorm_bridge.spark._writing.batching import small_arrow_batches
+    from petastorm_bridge.spark._writing.jobs import small_arrow_batches
 
     class Refusing:
         """Stands for serverless compute, where most settings cannot be changed."""

@@ -15,16 +15,16 @@ import pytest
 
 import petastorm_bridge
 from petastorm_bridge.spark._directory.store import store_at
-from petastorm_bridge.spark._writing import progress
+from petastorm_bridge.spark._writing import jobs
 
 BRIDGE = str(Path(petastorm_bridge.__file__).parents[1])
 
 SCRIPT = """
 import os, sys, time
-from petastorm_bridge.spark._writing import progress
+from petastorm_bridge.spark._writing import jobs
 from petastorm_bridge.spark._directory.store import store_at
-progress._PERIOD_SECONDS = 0.05
-with progress.showing_progress(store_at('file://' + os.getcwd()), delay=float(sys.argv[1])):
+jobs._PERIOD_SECONDS = 0.05
+with jobs.showing_progress(store_at('file://' + os.getcwd()), delay=float(sys.argv[1])):
     for number in range(3):
         with open(f"shard.{number}.mds", "wb") as file:
             file.write(bytes(1024))
@@ -78,7 +78,7 @@ def test_a_batch_job_sees_nothing(tmp_path):
 
 
 def test_a_directory_that_is_not_mounted_here_does_no_harm(tmp_path):
-    assert progress._written(store_at(f"file://{tmp_path}/nothing")) == (0, 0)
+    assert jobs._written(store_at(f"file://{tmp_path}/nothing")) == (0, 0)
 
 
 def test_a_store_that_cannot_be_looked_at_does_no_harm():
@@ -86,7 +86,7 @@ def test_a_store_that_cannot_be_looked_at_does_no_harm():
         def sizes(self):
             raise PermissionError
 
-    assert progress._written(Refusing()) == (0, 0)
+    assert jobs._written(Refusing()) == (0, 0)
 
 
 class Terminal(io.StringIO):
@@ -100,7 +100,7 @@ def test_no_thread_is_left_and_errors_pass(tmp_path, monkeypatch):
     before = set(threading.enumerate())
 
     def convert():
-        with progress.showing_progress(store_at(tmp_path.as_uri()), delay=0):
+        with jobs.showing_progress(store_at(tmp_path.as_uri()), delay=0):
             while "Converting" not in terminal.getvalue():
                 pass
             raise ValueError("boom")

@@ -17,7 +17,7 @@ from petastorm_bridge import make_batch_reader
 from petastorm_bridge._sources.unfinished import MARKER_NAME
 from petastorm_bridge.mds.files import write_whole
 from petastorm_bridge.spark import make_spark_converter
-from petastorm_bridge.spark._directory import leftovers
+from petastorm_bridge.spark._directory import mounted
 from petastorm_bridge.spark._directory import store as _store
 from petastorm_bridge.spark._directory.own_files import is_own_file
 
@@ -37,7 +37,7 @@ with store_at(sys.argv[1]).creating():
 
 @pytest.fixture(autouse=True)
 def nothing_looked_at():
-    leftovers._clear.cache_clear()
+    mounted._clear.cache_clear()
 
 
 @pytest.fixture
@@ -82,8 +82,8 @@ def change_marker(directory, **changes):
 
 
 def is_cleared(directory):
-    leftovers._clear.cache_clear()
-    leftovers.clear_unfinished(f"file://{directory.parent}")
+    mounted._clear.cache_clear()
+    mounted.clear_unfinished(f"file://{directory.parent}")
     return not directory.exists()
 
 
@@ -194,7 +194,7 @@ def test_copies_and_links_stay(tmp_path):
     os.mkfifo(parent / "pipe")
     (parent / "folder").mkdir()
     os.mkfifo(parent / "folder" / MARKER_NAME)
-    leftovers.clear_unfinished(f"file://{parent}")
+    mounted.clear_unfinished(f"file://{parent}")
     assert sorted(os.listdir(parent)) == ["a", "folder", "link", "pipe"]
     assert (original / SHARD).exists()
     assert (parent / "a" / SHARD).exists()
@@ -206,7 +206,7 @@ def test_directories_of_other_users_stay(tmp_path, monkeypatch):
 
 
 def test_mounts_of_the_network_are_left_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(leftovers, "is_far", lambda _: True)
+    monkeypatch.setattr(mounted, "is_far", lambda _: True)
     assert not is_cleared(unfinished(tmp_path / "a"))
 
 
@@ -219,12 +219,12 @@ def test_a_file_system_without_locks_clears_nothing(tmp_path, monkeypatch):
 
 
 def test_a_process_looks_once_for_each_parent(tmp_path):
-    leftovers.clear_unfinished(f"file://{tmp_path}")
+    mounted.clear_unfinished(f"file://{tmp_path}")
     unfinished(tmp_path / "a")
-    leftovers.clear_unfinished(f"file://{tmp_path}")
+    mounted.clear_unfinished(f"file://{tmp_path}")
     assert (tmp_path / "a").exists()
-    leftovers.clear_unfinished("memory://bucket/parent")
-    leftovers.clear_unfinished(f"file://{tmp_path}/nothing")
+    mounted.clear_unfinished("memory://bucket/parent")
+    mounted.clear_unfinished(f"file://{tmp_path}/nothing")
 
 
 SAYS_UNFINISHED = "is an unfinished conversion of petastorm-bridge.*delete the directory"

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from petastorm_bridge._workers import progress
 from petastorm_bridge.mds.commit import commit_dataset
 from petastorm_bridge.mds.dataset import open_dataset, parse_index
 from petastorm_bridge.mds.declared import declared_encodings
@@ -21,13 +22,11 @@ from petastorm_bridge.mds.files import open_regular
 from petastorm_bridge.mds.names import INDEX_NAME
 from petastorm_bridge.mds.schema import DatasetSchema
 
-from . import progress
 from .compare import ConversionError
 from .parts import Part, cut_parts
-from .spark_pool import SparkPool
 from .state import PLAN_KEY
 from .work import Setup, check_part, rewrite_shard, write_part
-from .workers import WorkerPool
+from .workers import SparkPool, WorkerPool
 
 __all__ = ["Conversion", "convert"]
 

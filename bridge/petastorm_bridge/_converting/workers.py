@@ -1,11 +1,11 @@
-"""A conversion's work in processes of this machine."""
+"""Who does the work of a conversion: processes of this machine, or Spark's executors."""
 
 from __future__ import annotations
 
 import functools
 import pickle
 import queue
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from petastorm_bridge._workers.process import WorkerEndedError, WorkerProcesses
 from petastorm_bridge._workers.threads import Threads
 
-__all__ = ["Report", "Task", "WorkerPool"]
+__all__ = ["Report", "SparkPool", "Task", "WorkerPool"]
 
 Report = Callable[[int], object]
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -82,3 +82,91 @@ class WorkerPool:
                     "workers or a smaller size limit. What was finished is kept; the same command goes on."
                 ) from error
             yield ended, result
+
+
+class SparkPool:
+    """Each task of a conversion as a task of Spark's.
+
+    Executors have to see source and destination under the driver's names, and import the bridge.
+
+    Args:
+        session: A Spark session, classic or Spark Connect.
+        setup: What every task needs; it pickles.
+
+    Raises:
+        ValueError: Spark may start a task twice at the same time.
+    """
+
+    def __init__(self, session: Any, setup: Any) -> None:
+        if session.conf.get("spark.speculation", "false").lower() == "true":
+            raise ValueError(
+                "spark.speculation is on: two attempts of one task would write the same shard. Convert in a "
+                "session without it."
+            )
+        self._session = session
+        self._setup = setup
+
+    def close(self) -> None:
+        """Do nothing: the session is the caller's."""
+
+    def run(self, tasks: Sequence[Task], report: Report) -> Iterator[tuple[int, Any]]:
+        """Yield number and result of each task, once all of them have ended.
+
+        Args:
+            tasks: What to do.
+            report: Gets the number of rows that all tasks are done with.
+
+        Raises:
+            BaseException: Whatever a task raised.
+        """
+        if not tasks:
+            return
+        setup = pickle.dumps(self._setup)
+
+        def done(batches: Iterable[Any]) -> Iterator[Any]:
+            return results(setup, batches)
+
+        # From one partition Spark deals rows out evenly: each of its tasks gets one of ours, and no other's.
+        rows = [(number, bytearray(pickle.dumps(task))) for number, task in enumerate(tasks)]
+        frame = self._session.createDataFrame(rows, "number long, task binary").coalesce(1)
+        dealt = frame.repartition(len(tasks))
+        for row in dealt.mapInArrow(done, "number long, rows long, result binary").collect():
+            result = pickle.loads(row["result"])  # noqa: S301 - from our own tasks
+            if isinstance(result, BaseException):
+                raise result
+            report(row["rows"])
+            yield row["number"], result
+
+
+def results(setup: bytes, batches: Iterable[Any]) -> Iterator[Any]:
+    """Do the tasks that come, on an executor; yield what came of each, or its error.
+
+    An error is a result, so that it arrives as what it is and Spark does not try four times.
+
+    Args:
+        setup: What every task needs, pickled.
+        batches: Record batches of `number` int64 and `task` binary, a pickle each.
+    """
+    import pyarrow as pa
+
+    needed = pickle.loads(setup)  # noqa: S301 - from the driver
+    for batch in batches:
+        for number, task in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            function, arguments = pickle.loads(task)  # noqa: S301 - from the driver
+            reported: list[int] = []
+            try:
+                result = function(needed, reported.append, *arguments)
+            except Exception as error:  # noqa: BLE001 - the driver raises it
+                result = _portable(error)
+            yield pa.RecordBatch.from_pydict(
+                {"number": [number], "rows": [sum(reported)], "result": [pickle.dumps(result)]}
+            )
+
+
+def _portable(error: Exception) -> Exception:
+    """Return an error that arrives as it is on the driver; one like it if it would not."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - of our own making
+    except Exception:  # noqa: BLE001 - whatever the error's class does
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error

@@ -24,7 +24,6 @@ from petastorm_bridge._far.errors import explain
 from petastorm_bridge._far.fetch import Extent, fetch_file
 from petastorm_bridge._far.stores import FsspecStore, Store, open_store
 from petastorm_bridge._secrets import masked, without_secrets
-from petastorm_bridge.mds.beginning import first_samples
 from petastorm_bridge.mds.dataset import INDEX_NAME, open_dataset, read_index
 from petastorm_bridge.mds.entry import ShardEntry
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
@@ -32,6 +31,7 @@ from petastorm_bridge.mds.files import write_whole
 from petastorm_bridge.mds.names import check_folders
 from petastorm_bridge.mds.schema import SIDECAR_NAME
 from petastorm_bridge.mds.shard import Rows, Shard
+from petastorm_bridge.mds.shard_file import first_samples
 
 from .far_parquet import FarFiles
 from .mds import MdsSource, named_shards

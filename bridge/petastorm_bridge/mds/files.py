@@ -9,18 +9,32 @@ import os
 import re
 import stat
 import uuid
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import IO, Any, BinaryIO
 
 from .errors import DatasetError
 
-__all__ = ["NO_RENAMING", "final_name", "open_regular", "read_into", "write_new", "write_whole"]
+__all__ = [
+    "NO_RENAMING",
+    "WritesAhead",
+    "final_name",
+    "open_regular",
+    "read_into",
+    "write_new",
+    "write_whole",
+]
 
 # What a name that leads to no usable file gives, unlike a file system that fails or refuses.
 _NO_FILE = {errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.ENODEV, errno.EISDIR, errno.EINVAL}
 
 NO_RENAMING = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EPERM})
 """How mounts of object stores say that they rename nothing."""
+
+# Of writes ahead: files and bytes under way.
+_MOST_FILES = 4
+_MOST_BYTES = 1 << 27
 
 _TEMPORARY = re.compile(r"(.+)\.[0-9a-f]{32}\.tmp", re.DOTALL)
 
@@ -206,3 +220,44 @@ def final_name(name: str) -> str:
     """Return the name that a file which :func:`write_whole` is writing will have; others as they are."""
     temporary = _TEMPORARY.fullmatch(name)
     return temporary[1] if temporary else name
+
+
+class WritesAhead:
+    """Writes files to a far directory, where a file takes long and several take no longer.
+
+    Few are under way, and few bytes beside a single file of any size.
+    """
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(_MOST_FILES)
+        self._under_way: deque[tuple[Future[None], int]] = deque()
+        self._bytes = 0
+
+    def __call__(self, path: str, parts: Sequence[memoryview]) -> None:
+        """Begin to write a file as :func:`write_new` does; wait first while there are too many.
+
+        Raises:
+            OSError: An earlier one cannot be written.
+        """
+        size = sum(map(len, parts))
+        while self._under_way and (
+            len(self._under_way) == _MOST_FILES or self._bytes + size > _MOST_BYTES
+        ):
+            self._wait_for_first()
+        self._under_way.append((self._pool.submit(write_new, path, parts), size))
+        self._bytes += size
+
+    def finish(self) -> None:
+        """Wait for all files; raises as calls do."""
+        while self._under_way:
+            self._wait_for_first()
+        self.close()
+
+    def close(self) -> None:
+        """Begin no other file, and wait for those that are half written."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _wait_for_first(self) -> None:
+        future, size = self._under_way.popleft()
+        self._bytes -= size
+        future.result()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -13,15 +15,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from .access import load
+from .entry import ShardEntry
 from .errors import ShardCorruptedError
-from .header import read_offsets
 from .layout import ShardLayout
 from .verified import check_hash
 from .walk import ColumnWalk, Maker, sample_parser
 
-__all__ = ["ShardFile", "check_size", "checked_bytes"]
+__all__ = ["ShardFile", "check_size", "checked_bytes", "first_samples"]
 
 Bytes = npt.NDArray[np.uint8]
+Offsets = npt.NDArray[np.uint32]
 Int64 = npt.NDArray[np.int64]
 
 Samples: TypeAlias = "npt.NDArray[Any] | pa.LargeBinaryArray"
@@ -61,7 +64,7 @@ class ShardFile:
         self.raw = raw
         self.samples = samples
         self.layout = layout
-        self.offsets = read_offsets(raw, path=path, samples=samples, layout=layout)
+        self.offsets = _read_offsets(raw, path=path, samples=samples, layout=layout)
         self.records: npt.NDArray[Any] | None = None
         if layout.record is not None:
             self.records = np.frombuffer(raw, layout.record, samples, self.offsets.item(0))
@@ -152,3 +155,99 @@ def check_size(path: str, size: int, found: int) -> None:
     """Raise ShardCorruptedError if a file has another size than its index says, in bytes."""
     if found != size:
         raise ShardCorruptedError.because(path, f"{size} bytes", f"{found} bytes")
+
+
+def first_samples(
+    entry: ShardEntry, head: npt.NDArray[np.uint8]
+) -> tuple[ShardEntry, npt.NDArray[np.uint8]] | None:
+    """Return the index entry and the bytes of a shard that has only the samples which are here as a whole.
+
+    Reading them checks everything but the hash, which is that of the whole file.
+
+    Args:
+        entry: Of the whole shard, which is not compressed.
+        head: The first bytes of its file, uint8 of shape ``(bytes,)``.
+
+    Returns:
+        None if no sample is here as a whole.
+    """
+    offsets_end = 4 + 4 * (entry.samples + 1)
+    if len(head) < offsets_end:
+        return None
+    offsets = head[4:offsets_end].view("<u4")
+    count = int(np.searchsorted(offsets, len(head), side="right")) - 1
+    if count < 1 or offsets[0] < offsets_end:
+        return None
+    table = np.empty(count + 2, "<u4")
+    table[0] = count
+    table[1:] = offsets[: count + 1] - np.uint32(4 * (entry.samples - count))
+    data = np.concatenate([table.view(np.uint8), head[offsets_end : offsets[count]]])
+    raw = {**entry.raw, "bytes": len(data), "hashes": {}}
+    return dataclasses.replace(entry, samples=count, raw=raw), data
+
+
+def _read_offsets(raw: Bytes, *, path: str, samples: int, layout: ShardLayout) -> Offsets:
+    """Return where each sample begins and the last one ends, ``<u4`` of shape ``(samples + 1,)``.
+
+    They ascend, end with the file, and leave every sample as many bytes as its columns take at least,
+    or exactly, if all are of fixed width.
+
+    Args:
+        raw: The file's bytes.
+        path: The file, for messages.
+        samples: Samples, by the index.
+        layout: Columns, by the index.
+
+    Raises:
+        ShardCorruptedError: The file's header does not agree with these.
+    """
+
+    def damaged(asked: str, found: str) -> ShardCorruptedError:
+        return ShardCorruptedError.because(path, asked, found)
+
+    size, offsets_end = len(raw), 4 + 4 * (samples + 1)
+    if size < offsets_end:
+        raise damaged(f"{offsets_end} bytes of header", f"{size} bytes")
+    words = raw[:offsets_end].view("<u4")
+    found = int(words[0])
+    if found != samples:
+        raise damaged(f"{samples} rows", f"{found} rows in its header")
+    offsets = words[1:]
+    first, last = int(offsets[0]), int(offsets[-1])
+    if first < offsets_end or first > last or last != size:
+        raise damaged(f"samples from byte {offsets_end} to {size}", f"{first} to {last}")
+    try:
+        columns = _columns(raw[offsets_end:first].tobytes())
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise damaged("a JSON header", f"{error}") from error
+    if columns != (layout.names, layout.encodings):
+        wanted = list(zip(layout.names, layout.encodings, strict=True))
+        raise damaged(f"columns {wanted}", f"{list(zip(*columns, strict=False))}")
+    _check_lengths(path, offsets, layout)
+    return offsets
+
+
+@functools.lru_cache(maxsize=64)  # the shards of a dataset have the same
+def _columns(text: bytes) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    config = json.loads(text)
+    return tuple(config["column_names"]), tuple(config["column_encodings"])
+
+
+def _check_lengths(path: str, offsets: Offsets, layout: ShardLayout) -> None:
+    """Check that samples are as long as their columns take."""
+    least = layout.least_bytes
+    if layout.record is not None:
+        wanted = f"samples of {least} bytes"
+        is_right = bool((offsets[1:] - offsets[:-1] == least).all())
+    else:
+        wanted = f"samples of at least {least} bytes"
+        # Where the offsets descend, the difference of unsigned numbers is 4 GiB too large.
+        lengths = offsets[1:] - offsets[:-1]
+        whole = int(offsets[-1]) - int(offsets[0])
+        is_right = (
+            int(lengths.min(initial=2**32 - 1)) >= least and lengths.sum(dtype=np.int64) == whole
+        )
+    if not is_right:
+        lengths_found = np.diff(offsets.astype(np.int64))
+        shown = f"{int(lengths_found.min(initial=0))} to {int(lengths_found.max(initial=0))} bytes"
+        raise ShardCorruptedError.because(path, wanted, shown)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,15 +12,16 @@ import pyarrow as pa
 
 from . import codecs
 from .access import is_far
-from .ahead import Write, WritesAhead
 from .declared import declared_encodings
 from .encode import costly_values, encode_column, row_sizes
-from .files import write_new, write_whole
+from .files import WritesAhead, write_new, write_whole
 from .layout import MAX_SHARD_BYTES, ShardLayout, assemble_shard
 from .schema import companion_names
 from .types import fixed_dtype, is_list, is_storable, marks_nulls_itself, not_storable
 
 __all__ = ["DEFAULT_SIZE_LIMIT", "ShardWriter", "write_shard"]
+
+_Write = Callable[[str, Sequence[memoryview]], None]
 
 DEFAULT_SIZE_LIMIT = 32 << 20  # of Petastorm's row groups: a batch of a reader is one shard
 
@@ -86,7 +87,7 @@ class ShardWriter:
         self._pending_rows = 0
         self._pending_bytes = 0
         self._infos: list[dict[str, Any]] = []
-        self._ahead = WritesAhead(write_new) if is_far(directory) else None
+        self._ahead = WritesAhead() if is_far(directory) else None
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add the rows of ``batch``, writing every shard that becomes full.
@@ -196,7 +197,7 @@ def write_shard(
     null_columns: Mapping[str, tuple[bool, bool]] | None = None,
     encoded: Mapping[str, pa.LargeBinaryArray] | None = None,
     declared: Mapping[str, str] | None = None,
-    write: Write = write_whole,
+    write: _Write = write_whole,
 ) -> dict[str, Any]:
     """Write one table as one shard file and return its index entry and statistics.
 
@@ -210,7 +211,7 @@ def write_shard(
             None stores them for the columns that hold nulls.
         encoded: Columns that :func:`costly_values` has encoded already.
         declared: The encoding of columns whose bytes are stored as they are.
-        write: Writes the file.
+        write: _Writes the file.
 
     Raises:
         OSError: The file cannot be written; nothing is left under its final name.
@@ -265,7 +266,7 @@ def flags_needed(type_: pa.DataType, nulls: int, element_nulls: int) -> tuple[bo
 
 
 def _write_files(
-    path: str, parts: list[Any], compression: str | None, hashes: Sequence[str], write: Write
+    path: str, parts: list[Any], compression: str | None, hashes: Sequence[str], write: _Write
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
     codec = codecs.parse_compression(compression)
     raw = [_buffer(part) for part in parts]

@@ -13,7 +13,7 @@ from petastorm_bridge.fs_utils import local_path, normalize_dir_url
 from petastorm_bridge.mds.access import is_far
 from petastorm_bridge.mds.codecs import parse_compression
 from petastorm_bridge.spark import _session, spark_dataset_converter
-from petastorm_bridge.spark._directory import deletion, leftovers, urls
+from petastorm_bridge.spark._directory import deletion, mounted, urls
 from petastorm_bridge.spark._directory.store import store_at
 from petastorm_bridge.spark._writing.columns import check_dtype
 from petastorm_bridge.spark._writing.materialize import Options, materialize, new_directory_name
@@ -150,7 +150,7 @@ def _new_url(session: Any) -> str:
             f"'file:///dbfs/tmp/cache', or the environment variable {_PARENT_VARIABLE}"
         )
     parent = _checked(named)
-    leftovers.clear_unfinished(parent)
+    mounted.clear_unfinished(parent)
     return urls.sub_url(parent, new_directory_name(session))
 
 

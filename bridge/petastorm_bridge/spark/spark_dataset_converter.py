@@ -24,7 +24,7 @@ from petastorm_bridge.reader import make_batch_reader
 from petastorm_bridge.typing import LoaderT
 
 from . import _session
-from ._directory import availability, conversions, dataset, deletion, leftovers, urls
+from ._directory import availability, conversions, dataset, deletion, mounted, urls
 from ._errors import ArgumentTypeError
 from ._writing import codecs, jobs
 from ._writing.codecs import DEFAULT_ROW_GROUP_SIZE_BYTES
@@ -402,7 +402,7 @@ def make_spark_converter(
     )
 
     def write() -> str:
-        leftovers.clear_unfinished(parent_url)
+        mounted.clear_unfinished(parent_url)
         url = _make_sub_dir_url(parent_url, new_directory_name(session))
         materialize(df, options, url)
         deletion.delete_at_exit(url, lambda: _delete_dir_handler)

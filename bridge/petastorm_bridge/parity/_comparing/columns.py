@@ -1,17 +1,19 @@
-"""The promise of the schema: which columns there are, and in which order."""
+"""The promise of the schema: which columns there are, in which order, and the dtype, shape and form of each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from petastorm_bridge.parity._recordings.recording import Recording
+import numpy as np
+
+from petastorm_bridge.parity._recordings.recording import Recording, Run
 from petastorm_bridge.parity._result import Finding, Promise
 
 from .describe import listed
 from .order import parting, why_any_order
 from .rules import Effect, Rules
 
-__all__ = ["column_findings"]
+__all__ = ["are_numbers", "column_findings", "compare_formats"]
 
 
 def column_findings(
@@ -101,3 +103,95 @@ def _containers(a: Recording, b: Recording, rules: Rules) -> list[Finding]:
         return []
     message = "the batches are containers of other types"
     return [Finding(Promise.SCHEMA, message, a=", ".join(sides[0]), b=", ".join(sides[1]))]
+
+
+def compare_formats(
+    a: Recording, b: Recording, name: str, rules: Rules
+) -> tuple[list[str], Finding | None]:
+    """Return a column's dtypes, and where its dtype, shape or form parts for the first time."""
+    runs = [_known(side.runs(name)) for side in (a, b)]
+    found = _first_difference(a, b, name, runs, rules)
+    if found is None:
+        empty = [_known(side.empty_runs(name)) for side in (a, b)]
+        found = _first_difference(a, b, name, empty, rules, empty=True)
+    return list(dict.fromkeys(run.dtype for side in runs for run in side)), found
+
+
+def _known(runs: list[Run]) -> list[Run]:
+    """Drop the runs of which only nulls are known, unless there is nothing else."""
+    return [run for run in runs if run.dtype != "null"] or runs
+
+
+def _first_difference(
+    a: Recording,
+    b: Recording,
+    name: str,
+    runs: list[list[Run]],
+    rules: Rules,
+    *,
+    empty: bool = False,
+) -> Finding | None:
+    """Say where dtype, kind or shape part for the first time."""
+    if len(runs[0]) == len(runs[1]) == 1 and runs[0] == runs[1]:
+        return None
+    any_order = empty or bool(why_any_order(a, b, rules))
+    # Which rows are in a batch together decides how the batch looks, but not how the rows do.
+    loose = any_order or rules.batches == "any" or not (a.batched and b.batched)
+    ragged = any(run.kind == "ragged" for side in runs for run in side)
+    facts = [
+        [(r.start, _shown(r, rules, loose=loose, sizes=not (loose and ragged))) for r in side]
+        for side in runs
+    ]
+    parts = parting(facts[0], facts[1], in_order=not any_order)
+    if parts is None:
+        return None
+    row, first, second = parts
+    return _finding(name, row, (runs[0][first], runs[1][second]), runs, rules)
+
+
+def _shown(run: Run, rules: Rules, *, loose: bool, sizes: bool) -> tuple[str, str, str]:
+    """Return what must be the same: dtype, shape or number of dimensions, and form."""
+    shape = _shape_text(run.shape) if sizes else f"{len(run.shape)} dimensions"
+    form = "array" if run.kind in {"number", "ragged"} else ""
+    dtype = "objects" if loose and run.kind == "object" else run.dtype
+    return dtype, shape, run.form if rules.containers == "exact" else form
+
+
+def _finding(
+    name: str, row: int, now: tuple[Run, Run], runs: list[list[Run]], rules: Rules
+) -> Finding:
+    texts = [f"{run.dtype}{_shape_text(run.shape)}" for run in now]
+    allowed = None
+    same_shape = now[0].shape == now[1].shape
+    if now[0].dtype != now[1].dtype:
+        what = "dtype"
+        message = f"column {name!r} is {texts[0]} on one side and {texts[1]} on the other"
+        if same_shape and are_numbers(runs):
+            allowed = rules.allows(Effect.DTYPES)
+    elif not same_shape:
+        what = "shape"
+        message = f"the values of {name!r} have shape {_shape_text(now[0].shape) or '[]'} on one "
+        message += f"side and {_shape_text(now[1].shape) or '[]'} on the other"
+    else:
+        what = "form"
+        texts = [f"{run.form} ({run.kind})" for run in now]
+        message = f"column {name!r} comes as {texts[0]} on one side and as {texts[1]} on the other"
+    if row:
+        message += f", from row {row} on"
+    return Finding(Promise.SCHEMA, message, name, row, texts[0], texts[1], allowed, what)
+
+
+def are_numbers(runs: list[list[Run]]) -> bool:
+    """Say whether all are numbers that have a common wider dtype."""
+    try:
+        return all(
+            run.kind == "number" and np.dtype(run.dtype).kind in "biufc"
+            for side in runs
+            for run in side
+        )
+    except (TypeError, ValueError):  # bfloat16, fields
+        return False
+
+
+def _shape_text(shape: tuple[int | None, ...]) -> str:
+    return f"[{', '.join('?' if n is None else str(n) for n in shape)}]" if shape else ""

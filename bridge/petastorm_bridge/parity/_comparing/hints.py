@@ -12,7 +12,7 @@ from petastorm_bridge.parity._recordings.cells import Tolerance
 from petastorm_bridge.parity._recordings.manifest import CannotCompareError
 from petastorm_bridge.parity._result import Promise, PromiseResult, State
 
-from .column_formats import are_numbers
+from .columns import are_numbers
 from .judge import Judge
 from .rules import ALLOWANCES, Effect, Rules
 from .walk import ColumnStats

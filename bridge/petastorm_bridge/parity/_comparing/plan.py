@@ -12,8 +12,7 @@ from petastorm_bridge.parity._recordings.cells import Array, Cells, Tolerance
 from petastorm_bridge.parity._recordings.recording import Block, CannotCompareError, Recording
 from petastorm_bridge.parity._result import Finding, Promise, PromiseResult, State
 
-from .column_formats import compare_formats
-from .columns import column_findings
+from .columns import column_findings, compare_formats
 from .describe import counted, listed
 from .rules import Effect, Rules
 

@@ -8,13 +8,15 @@ from html import escape
 from petastorm_bridge.parity._comparing.describe import counted
 from petastorm_bridge.parity._result import ColumnResult, Profile, Result, State
 
-from .histogram import histogram
 from .html_parts import heads, state_mark
 
 __all__ = ["columns_part"]
 
 _MOST_CARDS = 200
 _FEW = 12  # columns that are shown unfolded and without a filter
+# Of a histogram, in pixels.
+_LEFT, _TOP, _WIDTH, _HEIGHT = 44, 8, 288, 72
+_ROOM_BELOW = 16
 
 
 def columns_part(result: Result) -> str:
@@ -95,7 +97,7 @@ def _card(result: Result, column: ColumnResult) -> str:
         f'<article class="column {column.state.value}" data-column="{escape(column.name)}">'
         f"<header><b>{escape(column.name)}</b>{state_mark(column.state)}</header>"
         f"<table><tr><th></th>{heads(result)}</tr>{table}</table>"
-        f"{histogram(column, (result.a.label, result.b.label))}"
+        f"{_histogram(column, (result.a.label, result.b.label))}"
         + (f"<p class='meaning'>{escape(said)}</p>" if said else "")
         + "</article>"
     )
@@ -138,3 +140,50 @@ def _missing(profile: Profile | None) -> str:
     words = [f"{profile.nulls:,} null" if profile.nulls else ""]
     words.append(f"{profile.nans:,} NaN" if profile.nans else "")
     return ", ".join(filter(None, words)) or "none"
+
+
+def _histogram(column: ColumnResult, labels: tuple[str, str]) -> str:
+    """Return a drawing with bars for the first side and an outline for the second; empty without counts."""
+    sides = [
+        (profile.bins, css, label)
+        for profile, css, label in zip((column.a, column.b), "ab", labels, strict=True)
+        if profile and profile.bins
+    ]
+    highest = max((max(bins) for bins, *_ in sides), default=0)
+    if not highest:
+        return ""
+    drawn = "".join(
+        f'<path class="bars-{css}" d="{_outline(bins, highest)}"/>' for bins, css, _ in sides
+    )
+    names = " and ".join(label for *_, label in sides)
+    title = f"{column.measures} of {column.name}: {names}"
+    bottom, right = _TOP + _HEIGHT, _LEFT + _WIDTH
+    return (
+        f'<figure><svg role="img" viewBox="0 0 {right + 8} {bottom + _ROOM_BELOW}">'
+        f"<title>{escape(title)}</title>{drawn}"
+        f'<path class="axis" d="M{_LEFT} {_TOP}V{bottom}H{right}"/>'
+        f'<text x="{_LEFT - 4}" y="{_TOP + 8}" text-anchor="end">{_short(highest)}</text>'
+        f'<text x="{_LEFT - 4}" y="{bottom}" text-anchor="end">0</text>'
+        f'<text x="{_LEFT}" y="{bottom + 12}">{escape(column.axis[0])}</text>'
+        f'<text x="{right}" y="{bottom + 12}" text-anchor="end">{escape(column.axis[1])}</text>'
+        f"</svg><figcaption>{column.measures}: bars <span class='side-a'>{escape(labels[0])}</span>, "
+        f"line <span class='side-b'>{escape(labels[1])}</span></figcaption></figure>"
+    )
+
+
+def _outline(bins: tuple[int, ...], highest: int) -> str:
+    """Return the outline of all bars as a path; where nothing is counted it is on the axis."""
+    step, bottom = _WIDTH / len(bins), _TOP + _HEIGHT
+    parts = [f"M{_LEFT} {bottom}"]
+    for number, count in enumerate(bins):
+        height = count / highest * _HEIGHT
+        parts.append(f"V{bottom - height:.1f}H{_LEFT + (number + 1) * step:.1f}")
+    return "".join([*parts, f"V{bottom}"])
+
+
+def _short(number: int) -> str:
+    """Write a count in few characters."""
+    for size, unit in ((1_000_000_000, "G"), (1_000_000, "M"), (10_000, "k")):
+        if number >= size:
+            return f"{number / (1000 if unit == 'k' else size):.3g}{unit}"
+    return f"{number:,}"

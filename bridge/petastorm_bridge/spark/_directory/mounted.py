@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,20 +12,15 @@ from typing import Any, TypeVar
 
 from petastorm_bridge._linux import fcntl
 from petastorm_bridge._sources.unfinished import MARKER_NAME
+from petastorm_bridge.fs_utils import existing_local_path
 from petastorm_bridge.mds.access import is_far
 from petastorm_bridge.mds.dataset import INDEX_NAME
 from petastorm_bridge.mds.files import write_whole
+from petastorm_bridge.spark._session import logger
 
-from .own_files import (
-    MARKER_BYTES,
-    REMOVALS,
-    marker_text,
-    read_marker,
-    sorted_out,
-    this_machine,
-)
+from .own_files import MARKER_BYTES, REMOVALS, marker_text, read_marker, sorted_out, this_machine
 
-__all__ = ["MountedStore"]
+__all__ = ["MountedStore", "clear_unfinished"]
 
 T = TypeVar("T")
 
@@ -183,3 +179,35 @@ class MountedStore:
 
     def _path(self, name: str) -> str:
         return os.path.join(self._directory, name)
+
+
+def clear_unfinished(parent_url: str) -> None:
+    """Remove this user's directories of killed conversions; once for each process and parent.
+
+    A conversion that fails removes its directory; one whose process is killed cannot. But while it is at work it
+    holds a lock on the directory, which the system frees when the process ends in whatever way. Finished datasets
+    stay: whoever has a converter of one may be reading it.
+
+    Locks tell of processes of one machine only, in all of its containers; what another machine began is left
+    alone. So is everything on mounts of the network: looking at each directory there takes the time of requests.
+    Nothing that goes wrong here is an error.
+    """
+    parent = existing_local_path(parent_url)
+    if parent is not None:
+        _clear(parent, os.getpid())
+
+
+@functools.cache
+def _clear(parent: str, process: int) -> None:
+    del process  # a fork looks anew
+    with contextlib.suppress(OSError):
+        if not os.path.isdir(parent) or is_far(parent):
+            return
+        with os.scandir(parent) as entries:
+            directories = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+        for directory in directories:
+            with contextlib.suppress(OSError):
+                if MountedStore(directory).remove_unfinished():
+                    logger.info(
+                        "Removed the unfinished conversion %s of a dead process.", directory
+                    )

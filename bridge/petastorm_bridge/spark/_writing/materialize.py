@@ -22,13 +22,11 @@ from petastorm_bridge.spark._directory.store import Store, store_at
 from petastorm_bridge.spark._errors import analysis_error
 from petastorm_bridge.spark._session import logger
 
-from .batching import small_arrow_batches
 from .columns import ColumnPlan
 from .executor import RESULT_SCHEMA, WriteTask, rewriting, writing
 from .failures import new_directory
 from .form import CONVERTER, Form
-from .jobs import run_job
-from .progress import showing_progress
+from .jobs import run_job, showing_progress, small_arrow_batches
 
 __all__ = ["Options", "materialize"]
 
