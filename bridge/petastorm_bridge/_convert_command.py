@@ -13,8 +13,6 @@ from .errors import missing_extra
 if TYPE_CHECKING:
     from .convert import Conversion
 
-__all__ = ["convert"]
-
 INTERRUPTED = 130  # what shells give for Ctrl-C
 # What stands behind ``\b`` keeps its lines.
 EXAMPLES = """\b

@@ -6,8 +6,6 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-__all__ = ["HelpfulCommand"]
-
 
 class HelpfulCommand(TyperCommand):
     """A command whose help names its arguments without their types, which are Python's words."""

@@ -9,8 +9,6 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["InferredField", "inferred_fields"]
-
 InferredField = tuple[str, Any, tuple[int | None, ...], bool]
 """Name, NumPy type, shape of one value, and whether it may be null."""
 

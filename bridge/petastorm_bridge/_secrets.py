@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote
 
-__all__ = ["masked", "without_secrets"]
-
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>[^\s\"'<>]+)")
 _LOCAL = {"file", "dbfs"}  # their paths are taken literally: "?" and "@" are letters
 # A name before "@" is the container in Azure's URLs and the user in these; elsewhere it may be a token.

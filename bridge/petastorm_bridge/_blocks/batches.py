@@ -13,18 +13,6 @@ import numpy.typing as npt
 
 from .columns import Block
 
-__all__ = [
-    "Batch",
-    "BatchShapeError",
-    "Run",
-    "concatenate",
-    "cut",
-    "cut_groups",
-    "different_shapes",
-    "divided",
-    "runs",
-]
-
 Batch = dict[str, Any]
 
 

@@ -17,20 +17,6 @@ from petastorm_bridge.mds.types import is_list_of_any_length, number_dtype
 
 from .pandas_metadata import noted_names, usable_metadata
 
-__all__ = [
-    "Block",
-    "Column",
-    "NullFacts",
-    "equal_lists",
-    "harmonise",
-    "harmonise_null_lists",
-    "is_numbers",
-    "numbers",
-    "present",
-    "to_frame",
-    "to_numpy",
-]
-
 # Texts that become Python's at once.
 _PIECE = 1024
 

@@ -8,8 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["pooled"]
-
 
 def pooled(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """Return an array without values, like ``numpy.empty``, in memory of Arrow's pool where that is possible.

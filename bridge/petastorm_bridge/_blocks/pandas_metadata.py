@@ -10,8 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["noted_names", "pandas_metadata", "usable_metadata", "without_columns"]
-
 _KEY = b"pandas"
 # Plain NumPy dtypes follow from Arrow's types. So does `str`, the text of pandas 3: Petastorm shows
 # objects under the pandas it runs with.

@@ -15,8 +15,6 @@ import numpy.typing as npt
 from .batches import different_shapes
 from .columns import Block
 
-__all__ = ["shuffle_pool", "shuffle_window"]
-
 # Rows gathered at once: large enough for vector speed, small enough to stay in cache.
 _CHUNK = 4096
 

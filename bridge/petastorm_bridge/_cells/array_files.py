@@ -22,8 +22,6 @@ from petastorm_bridge.mds.locks import ForkSafeLock
 
 from .limits import HARMLESS, check_size
 
-__all__ = ["Header", "load_npy", "load_npz", "npy_header", "unpacked_npy"]
-
 # NumPy reads headers with ast.literal_eval, which in Python 3.11 fails now and then in several threads
 # at once: SystemError, "AST constructor recursion depth mismatch".
 _PARSING = ForkSafeLock()

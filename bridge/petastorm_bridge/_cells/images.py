@@ -7,8 +7,6 @@ from typing import Any
 
 from .limits import HARMLESS, check_size
 
-__all__ = ["check_image"]
-
 _PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 _PNG_SIZE = struct.Struct(">IIBB")
 _PNG_PLANES = {

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["HARMLESS", "check_size"]
-
 HARMLESS = 16 << 20
 """Bytes of a value that is read whatever shape its field declares, as Petastorm reads it."""
 _VARIABLE = "PETASTORM_BRIDGE_LARGEST_VALUE"

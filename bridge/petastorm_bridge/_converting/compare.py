@@ -18,8 +18,6 @@ from petastorm_bridge.mds.types import is_list
 
 from .columns import ColumnPlan
 
-__all__ = ["ConversionError", "compare", "stored_table"]
-
 
 class ConversionError(DatasetError):
     """A converted dataset does not hold what its source holds."""

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from .options import Options
 
-__all__ = ["Part", "cut_parts", "rows_at_a_time"]
-
 # Few enough that little is lost with a part, and enough that the last shard, cut short, counts little.
 _SHARDS_PER_PART = 8
 # What a batch of rows may take in memory, and what no batch needs to exceed.

@@ -14,8 +14,6 @@ from petastorm_bridge._sources.parquet import ParquetSource
 
 from .state import Destination
 
-__all__ = ["destination_at", "open_parquet", "refuse_overlap"]
-
 _DBFS = "/dbfs"  # where Databricks mounts it
 
 _MARKS_OF_TABLES = ("_SUCCESS", "_metadata", "_common_metadata")

@@ -28,8 +28,6 @@ from .state import PLAN_KEY
 from .work import Setup, check_part, rewrite_shard, write_part
 from .workers import SparkPool, WorkerPool
 
-__all__ = ["Conversion", "convert"]
-
 _Infos = list[dict[str, Any]]
 
 

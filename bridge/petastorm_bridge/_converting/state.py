@@ -28,8 +28,6 @@ from petastorm_bridge.mds.shard_file import checked_bytes
 
 from .parts import Part
 
-__all__ = ["PLAN_KEY", "Destination"]
-
 PLAN_KEY = "conversion"
 """Where a sidecar has what the dataset was converted from, among what its writer wanted to keep."""
 

@@ -22,8 +22,6 @@ from .options import Options
 from .parts import Part, rows_at_a_time
 from .state import Destination
 
-__all__ = ["Setup", "check_part", "rewrite_shard", "write_part"]
-
 Report = Callable[[int], object]
 
 

@@ -13,8 +13,6 @@ from typing import Any
 from petastorm_bridge._workers.process import WorkerEndedError, WorkerProcesses
 from petastorm_bridge._workers.threads import Threads
 
-__all__ = ["Report", "SparkPool", "Task", "WorkerPool"]
-
 Report = Callable[[int], object]
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function of a module and its arguments, which follow the setup and a function to report rows to."""

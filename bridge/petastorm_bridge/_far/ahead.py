@@ -23,8 +23,6 @@ from .file_lock import locked
 from .limits import CACHE_VARIABLE, LIMIT_VARIABLE, limits
 from .stores import Store
 
-__all__ = ["AHEAD_BYTES", "Fetcher"]
-
 logger = logging.getLogger(__name__)
 
 # Bytes that are wanted before a worker asks for them, at most.

@@ -14,8 +14,6 @@ from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError
 from .errors import GivenUpError, RemoteAccessError, RemoteError, explain
 from .limits import limits
 
-__all__ = ["attempted", "explained"]
-
 logger = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")

@@ -32,8 +32,6 @@ from .errors import RemoteError
 from .file_lock import is_at
 from .limits import CACHE_VARIABLE, cache_limit
 
-__all__ = ["CacheSettings", "Copies"]
-
 _FAST_DISK = "/local_disk0/tmp"  # where Databricks has one
 _LOCK_NAME = ".in-use"
 _NAME = re.compile(r"[0-9a-f]{32}(?:-[0-9a-f]{32})?")

@@ -8,8 +8,6 @@ from typing import Any
 from petastorm_bridge._secrets import masked
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError
 
-__all__ = ["GivenUpError", "RemoteAccessError", "RemoteError", "explain", "mismatch"]
-
 # How the packages of the stores say that something is not there, or not to be seen. Their classes
 # are known by name, because none of the packages may be imported to look at an error.
 _MISSING_NAMES = {"NotFound", "NoSuchKey", "ResourceNotFoundError", "EntryNotFoundError"}

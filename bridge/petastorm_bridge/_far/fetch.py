@@ -27,8 +27,6 @@ from .limits import CACHE_VARIABLE
 from .ranges import copy_in_ranges
 from .stores import Store
 
-__all__ = ["Beginning", "Extent", "Fetch", "NoRoomError", "fetch_file"]
-
 _Result = TypeVar("_Result")
 
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}

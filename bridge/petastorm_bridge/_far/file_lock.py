@@ -10,8 +10,6 @@ from collections.abc import Iterator
 
 from petastorm_bridge._linux import fcntl
 
-__all__ = ["is_at", "locked"]
-
 _FIRST_PAUSE_SECONDS = 0.005
 _LONGEST_PAUSE_SECONDS = 0.25
 

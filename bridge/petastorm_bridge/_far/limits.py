@@ -6,16 +6,6 @@ import os
 import re
 from dataclasses import dataclass
 
-__all__ = [
-    "ATTEMPTS_VARIABLE",
-    "CACHE_VARIABLE",
-    "LIMIT_VARIABLE",
-    "TIMEOUT_VARIABLE",
-    "Limits",
-    "cache_limit",
-    "limits",
-]
-
 CACHE_VARIABLE = "PETASTORM_BRIDGE_LOCAL_CACHE"
 LIMIT_VARIABLE = "PETASTORM_BRIDGE_LOCAL_CACHE_LIMIT"
 ATTEMPTS_VARIABLE = "PETASTORM_BRIDGE_REMOTE_ATTEMPTS"

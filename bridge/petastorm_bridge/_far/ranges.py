@@ -17,8 +17,6 @@ from .errors import GivenUpError, RemoteError, mismatch
 from .limits import limits
 from .stores import Store
 
-__all__ = ["copy_in_ranges"]
-
 # Requests under way in this process: bandwidth comes from many at once.
 _requests = Threads("petastorm-bridge request", 16, idle_seconds=1.0)
 _copies = itertools.count()

@@ -17,8 +17,6 @@ from petastorm_bridge.mds.locks import ForkSafeLock
 
 from .limits import limits
 
-__all__ = ["S3Store", "single_requests"]
-
 _Result = TypeVar("_Result")
 
 _CONNECTIONS = 32

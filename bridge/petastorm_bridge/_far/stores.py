@@ -21,8 +21,6 @@ from .errors import explain
 from .limits import limits
 from .s3 import S3Store, single_requests
 
-__all__ = ["FsspecStore", "MountStore", "RangeFile", "Store", "open_store"]
-
 _STREAMING_ONLY = {"alipan", "azure", "azure-dl", "oci"}  # schemes that fsspec does not know
 # Their packages make attempts of their own, with limits of their own.
 _TRY_AGAIN = _STREAMING_ONLY | {"abfs", "abfss", "adl", "az", "dbfs", "gcs", "gs", "hf"}

@@ -10,8 +10,6 @@ from petastorm_bridge._sources.source import Source
 
 from .plan import Visit
 
-__all__ = ["fetched_ahead"]
-
 _MOST_VISITS = 1024
 
 

@@ -20,8 +20,6 @@ from petastorm_bridge.selectors import RowGroupSelectorBase
 from .pool import InlinePool, Pool, WorkerPool
 from .ranks import rank_and_world_size
 
-__all__ = ["ReaderOptions"]
-
 
 class _CountError(ValueError, IndexError):
     """A worker count below one; Petastorm stumbles over it with an IndexError."""

@@ -10,8 +10,6 @@ from petastorm_bridge._sources.source import RowGroup, Source
 from petastorm_bridge.mds.locks import ForkSafeLock
 from petastorm_bridge.mds.shard import Rows
 
-__all__ = ["SharedGroups"]
-
 # Visits come row group by row group: threads are at the end of one while others begin with the next.
 _KEPT = 2
 

@@ -25,8 +25,6 @@ from .groups import SharedGroups
 from .plan import Visit
 from .selection import RowFilters
 
-__all__ = ["Job", "chosen_rows", "number_of"]
-
 
 @dataclass(frozen=True)
 class Job:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["refuse_unknown"]
-
 
 def refuse_unknown(caller: str, given: Iterable[str], known: Iterable[str]) -> None:
     """Refuse the first name that is not known, with the nearest one that is.

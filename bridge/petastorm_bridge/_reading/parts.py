@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from .plan import Visit
 
-__all__ = ["Part", "rows_of_part", "visits_of_part"]
-
 
 @dataclass(frozen=True)
 class Part:

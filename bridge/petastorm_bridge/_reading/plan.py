@@ -12,15 +12,6 @@ import numpy.typing as npt
 
 from .sharding import Piece
 
-__all__ = [
-    "Plan",
-    "Randomness",
-    "Visit",
-    "checksum",
-    "in_runs",
-    "without_rows",
-]
-
 
 @dataclass(frozen=True)
 class Visit:

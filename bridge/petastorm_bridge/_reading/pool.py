@@ -29,8 +29,6 @@ from .plan import Visit
 if TYPE_CHECKING:
     from .processes import VisitProcesses
 
-__all__ = ["BlockStream", "InlinePool", "Pool", "WorkerPool"]
-
 logger = logging.getLogger(__name__)
 
 # What may be read ahead of the consumer; a block of each worker that works may go beyond it.

@@ -16,8 +16,6 @@ from petastorm_bridge._workers.worker import dumps
 from .job import Job
 from .plan import Visit
 
-__all__ = ["VisitProcesses"]
-
 
 class VisitProcesses(WorkerProcesses):
     """Processes that do a reader's visits.

@@ -9,8 +9,6 @@ import warnings
 
 from petastorm_bridge.errors import BridgeWarning
 
-__all__ = ["launcher_rank_and_size", "rank_and_world_size", "warn_if_all_ranks_read_all"]
-
 # Horovod's own launcher and the two families of MPI that it is started by.
 _LAUNCHERS = (
     ("HOROVOD_RANK", "HOROVOD_SIZE"),

@@ -33,8 +33,6 @@ from .sharding import Piece, odd_rows, shard_pieces, split_pieces
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Reader"]
-
 _STOPPED = (
     "Trying to read a sample after a reader created by make_reader/make_batch_reader has stopped. "
     "This may happen if the make_reader/make_batch_reader context manager has exited but you try to "

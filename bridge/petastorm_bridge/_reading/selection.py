@@ -13,15 +13,6 @@ import pyarrow as pa
 from petastorm_bridge._sources.source import Source
 from petastorm_bridge.unischema import Unischema
 
-__all__ = [
-    "Condition",
-    "RowFilters",
-    "Selection",
-    "filter_fields",
-    "parse_filters",
-    "select_groups",
-]
-
 Condition = tuple[str, str, Any]
 """Name of a column, operator, value."""
 Key = tuple[Any, ...]

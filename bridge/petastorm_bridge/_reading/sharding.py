@@ -12,8 +12,6 @@ import numpy as np
 
 from petastorm_bridge.errors import NoDataAvailableError
 
-__all__ = ["Piece", "odd_rows", "shard_pieces", "split_pieces"]
-
 
 @dataclass(frozen=True)
 class Piece:

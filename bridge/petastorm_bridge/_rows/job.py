@@ -19,8 +19,6 @@ from petastorm_bridge.mds.shard import Rows
 
 from .ngrams import Layout
 
-__all__ = ["RowJob", "separate_rows"]
-
 
 @dataclass(frozen=True)
 class RowJob(Job):

@@ -12,8 +12,6 @@ from petastorm_bridge._stored.decoding import Values
 from petastorm_bridge.ngram import NGram
 from petastorm_bridge.unischema import Unischema
 
-__all__ = ["Layout", "column_name"]
-
 
 def column_name(step: int, field: str) -> str:
     """Return what a block calls a field at a timestep; no field's own name has a slash."""

@@ -23,8 +23,6 @@ from .job import RowJob, separate_rows
 from .ngrams import Layout, column_name
 from .source import UNISCHEMA_KEY, notes_beside, stored_indexes
 
-__all__ = ["RowReader"]
-
 _NOT_PETASTORMS = (
     "Currently make_reader supports reading only Petastorm datasets. "
     "To read from a non-Petastorm Parquet store use make_batch_reader"

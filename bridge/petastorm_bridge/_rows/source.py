@@ -8,8 +8,6 @@ from petastorm_bridge._sources.parquet import ParquetSource
 from petastorm_bridge._sources.source import Source
 from petastorm_bridge._stored.indexes import StoredIndex, read_indexes
 
-__all__ = ["INDEXES_KEY", "UNISCHEMA_KEY", "notes_beside", "stored_indexes"]
-
 UNISCHEMA_KEY = b"dataset-toolkit.unischema.v1"
 INDEXES_KEY = b"dataset-toolkit.rowgroups_index.v1"
 

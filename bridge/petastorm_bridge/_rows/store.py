@@ -19,8 +19,6 @@ from petastorm_bridge._sources.parquet_files import File, find_files
 from petastorm_bridge._sources.table_formats import refuse_table_formats
 from petastorm_bridge.mds.files import write_whole
 
-__all__ = ["Piece", "Store", "store_at", "store_of"]
-
 _COMMON = "_common_metadata"
 _SUMMARY = "_metadata"
 _FOOTER_THREADS = 16

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["DeletedRows", "check_vector"]
-
 _MAGIC = b"\xd1\xd3\x39\x64"
 _COUNT = struct.Struct("<Q")
 _WORD = struct.Struct("<I")

@@ -15,8 +15,6 @@ from .live_table import LiveColumn, LiveFile, LiveTable
 from .table_formats import TableFormatError, TablePlace
 from .table_store import TableStore
 
-__all__ = ["read_delta"]
-
 # What a reader must honour for right rows, by the names of the protocol. The log itself (checkpoints,
 # vacuums) is deltalake's business; types that the bridge does not know are left out with a warning.
 _FEATURES = {

@@ -22,8 +22,6 @@ from pyarrow import fs, parquet
 from .deleted_rows import DeletedRows, check_vector
 from .table_store import TableStore
 
-__all__ = ["deleted_rows", "refuse_foreign_sidecars"]
-
 _SIDECARS = "_sidecars"
 # What deltalake may take for a file of the log: rather too much than too little.
 _NUMBERED = re.compile(r"([0-9]+)\..*(json|parquet)", re.DOTALL)

@@ -21,8 +21,6 @@ from petastorm_bridge.mds.access import is_mapped, load
 
 from .parquet_files import File
 
-__all__ = ["FarFiles", "MakeFar"]
-
 # Columns with fewer bytes between them are fetched together: a request takes longer than these.
 _GAP = 256 << 10
 

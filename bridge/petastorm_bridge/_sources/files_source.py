@@ -20,8 +20,6 @@ from .parquet_reading import ParquetFiles, naming, one_array, rows_of, shown
 from .parquet_schema import ColumnsDifferError, Footer
 from .source import RowGroup, Source
 
-__all__ = ["FilesSource", "Group", "converted"]
-
 
 class Group(NamedTuple):
     """One row group of a file.

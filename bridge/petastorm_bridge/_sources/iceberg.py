@@ -28,8 +28,6 @@ from .live_table import LiveColumn, LiveFile, LiveTable
 from .table_formats import TableFormatError, TablePlace
 from .table_store import TableStore
 
-__all__ = ["read_iceberg"]
-
 _METADATA = ".metadata.json"
 _HINT = "version-hint.text"
 

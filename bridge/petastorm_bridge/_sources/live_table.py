@@ -9,8 +9,6 @@ import pyarrow as pa
 
 from .deleted_rows import DeletedRows
 
-__all__ = ["LiveColumn", "LiveFile", "LiveTable"]
-
 
 @dataclass(frozen=True)
 class LiveColumn:

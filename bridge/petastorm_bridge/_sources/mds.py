@@ -21,8 +21,6 @@ from petastorm_bridge.mds.types import is_list_of_any_length
 
 from .source import RowGroup, Source, build_schema
 
-__all__ = ["MdsGroup", "MdsSource", "named_shards"]
-
 
 def named_shards(paths: Sequence[str]) -> tuple[str, list[str]] | None:
     """Return the directory of an MDS dataset and the names of listed shards in it; None if they are other files.

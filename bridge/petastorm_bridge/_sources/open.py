@@ -20,8 +20,6 @@ from .source import Source
 from .table_formats import find_table
 from .table_store import TableStore
 
-__all__ = ["normalize_dataset_url_or_urls", "open_source"]
-
 
 def open_source(
     url_or_urls: Any,

@@ -21,8 +21,6 @@ from .parquet_reading import ParquetFiles, naming
 from .parquet_schema import ColumnsDifferError, common_types, first_schema, null_facts
 from .source import build_schema
 
-__all__ = ["ParquetSource"]
-
 COMMON_METADATA_NAME = "_common_metadata"
 
 

@@ -25,8 +25,6 @@ from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError
 
 from .unfinished import CONVERSION_NAME, MARKER_NAME, unfinished_text
 
-__all__ = ["File", "Partition", "find_files"]
-
 
 class LayoutError(DatasetError, ValueError, IndexError):
     """A directory is no Parquet table; Petastorm raises either ValueError or IndexError."""

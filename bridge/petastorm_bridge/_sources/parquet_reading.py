@@ -26,8 +26,6 @@ from .far_parquet import FarFiles
 from .parquet_files import File
 from .parquet_schema import Footer
 
-__all__ = ["DamagedFileError", "ParquetFiles", "naming", "one_array", "rows_of", "shown"]
-
 _FOOTER_THREADS = 16
 _TURNS = 8  # of each thread at least, where there are more files
 _LOCAL = fs.LocalFileSystem()

@@ -11,8 +11,6 @@ from petastorm_bridge._blocks.columns import NullFacts
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.types import is_list_of_any_length
 
-__all__ = ["ColumnsDifferError", "Footer", "common_types", "first_schema", "null_facts"]
-
 
 class ColumnsDifferError(DatasetError, TypeError):
     """Not all files have the columns of the first; in Petastorm a TypeError while reading."""

@@ -44,8 +44,6 @@ from .table_store import remote_table
 # What is here after a few requests at once to a mount, which answers in pieces of 128 KiB.
 _BEGINNING_BYTES = 2 << 20
 
-__all__ = ["FarMdsSource", "open_remote"]
-
 
 def open_remote(
     urls: Sequence[str],

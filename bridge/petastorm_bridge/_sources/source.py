@@ -18,8 +18,6 @@ from petastorm_bridge.mds.shard import Rows
 from petastorm_bridge.mds.types import is_list_of_any_length
 from petastorm_bridge.unischema import Unischema, UnischemaField
 
-__all__ = ["RowGroup", "Source", "build_schema"]
-
 
 class RowGroup(Protocol):
     """One opened row group."""

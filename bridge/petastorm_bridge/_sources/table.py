@@ -25,8 +25,6 @@ from .source import build_schema
 from .table_formats import DELTA
 from .table_store import TableStore
 
-__all__ = ["TableSource", "open_table"]
-
 _FIELD_ID = b"PARQUET:field_id"
 
 

@@ -23,18 +23,6 @@ from petastorm_bridge._secrets import masked
 from petastorm_bridge.mds.access import is_mapped
 from petastorm_bridge.mds.errors import DatasetError
 
-__all__ = [
-    "DELTA",
-    "ICEBERG",
-    "TableFormat",
-    "TableFormatError",
-    "TablePlace",
-    "find_table",
-    "holds_log",
-    "refuse_table_formats",
-    "without_version",
-]
-
 
 class TableFormatError(DatasetError, ValueError):
     """The rows of a Delta or Iceberg table cannot be told, or not without a package that is missing."""

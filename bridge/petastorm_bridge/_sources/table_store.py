@@ -17,8 +17,6 @@ from petastorm_bridge._secrets import masked
 
 from .table_formats import TableFormatError, TablePlace
 
-__all__ = ["TableStore", "remote_table"]
-
 # What deltalake calls the options of s3fs.S3FileSystem.
 _DELTA_OPTIONS = {
     "key": "AWS_ACCESS_KEY_ID",

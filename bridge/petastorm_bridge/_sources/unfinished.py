@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from petastorm_bridge.mds.dataset import INDEX_NAME
 
-__all__ = ["CONVERSION_NAME", "MARKER_NAME", "unfinished_text"]
-
 # The first file that a conversion writes; the last one is the index.
 MARKER_NAME = "_petastorm_bridge_cache.json"
 # The directory of notes that `petastorm-bridge convert` keeps until its dataset is whole.

@@ -15,8 +15,6 @@ import pyarrow as pa
 
 from petastorm_bridge._cells.array_files import Header, npy_header, unpacked_npy
 
-__all__ = ["arrays_of_npy", "arrays_of_npz"]
-
 _USUAL_LENGTH = 128  # of a header, which NumPy fills up for the numbers behind it
 
 

@@ -22,8 +22,6 @@ from petastorm_bridge.unischema import UnischemaField
 
 from .arrays import arrays_of_npy, arrays_of_npz
 
-__all__ = ["Values", "as_values", "decode_column"]
-
 Values = npt.NDArray[Any] | list[Any]
 """The values of a field, one per row: an array whose first axis is the rows, or a list."""
 

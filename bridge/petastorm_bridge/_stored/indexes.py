@@ -23,8 +23,6 @@ from .schema import (
     text,
 )
 
-__all__ = ["StoredIndex", "read_indexes"]
-
 _INDEXERS = ("SingleFieldIndexer", "FieldNotNullIndexer")
 _MODULE = "etl.rowgroup_indexers"
 _ADMITTED = ADMITTED_FOR_VALUES | {

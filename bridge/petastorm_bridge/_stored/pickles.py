@@ -18,8 +18,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from petastorm_bridge.errors import StoredSchemaError
 
-__all__ = ["MAX_BYTES", "Made", "Name", "items_of", "members_of", "read_pickle"]
-
 _Result = TypeVar("_Result")
 
 MAX_BYTES = 8 << 20

@@ -16,18 +16,6 @@ from petastorm_bridge.unischema import Unischema, UnischemaField
 
 from .pickles import Made, Name, items_of, read_pickle
 
-__all__ = [
-    "ADMITTED_FOR_VALUES",
-    "PACKAGES",
-    "attributes",
-    "bytes_of",
-    "instance",
-    "is_petastorms",
-    "numpy_dtype",
-    "read_schema",
-    "text",
-]
-
 # Petastorm's first names, and ours, which a program may have pickled itself.
 PACKAGES = (
     "petastorm",

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, cast
 if TYPE_CHECKING:
     from importlib.abc import Loader
 
-__all__ = ["MISSING", "MISSING_IN", "attribute_error", "extend_path", "sentence"]
-
 _PACKAGE = "petastorm_bridge"
 _INTERNAL = (
     "it is internal to Petastorm's readers, which the bridge replaces. Use make_reader, make_batch_reader "

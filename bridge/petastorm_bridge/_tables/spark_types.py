@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["STAND_INS", "SparkType", "as_type", "is_named", "to_pyspark"]
-
 
 class SparkType:
     """A Spark type as a class name and attributes.

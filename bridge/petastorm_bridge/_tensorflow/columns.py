@@ -18,8 +18,6 @@ from petastorm_bridge._reading.reader import Reader
 from petastorm_bridge.errors import NullValueWarning
 from petastorm_bridge.unischema import tuple_class
 
-__all__ = ["TfColumns", "dtypes_of", "tf_dtype"]
-
 _NS_PER_DAY = 86_400_000_000_000
 
 

@@ -13,8 +13,6 @@ from typing import Any
 from petastorm_bridge._blocks.columns import Block
 from petastorm_bridge._reading.reader import Reader
 
-__all__ = ["AGAIN", "Passes"]
-
 AGAIN = (
     "Running multiple iterations over make_petastorm_dataset is not recommend for performance "
     "issue. Use Reader's num_epochs contructor arguments to set number of iterations,"

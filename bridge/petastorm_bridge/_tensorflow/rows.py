@@ -20,19 +20,6 @@ from .columns import dtypes_of
 from .iteration import tf
 from .passes import AGAIN, Passes
 
-__all__ = [
-    "QUEUE_SIZE_NAME",
-    "date_to_nsec_from_epoch",
-    "elements",
-    "flattened",
-    "named",
-    "ngram_dtypes_of",
-    "row_dataset",
-    "row_tensors",
-    "sanitized",
-    "unflattened",
-]
-
 QUEUE_SIZE_NAME = "random_shuffling_queue_size"
 """Name of the operation that tells how full the shuffling queue of :func:`row_tensors` is."""
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from petastorm_bridge.typing import TorchBatch
 
-__all__ = ["LoaderBase", "batch_integer", "refuse_copies_in_workers", "whole_size"]
-
 logger = logging.getLogger("petastorm_bridge.pytorch")
 
 _PARALLEL = (

@@ -12,8 +12,6 @@ from petastorm_bridge._blocks.columns import Block
 if TYPE_CHECKING:
     from petastorm_bridge._reading.reader import Reader
 
-__all__ = ["refuse_datetimes", "torch_block", "torch_column"]
-
 
 def torch_column(name: str, values: Any) -> Any:
     """Return a column in a form torch takes: uint16 → int32, uint32 → int64, bool → uint8.

@@ -11,8 +11,6 @@ import inspect
 import sys
 from typing import Any
 
-__all__ = ["accelerate_reads_for_others", "accelerate_takes_turns", "batches_held_by_lightning"]
-
 
 def batches_held_by_lightning() -> int:
     """Return how many batches Lightning has taken and not trained on, for a state that it saves now.

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from petastorm_bridge.typing import DatasetArguments
 
-__all__ = ["DatasetBase"]
-
 # A state before anything is known; epochs are taken as they come.
 _UNKNOWN: dict[str, Any] = {
     "version": 1,

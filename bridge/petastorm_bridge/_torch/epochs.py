@@ -9,8 +9,6 @@ from typing import Any
 import torch
 from torch.utils.data import get_worker_info
 
-__all__ = ["Epochs"]
-
 _FIRST, _CHANGES, _USED = 0, 1, 2  # what stands where in the shared memory
 _CAPACITY = 1 << 12
 

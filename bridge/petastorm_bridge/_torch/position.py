@@ -13,8 +13,6 @@ from petastorm_bridge.errors import BridgeWarning
 if TYPE_CHECKING:
     from petastorm_bridge._reading.reader import Reader
 
-__all__ = ["Position", "without_first_rows"]
-
 _VERSION = 1
 
 _UNSEEDED = (

@@ -21,14 +21,6 @@ from petastorm_bridge.codecs import NdarrayCodec, ScalarCodec
 
 from .columns import torch_block, torch_column
 
-__all__ = [
-    "SEQUENCES",
-    "is_of_rows",
-    "plain_column",
-    "refuse_sequences",
-    "torch_blocks",
-]
-
 SEQUENCES = ""
 """Name of the one column of blocks of n-grams: dictionaries of dictionaries."""
 

@@ -9,8 +9,6 @@ from multiprocessing import util
 
 import torch
 
-__all__ = ["refuse_deep_temporary_directory"]
-
 # What a socket's name may be long, without the zero byte behind it: sockaddr_un.sun_path of Linux.
 _LONGEST_NAME = 107
 # The sockets of the two sharing strategies, below the directory that each of them takes, in their length.

@@ -18,9 +18,6 @@ from petastorm_bridge._blocks.batches import Batch, different_shapes
 from petastorm_bridge._blocks.columns import Block
 from petastorm_bridge._blocks.shuffle import shuffle_pool
 
-__all__ = ["join_tensors", "of_each_row", "shuffle_tensors", "transformed"]
-
-
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 

@@ -21,8 +21,6 @@ from petastorm_bridge._linux import fcntl
 
 from .wire import receive, send, send_pickled
 
-__all__ = ["WorkerEndedError", "WorkerProcesses"]
-
 # How long an idle process may take to end before it is killed.
 _GRACE_SECONDS = 5.0
 _ALIVE_CHECK_MILLISECONDS = 1000

@@ -9,8 +9,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["progress_bar", "showing"]
-
 _LINE_SECONDS = 5.0
 
 

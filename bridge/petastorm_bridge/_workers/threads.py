@@ -18,8 +18,6 @@ from concurrent.futures import Future
 from multiprocessing import util
 from typing import Any, TypeVar
 
-__all__ = ["Threads", "usable_cores"]
-
 _Result = TypeVar("_Result")
 
 # How long calls under way may take to finish when threads are closed, or when Python exits.

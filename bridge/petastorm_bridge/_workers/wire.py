@@ -16,8 +16,6 @@ import numpy as np
 
 from petastorm_bridge._blocks.memory import pooled
 
-__all__ = ["receive", "send", "send_pickled"]
-
 _PIPE_LIMIT = 1 << 30  # Linux moves at most 2 GiB in one call
 
 

@@ -13,8 +13,6 @@ from typing import Any
 
 from .wire import receive, send
 
-__all__ = ["dumps", "main"]
-
 _PARENT_CHECK_SECONDS = 1.0
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 from petastorm_bridge._help import HelpfulCommand
 from petastorm_bridge._workers.progress import progress_bar
 
-__all__ = ["app"]
-
 app = typer.Typer(
     name="parity",
     help="Check that two loaders give the same batches.",

@@ -9,8 +9,6 @@ from ._comparing.compare import compare
 from ._comparing.rules import Rules
 from ._result import Report, Result
 
-__all__ = ["assert_same_batches"]
-
 
 def assert_same_batches(
     a: Any,

@@ -5,14 +5,6 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-__all__ = [
-    "ArgumentTypeError",
-    "MaterializationError",
-    "analysis_error",
-    "illegal_argument",
-    "missing_dataset",
-]
-
 
 class MaterializationError(RuntimeError):
     """A DataFrame could not be written as MDS; nothing of it was left behind.

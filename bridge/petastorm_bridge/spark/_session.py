@@ -8,17 +8,6 @@ from typing import Any
 
 from petastorm_bridge.errors import missing_extra
 
-__all__ = [
-    "application_id",
-    "conf_value",
-    "is_local_mode",
-    "logger",
-    "refuse_on_executor",
-    "require_pyspark",
-    "session_of",
-    "spark_session",
-]
-
 # Called as a user who swapped the prefix would look for it.
 logger = logging.getLogger("petastorm_bridge.spark.spark_dataset_converter")
 

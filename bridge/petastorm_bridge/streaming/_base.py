@@ -32,8 +32,6 @@ from ._state import check_state
 from ._stock import with_names
 from ._stream import MappedStream, check_shards
 
-__all__ = ["MappedDataset"]
-
 Int64 = npt.NDArray[np.int64]
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from petastorm_bridge.typing import StreamingArguments
 
-__all__ = ["ColumnarStreamingDataset"]
-
 Int64 = npt.NDArray[np.int64]
 
 # Samples are gathered for several batches at once: a shard's share of the work is then spread over

@@ -15,8 +15,6 @@ from petastorm_bridge.mds.walk import Maker
 from ._layout import Column, Kind
 from ._mapped import OpenShard
 
-__all__ = ["sample_maker"]
-
 Sample: TypeAlias = "dict[str, Any]"
 
 

@@ -19,8 +19,6 @@ from ._mapped import OpenShard, open_file, shard_path
 from ._mapped_reader import MappedReader
 from ._stream import is_same
 
-__all__ = ["give_up", "is_local", "open_shard", "touch"]
-
 _RETRIES = 7  # as in StreamingDataset.get_item
 
 

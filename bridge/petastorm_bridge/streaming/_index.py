@@ -9,8 +9,6 @@ import numpy.typing as npt
 
 from petastorm_bridge.mds.ragged import offsets_of
 
-__all__ = ["ShardIndex", "group_by_shard"]
-
 Int64 = npt.NDArray[np.int64]
 
 

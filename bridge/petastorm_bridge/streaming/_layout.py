@@ -12,8 +12,6 @@ import numpy as np
 from petastorm_bridge.mds.encodings import fixed_encoding
 from petastorm_bridge.mds.layout import ShardLayout, ValueFormat
 
-__all__ = ["Column", "Kind", "SampleLayout"]
-
 
 class Kind(Enum):
     """What the values of a column are for the user."""

@@ -35,8 +35,6 @@ from petastorm_bridge._linux import fcntl
 
 from ._stock import with_names
 
-__all__ = ["clear_leftovers", "free_prefix", "keep_alive", "start_up"]
-
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where Linux has it, not a place for files of ours
 _MARK = b"\0petastorm_bridge"
 # How often another program may take the shared memory that was found to be free.

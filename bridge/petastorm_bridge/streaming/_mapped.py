@@ -18,8 +18,6 @@ from petastorm_bridge.mds.verified import check_hash
 
 from ._layout import SampleLayout
 
-__all__ = ["OpenShard", "ShardPool", "open_file", "shard_path"]
-
 # A pool lets go of a shard that this many windows did not touch: in a shuffled epoch a shard's
 # samples come thickly for a while and then no more, so it will not be needed again.
 _PATIENCE = 32

@@ -18,8 +18,6 @@ from petastorm_bridge.mds.shard_file import ShardFile
 from ._decoders import sample_maker
 from ._mapped import OpenShard, open_file, shard_path
 
-__all__ = ["MappedReader", "MappedReaders", "Readers", "only_hash"]
-
 _SWEEP = 64
 
 

@@ -16,8 +16,6 @@ from petastorm_bridge.mds.walk import Cells, ColumnWalk
 from ._layout import SampleLayout
 from ._mapped import OpenShard
 
-__all__ = ["Part", "RaggedPart", "RecordPart"]
-
 Int64 = npt.NDArray[np.int64]
 
 

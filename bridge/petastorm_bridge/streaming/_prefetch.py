@@ -15,8 +15,6 @@ from streaming.base.constant import TICK
 
 from ._fetching import is_local, touch
 
-__all__ = ["Pass", "prefetch"]
-
 Int64 = npt.NDArray[np.int64]
 
 # Small shards are a request each, and bandwidth comes from many requests at once; of large shards the first one should

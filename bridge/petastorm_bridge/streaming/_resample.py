@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["whole_repeats"]
-
 Int64 = npt.NDArray[np.int64]
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from petastorm_bridge.typing import StreamingArguments
 
-__all__ = ["MappedStreamingDataset"]
-
 # Samples between two looks at which shards are in the cache and whether the prefetching failed.
 _AT_ONCE = 1024
 

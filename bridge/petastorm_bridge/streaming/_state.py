@@ -5,8 +5,6 @@ from __future__ import annotations
 import reprlib
 from typing import Any
 
-__all__ = ["check_state"]
-
 # The keys of StreamingDataset.state_dict, and the least number of each; -1 is the epoch before the
 # first one.
 _LEAST = {"epoch": -1, "sample_in_epoch": 0, "num_canonical_nodes": 1, "shuffle_seed": 0}

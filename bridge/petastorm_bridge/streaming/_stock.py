@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
-__all__ = ["with_names"]
-
 
 def with_names(function: Any, **names: Any) -> Callable[..., Any]:
     """Return a copy of a function that finds other objects under some global names.

@@ -28,8 +28,6 @@ from petastorm_bridge.native.support import MdsDirectory
 from ._mapped_reader import Readers, only_hash
 from ._stock import with_names
 
-__all__ = ["MappedStream", "check_shards", "is_same"]
-
 # Ends the name of a file that is being fetched, behind the process and the thread that do so.
 _FETCHED = ".fetched"
 _PARTS = re.compile(r"\.(\d+)-\d+\.fetched(?:\.tmp|\.part)?$")

@@ -22,17 +22,6 @@ from petastorm_bridge.mds.walk import Cells
 
 from ._layout import Column, Kind
 
-__all__ = [
-    "Format",
-    "Ragged",
-    "UndecodableError",
-    "batch_values",
-    "join",
-    "plain_values",
-    "scatter",
-    "tensors",
-]
-
 Format = Literal["numpy", "torch"]
 Ragged = Literal["error", "list"]
 

@@ -27,8 +27,6 @@ from ._values import (
     tensors,
 )
 
-__all__ = ["OutputFormat", "Window", "gather"]
-
 Int64 = npt.NDArray[np.int64]
 GetShards = Callable[[list[int]], list[OpenShard]]
 

@@ -13,8 +13,6 @@ from .describe import listed
 from .order import parting, why_any_order
 from .rules import Effect, Rules
 
-__all__ = ["are_numbers", "column_findings", "compare_formats"]
-
 
 def column_findings(
     a: Recording, b: Recording, names: Sequence[Sequence[str]], rules: Rules

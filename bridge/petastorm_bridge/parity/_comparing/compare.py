@@ -23,8 +23,6 @@ from .rules import ALLOWANCES, PADDING, Effect, Rules
 from .samples import samples
 from .walk import ColumnStats, Progress
 
-__all__ = ["compare", "compare_recordings"]
-
 # Effects that keep something from being compared, so that nobody can say whether they were met.
 _NOT_COMPARED = {Effect.ORDER, Effect.SHARDS, Effect.TRAILING_NULS, Effect.ROUNDED_LONGS}
 

@@ -17,8 +17,6 @@ from .rows import Rows
 from .rules import Effect, Rules
 from .walk import gather
 
-__all__ = ["Judge", "rank_counts"]
-
 _SHOWN = 10
 
 

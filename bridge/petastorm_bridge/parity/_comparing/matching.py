@@ -10,8 +10,6 @@ import numpy as np
 
 from petastorm_bridge.parity._recordings.cells import Array
 
-__all__ = ["Matches", "Spill", "match"]
-
 _RECORD = np.dtype([("key", "<u8"), ("full", "<u8"), ("row", "<i8")])
 _PARTITION_ROWS = 1 << 20
 

@@ -9,8 +9,6 @@ from petastorm_bridge.parity._recordings.recording import Recording
 from .describe import counted
 from .rules import Effect, Rules
 
-__all__ = ["parting", "shards_are_exact", "why_any_order"]
-
 
 def shards_are_exact(a: Recording, b: Recording, rules: Rules) -> bool:
     """Say whether every rank must have the same rows on both sides."""

@@ -16,8 +16,6 @@ from .columns import column_findings, compare_formats
 from .describe import counted, listed
 from .rules import Effect, Rules
 
-__all__ = ["ColumnPlan", "Plan", "make_plan"]
-
 
 @dataclass(frozen=True)
 class ColumnPlan:

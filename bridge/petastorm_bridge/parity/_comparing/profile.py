@@ -14,8 +14,6 @@ from petastorm_bridge.parity._result import Profile
 
 from .walk import BLOCK_ROWS, Progress
 
-__all__ = ["ColumnProfiles", "profiles"]
-
 BINS = 24
 
 

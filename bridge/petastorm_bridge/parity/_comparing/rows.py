@@ -25,8 +25,6 @@ from .walk import (
     walk,
 )
 
-__all__ = ["Comparison", "Rows", "compare_in_order", "compare_shuffled"]
-
 _FEW = 2000  # rows without a counterpart that are looked at one by one
 _MANY = 200_000
 _GATHER_BYTES = 128 << 20

@@ -14,8 +14,6 @@ from .describe import describe_value, place_text, show
 from .judge import Judge
 from .walk import EXAMPLES, compare_columns, gather
 
-__all__ = ["samples"]
-
 _CHANGED = 6  # rows of both sides
 _ALONE = 3  # rows that one side has, of each
 _DIFFERING = 12  # columns

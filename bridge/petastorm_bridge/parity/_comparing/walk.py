@@ -16,8 +16,6 @@ from petastorm_bridge.parity._recordings.recording import Recording
 from .describe import counted
 from .plan import ColumnPlan, Plan
 
-__all__ = ["BLOCK_ROWS", "ColumnStats", "Pair", "Progress", "gather", "row_hashes", "segments"]
-
 BLOCK_ROWS = 16384
 EXAMPLES = 5  # of each column
 Progress = Callable[[str, int, int], None]

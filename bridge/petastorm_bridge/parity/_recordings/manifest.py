@@ -13,8 +13,6 @@ import numpy as np
 
 from petastorm_bridge.parity.recorder import FORMAT, manifest_checksum
 
-__all__ = ["CannotCompareError", "read_manifest", "regular_file"]
-
 KINDS = {"number", "text", "bytes", "object", "ragged"}
 _VALUES = re.compile(r"values-(\d{1,9})\.arrow")
 _MOST = 2**63  # no count, size or range of 64-bit values is larger

@@ -10,8 +10,6 @@ from petastorm_bridge.parity._result import ColumnResult, Profile, Result, State
 
 from .html_parts import heads, state_mark
 
-__all__ = ["columns_part"]
-
 _MOST_CARDS = 200
 _FEW = 12  # columns that are shown unfolded and without a filter
 # Of a histogram, in pixels.

@@ -6,8 +6,6 @@ from html import escape
 
 from petastorm_bridge.parity._result import Result, State
 
-__all__ = ["heads", "state_mark"]
-
 _MARKS = {State.SAME: "✓", State.DIFFERENT: "✗", State.ALLOWED: "!", State.UNCHECKED: "–"}
 
 

@@ -8,8 +8,6 @@ from typing import TypeVar
 
 from petastorm_bridge.parity.recorder import legible
 
-__all__ = ["legible_report"]
-
 _Part = TypeVar("_Part")
 
 

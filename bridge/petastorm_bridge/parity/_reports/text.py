@@ -27,8 +27,6 @@ from petastorm_bridge.parity._result import (
 from .html import html_page
 from .legible import legible_report
 
-__all__ = ["WRITERS", "json_text", "junit_text", "markdown_text", "print_report"]
-
 _STYLES = {
     State.SAME: "green",
     State.DIFFERENT: "bold red",

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from petastorm_bridge.parity._recordings.recording import CannotCompareError
 
-__all__ = ["find_data", "parquet_files", "urls_of", "write_mds"]
-
 
 def find_data(data: str, folder: str) -> str:
     """Return the Parquet directory for a directory or a Spark table, which is written there.

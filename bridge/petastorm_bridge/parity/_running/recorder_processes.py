@@ -14,8 +14,6 @@ from typing import Any
 
 from petastorm_bridge.parity._recordings.recording import CannotCompareError
 
-__all__ = ["RecorderProcesses"]
-
 _STEP_SECONDS = 0.05
 # How long the others may go on once one rank has failed: they wait for it and do not know.
 _GRACE_SECONDS = 10.0

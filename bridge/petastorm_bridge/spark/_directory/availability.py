@@ -16,8 +16,6 @@ from petastorm_bridge.spark._session import logger
 
 from .deletion import was_deleted
 
-__all__ = ["wait_for_files", "warn_if_small"]
-
 _POLL_SECONDS = 0.1
 _URLS_SHOWN = 5
 _REQUESTS = 32  # at once

@@ -20,8 +20,6 @@ from petastorm_bridge.spark._session import logger
 
 from .store import store_at
 
-__all__ = ["CacheEntry", "ConversionCache", "Identity", "identity_of"]
-
 # Beyond this many source files only their names are compared: asking a mounted object store for
 # that many sizes takes minutes, and Spark and Delta give every file they write a name of its own.
 _MAX_FILES_LOOKED_AT = 10_000

@@ -37,8 +37,6 @@ from petastorm_bridge.spark._session import logger
 from .store import store_at
 from .urls import sub_url
 
-__all__ = ["DatasetFiles", "describe_converted", "describe_path", "size_and_columns"]
-
 
 @dataclass(frozen=True)
 class DatasetFiles:

@@ -18,16 +18,6 @@ from petastorm_bridge.spark._session import logger
 
 from .store import store_at
 
-__all__ = [
-    "default_delete_handler",
-    "delete_at_exit",
-    "is_foreign",
-    "note_deleted",
-    "warn_left_alone",
-    "warn_of_left",
-    "was_deleted",
-]
-
 _NAMES_SHOWN = 5
 
 _lock = ForkSafeLock()

@@ -20,8 +20,6 @@ from petastorm_bridge.spark._session import logger
 
 from .own_files import MARKER_BYTES, REMOVALS, marker_text, read_marker, sorted_out, this_machine
 
-__all__ = ["MountedStore", "clear_unfinished"]
-
 T = TypeVar("T")
 
 _REQUESTS = 32  # at once, where each takes the time of a request

@@ -12,16 +12,6 @@ from petastorm_bridge.mds.dataset import INDEX_NAME
 from petastorm_bridge.mds.files import final_name
 from petastorm_bridge.mds.schema import SIDECAR_NAME
 
-__all__ = [
-    "MARKER_BYTES",
-    "REMOVALS",
-    "is_own_file",
-    "marker_text",
-    "read_marker",
-    "sorted_out",
-    "this_machine",
-]
-
 # What the executors and the engine call the files of a conversion.
 _SHARD_NAME = re.compile(r"shard\.\d{5,}\.a\d+\.\d{5,}(\.flags)?\.mds(\.\w+)?")
 _OTHER_NAMES = {INDEX_NAME, SIDECAR_NAME, MARKER_NAME}

@@ -22,8 +22,6 @@ from petastorm_bridge.mds.schema import SIDECAR_NAME
 
 from .own_files import REMOVALS, marker_text, read_marker, sorted_out
 
-__all__ = ["RemoteStore"]
-
 
 class RemoteStore:
     """A directory by its URL; the methods are those of :class:`~.store.Store`."""

@@ -10,8 +10,6 @@ from petastorm_bridge.fs_utils import existing_local_path
 from .mounted import MountedStore
 from .remote import RemoteStore
 
-__all__ = ["Store", "store_at"]
-
 
 class Store(Protocol):
     """One dataset directory. Pickles."""

@@ -8,16 +8,6 @@ from urllib.parse import urlparse
 
 from petastorm_bridge.fs_utils import local_path
 
-__all__ = [
-    "canonical_url",
-    "check_scheme",
-    "check_writable_place",
-    "is_shared",
-    "is_volume",
-    "normalize_dbfs_url",
-    "sub_url",
-]
-
 _SHARED_ROOTS = ("/dbfs/", "/Volumes/")
 _NOT_IN_URLS = "\0\t\n\r"
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from petastorm_bridge.spark._errors import ArgumentTypeError
 
-__all__ = ["CODECS", "DEFAULT_ROW_GROUP_SIZE_BYTES", "CodecFate", "mds_compression", "shard_size"]
-
 DEFAULT_ROW_GROUP_SIZE_BYTES = 32 * 1024 * 1024
 
 # parquet-mr's default block size, which Spark uses when the option is None.

@@ -11,8 +11,6 @@ from petastorm_bridge.mds.types import is_storable
 from petastorm_bridge.spark._errors import analysis_error, illegal_argument
 from petastorm_bridge.spark._session import logger
 
-__all__ = ["ColumnPlan", "arrow_type", "check_dtype", "plan_columns", "vectors_to_arrays"]
-
 _PLAIN_TYPES = {
     "BooleanType": pa.bool_(),
     "ByteType": pa.int8(),

@@ -22,8 +22,6 @@ from petastorm_bridge._secrets import masked
 from petastorm_bridge.mds.writer import ShardWriter
 from petastorm_bridge.spark._directory.store import Store
 
-__all__ = ["ERROR_MARK", "RESULT_SCHEMA", "WriteTask", "rewriting", "writing"]
-
 # Starts the one line of a failed task that is worth showing on the driver.
 ERROR_MARK = "petastorm-bridge:"
 

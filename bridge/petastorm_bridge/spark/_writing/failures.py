@@ -12,8 +12,6 @@ from petastorm_bridge.spark._errors import MaterializationError
 
 from .executor import ERROR_MARK
 
-__all__ = ["new_directory"]
-
 # Where the text of a failed job, hundreds of lines of Java and Python, says what happened; the first
 # pattern that is found decides, its last place counts.
 _TELLING_LINES = (

@@ -9,8 +9,6 @@ import pyarrow as pa
 
 from .columns import ColumnPlan, plan_columns
 
-__all__ = ["CONVERTER", "Form", "Infos", "MapShards"]
-
 Infos = list[dict[str, Any]]
 MapShards = Callable[[Any, Iterable[dict[str, Any]]], Infos]
 

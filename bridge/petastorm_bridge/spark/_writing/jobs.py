@@ -20,8 +20,6 @@ from petastorm_bridge.spark import _session
 from petastorm_bridge.spark._directory.store import Store
 from petastorm_bridge.spark._session import logger
 
-__all__ = ["run_job", "showing_progress", "small_arrow_batches"]
-
 T = TypeVar("T")
 
 # How long an interrupted caller waits for Spark to have cancelled the job.

@@ -28,8 +28,6 @@ from .failures import new_directory
 from .form import CONVERTER, Form
 from .jobs import run_job, showing_progress, small_arrow_batches
 
-__all__ = ["Options", "materialize"]
-
 _VISIBLE_WITHIN_SECONDS = 30.0
 _MAX_REWRITE_TASKS = 64
 
