@@ -6,7 +6,7 @@ Heavy imports belong into the commands: ``petastorm-bridge --help`` answers at o
 from __future__ import annotations
 
 import difflib
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -165,8 +165,8 @@ def difference(
         )
         for area, touched in AREAS.items():
             here = {each: found.petastorm for each, found in known.items() if found.area == area}
-            _list_differences(f"{area}: if you {touched}", here, ALLOWANCES)
-        _list_differences("Streaming, compared with Petastorm", others, ALLOWANCES)
+            _list_differences(f"{area}: if you {touched}", here)
+        _list_differences("Streaming, compared with Petastorm", others)
     elif name in others:
         typer.echo(f"{name}: {others[name]}.")
     elif name in known:
@@ -179,12 +179,12 @@ def difference(
         raise typer.BadParameter(f"no difference is called {name!r}{hint}", param_hint="NAME")
 
 
-def _list_differences(
-    heading: str, texts: Mapping[str, str], allowed: Container[str], width: int = 32
-) -> None:
+def _list_differences(heading: str, texts: Mapping[str, str]) -> None:
+    from .parity._comparing.rules import ALLOWANCES
+
     typer.echo(f"\n{heading}")
     for name, text in texts.items():
-        typer.echo(f"  {name:<{width}}{text}{' [--allow]' if name in allowed else ''}")
+        typer.echo(f"  {name:<32}{text}{' [--allow]' if name in ALLOWANCES else ''}")
 
 
 # In the order in which people need them; the list of commands has room for these lines.

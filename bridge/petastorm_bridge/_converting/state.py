@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from petastorm_bridge._far.file_lock import is_at
 from petastorm_bridge._linux import fcntl
 from petastorm_bridge._sources.unfinished import CONVERSION_NAME
 from petastorm_bridge.mds.dataset import open_dataset
@@ -270,11 +271,8 @@ class Destination:
         except OSError as error:
             if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
                 raise
-        try:  # by the path: who had the lock has removed its file, and there may be another one by now
-            there = os.stat(os.path.join(self._notes, _LOCK), follow_symlinks=False)
-        except (FileNotFoundError, NotADirectoryError):
-            raise self._taken() from None
-        if not os.path.samestat(there, os.fstat(descriptor)):
+        # Who had the lock has removed its file, and there may be another one by now.
+        if not is_at(descriptor, os.path.join(self._notes, _LOCK)):
             raise self._taken()
 
     def _taken(self) -> BlockingIOError:

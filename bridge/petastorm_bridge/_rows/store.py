@@ -187,7 +187,7 @@ def store_at(
         filesystem = fs_utils.FilesystemResolver(
             url, user=user, storage_options=storage_options
         ).filesystem()
-    return Store(_arrow_filesystem(filesystem), fs_utils.get_dataset_path(parsed))
+    return Store(arrow_filesystem(filesystem), fs_utils.get_dataset_path(parsed))
 
 
 def store_of(dataset: Any) -> Store:
@@ -211,10 +211,15 @@ def store_of(dataset: Any) -> Store:
         raise ValueError(  # noqa: TRY004 - of what it was made of, not of its type
             "Expected dataset.paths to be a single path, not a list of paths"
         )
-    return Store(_arrow_filesystem(filesystem), directory)
+    return Store(arrow_filesystem(filesystem), directory)
 
 
-def _arrow_filesystem(filesystem: Any) -> fs.FileSystem:
+def arrow_filesystem(filesystem: Any) -> fs.FileSystem:
+    """Return a file system of ours, of fsspec's or of some release of pyarrow's as one of ``pyarrow.fs``.
+
+    Raises:
+        TypeError: It is none of these.
+    """
     if isinstance(filesystem, fs.FileSystem):
         return filesystem
     if isinstance(filesystem, fs_utils.LocalFileSystem):

@@ -15,7 +15,7 @@ from importlib import metadata
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from petastorm_codemods._project.distribution import DISTRIBUTION, python_limit
+from petastorm_codemods._project.distribution import DISTRIBUTION, extra_names, needs, python_limit
 
 # Extras whose names do not say what they are for.
 _PURPOSES = {
@@ -111,17 +111,9 @@ def _found(name: str) -> str:
 
 
 def _extras() -> list[Extra]:
-    """Return the extras that the metadata names, but for the one that joins all others."""
-    try:
-        own = metadata.metadata(DISTRIBUTION)
-    except metadata.PackageNotFoundError:
-        return []
-    required = [Requirement(text) for text in own.get_all("Requires-Dist") or ()]
     extras = []
-    for name in own.get_all("Provides-Extra") or ():
-        if name == "all":
-            continue
-        wanted = [each.name for each in required if _is_of(each, name)]
+    for name in extra_names():
+        wanted = [each.name for each in needs() if _is_of(each, name)]
         found = {each: _found(each) for each in dict.fromkeys(wanted)}
         present = tuple(version for version in found.values() if version)
         missing = tuple(each for each, version in found.items() if not version)

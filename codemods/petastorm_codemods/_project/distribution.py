@@ -54,12 +54,21 @@ def _running() -> str:
 
 
 @functools.cache
-def _needs() -> tuple[Requirement, ...]:
+def needs() -> tuple[Requirement, ...]:
     """Return what the distribution requires; nothing where it is not installed, as in a checkout."""
     try:
         return tuple(map(Requirement, metadata.requires(DISTRIBUTION) or ()))
     except metadata.PackageNotFoundError:
         return ()
+
+
+def extra_names() -> list[str]:
+    """Return the names of the distribution's extras, but for the one that joins all others."""
+    try:
+        names = metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") or ()
+    except metadata.PackageNotFoundError:
+        names = ()
+    return [name for name in names if name != "all"]
 
 
 @functools.cache
@@ -82,14 +91,14 @@ def limits(extras: frozenset[str], used: frozenset[str] = frozenset()) -> dict[s
     inner = frozenset().union(
         *(
             need.extras
-            for need in _needs()
+            for need in needs()
             if canonicalize_name(need.name) == DISTRIBUTION and _is_brought(need, extras)
         )
     )
     if not inner <= extras:
         return limits(extras | inner, used)
     brought: dict[str, SpecifierSet] = {}
-    for need in _needs():
+    for need in needs():
         name = canonicalize_name(need.name)
         if _is_brought(need, extras) or name in used:
             brought[name] = brought.get(name, SpecifierSet()) & need.specifier
@@ -105,8 +114,7 @@ def bringer(name: str, package: Requirement) -> str:
     """Return what brings the limit on a distribution: the bridge as it is required, or one of its extras."""
     if name in limits(frozenset(package.extras)):
         return str(package)
-    extras = {*(metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") or ())} - {"all"}
-    bringing = (extra for extra in sorted(extras) if name in limits(frozenset({extra})))
+    bringing = (extra for extra in sorted(extra_names()) if name in limits(frozenset({extra})))
     extra = next(bringing, "")
     return f"{DISTRIBUTION}[{extra}]" if extra else DISTRIBUTION
 

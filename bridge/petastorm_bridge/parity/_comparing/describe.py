@@ -35,9 +35,9 @@ def place_text(side: Recording, row: int) -> str:
     return text + (f" (row {in_batch} of batch {batch})" if side.batched else "")
 
 
-def describe_row(columns: dict[str, Cells], row: int) -> str:
-    """Show a row: its first columns and their values."""
-    shown = [f"{name}={show(cells.cell(row))}" for name, cells in columns.items()]
+def describe_row(columns: dict[str, Cells]) -> str:
+    """Show the first row of some cells: its first columns and their values."""
+    shown = [f"{name}={show(cells.cell(0))}" for name, cells in columns.items()]
     more = f", … {len(shown) - _COLUMNS} more" if len(shown) > _COLUMNS else ""
     return ", ".join(shown[:_COLUMNS]) + more
 

@@ -114,7 +114,7 @@ class Judge:
         if not len(rows):
             return None, None
         side = self.a if first else self.b
-        text = describe_row(gather(side, self.plan, rows[:1]), 0)
+        text = describe_row(gather(side, self.plan, rows[:1]))
         return (text, None) if first else (None, text)
 
     def _rank_findings(self) -> list[Finding]:
@@ -180,7 +180,7 @@ class Judge:
         assert self.rows.first_strayed is not None
         left, right = self.rows.first_strayed
         ranks = self.a.place(left)[0], self.b.place(right)[0]
-        text = describe_row(gather(self.a, self.plan, np.array([left])), 0)
+        text = describe_row(gather(self.a, self.plan, np.array([left])))
         words = f"{counted(self.rows.strayed, 'row')} {are(self.rows.strayed)} on the wrong rank; the first is "
         words += f"{place_text(self.a, left)}, which is {place_text(self.b, right)} "
         words += "on the second side"
@@ -209,7 +209,7 @@ class Judge:
         left, right = self.rows.first_moved
         share = self.rows.moved / max(1, self.a.rows)
         texts = [
-            describe_row(gather(side, self.plan, np.array([left])), 0) for side in (self.a, self.b)
+            describe_row(gather(side, self.plan, np.array([left]))) for side in (self.a, self.b)
         ]
         words = f"{place_text(self.a, left)} is {place_text(self.b, right)} on the second side"
         finding = Finding(Promise.ORDER, words, None, left, texts[0], texts[1])

@@ -10,8 +10,8 @@ from urllib.parse import urlparse
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import fs
 
+from petastorm_bridge._rows.store import arrow_filesystem
 from petastorm_bridge._secrets import masked
 from petastorm_bridge._sources.table import open_table
 from petastorm_bridge._sources.table_formats import (
@@ -97,7 +97,7 @@ def describe_path(url: str) -> DatasetFiles:
     filesystem, full_url, path = _locate(url)
     if _has_index(filesystem, path):
         return _describe_mds(filesystem, full_url, path.rstrip("/"))
-    table = find_table(_arrow_filesystem(filesystem), path)
+    table = find_table(arrow_filesystem(filesystem), path)
     if table is not None:
         return _describe_table(table, filesystem, full_url)
     files = _data_files(filesystem, path, url)
@@ -134,14 +134,12 @@ def _describe_mds(filesystem: Any, url: str, path: str) -> DatasetFiles:
     if _is_local(filesystem):
         dataset = open_dataset(path)
         return DatasetFiles(_shard_urls(path, dataset), dataset.num_rows, [])
-    with store_at(url).reading() as directory:
-        dataset = open_dataset(directory)
-    return DatasetFiles(_written(url, dataset), dataset.num_rows, [])
+    return describe_converted(url)
 
 
 def _describe_table(place: TablePlace, filesystem: Any, url: str) -> DatasetFiles:
     """Describe a Delta or Iceberg table: its "file" is the version that is the current one now."""
-    arrow = _arrow_filesystem(filesystem)
+    arrow = arrow_filesystem(filesystem)
     is_local = _is_local(filesystem)
     store = TableStore(place, arrow) if is_local else remote_table(place, arrow, url, None)
     source = open_table(store)
@@ -158,12 +156,6 @@ def _file_url(filesystem: Any, any_url: str, path: str) -> str:
     if parsed.scheme == "hdfs":
         return f"hdfs://{parsed.netloc}{path}"
     return f"{parsed.scheme}://{path.lstrip('/')}"
-
-
-def _arrow_filesystem(filesystem: Any) -> fs.FileSystem:
-    if _is_local(filesystem):
-        return fs.LocalFileSystem()
-    return fs.PyFileSystem(fs.FSSpecHandler(filesystem))
 
 
 def _is_local(filesystem: Any) -> bool:
@@ -198,7 +190,7 @@ def _data_files(filesystem: Any, path: str, url: str) -> list[str]:
         if filesystem.isfile(root):
             files.append(root)
         else:
-            refuse_table_formats(_arrow_filesystem(filesystem), root)
+            refuse_table_formats(arrow_filesystem(filesystem), root)
             found = sorted(filesystem.find(root))
             if any(file[len(root) :].strip("/") == MARKER_NAME for file in found):
                 raise analysis_error(unfinished_text(url))
