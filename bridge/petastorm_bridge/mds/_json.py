@@ -27,8 +27,6 @@ from .ragged import (
 )
 from .types import is_text
 
-__all__ = ["json_to_lists", "lists_to_json"]
-
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 # Two ASCII digits for each byte value, and back.
 _BYTE_TO_HEX = np.stack([_HEX[np.arange(256) >> 4], _HEX[np.arange(256) & 15]], axis=1)

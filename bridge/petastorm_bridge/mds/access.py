@@ -28,8 +28,6 @@ import pyarrow as pa
 from .errors import ShardCorruptedError
 from .files import open_regular, read_into
 
-__all__ = ["ACCESS_VARIABLE", "is_far", "is_mapped", "load"]
-
 ACCESS_VARIABLE = "PETASTORM_BRIDGE_SHARD_ACCESS"
 
 _MODES = ("auto", "map", "read")

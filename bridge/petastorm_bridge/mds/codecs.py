@@ -17,8 +17,6 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["Compression", "default_hash", "digest", "is_hash", "parse_compression"]
-
 # MDS name -> (lowest level, highest level, streaming's default level).
 _LEVELS: dict[str, tuple[int, int, int | None]] = {
     "br": (0, 11, 11),

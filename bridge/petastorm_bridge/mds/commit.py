@@ -20,8 +20,6 @@ from .schema import SIDECAR_NAME, ColumnStats, DatasetSchema, Field, companion_n
 from .shard import Shard
 from .writer import flags_needed, write_shard
 
-__all__ = ["commit_dataset"]
-
 NullColumns = dict[str, tuple[bool, bool]]
 Rewrite = Callable[[dict[str, Any]], dict[str, Any]]
 

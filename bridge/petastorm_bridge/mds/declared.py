@@ -18,8 +18,6 @@ from .encodings import NDARRAY_CODES, fixed_encoding
 from .ragged import byte_offsets, filled_binary, value_bytes
 from .types import fixed_dtype, is_bytes, is_list
 
-__all__ = ["declared", "declared_encodings", "dynamic_header", "fits", "stored_bytes"]
-
 _KEY = b"mds_encoding"
 _IMAGES = ("jpeg", "png")
 

@@ -17,8 +17,6 @@ from .schema import Field
 from .shard import Rows, Shard
 from .types import fixed_dtype, is_list, is_text, marks_nulls_itself
 
-__all__ = ["column_array", "column_bytes", "column_view", "has_nulls"]
-
 
 def has_nulls(field: Field) -> bool:
     """Return whether the dataset stores null flags for the column or its elements."""

@@ -31,15 +31,6 @@ from .types import (
     not_storable,
 )
 
-__all__ = [
-    "StoredColumn",
-    "costly_values",
-    "encode_column",
-    "encoded_bytes",
-    "is_encoding_of",
-    "row_sizes",
-]
-
 
 @dataclass(frozen=True)
 class StoredColumn:

@@ -13,8 +13,6 @@ from .errors import DatasetError
 from .layout import ShardLayout
 from .names import check_file_name
 
-__all__ = ["ShardEntry"]
-
 
 @dataclass(frozen=True)
 class ShardEntry:

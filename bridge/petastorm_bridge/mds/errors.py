@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["DatasetError", "DatasetNotFoundError", "HashNotKnownError", "ShardCorruptedError"]
-
 
 class DatasetError(RuntimeError):
     """A dataset on disk cannot be used; the message names the file and what to do."""

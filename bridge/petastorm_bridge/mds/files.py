@@ -16,16 +16,6 @@ from typing import IO, Any, BinaryIO
 
 from .errors import DatasetError
 
-__all__ = [
-    "NO_RENAMING",
-    "WritesAhead",
-    "final_name",
-    "open_regular",
-    "read_into",
-    "write_new",
-    "write_whole",
-]
-
 # What a name that leads to no usable file gives, unlike a file system that fails or refuses.
 _NO_FILE = {errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.ENODEV, errno.EISDIR, errno.EINVAL}
 

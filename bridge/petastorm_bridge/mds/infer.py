@@ -16,8 +16,6 @@ from .ndarray import first_value
 from .schema import DatasetSchema, Field
 from .shard import Shard
 
-__all__ = ["inferred_schema"]
-
 # Encodings without a column type of their own (images, JSON, pickles …) are their raw bytes;
 # nothing is ever unpickled.
 _VARIABLE_TYPES = {

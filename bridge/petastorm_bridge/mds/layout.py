@@ -20,8 +20,6 @@ from .encode import StoredColumn, encoded_bytes
 from .encodings import fixed_encoding
 from .ragged import binary_rows, byte_offsets, concat_rows, offsets_of, value_bytes
 
-__all__ = ["MAX_SHARD_BYTES", "ShardLayout", "assemble_shard", "record_dtype"]
-
 # Offsets are unsigned 32-bit; half of that leaves room for the header and for a last large row.
 MAX_SHARD_BYTES = 1 << 31
 

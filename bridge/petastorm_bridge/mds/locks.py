@@ -6,8 +6,6 @@ import os
 import threading
 import weakref
 
-__all__ = ["ForkSafeLock"]
-
 
 class ForkSafeLock:
     """A mutual exclusion of threads; a context manager.

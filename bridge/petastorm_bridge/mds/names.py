@@ -12,8 +12,6 @@ from collections.abc import Iterable
 from .errors import DatasetError
 from .schema import SIDECAR_NAME
 
-__all__ = ["INDEX_NAME", "check_file_name", "check_file_names", "check_folders"]
-
 INDEX_NAME = "index.json"
 
 _RESERVED = {INDEX_NAME, SIDECAR_NAME}

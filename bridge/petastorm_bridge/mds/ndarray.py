@@ -19,8 +19,6 @@ from .schema import Field
 from .shard import Rows, Shard
 from .types import fixed_dtype
 
-__all__ = ["ArrayHeaders", "first_value", "numbers", "parse_headers", "value_shape"]
-
 _CODE_TO_DTYPE = {code: name for name, code in NDARRAY_CODES.items()}
 
 Int64 = npt.NDArray[np.int64]

@@ -9,22 +9,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = [
-    "alternating",
-    "binary_from_offsets",
-    "binary_rows",
-    "byte_offsets",
-    "concat_rows",
-    "filled_binary",
-    "fixed_width_binary",
-    "gather_ragged",
-    "list_lengths",
-    "offsets_of",
-    "take_values",
-    "unaligned_view",
-    "value_bytes",
-]
-
 Int64 = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 

@@ -16,15 +16,6 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = [
-    "SIDECAR_NAME",
-    "ColumnStats",
-    "DatasetSchema",
-    "Field",
-    "companion_names",
-    "content_digest",
-]
-
 SIDECAR_NAME = "petastorm_bridge_schema.json"
 _FORMAT = 1
 

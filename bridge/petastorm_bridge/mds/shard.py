@@ -16,8 +16,6 @@ from .errors import DatasetNotFoundError, ShardCorruptedError
 from .ragged import binary_rows
 from .shard_file import ShardFile, checked_bytes
 
-__all__ = ["Rows", "Shard"]
-
 Rows = slice | npt.NDArray[np.int64]
 """Which rows of a shard: a slice or an array of row numbers from 0, in the order wanted."""
 

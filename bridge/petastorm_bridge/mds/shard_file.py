@@ -21,8 +21,6 @@ from .layout import ShardLayout
 from .verified import check_hash
 from .walk import ColumnWalk, Maker, sample_parser
 
-__all__ = ["ShardFile", "check_size", "checked_bytes", "first_samples"]
-
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.uint32]
 Int64 = npt.NDArray[np.int64]

@@ -7,18 +7,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-__all__ = [
-    "fixed_dtype",
-    "is_bytes",
-    "is_list",
-    "is_list_of_any_length",
-    "is_storable",
-    "is_text",
-    "marks_nulls_itself",
-    "not_storable",
-    "number_dtype",
-]
-
 
 def fixed_dtype(type_: pa.DataType) -> np.dtype[Any] | None:
     """Return the NumPy type that values of a fixed-width Arrow type are stored as, or None."""

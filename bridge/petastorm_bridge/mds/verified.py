@@ -10,8 +10,6 @@ from . import codecs
 from .errors import ShardCorruptedError
 from .locks import ForkSafeLock
 
-__all__ = ["best_hash", "check_hash"]
-
 # Path -> what was asked of which file there.
 _seen: dict[str, tuple[Any, ...]] = {}
 _lock = ForkSafeLock()

@@ -17,8 +17,6 @@ from .errors import ShardCorruptedError
 from .layout import ShardLayout
 from .ragged import alternating, take_values, unaligned_view
 
-__all__ = ["Cells", "ColumnWalk", "Maker", "sample_parser"]
-
 Int64 = npt.NDArray[np.int64]
 
 Cells: TypeAlias = "npt.NDArray[Any] | pa.LargeBinaryArray"

@@ -19,8 +19,6 @@ from .layout import MAX_SHARD_BYTES, ShardLayout, assemble_shard
 from .schema import companion_names
 from .types import fixed_dtype, is_list, is_storable, marks_nulls_itself, not_storable
 
-__all__ = ["DEFAULT_SIZE_LIMIT", "ShardWriter", "write_shard"]
-
 _Write = Callable[[str, Sequence[memoryview]], None]
 
 DEFAULT_SIZE_LIMIT = 32 << 20  # of Petastorm's row groups: a batch of a reader is one shard
