@@ -11,9 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from petastorm_codemods._model import Converted
-
-from ._model import Destination
+from ._model import Converted, Destination
 
 # What the nearest pyproject.toml may decide once and for all.
 _LISTS = ("select", "ignore", "exclude", "converted")

@@ -26,7 +26,7 @@ class RowGroup(Protocol):
         """Get ready to load columns, all of which will be asked for."""
 
     def load(self, name: str, rows: Rows) -> Column:
-        """Return a column of the rows, in the form :mod:`._columns` describes."""
+        """Return a column of the rows, in the form :mod:`petastorm_bridge._blocks.columns` describes."""
 
 
 class Source(ABC):

@@ -209,7 +209,7 @@ def write_shard(
             None stores them for the columns that hold nulls.
         encoded: Columns that :func:`costly_values` has encoded already.
         declared: The encoding of columns whose bytes are stored as they are.
-        write: _Writes the file.
+        write: Writes the file.
 
     Raises:
         OSError: The file cannot be written; nothing is left under its final name.
