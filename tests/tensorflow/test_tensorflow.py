@@ -122,6 +122,20 @@ def test_arrays_of_dates_are_nanoseconds(write):
     assert batch.d.numpy().tolist() == [[0, day], [2 * day, 3 * day]]
 
 
+@pytest.mark.parametrize("is_list", [False, True])
+@pytest.mark.parametrize("day", [-106_752, 106_752, 2_932_896])
+def test_dates_that_nanoseconds_do_not_reach_are_refused(write, day, is_list):
+    import tensorflow as tf
+
+    days = [[day], [0]] if is_list else [day, 0]
+    type_ = pa.list_(pa.date32()) if is_list else pa.date32()
+    column = pa.array(days, pa.list_(pa.int32()) if is_list else pa.int32()).cast(type_)
+    with make_batch_reader(write(pa.table({"d": column}))) as reader:
+        # Petastorm's dates end in an OverflowError as well.
+        with pytest.raises(tf.errors.UnknownError, match="'d' holds dates before 1677-09-22"):
+            list(dataset(reader))
+
+
 @pytest.mark.parametrize(
     ("transform", "error"),
     [(ValueError, "InvalidArgumentError"), (KeyError, "UnknownError")],

@@ -167,7 +167,7 @@ def _days(name: str, column: pa.Array, _target: Any) -> npt.NDArray[Any]:
     if column.null_count:
         raise _null_date(name, first=not column[0].is_valid)
     days = column.cast(pa.int32()).to_numpy(zero_copy_only=False)
-    return np.asarray(days.astype(np.int64) * _NS_PER_DAY)
+    return _in_nanoseconds(name, days.astype(np.int64))
 
 
 def null_filler(dtype: np.dtype[Any]) -> int:
@@ -191,9 +191,20 @@ def _dates(name: str, values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     if any(value is None for value in values.flat):
         raise _null_date(name, first=values.ndim > 1 or values.flat[0] is None)
     try:
-        return values.astype("datetime64[D]").astype(np.int64) * _NS_PER_DAY
+        days = values.astype("datetime64[D]").astype(np.int64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"Column {name!r} mixes dates with other objects: {error}") from error
+    return _in_nanoseconds(name, days)
+
+
+def _in_nanoseconds(name: str, days: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    most = np.iinfo(np.int64).max // _NS_PER_DAY
+    if days.size and (days.min() < -most or days.max() > most):
+        raise OverflowError(
+            f"Column {name!r} holds dates before 1677-09-22 or after 2262-04-11, which have no value in "
+            "TensorFlow: 64 bits hold no more nanoseconds. Convert them in a TransformSpec."
+        )
+    return days * _NS_PER_DAY
 
 
 def _null_date(name: str, *, first: bool) -> Exception:
