@@ -1,7 +1,7 @@
-"""The codemod over a large repository.
+"""The codemod over generated repositories, by the real command, start of the interpreter included.
 
-A generated tree, one file of a hundred of which uses Petastorm, is looked through by the real command
-in a process of its own, start of the interpreter included.
+One is large and has a file of a hundred that uses Petastorm; in the others every file does, and the second has four
+times as many of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from typing import Any
 from benchmarks._measure import Measurement
 from benchmarks._settings import Settings
 
-GROUP = "codemod"
+GROUP, USERS = GROUPS = "codemod", "codemod-growth"
+GROWTH = 4
+PROCESSES = {1: "1 process", 2: "2 processes"}
 OURS, LIMIT = "petastorm-bridge codemod, 2 processes", "10,000 files in 10 s"
 _LIMIT = 1_000.0
 
@@ -69,15 +71,55 @@ def train{n}(converter_train, converter_val, batch_size=32):
 """
 
 
-def codemod(settings: Settings) -> list[Measurement]:
+def codemod(name: str, settings: Settings) -> list[Measurement]:
+    """Files per second of one of the two races."""
+    return _large(settings) if name == GROUP else _users(settings)
+
+
+def case_name(processes: int, growth: int) -> str:
+    """How a run over files that all use Petastorm is called in the results."""
+    more = f", {growth} times as many files" if growth > 1 else ""
+    return f"petastorm-bridge codemod, {PROCESSES[processes]}{more}"
+
+
+def _large(settings: Settings) -> list[Measurement]:
     """Files per second, and what they would be at the limit."""
     files, rounds = settings.codemod_files, settings.slow_rounds
     with tempfile.TemporaryDirectory(prefix="codemod-") as folder:
         _build(folder, files, settings.codemod_users)
-        samples = [files / _seconds(folder, settings) for _ in range(rounds)]
+        samples = [files / _seconds(folder, files, settings.codemod_users) for _ in range(rounds)]
     return [
         Measurement(GROUP, OURS, "files/s", files, tuple(samples)),
         Measurement(GROUP, LIMIT, "files/s", files, (_LIMIT,) * rounds, note="the target"),
+    ]
+
+
+def _users(settings: Settings) -> list[Measurement]:
+    """Files per second, of which more files do not make less."""
+    samples: dict[tuple[int, int], list[float]] = {}
+    with tempfile.TemporaryDirectory(prefix="codemod-") as work:
+        folders = {growth: os.path.join(work, str(growth)) for growth in (1, GROWTH)}
+        for growth, folder in folders.items():
+            files = settings.codemod_growth_files * growth
+            os.mkdir(folder)
+            for n in range(files):
+                with open(os.path.join(folder, f"module{n}.py"), "w", encoding="utf-8") as file:
+                    file.write(_USER.format(n=n))
+        for _ in range(settings.slow_rounds):
+            for growth, folder in folders.items():
+                files = settings.codemod_growth_files * growth
+                for processes in PROCESSES:
+                    seconds = _seconds(folder, files, files, processes)
+                    samples.setdefault((processes, growth), []).append(files / seconds)
+    return [
+        Measurement(
+            USERS,
+            case_name(processes, growth),
+            "files/s",
+            settings.codemod_growth_files * growth,
+            tuple(rates),
+        )
+        for (processes, growth), rates in samples.items()
     ]
 
 
@@ -94,20 +136,18 @@ def _build(folder: str, files: int, petastorm: int) -> None:
             file.write(text)
 
 
-def _seconds(folder: str, settings: Settings) -> float:
+def _seconds(folder: str, files: int, users: int, processes: int = 2) -> float:
     """Return how long the command takes, which writes nothing.
 
     Raises:
         RuntimeError: It did not rewrite every file that uses Petastorm, and no other.
     """
     command = [sys.executable, "-m", "petastorm_bridge", "codemod", folder, "--to", "streaming"]
+    command += ["--jobs", str(processes), "--report", "json"]
     start = time.perf_counter()
-    done = subprocess.run(
-        [*command, "--jobs", "2", "--report", "json"], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - start
     found: dict[str, Any] = json.loads(done.stdout)["counts"] if done.stdout else {}
-    asked = (settings.codemod_files, settings.codemod_users)
-    if (found.get("scanned"), found.get("rewritten")) != asked:
+    if (found.get("scanned"), found.get("rewritten")) != (files, users):
         raise RuntimeError(f"the codemod found {found}: {done.stderr}")
     return seconds

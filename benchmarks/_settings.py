@@ -35,6 +35,7 @@ TITLES = {
     "materialise-cluster": "materialising from Spark, two executor processes",
     "first-task": "writing 100 rows from Spark with a new Python worker",
     "codemod": "the codemod over a repository, one file of a hundred with Petastorm",
+    "codemod-growth": "the codemod over files that all use Petastorm, and four times as many",
     "far-mount": "a mount of a store, first epoch",
     "far-store": "an S3 store, first epoch",
     "far-later": "far places, a later epoch",
@@ -58,7 +59,7 @@ SUBJECTS = {
     "Memory": ("memory", "rows-memory", "opening-memory"),
     "Text, wide tables, many files and tiny shards": ("growth-time", "growth-memory"),
     "Writing": ("materialise", "materialise-cluster", "first-task"),
-    "The codemod": ("codemod",),
+    "The codemod": ("codemod", "codemod-growth"),
     "Far places": (
         "far-mount",
         "far-store",
@@ -133,6 +134,7 @@ class Settings:
         stored_image_group: rows of one of its row groups.
         codemod_files: files of the repository that the codemod looks through.
         codemod_users: how many of them use Petastorm.
+        codemod_growth_files: files that all use Petastorm; four times as many the second time.
         openings: shards and rows of the datasets that are opened; growing in shards, then in rows.
         growth_rows: rows of 1,000 characters, in four row groups; four times as many the second time.
         growth_columns: float32 columns of 4,000 rows; likewise.
@@ -169,6 +171,7 @@ class Settings:
     stored_image_group: int = 50
     codemod_files: int = 10_000
     codemod_users: int = 100
+    codemod_growth_files: int = 500
     openings: tuple[tuple[int, int], ...] = (
         (10, 10**6),
         (1_000, 10**6),
@@ -205,6 +208,7 @@ QUICK = Settings(
     stored_image_group=4,
     codemod_files=60,
     codemod_users=6,
+    codemod_growth_files=4,
     openings=((2, 100), (4, 100), (40, 100), (40, 10_000)),
     growth_rows=200,
     growth_columns=5,

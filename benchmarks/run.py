@@ -17,9 +17,7 @@ import typer
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from benchmarks import _data, _report
-from benchmarks._codemod import GROUP as CODEMOD
-from benchmarks._codemod import codemod
+from benchmarks import _codemod, _data, _report
 from benchmarks._command import chosen_groups, wide_console
 from benchmarks._competitors import GROUP as COMPETITORS
 from benchmarks._competitors import competitors
@@ -33,7 +31,7 @@ from benchmarks.far import GROUPS as FAR
 from benchmarks.far import far, why_skipped
 
 # Races that make what they need by themselves.
-_ALONE = frozenset({CODEMOD, COMPETITORS, *FAR})
+_ALONE = frozenset({*_codemod.GROUPS, COMPETITORS, *FAR})
 
 
 def main() -> None:
@@ -124,7 +122,7 @@ def _processes(groups: list[str], settings: Settings) -> list[list[str]]:
 def _measure_alone(name: str, settings: Settings) -> list[Measurement]:
     if name in FAR:
         return far(name, settings)
-    return codemod(settings) if name == CODEMOD else competitors(settings)
+    return _codemod.codemod(name, settings) if name in _codemod.GROUPS else competitors(settings)
 
 
 def _measure(

@@ -16,6 +16,7 @@ REPOSITORY = Path(__file__).parents[2]
 sys.path.insert(0, str(REPOSITORY))
 
 from benchmarks import (  # noqa: E402 - no package, run from the root
+    _codemod,
     _competitors,
     _far_reader,
     _first_task,
@@ -263,6 +264,7 @@ def test_a_quick_run_reports_rows_and_samples(quick_run):
     sizes = {
         "images": {QUICK.images},
         "codemod": {QUICK.codemod_files},
+        "codemod-growth": {QUICK.codemod_growth_files * n for n in (1, _codemod.GROWTH)},
         "first-task": {_first_task.ROWS},
         **{group: {QUICK.far.rows} for group in far.GROUPS},
         far.NOTEBOOK: {QUICK.notebook_images},
