@@ -1,4 +1,4 @@
-"""Text, bytes, wide tables, many files and tiny shards, and four times as many of them: time and memory.
+"""Text, bytes, large rows, wide tables, many files and tiny shards, and four times as many of them: time and memory.
 
 Every figure is of a process of its own. Run as a script this module is that process:
 ``python -m benchmarks._growth PACKAGE JOB PLACE`` prints how many rows came, ms and MiB.
@@ -30,12 +30,12 @@ from benchmarks._memory import forget_peak, status_mib
 from benchmarks._settings import MODULES, SEED, Settings
 
 GROWTH = 4
-TEXT, RAGGED, BYTES = "text", "ragged text", "bytes"
+TEXT, RAGGED, BYTES, LARGE = "text", "ragged text", "bytes", "rows of 4 MiB"
 FILES, SHARDS = "opening many files", "first batch of tiny shards"
 WIDE, WIDE_PARQUET = "torch batches of a wide table", "a wide Parquet file"
-EPOCHS = (TEXT, RAGGED, BYTES, WIDE, WIDE_PARQUET)
+EPOCHS = (TEXT, RAGGED, BYTES, LARGE, WIDE, WIDE_PARQUET)
 
-_CHARACTERS = 1000
+_CHARACTERS, _LARGE = 1000, 4 << 20
 _WIDE_ROWS = 4_000
 _FILE_ROWS, _FILE_COLUMNS, _SHARD_ROWS, _BATCH = 10, 10, 4, 256
 # Petastorm ends an epoch early in some of the tries.
@@ -103,9 +103,12 @@ def _written(work: str, package: str, job: str, settings: Settings, growth: int)
         rows, row_bytes = _WIDE_ROWS, columns * np.float32().itemsize
         table = functools.partial(_wide_table, rows, columns)
     else:
-        rows, row_bytes = settings.growth_rows * growth, _CHARACTERS
-        table = functools.partial(_table, job, rows)
-    group = (rows if job in {WIDE, WIDE_PARQUET} else settings.growth_rows) // 4
+        few, row_bytes = settings.growth_rows, _CHARACTERS
+        if job == LARGE:
+            few, row_bytes = settings.growth_large_rows, _LARGE
+        rows = few * growth
+        table = functools.partial(_table, job, rows, row_bytes)
+    group = (rows if job in {WIDE, WIDE_PARQUET} else few) // 4
     if not place.exists():
         place.mkdir()
         parquet.write_table(table(), place / "part.parquet", row_group_size=group)
@@ -119,14 +122,13 @@ def _written(work: str, package: str, job: str, settings: Settings, growth: int)
     return converted, rows
 
 
-def _table(job: str, rows: int) -> pa.Table:
+def _table(job: str, rows: int, size: int) -> pa.Table:
     rng = np.random.default_rng(SEED)
-    most = 2 * _CHARACTERS
-    lengths = rng.integers(0, most, rows) if job == RAGGED else np.full(rows, _CHARACTERS)
+    lengths = rng.integers(0, 2 * size, rows) if job == RAGGED else np.full(rows, size)
     offsets = np.zeros(rows + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     letters = rng.integers(97, 123, offsets[-1], dtype=np.uint8)
-    type_ = pa.binary() if job == BYTES else pa.string()
+    type_ = pa.binary() if job in {BYTES, LARGE} else pa.string()
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(letters)]
     return pa.table({"id": np.arange(rows), "value": pa.Array.from_buffers(type_, rows, buffers)})
 

@@ -29,8 +29,8 @@ TITLES = {
     "rows-memory": "peak memory of make_reader above imports",
     "opening-time": "opening a dataset: shards × rows of each",
     "opening-memory": "peak memory of opening a dataset: shards × rows of each",
-    "growth-time": "text, bytes, wide tables, many files and tiny shards, and four times as many",
-    "growth-memory": "peak memory of text, bytes, wide tables, many files and tiny shards, and four times as many",
+    "growth-time": "text, bytes, large rows, wide tables, many files and tiny shards, and four times as many",
+    "growth-memory": "peak memory of text, bytes, large rows, wide tables, many files and tiny shards, and four times as many",
     "materialise": "materialising from Spark",
     "materialise-cluster": "materialising from Spark, two executor processes",
     "first-task": "writing 100 rows from Spark with a new Python worker",
@@ -57,7 +57,7 @@ SUBJECTS = {
     "Streaming's own classes": ("native-sequential", "native-shuffled"),
     "The first batch": ("first-batch", "opening-time"),
     "Memory": ("memory", "rows-memory", "opening-memory"),
-    "Text, wide tables, many files and tiny shards": ("growth-time", "growth-memory"),
+    "Text, large rows, wide tables, many files and tiny shards": ("growth-time", "growth-memory"),
     "Writing": ("materialise", "materialise-cluster", "first-task"),
     "The codemod": ("codemod", "codemod-growth"),
     "Far places": (
@@ -137,6 +137,7 @@ class Settings:
         codemod_growth_files: files that all use Petastorm; four times as many the second time.
         openings: shards and rows of the datasets that are opened; growing in shards, then in rows.
         growth_rows: rows of 1,000 characters, in four row groups; four times as many the second time.
+        growth_large_rows: rows of 4 MiB, in four row groups; likewise.
         growth_columns: float32 columns of 4,000 rows; likewise.
         growth_files: Parquet files of ten rows; likewise.
         growth_shards: shards of four rows; likewise.
@@ -179,6 +180,7 @@ class Settings:
         (20_000, 10**9),
     )
     growth_rows: int = 32_000
+    growth_large_rows: int = 24
     growth_columns: int = 400
     growth_files: int = 1_600
     growth_shards: int = 2_000
@@ -211,6 +213,7 @@ QUICK = Settings(
     codemod_growth_files=4,
     openings=((2, 100), (4, 100), (40, 100), (40, 10_000)),
     growth_rows=200,
+    growth_large_rows=4,
     growth_columns=5,
     growth_files=4,
     growth_shards=100,

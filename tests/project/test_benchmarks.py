@@ -244,14 +244,15 @@ def test_a_quick_run_races_everybody(quick_run):
         assert names["opening-time"] == names["opening-memory"]
         assert len(names["opening-time"]) == 3 * len(QUICK.openings)
         assert names["growth-time"] == names["growth-memory"]
-        assert len(names["growth-time"]) == 2 * (6 * len(PACKAGES) + 2)
+        assert len(names["growth-time"]) == 2 * (7 * len(PACKAGES) + 2)
     assert "Targets" in output
     assert "…" not in output  # nothing is cut short
     assert {path.name for path in directory.iterdir()} == {"figures.json"}
 
 
 def _growth_rows():
-    rows = {QUICK.growth_rows * n for n in (1, _growth.GROWTH)}
+    each = (QUICK.growth_rows, QUICK.growth_large_rows)
+    rows = {rows * n for rows in each for n in (1, _growth.GROWTH)}
     files = {QUICK.growth_files * _growth._FILE_ROWS * n for n in (1, _growth.GROWTH)}
     return rows | files | {_growth._BATCH, _growth._WIDE_ROWS}
 
