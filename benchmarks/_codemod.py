@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks._measure import Measurement
 from benchmarks._settings import Settings
 
-GROUP, USERS = GROUPS = "codemod", "codemod-growth"
+GROUP, USERS = GROUPS = "codemod", "growth-codemod"
 GROWTH = 4
 PROCESSES = {1: "1 process", 2: "2 processes"}
 OURS, LIMIT = "petastorm-bridge codemod, 2 processes", "10,000 files in 10 s"

@@ -102,13 +102,14 @@ def _written(work: str, package: str, job: str, settings: Settings, growth: int)
         columns = settings.growth_columns * growth
         rows, row_bytes = _WIDE_ROWS, columns * np.float32().itemsize
         table = functools.partial(_wide_table, rows, columns)
+        group = rows // 4
     else:
         few, row_bytes = settings.growth_rows, _CHARACTERS
         if job == LARGE:
             few, row_bytes = settings.growth_large_rows, _LARGE
         rows = few * growth
         table = functools.partial(_table, job, rows, row_bytes)
-    group = (rows if job in {WIDE, WIDE_PARQUET} else few) // 4
+        group = few // 4
     if not place.exists():
         place.mkdir()
         parquet.write_table(table(), place / "part.parquet", row_group_size=group)

@@ -35,7 +35,7 @@ TITLES = {
     "materialise-cluster": "materialising from Spark, two executor processes",
     "first-task": "writing 100 rows from Spark with a new Python worker",
     "codemod": "the codemod over a repository, one file of a hundred with Petastorm",
-    "codemod-growth": "the codemod over files that all use Petastorm, and four times as many",
+    "growth-codemod": "the codemod over files that all use Petastorm, and four times as many",
     "far-mount": "a mount of a store, first epoch",
     "far-store": "an S3 store, first epoch",
     "far-later": "far places, a later epoch",
@@ -59,7 +59,7 @@ SUBJECTS = {
     "Memory": ("memory", "rows-memory", "opening-memory"),
     "Text, large rows, wide tables, many files and tiny shards": ("growth-time", "growth-memory"),
     "Writing": ("materialise", "materialise-cluster", "first-task"),
-    "The codemod": ("codemod", "codemod-growth"),
+    "The codemod": ("codemod", "growth-codemod"),
     "Far places": (
         "far-mount",
         "far-store",

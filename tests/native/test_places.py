@@ -165,7 +165,9 @@ from streaming import StreamingDataLoader, StreamingDataset
 directory = pickle.loads(sys.stdin.buffer.read()) if sys.argv[2] == "-" else native.MdsDirectory(sys.argv[2], 600)
 dataset = StreamingDataset(remote=directory.remote, local=directory.local, shuffle=True, batch_size=10)
 ids = [i for batch in StreamingDataLoader(dataset, batch_size=10) for i in batch["id"].tolist()]
-print(json.dumps([dataset.streams[0].local, ids]), flush=True)
+# At once, with the end of the line: ranks write into one file.
+sys.stdout.write(json.dumps([dataset.streams[0].local, ids]) + "\\n")
+sys.stdout.flush()
 """
 
 

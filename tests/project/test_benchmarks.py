@@ -265,7 +265,7 @@ def test_a_quick_run_reports_rows_and_samples(quick_run):
     sizes = {
         "images": {QUICK.images},
         "codemod": {QUICK.codemod_files},
-        "codemod-growth": {QUICK.codemod_growth_files * n for n in (1, _codemod.GROWTH)},
+        "growth-codemod": {QUICK.codemod_growth_files * n for n in (1, _codemod.GROWTH)},
         "first-task": {_first_task.ROWS},
         **{group: {QUICK.far.rows} for group in far.GROUPS},
         far.NOTEBOOK: {QUICK.notebook_images},

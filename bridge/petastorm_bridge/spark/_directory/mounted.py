@@ -1,4 +1,4 @@
-"""A dataset directory on mounted storage: files are written where they stay."""
+"""A dataset directory on mounted storage: files are written where they stay, and what killed conversions left goes."""
 
 from __future__ import annotations
 
