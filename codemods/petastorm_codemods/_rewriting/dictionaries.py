@@ -108,8 +108,35 @@ def _given_in_class(analysis: Analysis, node: cst.Attribute) -> list[cst.CSTNode
     return list(found.values()) if is_own else []
 
 
-def _may_change(analysis: Analysis, node: cst.Name | cst.Attribute) -> bool:
-    """Say whether anything puts items into a dictionary of this name, or takes some out."""
+def _may_change(
+    analysis: Analysis, node: cst.Name | cst.Attribute, seen: frozenset[str] = frozenset()
+) -> bool:
+    """Say whether anything puts items into a dictionary of this name, or takes some out.
+
+    That may also be who has it by another name, and a function of the project that gets it.
+    """
+    code = analysis.code(node)
+    if code in seen:
+        return False
+    if _is_changed(analysis, node):
+        return True
+    others: list[cst.CSTNode] = []
+    for assign in analysis.nodes(cst.Assign):
+        if _is_same(assign.value, node):
+            others += [each.target for each in assign.targets]
+    for call in analysis.nodes(cst.Call):
+        if any(_is_same(each.value, node) for each in call.args if not each.star):
+            if _is_elsewhere(analysis, call.func):
+                return True
+            others += _parameters(analysis, call.func)
+    return any(
+        not isinstance(each, cst.Name | cst.Attribute) or _may_change(analysis, each, seen | {code})
+        for each in others
+    )
+
+
+def _is_changed(analysis: Analysis, node: cst.Name | cst.Attribute) -> bool:
+    """Say whether anything changes the items of a dictionary by this name."""
 
     def is_it(changed: cst.BaseExpression) -> bool:
         if isinstance(node, cst.Attribute):  # of whichever object
@@ -127,3 +154,28 @@ def _may_change(analysis: Analysis, node: cst.Name | cst.Attribute) -> bool:
         if is_it(method.value):
             return True
     return False
+
+
+def _is_same(one: cst.BaseExpression, other: cst.Name | cst.Attribute) -> bool:
+    if isinstance(one, cst.Attribute) and isinstance(other, cst.Attribute):
+        return one.attr.value == other.attr.value  # of whichever object
+    return isinstance(one, cst.Name) and one.deep_equals(other)
+
+
+def _is_elsewhere(analysis: Analysis, function: cst.BaseExpression) -> bool:
+    """Say whether another module of the project has a function; those of packages are taken to change nothing."""
+    module = (analysis.imported(function) or "-").partition(".")[0]
+    return not module or module in analysis.project.modules
+
+
+def _parameters(analysis: Analysis, function: cst.BaseExpression) -> list[cst.Name]:
+    """Return the names of the parameters of the source's functions and classes of a name."""
+    name = function.attr if isinstance(function, cst.Attribute) else function
+    found: list[cst.Name] = []
+    for each in analysis.nodes(cst.FunctionDef):
+        owner = analysis.enclosing(each, cst.ClassDef)
+        called = owner if owner is not None and each.name.value == "__init__" else each
+        if isinstance(name, cst.Name) and called.name.value == name.value:
+            of = each.params
+            found += [one.name for one in (*of.posonly_params, *of.params, *of.kwonly_params)]
+    return found
