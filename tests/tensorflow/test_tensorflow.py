@@ -130,10 +130,10 @@ def test_dates_that_nanoseconds_do_not_reach_are_refused(write, day, is_list):
     days = [[day], [0]] if is_list else [day, 0]
     type_ = pa.list_(pa.date32()) if is_list else pa.date32()
     column = pa.array(days, pa.list_(pa.int32()) if is_list else pa.int32()).cast(type_)
-    with make_batch_reader(write(pa.table({"d": column}))) as reader:
-        # Petastorm's dates end in an OverflowError as well.
-        with pytest.raises(tf.errors.UnknownError, match="'d' holds dates before 1677-09-22"):
-            list(dataset(reader))
+    # Petastorm's dates end in an OverflowError as well.
+    refusal = pytest.raises(tf.errors.UnknownError, match="'d' holds dates before 1677-09-22")
+    with make_batch_reader(write(pa.table({"d": column}))) as reader, refusal:
+        list(dataset(reader))
 
 
 @pytest.mark.parametrize(
