@@ -34,7 +34,7 @@ ENGINES = (
 
 
 def serve(listener, tests):
-    """The first request's program, in a fork; the server itself ends when the tests do.
+    """The first request's program, in a fork; the server itself ends when the tests do, with all programs.
 
     Args:
         listener: Takes the connections of requests.
@@ -46,6 +46,8 @@ def serve(listener, tests):
     while True:
         for ready, _ in waiting.select():
             if ready.fileobj == tests:
+                for program in {key.data[0] for key in waiting.get_map().values() if key.data}:
+                    os.kill(program, signal.SIGKILL)
                 return None
             if ready.fileobj is listener:
                 connection, _ = listener.accept()
