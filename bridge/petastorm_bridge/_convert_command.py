@@ -89,6 +89,8 @@ def convert(  # noqa: PLR0917 - typer calls it with keywords
         from .convert import ConversionError, convert_dataset
     except ImportError as error:
         _fail(str(error), 2)
+    if not source or not destination:
+        _fail(f"{'DST' if source else 'SRC'} is empty. Name a directory.", 2)
     try:
         done = convert_dataset(
             source,
@@ -135,6 +137,8 @@ def _of_system(error: OSError) -> str:
             f"no space left for {error.filename}. What is finished is kept: make room, and the same "
             "command goes on."
         )
+    if error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}. Give a place that can be read, and one that can be written."
     return str(error)
 
 

@@ -80,9 +80,18 @@ class _Group(TyperGroup):
             typer.echo("petastorm-bridge: interrupted.", err=True)
             raise typer.Exit(INTERRUPTED) from None
         except typer.BadParameter as error:
-            # Typer passes on what its validator says, beginning with what that calls the error.
-            error.message = error.message.removeprefix("Value error, ")
+            error.message = _for_people(error)
             raise
+
+
+def _for_people(error: typer.BadParameter) -> str:
+    """Return what is wrong with a value, and the value: Typer passes on the words of its validator alone."""
+    message = error.message.removeprefix("Value error, ")
+    _, should_be, what = message.partition("Input should be ")
+    if not should_be:
+        return message
+    cause: Any = error.__cause__
+    return f"{str(cause.errors()[0]['input'])!r} is not {what.partition(',')[0]}"
 
 
 app = typer.Typer(
@@ -174,7 +183,7 @@ def difference(
         typer.echo(f"{name}: {found.area}\n\nPetastorm: {found.petastorm}\nHere: {found.bridge}")
         typer.echo(f"Why: {found.reason}")
     else:
-        near = difflib.get_close_matches(name, [*known, *others], n=1)
+        near = difflib.get_close_matches(name.lower(), [*known, *others], n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise typer.BadParameter(f"no difference is called {name!r}{hint}", param_hint="NAME")
 

@@ -159,6 +159,8 @@ def _settings(options: Options) -> Settings:
             raise ValueError(
                 f"--{option} is for --to streaming; --to bridge changes no call sites. Choose one"
             )
+    if options.requirement == "":
+        raise ValueError("--requirement is empty. Say what to require, or leave it out")
     requirement = options.requirement or ""
     bridge(requirement)  # refuses what is no requirement on petastorm-bridge
     return Settings(

@@ -302,6 +302,10 @@ def test_a_path_that_does_not_exist(call):
     answer = call("nowhere", "--to", "bridge")
     assert answer.exit_code == 2
     assert "no such file or directory: nowhere" in answer.output
+    # As of a variable of the shell that is not set.
+    assert "no such file or directory: ''" in call("", "--to", "bridge").output
+    empty = call(".", "--to", "bridge", "--requirement", "")
+    assert (empty.exit_code, empty.output.count("--requirement is empty")) == (2, 1)
 
 
 def test_a_file_that_cannot_be_written_fails_alone(call, tree, monkeypatch):

@@ -197,6 +197,8 @@ def test_the_padding_of_streaming_is_recognised(call):
         ),
         (["--data", "."], "no directory of Parquet files"),
         (["--data", "plain", "--only", "bridge"], "bridge alone cannot be compared"),
+        (["--data", "plain", "--transform", "double"], "'double' is not of the form module:"),
+        (["--data", "plain", "--limit", "0"], "limit is 0; it must be at least 1"),
     ],
 )
 def test_what_cannot_be_run_is_exit_code_2(call, arguments, message):

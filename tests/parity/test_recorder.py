@@ -375,6 +375,19 @@ def test_what_is_no_loader_is_refused(out):
         record(5, out)
 
 
+@pytest.mark.parametrize("option", ["epochs", "limit"])
+def test_no_rows_and_no_epochs_are_refused(out, option):
+    with pytest.raises(RecordingError, match=f"{option} is 0; it must be at least 1"):
+        record(batches(columns()), out, **{option: 0})
+    assert not out.exists()
+
+
+def test_a_place_that_cannot_be_made_is_named(out):
+    out.write_text("")
+    with pytest.raises(RecordingError, match="below cannot be written: Not a directory"):
+        record(batches(columns()), out / "below")
+
+
 def test_ranks_come_from_the_launcher(out, monkeypatch):
     for rank in range(3):
         monkeypatch.setenv("RANK", str(rank))
@@ -387,8 +400,10 @@ def test_ranks_come_from_the_launcher(out, monkeypatch):
     assert (side.ranks, side.rows) == (3, 12)
     assert side.place(9) == (2, 1, 0, 1)
     monkeypatch.setenv("WORLD_SIZE", "1")
-    with pytest.raises(RecordingError, match="rank 3 of 3 makes no sense"):
+    with pytest.raises(RecordingError, match="rank 3 of 3 makes no sense: ranks begin at 0"):
         record([], out, rank=3, world_size=3)
+    with pytest.raises(RecordingError, match="rank 3 of how many"):
+        record([], out, rank=3)
 
 
 def test_values_are_plain_arrow_files(out):

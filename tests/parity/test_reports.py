@@ -87,10 +87,13 @@ def test_junit_names_what_of_the_schema_differs(call, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["golden", "nothing"], "there is no recording nothing"),
+        (["golden", "nothing"], "no recording nothing; a loader is written as module:function"),
         (["golden", "."], "is no recording: it has no manifest.json"),
         (["golden", "no_module:good"], "no module 'no_module'"),
-        (["golden", "loaders:failing"], "the disk is gone"),
+        (["golden", "loaders.py:good"], "write loaders:good"),
+        (["golden", "loaders:goood"], "has no 'goood'; there are good, bad,"),
+        (["golden", "loaders:good", "--limit", "0"], "limit is 0; it must be at least 1"),
+        (["golden", "loaders:failing"], "disk is gone petastorm-bridge parity: the loader failed"),
         (["golden", "golden", "--order", "any"], "it can be exact or shuffled"),
         (["golden", "golden", "--allow", "partition"], "no known difference is called"),
         (["golden", "golden", "--tolerance", "float32"], "not of the form DTYPE=RTOL"),

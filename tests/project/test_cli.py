@@ -42,10 +42,19 @@ def test_unknown_command_is_refused(call):
     assert call("no-such-command").exit_code == 2
 
 
-def test_a_value_that_is_none_is_refused_in_words_for_people(call):
-    answer = call("codemod", "--to", "bridg")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("codemod --to bridg", "'--to': 'bridg' is not one of 'bridge', 'streaming'"),
+        ("codemod --jobs many", "'--jobs' / '-j': 'many' is not a valid integer\n"),
+        ("codemod --jobs -1", "'--jobs' / '-j': '-1' is not greater than or equal to 0\n"),
+        ("parity run --data x --batch-size 0", "'0' is not greater than or equal to 1\n"),
+    ],
+)
+def test_a_value_that_is_none_is_refused_in_words_for_people(call, words, said):
+    answer = call(*words.split())
     assert answer.exit_code == 2
-    assert "'--to': 'bridg' is not one of 'bridge', 'streaming'" in answer.output
+    assert said in answer.output
 
 
 @pytest.mark.parametrize(

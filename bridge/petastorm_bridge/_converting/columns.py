@@ -98,8 +98,10 @@ def choose(names: Sequence[str], wanted: Sequence[str] | None) -> list[str]:
     """Return the columns that are wanted, in the order of the table.
 
     Raises:
-        ValueError: There is none of a name.
+        ValueError: There is none of a name, or no name is given.
     """
+    if wanted is not None and not wanted:
+        raise ValueError(f"No column is named. There are: {', '.join(names)}.")
     missing = sorted(set(wanted or ()) - set(names))
     if missing:
         raise ValueError(

@@ -11,6 +11,7 @@ from petastorm_bridge import fs_utils
 from petastorm_bridge._secrets import masked
 from petastorm_bridge._sources.open import open_source
 from petastorm_bridge._sources.parquet import ParquetSource
+from petastorm_bridge.mds.errors import DatasetError
 
 from .state import Destination
 
@@ -35,6 +36,12 @@ def open_parquet(
         DatasetError: There is nothing to read, or a table that is more than its files.
     """
     urls = [url_of(place) for place in places_of(source)]
+    for url in urls:
+        path = fs_utils.existing_local_path(url)
+        if path is not None and not os.path.exists(path):
+            raise DatasetError(
+                f"There is nothing at {path}. Name a Parquet file or directory, or a dataset of Petastorm's."
+            )
     is_one = isinstance(source, str | os.PathLike)
     with warnings.catch_warnings():
         # Columns that readers leave out are refused by name, or not asked for.

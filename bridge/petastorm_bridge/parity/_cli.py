@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -176,16 +177,13 @@ def compare(  # noqa: PLR0917 - typer calls it with keywords
     Exit code 0: the same; 1: different; 2: they could not be compared.
     """
     given = dict(locals())
-    from . import recorder
     from ._comparing.compare import compare as run
     from ._result import Report
 
     with _errors():
         _refuse_places(given)
         rules = _rules(given)
-        sides = [
-            s if os.path.isdir(s) or ":" not in s else recorder.find_function(s) for s in (a, b)
-        ]
+        sides = [_side(text) for text in (a, b)]
         labels = _labels(a, b)
         with _progress() as progress:
             result = run(
@@ -353,6 +351,21 @@ def _refuse_places(given: Mapping[str, Any]) -> None:
             raise CannotCompareError(f"--{kind} {place}: that is a directory; name a file")
 
 
+def _side(text: str) -> Any:
+    """Return what a side is compared by: its recording, or the function that returns its loader."""
+    from ._recordings.recording import CannotCompareError, open_recording
+    from .recorder import find_function
+
+    if os.path.isdir(text):
+        return open_recording(text)
+    if ":" in text:
+        return find_function(text)
+    try:
+        return open_recording(text)
+    except CannotCompareError as error:
+        raise CannotCompareError(f"{error}; a loader is written as module:function") from error
+
+
 def _labels(a: str, b: str) -> tuple[str, str]:
     names = [os.path.basename(os.path.normpath(s)) if os.path.isdir(s) else s for s in (a, b)]
     return (a, b) if names[0] == names[1] else (names[0], names[1])
@@ -399,7 +412,8 @@ def _errors() -> Iterator[None]:
     except typer.Exit:
         raise
     except Exception as error:  # a loader's own error: the user must see where it comes from
-        Console(stderr=True).print_exception(show_locals=False)
+        traceback.print_exc()
+        typer.echo(f"{_PROGRAM}: the loader failed; nothing was compared", err=True)
         raise typer.Exit(2) from error
 
 

@@ -638,7 +638,8 @@ class Writer:
         overwrite: Replace a recording that is there, or an empty directory.
 
     Raises:
-        RecordingError: The directory exists and is not to be replaced, or is no recording.
+        RecordingError: The directory exists and is not to be replaced, is no recording, or cannot
+            be made.
     """
 
     def __init__(self, out: str | os.PathLike[str], overwrite: bool = False) -> None:
@@ -654,7 +655,12 @@ class Writer:
             )
         self.folder = f"{self.out}.incomplete-{os.getpid()}"
         shutil.rmtree(self.folder, ignore_errors=True)
-        os.makedirs(self.folder)
+        try:
+            os.makedirs(self.folder)
+        except OSError as error:
+            raise RecordingError(
+                f"{self.out} cannot be written: {error.strerror}; choose another place"
+            ) from error
         self.rows = self.batches = 0
         self.epochs: list[dict[str, int]] = []
         self.facts: dict[str, Facts] = {}
@@ -873,14 +879,22 @@ def record(
         progress: Is called with the number of rows so far, now and then.
 
     Raises:
-        RecordingError: The output cannot be recorded, or the directory exists.
+        RecordingError: The output cannot be recorded, the directory exists, or a number makes no
+            sense.
     """
+    for name, number in (("epochs", epochs), ("limit", limit)):
+        if number is not None and number < 1:
+            raise RecordingError(f"{name} is {number}; it must be at least 1")
     if rank is None and int(os.environ.get("WORLD_SIZE") or 1) > 1:
         rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     facts: dict[str, Any] = {"rank": rank, "world_size": world_size if rank is not None else None}
     if rank is not None:
-        if world_size is None or not 0 <= rank < world_size:
-            raise RecordingError(f"rank {rank} of {world_size} makes no sense")
+        if world_size is None:
+            raise RecordingError(
+                f"rank {rank} of how many? Give --world-size (in Python: world_size)"
+            )
+        if not 0 <= rank < world_size:
+            raise RecordingError(f"rank {rank} of {world_size} makes no sense: ranks begin at 0")
         out = os.path.join(str(out), f"rank-{rank:05d}-of-{world_size:05d}")
     writer = Writer(out, overwrite)
     started = time.time()
@@ -915,7 +929,10 @@ def _run(
     say: Callable[[int], object] | None,
 ) -> None:
     if not hasattr(loader, "__iter__"):
-        raise RecordingError(f"a {type(loader).__name__} cannot be iterated over")
+        raise RecordingError(
+            f"an object of type {type(loader).__name__} cannot be iterated over; give a loader, or a "
+            "function that returns one"
+        )
     _refuse_endless(loader, limit)
     facts["source"], facts["padded"] = source_of(loader)
     block = RowBlock(writer)
@@ -1031,10 +1048,13 @@ def find_function(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name and not (module + ".").startswith(error.name + "."):
             raise
-        raise RecordingError(f"no module {module!r} in {here} or on the path") from error
+        hint = f"; write {module[:-3]}:{function}" if module.endswith(".py") else ""
+        raise RecordingError(f"no module {module!r} in {here} or on the path{hint}") from error
     for part in function.split("."):
         if not hasattr(found, part):
-            raise RecordingError(f"{module} has no {function!r}")
+            known = [n for n, v in vars(found).items() if getattr(v, "__module__", "") == module]
+            hint = f"; there are {', '.join(known)}" if known else ""
+            raise RecordingError(f"{module} has no {function!r}{hint}")
         found = getattr(found, part)
     return found
 

@@ -7,6 +7,7 @@ import fnmatch
 import functools
 import os
 import re
+import shlex
 import stat
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
@@ -136,7 +137,7 @@ def find_files(paths: Iterable[str], exclude: Iterable[str] = ()) -> Iterator[st
     patterns = tuple(pattern.removeprefix("./") for pattern in exclude)
     for path in paths:
         if not os.path.exists(path):
-            raise FileNotFoundError(f"no such file or directory: {path}")
+            raise FileNotFoundError(f"no such file or directory: {shlex.quote(path)}")
         found = _in_directory(path, patterns) if os.path.isdir(path) else [path]
         for file in found:
             identity = os.path.realpath(file)

@@ -55,7 +55,8 @@ def compare(
     """
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         first = _opened(a, os.path.join(folder, "first"), options)
-        limit = options.get("limit") or 2 * first.rows + 1
+        limit = options.get("limit")
+        limit = 2 * first.rows + 1 if limit is None else limit
         second = _opened(b, os.path.join(folder, "second"), {**options, "limit": limit})
         return compare_recordings(
             first, second, rules or Rules(), labels=labels, profile=profile, progress=progress

@@ -75,12 +75,12 @@ def run(
     results = list(_compare_all(found, rules, profile=profile, progress=progress))
     if unfit and STREAMING in request.only:
         facts.append(("note", unfit))
-    title = f"{_listed(found)} over {request.label or request.data}"
+    title = f"{_listed(found) if found else 'No loader ran'} over {request.label or request.data}"
     return Report(title, tuple(results), tuple(facts), tuple(problems))
 
 
 def _listed(found: Mapping[str, Recording]) -> str:
-    names = list(found) or ["nothing"]
+    names = list(found)
     text = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
     return text[0].upper() + text[1:]
 

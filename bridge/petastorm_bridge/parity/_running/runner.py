@@ -97,6 +97,10 @@ class Request:
             raise CannotCompareError(
                 f"{self.only[0]} alone cannot be compared; name another package"
             )
+        if self.transform is not None and not all(self.transform.partition(":")):
+            raise CannotCompareError(f"{self.transform!r} is not of the form module:function")
+        if self.limit is not None and self.limit < 1:
+            raise CannotCompareError(f"limit is {self.limit}; it must be at least 1")
         for name in _COUNTS & self.options.keys():
             value = self.options[name]
             endless = name == "num_epochs" and value is None
