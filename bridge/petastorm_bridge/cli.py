@@ -6,6 +6,7 @@ Heavy imports belong into the commands: ``petastorm-bridge --help`` answers at o
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -72,13 +73,21 @@ class _Group(TyperGroup):
 
         Raises:
             typer.BadParameter: A value is none that the command takes.
-            typer.Exit: Ctrl-C ended a command that has no sentence of its own for that.
+            typer.Exit: Ctrl-C ended a command that has no sentence of its own for that, or what it
+                prints finds no room.
         """
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             typer.echo("petastorm-bridge: interrupted.", err=True)
             raise typer.Exit(INTERRUPTED) from None
+        except OSError as error:
+            if (
+                error.errno == errno.EPIPE
+            ):  # whoever reads has seen enough, which Typer takes for an end
+                raise
+            typer.echo(f"petastorm-bridge: cannot write: {error}", err=True)
+            raise typer.Exit(2) from error
         except typer.BadParameter as error:
             error.message = _for_people(error)
             raise

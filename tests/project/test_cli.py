@@ -5,11 +5,13 @@ import subprocess
 import sys
 from importlib import metadata
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from petastorm_bridge import __version__
 from petastorm_bridge.cli import app
+from petastorm_bridge.parity import record
 
 
 @pytest.fixture
@@ -73,6 +75,20 @@ def test_a_shell_is_told_what_may_follow(words, completed):
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert completed <= set(done.stdout.split())
+
+
+@pytest.mark.parametrize("words", ["rule", "doctor", "codemod", "parity compare {0} {0}"])
+def test_output_that_finds_no_room_is_one_sentence(tmp_path, words):
+    (tmp_path / "old.py").write_text("import petastorm\n")
+    record([{"x": np.arange(2)}], tmp_path / "recording")
+    code = "from petastorm_bridge.cli import app; app()"
+    arguments = words.format(tmp_path / "recording").split()
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=tmp_path, stdout=full,
+                              stderr=subprocess.PIPE, text=True, check=False)  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.endswith(" [Errno 28] No space left on device\n")
+    assert done.stderr.count("\n") == 1
 
 
 def test_it_runs_as_a_module():

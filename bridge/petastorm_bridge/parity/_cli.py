@@ -195,7 +195,7 @@ def compare(  # noqa: PLR0917 - typer calls it with keywords
                 progress=progress,
                 limit=limit,
             )
-        _finish(Report(f"Comparison of {a} and {b}", (result,)), given)
+    _finish(Report(f"Comparison of {a} and {b}", (result,)), given)
 
 
 @app.command(
@@ -309,7 +309,7 @@ def run(  # noqa: PLR0917 - typer calls it with keywords
                 progress=progress,
                 say=lambda text: progress(text, 0, 0),
             )
-        _finish(report, given)
+    _finish(report, given)
 
 
 # As strings they would all be true.
