@@ -52,7 +52,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     *_area(
         "Rows and epochs",
         ("no-lost-rows",
-         "A race at the end of the ventilator ends epochs early: up to a quarter of the epochs over "
+         "A race between Petastorm's threads ends epochs early: up to a quarter of the epochs over "
          "a two-row table come back empty.",
          "Every epoch is complete.", "Lost rows are never wanted."),
         ("reiteration-starts-clean",
@@ -455,10 +455,10 @@ DIFFERENCES: tuple[Difference, ...] = (
          "The bridge deletes only what it made."),
         ("killed-conversions-are-cleared",
          "What a killed conversion has written stays for ever.",
-         "What a killed conversion has written is removed by the next program that converts into "
-         "the same parent directory, on the same machine and local disk only; a reader calls it "
-         "an unfinished conversion.",
-         "It is never read, it only takes space."),
+         "The next program that converts into the same parent directory removes what a killed "
+         "conversion has written, on the same machine and local disk only. Until then readers raise "
+         "an \"unfinished conversion\" error.",
+         "Nobody reads it, it only takes space."),
         ("interrupt-stays-an-interrupt",
          "Ctrl-C during a conversion raises a `Py4JError` and leaves files.",
          "Ctrl-C during a conversion raises `KeyboardInterrupt`; the conversion's Spark jobs are "
