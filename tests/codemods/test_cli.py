@@ -527,7 +527,7 @@ def test_reports_name_calls_and_keys_that_need_no_edit_of_their_own(call, tree, 
         "| a.py | 3 | PM002 | works as it is |"
         in call(".", "--report", "markdown", *STREAMING).stdout
     )
-    assert "1 place rewritten, 0 left" in call(".", "--to", to, "--write").stdout
+    assert "1 place rewritten, 0 left to you" in call(".", "--to", to, "--write").stdout
     again = call(".", "--to", to, "--report", "json")
     (file,) = json.loads(again.stdout)["files"]
     assert (again.exit_code, file["status"]) == (0, "unchanged")

@@ -135,7 +135,7 @@ def _petastorm(found: Environment) -> str:
 
 def _way(way: Way) -> str:
     option = f"codemod --to {way.destination.value}"
-    text = f"{plural(way.rewritten, 'place')} to rewrite in {plural(way.files, 'file')}, {way.left} left"
+    text = f"{plural(way.rewritten, 'place')} to rewrite in {plural(way.files, 'file')}, {way.left} left to you"
     if way.on_bridge:
         text += f"; {plural(way.on_bridge, 'call')} on the bridge, as streaming cannot express them"
     return f"{option:<22} {text}"

@@ -74,7 +74,7 @@ def _numbers(result: Result, changes: int, *, written: bool) -> str:
     return (
         f"{plural(numbers['scanned'], 'file')} looked at: {changes} {done}, "
         f"{human} {'needs' if human == 1 else 'need'} a human, {numbers['failed']} failed; "
-        f"{plural(numbers['sites rewritten'], 'place')} {done}, {left} left"
+        f"{plural(numbers['sites rewritten'], 'place')} {done}, {left} left to you"
     )
 
 
@@ -85,7 +85,7 @@ def _left(sites: Sequence[Site]) -> Iterator[str]:
         if left[rule.code]:
             places = plural(left[rule.code], "place")
             yield (
-                f"Left: {places} of {rule.code} ({rule.summary}); {rule.command} says what to do."
+                f"Left to you: {places} of {rule.code} ({rule.summary}); {rule.command} says what to do."
             )
 
 
