@@ -457,7 +457,7 @@ DIFFERENCES: tuple[Difference, ...] = (
          "What a killed conversion has written stays for ever.",
          "The next program that converts into the same parent directory removes what a killed "
          "conversion has written, on the same machine and local disk only. Until then readers raise "
-         "an \"unfinished conversion\" error.",
+         'an "unfinished conversion" error.',
          "Nobody reads it, it only takes space."),
         ("interrupt-stays-an-interrupt",
          "Ctrl-C during a conversion raises a `Py4JError` and leaves files.",
