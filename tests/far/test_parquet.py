@@ -116,12 +116,26 @@ def test_a_file_that_is_written_again_is_fetched_again(tmp_path):
             assert ids_of(f"{far.url}/data") == list(range(first, first + 50))
 
 
-@pytest.mark.parametrize("kind", ["error", "short"])
-def test_faults_that_pass_are_not_noticed(far, kind):
-    place, url = far
+def read_with_faults(place, url, kind, times):
     with make_batch_reader(url, shuffle_row_groups=False) as reader:
-        place.fail(".parquet", kind, times=3)
+        place.fail(".parquet", kind, times=times)
         assert np.concatenate([group.id for group in reader]).tolist() == ALL
+
+
+def test_errors_that_pass_are_not_noticed(far):
+    read_with_faults(*far, "error", times=3)
+
+
+def test_a_store_that_answers_in_part_is_asked_again(behind):
+    with far_fsspec(behind, seconds=0.005, bandwidth=1e9) as far:
+        read_with_faults(far, f"{far.url}/data", "short", times=3)
+
+
+@pytest.mark.skipif(no_mount_because() is not None, reason=str(no_mount_because()))
+def test_a_mount_that_answers_in_part_is_asked_for_the_rest(behind, tmp_path):
+    """Where Linux keeps pages, it fills them with zeros then, for any reader: FUSE forbids mounts such answers."""
+    with far_mount(behind, tmp_path / "far", seconds=0.002, bandwidth=1e9, caching=False) as far:
+        read_with_faults(far, f"file://{far.path}/data", "short", times=30)
 
 
 def test_faults_that_stay_are_told(far, monkeypatch):

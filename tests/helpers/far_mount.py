@@ -64,7 +64,9 @@ class FarMount:
         Args:
             part_of_name: Of the files.
             kind: ``error`` (EIO), ``short`` (an end in mid-range), ``silent`` (no answer for a minute) or
-                ``missing`` (ENOENT when it is opened).
+                ``missing`` (ENOENT when it is opened). Where Linux keeps pages, FUSE forbids mounts the
+                ``short`` answer: readers get an end there or, if the attributes were asked for in between,
+                zeros, ``cat`` as well. Without pages they get fewer bytes, and ask for the rest.
             times: How often.
         """
         order = {"name": part_of_name, "kind": kind, "times": times}
@@ -80,6 +82,7 @@ def far_mount(
     bandwidth: float = 80e6,
     refusing: bool = False,
     renaming: bool = True,
+    caching: bool | None = None,
 ) -> Iterator[FarMount]:
     """Mount a directory for the block.
 
@@ -91,6 +94,7 @@ def far_mount(
         refusing: Refuse what mounts of object stores refuse: appending, seeking back while writing,
             links, locks and shared memory maps.
         renaming: Whether files can be renamed, which some mounts refuse as well.
+        caching: Whether Linux keeps pages of it, which memory maps need; None for not where it is refusing.
     """
     path.mkdir(parents=True, exist_ok=True)
     options = {
@@ -98,6 +102,7 @@ def far_mount(
         "bandwidth": bandwidth,
         "refusing": refusing,
         "renaming": renaming,
+        "caching": not refusing if caching is None else caching,
     }
     command = [sys.executable, __file__, str(behind), str(path), json.dumps(options)]
     server = subprocess.Popen(command, stdin=subprocess.PIPE)
@@ -333,10 +338,14 @@ def serve(behind: str, path: str, options: dict) -> None:
             raise fuse.FuseOSError(errno.ENOTSUP)
 
     threading.Thread(target=_unmount_without_parent, args=(path,), daemon=True).start()
-    # What is written and read bypasses the page cache where memory maps are refused.
     operations = Refusing() if refusing else Passthrough()
     fuse.FUSE(
-        operations, path, foreground=True, nothreads=False, direct_io=refusing, big_writes=True
+        operations,
+        path,
+        foreground=True,
+        nothreads=False,
+        direct_io=not options["caching"],
+        big_writes=True,
     )
 
 
