@@ -1,5 +1,6 @@
 """The page of a comparison: what it shows of rows and columns, alone and in a browser."""
 
+import dataclasses
 import html
 import os
 import re
@@ -109,6 +110,22 @@ def test_it_loads_nothing_and_says_when_and_how_it_was_made(many):
     assert "Command: petastorm-bridge parity compare a b" in banner["text"]
     assert "prefers-color-scheme: dark" in text
     assert "Rules: exact." in page.of("body")[0]["text"]
+
+
+@IN_BROWSER
+@pytest.mark.slow
+def test_no_option_of_the_command_is_broken_behind_its_hyphens(browser, tmp_path):
+    made = ("Command: petastorm-bridge parity run --data /data/train --batch-size 64 " + "x" * 80,)
+    page = tmp_path / "page.html"
+    page.write_text(html_page(dataclasses.replace(report(5), made=made)))
+    browser.look(400, dark=False)
+    browser.open(page.as_uri())
+    lines = """[...document.querySelectorAll('.banner .word')].map(
+        e => [e.textContent, e.getBoundingClientRect().height])"""
+    heights = dict(browser.run(lines))
+    assert heights["--batch-size"] == heights["run"] == heights["/data/train"]
+    assert heights["x" * 80] > heights["run"]
+    assert browser.run(CUT) == []
 
 
 def test_every_column_that_differs_has_a_line_and_those_that_do_not_are_folded(many):

@@ -54,13 +54,18 @@ def _banner(report: Report) -> str:
     inner = f"<ul class='facts'>{facts}</ul>" if facts else ""
     if len(report.results) > 1:
         rows = "".join(_glance(result) for result in report.results)
-        inner = f"<h3>At a glance</h3><table>{rows}</table>{inner}"
-    made = "".join(f"<p>{escape(text)}</p>" for text in report.made)
+        inner = f"<h3>At a glance</h3><table class='glance'>{rows}</table>{inner}"
+    made = "".join(f"<p>{_unbroken(text)}</p>" for text in report.made)
     more = f"<section>{inner}{problems}</section>" if inner or problems else ""
     return (
         f'<section class="banner {kinds[report.exit_code]}"><h1>{verdicts[report.exit_code]}</h1>'
         f"<p>{escape(report.title)}</p>{made}</section>{more}"
     )
+
+
+def _unbroken(text: str) -> str:
+    """Return a text whose words are broken only if they do not fit into a line: no option behind its hyphens."""
+    return " ".join(f"<span class='word'>{escape(word)}</span>" for word in text.split(" "))
 
 
 def _glance(result: Result) -> str:
@@ -89,7 +94,7 @@ def _section(result: Result) -> str:
         parts.append("</div>")
     if result.hint:
         parts.append(
-            f'<div class="note">They are the same with <code>{escape(result.hint)}</code>.</div>'
+            f'<div class="note">They are the same with <code>{_unbroken(result.hint)}</code>.</div>'
         )
     parts += [f'<div class="note">{escape(note)}</div>' for note in result.notes]
     parts.append(f'<p class="meaning">Rules: {escape(result.rules_text)}.</p>')

@@ -22,6 +22,7 @@ main { max-width: 1480px; margin: 0 auto; padding: 20px 16px 40px; }
 h1 { font-size: 24px; margin: 0 0 4px; } h2 { font-size: 19px; margin: 0; }
 h3 { font-size: 15px; margin: 22px 0 8px; color: var(--soft); font-weight: 600; }
 h1, h2, b, li, p { overflow-wrap: anywhere; }
+.word { display: inline-block; max-width: 100%; overflow-wrap: anywhere; }
 section > h3:first-child { margin-top: 0; }
 section { background: var(--paper); border: 1px solid var(--line); border-radius: 10px;
   padding: 18px 20px; margin: 16px 0; }
@@ -95,8 +96,9 @@ footer { color: var(--soft); font-size: 13px; }
   .sides tr { display: flex; flex-wrap: wrap; gap: 0 12px; border-bottom: 1px solid var(--line); }
   .sides td { border: 0; } .sides td:last-child { flex-basis: 100%; }
   .sides [data-heading]::before { content: attr(data-heading) ": "; color: var(--soft); }
-  .promises tr { display: flex; flex-wrap: wrap; gap: 0 12px; border-bottom: 1px solid var(--line); padding: 5px 0; }
-  .promises td { border: 0; padding: 0; } .promises td:first-child, .promises td:last-child { flex-basis: 100%; }
+  :is(.promises, .glance) tr { display: flex; flex-wrap: wrap; gap: 0 12px; border-bottom: 1px solid var(--line); padding: 5px 0; }
+  :is(.promises, .glance) td { border: 0; padding: 0; }
+  .promises td:first-child, .promises td:last-child, .glance td:first-child { flex-basis: 100%; }
   .state { white-space: normal; } section { padding: 14px 12px; } }
 @media print { body { background: #fff; } section { break-inside: avoid; } }
 """
