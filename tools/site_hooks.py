@@ -28,9 +28,10 @@ _SHORT_CODE = re.compile(r"<code>([^<\s]{1,20})</code>")
 _COMMAND = re.compile(r"<code>[^<]* --[^<]*</code>")
 _OPTION = re.compile(r"(?<= )--[\w-]+")
 _FROM_THE_TOP = ("CHANGELOG.md", "CONTRIBUTING.md")
-# A table of three columns becomes cards, unless three of them are figures, which are narrow.
+# A table of three columns becomes cards, unless three of them are figures, which are narrow; one of five always does.
 _COLUMNS = 3
 _FIGURES = 3
+_MANY = 5
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -86,7 +87,8 @@ def _with_headings(table: str) -> str:
     headings = [
         _TAG.sub("", text).strip().replace('"', "&quot;") for text in _HEADING.findall(table)
     ]
-    if len(headings) >= _COLUMNS and opening.count("text-align: right") < _FIGURES:
+    is_narrow = len(headings) < _MANY and opening.count("text-align: right") >= _FIGURES
+    if len(headings) >= _COLUMNS and not is_narrow:
         table = table.replace("<table>", "<table data-cards>", 1)
 
     def row(found: re.Match[str]) -> str:
