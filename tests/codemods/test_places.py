@@ -4,7 +4,9 @@ import libcst as cst
 import pytest
 from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper, ScopeProvider
 
+from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._meaning.places import scopes_of, spans_of
+from petastorm_codemods._model import Destination
 from petastorm_codemods._text.sources import read_source
 
 pytestmark = pytest.mark.anystack
@@ -68,3 +70,13 @@ def test_every_shape_of_code():
 def test_the_cases(case):
     if case.path.endswith((".py", ".ipynb")) and "failed" not in case.flags:
         compare(read_source(case.path, case.before.encode()).module)
+
+
+def test_rules_are_given_comments_in_the_order_of_the_text():
+    text = "# one\nf(  # two\n    1,\n    # three\n)\nif x:\n    y  # four\n    # five\n# six\n"
+    analysis = Analysis(read_source("module.py", text.encode()), Destination.BRIDGE)
+    comments = analysis.nodes(cst.Comment)
+    assert [node.value for node in comments] == [
+        f"# {word}" for word in ("one", "two", "three", "four", "five", "six")
+    ]
+    assert [analysis.code(node) for node in comments] == [node.value for node in comments]

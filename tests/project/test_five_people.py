@@ -501,7 +501,6 @@ import os  # needs petastorm 0.9
 """
 
 
-@pytest.mark.anystack
 def test_a_contributor_who_adds_a_rule(tmp_path):
     """By CONTRIBUTING, to the letter: a module, a case, the page."""
     text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
