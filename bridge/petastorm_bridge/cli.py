@@ -52,6 +52,8 @@ Examples:
   petastorm-bridge difference no-lost-rows           # what Petastorm does, what happens here, and why
 """
 
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+
 
 class _Group(TyperGroup):
     """The commands, with flags that are False if not given, and usage errors in words for people.
@@ -73,8 +75,8 @@ class _Group(TyperGroup):
 
         Raises:
             typer.BadParameter: A value is none that the command takes.
-            typer.Exit: Ctrl-C ended a command that has no sentence of its own for that, or what it
-                prints finds no room.
+            typer.Exit: A command that has no sentence of its own for it was ended by Ctrl-C, by a file that
+                cannot be used, or by output that finds no room.
         """
         try:
             return super().invoke(ctx)
@@ -82,11 +84,12 @@ class _Group(TyperGroup):
             typer.echo("petastorm-bridge: interrupted.", err=True)
             raise typer.Exit(INTERRUPTED) from None
         except OSError as error:
-            if (
-                error.errno == errno.EPIPE
-            ):  # whoever reads has seen enough, which Typer takes for an end
-                raise
-            typer.echo(f"petastorm-bridge: cannot write: {error}", err=True)
+            if error.filename is not None:
+                typer.echo(f"petastorm-bridge: {error.filename}: {error.strerror}", err=True)
+            elif error.errno in _NO_ROOM:  # standard output has no name
+                typer.echo(f"petastorm-bridge: cannot write: {error}", err=True)
+            else:
+                raise  # such as a pipe that nobody reads any more, which Typer takes for an end
             raise typer.Exit(2) from error
         except typer.BadParameter as error:
             error.message = _for_people(error)
