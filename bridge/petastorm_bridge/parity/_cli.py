@@ -411,9 +411,9 @@ def _errors() -> Iterator[None]:
         raise typer.Exit(2) from error
     except typer.Exit:
         raise
-    except Exception as error:  # a loader's own error: the user must see where it comes from
+    except Exception as error:  # mostly a loader's own: the user must see where it comes from
         traceback.print_exc()
-        typer.echo(f"{_PROGRAM}: the loader failed; nothing was compared", err=True)
+        typer.echo(f"{_PROGRAM}: nothing was compared, because of this error", err=True)
         raise typer.Exit(2) from error
 
 

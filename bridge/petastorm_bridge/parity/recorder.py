@@ -1052,7 +1052,8 @@ def find_function(name: str) -> Any:
         raise RecordingError(f"no module {module!r} in {here} or on the path{hint}") from error
     for part in function.split("."):
         if not hasattr(found, part):
-            known = [n for n, v in vars(found).items() if getattr(v, "__module__", "") == module]
+            defined = getattr(found, "__dict__", {})
+            known = [n for n, v in defined.items() if getattr(v, "__module__", "") == module]
             hint = f"; there are {', '.join(known)}" if known else ""
             raise RecordingError(f"{module} has no {function!r}{hint}")
         found = getattr(found, part)
