@@ -1,4 +1,4 @@
-"""The race in writing a DataFrame to disk, from the process that holds the Spark session."""
+"""The races in writing a DataFrame to disk: in one process, on executors of their own, and the first task alone."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import dataset
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks._data import converter, installed_packages, numeric_table
+from benchmarks._data import Data, converter, installed_packages, numeric_table, spark_session
 from benchmarks._measure import Contestant, IncompleteEpochError, Measurement, race
 from benchmarks._settings import Settings
 from benchmarks._table import MDS_COLUMNS
@@ -22,6 +24,13 @@ SPARK_WRITER = "Spark's Parquet writer"
 HAND_OVER = "Spark hands rows to Python, which counts them"
 
 _WARM_UPS = 3
+
+CLUSTER = "materialise-cluster"
+_CLUSTER_MASTER = "local-cluster[2,1,1024]"
+
+FIRST_TASK = "first-task"
+FIRST_TASK_ROWS = 100
+_EMPTY_TASK = "Spark alone, an empty Python task"
 
 
 def materialise(
@@ -44,6 +53,52 @@ def materialise(
         # torch, and then every later task on them is slowed by the garbage collection after it.
         native = [native_writing(table, settings, directory)]
         return measured + race(group, "rows/s", native, settings.slow_rounds)
+
+
+def materialise_on_executors(data: Data) -> list[Measurement]:
+    """Measures the same as ``materialise``, with two executors of one core each."""
+    with tempfile.TemporaryDirectory() as directory:
+        os.environ["SPARK_HOME"] = _spark_home(Path(directory))
+        session = spark_session(directory, _CLUSTER_MASTER)
+        try:
+            return materialise(session, data.settings, CLUSTER)
+        finally:
+            session.stop()
+            del os.environ["SPARK_HOME"]
+
+
+def _spark_home(directory: Path) -> str:
+    """A place for the executors' working directories, which Spark would put into its own package."""
+    import pyspark
+
+    installed = Path(pyspark.__file__).parent
+    home = directory / "spark-home"
+    home.mkdir()
+    for name in ("bin", "jars", "sbin", "python"):
+        if (installed / name).exists():
+            (home / name).symlink_to(installed / name)
+    return str(home)
+
+
+def first_task(data: Data) -> list[Measurement]:
+    """Measures the time of a job of one task, in ms: its Python worker has imported nothing yet, which takes most."""
+    settings = replace(data.settings, rows=FIRST_TASK_ROWS)
+    with tempfile.TemporaryDirectory() as directory:
+        session = spark_session(directory, reuse_workers=False)
+        try:
+            table = numeric_table(session, FIRST_TASK_ROWS, 1).where("id >= 0")
+            contestants = [
+                replace(handing_over(table, settings), name=_EMPTY_TASK),
+                *(converting(package, table, settings) for package in installed_packages()),
+                native_writing(table, settings, directory),
+            ]
+            measured = race(FIRST_TASK, "ms", contestants, settings.rounds)
+        finally:
+            session.stop()
+    return [
+        replace(one, samples=tuple(FIRST_TASK_ROWS * 1000 / s for s in one.samples))
+        for one in measured
+    ]
 
 
 def converting(package: str, table: DataFrame, settings: Settings) -> Contestant:

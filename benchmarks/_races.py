@@ -10,13 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks._cluster import GROUP as CLUSTER
-from benchmarks._cluster import materialise_on_executors
 from benchmarks._data import Data
 from benchmarks._first_batch import GROUP as FIRST_BATCH
 from benchmarks._first_batch import first_batch
-from benchmarks._first_task import GROUP as FIRST_TASK
-from benchmarks._first_task import first_task
 from benchmarks._growth import growth_memory, growth_time
 from benchmarks._loaders import (
     count_workers,
@@ -25,6 +21,7 @@ from benchmarks._loaders import (
     torch_contestant,
     transform_module,
 )
+from benchmarks._materialise import CLUSTER, FIRST_TASK, first_task, materialise_on_executors
 from benchmarks._measure import Contestant, Measurement, loader_contestant, race
 from benchmarks._parquet import GROUP as DIRECT_PARQUET
 from benchmarks._parquet import direct_parquet

@@ -172,7 +172,7 @@ class Settings:
     stored_image_group: int = 50
     codemod_files: int = 10_000
     codemod_users: int = 100
-    codemod_growth_files: int = 500
+    codemod_growth_files: int = 2_000
     openings: tuple[tuple[int, int], ...] = (
         (10, 10**6),
         (1_000, 10**6),

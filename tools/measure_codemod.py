@@ -34,7 +34,8 @@ from petastorm_codemods._model import (
     Target,
 )
 from petastorm_codemods._reports.report import diff
-from petastorm_codemods._rewriting.arguments import ALL, HOROVOD
+from petastorm_codemods._rewriting.arguments import HOROVOD
+from petastorm_codemods._rewriting.options import ALL
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
 from petastorm_codemods._text.decode import write_atomically

@@ -18,22 +18,19 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE_ROOTS = {"petastorm_bridge": ROOT / "bridge", "petastorm_codemods": ROOT / "codemods"}
 
-# Folder of tests for the rooms of the bridge; every other module of it is a name that Petastorm has, which is compared.
+# Folder of tests for the rooms and modules of the bridge; every other module of it is a name that Petastorm has, which is compared.
 TESTS = {
     "_blocks": "blocks",
     "_cells": "rows",
-    "_converting": "converting",
-    "_convert_command": "converting",
     "_far": "far",
-    "_reading": "reading",
-    "_rows": "rows",
     "_sources": "sources",
     "_stored": "rows",
+    "_workers": "workers",
     "__main__": "project",
     "_tables": "project",
-    "_tensorflow": "tensorflow",
-    "_torch": "torch",
     "cli": "project",
+    "cli._convert": "converting",
+    "cli._parity": "parity",
     "convert": "converting",
     "etl": "etl",
     "mds": "mds",
@@ -41,6 +38,7 @@ TESTS = {
     "parity": "parity",
     "pytorch": "torch",
     "reader": "reading",
+    "reader._rows": "rows",
     "spark": "spark",
     "spark_utils": "etl",
     "streaming": "streaming",
@@ -107,7 +105,9 @@ def folder(name: str) -> str:
     package, _, rest = name.partition(".")
     if package == "petastorm_codemods":
         return "codemods"
-    return TESTS.get(rest.split(".")[0], "against_petastorm")
+    while rest not in TESTS and rest:
+        rest = rest.rpartition(".")[0]
+    return TESTS.get(rest, "against_petastorm")
 
 
 def folders(files: Iterable[str]) -> set[str]:

@@ -25,11 +25,17 @@ _TAG = re.compile(r"<[^>]+>")
 # A link to a file of the repository.
 _OUTWARD = re.compile(r"\[([^\]]*)\]\((?!\w+:)([^)\s]+)\)")
 _SHORT_CODE = re.compile(r"<code>([^<\s]{1,20})</code>")
-_COMMAND = re.compile(r"<code>[^<]* --[^<]*</code>")
-_OPTION = re.compile(r"(?<= )--[\w-]+")
+_COMMAND = re.compile(r"<code>(?=[^<]* )[^<]*--[^<]*</code>")
+_OPTION = re.compile(r"(?<=[ >])--[\w-]+")
 _FROM_THE_TOP = ("CHANGELOG.md", "CONTRIBUTING.md")
-# A table of three columns becomes cards, unless three of them are figures, which are narrow; one of five always does.
+# Blocks with lines of their own, tags, and texts between them, in which long names are found, and the joints of these.
+_PIECE = re.compile(r"<(pre|script|style|svg)\b.*?</\1>|<[^>]*>|[^<]+", re.DOTALL)
+_LONG_NAME = re.compile(r"[\w./=(\[\"-]{21,}")
+_JOINT = re.compile(r"(?<=[._/=(\[])(?=[\w\"])")
+# A table of three columns becomes cards, unless three of them are figures, which are narrow. One of five always does,
+# and one with names that are too long for half of a phone.
 _COLUMNS = 3
+_LONG_CELL = re.compile(r"<td[^>]*>(?:(?!</td>).)*<code[^>]*>[^<\s]{20,}", re.DOTALL)
 _FIGURES = 3
 _MANY = 5
 
@@ -72,6 +78,18 @@ def on_page_content(html: str, **_: Any) -> str:
     return _SHORT_CODE.sub(r'<code class="short">\1</code>', html)
 
 
+def on_post_page(output: str, **_: Any) -> str:
+    """Let long names be broken at their joints, and not within a word. The search has read the page before."""
+    return _PIECE.sub(
+        lambda piece: (
+            piece[0]
+            if piece[0].startswith("<")
+            else _LONG_NAME.sub(lambda name: _JOINT.sub("<wbr>", name[0]), piece[0])
+        ),
+        output,
+    )
+
+
 def _inward(link: re.Match[str]) -> str:
     """A link of a file at the repository's top, as it is in the site; only its text if it leads elsewhere."""
     label, target = link.groups()
@@ -87,8 +105,9 @@ def _with_headings(table: str) -> str:
     headings = [
         _TAG.sub("", text).strip().replace('"', "&quot;") for text in _HEADING.findall(table)
     ]
-    is_narrow = len(headings) < _MANY and opening.count("text-align: right") >= _FIGURES
-    if len(headings) >= _COLUMNS and not is_narrow:
+    has_figures = len(headings) < _MANY and opening.count("text-align: right") >= _FIGURES
+    is_wide = len(headings) >= _COLUMNS and not has_figures
+    if is_wide or _LONG_CELL.search(table):
         table = table.replace("<table>", "<table data-cards>", 1)
 
     def row(found: re.Match[str]) -> str:
