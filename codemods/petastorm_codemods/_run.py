@@ -55,7 +55,7 @@ def run(
     show = progress or (lambda *_: None)
     if gathered is None:
         gathered = gather(paths, exclude, settings.destination)
-    settings = dataclasses.replace(settings, project=project_of(gathered))
+    settings = dataclasses.replace(settings, project=project_of(gathered, settings.destination))
     top = tops_of(paths)
     homes = homes_for(gathered.sources, gathered.imported, top) if settings.vendor else None
 

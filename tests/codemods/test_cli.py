@@ -146,6 +146,13 @@ def test_without_a_destination_it_says_how_petastorms_own_datasets_get_to_stream
     assert "petastorm-bridge convert SRC DST" in lines[3]
 
 
+def test_without_a_destination_loaders_that_stay_are_counted(call, tree):
+    tree(a_dot_py=MAKES + "run(c.make_torch_dataloader(num_epochs=1))\n")
+    lines = call(".").stdout.splitlines()
+    assert lines[0] == "1 file looked at, nothing changed; 1 loader of converters"
+    assert lines[2].endswith("1 loader on the bridge still")
+
+
 def test_without_a_destination_it_says_what_either_would_do_and_changes_nothing(call, tree):
     loader = "with c.make_torch_dataloader(num_epochs=1) as batches:\n    fit(batches)\n"
     root = tree(a_dot_py=MAKES + loader, b_dot_py="import petastorm.local_disk_cache\n")
@@ -162,7 +169,9 @@ def test_without_a_destination_it_says_what_either_would_do_and_changes_nothing(
     assert next_command == "Next: petastorm-bridge codemod . --to bridge"
     assert 'to = "bridge"' in decide
     assert call(*next_command.split()[3:], "--write").exit_code == 1  # b.py is left
-    assert "Next: petastorm-bridge codemod . --to streaming" in call(".").stdout
+    moved = call(".").stdout
+    assert "Next: petastorm-bridge codemod . --to streaming\n" in moved
+    assert 'to = "bridge" (it may stay there)' in moved
     assert before[root / "b.py"] == (root / "b.py").read_bytes()
 
 

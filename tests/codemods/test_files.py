@@ -1,6 +1,7 @@
 """Which files a run looks at."""
 
 import os
+import shutil
 import subprocess
 
 import pytest
@@ -104,6 +105,28 @@ def test_nothing_that_a_repository_configures_is_run(tmp_path):
     git(tmp_path, "init", "-q")
     make(tmp_path, "a.py")
     git(tmp_path, "config", "core.fsmonitor", f"touch {tmp_path}/was-run; false")
+    assert found(tmp_path) == ["a.py"]
+    assert not (tmp_path / "was-run").exists()
+
+
+def test_no_remote_is_asked_for_what_a_repository_lacks(tmp_path):
+    """Git fetches objects of a partial clone when it needs them, by a program that the repository names."""
+    git(tmp_path, "init", "-q")
+    make(tmp_path, "a.py")
+    (tmp_path / ".gitignore").write_text("b.py\n")
+    git(tmp_path, "add", ".gitignore")
+    git(tmp_path, "update-index", "--skip-worktree", ".gitignore")
+    (tmp_path / ".gitignore").unlink()
+    for folder in (tmp_path / ".git" / "objects").glob("??"):
+        shutil.rmtree(folder)
+    for name, value in {
+        "core.repositoryFormatVersion": "1",
+        "extensions.partialClone": "origin",
+        "remote.origin.url": str(tmp_path),
+        "remote.origin.uploadpack": f"touch {tmp_path}/was-run; false",
+        "protocol.allow": "always",
+    }.items():
+        git(tmp_path, "config", name, value)
     assert found(tmp_path) == ["a.py"]
     assert not (tmp_path / "was-run").exists()
 

@@ -6,6 +6,7 @@ import pytest
 from growth import assert_grows_linearly
 
 from petastorm_codemods._engine import process
+from petastorm_codemods._meaning.elsewhere import elsewhere
 from petastorm_codemods._meaning.other_files import Project, modules_named
 from petastorm_codemods._model import Converted, Destination, Failed, Success, Target
 from petastorm_codemods._run import run
@@ -178,6 +179,17 @@ def test_files(tmp_path):
         return lambda: run([str(folder)], Settings())
 
     assert_grows_linearly(prepare, 8)
+
+
+def test_modules_of_one_name_that_each_folder_has():
+    opening = "OPTIONS = dict(num_epochs=1)\ndef load(c):\n    with c.make_torch_dataloader(**OPTIONS): pass\n"
+
+    def prepare(count):
+        texts = {f"p{number}/data.py": opening.encode() for number in range(count)}
+        texts |= {f"p{number}/train.py": b"from data import load\n" for number in range(count)}
+        return lambda: elsewhere(texts, texts.__getitem__)
+
+    assert_grows_linearly(prepare, 200, limit=4.5)
 
 
 def test_a_file_costs_the_same_in_a_repository_of_any_size():

@@ -25,9 +25,15 @@ def rewritten(cells):
     return ["".join(cell["source"]) for cell in json.loads(outcome.after)["cells"]]
 
 
-@pytest.mark.parametrize("ending", ["", "\n", "\n\n", "  # converters\n", "\nimport os\n"])
+SPARK = "from pyspark.sql import SparkSession"
+
+
 @pytest.mark.parametrize(
-    "follower", ["", "\n", "%%time\nx = 1", "%%sql\nselect 1", "%%bash\nls", "%%writefile a.py\nx"]
+    "ending", ["", "\n", "\n\n", "  # converters\n", "\nimport os\n", f"\n{SPARK}", f"\n{SPARK}\n"]
+)
+@pytest.mark.parametrize(
+    "follower",
+    ["", "\n", SPARK, "%%time\nx = 1", "%%sql\nselect 1", "%%bash\nls", "%%writefile a.py\nx"],
 )
 def test_imports_stay_in_the_cell_of_petastorms(ending, follower):
     first, second, made, _ = rewritten([IMPORT + ending, follower, MAKE, READ])

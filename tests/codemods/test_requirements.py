@@ -1,6 +1,7 @@
 """Lists of dependencies after a run: what they require, for whom, and what is reported."""
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -27,6 +28,7 @@ READS = (
     "from petastorm import make_batch_reader\nwith make_batch_reader(url) as reader:\n    pass\n"
 )
 STAYS = "from petastorm import local_disk_cache\nlocal_disk_cache.LocalDiskCache(url)\n"
+RECORDINGS = Path(__file__).parents[1] / "against_petastorm" / "recorded" / "golden"
 WHEELS = "https://wheels.example/cpu"
 BRIDGE = str(bridge())
 NATIVE = str(bridge("", frozenset({"streaming"})))
@@ -99,6 +101,31 @@ def test_what_cannot_be_installed_is_reported_at_its_line(write, name, text, lin
     if said in {"not edited", "command"}:
         assert after[name] == text
         assert write(after) == (after, left)
+
+
+def test_what_tells_of_packages_installs_none(write, tmp_path, monkeypatch):
+    """Recordings, and the codemod's own reports, which would be found by the next run."""
+    recording = RECORDINGS / "one-giant-batch" / "manifest.json"
+    assert '"petastorm": "0.1' in recording.read_text()
+    files = {
+        "train.py": CONVERTS,
+        "old.json": '{"install": "petastorm==0.12"}',
+        "recorded/manifest.json": recording.read_text(),
+    }
+    monkeypatch.chdir(tmp_path)
+    assert {name for name, _ in write(files)[1]} == {"old.json"}
+    codemod = ["codemod", "--to", "streaming", "-j1", "--report"]
+    compare = ["parity", "compare", str(recording.parent), str(recording.parent), "--json"]
+    for number, command in enumerate(
+        ([*codemod, "json"], [*codemod, "sarif"], ["doctor", "--json"])
+    ):
+        told = CliRunner().invoke(app, command).stdout
+        assert "installs petastorm" in told
+        files[f"{number}.json"] = told
+    CliRunner().invoke(app, [*compare, "compared.json"])
+    files["compared.json"] = (tmp_path / "compared.json").read_text()
+    assert '"petastorm": "0.1' in files["compared.json"]
+    assert {name for name, _ in write(files)[1]} == {"old.json"}
 
 
 @pytest.mark.parametrize(

@@ -128,3 +128,20 @@ def test_there_is_no_copy_where_nothing_needs_it(tmp_path):
     (tmp_path / "a.py").write_text("from petastorm import make_batch_reader\n")
     outcomes = run([str(tmp_path)], Settings(vendor=True)).outcomes
     assert not any(each.path.endswith("mds_support.py") for each in outcomes)
+
+
+def test_a_copy_makes_no_converters_for_the_loaders_beside_it(tmp_path):
+    """A second run leaves what stayed on the bridge as it is, over what its own file made."""
+    opening = (
+        "def opened(converters):\n    contexts.append(converters[0].make_torch_dataloader())\n"
+    )
+    (tmp_path / "base.py").write_text(MAKES + opening)
+    (tmp_path / "spec.py").write_text(
+        "from petastorm import TransformSpec\nimport base\nspec = TransformSpec()\n"
+    )
+    for outcome in run([str(tmp_path)], Settings(vendor=True)).outcomes:
+        pathlib.Path(outcome.path).write_bytes(outcome.after)
+    assert (tmp_path / "mds_support.py").exists()
+    assert "(converters[0].make_torch_dataloader())" in (tmp_path / "base.py").read_text()
+    again = run([str(tmp_path)], Settings(vendor=True)).outcomes
+    assert all(getattr(each, "after", b"") == getattr(each, "before", b"") for each in again)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from .repository import Repository, by_code
+from .repository import Repository
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,12 @@ def advise(found: Repository, decided: str | None = None) -> Advice:
     if decided == "streaming" or not bridge.rewritten:
         reason = "pyproject.toml says so"
         if not decided:
-            reason = (
-                "imports have moved to the bridge; this is the second step, streaming's own calls"
-            )
+            reason = "the code runs on the bridge, where it may stay; the second step makes calls streaming's own"
         return Advice("streaming", reason, _command(found, decided, "streaming"))
     reason = "only imports change, and the batches stay the same"
     if bridge.stays:
         reason += "; what is listed above stays on Petastorm"
-    if by_code(streaming.kinds, "PM102", "PM103") > streaming.on_bridge:
+    if streaming.loaders > streaming.on_bridge:
         reason += "; streaming's own calls are the second step"
     if found.own_format:
         reason += "; datasets in Petastorm's own format stay as they are, or `petastorm-bridge convert` makes MDS of them"

@@ -8,9 +8,8 @@ from petastorm_codemods._reports.closing import plural
 from petastorm_codemods._settings import Settings
 
 from .advice import advise
-from .repository import Repository, Way, by_code, look_into
+from .repository import Repository, Way, look_into
 
-_LOADERS = ("PM102", "PM103", "PM107")
 _CHANGES = {
     "bridge": "first: imports change, batches stay the same",
     "streaming": "then: calls become streaming's own, for a review",
@@ -32,10 +31,9 @@ def overview(
 
 
 def _lines(found: Repository) -> Iterator[str]:
-    loaders = by_code(found.streaming.kinds, *_LOADERS)
     yield (
         f"{plural(found.scanned, 'file')} looked at, nothing changed; "
-        f"{plural(loaders, 'loader')} of converters"
+        f"{plural(found.streaming.loaders, 'loader')} of converters"
     )
     yield from (_way(way) for way in (found.bridge, found.streaming))
     if found.own_format:
@@ -48,9 +46,11 @@ def _lines(found: Repository) -> Iterator[str]:
         yield f"Nothing to do: {advice.reason}."
         return
     yield f"Next: {advice.command}"
+    to = 'to = "bridge"'
+    if advice.way == "streaming":  # the first step is done
+        to += ' (it may stay there) or to = "streaming"'
     yield (
-        f'To decide it once, write to = "{advice.way if advice.way == "streaming" else "bridge"}" into '
-        "[tool.petastorm-bridge] of pyproject.toml: hooks, CI and doctor follow it."
+        f"To decide it once, write {to} into [tool.petastorm-bridge] of pyproject.toml: hooks, CI and doctor follow it."
     )
 
 

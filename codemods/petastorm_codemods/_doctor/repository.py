@@ -14,7 +14,7 @@ from petastorm_codemods._model import Destination, Failed, Result, State
 from petastorm_codemods._project.dependency_files import CODE as REQUIREMENT
 from petastorm_codemods._project.files import Gathered, gather, narrowed
 from petastorm_codemods._registry import all_rules
-from petastorm_codemods._reports.closing import stays_on_bridge
+from petastorm_codemods._reports.closing import LOADERS, stays_on_bridge
 from petastorm_codemods._reports.report import sites_of
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
@@ -49,8 +49,8 @@ class Way:
         files: Number of files that change.
         rewritten: Number of places that are rewritten.
         left: Number of places that are left.
-        on_bridge: Of those that are rewritten, calls that run on the bridge although the way leads
-            to streaming.
+        loaders: Number of calls that open loaders, whatever becomes of them.
+        on_bridge: How many of them run on the bridge although the way leads to streaming.
         kinds: The same by rule.
         stays: Code that stays as it is and needs a human: place and sentence.
         obstacles: What to see to before: place and sentence.
@@ -60,6 +60,7 @@ class Way:
     files: int
     rewritten: int
     left: int
+    loaders: int
     on_bridge: int
     kinds: tuple[Kind, ...]
     stays: tuple[tuple[str, str], ...]
@@ -149,6 +150,7 @@ def _way(result: Result, destination: Destination) -> Way:
         ),
         done,
         sum(found.values()) - done,
+        sum(site.code in LOADERS for _, site in sites_of(result)),
         sum(stays_on_bridge(site) for _, site in sites_of(result)),
         kinds,
         tuple(_staying(result)),
@@ -202,8 +204,3 @@ def _kind(text: str) -> str:
         return ""
     is_local = named[1].lower() in {"/", "file:/"}
     return "near" if is_local and not named[2].lstrip("/").startswith(_MOUNTED) else "far"
-
-
-def by_code(kinds: Sequence[Kind], *codes: str) -> int:
-    """Return how many places there are of some rules."""
-    return sum(kind.places for kind in kinds if kind.code in codes)

@@ -27,7 +27,7 @@ _KINDS = {
 _WAYS = {
     "none": "Nothing to do",
     "bridge": "First the bridge",
-    "streaming": "Now streaming",
+    "streaming": "Then streaming",
     "stays": "Left to you",
 }
 

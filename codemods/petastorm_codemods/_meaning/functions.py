@@ -55,10 +55,7 @@ class Functions:
         names = [each.name.value for each in function.params.params]
         bound = owner is not None and not _is_static(function)
         place = names.index(name) - bound if name in names else None
-        called = function.name.value
-        if owner and called == "__init__":
-            called = owner.name.value
-        for call in self._analysis.calls(called):
+        for call in self._analysis.calls(self.called_as(function)):
             positional = [each for each in call.args if not each.keyword]
             for argument in call.args:
                 if argument.keyword and argument.keyword.value == name:
@@ -67,6 +64,42 @@ class Functions:
                 continue
             if place is not None and 0 <= place < len(positional):
                 yield positional[place].value
+
+    def called_as(self, function: cst.FunctionDef) -> str:
+        """Return the name that calls have which run a function: its own, or that of a constructor's class."""
+        owner = self.owner(function)
+        return (owner if owner and function.name.value == "__init__" else function).name.value
+
+    def is_called(self, function: cst.FunctionDef) -> bool:
+        """Say whether the source calls a function, by all appearance."""
+        return any(self._analysis.calls(self.called_as(function)))
+
+    def is_called_unseen(self, function: cst.FunctionDef) -> bool:
+        """Say whether a function may be given what no call of the source shows.
+
+        That is where it is passed on or gets what starred arguments hold, and where other files may call it.
+        """
+        name, project = self.called_as(function), self._analysis.project
+        starred = any(each.star for call in self._analysis.calls(name) for each in call.args)
+        elsewhere = project.gives(self._analysis.source.path, name)
+        return starred or elsewhere or name in self._passed_on
+
+    @functools.cached_property
+    def _passed_on(self) -> frozenset[str]:
+        """Names of what is read and not called."""
+        analysis = self._analysis
+        called = {id(call.func) for call in analysis.nodes(cst.Call)}
+        inner = {id(each.value) for each in analysis.nodes(cst.Attribute)}
+        inner |= {id(each.attr) for each in analysis.nodes(cst.Attribute)}
+        inner |= {id(each.name) for each in analysis.nodes(cst.FunctionDef)}
+        inner |= {id(each.name) for each in analysis.nodes(cst.ClassDef)}
+        names = {
+            each.value
+            for each in analysis.nodes(cst.Name)
+            if id(each) not in called and id(each) not in inner
+        }
+        attributes = (each for each in analysis.nodes(cst.Attribute) if id(each) not in called)
+        return frozenset(names | {each.attr.value for each in attributes})
 
     def _definitions(self, name: cst.Name, kind: type[Node]) -> list[Node]:
         """Return the statements of a type that may have given a name its meaning."""

@@ -7,7 +7,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from petastorm_codemods._text.import_lines import files_run, import_lines
 
@@ -49,6 +49,11 @@ class Project:
         lenders: Last names of modules that such which open loaders import.
         joined: Those that import another module of the project, or are imported by any: converters
             may come to them from elsewhere.
+        given: Paths of files that open loaders, each with the name of a function or class of its own that others
+            may call, or of an attribute that they may set.
+        handled: Such paths with the name of a dictionary that others may change.
+        dictionaries: The code of dictionaries of modules, by the last names of these and their own: those
+            that nothing may change.
     """
 
     converters: bool = False
@@ -62,11 +67,22 @@ class Project:
     borrowers: frozenset[str] = frozenset()
     lenders: frozenset[str] = frozenset()
     joined: frozenset[str] = frozenset()
+    given: frozenset[tuple[str, str]] = frozenset()
+    handled: frozenset[tuple[str, str]] = frozenset()
+    dictionaries: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     @functools.cached_property
     def imported_names(self) -> frozenset[str]:
         """The names of converters that any module imports from Petastorm."""
         return frozenset(name for _, name in self.importers)
+
+    def gives(self, path: str, name: str) -> bool:
+        """Say whether another file may give something to what has a name in a file."""
+        return (os.path.abspath(path), name) in self.given
+
+    def handles(self, path: str, name: str) -> bool:
+        """Say whether another file may change a dictionary of a file, or keep what a function of it returns."""
+        return (os.path.abspath(path), name) in self.handled
 
     def owns(self, module: str) -> bool:
         """Say whether a dotted module may be the project's own rather than a library's."""
@@ -142,7 +158,8 @@ def project_from(
                 taken.add((stem_of(origin), match[2].decode()))
         mentioners |= {(module, name) for name in _reexportable(data)}
         defines |= {name.decode() for name in _DEFINES.findall(data)}
-        makes = _CALLS.search(data) is not None
+        # A copy of the support module, of an earlier run, defines what makes them.
+        makes = _CALLS.search(data) is not None and module not in _OURS
         makers |= {module} if makes else set()
         kept |= {module} if keeps_makers(data) else set()
         if any(method.encode() in data for method in METHODS):

@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from petastorm_codemods._meaning.elsewhere import elsewhere, opens_loaders
 from petastorm_codemods._meaning.imports import imports_petastorm
 from petastorm_codemods._meaning.other_files import (
     Project,
@@ -72,6 +73,14 @@ _OTHER = re.compile(
     r"Pipfile|Makefile|Justfile|Jenkinsfile|Vagrantfile|Containerfile|"
     r"[\w.-]+\.(?:sh|bash|zsh|ps1|bat|cmd|mk|ya?ml|json|toml|cfg|ini|lock|tf)",
     re.IGNORECASE,
+)
+# How files begin that only tell of packages: manifests of parity's recordings, reports of parity, of the codemod and
+# of the doctor, and any in SARIF.
+_TELLS = re.compile(
+    rb'\{\s*(?:"format": \d+,\s*"rows": \d+,\s*"batches": \d'
+    rb'|"title": "[^"\n]*",\s*"results": \['
+    rb'|"version": \d+,\s*"(?:counts": \{\s*"scanned|environment": \{\s*"python)": '
+    rb'|"\$schema": "[^"\n]*\bsarif\b)'
 )
 # Other files than programs and lists of dependencies are data if they are longer.
 _LONGEST = 1 << 20
@@ -215,7 +224,8 @@ def _listed_by_git(directory: str) -> list[str] | None:
     """
     if repository_above(directory) is None:
         return None
-    # What a repository configures may be a command to run; what hooks set is another directory's.
+    # What a repository configures may be a command to run, also where objects are missing that a remote has;
+    # what hooks set is another directory's.
     options = ("-c", "core.fsmonitor=false", "--no-optional-locks", "-C", directory)
     ask = ("ls-files", "--cached", "--others", "--exclude-standard", "-z")
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
@@ -226,7 +236,7 @@ def _listed_by_git(directory: str) -> list[str] | None:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_SECONDS,
-            env=kept,
+            env={**kept, "GIT_ALLOW_PROTOCOL": ""},
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -303,7 +313,7 @@ def gather(paths: Iterable[str], exclude: Iterable[str], destination: Destinatio
             gathered.failed.append(data)
         elif is_program(path) and (package := _own_package(path, data, top)):
             gathered.left.setdefault(package, _own(path, package))
-        elif not _is_other(path) or OLD.encode() in data:
+        elif not _is_other(path) or (OLD.encode() in data and not _TELLS.match(data)):
             _add(gathered, path, data, destination)
     return gathered
 
@@ -363,7 +373,7 @@ def _fork(path: str) -> NeedsHuman:
     return NeedsHuman(path, b"", b"", (site,))
 
 
-def project_of(gathered: Gathered) -> Project:
+def project_of(gathered: Gathered, destination: Destination) -> Project:
     """Return what the files of a run, or else of the repository around them, say of converters."""
     texts = [data for _, data in gathered.sources]
     converters = any(map(makes_converters, texts))
@@ -371,11 +381,35 @@ def project_of(gathered: Gathered) -> Project:
         converters = _made_around(gathered)
     programs = filter(is_program, gathered.paths)
     passing, named = frozenset(gathered.passing), frozenset(gathered.named)
-    return dataclasses.replace(
+    project = dataclasses.replace(
         project_from(gathered.sources, programs, passing, named),
         converters=converters,
         modules=module_names(gathered.paths),
     )
+    if destination is Destination.BRIDGE:
+        return project  # where loaders keep their arguments, whatever these are
+    there = elsewhere(*_programs_around(gathered))
+    return dataclasses.replace(
+        project, given=there.given, handled=there.handled, dictionaries=there.dictionaries
+    )
+
+
+def _programs_around(gathered: Gathered) -> tuple[list[str], Callable[[str], bytes]]:
+    """Return the modules and notebooks of a run and of the repositories around it, and what reads them.
+
+    There are none if none of the run opens loaders.
+    """
+    known = {os.path.abspath(path): data for path, data in gathered.sources}
+    opening = {path for path, data in known.items() if opens_loaders(data)}
+    roots = sorted(filter(None, {repository_of(path) for path in opening}))
+    around = map(os.path.abspath, find_files(roots)) if opening else ()
+
+    def read(path: str) -> bytes:
+        data = known[path] if path in known else _read(path)
+        return b"" if isinstance(data, Failed) else data
+
+    paths = {*map(os.path.abspath, gathered.paths if opening else ()), *around}
+    return sorted(filter(is_program, paths)), read
 
 
 def _made_around(gathered: Gathered) -> bool:

@@ -20,12 +20,16 @@ _FACTS = {
         "Short batches: in {} each epoch may end with a smaller batch, where Petastorm's ran on into "
         "the next epoch."
     ),
+    Fact.LEFT_OUT: (
+        "Rows left out: {} in the stored order without end, in full batches: rows that do not fill the last one of a "
+        "pass are never read, where Petastorm's batches ran on."
+    ),
     Fact.ORDER_OF_COLUMNS: (
         "Order of columns: batches have them in alphabetical order, and code beside {} seems to take "
         "them by place."
     ),
 }
-_LOADERS = frozenset({"PM102", "PM103"})
+LOADERS = frozenset({"PM102", "PM103"})
 _STAYS = "stays on the bridge"
 
 
@@ -91,7 +95,7 @@ def _left(sites: Sequence[Site]) -> Iterator[str]:
 
 def stays_on_bridge(site: Site) -> bool:
     """Say whether a call that was to go to streaming runs on the bridge."""
-    return site.code in _LOADERS and site.message.startswith(_STAYS)
+    return site.code in LOADERS and site.message.startswith(_STAYS)
 
 
 def _facts(sites: Sequence[Site]) -> Iterator[str]:
@@ -113,7 +117,7 @@ def _bridged(sites: Sequence[Site]) -> Iterator[str]:
         )
     if len(stay) > len(horovod):
         others = plural(len(stay) - len(horovod), "call")
-        yield f"On the bridge: {others} that were not rewritten to streaming."
+        yield f"On the bridge: {others} not rewritten to streaming."
 
 
 def _speed(sites: Sequence[Site], *, fast: bool) -> Iterator[str]:
@@ -126,7 +130,7 @@ def _speed(sites: Sequence[Site], *, fast: bool) -> Iterator[str]:
     slow = [site for site in moved if "ColumnarStreamingDataset" not in site.message]
     if slow:
         yield (
-            f"Speed: {plural(len(slow), 'loader')} read row by row, as streaming does; --fast reads "
+            f"Speed: {plural(len(slow), 'loader')} {'reads' if len(slow) == 1 else 'read'} row by row, as streaming does; --fast reads "
             "whole batches, num_workers= on a loader spreads the rows over processes."
         )
 

@@ -105,7 +105,7 @@ def _destinations(rule: Rule) -> str:
 
 
 def _text(rule: Rule) -> list[str]:
-    return [line.strip() for line in rule.text.replace("``", "`").splitlines()]
+    return [line.rstrip() for line in rule.text.replace("``", "`").splitlines()]
 
 
 def _what(rule: Rule) -> str:

@@ -9,51 +9,25 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from petastorm_bridge._tables.options import OPTIONS
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._meaning.calls import is_none
 from petastorm_codemods._model import Pieces
 from petastorm_codemods._petastorm.counterparts import original
 
 from .given import Given, Stays, given_arguments
+from .options import DROPPED, REFUSED, TRANSLATED
 from .ranks import Shards, shards
 from .repeatable import is_repeatable
 from .values import constants, values
 
-_TRANSLATED = frozenset(
+_LOADERS = re.compile(r"petastorm\.pytorch\.(?:(Batched)DataLoader|DataLoader)")
+# Functions that give numbers, never None, and `range`, which gives them one by one.
+_NUMBERS = frozenset(
     {
-        "batch_size",
-        "cur_shard",
-        "data_loader_fn",
-        "num_epochs",
-        "seed",
-        "shard_count",
-        "shard_seed",
-        "shuffle_row_groups",
-        "shuffle_rows",
-        "shuffling_queue_capacity",
-        "transform_spec",
-        "workers_count",
+        *("abs", "ceil", "floor", "getrandbits", "hash", "int", "integers", "len", "max", "min"),
+        *("randint", "randrange", "range", "round", "suggest_int"),
     }
 )
-# Arguments that change what is read.
-_REFUSED = {
-    "drop_last": "leave it out: streaming repeats rows where a rank lacks some",
-    "filters": "filter the DataFrame",
-    "predicate": "filter the DataFrame",
-    "rowgroup_selector": "filter the DataFrame",
-    "schema_fields": "select the columns of the DataFrame, or name them in a PandasCollate",
-}
-_METHODS = frozenset({"make_batch_reader", "make_tf_dataset", "make_torch_dataloader"})
-ALL = frozenset(
-    {option.name for option in OPTIONS if option.api in _METHODS}
-    | {"min_after_retrieve"}  # of older releases of Petastorm
-)
-# They say how rows are read, not which; streaming finds its ranks by itself.
-_DROPPED = ALL - _TRANSLATED - _REFUSED.keys() - {"dataset_url_or_urls"}
-_LOADERS = re.compile(r"petastorm\.pytorch\.(?:(Batched)DataLoader|DataLoader)")
-# Functions that give numbers, never None.
-_NUMBERS = frozenset({"abs", "getrandbits", "hash", "int", "integers", "randint", "randrange"})
 HOROVOD = (
     "streaming does not know Horovod's ranks; launch with TorchDistributor and leave out "
     "cur_shard and shard_count to read natively"
@@ -80,6 +54,7 @@ class Reading:
         batch_size: Rows of a batch.
         again: The same where it has been written before; empty if it cannot be worked out twice.
         transform: What is made of a batch; empty for nothing.
+        may_lack_transform: Whether that may be None.
         workers: Processes that work on transforms; empty for none.
         times: How often all rows come.
         epochs: The number, if one says it.
@@ -96,6 +71,7 @@ class Reading:
     batch_size: Pieces
     again: Pieces
     transform: Pieces
+    may_lack_transform: bool
     workers: Pieces
     times: Times
     epochs: Pieces
@@ -128,18 +104,20 @@ def translated(analysis: Analysis, given: Mapping[str, Given]) -> Reading | Stay
         return Stays("streaming takes ranks from its launcher, not cur_shard")
     columnar = _loader_class(analysis, given) == "Batched"
     transform = _pieces(given, "transform_spec")
+    node = _node(given, "transform_spec")
+    maybe = node is not None and None in constants(values(analysis).of(node))
     workers = _pieces(given, "workers_count") if transform else ()
-    lost = {*given} & _DROPPED
+    lost = {*given} & DROPPED
     lost |= {"workers_count"} if "workers_count" in given and not workers else set()
     times, epochs = _times(analysis, given)
     node = _node(given, "num_epochs")
     if times is Times.OPEN and node is not None and not is_repeatable(node):
-        return Stays("its num_epochs cannot be worked out twice; give it a name")
+        return Stays("its num_epochs is needed twice; put it into a variable")
     seed = "seed" if "seed" in given else "shard_seed"
     node = _node(given, seed)
     open_seed = node is not None and _may_be_none(analysis, node)
     if open_seed and node is not None and not is_repeatable(node):
-        return Stays("its seed cannot be worked out twice; give it a name")
+        return Stays("its seed is needed twice; put it into a variable")
     return Reading(
         shuffle=_shuffle(given),
         seed=_pieces(given, seed),
@@ -147,10 +125,11 @@ def translated(analysis: Analysis, given: Mapping[str, Given]) -> Reading | Stay
         batch_size=_batch_size(given),
         again=_batch_size_again(analysis, given),
         transform=transform,
+        may_lack_transform=maybe,
         workers=workers,
         times=times,
         epochs=epochs,
-        drop_last=_drop_last(given, times),
+        drop_last=_drop_last(analysis, given, times),
         columnar=columnar,
         lost=tuple(sorted(lost)),
         ranks=found is Shards.STREAMING,
@@ -163,8 +142,8 @@ def _problem(analysis: Analysis, given: Mapping[str, Given]) -> str:
     for name in given:
         if name == "data_loader_fn" and _loader_class(analysis, given) is None:
             return "streaming has no counterpart of data_loader_fn; give its loader a collate_fn"
-        if name not in _TRANSLATED and name not in _DROPPED:
-            what = _REFUSED.get(name, "remove it")
+        if name not in TRANSLATED and name not in DROPPED:
+            what = REFUSED.get(name, "remove it")
             return f"streaming has no counterpart of {name}; {what}"
     return ""
 
@@ -212,7 +191,24 @@ def _batch_size_again(analysis: Analysis, given: Mapping[str, Given]) -> Pieces:
 
 def _may_be_none(analysis: Analysis, node: cst.BaseExpression) -> bool:
     """Say whether an expression may be None."""
-    return not all(map(_is_number, [node] if _is_number(node) else values(analysis).of(node)))
+    seen: set[cst.CSTNode] = set()
+    left: list[cst.CSTNode] = [node]
+    while left:
+        each = left.pop()
+        if each in seen or _is_number(each):
+            continue
+        seen.add(each)
+        further = list(values(analysis).behind(each))
+        if not further:
+            return True
+        left += further
+    return False
+
+
+def _is_parameter(analysis: Analysis, node: cst.CSTNode) -> bool:
+    """Say whether a name is a function's parameter."""
+    bound = analysis.assignments(node) if isinstance(node, cst.Name) else ()
+    return any(isinstance(getattr(each, "node", None), cst.Param) for each in bound)
 
 
 def _is_number(node: cst.CSTNode) -> bool:
@@ -220,13 +216,30 @@ def _is_number(node: cst.CSTNode) -> bool:
     if isinstance(node, cst.Call):
         name = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
         return isinstance(name, cst.Name) and name.value in _NUMBERS
+    if isinstance(node, cst.BooleanOperation) and isinstance(node.operator, cst.Or):
+        return _is_number(node.right)  # None is not what `or` gives of its left
     return isinstance(node, cst.Integer | cst.BinaryOperation | cst.UnaryOperation)
 
 
-def _drop_last(given: Mapping[str, Given], times: Times) -> Pieces:
+def _drop_last(analysis: Analysis, given: Mapping[str, Given], times: Times) -> Pieces:
     if times is Times.OPEN:
-        return _is_none_of(given, "num_epochs")
+        return _is_chosen_none(analysis, given) or _is_none_of(given, "num_epochs")
     return ("True",) if times is Times.ENDLESS else ()
+
+
+def _is_chosen_none(analysis: Analysis, given: Mapping[str, Given]) -> Pieces:
+    """Return what says that the number of epochs is None where it is a choice of None and a number; else nothing."""
+    node = given["num_epochs"].node
+    if not isinstance(node, cst.IfExp) or len(given["num_epochs"].pieces) > 1:
+        return ()
+    test = (analysis.span(node.test),)
+    if is_none(node.body) and not _may_be_none(analysis, node.orelse):
+        return ("bool(", *test, ")")
+    known = not _may_be_none(analysis, node.body) or node.body.deep_equals(node.test)
+    if not is_none(node.orelse) or not known:
+        return ()
+    loose = isinstance(node.test, cst.BooleanOperation | cst.Comparison | cst.IfExp)
+    return ("not (", *test, ")") if loose else ("not ", *test)
 
 
 def _is_none_of(given: Mapping[str, Given], name: str) -> Pieces:
@@ -268,9 +281,12 @@ def _times(analysis: Analysis, given: Mapping[str, Given]) -> tuple[Times, Piece
         return Times.ENDLESS, ()
     if constants([node]) == [1]:
         return Times.ONCE, ()
-    leaves = values(analysis).of(node)
-    numbers = constants(leaves)
-    if numbers and set(numbers) == {None} and len(numbers) == len(leaves):
-        return Times.ENDLESS, ()
+    passed = values(analysis).passed(node)
+    # A parameter goes on to say so, whatever it is given so far, and so does a dictionary that may lack it.
+    if given["num_epochs"].is_certain and not any(_is_parameter(analysis, each) for each in passed):
+        leaves = values(analysis).of(node)
+        numbers = constants(leaves)
+        if numbers and set(numbers) == {None} and len(numbers) == len(leaves):
+            return Times.ENDLESS, ()
     times = Times.OPEN if _may_be_none(analysis, node) else Times.SOME
     return times, _pieces(given, "num_epochs")

@@ -16,6 +16,10 @@ from .comments import comments_outside
 
 # Edits, and comments to keep.
 Result = tuple[tuple[Edit, ...], tuple[str, ...]]
+# A statement that may be taken away: one on a line, or a loop.
+Left = cst.SimpleStatementLine | cst.SimpleStatementSuite | cst.For
+# What has a block that may move one level out.
+_Holder = cst.With | cst.Try | cst.Finally
 # What may stand between the last item of a `with` and its colon.
 _BEFORE_COLON = re.compile(r"(?:[\s,)\\]|#[^\r\n]*[\r\n])*:")
 
@@ -107,7 +111,7 @@ def _lift(
     told = comments_outside(analysis, begin, end, holes)
     line = analysis.line_start(begin)
     head = Edit(line, end, _whole_text(analysis, pieces), tuple(pieces) or ("",), lines=True)
-    dedented = () if kept or loop else tuple(_dedents(analysis, node))
+    dedented = () if kept or loop else tuple(_dedents(analysis, node, _head_end(analysis, node)))
     return Lift((head, *dedented), tuple(dict.fromkeys(told)))
 
 
@@ -178,7 +182,7 @@ def _line_end(analysis: Analysis, offset: int) -> int:
     return next_line(analysis.source.text, offset)
 
 
-def _inner_indent(analysis: Analysis, node: cst.With) -> str:
+def _inner_indent(analysis: Analysis, node: _Holder) -> str:
     """Return what the lines of a block are indented by, beyond those around it."""
     if isinstance(node.body, cst.IndentedBlock) and node.body.body:
         first = analysis.indent(analysis.start(node.body.body[0]))
@@ -186,15 +190,14 @@ def _inner_indent(analysis: Analysis, node: cst.With) -> str:
     return "    "
 
 
-def _dedents(analysis: Analysis, node: cst.With) -> Iterator[Edit]:
-    """Yield the edits that take one level of indentation from the lines of a block."""
+def _dedents(analysis: Analysis, node: _Holder, start: int) -> Iterator[Edit]:
+    """Yield the edits that take one level of indentation from the lines of a block, the first of which starts there."""
     if not isinstance(node.body, cst.IndentedBlock):
         return
     text = analysis.source.text
     outer = analysis.indent(analysis.start(node))
     inner = outer + _inner_indent(analysis, node)
-    start = _head_end(analysis, node)
-    last = analysis.span(node)[1]
+    last = analysis.span(node.body.body[-1])[1]
     strings = _inside_strings(analysis, start, last)
     while start < len(text):
         end = _line_end(analysis, start)
@@ -230,45 +233,83 @@ def _whole_text(analysis: Analysis, pieces: Sequence[Piece]) -> str:
     return "".join(_text(analysis, piece) for piece in pieces)
 
 
-def removals(
-    analysis: Analysis, lines: Collection[cst.SimpleStatementLine | cst.SimpleStatementSuite]
-) -> Iterator[Edit]:
-    """Yield the edits that take statements away, and conditions that have nothing left to decide about.
+def removals(analysis: Analysis, lines: Collection[Left]) -> Iterator[Edit]:
+    """Yield the edits that take statements away, and what around them has nothing left to do.
 
-    What has to have a block keeps ``pass`` in it.
+    That are conditions, attempts, and what had to be done finally. What else has to have a block keeps ``pass`` in it.
     """
     gone: set[cst.CSTNode] = set(lines)
     left: list[cst.CSTNode] = list(lines)
     while left:
         node = left.pop()
         block = analysis.parent(node)
-        owner = analysis.parent(block)
-        inside = block.body if isinstance(block, cst.IndentedBlock) else ()
-        whole = bool(inside) and all(each in gone for each in inside)
         if isinstance(node, cst.SimpleStatementSuite):
-            block, owner, whole = node, block, True
-        idle = (
-            isinstance(owner, cst.If)
-            and owner.body is block
-            and owner.orelse is None
-            and not isinstance(analysis.parent(owner), cst.If | cst.Else)
-        )
-        if whole and idle and owner not in gone:
+            block = node
+        owner = block if isinstance(node, cst.Finally) else analysis.parent(block)
+        if owner not in gone and _is_idle(analysis, owner, gone):
             gone.add(owner)
             left.append(owner)
     kept: set[cst.CSTNode] = set()
     for node in sorted(gone, key=analysis.start):
         block = analysis.parent(node)
-        if block in gone or analysis.parent(block) in gone:
+        owner = analysis.parent(block)
+        if block in gone or owner in gone:
             continue
-        inside = block.body if isinstance(block, cst.IndentedBlock) else ()
         first, last = analysis.span(node)
-        emptied = bool(inside) and all(each in gone for each in inside) and block not in kept
-        if emptied or isinstance(node, cst.SimpleStatementSuite):
-            kept.add(block)
+        if isinstance(node, cst.SimpleStatementSuite):
             yield Edit(first, last, "pass", ("pass",))
-            continue
-        yield Edit(analysis.line_start(first), _line_end(analysis, last), "", ("",))
+        elif block in kept or not _is_emptied(block, gone):
+            yield Edit(analysis.line_start(first), _line_end(analysis, last), "", ("",))
+            if isinstance(block, cst.Try) and not block.handlers:
+                yield from _unwrapped(analysis, block, block)
+        else:
+            finally_ = _all_that_stays(owner, block)
+            if finally_ is not None:
+                gone.add(block)
+                yield from _unwrapped(analysis, owner, finally_)
+            else:
+                kept.add(block)
+                yield Edit(first, last, "pass", ("pass",))
+
+
+def _all_that_stays(owner: cst.CSTNode, emptied: cst.CSTNode) -> cst.Finally | None:
+    """Return the ``finally`` of an attempt of nothing; None for all else."""
+    if isinstance(owner, cst.Try) and owner.body is emptied and owner.orelse is None:
+        finally_ = owner.finalbody
+        if finally_ is not None and isinstance(finally_.body, cst.IndentedBlock):
+            return finally_
+    return None
+
+
+def _unwrapped(
+    analysis: Analysis, attempt: cst.CSTNode, kept: cst.Try | cst.Finally
+) -> Iterator[Edit]:
+    """Yield the edits that leave the block of an attempt, or of its ``finally``, one level out."""
+    end = _line_end(analysis, analysis.start(kept))
+    yield Edit(analysis.line_start(analysis.start(attempt)), end, "", ("",))
+    yield from _dedents(analysis, kept, end)
+
+
+def _is_emptied(block: cst.CSTNode, gone: Collection[cst.CSTNode]) -> bool:
+    """Say whether nothing stays of a block."""
+    inside = block.body if isinstance(block, cst.IndentedBlock) else ()
+    return bool(inside) and all(each in gone for each in inside)
+
+
+def _is_idle(analysis: Analysis, node: cst.CSTNode, gone: Collection[cst.CSTNode]) -> bool:
+    """Say whether a statement with blocks, or a ``finally``, has nothing left to do without what is gone."""
+    if not isinstance(node, cst.If | cst.Try | cst.Finally):
+        return False
+    if node.body not in gone and not _is_emptied(node.body, gone):
+        return False
+    above = analysis.parent(node)
+    if isinstance(node, cst.If):
+        return node.orelse is None and not isinstance(above, cst.If | cst.Else)
+    if isinstance(node, cst.Try):
+        return node.orelse is None and (node.finalbody is None or node.finalbody in gone)
+    first, last = analysis.span(node)
+    plain = isinstance(above, cst.Try) and isinstance(above.body, cst.IndentedBlock)
+    return plain and "#" not in analysis.source.text[first:last]
 
 
 class Indents:

@@ -7,6 +7,7 @@ nobody can say who enters stays one, on the bridge.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,9 +18,10 @@ from petastorm_codemods._meaning.calls import is_none
 from petastorm_codemods._meaning.reexports import is_read
 from petastorm_codemods._model import Edit, Pieces
 
-from .blocks import Lift, Result, lifts, removals, replaced
+from .blocks import Left, Lift, Result, lifts, removals, replaced
 from .expressions import Native
 from .sites import Site
+from .uses import reads_within
 
 
 def rewritten(analysis: Analysis, native: Mapping[Site, Native]) -> dict[Site, Result]:
@@ -42,13 +44,13 @@ class _Variable:
         sites: The calls whose contexts it holds.
         items: Items of ``with`` that enter it.
         entered: Calls of ``__enter__``.
-        left: Statements that are calls of ``__exit__``.
+        left: Statements that are calls of ``__exit__``, and loops of nothing else.
     """
 
     sites: list[Site] = field(default_factory=list)
     items: list[cst.WithItem] = field(default_factory=list)
     entered: list[cst.Call] = field(default_factory=list)
-    left: list[cst.SimpleStatementLine | cst.SimpleStatementSuite] = field(default_factory=list)
+    left: list[Left] = field(default_factory=list)
 
 
 class _Contexts:
@@ -76,7 +78,10 @@ class _Contexts:
                 if item in lifted:
                     results[site] = lifted[item].edits, lifted[item].comments
             elif outer is not None:
-                results[site] = replaced(self._analysis, outer, self._native[site].pieces)
+                edits, comments = replaced(self._analysis, outer, self._native[site].pieces)
+                stack = next((each for each, calls in self._stacks.items() if outer in calls), None)
+                gone_too = lifted[stack].edits if stack in lifted else ()
+                results[site] = (*edits, *gone_too), comments
             elif variable is not None and all(each in lifted for each in variable.items):
                 edits, comments = self._held(site, variable, lifted)
                 results[site] = (*edits, *removed), comments
@@ -99,11 +104,33 @@ class _Contexts:
                 loops[analysis.parent(item)] = native.again
         for item in (item for each in variables for item in each.items):
             values[item] = (analysis.span(item.item),)
+        for item in self._stacks:
+            values[item] = ()
         statements: dict[cst.WithItem, Pieces] = {}
         for item, value in values.items():
-            name: Pieces = (analysis.span(item.asname.name), " = ") if item.asname else ()
+            name: Pieces = (analysis.span(item.asname.name), " = ") if item.asname and value else ()
             statements[item] = (*above.get(item, ()), *name, *value)
         return lifts(analysis, statements, loops)
+
+    @functools.cached_property
+    def _stacks(self) -> dict[cst.WithItem, list[cst.Call]]:
+        """Items that make an ``ExitStack`` which nothing is left to enter, with the calls that have entered it."""
+        analysis = self._analysis
+        entering = {self._entering(site) for site in self._native}
+        found: dict[cst.WithItem, list[cst.Call]] = {}
+        for made in analysis.calls("ExitStack"):
+            item = analysis.parent(made)
+            block = analysis.parent(item)
+            own = analysis.imported(made.func) != "contextlib.ExitStack"
+            if own or not isinstance(item, cst.WithItem) or item.asname is None:
+                continue
+            name = item.asname.name
+            reads = reads_within(analysis, name, block) if isinstance(name, cst.Name) else None
+            calls = [analysis.parent(analysis.parent(each)) for each in reads or ()]
+            known = [each for each in calls if isinstance(each, cst.Call) and each in entering]
+            if known and len(known) == len(calls):
+                found[item] = known
+        return found
 
     def _item(self, site: Site) -> cst.WithItem | None:
         """Return the item of a ``with`` that enters the context of a call directly."""
@@ -243,7 +270,51 @@ class _Contexts:
                     variable.left.append(line)
                     return True
             return False
-        return any(node is each for each in _tested(analysis, node))
+        loop = self._leaving(above) if isinstance(above, cst.Element) else None
+        variable.left += [loop] if loop is not None else []
+        return loop is not None or any(node is each for each in _tested(analysis, node))
+
+    def _leaving(self, element: cst.Element) -> cst.For | None:
+        """Return the loop over contexts, of which one is given, that does nothing but leave them."""
+        analysis = self._analysis
+        listed = analysis.parent(element)
+        loop = analysis.parent(listed)
+        if not isinstance(loop, cst.For) or loop.iter is not listed or loop.orelse is not None:
+            return None
+        if not isinstance(listed, cst.Tuple | cst.List) or not isinstance(loop.target, cst.Name):
+            return None
+        reads = reads_within(analysis, loop.target, loop) or ()
+        lines = [
+            each for each in loop.body.body if isinstance(each, cst.SimpleStatementLine | cst.If)
+        ]
+        inner = _Variable()
+        known = all(self._is_known(each, inner) for each in reads)
+        if not known or inner.items or inner.entered or len(lines) != len(loop.body.body):
+            return None
+        if not all(_is_only(each, inner.left) for each in lines):
+            return None
+        return loop if all(self._holds_contexts(each.value) for each in listed.elements) else None
+
+    def _holds_contexts(self, node: cst.BaseExpression) -> bool:
+        """Say whether a variable holds contexts of calls that become native, or None."""
+        if isinstance(node, cst.Attribute):
+            _, targets = self._uses_of_attribute(node.attr.value)
+        elif isinstance(node, cst.Name):
+            found = self._analysis.assignments(node)
+            nodes = [getattr(each, "node", None) for each in found]
+            targets = [each for each in nodes if isinstance(each, cst.BaseExpression)]
+            if len(targets) < len(nodes):
+                return False
+        else:
+            return False
+        return bool(targets) and all(map(self._is_native_or_none, targets))
+
+
+def _is_only(line: cst.CSTNode, left: Collection[cst.CSTNode]) -> bool:
+    """Say whether a statement does nothing but leave a context, perhaps if there is one."""
+    if isinstance(line, cst.If) and line.orelse is None:
+        return all(each in left for each in line.body.body)
+    return line in left
 
 
 def _tested(analysis: Analysis, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:

@@ -23,7 +23,7 @@ from petastorm_codemods._model import Converted, Edit, Fact, Finding, Pieces, Sa
 from petastorm_codemods._petastorm.counterparts import STREAMING, original
 from petastorm_codemods._petastorm.offered import canonical
 
-from .arguments import ALL, Reading, translated
+from .arguments import Reading, translated
 from .expressions import (
     Arguments,
     Native,
@@ -35,6 +35,7 @@ from .expressions import (
 )
 from .given import Given, Stays, given_arguments
 from .ignored import is_ignored
+from .options import ALL
 from .placement import clashes, need
 from .taken_over import TakenOver, edits_of
 from .uses import Use, use_of
@@ -90,7 +91,7 @@ def _findings(analysis: Analysis) -> Iterator[Finding]:
         if isinstance(each, TakenOver) and each in results:
             yield _moved(analysis, each, *results[each])
         else:
-            reason = each.reason if isinstance(each, Stays) else "its with cannot be parted"
+            reason = each.reason if isinstance(each, Stays) else "its with cannot be taken apart"
             yield manual(CODE, analysis.start(call), f"stays on the bridge: {reason}")
 
 
@@ -199,7 +200,7 @@ def _reading(analysis: Analysis, call: cst.Call, use: Use) -> Reading | Stays:
     if isinstance(reading, Stays):
         return reading
     if not reading.again:
-        return Stays("its batch size cannot be worked out twice; give it a name")
+        return Stays("its batch size is needed twice; put it into a variable")
     return dataclasses.replace(reading, lost=tuple(sorted({*reading.lost, *dropped})))
 
 

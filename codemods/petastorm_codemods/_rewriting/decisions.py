@@ -32,18 +32,20 @@ from petastorm_codemods._model import Need
 from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, MAKERS, original
 from petastorm_codemods._petastorm.offered import NEW, is_petastorm
 
-from .arguments import ALL, reading_of
+from .among_ranks import READS_ALL, runs_on_ranks
+from .arguments import reading_of
 from .blocks import Result
 from .contexts import rewritten
 from .expressions import Native, native_call
 from .given import Stays
 from .ignored import is_ignored
+from .options import ALL
 from .placement import clashes
 from .sites import METHODS, Site
 
 _SUCCESSORS = frozenset(COUNTERPARTS.values())
-_HANDED_ON = Stays("its context is handed on; enter it where it is made")
-_TANGLED = Stays("its with cannot be parted; open one thing after the other")
+_HANDED_ON = Stays("it is passed on before a with opens it; open it where it is made")
+_TANGLED = Stays("its with cannot be taken apart; open one thing after the other")
 
 
 @dataclass(frozen=True)
@@ -182,6 +184,8 @@ def _native(analysis: Analysis, site: Site) -> Native | Stays:
     reading = reading_of(analysis, site.call, site.method.positions)
     if isinstance(reading, Stays):
         return reading
+    if not reading.ranks and runs_on_ranks(analysis, site.call):
+        return Stays(READS_ALL)
     native = native_call(analysis, site, reading)
     clash = [] if isinstance(native, Stays) else clashes(analysis, native.needs)
     return Stays(f"{', '.join(clash)} means something else in this file") if clash else native

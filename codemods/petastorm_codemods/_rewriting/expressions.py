@@ -19,11 +19,11 @@ from .arguments import Reading, Times
 from .given import Stays
 from .placement import need
 from .sites import Site, receiver_end
+from .timestamps import looks_into_others
 
 Arguments = list[tuple[str, Pieces]]
 
-# What looks at timestamps in a DataFrame, and at the columns of a batch by their places.
-_TIMES = re.compile(r"\.dt\b")
+# What looks at the columns of a batch by their places.
 _POSITIONS = re.compile(r"\bbatch\w*\.values\(\)|\bnext\([^\n]*\)\.values\(\)")
 
 
@@ -53,8 +53,10 @@ class Native:
 
 def native_call(analysis: Analysis, site: Site, reading: Reading) -> Native | Stays:
     """Return the native call for what a call asks for, or why there is none."""
-    columnar = analysis.target.fast or (reading.columnar and not analysis.target.vendored)
-    columnar = columnar and site.method.is_torch
+    wanted = analysis.target.fast or (reading.columnar and not analysis.target.vendored)
+    wanted = wanted and site.method.is_torch
+    # The columns of whole batches have another form for a transform than without one.
+    columnar = wanted and not reading.may_lack_transform
     receiver: Piece = (
         analysis.start(site.attribute),
         receiver_end(analysis, site.attribute),
@@ -76,8 +78,8 @@ def native_call(analysis: Analysis, site: Site, reading: Reading) -> Native | St
         made, needs = torch_loader(analysis, arguments, reading, columnar=columnar, once=once)
     else:
         made, needs = _tensorflow(analysis, arguments, (receiver, ".columns"), reading)
-    notes = [*_speed(site, reading, columnar=columnar)]
-    notes += _cautions(analysis.source.text, reading)
+    notes = [*_speed(site, reading, columnar=columnar, wanted=wanted)]
+    notes += _cautions(analysis, reading)
     name = "ColumnarStreamingDataset" if columnar else "StreamingDataset"
     facts = frozenset(_facts(analysis.source.text, site, reading))
     known = [fact.value for fact in Fact if fact in facts]
@@ -171,7 +173,7 @@ def _unrepeatable(
     if not named and (not plain or once or _may_be_made_here(analysis, site)):
         return "its converter has no name; give it one"
     if site.method.is_torch and not columnar and not reading.again:
-        return "its batch size cannot be worked out twice; give it a name"
+        return "its batch size is needed twice; put it into a variable"
     return ""
 
 
@@ -184,9 +186,11 @@ def _message(site: Site, reading: Reading, dataset: str) -> str:
     return message
 
 
-def _speed(site: Site, reading: Reading, *, columnar: bool) -> Iterator[str]:
+def _speed(site: Site, reading: Reading, *, columnar: bool, wanted: bool) -> Iterator[str]:
     """Yield what is lost of what a call asks for to be fast."""
-    if not columnar and (reading.columnar or "workers_count" in reading.lost):
+    if wanted and not columnar:
+        yield "rows are read one by one in one process, as its transform_spec may be None"
+    elif not columnar and (reading.columnar or "workers_count" in reading.lost):
         way = ", --fast reads whole batches" if site.method.is_torch else ""
         yield f"rows are read one by one in one process{way}"
 
@@ -197,13 +201,15 @@ def _facts(text: str, site: Site, reading: Reading) -> Iterator[Fact]:
         yield Fact.RANKS
     if reading.times in {Times.SOME, Times.OPEN}:
         yield Fact.SHORT_BATCHES
+    if reading.times is Times.ENDLESS and reading.shuffle == ("False",):
+        yield Fact.LEFT_OUT
     if site.method.is_torch and _POSITIONS.search(text):
         yield Fact.ORDER_OF_COLUMNS
 
 
-def _cautions(text: str, reading: Reading) -> Iterator[str]:
+def _cautions(analysis: Analysis, reading: Reading) -> Iterator[str]:
     """Yield what in a source may look at rows in a way that has changed."""
-    if reading.transform and _TIMES.search(text):
+    if reading.transform and looks_into_others(analysis):
         yield "transforms get timestamps as int64, unless PandasCollate has them in timestamps="
 
 

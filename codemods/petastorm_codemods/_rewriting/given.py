@@ -13,7 +13,7 @@ from petastorm_codemods._meaning.calls import is_none, keyword
 from petastorm_codemods._model import Pieces
 
 from .comments import comments_between
-from .dictionaries import items_of
+from .dictionaries import are_in_doubt, items_of
 
 _BY_NAME = "give the arguments by name, so that they can be translated"
 
@@ -26,11 +26,13 @@ class Given:
         pieces: The expression, as it is written into rewritten code.
         node: The expression to learn from.
         comments: Its comments, each with line breaks, as they may follow the expression.
+        is_certain: Whether it is given in any case; the expression is None where it is not, or Petastorm's default.
     """
 
     pieces: Pieces
     node: cst.BaseExpression
     comments: Pieces = ()
+    is_certain: bool = True
 
 
 @dataclass(frozen=True)
@@ -72,10 +74,12 @@ def given_arguments(
             given[name] = Given(value, argument.value, comments.get(argument, ()))
         elif argument.star == "**":
             items = items_of(analysis, argument.value)
-            if items is None:
+            if items is None or are_in_doubt(items, given):
                 return Stays("its arguments are in a dictionary; give them by name")
-            place = analysis.span(argument.value)
-            given |= {key: Given((place, f'["{key}"]'), value) for key, value in items.items()}
+            given |= {
+                key: Given(item.pieces, item.value, is_certain=item.is_certain)
+                for key, item in items.items()
+            }
         else:
             return Stays(_BY_NAME)
     return {

@@ -1,9 +1,11 @@
-"""Where a new import goes: to Petastorm's own, or to the first ones of the file. Sorting is a tool's job."""
+"""Where a new import goes: to Petastorm's own, or to the first ones of the file. Sorting them is a tool's job."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import libcst as cst
 
@@ -15,24 +17,72 @@ from petastorm_codemods._text.tokens import next_line
 _RESTART = re.compile(r"library\.restartPython\(\)")
 
 
-def import_place(analysis: Analysis) -> tuple[int, str, int]:
-    """Return where the line of a new import starts, its indentation, and how many blank lines go below it.
+@dataclass(frozen=True)
+class Place:
+    """Where new import lines go.
+
+    Attributes:
+        start: Where the first of them starts.
+        indent: Their indentation.
+        above: How many blank lines go above them.
+        below: How many go below.
+    """
+
+    start: int
+    indent: str = ""
+    above: int = 0
+    below: int = 0
+
+
+def import_place(analysis: Analysis) -> Place:
+    """Return where an import of a library goes.
 
     It follows the last import of Petastorm or the bridge at the top of the source, also within a
-    ``with`` block there; without one, the last of the first imports at the top; else it is the first statement.
+    ``with`` block there; without one, the last of a library among the first imports at the top, else it stands
+    between those of Python and of the project; else it is the first statement.
     """
     body = analysis.module.body
     restart = _last_restart(analysis)
     rest = _below_preamble(analysis, restart)
-    found = _beside_petastorm(analysis, restart) or _last_of_the_first(rest)
+    found = _beside_petastorm(analysis, restart)
     if found is not None:
-        return beside(analysis, found), analysis.indent(analysis.start(found)), 0
+        return Place(beside(analysis, found), analysis.indent(analysis.start(found)))
+    first = _first_imports(rest)
+    if first:
+        return _among(analysis, first)
     if rest:
         decorators = getattr(rest[0], "decorators", ())
         start = analysis.start(decorators[0] if decorators else rest[0])
         blank = 2 if isinstance(rest[0], cst.FunctionDef | cst.ClassDef) else 1
-        return analysis.line_start(start), "", blank
-    return (_after_line(analysis, analysis.span(body[-1])[1]) if body else 0), "", 0
+        return Place(analysis.line_start(start), below=blank)
+    return Place(_after_line(analysis, analysis.span(body[-1])[1]) if body else 0)
+
+
+def _among(analysis: Analysis, first: Sequence[cst.SimpleStatementLine]) -> Place:
+    """Return where an import of a library goes among imports."""
+    if any(isinstance(getattr(line.body[0], "names", ()), cst.ImportStar) for line in first):
+        return Place(beside(analysis, first[-1]))  # which may have the same names
+    own = [line for line in first if _is_own(analysis, line.body[0])]
+    others = [line for line in first if line not in own]
+    libraries = [line for line in others if not _is_of_python(line.body[0])]
+    if libraries or (own and others):
+        last = (libraries or others)[-1]
+        return Place(beside(analysis, last), above=not libraries)
+    if own:
+        return Place(analysis.line_start(analysis.start(own[0])), below=1)
+    return Place(beside(analysis, first[-1]), above=1)
+
+
+def _is_own(analysis: Analysis, statement: cst.CSTNode) -> bool:
+    """Say whether a statement imports what is the project's own."""
+    if isinstance(statement, cst.ImportFrom) and statement.relative:
+        return True
+    return any(map(analysis.project.owns, modules_of(statement)))
+
+
+def _is_of_python(statement: cst.CSTNode) -> bool:
+    """Say whether a statement imports of Python's own library."""
+    return all(name.partition(".")[0] in sys.stdlib_module_names for name in modules_of(statement))
 
 
 def beside(analysis: Analysis, line: cst.CSTNode) -> int:
@@ -40,6 +90,31 @@ def beside(analysis: Analysis, line: cst.CSTNode) -> int:
     start, end = analysis.span(line)
     alone = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
     return _after_line(analysis, end) if alone else analysis.line_start(start)
+
+
+def last_before(analysis: Analysis, line: cst.CSTNode, *, module: str) -> cst.CSTNode:
+    """Return the import that a new one of a module follows: among those below a line if they are sorted, else that."""
+    last, names = line, [""]
+    for each in _joined(analysis, line):
+        names += map(str.lower, modules_of(each.body[0]))
+        if names != sorted(names):
+            return line
+        last = each if names[-1] < module else last
+    return last
+
+
+def _joined(analysis: Analysis, line: cst.CSTNode) -> Iterator[cst.SimpleStatementLine]:
+    """Yield an import of a module's names and those of its cell that follow it, each on the next line."""
+    block = getattr(analysis.parent(line), "body", ())
+    end = analysis.source.cell_end(analysis.start(line))
+    for each in block[block.index(line) :] if line in block else ():
+        if not isinstance(each, cst.SimpleStatementLine):
+            return
+        is_next = each is line or not each.leading_lines
+        names = isinstance(each.body[0], cst.ImportFrom) and not each.body[0].relative
+        if not (is_next and names and analysis.start(each) < end):
+            return
+        yield each
 
 
 def _below_preamble(analysis: Analysis, restart: int) -> Sequence[cst.BaseStatement]:
@@ -68,15 +143,17 @@ def _beside_petastorm(analysis: Analysis, restart: int) -> cst.CSTNode | None:
     return last
 
 
-def _last_of_the_first(nodes: Sequence[cst.BaseStatement]) -> cst.CSTNode | None:
-    """Return the last one of the first imports that follow each other."""
-    last = None
+def _first_imports(nodes: Sequence[cst.BaseStatement]) -> list[cst.SimpleStatementLine]:
+    """Return the first imports that follow each other."""
+    found: list[cst.SimpleStatementLine] = []
     for node in nodes:
-        if isinstance(node, cst.SimpleStatementLine) and modules_of(node.body[0]):
-            last = node
-        elif last is not None:
+        if isinstance(node, cst.SimpleStatementLine) and isinstance(
+            node.body[0], cst.Import | cst.ImportFrom
+        ):
+            found.append(node)
+        elif found:
             break
-    return last
+    return found
 
 
 def _last_restart(analysis: Analysis) -> int:

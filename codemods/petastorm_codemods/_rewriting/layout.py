@@ -163,10 +163,19 @@ class _Layout:
         return [*lines, *self._lines([pair.closing, *words[at + 1 :]], indent)]
 
     def _part(self, words: Sequence[str | Brackets], comma: list[str], indent: str) -> list[str]:
-        """Return the lines of one of the things in brackets; a long choice has parentheses of its own."""
+        """Return the lines of one of the things in brackets.
+
+        A long choice has parentheses of its own, and each loop of a long comprehension a line.
+        """
         texts = [word.strip() if isinstance(word, str) else "" for word in words]
         chooses = texts.count("if") == texts.count("else") == 1 and not {"for", "lambda"} & {*texts}
-        if not chooses or len(indent + _on_one_line([*words, *comma])) <= self._width:
+        fits = len(indent + _on_one_line([*words, *comma])) <= self._width
+        if not fits and "for" in texts and not {"async", "else", "lambda"} & {*texts}:
+            starts = [at for at, text in enumerate(texts) if text == "for"]
+            starts += [at for at, text in enumerate(texts) if text == "if" and at > starts[0]]
+            cuts = itertools.pairwise([0, *sorted(starts), len(words)])
+            return [line for first, last in cuts for line in self._lines(words[first:last], indent)]
+        if not chooses or fits:
             return self._lines([*words, *comma], indent)
         start = 2 if texts[1] == "=" else 0
         ends = [start, texts.index("if"), texts.index("else"), len(words)]

@@ -31,6 +31,7 @@ from petastorm_codemods._text.tokens import next_line
 
 from .decisions import keeps_bridge, keeps_petastorm, native_uses
 from .modules import native_edits
+from .timestamps import timestamps_edits
 from .unused import without_statement
 
 
@@ -271,11 +272,17 @@ def _may_change(analysis: Analysis, local: str, path: str) -> bool:
         return False  # something else under the same name, for instance where an import fails
     if any(_is_open(analysis, read, path) for read in uses_of(analysis, local)):
         return False
-    word = re.compile(rf"\b{re.escape(local)}\b")
-    strings = (node for node in analysis.nodes(cst.SimpleString) if word.search(node.value))
+    strings = [node for node in analysis.nodes(cst.SimpleString) if _word(local).search(node.value)]
     return not any(
-        analysis.enclosing(node, cst.Annotation) or _is_listed(analysis, node) for node in strings
+        _is_listed(analysis, each)
+        or (analysis.enclosing(each, cst.Annotation) and "\\" in each.value)
+        for each in strings
     )
+
+
+def _word(name: str) -> re.Pattern[str]:
+    """Return the pattern of a name that is no attribute."""
+    return re.compile(rf"(?<![\w.]){re.escape(name)}\b")
 
 
 def _is_listed(analysis: Analysis, string: cst.SimpleString) -> bool:
@@ -300,6 +307,14 @@ def _use_edits(analysis: Analysis, each: Imported) -> Iterator[Edit]:
             continue
         if rename:
             yield analysis.replace(read, name)
+        call = analysis.parent(read)
+        if name == "PandasCollate" and isinstance(call, cst.Call) and call.func is read:
+            yield from timestamps_edits(analysis, call)
+    for string in analysis.nodes(cst.SimpleString) if rename else ():
+        if analysis.enclosing(string, cst.Annotation):
+            start = analysis.start(string)
+            for found in _word(each.local).finditer(string.value):
+                yield Edit(start + found.start(), start + found.end(), name)
 
 
 @once

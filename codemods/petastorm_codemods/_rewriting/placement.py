@@ -11,7 +11,7 @@ from petastorm_codemods._meaning.imports import imports, modules_of, relative_na
 from petastorm_codemods._model import Edit, ImportSlot, Need
 from petastorm_codemods._petastorm.counterparts import ALIASES, COUNTERPARTS, original
 
-from .import_place import beside, import_place
+from .import_place import Place, beside, import_place, last_before
 
 _Place = cst.CSTNode | None
 
@@ -93,7 +93,6 @@ def _imported(
     analysis: Analysis, slots: Sequence[ImportSlot], modules: Mapping[str, set[str]]
 ) -> Iterator[Edit]:
     """Yield the edits that import names of modules: in rewritten imports of them, or on lines below the first."""
-    newline, blank = analysis.source.newline, 0
     ends = {slot.module: slot.end for slot in reversed(slots) if slot.end is not None}
     lines: list[str] = []
     for module, names in sorted(modules.items()):
@@ -104,16 +103,24 @@ def _imported(
             lines.append(f"from {module} import {listed}")
     if not lines:
         return
-    if slots:
-        statement = analysis.parent(_statements(analysis)[slots[0].start])
-        place, indent = beside(analysis, statement), analysis.indent(slots[0].start)
-    else:
-        place, indent, blank = import_place(analysis)
-    text = newline.join(f"{indent}{line}" for line in lines)
-    if place > 0 and analysis.source.text[place - 1] not in "\r\n":
-        yield Edit(place, place, f"{newline}{text}", lines=True)
-    else:
-        yield Edit(place, place, text + newline * (1 + blank), lines=True)
+    if not slots:
+        yield _at(analysis, import_place(analysis), lines)
+        return
+    statement = analysis.parent(_statements(analysis)[slots[0].start])
+    places: dict[int, list[str]] = {}
+    for line in lines:
+        above = last_before(analysis, statement, module=line.split()[1])
+        places.setdefault(beside(analysis, above), []).append(line)
+    for start, some in places.items():
+        yield _at(analysis, Place(start, analysis.indent(slots[0].start)), some)
+
+
+def _at(analysis: Analysis, place: Place, lines: Sequence[str]) -> Edit:
+    newline, start = analysis.source.newline, place.start
+    text = newline * place.above + newline.join(f"{place.indent}{line}" for line in lines)
+    if start > 0 and analysis.source.text[start - 1] not in "\r\n":
+        return Edit(start, start, f"{newline}{text}", lines=True)
+    return Edit(start, start, text + newline * (1 + place.below), lines=True)
 
 
 def _known(analysis: Analysis, slots: Sequence[ImportSlot]) -> set[tuple[str, str]]:

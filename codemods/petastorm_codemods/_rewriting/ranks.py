@@ -17,8 +17,8 @@ _STREAMING = re.compile(
     r"(?:torch\.distributed|streaming\.base\.distributed)\.get_(?:rank|world_size)"
 )
 _HOROVOD = re.compile(r"(?:horovod\.[\w.]+|hvd)\.(?:rank|size)")
-# Of Lightning's trainers and modules.
-_LIGHTNING = frozenset({"global_rank", "world_size"})
+# Attributes of Lightning's trainers and modules, and of Accelerate's Accelerator, which start the process group.
+_LAUNCHED = frozenset({"global_rank", "world_size", "process_index", "num_processes"})
 _VARIABLES = frozenset({"RANK", "WORLD_SIZE"})
 _READING = re.compile(r"os\.(?:environ(?:\.get)?|getenv)")
 
@@ -62,7 +62,7 @@ def _of_leaf(analysis: Analysis, node: cst.CSTNode, whole: int) -> Shards:
         return Shards.STREAMING
     if _HOROVOD.fullmatch(path):
         return Shards.HOROVOD
-    if isinstance(node, cst.Attribute) and node.attr.value in _LIGHTNING:
+    if isinstance(node, cst.Attribute) and node.attr.value in _LAUNCHED:
         return Shards.STREAMING
     return Shards.OTHER
 

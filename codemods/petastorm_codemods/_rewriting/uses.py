@@ -32,7 +32,7 @@ _TARGETS = (
     cst.Tuple,
     cst.WithItem,
 )
-_UNKNOWN = Stays("nobody can say who reads its rows")
+_UNKNOWN = Stays("the codemod cannot tell who reads its rows")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator, Sequence
 
 import libcst as cst
-from libcst.metadata import Assignment
+from libcst.metadata import Assignment, GlobalScope, ImportAssignment
 
 from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._meaning.functions import functions_of
@@ -16,7 +16,8 @@ class Values:
     """Follows the expressions of one source back to others, within that source.
 
     What cannot be followed stands for itself: calls, names of other modules, targets of loops. A parameter
-    that no call in the source gives a value stands for whatever it is given elsewhere.
+    that no call in the source gives a value stands for whatever it is given elsewhere. What other files give
+    as well, or set, is followed to the module, too, which nobody takes for a value.
     """
 
     def __init__(self, analysis: Analysis) -> None:
@@ -25,18 +26,22 @@ class Values:
 
     def of(self, node: cst.CSTNode) -> list[cst.CSTNode]:
         """Return the expressions that an expression may have its value from, each once."""
-        found: list[cst.CSTNode] = []
-        seen: set[cst.CSTNode] = set()
+        return [each for each, is_last in self._followed(node).items() if is_last]
+
+    def passed(self, node: cst.CSTNode) -> list[cst.CSTNode]:
+        """Return an expression with those that lead to where it may have its value from, these included."""
+        return [*self._followed(node)]
+
+    def _followed(self, node: cst.CSTNode) -> dict[cst.CSTNode, bool]:
+        """Return the expressions on the way back from one, with whether it ends there."""
+        found: dict[cst.CSTNode, bool] = {}
         left = [node]
         while left:
             each = left.pop()
-            if each in seen:
-                continue
-            seen.add(each)
-            further = list(self.behind(each))
-            left += further
-            if not further:
-                found.append(each)
+            if each not in found:
+                further = list(self.behind(each))
+                found[each] = not further
+                left += further
         return found
 
     def behind(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
@@ -46,6 +51,7 @@ class Values:
         elif isinstance(node, cst.Attribute):
             if self._analysis.imported(node) is None:
                 yield from self._fields.get(node.attr.value, ())
+                yield from self._elsewhere(node.attr.value)
         elif isinstance(node, cst.IfExp):
             yield from (node.body, node.orelse)
         elif isinstance(node, cst.BooleanOperation):
@@ -54,15 +60,24 @@ class Values:
             yield from self._behind_call(node)
 
     def _behind_name(self, node: cst.Name) -> Iterator[cst.CSTNode]:
-        bound = (each for each in self._analysis.assignments(node) if isinstance(each, Assignment))
-        for each in bound:
+        bound = self._analysis.assignments(node)
+        if all(isinstance(each, ImportAssignment) for each in bound):
+            return
+        for each in (one for one in bound if isinstance(one, Assignment)):
             if isinstance(each.node, cst.Param):
                 yield from self._behind_parameter(each.node)
             elif not isinstance(each.node, cst.FunctionDef | cst.ClassDef):
-                yield self._behind_target(each.node)
+                yield from self._behind_target(each.node)
+                if isinstance(each.scope, GlobalScope):
+                    yield from self._elsewhere(node.value)
 
-    def _behind_target(self, node: cst.CSTNode) -> cst.CSTNode:
-        """Return the value that a target gets, or what it is one by one; else what it stands in."""
+    def _elsewhere(self, name: str) -> Iterator[cst.CSTNode]:
+        """Yield what stands for whatever other files give to what has a name here, if they do."""
+        if self._analysis.project.gives(self._analysis.source.path, name):
+            yield self._analysis.module
+
+    def _behind_target(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        """Yield the values that a target may get, or what it is one by one; else what it stands in."""
         analysis = self._analysis
         above, place = analysis.parent(node), None
         if isinstance(above, cst.Element):
@@ -71,22 +86,39 @@ class Values:
                 place = next(n for n, each in enumerate(targets.elements) if each is above)
                 above = analysis.parent(targets)
         if isinstance(above, cst.For | cst.CompFor):
-            return above.iter
+            yield above.iter
+            return
         value = analysis.assigned(above)
-        if value is not None and place is not None:
-            listed = value.elements if isinstance(value, cst.Tuple | cst.List) else ()
-            value = listed[place].value if place < len(listed) else None
-        return above if value is None else value
+        if value is None or place is None:
+            yield above if value is None else value
+            return
+        for each in self._results(value):
+            listed = each.elements if isinstance(each, cst.Tuple | cst.List) else ()
+            known = place < len(listed) and not any(
+                isinstance(one, cst.StarredElement) for one in listed
+            )
+            yield listed[place].value if known else above
+
+    def _results(self, value: cst.CSTNode) -> Sequence[cst.CSTNode]:
+        """Return what a choice, or a call of the source's functions, may give; what else an expression is, is itself."""
+        returned = [*self._behind_call(value)] if isinstance(value, cst.Call) else []
+        return [one for each in returned or [value] for one in _chosen(each)]
 
     def _behind_parameter(self, parameter: cst.Param) -> Iterator[cst.CSTNode]:
         function = self._analysis.enclosing(parameter, cst.FunctionDef, cst.Lambda)
-        given: list[cst.BaseExpression] = []
-        if isinstance(function, cst.FunctionDef):
-            given += self._functions.given(parameter, function)
+        if isinstance(function, cst.FunctionDef) and parameter is function.params.star_kwarg:
+            yield parameter  # the dictionary of what it is given by other names
+            return
         if parameter.default is not None:
             yield parameter.default
+        given: list[cst.BaseExpression] = []
+        unseen = True
+        if isinstance(function, cst.FunctionDef):
+            given += self._functions.given(parameter, function)
+            has_default = parameter.default is not None and self._functions.is_called(function)
+            unseen = not (given or has_default) or self._functions.is_called_unseen(function)
         yield from given
-        if not given:
+        if unseen:
             yield self._analysis.parent(parameter)  # whatever others give it
 
     def _behind_call(self, node: cst.Call) -> Iterator[cst.CSTNode]:
@@ -101,10 +133,20 @@ class Values:
         """What attributes are assigned, by their names."""
         found: dict[str, list[cst.CSTNode]] = {}
         for attribute in self._analysis.nodes(cst.Attribute):
-            if not self._analysis.is_read(attribute):
+            above = self._analysis.parent(attribute)
+            grown = isinstance(above, cst.AugAssign) and above.target is attribute
+            if grown or not self._analysis.is_read(attribute):
                 values = found.setdefault(attribute.attr.value, [])
-                values.append(self._behind_target(attribute))
+                values += self._behind_target(attribute)
         return found
+
+
+def _chosen(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """Yield what an expression is, or what it chooses from."""
+    if isinstance(node, cst.IfExp):
+        yield from (*_chosen(node.body), *_chosen(node.orelse))
+    else:
+        yield node
 
 
 @once

@@ -1,10 +1,12 @@
 """Strings that name a module or one of its members follow the imports.
 
-``mock.patch("petastorm.spark.make_spark_converter")`` and ``importlib.import_module`` go by strings. A
-string changes if the whole of it is the dotted path of something that has moved. Spark's
-configuration keys (``petastorm.spark.converter.parentCacheDirUrl``) stay: the bridge reads the same. A
-path of a converter's method is marked for ``--to streaming``, where no one calls that method, and so is a patch of
-what the bridge does not have. Keys of ``loggers`` in the configuration of ``logging`` follow as well.
+``mock.patch("petastorm.spark.make_spark_converter")`` and ``importlib.import_module`` go by strings. A string changes if
+the whole of it is the dotted path of something that has moved.
+
+- Spark's configuration keys (``petastorm.spark.converter.parentCacheDirUrl``) stay: the bridge reads the same.
+- Keys of ``loggers`` in the configuration of ``logging`` change too.
+- Marked are a patch of what the bridge does not have, and for ``--to streaming`` the path of a converter's method, which
+  no one calls any more.
 """
 
 from __future__ import annotations

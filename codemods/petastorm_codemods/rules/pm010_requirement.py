@@ -1,13 +1,16 @@
 """Whatever installs Petastorm installs ``petastorm-bridge`` instead.
 
-Rewritten are requirements as pip reads them: in requirements files, ``pyproject.toml``, ``setup.py``, ``setup.cfg``,
-``pip:`` lists of conda environments, ``%pip`` and ``!pip`` lines of notebooks, and commands that a program runs
-(``os.system``, ``subprocess``). Dockerfiles, shell scripts, workflows, Poetry's and Pipenv's tables, JSON and other YAML
-are reported with the line. The version that does the rewrite is pinned, or what ``--requirement`` says is written;
-extras are translated, and left out in notebooks of Databricks, whose runtimes have Spark, torch and TensorFlow. Where
-the code goes on from the bridge to streaming, the bridge that is required gets the extra `streaming`. A requirement on
-Petastorm in a file of its own stays as long as any file of the run still imports Petastorm; a line that installs then
-installs both.
+Requirements are rewritten as pip reads them:
+
+- in requirements files, ``pyproject.toml``, ``setup.py``, ``setup.cfg`` and ``pip:`` lists of conda environments;
+- in ``%pip`` and ``!pip`` lines of notebooks, and in commands that a program runs (``os.system``, ``subprocess``).
+
+Dockerfiles, shell scripts, workflows, Poetry's and Pipenv's tables, JSON and other YAML are reported with the line.
+
+- *Version*: the one that does the rewrite, or what ``--requirement`` says.
+- *Extras*: translated. Notebooks of Databricks get none, because their runtimes have Spark, torch and TensorFlow. The
+  second step, to streaming, adds the extra ``streaming``.
+- *Petastorm stays required* as long as a file of the run still imports it; a line that installs then installs both.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """With ``--vendor``, the support module becomes a file of the repository.
 
 ``mds_support.py`` goes into the outermost package around a module that imports it, or else beside the script or
-notebook; several packages have a copy each, tests none, and nor has a repository in which nothing imports it. It is the
-module that the package itself has, needs nothing else of ours, and is the repository's from then on.
+notebook. Several packages have a copy each. Tests get none, and nor does a repository in which nothing imports it. The
+file needs nothing else of this package, and is the repository's from then on.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """``make_spark_converter`` becomes ``write_mds``, which writes MDS shards that streaming reads.
 
-What it returns is a small handle with ``path``, ``len()`` and ``delete()``, which may be stored, passed and
-pickled as a converter was; annotations and the key of the cache directory follow. What is stored is what a
-batch will hold, so that stock streaming needs no conversion while reading. A size of Parquet row groups
-becomes the size limit of shards; Parquet's compression codec has no meaning there and goes.
+It returns a small handle with ``path``, ``len()`` and ``delete()``, which may be stored, passed and pickled as a
+converter was; annotations and the key of the cache directory follow. It stores what a batch will hold, so that
+streaming need not convert while reading. A size of Parquet row groups becomes the size limit of shards; Parquet's
+compression codec is removed.
 
-What torch cannot hold (decimals, dates, structs, nested arrays, nulls in strings) is refused when the
-DataFrame is written, in one message that names every such column.
+``write_mds`` refuses what torch cannot hold (decimals, dates, structs, nested arrays, nulls in strings), in one message
+that names every such column.
 """
 
 from __future__ import annotations

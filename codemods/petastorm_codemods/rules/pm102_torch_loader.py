@@ -3,19 +3,26 @@
 Both are streaming's own, with arguments of its documentation; the block of a ``with`` moves one level out.
 ``remote=`` and ``local=`` are those of the directory.
 
-- *Several epochs*: a loop around the one over batches, where that is all there is; otherwise ``Epochs(loader, 3)`` of
-  ``petastorm_bridge.native``, which can be gone over again. Without ``num_epochs``, ``Epochs(loader)``: no end, full
-  batches.
-- *Order*: rows are shuffled where ``shuffle_row_groups`` is missing, as with Petastorm. A loader without a seed that a
-  function or a loop makes gets ``next_seed()`` of its directory, another one each time.
+- *Several epochs*: a loop around the one over batches, where that is all there is. Otherwise ``Epochs(loader, 3)`` of
+  ``petastorm_bridge.native``, which can be gone over again.
+- *No* ``num_epochs``: ``Epochs(loader)``, without end, over full batches. If rows are not shuffled, those at the end that
+  fill no batch are never read.
+- *Order*: rows are shuffled where ``shuffle_row_groups`` is missing, as with Petastorm. If a function or a loop makes
+  the loader and there is no seed, it gets ``next_seed()`` of its directory, another one each time.
 - *Transforms*: ``transform_spec`` becomes ``collate_fn``, with ``num_workers`` where ``workers_count`` says so.
 - *Whole batches*: ``data_loader_fn=BatchedDataLoader`` asks for them and gets ``ColumnarStreamingDataset``.
-- *What goes*: the rank and the number of ranks, which streaming finds itself, and arguments that only say how Petastorm
+- *Removed*: the rank and the number of ranks, which streaming finds itself, and arguments that only say how Petastorm
   reads.
+- *Entered and left by hand* (``__enter__``): becomes the loader itself.
 
-A loader that is entered and left by hand (``__enter__``) becomes the loader itself. These stay on the bridge, over the same
-directory: a loader that is passed on before it is entered, Horovod's ranks, shards of a loop or from a place that the
-codemod cannot see, arguments in a dictionary that the file does not show, and rows that are filtered while they are read.
+These stay on the bridge, over the same directory:
+
+- a loader that is passed on before a ``with`` opens it;
+- Horovod's ranks, and shards from a loop or from a place that the codemod cannot see;
+- a loader without shards that each of several ranks reads as a whole;
+- arguments in a dictionary that is not in the file;
+- rows that are filtered while they are read.
+
 If all loaders of a file stay, it keeps ``make_spark_converter`` and ``TransformSpec``, from the bridge. If its converters
 stay Petastorm's, so do its loaders.
 """

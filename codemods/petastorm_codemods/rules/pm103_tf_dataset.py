@@ -1,8 +1,8 @@
 """``converter.make_tf_dataset`` becomes ``to_tf_dataset`` over ``StreamingDataset``.
 
-Streaming has no TensorFlow side; ``to_tf_dataset`` of ``petastorm_bridge.native`` gives a ``tf.data.Dataset`` of named
-tuples, one pass of which is an epoch of streaming's own dataset; ``epochs=3`` gives several, ``epochs=None`` full
-batches without end. Arguments are treated as for ``make_torch_dataloader``.
+Streaming has nothing for TensorFlow; ``to_tf_dataset`` of ``petastorm_bridge.native`` gives a ``tf.data.Dataset`` of named
+tuples. One pass over it is an epoch; ``epochs=3`` gives several, ``epochs=None`` full batches without end. Arguments
+are treated as for ``make_torch_dataloader``.
 """
 
 from __future__ import annotations

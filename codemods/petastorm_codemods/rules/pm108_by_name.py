@@ -1,9 +1,12 @@
 """What reaches a converter in a way that no rewrite can follow is marked.
 
-A method that is named by a string (``getattr``), a stub of a test for a method that rewritten code does not call,
-a patch of ``make_spark_converter`` in a module of the project, a converter that may as well come from another
-call, and a part of Petastorm that the program replaces by its own: the bridge need not use that one. Tests of which
-every name is Petastorm's are named in the report: they are about Petastorm, not about the program.
+- *A method named by a string*: ``getattr(converter, "make_torch_dataloader")``.
+- *A test's stub* of a method that rewritten code does not call any more.
+- *A patch* of ``make_spark_converter`` in a module of the project.
+- *A converter that may come from another call* than the one that was rewritten.
+- *A part of Petastorm that the program replaces by its own*: the bridge may not use that part.
+
+The report also names tests in which every name is Petastorm's: they are about Petastorm, not about the program.
 """
 
 from __future__ import annotations

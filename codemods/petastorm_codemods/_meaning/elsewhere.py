@@ -1,0 +1,277 @@
+"""What other files do with what a file that opens loaders has: its functions, attributes and dictionaries.
+
+They are looked at as text, and parsed only where they mention a dictionary.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from petastorm_codemods._text.sources import problem_of_python, python_tree, read_source
+
+from .other_files import METHODS, module_at, modules_named
+
+_OPENS = re.compile("|".join(METHODS).encode())
+_DEFINED = re.compile(rb"\b(?:def|class)[ \t]+(\w+)")
+_METHOD = re.compile(rb"[ \t]def[ \t]+(\w+)")
+_CALLED = re.compile(rb"\.(\w+)[ \t]*\(")
+# obj.rank = 0; obj.rank, obj.size = 0, 1; setattr(obj, "rank", 0)
+# Up to some bytes: data may be written in one line of millions, and each name in it would be followed to its end.
+_SET = re.compile(
+    rb"\.(\w+)[ \t]*(?=(?:,[^=\n()]{,400}|:[^=\n]{,400})?(?:[-+*/%&|^@]|//|\*\*|<<|>>)?=(?!=))"
+)
+_SET_BY_NAME = re.compile(rb"\bsetattr\b[^\n]{,400}?[\"'](\w+)\\?[\"']")
+_WORD = re.compile(rb"\w+")
+# What may change any name of a module.
+_ANYTHING = re.compile(rb"\b(?:setattr|vars|globals|__dict__|exec|reload)\b")
+# Functions and methods that leave a dictionary as it is.
+_READING = frozenset({"copy", "dict", "get", "items", "keys", "len", "print", "values"})
+
+Names = frozenset[str]
+_Key = TypeVar("_Key")
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """What other files do with what is in files that open loaders.
+
+    Attributes:
+        given: Paths of such files, each with the name of a function or class of its own that others may call, or
+            of an attribute that they may set.
+        handled: Paths, each with the name of a dictionary that others may change.
+        dictionaries: The code of dictionaries of modules, by the last names of these and their own: those that
+            nothing may change.
+    """
+
+    given: frozenset[tuple[str, str]] = frozenset()
+    handled: frozenset[tuple[str, str]] = frozenset()
+    dictionaries: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+
+def elsewhere(paths: Iterable[str], read: Callable[[str], bytes]) -> Elsewhere:
+    """Return what modules and notebooks do with what is in others that open loaders.
+
+    Args:
+        paths: Those of all of them.
+        read: Gives the bytes of one.
+    """
+    paths = tuple(paths)
+    opening = {path: data for path in paths if opens_loaders(data := read(path))}
+    if not opening:
+        return Elsewhere()
+    asked = {path: _asked(path, data) for path, data in opening.items()}
+    words = frozenset[str]().union(*(_found(_WORD, data) for data in opening.values()))
+    every = frozenset[str]().union(*asked.values())
+    files = _Files([_File(path, read(path), words, every) for path in paths])
+    given = {(path, name) for path, data in opening.items() for name in files.give(path, data)}
+    handled = {(path, name) for path in opening for name in asked[path] if files.handle(path, name)}
+    return Elsewhere(frozenset(given), frozenset(handled), dict(files.dictionaries()))
+
+
+def opens_loaders(data: bytes) -> bool:
+    """Say whether a file's bytes name a method that opens loaders."""
+    return _OPENS.search(data) is not None
+
+
+def _found(pattern: re.Pattern[bytes], data: bytes) -> Names:
+    return frozenset(name.decode(errors="replace") for name in pattern.findall(data))
+
+
+def _tree(path: str, data: bytes) -> ast.Module | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what is in other people's code
+            return python_tree(read_source(path, data, problem_of_python).masked)
+    except Exception:  # noqa: BLE001 - the parser may fail in any way on broken code
+        return None
+
+
+class _File:
+    """What one file does with names that are asked about.
+
+    Attributes:
+        path: Its path.
+        module: Its last name.
+        named: Last names of what it imports, or runs.
+        mentioned: Words of files that open loaders which it has as well.
+        called: Those that it calls as methods.
+        sets: Those that it sets as attributes.
+        attributes: Attributes, and names in classes, that it may change.
+        names: Names that it may change.
+        dictionaries: The code of dictionaries at its top, by their names.
+        changes_anything: Whether it may change what it does not mention.
+    """
+
+    def __init__(self, path: str, data: bytes, words: Names, asked: Names) -> None:
+        self.path = path
+        self.module = module_at(path)
+        self.named = modules_named(data)
+        self.mentioned = _found(_WORD, data) & words
+        self.called = _found(_CALLED, data) & words
+        self.sets = (_found(_SET, data) | _found(_SET_BY_NAME, data)) & words
+        self.changes_anything = _ANYTHING.search(data) is not None
+        self.attributes: set[str] = set()
+        self.names: set[str] = set()
+        self.dictionaries: dict[str, str] = {}
+        asked &= self.mentioned
+        tree = _tree(path, data) if asked else None
+        if tree is None:
+            self.names |= asked
+        else:
+            self._look(tree, asked)
+
+    def _look(self, tree: ast.Module, asked: Names) -> None:
+        above = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name | ast.Attribute):
+                name, statement = _last(node), above[node]
+                if name not in asked or _leaves_it(node, above):
+                    continue
+                owner = above.get(statement)
+                code = _dictionary(node, statement) if owner is tree else ""
+                if code and name not in self.dictionaries:
+                    self.dictionaries[name] = code
+                elif isinstance(node, ast.Attribute) or isinstance(owner, ast.ClassDef):
+                    self.attributes.add(name)
+                else:
+                    self.names.add(name)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                self.attributes |= {node.value.rpartition(".")[2]} & asked  # patched, perhaps
+            elif isinstance(node, ast.alias) and node.asname not in {None, node.name}:
+                self.names |= {node.name.rpartition(".")[2]} & asked
+
+
+class _Files:
+    """All files, by what they do with names: many may have modules of the same name, and all import these."""
+
+    def __init__(self, files: Sequence[_File]) -> None:
+        self._files = files
+        self._at = {each.path: each for each in files}
+        self._named = _by_name(files, lambda each: each.named)
+        self._called = _by_name(files, lambda each: each.called)
+        self._sets = _by_name(files, lambda each: each.sets)
+        self._attributes = _by_name(files, lambda each: each.attributes)
+        self._names = _by_name(
+            files, lambda each: ((name, module) for name in each.names for module in each.named)
+        )
+        changing = [each for each in files if each.changes_anything]
+        self._changing = _by_name(changing, lambda each: each.named)
+        self._mentions: dict[str, Counter[str]] = {}
+
+    def give(self, path: str, data: bytes) -> Iterator[str]:
+        """Yield what in a file others may give something: functions, classes and attributes."""
+        methods, module = _found(_METHOD, data), module_at(path)
+        mentions, own = self._mentions_by_users(module), self._at[path]
+        for name in _found(_DEFINED, data):
+            called = name in methods and any(self._others(path, self._called[name]))
+            by_itself = module in own.named and name in own.mentioned
+            mentioned = mentions[name] > by_itself
+            if called or mentioned or any(self._others(path, self._named[name])):
+                yield name
+        for name in _found(_WORD, data) & self._sets.keys():
+            if any(self._others(path, self._sets[name])):
+                yield name
+
+    def _mentions_by_users(self, module: str) -> Counter[str]:
+        """Return how many of the files that import a module, or run it, mention each name."""
+        if module not in self._mentions:
+            users = self._named[module]
+            self._mentions[module] = Counter(name for each in users for name in each.mentioned)
+        return self._mentions[module]
+
+    def handle(self, path: str, name: str) -> bool:
+        """Say whether others than a file may change what has a name in it."""
+        module = module_at(path)
+        changing = (
+            self._attributes[name],
+            self._changing[module],
+            self._names[name, name],
+            self._names[name, module],
+        )
+        return any(any(self._others(path, files)) for files in changing)
+
+    def dictionaries(self) -> Iterator[tuple[tuple[str, str], str]]:
+        """Yield the dictionaries that nothing may change, of which there is one in modules of a name."""
+        counts = Counter((each.module, name) for each in self._files for name in each.dictionaries)
+        for each in self._files:
+            for name, code in each.dictionaries.items():
+                own = name in each.names or name in each.attributes or each.changes_anything
+                if counts[each.module, name] == 1 and not own and not self.handle(each.path, name):
+                    yield (each.module, name), code
+
+    @staticmethod
+    def _others(path: str, files: Iterable[_File]) -> Iterator[_File]:
+        return (each for each in files if each.path != path)
+
+
+def _by_name(
+    files: Iterable[_File], names: Callable[[_File], Iterable[_Key]]
+) -> defaultdict[_Key, list[_File]]:
+    found: defaultdict[_Key, list[_File]] = defaultdict(list)
+    for each in files:
+        for name in names(each):
+            found[name].append(each)
+    return found
+
+
+def _asked(path: str, data: bytes) -> Names:
+    """Return the names of what may be dictionaries of arguments in a file."""
+    tree = _tree(path, data)
+    found: set[str] = set()
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.keyword) and node.arg is None:
+            found.add(_last(node.value))
+        elif isinstance(node, ast.Dict):
+            places = (place for place, key in enumerate(node.keys) if key is None)
+            found |= {_last(node.values[place]) for place in places}
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and _is_dictionary(node.value):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {_last(each) for each in targets}
+    return frozenset(found - {""})
+
+
+def _last(node: ast.AST) -> str:
+    """Return the last part of a dotted name; empty if it is none."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_dictionary(node: ast.AST | None) -> bool:
+    called = isinstance(node, ast.Call) and _last(node.func) == "dict"
+    return called or isinstance(node, ast.Dict | ast.BinOp)
+
+
+def _dictionary(target: ast.AST, statement: ast.AST) -> str:
+    """Return the code of the dictionary that a name gets by a statement; empty if it gets none."""
+    if not isinstance(statement, ast.Assign | ast.AnnAssign) or not isinstance(target, ast.Name):
+        return ""
+    only = isinstance(statement, ast.AnnAssign) or len(statement.targets) == 1
+    is_target = only and isinstance(target.ctx, ast.Store) and _is_dictionary(statement.value)
+    return ast.unparse(statement.value) if is_target and statement.value is not None else ""
+
+
+def _leaves_it(node: ast.Name | ast.Attribute, above: Mapping[ast.AST, ast.AST]) -> bool:
+    """Say whether a dictionary is only read where it is mentioned."""
+    parent = above[node]
+    call = above.get(parent)
+    read = False
+    if isinstance(parent, ast.Subscript):
+        read = parent.value is node and isinstance(parent.ctx, ast.Load)
+    elif isinstance(parent, ast.Dict):
+        read = node in parent.values and parent.keys[parent.values.index(node)] is None
+    elif isinstance(parent, ast.keyword):
+        read = parent.arg is None
+    elif isinstance(parent, ast.BinOp):
+        read = True  # OPTIONS | {…} is another one
+    elif isinstance(parent, ast.Attribute):
+        read = isinstance(call, ast.Call) and call.func is parent and parent.attr in _READING
+    elif isinstance(parent, ast.Call):
+        read = _last(parent.func) in _READING
+    return read and isinstance(node.ctx, ast.Load)

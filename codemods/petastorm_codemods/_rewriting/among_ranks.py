@@ -1,0 +1,97 @@
+"""Loaders that read everything on each of several ranks, among which streaming would divide it.
+
+Streaming finds the ranks by itself, and its datasets are made by all of them together: one that the first rank
+makes alone waits for the others for ever. Whether a loader runs on ranks is known where others that take shards
+of ranks, or what starts the ranks, are in the same function or class, or in one that calls, or is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+import libcst as cst
+
+from petastorm_codemods._meaning.analysis import Analysis, once
+from petastorm_codemods._meaning.functions import functions_of
+
+from .arguments import Reading, reading_of
+from .sites import METHODS
+
+READS_ALL = (
+    "each rank reads all of it; streaming would divide it among them: "
+    "give it cur_shard and shard_count to read natively"
+)
+_STARTING = "init_process_group"
+_LAUNCHING = "TorchDistributor"
+
+
+def runs_on_ranks(analysis: Analysis, node: cst.CSTNode) -> bool:
+    """Say whether an expression is evaluated on several ranks, by all appearance."""
+    return _home(analysis, node) in _homes_on_ranks(analysis)
+
+
+@once
+def _homes_on_ranks(analysis: Analysis) -> frozenset[cst.CSTNode]:
+    """Return the functions and classes at the top that run on ranks; the module for what is in none."""
+    signs = [*analysis.calls(_STARTING), *_sharded(analysis)]
+    found = {_home(analysis, each) for each in signs} | {*_launched(analysis)}
+    if not found:
+        return frozenset()
+    called = _called(analysis)
+    calling: dict[cst.CSTNode, set[cst.CSTNode]] = {}
+    for home, others in called.items():
+        for each in others:
+            calling.setdefault(each, set()).add(home)
+    return frozenset(_reached(called, _reached(calling, found)))
+
+
+def _reached(
+    ways: Mapping[cst.CSTNode, Collection[cst.CSTNode]], starts: Collection[cst.CSTNode]
+) -> set[cst.CSTNode]:
+    """Return what ways lead to, and where they start."""
+    found, left = set(starts), list(starts)
+    while left:
+        more = [each for each in ways.get(left.pop(), ()) if each not in found]
+        found |= {*more}
+        left += more
+    return found
+
+
+def _home(analysis: Analysis, node: cst.CSTNode) -> cst.CSTNode:
+    """Return the function or class at the top that a node is in; the module for none."""
+    home: cst.CSTNode = analysis.module
+    above = analysis.enclosing(node, cst.FunctionDef, cst.ClassDef)
+    while above is not None:
+        home = above
+        above = analysis.enclosing(analysis.parent(above), cst.FunctionDef, cst.ClassDef)
+    return home
+
+
+def _sharded(analysis: Analysis) -> Iterator[cst.Call]:
+    """Yield the calls that open loaders with the shards of ranks that streaming finds itself."""
+    for name, method in METHODS.items():
+        for call in analysis.calls(name):
+            reading = reading_of(analysis, call, method.positions)
+            if isinstance(reading, Reading) and reading.ranks:
+                yield call
+
+
+def _launched(analysis: Analysis) -> Iterator[cst.CSTNode]:
+    """Yield the functions that a launcher runs on ranks."""
+    if any(analysis.calls(_LAUNCHING)):
+        for call in analysis.calls("run"):
+            for argument in call.args[:1]:
+                functions = functions_of(analysis).called(cst.Call(argument.value))
+                yield from (_home(analysis, each) for each in functions)
+
+
+def _called(analysis: Analysis) -> dict[cst.CSTNode, set[cst.CSTNode]]:
+    """Return which functions and classes at the top each of them calls."""
+    functions = functions_of(analysis)
+    found: dict[cst.CSTNode, set[cst.CSTNode]] = {}
+    for call in analysis.nodes(cst.Call):
+        others: Collection[cst.CSTNode] = (*functions.called(call), *functions.classes(call.func))
+        if others:
+            homes = {_home(analysis, each) for each in others}
+            found.setdefault(_home(analysis, call), set()).update(homes)
+    return found

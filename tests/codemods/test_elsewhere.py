@@ -1,0 +1,222 @@
+"""What other files do with a file's functions, attributes and dictionaries decides what its loaders become."""
+
+import time
+
+import pytest
+
+from petastorm_codemods._meaning.elsewhere import elsewhere
+from petastorm_codemods._model import Rewritten
+from petastorm_codemods._run import run
+from petastorm_codemods._settings import Settings
+
+HEAD = "from petastorm.spark import make_spark_converter\nconv = make_spark_converter(df)\n"
+FUNCTION = (
+    HEAD
+    + """\
+def epoch(rank, size, epochs=1):
+    with conv.make_torch_dataloader(num_epochs=1, cur_shard=rank, shard_count=size) as loader:
+        fit(loader)
+epoch(0, 1)
+"""
+)
+CLASS = (
+    HEAD
+    + """\
+class Data:
+    def __init__(self, rank=0, size=1):
+        self.rank, self.size = rank, size
+    def batches(self):
+        with conv.make_torch_dataloader(num_epochs=1, cur_shard=self.rank, shard_count=self.size) as loader:
+            yield from loader
+Data(0, 1)
+"""
+)
+ATTRIBUTE = (
+    HEAD
+    + """\
+class Data:
+    options = {"batch_size": 8, "num_epochs": 1}
+    def batches(self):
+        with conv.make_torch_dataloader(**self.options) as loader:
+            yield from loader
+"""
+)
+NAME = (
+    HEAD
+    + """\
+OPTIONS = {"batch_size": 8, "num_epochs": 1}
+with conv.make_torch_dataloader(**OPTIONS) as loader:
+    fit(loader)
+"""
+)
+EPOCHS = (
+    HEAD
+    + """\
+class Data:
+    def __init__(self):
+        self.epochs = None
+    def batches(self):
+        with conv.make_torch_dataloader(num_epochs=self.epochs) as loader:
+            yield from loader
+"""
+)
+SETTINGS = "OPTIONS = dict(batch_size=8, num_epochs=1)\n"
+IMPORTED = f"from settings import OPTIONS\n{HEAD}" + NAME.partition("1}\n")[2]
+
+
+@pytest.fixture
+def rewritten(tmp_path):
+    """A function that returns a module ``ours`` as the codemod writes it, which is beside other files."""
+
+    def rewritten(text, **others):
+        for name, content in {"ours": text, **others}.items():
+            (tmp_path / f"{name}.py").write_text(content)
+        outcomes = run([str(tmp_path)], Settings()).outcomes
+        (found,) = (each for each in outcomes if each.path.endswith("ours.py"))
+        assert isinstance(found, Rewritten)
+        return found.after.decode()
+
+    return rewritten
+
+
+@pytest.mark.parametrize(
+    ("ours", "other"),
+    [
+        (FUNCTION, "from ours import epoch\nepoch(hvd.rank(), hvd.size())\n"),
+        (FUNCTION, "import ours\nours.epoch(hvd.rank(), hvd.size())\n"),
+        (FUNCTION, "from ours import *\nepoch(hvd.rank(), hvd.size())\n"),
+        (FUNCTION, "from .ours import epoch\nHorovodRunner(np=2).run(epoch, rank=3, size=4)\n"),
+        (CLASS, "from ours import Data\nData(hvd.rank(), hvd.size())\n"),
+        (CLASS, "from package import Data\nclass Mine(Data):\n    pass\n"),
+        (CLASS, "def start(data):\n    data.rank, data.size = hvd.rank(), hvd.size()\n"),
+        (CLASS, "def start(data):\n    setattr(data, 'rank', hvd.rank())\n"),
+        (ATTRIBUTE, "class Mine(Data):\n    options = {'num_epochs': 3}\n"),
+        (ATTRIBUTE, "def start(data):\n    data.options['num_epochs'] = 3\n"),
+        (ATTRIBUTE, "def start(data):\n    data.options.update(num_epochs=3)\n"),
+        (ATTRIBUTE, "def start(data):\n    change(data.options)\n"),
+        (ATTRIBUTE, "monkeypatch.setattr('ours.Data.options', {})\n"),
+        (NAME, "import ours\nours.OPTIONS['num_epochs'] = 3\n"),
+        (NAME, "from ours import OPTIONS\nOPTIONS |= {'num_epochs': 3}\n"),
+        (NAME, "from package import OPTIONS\nOPTIONS['num_epochs'] = 3\n"),
+        (NAME, "from ours import OPTIONS as mine\nmine['num_epochs'] = 3\n"),
+        (NAME, "from ours import *\nOPTIONS.pop('num_epochs')\n"),
+        (NAME, "import ours\nfor name in given:\n    setattr(ours, name, given[name])\n"),
+        (NAME, "from ours import OPTIONS\nthis does not parse\n"),
+    ],
+)
+def test_what_others_may_give_or_change_stays(rewritten, ours, other):
+    assert "make_torch_dataloader" not in rewritten(ours)
+    assert "make_torch_dataloader" in rewritten(ours, other=other)
+
+
+@pytest.mark.parametrize(
+    ("ours", "other"),
+    [
+        (FUNCTION, "def epoch(number):\n    pass\nepoch(3)\n"),
+        (FUNCTION, "import torch\ntorch.epoch()\n"),
+        (f"from library import ours as theirs\n{FUNCTION}", ""),
+        (CLASS, "print(data.rank == data.size)\n"),
+        (ATTRIBUTE, "print(data.options['num_epochs'], len(data.options))\n"),
+        (NAME, "OPTIONS = {}\nOPTIONS['num_epochs'] = 3\n"),
+        (NAME, "from ours import OPTIONS\nprint({**OPTIONS, 'num_epochs': 3})\n"),
+        (NAME, "from ours import OPTIONS\nMORE = OPTIONS | {'num_epochs': 3}\n"),
+        (NAME, "from ours import OPTIONS\nsteps = OPTIONS.get('batch_size')\n"),
+    ],
+)
+def test_what_others_only_read_is_followed(rewritten, ours, other):
+    assert "make_torch_dataloader" not in rewritten(ours, other=other)
+
+
+def test_a_number_that_others_may_set_is_asked_when_the_program_runs(rewritten):
+    assert "drop_last=True" in rewritten(EPOCHS)
+    after = rewritten(EPOCHS, other="data.epochs = 3\n")
+    assert "drop_last=self.epochs is None" in after
+
+
+@pytest.mark.parametrize(
+    ("ours", "settings", "wanted"),
+    [
+        (IMPORTED, SETTINGS, 'OPTIONS["batch_size"]'),
+        (IMPORTED, 'OPTIONS: dict = {"batch_size": 8, "num_epochs": 1}\n', 'OPTIONS["batch_size"]'),
+        (
+            IMPORTED.replace("from settings import OPTIONS", "import settings").replace(
+                "**", "**settings."
+            ),
+            SETTINGS,
+            'settings.OPTIONS["batch_size"]',
+        ),
+        (IMPORTED.replace("from s", "from .s"), SETTINGS, 'OPTIONS["batch_size"]'),
+    ],
+)
+def test_a_dictionary_of_another_module_is_followed(rewritten, ours, settings, wanted):
+    after = rewritten(ours, settings=settings)
+    assert f"batch_size={wanted}" in after
+    assert "make_torch_dataloader" not in after
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        f"{SETTINGS}OPTIONS['num_epochs'] = 3\n",
+        f"{SETTINGS}if fast:\n    OPTIONS = dict(num_epochs=3)\n",
+        f"if fast:\n    {SETTINGS}",
+        f"def change():\n    global OPTIONS\n    OPTIONS = {{}}\n{SETTINGS}",
+        f"{SETTINGS}ALL = [OPTIONS]\n",
+        f"{SETTINGS}globals().update(load())\n",
+        "OPTIONS = load()\n",
+        "OPTIONS = dict(BASE, num_epochs=1)\n",
+        "OPTIONS = {name: 1 for name in names}\n",
+    ],
+)
+def test_a_dictionary_that_its_module_may_change_is_not(rewritten, settings):
+    assert "make_torch_dataloader(**OPTIONS)" in rewritten(IMPORTED, settings=settings)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"other": "import settings\nsettings.OPTIONS.clear()\n"},
+        {"other": "from settings import OPTIONS\nchange(OPTIONS)\n"},
+        {"other": "import settings\nvars(settings).update(given)\n"},
+    ],
+)
+def test_a_dictionary_that_a_third_file_may_change_is_not(rewritten, more):
+    assert "make_torch_dataloader(**OPTIONS)" in rewritten(IMPORTED, settings=SETTINGS, **more)
+
+
+def test_a_dictionary_of_two_modules_of_a_name_is_not(rewritten, tmp_path):
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "settings.py").write_text("OPTIONS = {'num_epochs': 3}\n")
+    assert "make_torch_dataloader(**OPTIONS)" in rewritten(IMPORTED, settings=SETTINGS)
+
+
+def test_a_dictionary_that_is_changed_where_it_is_used_is_not(rewritten):
+    changed = IMPORTED.replace("with", "OPTIONS['num_epochs'] = 3\nwith")
+    assert "make_torch_dataloader(**OPTIONS)" in rewritten(changed, settings=SETTINGS)
+
+
+def test_files_around_those_of_a_run_count_as_well(tmp_path):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "ours.py").write_text(FUNCTION)
+    (tmp_path / "other.py").write_text("from ours import epoch\nepoch(hvd.rank(), hvd.size())\n")
+    (found,) = run([str(tmp_path / "ours.py")], Settings()).outcomes
+    assert b"make_torch_dataloader" in found.after
+
+
+def test_files_are_read_only_where_any_opens_loaders():
+    read = {"a.py": b"import b\n", "b.py": b"OPTIONS = {}\n"}
+    assert elsewhere(read, read.__getitem__) == elsewhere((), read.__getitem__)
+
+
+@pytest.mark.parametrize("unit", ["x.a,", "x.a:1,", "setattr(x, y) ", "setattr(x, 'y z "])
+def test_a_long_line_costs_in_proportion_to_its_length(unit):
+    def seconds(length):
+        texts = {"a.py": f"{NAME}\n# {unit * (length // len(unit))}\n".encode()}
+        times = []
+        for _ in range(3):
+            start = time.thread_time()
+            elsewhere(texts, texts.__getitem__)
+            times.append(time.thread_time() - start)
+        return min(times)
+
+    assert seconds(80_000) < 8 * seconds(20_000) + 0.05
