@@ -253,8 +253,6 @@ def no_leaks() -> Callable[..., AbstractContextManager[None]]:
 
 @contextmanager
 def _no_leaks(patience: float = 10.0) -> Iterator[None]:
-    # What earlier tests left to the collector may open something as it ends: a reference into Spark's Java, say,
-    # takes a connection of its own to say so.
     gc.collect()
     before = _resources()
     yield
@@ -262,11 +260,11 @@ def _no_leaks(patience: float = 10.0) -> Iterator[None]:
     # Threads and processes that were told to end may need a moment.
     while (left := _left_over(before)) and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert not left, f"left behind: {left}"
+    sockets = psutil.Process().net_connections("all") if "files" in left else []
+    assert not left, f"left behind: {left}, with the sockets {sockets}"
 
 
 def _resources() -> dict[str, set[object]]:
-    process = psutil.Process()
     descriptors = {}
     for number in os.listdir("/proc/self/fd"):
         try:
@@ -276,9 +274,24 @@ def _resources() -> dict[str, set[object]]:
     return {
         "threads": set(threading.enumerate()),
         "files": set(descriptors.items()),
-        "children": {child.pid for child in process.children(recursive=True)},
+        "children": {child.pid for child in psutil.Process().children(recursive=True)},
         "shared memory": {entry.name for entry in SHARED_MEMORY.iterdir() if _is_ours(entry)},
     }
+
+
+def _to_spark() -> set[str]:
+    """The descriptors of connections with Spark's Java, which follows earlier tests in its own time.
+
+    References of earlier tests open them as they end, and so do the last tasks of a job that was not awaited.
+    """
+    process = psutil.Process()
+    ports: set[int] = set()
+    for child in process.children(recursive=True):
+        with suppress(psutil.Error):  # ended meanwhile
+            if child.name() == "java":
+                ports |= {each.laddr.port for each in child.net_connections("tcp")}
+    connections = process.net_connections("tcp")
+    return {str(each.fd) for each in connections if each.raddr and each.raddr.port in ports}
 
 
 def _is_ours(entry: Path) -> bool:
@@ -311,6 +324,9 @@ def _mapped(processes: Iterable[psutil.Process]) -> set[str]:
 def _left_over(before: dict[str, set[object]]) -> dict[str, set[object]]:
     now = _resources()
     new = {kind: now[kind] - before[kind] for kind in now}
+    if new["files"]:
+        spark = _to_spark()
+        new["files"] = {(number, path) for number, path in new["files"] if number not in spark}
     if new["shared memory"]:  # tests that run at the same time have theirs
         new["shared memory"] -= _mapped_by_others()
     return {kind: things for kind, things in new.items() if things}

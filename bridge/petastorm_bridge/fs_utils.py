@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import ParseResult, unquote, urlparse, urlunparse
 
-from ._secrets import masked
+from .errors import masked
 
 __all__ = [
     "FilesystemResolver",
@@ -295,7 +295,22 @@ def _filesystem_class(fsspec: Any, scheme: str) -> Any:
             raise ValueError(
                 f"The scheme {scheme}:// is of an old driver. Write {_OLD_SCHEMES[scheme]}."
             ) from error
-        raise
+        raise ValueError(
+            f"Nothing here reads {scheme}:// urls. Write file:///path or dbfs:/path, or a url of a store, which "
+            f"begins with one of hdfs, {', '.join(sorted(_PACKAGES))}. For any other store install the package "
+            f"that makes {scheme} known to fsspec."
+        ) from error
+
+
+def check_scheme(scheme: str) -> None:
+    """Refuse what only fsspec could know, and does not, before anything large is imported.
+
+    Raises:
+        ValueError: It does not know the scheme.
+        ImportError: It is not installed, or what it needs for the scheme.
+    """
+    if scheme not in {*_LOCAL_SCHEMES, "hdfs", *_PACKAGES}:
+        _filesystem_class(_fsspec(scheme), scheme)
 
 
 def check_options(scheme: str, options: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from collections import OrderedDict, namedtuple
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ._parquet_fields import inferred_fields
+from ._tables.parquet_fields import inferred_fields
 from ._tables.spark_types import STAND_INS, as_type, to_pyspark
 from .errors import missing_extra
 

@@ -71,6 +71,6 @@ def add_to_dataset_metadata(dataset: Any, key: bytes, value: bytes | str) -> Non
         DatasetError: The directory has no Parquet files.
         OSError: It cannot be written.
     """
-    from ._rows.store import store_of  # loads pyarrow
+    from .reader._rows.store import store_of  # loads pyarrow
 
     store_of(dataset).note(key, value)

@@ -323,9 +323,15 @@ def test_texts_do_not_all_become_pythons_at_once():
     assert peak < 1.3 * found.nbytes
 
 
-@pytest.mark.parametrize("values", [[], [""], [None], ["", None], ["\0"], ["é", "abc"]])
+TEXTS = [
+    [], [""], [None], ["", None], ["\0"], ["é", "abc"], ["a", None, "b\0cde", ""], ["a", None, "b\0cdé"],
+    [None, *(f"{number:x}" for number in range(3000))],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("values", TEXTS)
 def test_texts_are_as_wide_as_numpy_makes_them(values):
-    found = to_numpy("text", pa.array(values, pa.string()))
+    found = to_numpy("text", pa.array(["é left out", *values], pa.string())[1:])
     wanted = np.array(values, object).astype(str)
     assert found.dtype == wanted.dtype
     assert np.array_equal(found, wanted)

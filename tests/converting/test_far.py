@@ -12,10 +12,10 @@ import pytest
 from far_mount import far_mount, no_mount_because
 
 from petastorm_bridge import convert
-from petastorm_bridge._converting.parts import cut_parts
-from petastorm_bridge._converting.work import write_part
 from petastorm_bridge._sources.unfinished import CONVERSION_NAME
 from petastorm_bridge.convert import convert_dataset
+from petastorm_bridge.convert._parts import cut_parts
+from petastorm_bridge.convert._work import write_part
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 
 pytestmark = [
@@ -53,6 +53,20 @@ def test_converted_and_found_again(store, tmp_path, renaming):
         second = convert_dataset(store, mount.path / "made", **OPTIONS)
     assert (first.rows, first.was_finished, second.was_finished) == (ROWS, False, True)
     is_whole(tmp_path / "behind" / "made")
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_shards_are_read_back_only_to_be_compared(tmp_path, verify):
+    pq.write_table(pa.table({"x": range(ROWS)}), tmp_path / "store.parquet", row_group_size=100)
+    (tmp_path / "behind").mkdir()
+    with far_mount(tmp_path / "behind", tmp_path / "far", seconds=0) as mount:
+        made = mount.path / "made"
+        done = convert_dataset(tmp_path / "store.parquet", made, verify=verify, **OPTIONS)
+        counts = mount.counts()
+    assert counts["bytes_written"] > done.size
+    assert (counts["bytes_read"] > done.size) == verify
+    if not verify:
+        assert not [key for key in counts if key.startswith("read ") and ".mds" in key]
 
 
 PROGRAM = """

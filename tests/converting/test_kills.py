@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 import warm
 
-from petastorm_bridge._converting import run
-from petastorm_bridge._converting.workers import WorkerPool
 from petastorm_bridge._sources.unfinished import CONVERSION_NAME
+from petastorm_bridge.convert import _run as run
 from petastorm_bridge.convert import convert_dataset
+from petastorm_bridge.convert._workers import WorkerPool
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.errors import DatasetError
 

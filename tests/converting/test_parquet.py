@@ -17,11 +17,11 @@ import pytest
 from typer.testing import CliRunner
 
 from petastorm_bridge import make_batch_reader
-from petastorm_bridge._converting.columns import ColumnPlan
-from petastorm_bridge._converting.compare import ConversionError, compare
 from petastorm_bridge._sources.unfinished import CONVERSION_NAME
 from petastorm_bridge.cli import app
-from petastorm_bridge.convert import UnsupportedColumnsError, convert_dataset
+from petastorm_bridge.convert import UnsupportedColumnsError, _run, convert_dataset
+from petastorm_bridge.convert._columns import ColumnPlan
+from petastorm_bridge.convert._compare import ConversionError, compare
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.spark import make_spark_converter
@@ -219,6 +219,25 @@ def test_a_run_that_ends_early_goes_on(tmp_path, how):
     assert not (made / CONVERSION_NAME).exists()
 
 
+def test_hashes_of_an_earlier_run_are_compared_in_any_case(tmp_path, monkeypatch):
+    store = write_store(tmp_path / "store", files=3)
+    made = tmp_path / "mds"
+    few = {"workers": 1, "size_limit": 10_000, "verify": False}
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            _run, "commit_dataset", lambda *_, **__: 1 / 0
+        )  # all is written but the index
+        with pytest.raises(ZeroDivisionError):
+            convert_dataset(store, made, **few)
+    shard = next(made.glob("*.mds"))
+    data = bytearray(shard.read_bytes())
+    data[-1] ^= 1
+    shard.write_bytes(data)
+    done = convert_dataset(store, made, **few)
+    assert 0 < done.taken_over < done.rows  # the damaged one was written again
+    assert read_table(open_dataset(done.path))["id"].to_pylist() == list(range(done.rows))
+
+
 def refused(code, text, *arguments):
     answer = command(*arguments)
     assert (answer.exit_code, text in answer.stderr) == (code, True), answer.stderr
@@ -228,9 +247,9 @@ def refused(code, text, *arguments):
 def test_what_cannot_be_done_is_said_in_one_sentence(tmp_path):
     store = write_store(tmp_path / "store", files=1)
     made = tmp_path / "mds"
-    refused(2, "lie in each other", store, store / "mds")
-    refused(2, "lie in each other", store, store)
-    refused(2, "lie in each other", store, tmp_path)
+    refused(2, "overlap. Convert", store, store / "mds")
+    refused(2, "overlap. Convert", store, store)
+    refused(2, "overlap. Convert", store, tmp_path)
     refused(2, "no column 'nosuch'", store, made, "--columns", "id,nosuch")
     refused(2, "There is nothing at ", tmp_path / "nothing", made)
     refused(2, "--size-limit 'many'", store, made, "--size-limit", "many")

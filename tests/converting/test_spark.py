@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from petastorm_bridge._converting.workers import SparkPool, results
 from petastorm_bridge.cli import app
 from petastorm_bridge.convert import convert_dataset
+from petastorm_bridge.convert._workers import SparkPool, results
 from petastorm_bridge.mds.errors import DatasetError
 
 pytestmark = pytest.mark.spark

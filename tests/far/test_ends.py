@@ -49,6 +49,7 @@ def start(far):
 FIRST_IDS = [str(number * ROWS) for number in range(SHARDS)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", [0.7, 1.0, 1.3])
 def test_a_killed_process_leaves_nothing_in_the_way(far, tmp_path, delay):
     process = start(far)
@@ -77,6 +78,7 @@ def test_ctrl_c_ends_a_process_that_fetches(far, tmp_path, delay):
     assert left == []
 
 
+@pytest.mark.slow
 def test_ranks_fetch_each_shard_once_for_all(far, tmp_path):
     processes = [start(far) for _ in range(3)]
     for process in processes:

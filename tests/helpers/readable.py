@@ -68,3 +68,21 @@ FAINT = f"""(() => {{
   }}).filter(([contrast]) => contrast < 4.5).map(
     ([contrast, e]) => contrast.toFixed(2) + ' ' + e.outerHTML.slice(0, 160));
 }})()"""
+
+# Words of a page of the site that begin on one line and end on another; parts of names that underscores or dots join count as words.
+BROKEN = """(() => {
+  const broken = [], page = document.querySelector('.md-content');
+  const texts = document.createTreeWalker(page, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const text = texts.currentNode, parent = text.parentElement;
+    if (parent.closest('pre, script, style') || !parent.checkVisibility()) continue;
+    for (const word of text.textContent.matchAll(/[A-Za-z0-9]+/g)) {
+      const range = document.createRange();
+      range.setStart(text, word.index);
+      range.setEnd(text, word.index + word[0].length);
+      if (new Set([...range.getClientRects()].map(box => Math.round(box.top))).size > 1)
+        broken.push(word[0] + ' of ' + parent.outerHTML.slice(0, 160));
+    }
+  }
+  return broken;
+})()"""

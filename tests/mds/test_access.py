@@ -47,6 +47,15 @@ def test_file_systems_that_may_fail(tmp_path, monkeypatch, device, type_, is_far
         assert access.is_mapped(str(tmp_path)) == (mode == "map")
 
 
+@pytest.mark.parametrize(
+    ("type_", "lasts"),
+    [("ext4", True), ("", True), ("exfat", False), ("fuse", False), ("nfs", False)],
+)
+def test_inodes_that_tell_files_apart(tmp_path, monkeypatch, type_, lasts):
+    monkeypatch.setattr(access, "file_system_type", lambda _: type_)
+    assert access.has_lasting_inodes(str(tmp_path)) == lasts
+
+
 def test_a_word_that_is_none(tmp_path, monkeypatch):
     monkeypatch.setenv(ACCESS_VARIABLE, "mmap")
     directory = write(tmp_path, fixed_table())

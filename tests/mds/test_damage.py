@@ -8,10 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from sample_datasets import ROWS, fixed_table, mixed_table, write
 
+from petastorm_bridge import make_batch_reader
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
 from petastorm_bridge.mds.schema import content_digest
@@ -524,6 +526,35 @@ def test_a_shard_is_checked_again_when_it_was_replaced_with_its_date_kept(tmp_pa
         os.replace(file.name, path)
         with pytest.raises(ShardCorruptedError, match="expected xxh64"):
             read_all(directory)
+
+
+@pytest.mark.parametrize("pool", ["dummy", "thread", "process"])
+@pytest.mark.parametrize("compression", [None, "zstd"])
+@pytest.mark.parametrize("is_renamed", [True, False], ids=["renamed", "written"])
+def test_rows_of_another_shard_where_no_hash_tells(tmp_path, pool, compression, is_renamed):
+    """It has the same size, and takes the place of one in the middle of a reader's passes."""
+    paths = []
+    noise = np.random.default_rng(0).integers(0, 2**62, ROWS)  # as large when compressed
+    for folder, numbers in (("data", noise), ("other", -noise)):
+        directory = write(tmp_path / folder, pa.table({"id": numbers}), compression=compression)
+        edit_index(directory, forget_hashes)
+        paths.append(shard_path(directory, 1))
+    status = os.stat(paths[0])
+
+    def replace():
+        os.utime(paths[1], ns=(status.st_atime_ns, status.st_mtime_ns + (not is_renamed)))
+        if is_renamed:
+            os.replace(paths[1], paths[0])
+        else:
+            Path(paths[0]).write_bytes(Path(paths[1]).read_bytes())
+
+    options = {"reader_pool_type": pool, "workers_count": 1, "results_queue_size": 1}
+    read = make_batch_reader(f"file://{tmp_path}/data", num_epochs=200, **options)
+    with read as reader:
+        next(reader)
+        replace()
+        with pytest.raises(ShardCorruptedError, match=r"00001\.mds.* was replaced"):
+            assert all(min(group.id) > 0 for group in reader)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "5", "null"])

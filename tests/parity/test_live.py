@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from petastorm_bridge.cli import app
-from petastorm_bridge.parity._cli import parse_options
+from petastorm_bridge.cli._parity import parse_options
 from petastorm_bridge.parity._running.recorder_processes import RecorderProcesses
 from petastorm_bridge.parity._running.runner import Request, Runner
 
@@ -156,6 +156,7 @@ def test_petastorm_gets_workers_that_keep_its_order(tmp_path, options, workers):
     assert runner.options("bridge") == options
 
 
+@pytest.mark.slow
 def test_the_padding_of_streaming_is_recognised(call):
     pytest.importorskip("streaming", reason="compares with it")
     flags = ["--data", "plain", "--batch-size", "8", "--only", "bridge", "--only", "streaming"]

@@ -69,9 +69,9 @@ def test_a_row_in_place_of_another(golden, order):
     rows = ALL.copy()
     rows[30] = 12
     result = compare(golden, batches(taken(TABLE, rows)), Rules(order=order))
-    assert named(result.first_failure) == (Promise.MULTISET, None, 30)
+    assert named(result.first_failure) == (Promise.ROWS, None, 30)
     assert "id=30" in result.first_failure.a
-    assert "more often" in result.promise(Promise.MULTISET).findings[1].message
+    assert "more often" in result.promise(Promise.ROWS).findings[1].message
     assert result.promise(Promise.COUNT).state.value == "same"
 
 
@@ -173,7 +173,7 @@ def test_a_changed_row_at_another_place(golden):
     table = {name: column.copy() for name, column in swapped(3, 50).items()}
     table["small"][3] += 1  # what was row 50
     result = compare(golden, batches(table))
-    assert result.promise(Promise.MULTISET).state.value == "same"
+    assert result.promise(Promise.ROWS).state.value == "same"
     assert named(result.promise(Promise.VALUES).findings[0]) == (Promise.VALUES, "small", 50)
 
 
@@ -238,7 +238,7 @@ def test_wrong_shard(tmp_path):
     for order in ("exact", "shuffled"):
         other = ranks(tmp_path / order, TABLE, parts)
         found = compare(golden, other, Rules(order=order)).first_failure
-        assert named(found) == (Promise.MULTISET, None, 5)
+        assert named(found) == (Promise.ROWS, None, 5)
         assert "wrong rank" in found.message
         assert found.a.startswith("rank 0: id=10,")
         assert found.b == "rank 1"
@@ -315,7 +315,7 @@ def mutations(draw, kinds=("drop", "repeat", "replace", "move", "bit", "cut", "c
 PROMISES = {
     "drop": Promise.COUNT,
     "repeat": Promise.COUNT,
-    "replace": Promise.MULTISET,
+    "replace": Promise.ROWS,
     "move": Promise.ORDER,
     "bit": Promise.VALUES,
     "cell": Promise.VALUES,

@@ -14,8 +14,8 @@ from browser import BROWSER, Browser
 from parity_tables import cells
 from readable import CUT, FAINT
 
+from petastorm_bridge.cli._parity import _parse_tolerance
 from petastorm_bridge.parity import Rules, compare, record
-from petastorm_bridge.parity._cli import _parse_tolerance
 from petastorm_bridge.parity._reports.html import html_page
 from petastorm_bridge.parity._reports.text import markdown_text
 from petastorm_bridge.parity._result import Report, State

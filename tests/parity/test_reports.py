@@ -141,7 +141,7 @@ def test_json(reports):
     assert [p["promise"] for p in result["promises"]] == [
         "schema",
         "count",
-        "multiset",
+        "rows",
         "order",
         "batches",
         "values",

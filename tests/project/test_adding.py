@@ -21,8 +21,8 @@ COPIED = (
 )
 
 OPTIONS = "bridge/petastorm_bridge/_tables/options.py"
-ARGUMENTS = "bridge/petastorm_bridge/_reading/arguments.py"
-READER = "bridge/petastorm_bridge/reader.py"
+ARGUMENTS = "bridge/petastorm_bridge/reader/_arguments.py"
+READER = "bridge/petastorm_bridge/reader/__init__.py"
 TYPING = "bridge/petastorm_bridge/typing.py"
 TYPES = "bridge/petastorm_bridge/_tables/types.py"
 TABLES = "tests/project/test_tables.py"

@@ -70,6 +70,16 @@ def test_files_and_folders_are_where_the_layout_says(page):
         assert re.search(rf"(?:^|/){re.escape(name)}(?:$|\w)", there, re.MULTILINE), name
 
 
+@pytest.mark.parametrize("page", [*PAGES, *LAYOUT], ids=lambda page: page.name)
+def test_each_page_says_for_whom_it_is(page):
+    if page.name.startswith("api-"):  # a module's docstring
+        return
+    text = re.sub("<!--.*?-->", "", page.read_text("utf-8"), flags=re.DOTALL)
+    title, first, *_ = text.strip().split("\n\n")
+    assert title.startswith("# ")
+    assert first.startswith("For ")
+
+
 def test_messages_name_what_users_have():
     """A command that explains more, and no page of a folder that is not installed."""
     from petastorm_bridge._tables.differences import DIFFERENCES
@@ -530,7 +540,7 @@ def test_figures_of_the_tuning_page_are_those_of_the_code():
 
     from petastorm_bridge import make_batch_reader
     from petastorm_bridge._far.limits import limits
-    from petastorm_bridge._reading import pool
+    from petastorm_bridge.reader import _pool as pool
     from petastorm_bridge.spark._writing.codecs import DEFAULT_ROW_GROUP_SIZE_BYTES
 
     text = (GUIDE / "tuning.md").read_text("utf-8")

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+pytestmark = pytest.mark.slow
+
 # What `python -m` and this package's `__init__` import before the package can say where to look; Python's own
 # `-m` has them from the working directory, in every program.
 _BEFORE_MAIN = """
@@ -97,6 +99,7 @@ def call(request, tmp_path):
     return run
 
 
+@pytest.mark.smoke
 def test_commands_that_only_tell(call):
     for arguments in (["versions"], ["rule", "PM003"], ["difference", "values-have-a-limit"]):
         code, said = call(*arguments)

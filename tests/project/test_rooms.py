@@ -21,6 +21,7 @@ import rooms  # noqa: E402 - of that folder
         ("tests/spark/test_cache.py", {"spark"}),
         ("codemods/petastorm_codemods/rules/pm001_import.py", {"codemods"}),
         ("bridge/petastorm_bridge/native/support.py", {"native", "streaming"}),
+        ("bridge/petastorm_bridge/cli/_convert.py", {"converting"}),
     ],
 )
 def test_a_change_concerns_the_tests_of_its_room(file, expected):

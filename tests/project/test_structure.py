@@ -16,18 +16,25 @@ import rooms  # noqa: E402 - of that folder
 # can be read off here.
 ROOMS = {
     "petastorm_bridge": """
-        _linux _secrets mds _tables errors typing cache
-        _cells _blocks _parquet_fields unischema codecs _stored transform predicates selectors ngram fs_utils
-        _workers _far _sources _reading _rows reader weighted_sampling_reader
-        _torch pytorch _tensorflow tf_utils
+        mds _tables errors typing cache
+        _cells _blocks unischema codecs _stored transform predicates selectors ngram fs_utils
+        _workers _far _sources reader weighted_sampling_reader
+        pytorch tf_utils
         utils etl spark_utils tools generator test_util
-        _help
-        _converting convert _convert_command
+        convert
         spark
         __init__
         native streaming
         parity
         cli __main__
+    """,
+    "petastorm_bridge.reader": """
+        _names _ranks _groups _selection _sharding
+        _plan _job _parts _ahead
+        _processes _pool
+        _arguments _passes _reader
+        _rows
+        __init__
     """,
     "petastorm_bridge.spark": """
         _errors _session
@@ -39,7 +46,7 @@ ROOMS = {
         recorder _recordings
         _result _comparing _reports
         _pytest __init__
-        _running _cli pytest_plugin
+        _running pytest_plugin
     """,
     "petastorm_codemods": """
         __init__ _model _options _text

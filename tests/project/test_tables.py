@@ -60,15 +60,7 @@ def unread(options):
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef) and node.name in {option.api for option in options}
     }
-    of_readers = {
-        name
-        for tree in [
-            *parsed(BRIDGE / "_reading"),
-            *parsed(BRIDGE / "_rows"),
-            ast.parse((BRIDGE / "reader.py").read_text("utf-8")),
-        ]
-        for name in names_read(tree)
-    }
+    of_readers = {name for tree in parsed(BRIDGE / "reader") for name in names_read(tree)}
     for option in options:
         read = set(names_read(functions[option.api]))
         if option.api in {"make_batch_reader", "make_reader"}:

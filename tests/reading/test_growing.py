@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from petastorm_bridge import TransformSpec, make_batch_reader
-from petastorm_bridge._reading import pool
 from petastorm_bridge._workers import threads
+from petastorm_bridge.reader import _pool as pool
 
 GROUPS = 24
 

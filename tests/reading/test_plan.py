@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from petastorm_bridge._reading.plan import Plan, Randomness
-from petastorm_bridge._reading.sharding import Piece
+from petastorm_bridge.reader._plan import Plan, Randomness
+from petastorm_bridge.reader._sharding import Piece
 
 PIECES = [Piece(0, 0, 3), Piece(1, 0, 2), Piece(2, 1, 6), Piece(3, 0, 1)]
 ROWS = [(piece.group, row) for piece in PIECES for row in range(piece.start, piece.stop)]

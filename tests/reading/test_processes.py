@@ -21,13 +21,15 @@ import pytest
 
 from petastorm_bridge import TransformSpec, make_batch_reader
 from petastorm_bridge._blocks.columns import Block
-from petastorm_bridge._reading import processes
-from petastorm_bridge._reading.processes import pack_block, unpack_block
 from petastorm_bridge._workers import threads
 from petastorm_bridge._workers.wire import receive, send
 from petastorm_bridge.mds.commit import commit_dataset
 from petastorm_bridge.mds.writer import ShardWriter
 from petastorm_bridge.predicates import in_lambda
+from petastorm_bridge.reader import _processes as processes
+from petastorm_bridge.reader._processes import pack_block, unpack_block
+
+pytestmark = pytest.mark.slow
 
 ROWS, GROUPS = 5, 12
 
@@ -88,6 +90,7 @@ def wait_for(condition, patience=20.0):
     return False
 
 
+@pytest.mark.smoke
 def test_blocks_come_in_order_from_other_processes(url, no_leaks):
     with no_leaks():
         with open_reader(url, num_epochs=2, workers_count=2) as reader:
@@ -557,7 +560,7 @@ def test_cloudpickle_of_spark_is_enough(tmp_path):
 
 
 def test_workers_import_little():
-    code = "import petastorm_bridge._workers.worker, petastorm_bridge._reading.processes, sys; print(sorted(sys.modules))"
+    code = "import petastorm_bridge._workers.worker, petastorm_bridge.reader._processes, sys; print(sorted(sys.modules))"
     path = str(pathlib.Path(processes.__file__).parents[2])
     found = subprocess.run(
         [sys.executable, "-c", code],

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petastorm_bridge import make_batch_reader
-from petastorm_bridge._reading import ranks
-from petastorm_bridge._reading.plan import Plan, Randomness
-from petastorm_bridge._reading.ranks import rank_and_world_size
-from petastorm_bridge._reading.sharding import odd_rows, shard_pieces
 from petastorm_bridge.errors import BridgeWarning, NoDataAvailableError
 from petastorm_bridge.predicates import in_lambda, in_set
+from petastorm_bridge.reader import _ranks as ranks
+from petastorm_bridge.reader._plan import Plan, Randomness
+from petastorm_bridge.reader._ranks import rank_and_world_size
+from petastorm_bridge.reader._sharding import odd_rows, shard_pieces
 
 NAMES = ["RANK", "WORLD_SIZE", "TF_CONFIG", *(name for pair in ranks._LAUNCHERS for name in pair)]
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from petastorm_bridge._reading.sharding import Piece, _take_head, shard_pieces, split_pieces
 from petastorm_bridge.errors import NoDataAvailableError
+from petastorm_bridge.reader._sharding import Piece, _take_head, shard_pieces, split_pieces
 
 COUNTS = st.lists(st.integers(0, 40), max_size=12)
 

@@ -42,7 +42,9 @@ def read(url, **options):
     return np.concatenate([g.id for g in groups]), np.concatenate([g.rows for g in groups])
 
 
-@pytest.mark.parametrize("pool", ["thread", "process", "dummy"])
+@pytest.mark.parametrize(
+    "pool", ["thread", pytest.param("process", marks=pytest.mark.slow), "dummy"]
+)
 def test_rows_come_in_the_same_order(url, pool):
     orders = {"seed": 3, "shuffle_rows": True, "reader_pool_type": pool, "workers_count": 3}
     whole, sizes = read(url, **orders)

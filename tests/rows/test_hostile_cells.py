@@ -82,6 +82,22 @@ def bmp(width, height):
 WEBP = b"RIFF\0\0\0\0WEBPVP8X" + struct.pack("<II", 10, 0) + b"\xfe\x3f\0\xfe\x3f\0" + bytes(60)
 
 
+def tiff(width, height, order="<", large=False):
+    """A header and the tags of an RGB image of 8 bits, without the image."""
+    start = {"<": b"II", ">": b"MM"}[order] + struct.pack(f"{order}H", 43 if large else 42)
+    start += struct.pack(f"{order}HHQ", 8, 0, 16) if large else struct.pack(f"{order}I", 8)
+    tags = [(256, 4, 1, width), (257, 4, 1, height), (258, 3, 3, 200), (277, 3, 1, 3)]
+    text = struct.pack(f"{order}{'Q' if large else 'H'}", len(tags))
+    for name, kind, count, value in tags:
+        text += struct.pack(f"{order}HH{'Q' if large else 'I'}", name, kind, count)
+        stored = struct.pack(f"{order}{'H' if kind == 3 and count == 1 else 'I'}", value)
+        if large and count > 1:
+            stored = struct.pack(f"{order}Q", value)
+        text += stored.ljust(8 if large else 4, b"\0")
+    text = (start + text).ljust(200, b"\0")
+    return text + struct.pack(f"{order}HHH", 8, 8, 8) + bytes(60)
+
+
 def field(codec, shape=(None,), dtype=np.float32):
     return UnischemaField("value", dtype, shape, codec, True)
 
@@ -95,7 +111,8 @@ def reading(tmp_path, field, cells, rows=4):
         return [row.value for row in reader]
 
 
-NPY, NPZ, PNG = NdarrayCodec(), CompressedNdarrayCodec(), CompressedImageCodec("png")
+NPY, NPZ = NdarrayCodec(), CompressedNdarrayCodec()
+PNG, TIFF = CompressedImageCodec("png"), CompressedImageCodec("tiff")
 REFUSED = {
     "no bytes": (field(NPY), announced("|V0", (2**60,)), "announces .* elements of 0 bytes"),
     "no letters": (field(NPY, dtype=np.str_), announced("<U0", (2**40,)), "elements of 0 bytes"),
@@ -122,7 +139,11 @@ REFUSED = {
     "jpeg": (field(PNG, (None, None, 3)), jpeg(65000, 65000), "would become 12,675,000,000"),
     "webp": (field(PNG, (None, None, 3)), WEBP, "would become 805,"),
     "bmp": (field(PNG, (None, None, 3)), bmp(20000, 20000), "would become 1,200,000,000"),
-    "tiff": (field(PNG, (None, None, 3)), b"II*\0" + bytes(99), "no PNG, JPEG"),
+    "tiff": (field(PNG, (None, None, 3)), tiff(20000, 20000), "would become 1,200,000,000"),
+    "tiff, Motorola": (field(TIFF, (9, 9, 3)), tiff(9000, 9000, ">"), "declares shape"),
+    "large tiff": (field(TIFF, (9, 9, 3)), tiff(9000, 9000, large=True), "declares shape"),
+    "tiff without a size": (field(TIFF, (9, 9, 3)), b"II*\0" + bytes(99), "no PNG, JPEG"),
+    "tiff cut off": (field(TIFF, (9, 9, 3)), tiff(9000, 9000)[:30], "no PNG, JPEG"),
 }
 
 
@@ -204,7 +225,7 @@ def test_the_limit_can_be_raised(monkeypatch):
         NPZ.decode(declared, cell)
 
 
-@pytest.mark.parametrize("format_", ["png", "jpeg", "webp", "bmp"])
+@pytest.mark.parametrize("format_", ["png", "jpeg", "webp", "bmp", "tiff"])
 @pytest.mark.parametrize("shape", [(40, 60), (40, 60, 3)])
 def test_images_of_all_formats_are_measured(format_, shape):
     from petastorm_bridge._cells.images import _decoded_size

@@ -1,5 +1,8 @@
 """What the files of a table say is data: nothing runs, nothing is sent, and nothing outside is read."""
 
+import bz2
+import gzip
+import io
 import json
 import os
 import shutil
@@ -7,6 +10,7 @@ import socket
 import struct
 import threading
 import tracemalloc
+import zlib
 
 import numpy as np
 import pyarrow as pa
@@ -82,20 +86,22 @@ def change_metadata(table, change):
         json.dump(metadata, stream)
 
 
-def change_manifest(table, *, manifest=None, data=None):
-    """Write the current snapshot anew, naming another manifest or another data file."""
+def change_manifest(table, *, manifest=None, data=None, rows=None, entries=1):
+    """Write the current snapshot anew, with another manifest, or with something else told of the data file."""
     from pyiceberg.io.pyarrow import PyArrowFileIO
     from pyiceberg.manifest import write_manifest, write_manifest_list
 
     io, snapshot = PyArrowFileIO(), table.current_snapshot()
     (listed,) = snapshot.manifests(io)
-    if data is not None:
+    if data is not None or rows is not None:
         (entry,) = listed.fetch_manifest_entry(io)
-        entry.data_file._data[1] = data  # its path
+        entry.data_file._data[1] = data or entry.data_file.file_path
+        entry.data_file._data[4] = entry.data_file.record_count if rows is None else rows
         output = io.new_output(f"{table.location()}/metadata/changed-m0.avro")
         args = (2, table.spec(), table.schema(), output, snapshot.snapshot_id, "null")
         with write_manifest(*args) as writer:
-            writer.add_entry(entry)
+            for _ in range(entries):
+                writer.add_entry(entry)
         listed = writer.to_manifest_file()
     if manifest is not None:
         listed._data[0] = manifest
@@ -239,6 +245,16 @@ def test_an_iceberg_table_in_a_store_is_read_by_the_file_system_that_found_it(ic
     store.rm("/w", recursive=True)
 
 
+def test_links_of_the_file_system_are_followed(iceberg, tmp_path):
+    """As in loose Parquet: whoever may put a link there may also put the file there."""
+    (task,) = iceberg.scan().plan_files()
+    path = task.file.file_path.removeprefix("file://")
+    shutil.move(path, tmp_path / "elsewhere")
+    os.symlink(tmp_path / "elsewhere", path)
+    os.symlink(root_of(iceberg), tmp_path / "link")
+    assert ids(root_of(iceberg)) == ids(tmp_path / "link") == [0, 1, 2, 3]
+
+
 def test_another_table_has_no_say_in_what_is_read(iceberg):
     """pyiceberg keeps what lists said of a manifest by its path, whoever's list it was."""
     from pyiceberg.manifest import _manifest_cache, read_manifest_list
@@ -350,6 +366,184 @@ def test_a_manifest_that_is_listed_twice(iceberg):
     change_metadata(iceberg, lambda m: m["snapshots"][-1].update({"manifest-list": name}))
     with pytest.raises(TableFormatError, match="names one of them twice"):
         ids(root_of(iceberg))
+
+
+@pytest.mark.parametrize("told", [0, 1, 3, 5, -1])
+def test_the_rows_are_those_of_the_file_whatever_its_manifest_counts(iceberg, told):
+    """A planner would leave out a file of which it is told that it has no rows."""
+    change_manifest(iceberg, rows=told)
+    assert ids(root_of(iceberg)) == [0, 1, 2, 3]
+
+
+def test_a_file_without_rows_is_none_less(iceberg):
+    iceberg.append(pa.table({"id": pa.array([], pa.int64())}))
+    assert ids(root_of(iceberg)) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", ["PARQUET", "PUFFIN"])
+def test_deletes_are_applied_whatever_their_manifest_counts(iceberg, monkeypatch, kind):
+    import iceberg_deletes
+
+    (task,) = iceberg.scan().plan_files()
+    make = iceberg_deletes.DataFile.from_args
+
+    class Uncounted:
+        from_args = staticmethod(lambda **arguments: make(**{**arguments, "record_count": 0}))
+
+    monkeypatch.setattr(iceberg_deletes, "DataFile", Uncounted)
+    iceberg_deletes.delete_rows(iceberg, task.file.file_path, [1, 2], kind=kind)
+    assert ids(root_of(iceberg)) == [0, 3]
+
+
+def test_a_file_that_a_manifest_names_twice(iceberg):
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+    from pyiceberg.manifest import write_manifest
+
+    (task,) = iceberg.scan().plan_files()
+    (listed,) = iceberg.current_snapshot().manifests(iceberg.io)
+    (entry,) = listed.fetch_manifest_entry(iceberg.io)
+    manifest = f"{iceberg.location()}/metadata/often.avro"
+    output = PyArrowFileIO().new_output(manifest)
+    with write_manifest(2, iceberg.spec(), iceberg.schema(), output, 1, "null") as writer:
+        for path in (task.file.file_path, f"{root_of(iceberg)}/./data/../data/"):
+            whole = path.endswith("/") and path + os.path.basename(task.file.file_path)
+            entry.data_file._data[1] = whole or path
+            writer.add_entry(entry)
+    change_manifest(iceberg, manifest=manifest)
+    with pytest.raises(TableFormatError, match=r"It names .*parquet twice"):
+        ids(root_of(iceberg))
+
+
+def avro(content, codec, blocks):
+    """Return an Avro file with the header of another, another codec, and other blocks: (records, bytes)."""
+    from pyiceberg.avro.decoder import new_decoder
+    from pyiceberg.avro.encoder import BinaryEncoder
+    from pyiceberg.avro.file import META_SCHEMA, AvroFileHeader
+    from pyiceberg.avro.resolver import construct_reader, construct_writer
+
+    header = construct_reader(META_SCHEMA, {-1: AvroFileHeader}).read(new_decoder(content))
+    header.meta["avro.codec"] = codec
+    out = io.BytesIO()
+    encoder = BinaryEncoder(out)
+    construct_writer(META_SCHEMA).write(encoder, header)
+    for records, block in blocks:
+        encoder.write_int(records)
+        encoder.write_bytes(block)
+        encoder.write(header.sync)
+    return out.getvalue()
+
+
+def blocks_of(content):
+    """Return the blocks of an Avro file without compression, and where each of them ends."""
+    from pyiceberg.avro.decoder import new_decoder
+    from pyiceberg.avro.file import META_SCHEMA, AvroFileHeader
+    from pyiceberg.avro.resolver import construct_reader
+
+    decoder, blocks = new_decoder(content), []
+    construct_reader(META_SCHEMA, {-1: AvroFileHeader}).read(decoder)
+    while decoder.tell() < len(content):
+        blocks.append((decoder.read_int(), decoder.read_bytes()))
+        decoder.skip(16)
+    return blocks
+
+
+def avro_files(table, entries=1):
+    """Let the current snapshot's files have no compression; return list and manifest."""
+    change_manifest(table, rows=4, entries=entries)
+    return [f"{root_of(table)}/metadata/changed-{name}.avro" for name in ("list", "m0")]
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["list", "manifest"])
+@pytest.mark.parametrize("records", [0, -1])
+def test_no_manifest_ends_before_its_end(iceberg, which, records):
+    name = avro_files(iceberg)[which]
+    with open(name, "rb") as stream:
+        content = stream.read()
+    blocks = blocks_of(content)
+    for changed, told in (
+        (avro(content, "null", blocks), None),
+        (avro(content, "null", [*blocks, (records, b"")]), None),  # as an empty one is written
+        (avro(content, "null", [(records, b""), *blocks]), "without records is not the last"),
+        (content[:-1], "is damaged or cut off"),
+        (content[:-17], "cannot be read|is damaged or cut off"),
+    ):
+        with open(name, "wb") as stream:
+            stream.write(changed)
+        if told is None:
+            assert ids(root_of(iceberg)) == [0, 1, 2, 3]
+        else:
+            with pytest.raises(TableFormatError, match=told):
+                ids(root_of(iceberg))
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["list", "manifest"])
+def test_no_manifest_has_fewer_records_than_were_counted(iceberg, which):
+    """What is cut off behind the header of an Avro file, or behind a block, leaves a whole Avro file."""
+    name = avro_files(iceberg, entries=2)[which]
+    with open(name, "rb") as stream:
+        content = stream.read()
+    blocks = blocks_of(content)
+    cut = [[], [(1, b"".join(block for _, block in blocks))]] if which else [[]]
+    for left in cut:
+        with open(name, "wb") as stream:
+            stream.write(avro(content, "null", left))
+        with pytest.raises(TableFormatError, match=rf"has {len(left)} of {len(blocks)} records"):
+            ids(root_of(iceberg))
+
+
+def packed(codec, size):
+    """Return so many zeros, compressed."""
+    if codec == "deflate":
+        return zlib.compress(bytes(size), 9)[2:-4]
+    if codec == "bzip2":
+        return bz2.compress(bytes(size))
+    if codec == "zstandard":
+        return pa.Codec("zstd").compress(bytes(size), asbytes=True)
+    return pa.Codec("snappy").compress(bytes(size), asbytes=True) + b"\0\0\0\0"
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["list", "manifest"])
+@pytest.mark.parametrize("codec", ["deflate", "bzip2", "zstandard", "snappy"])
+def test_no_manifest_is_unpacked_without_bound(iceberg, which, codec):
+    name, size = avro_files(iceberg)[which], 1 << 27
+    with open(name, "rb") as stream:
+        content = stream.read()
+    bomb = avro(content, codec, [(1, packed(codec, size))])
+    if codec == "snappy":  # the format allows no more, but to claim any size
+        bomb = avro(content, codec, [(1, b"\x80\x80\x80\x40" + bytes(20))])
+    with open(name, "wb") as stream:
+        stream.write(bomb)
+    tracemalloc.start()
+    try:
+        with pytest.raises(TableFormatError, match="holds more than 100 times its own size"):
+            ids(root_of(iceberg))
+        assert tracemalloc.get_traced_memory()[1] < size / 2
+    finally:
+        tracemalloc.stop()
+
+
+def test_zipped_metadata_are_not_unpacked_without_bound(iceberg, monkeypatch):
+    from petastorm_bridge._sources import iceberg as reading
+
+    monkeypatch.setattr(reading, "_ALWAYS_UNZIPPED", 1 << 20)
+    path = iceberg.metadata_location.removeprefix("file://")
+    zipped = path.replace(".metadata.json", ".gz.metadata.json")
+    with open(path, "rb") as stream:
+        content = stream.read()
+    os.remove(path)
+    for blanks, told in (0, None), (1 << 26, "holds more than 100 times its own size"):
+        with gzip.open(zipped, "wb") as stream:
+            stream.write(content + b" " * blanks)
+        tracemalloc.start()
+        try:
+            if told is None:
+                assert ids(root_of(iceberg)) == [0, 1, 2, 3]
+            else:
+                with pytest.raises(TableFormatError, match=told):
+                    ids(root_of(iceberg))
+            assert tracemalloc.get_traced_memory()[1] < blanks / 2 + 10_000_000
+        finally:
+            tracemalloc.stop()
 
 
 DATA = pa.table({"id": np.arange(4)})
@@ -534,6 +728,14 @@ def test_no_vector_takes_more_memory_than_its_rows(delta, name):
         assert tracemalloc.get_traced_memory()[1] < 10_000_000 + 20 * len(vector)
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["./a.parquet", "x/../a.parquet", "%61.parquet"])
+def test_a_file_that_a_log_names_twice(delta, name):
+    files = {"a.parquet": (DATA, {}), name: (None, {})}
+    write_table(delta, [field("id", "long")], files)
+    with pytest.raises(TableFormatError, match=r"It names .*/a\.parquet twice"):
+        ids(delta)
 
 
 def test_properties_of_a_delta_table_are_no_options(delta, listener):

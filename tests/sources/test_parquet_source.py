@@ -4,8 +4,11 @@ import datetime as dt
 import gc
 import os
 import pickle
+import re
+import shutil
 import socket
 import threading
+import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -20,6 +23,7 @@ from petastorm_bridge import TransformSpec, make_batch_reader
 from petastorm_bridge._blocks.columns import NullFacts
 from petastorm_bridge._sources.parquet import ParquetSource
 from petastorm_bridge._sources.parquet_files import Partition
+from petastorm_bridge._sources.parquet_reading import ParquetFiles
 from petastorm_bridge.errors import DatasetError, DatasetNotFoundError
 
 
@@ -282,6 +286,18 @@ class TestChangedFiles:
         with pytest.raises(DatasetError, match="written again"):
             source.open(0)
 
+    @pytest.mark.parametrize("is_sent", [False, True], ids=["here", "elsewhere"])
+    def test_replaced_by_one_of_the_same_size_and_time(self, table, is_sent):
+        path, source = table
+        other = path.with_name("other")
+        write(other, {"id": np.arange(1000), "s": ["y"] * 1000})
+        assert other.stat().st_size == path.stat().st_size
+        shutil.copystat(path, other)
+        other.replace(path)
+        source = pickle.loads(pickle.dumps(source)) if is_sent else source
+        with pytest.raises(DatasetError, match="written again"):
+            source.open(0)
+
     def test_damaged_pages(self, table):
         path, source = table
         status = path.stat()
@@ -291,6 +307,41 @@ class TestChangedFiles:
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
         with pytest.raises(DatasetError, match=r"a\.parquet cannot be read as Parquet"):
             source.open(0).load("id", slice(0, 1000))
+
+
+class TestHostileFooters:
+    @pytest.mark.parametrize("is_one", [True, False], ids=["a file", "files"])
+    @pytest.mark.parametrize("changed", [b"\xc8\x00", b"\xc7\x01", b"\xc7\x00"])
+    def test_counts_of_rows_that_contradict_each_other(self, tmp_path, changed, is_one):
+        """Rows of a group would be left out in silence: 100 of them are stored as C8 01."""
+        path = write(tmp_path / "a.parquet", {"id": np.arange(300)}, row_group_size=100)
+        if not is_one:
+            write(tmp_path / "b.parquet", {"id": np.arange(0)})
+        content, wrong = path.read_bytes(), 0
+        footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+        for place in range(footer, len(content) - 8):
+            if content[place : place + 2] != b"\xc8\x01":
+                continue
+            path.write_bytes(content[:place] + changed + content[place + 2 :])
+            try:
+                rows = [row for group in read(tmp_path.as_uri()) for row in group.id.tolist()]
+            except DatasetError as error:
+                wrong += re.search("not those of the row groups|holds 36", str(error)) is not None
+            else:
+                assert sorted(rows) == list(range(300))
+        assert wrong >= 3
+
+    def test_a_name_that_is_no_text(self, tmp_path):
+        path = write(tmp_path / "a.parquet", {"id": [1], "twin": [2]})
+        path.write_bytes(path.read_bytes().replace(b"twin", b"tw\x80n"))
+        with pytest.raises(DatasetError, match=r"a\.parquet"):
+            read(tmp_path.as_uri())
+
+    def test_notes_of_pandas_that_are_nested_too_deeply(self, tmp_path):
+        table = pa.table({"id": [1]}).replace_schema_metadata({"pandas": "[" * 100_000})
+        pq.write_table(table, tmp_path / "a.parquet")
+        (group,) = read(tmp_path.as_uri())
+        assert group.id.tolist() == [1]
 
 
 class TestDifferentSchemas:
@@ -505,3 +556,20 @@ def test_what_is_kept_of_many_files_is_small(tmp_path):
         "c": NullFacts(),
     }
     assert narrowed.row_counts == [2] * 40
+
+
+def test_footers_are_read_by_several_threads_where_the_disk_is_slow(tmp_path, monkeypatch):
+    for number in range(40):
+        pq.write_table(pa.table({"id": [number]}), tmp_path / f"{number:02}.parquet")
+    threads = set()
+    read = ParquetFiles._read_footer
+
+    def slow(*arguments):
+        threads.add(threading.get_ident())
+        time.sleep(0.005)
+        return read(*arguments)
+
+    monkeypatch.setattr(ParquetFiles, "_read_footer", slow)
+    with make_batch_reader(f"file://{tmp_path}", shuffle_row_groups=False, num_epochs=1) as reader:
+        assert [int(id_) for group in reader for id_ in group.id] == list(range(40))
+    assert len(threads) > 2

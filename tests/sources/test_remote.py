@@ -285,6 +285,7 @@ with make_batch_reader(sys.argv[1]) as reader:
 """
 
 
+@pytest.mark.slow
 def test_processes_fetch_a_shard_once(tmp_path, cache):
     folder = write_dataset(tmp_path / "local", range(2 * ROWS))
     with far_fsspec(folder, seconds=0.3) as far:
@@ -462,9 +463,60 @@ def test_urls_of_several_places(memory):
         make_batch_reader(["memory://a/x/0.mds", "memory://a/y/0.mds"])
 
 
+REFUSED = """
+import sys
+from petastorm_bridge import make_batch_reader, make_reader
+for make in (make_batch_reader, make_reader):
+    for url in ("nowhere://user:secret@bucket/data", ["nowhere://bucket/a", "nowhere://bucket/b"]):
+        try:
+            make(url)
+        except ValueError as error:
+            print(error)
+print(*sorted({"pandas", "pyspark", "streaming", "tensorflow", "torch"} & {*sys.modules}))
+"""
+
+
 def test_unknown_scheme():
-    with pytest.raises(ValueError, match="nowhere"):
-        make_batch_reader("nowhere://bucket/data")
+    """Said before anything is imported that takes seconds."""
+    done = subprocess.run(
+        [sys.executable, "-c", REFUSED], capture_output=True, text=True, check=True
+    )
+    *said, imported = done.stdout.split("\n")[:-1]
+    assert imported == ""
+    assert len(said) == 4
+    for line in said:
+        assert line.startswith(
+            "Nothing here reads nowhere:// urls. Write file:///path or dbfs:/path"
+        )
+        assert "secret" not in line
+
+
+def test_a_scheme_that_a_program_makes_known(monkeypatch):
+    """To fsspec, or to streaming."""
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    class Cellar(MemoryFileSystem):
+        protocol = "cellar"
+
+    fsspec.register_implementation("cellar", Cellar, clobber=True)
+    with pytest.raises(DatasetNotFoundError):
+        make_batch_reader("cellar://bucket/data")
+    download = pytest.importorskip("streaming.base.storage.download")
+
+    class Attic(download.CloudDownloader):
+        @staticmethod
+        def _client_identifier():
+            return "attic"
+
+        def clean_up(self):
+            pass
+
+        def _download_file_impl(self, remote, local, timeout):
+            raise FileNotFoundError(remote)
+
+    monkeypatch.setitem(download.DOWNLOADER_MAPPINGS, "attic", Attic)
+    with pytest.raises(DatasetNotFoundError, match="attic"):
+        make_batch_reader("attic://bucket/data")
 
 
 def test_a_store_whose_package_is_missing():

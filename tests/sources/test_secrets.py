@@ -8,7 +8,7 @@ import pytest
 from petastorm_bridge import make_batch_reader
 from petastorm_bridge._far.errors import explain
 from petastorm_bridge._far.limits import ATTEMPTS_VARIABLE
-from petastorm_bridge._secrets import masked, without_secrets
+from petastorm_bridge.errors import masked, without_secrets
 
 
 @pytest.mark.parametrize(

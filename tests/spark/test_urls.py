@@ -116,7 +116,9 @@ def test_filesystem_resolver_takes_other_stores_from_fsspec():
     )
     assert isinstance(filesystem, fsspec.get_filesystem_class("memory"))
     assert paths == ["/bucket/a", "/bucket/b"]
-    with pytest.raises(ValueError, match="Protocol not known: nope"):
+    with pytest.raises(
+        ValueError, match=r"reads nope:// urls\. Write file:///path .* gs, hf, .* fsspec"
+    ):
         fs_utils.FilesystemResolver("nope://bucket/x")
     with pytest.raises(ValueError, match="URLs must be of the form s3://bucket/path"):
         fs_utils.FilesystemResolver("s3:///x")

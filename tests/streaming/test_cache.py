@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from streaming import Stream, StreamingDataLoader
 from streaming_oracle import FIXED, RAGGED, columnar_loader, ids, stock_loader, write_shards
+from torch.utils.data import DataLoader
 
 from petastorm_bridge.mds.errors import ShardCorruptedError
 from petastorm_bridge.streaming import ColumnarStreamingDataset, MappedStreamingDataset
@@ -123,6 +124,103 @@ def test_a_mapped_shard_that_changes_is_an_error_before_it_kills(tmp_path, made,
             list(dataset)
 
 
+def renamed(path, other):
+    """Put a file of the same size and date in another's place."""
+    shutil.copy(other, f"{path}.new")
+    os.utime(f"{path}.new", ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
+    os.replace(f"{path}.new", path)
+
+
+def linked(path, other):
+    path.unlink()
+    path.symlink_to(other)
+
+
+def written(path, other):
+    with path.open("r+b") as file:
+        file.write(other.read_bytes())
+
+
+@pytest.mark.parametrize("replace", [renamed, linked, written])
+@pytest.mark.parametrize("hashes", [[], ["xxh64"]], ids=["", "hashes"])
+@pytest.mark.parametrize("made", [ColumnarStreamingDataset, MappedStreamingDataset])
+@pytest.mark.parametrize("which", ["all", "open", "last"])
+@pytest.mark.parametrize("stream", [None, Stream])
+def test_rows_of_another_shard_of_the_same_size(tmp_path, replace, hashes, made, which, stream):
+    """Whether the shard was open, is opened later, or is the last one of the pass."""
+    write_shards(tmp_path / "data", [700] * 4, {"id": "int64"}, hashes=hashes)
+    write_shards(tmp_path / "other", [700] * 4, {"id": "int64"}, first=10_000, hashes=hashes)
+    place = {"streams": [stream(local=str(tmp_path / "data"))]} if stream else {}
+    dataset = made(**place or {"local": str(tmp_path / "data")}, batch_size=50)
+    shards = sorted((tmp_path / "data").glob("*.mds"))
+    chosen = {"all": shards, "open": shards[:1], "last": shards[-1:]}[which]
+    rows, replaced = [], len(shards) * 700 - 20 if which == "last" else 20
+
+    def read():
+        for found in dataset:
+            rows.extend(np.atleast_1d(found["id"]).tolist())
+            if replaced <= len(rows) < replaced + len(np.atleast_1d(found["id"])):
+                for path in chosen:
+                    replace(path, tmp_path / "other" / path.name)
+
+    with pytest.raises(ShardCorruptedError, match=r"shard\.0000\d\.mds was replaced.* Open the"):
+        read()
+    if replace is not written:
+        assert rows == list(range(len(rows)))
+    elif which == "open":
+        assert max(rows) < 10_700
+
+
+@pytest.mark.parametrize("made", [ColumnarStreamingDataset, MappedStreamingDataset])
+@pytest.mark.parametrize("hashes", [[], ["sha1"]], ids=["", "hashes"])
+def test_a_shard_that_was_only_touched(tmp_path, made, hashes):
+    """Its hash shows that it is the same, where the index has one."""
+    write_shards(tmp_path, [700] * 4, {"id": "int64"}, hashes=hashes)
+    dataset = made(local=str(tmp_path), batch_size=50)
+    iterator = iter(dataset)
+    next(iterator)
+    for path in tmp_path.glob("*.mds"):
+        shutil.copy(path, tmp_path / "copy")
+        os.replace(tmp_path / "copy", path)
+    if hashes:
+        assert len(list(iterator)) + 1 == len(list(dataset))
+    else:
+        with pytest.raises(ShardCorruptedError, match="was replaced"):
+            list(iterator)
+
+
+@pytest.mark.parametrize("made", [ColumnarStreamingDataset, MappedStreamingDataset])
+def test_copies_that_are_fetched_again_are_no_others(tmp_path, made):
+    """The files in the cache are new ones then, also where they were there before the dataset."""
+    remote, local = tmp_path / "remote", tmp_path / "local"
+    write_shards(remote, [700] * 10, {"id": "int64"})
+    shutil.copytree(remote, local)
+    limit = 4 * max(path.stat().st_size for path in remote.glob("*.mds"))
+    dataset = made(remote=str(remote), local=str(local), batch_size=50, cache_limit=limit)
+    for _ in range(2):
+        rows = np.concatenate([np.atleast_1d(found["id"]) for found in dataset])
+        assert rows.tolist() == list(range(7000))
+    for path in local.glob("*.mds"):
+        renamed(path, remote / path.name)
+    assert sum(len(np.atleast_1d(found["id"])) for found in dataset) == 7000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("made", [ColumnarStreamingDataset, MappedStreamingDataset])
+def test_workers_know_the_files_that_their_dataset_was_opened_with(tmp_path, made, context):
+    write_shards(tmp_path / "data", [30] * 4, {"id": "int64"})
+    write_shards(tmp_path / "other", [30] * 4, {"id": "int64"}, first=1000)
+    dataset = made(local=str(tmp_path / "data"), batch_size=6)
+    size = None if made is ColumnarStreamingDataset else 6
+    loader = DataLoader(dataset, size, num_workers=2, multiprocessing_context=context)
+    assert len(list(loader)) == 20
+    path = max((tmp_path / "data").glob("*.mds"))
+    renamed(path, tmp_path / "other" / path.name)
+    with pytest.raises(ShardCorruptedError, match="was replaced"):
+        list(loader)
+
+
 @pytest.mark.parametrize("made", [ColumnarStreamingDataset, MappedStreamingDataset])
 def test_shards_that_are_not_to_be_mapped_are_copied(tmp_path, monkeypatch, made, no_leaks):
     """To files without a name: what becomes of the shards meanwhile does not matter to the copies."""
@@ -137,7 +235,9 @@ def test_shards_that_are_not_to_be_mapped_are_copied(tmp_path, monkeypatch, made
         np.testing.assert_equal(list(dataset), mapped)
     assert not [*temporary.glob("petastorm-bridge-*")]
     for shard in data.glob("*.mds"):
-        shard.write_bytes(b"\0" * shard.stat().st_size)
+        status = shard.stat()
+        shard.write_bytes(b"\0" * status.st_size)
+        os.utime(shard, ns=(status.st_atime_ns, status.st_mtime_ns))  # or it would be noticed
     dataset.next_epoch = 0
     np.testing.assert_equal(list(dataset), mapped)
 

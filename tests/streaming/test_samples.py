@@ -11,7 +11,7 @@ import pytest
 from streaming import Stream, StreamingDataset
 from streaming_oracle import FIXED, RAGGED, ids, mapped_loader, stock_loader, write_shards
 
-from petastorm_bridge.streaming import MappedStreamingDataset
+from petastorm_bridge.streaming import MappedStreamingDataset, _mapped_reader
 
 pytestmark = [
     pytest.mark.anystack,
@@ -142,9 +142,23 @@ def test_a_pass_that_is_left_ends_its_thread(tmp_path, no_leaks):
         del samples, first, second
 
 
-def test_shards_out_of_use_are_let_go(tmp_path):
+def test_shards_out_of_use_are_let_go(tmp_path, monkeypatch):
     """A pass in order over many shards holds some of them mapped, not all."""
+    monkeypatch.setattr(_mapped_reader, "_SWEEP_BYTES", 1)  # of 4 GiB
     write_shards(tmp_path, [10] * 300)
     dataset = MappedStreamingDataset(local=str(tmp_path), batch_size=10)
     mapped = [len(dataset.shards[0]._siblings) for _ in dataset]
     assert max(mapped) <= 128
+
+
+def test_tiny_shards_are_mapped_once_in_a_shuffled_pass(tmp_path, monkeypatch):
+    """Samples of thousands of shards come in turn then, and mapping costs more than reading one."""
+    opened = []
+    open_file = _mapped_reader.open_file
+    monkeypatch.setattr(
+        _mapped_reader, "open_file", lambda *arguments: opened.append(1) or open_file(*arguments)
+    )
+    write_shards(tmp_path, [3] * 600)
+    dataset = MappedStreamingDataset(local=str(tmp_path), batch_size=10, shuffle=True)
+    assert len(list(dataset)) == 1_800
+    assert len(opened) == 600

@@ -16,14 +16,15 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from petastorm_bridge import TransformSpec, make_batch_reader
-from petastorm_bridge._reading.parts import Part, rows_of_part, visits_of_part
-from petastorm_bridge._reading.plan import Plan, Randomness, without_rows
-from petastorm_bridge._reading.sharding import Piece
-from petastorm_bridge._torch.epochs import Epochs
 from petastorm_bridge.errors import BridgeWarning, NoDataAvailableError
 from petastorm_bridge.predicates import in_lambda
 from petastorm_bridge.pytorch import BatchedDataLoader, BatchedIterableDataset
 from petastorm_bridge.pytorch import DataLoader as BridgeLoader
+from petastorm_bridge.pytorch._epochs import Epochs
+from petastorm_bridge.reader import _ranks as ranks
+from petastorm_bridge.reader._parts import Part, rows_of_part, visits_of_part
+from petastorm_bridge.reader._plan import Plan, Randomness, without_rows
+from petastorm_bridge.reader._sharding import Piece
 
 ROWS, SIZE = 47, 5
 # Test machines have few cores.
@@ -46,6 +47,8 @@ def dataset(url):
 
 @pytest.fixture
 def world(monkeypatch):
+    monkeypatch.setattr(ranks, "_warned", set())  # once in a process, and other tests were there
+
     def world(rank, size):
         monkeypatch.setenv("RANK", str(rank))
         monkeypatch.setenv("WORLD_SIZE", str(size))
@@ -121,7 +124,7 @@ def test_an_epoch_may_be_set(dataset, options):
 
 
 def test_epochs_are_counted_beyond_the_room_there_is_for_them(monkeypatch):
-    import petastorm_bridge._torch.epochs as module
+    import petastorm_bridge.pytorch._epochs as module
 
     monkeypatch.setattr(module, "_CAPACITY", 2)
     epochs, seen = Epochs(), []

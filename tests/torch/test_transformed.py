@@ -6,8 +6,8 @@ import torch
 
 from petastorm_bridge._blocks.columns import Block
 from petastorm_bridge._blocks.shuffle import shuffle_pool
-from petastorm_bridge._torch.transformed import shuffle_tensors
 from petastorm_bridge.pytorch import BatchedDataLoader, InMemBatchedDataLoader
+from petastorm_bridge.pytorch._transformed import shuffle_tensors
 
 ROWS = 22
 

@@ -86,14 +86,34 @@ def to_numpy(name: str, column: Column) -> Any:
 
 def _texts(column: pa.Array) -> npt.NDArray[np.str_]:
     """Return texts as one array, with 'None' for a null."""
-    width = pc.max(pc.utf8_length(column)).as_py() or 1
-    texts = np.empty(len(column), f"<U{max(width, len('None')) if column.null_count else width}")
-    # In pieces, so that the strings of Python's do not all exist at once. Not by way of pandas, whose
-    # release 3 has nan for a null: Petastorm's text is 'None'.
+    if column.null_count:
+        # Not by way of pandas, whose release 3 has nan for a null: Petastorm's text is 'None'.
+        column = column.fill_null("None")
+    is_ascii = _is_ascii(column)
+    lengths = pc.binary_length(column) if is_ascii else pc.utf8_length(column)
+    width = pc.max(lengths).as_py() or 1
+    texts = np.empty(len(column), f"<U{width}")
+    # In pieces, so that the strings of Python's, or the padded ones, do not all exist at once.
     for start in range(0, len(column), _PIECE):
-        piece = column.slice(start, _PIECE).to_numpy(zero_copy_only=False)
-        texts[start : start + _PIECE] = piece
+        piece = column.slice(start, _PIECE)
+        if is_ascii:  # a byte is a character
+            padded = pc.ascii_rpad(piece, width, "\0").buffers()[2]
+            bytes_ = np.frombuffer(padded, np.uint8, len(piece) * width)
+            texts.view("<u4").reshape(-1, width)[start : start + _PIECE] = bytes_.reshape(-1, width)
+        else:
+            texts[start : start + _PIECE] = piece.to_numpy(zero_copy_only=False)
     return texts
+
+
+def _is_ascii(column: pa.Array) -> bool:
+    """Return whether texts, of which none is null, have characters of ASCII only."""
+    # By hand: Arrow's `string_is_ascii` takes as long as padding the texts.
+    _, offsets, data = column.buffers()
+    if offsets is None or data is None or not len(column):
+        return True
+    bounds = np.frombuffer(offsets, np.int32)[column.offset :]
+    text = np.frombuffer(data, np.uint8)[bounds[0] : bounds[len(column)]]
+    return bool(text.max(initial=0) < 0x80)
 
 
 def _pandas_values(column: pa.Array) -> Any:

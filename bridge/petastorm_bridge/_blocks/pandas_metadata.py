@@ -27,8 +27,8 @@ def pandas_metadata(schema: pa.Schema) -> bytes | None:
         # A RangeIndex takes part in the frames of tables that are one row group long.
         indexes = [index for index in noted["index_columns"] if isinstance(index, dict)]
         columns = [_column(column) for column in noted["columns"] if _tells_more(column)]
-    except (KeyError, TypeError, ValueError):  # no such metadata, or not pandas' own
-        return None
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return None  # no such metadata, or not pandas' own
     return _dump(columns, indexes)
 
 

@@ -18,7 +18,10 @@ _JPEG_SIZE = struct.Struct(">BHHB")
 _JPEG_SEGMENT = struct.Struct(">BBH")
 _JPEG_ALONE = {0x00, 0x01, *range(0xD0, 0xD9)}  # have no length: no marker, TEM, RST0 to RST7, SOI
 _JPEG_SIZES = set(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-_SIZE_IS_TOLD = {".png", ".jpg", ".jpeg", ".webp", ".bmp"}
+_TIFF_ORDER = {b"II": "<", b"MM": ">"}
+_TIFF_NUMBERS = {3: "H", 4: "I", 16: "Q"}  # by type of a tag's value
+_WIDTH, _HEIGHT, _BITS, _PLANES = 256, 257, 258, 277
+_SIZE_IS_TOLD = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff"}
 
 
 def check_image(field: Any, data: bytes, format_: str) -> None:
@@ -26,8 +29,8 @@ def check_image(field: Any, data: bytes, format_: str) -> None:
 
     Args:
         field: What is declared of the value (:func:`.limits.check_size`).
-        data: The file: PNG, JPEG, WebP or BMP. How large another is nobody can tell before it is decoded.
-        format_: What the codec says the file is, ``'.png'``. Another one than these four is left to
+        data: The file: PNG, JPEG, WebP, BMP or TIFF. Of others the size is known only when they are decoded.
+        format_: What the codec says the file is, ``'.png'``. Another one than these five is left to
             OpenCV, which decodes 2**30 pixels at most.
 
     Raises:
@@ -39,7 +42,7 @@ def check_image(field: Any, data: bytes, format_: str) -> None:
             check_size(field, len(data), size)
     elif format_.lower() in _SIZE_IS_TOLD:
         raise ValueError(
-            f"{field.name} holds {len(data)} bytes that are no PNG, JPEG, WebP or BMP image"
+            f"{field.name} holds {len(data)} bytes that are no PNG, JPEG, WebP, BMP or TIFF image"
         )
 
 
@@ -61,6 +64,8 @@ def _decoded_size(data: bytes) -> int | None:
             width, height = struct.unpack_from("<HH" if is_old else "<ii", data, 18)
             bits = data[24 if is_old else 28]
             return int(abs(width * height) * (1 if bits <= 8 else bits // 8))
+        if data[:4] in {b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"}:
+            return _of_tiff(data)
     except (struct.error, IndexError, ValueError):  # it is cut off
         pass
     return None
@@ -92,3 +97,27 @@ def _of_webp(data: bytes) -> int | None:
     else:
         return None
     return width * height * 3
+
+
+def _of_tiff(data: bytes) -> int | None:
+    """Read the tags of the first image, of the classic format or the one of large files."""
+    order, is_large = _TIFF_ORDER[data[:2]], b"+" in data[:4]
+    head = struct.Struct(order + ("Q" if is_large else "H"))
+    tag = struct.Struct(order + ("HHQ" if is_large else "HHI"))
+    offset = struct.Struct(order + ("Q" if is_large else "I"))
+    (begin,) = offset.unpack_from(data, 8 if is_large else 4)
+    (count,) = head.unpack_from(data, begin)
+    values = {_BITS: 1, _PLANES: 1}
+    for number in range(count):
+        at = begin + head.size + number * (tag.size + offset.size)
+        name, kind, length = tag.unpack_from(data, at)
+        if name not in {_WIDTH, _HEIGHT, _BITS, _PLANES}:
+            continue
+        value, place = struct.Struct(order + _TIFF_NUMBERS.get(kind, "H")), at + tag.size
+        if length * value.size > offset.size:  # one for each plane, which are elsewhere
+            (place,) = offset.unpack_from(data, place)
+        (values[name],) = value.unpack_from(data, place)
+    if _WIDTH not in values or _HEIGHT not in values:
+        return None
+    pixels = values[_WIDTH] * values[_HEIGHT]
+    return int(pixels * values[_PLANES] * max(1, values[_BITS] // 8))

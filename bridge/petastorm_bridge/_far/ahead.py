@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from petastorm_bridge._secrets import masked
+from petastorm_bridge._workers.file_lock import locked
 from petastorm_bridge._workers.threads import Threads
+from petastorm_bridge.errors import masked
 from petastorm_bridge.mds.locks import ForkSafeLock
 
 from .copies import Copies
 from .fetch import Beginning, Extent, Fetch, NoRoomError
-from .file_lock import locked
 from .limits import CACHE_VARIABLE, LIMIT_VARIABLE, limits
 from .stores import Store
 

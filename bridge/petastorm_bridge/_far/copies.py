@@ -25,11 +25,10 @@ from dataclasses import dataclass
 from multiprocessing import util
 from typing import Any
 
-from petastorm_bridge._linux import fcntl
+from petastorm_bridge._workers.file_lock import fcntl, is_at
 from petastorm_bridge.mds.locks import ForkSafeLock
 
 from .errors import RemoteError
-from .file_lock import is_at
 from .limits import CACHE_VARIABLE, cache_limit
 
 _FAST_DISK = "/local_disk0/tmp"  # where Databricks has one

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 
-from petastorm_bridge._secrets import masked
 from petastorm_bridge._workers.threads import Threads
+from petastorm_bridge.errors import masked
 
 from .attempts import attempted, explained
 from .errors import GivenUpError, RemoteError, mismatch
@@ -20,6 +20,14 @@ from .stores import Store
 # Requests under way in this process: bandwidth comes from many at once.
 _requests = Threads("petastorm-bridge request", 16, idle_seconds=1.0)
 _copies = itertools.count()
+_buffers = threading.local()
+
+
+def _buffer(size: int) -> memoryview:
+    """Return memory of the thread, which its next request gets again: new pages cost as much as their copying."""
+    if len(getattr(_buffers, "memory", b"")) < size:
+        _buffers.memory = bytearray(size)
+    return memoryview(_buffers.memory)[:size]
 
 
 def copy_in_ranges(
@@ -58,7 +66,7 @@ def copy_in_ranges(
 
     def read(start: int, stop: int) -> None:
         # One byte more than there should be, so that a longer file is noticed.
-        out = memoryview(bytearray(stop - start + (is_whole and stop == size)))
+        out = _buffer(stop - start + (is_whole and stop == size))
 
         def once() -> int:
             if is_over.is_set() or is_dropped():

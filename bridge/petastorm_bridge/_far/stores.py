@@ -6,14 +6,14 @@ import contextlib
 import io
 import os
 import shutil
+import sys
 import threading
 from collections.abc import Mapping
 from typing import Any, BinaryIO, Protocol
 from urllib.parse import urlparse
 
 from petastorm_bridge import fs_utils
-from petastorm_bridge._secrets import masked, without_secrets
-from petastorm_bridge.errors import missing_extra
+from petastorm_bridge.errors import masked, missing_extra, without_secrets
 from petastorm_bridge.mds.errors import DatasetNotFoundError
 from petastorm_bridge.mds.files import open_regular, read_into
 
@@ -213,6 +213,8 @@ def open_store(url: str, storage_options: Mapping[str, Any] | None) -> Store:
         fs_utils.check_options(urlparse(url).scheme, storage_options)
         return FsspecStore(url, storage_options)
     scheme = urlparse(url).scheme
+    if scheme not in _STREAMING_ONLY and "streaming" not in sys.modules:  # which may know more
+        fs_utils.check_scheme(scheme)
     no_streaming = None
     try:
         if scheme == "s3":

@@ -77,7 +77,7 @@ def _go_back(store: TableStore, table: Any) -> None:
     log = posixpath.join(store.place.root, "_delta_log", f"{table.version():020}.json")
     committed = store.filesystem.get_file_info([log])[0].mtime_ns
     if committed is not None and committed // 10**6 > round(moment.timestamp() * 1000):
-        raise store.place.refused(f"Its oldest version is younger than {moment.isoformat()}.")
+        raise store.place.refused(f"Its oldest version is newer than {moment.isoformat()}.")
 
 
 def _refuse_features(place: TablePlace, features: Iterable[str]) -> None:

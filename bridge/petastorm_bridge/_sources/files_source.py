@@ -118,13 +118,16 @@ class _FileGroup:
 
     def _read_columns(self, names: Sequence[str]) -> None:
         stored = [self._stored[name] for name in names]
-        table = naming(
-            self._source.path(self._group.file),
-            lambda: self._reader.read_row_group(
-                self._group.number, columns=stored, use_threads=False
-            ),
-        )
+        table = naming(self._source.path(self._group.file), lambda: self._table(stored))
         self._read |= {name: table.column(self._stored[name]) for name in names}
+
+    def _table(self, stored: Sequence[str]) -> pa.Table:
+        number = self._group.number
+        table = self._reader.read_row_group(number, columns=stored, use_threads=False)
+        rows = self._reader.metadata.row_group(number).num_rows
+        if table.num_rows != rows:
+            raise pa.ArrowInvalid(f"a row group of {rows} rows holds {table.num_rows}")
+        return table
 
     def _decode(self, name: str) -> Column:
         if name not in self._read:

@@ -6,10 +6,14 @@ their properties; here it parses bytes, which come from the file system that the
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import io
 import posixpath
 import re
+import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -17,11 +21,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import fs, parquet
+from pyiceberg.avro.decoder import new_decoder
+from pyiceberg.avro.file import META_SCHEMA, AvroFileHeader
+from pyiceberg.avro.resolver import construct_reader
 from pyiceberg.io import FileIO, InputFile
 from pyiceberg.manifest import read_manifest_list
-from pyiceberg.serializers import FromInputFile
+from pyiceberg.serializers import FromByteStream
 from pyiceberg.table import ManifestGroupPlanner
 from pyiceberg.table.puffin import PuffinFile
+
+from petastorm_bridge.mds.codecs import snappy_size
 
 from .deleted_rows import DeletedRows, check_vector
 from .live_table import LiveColumn, LiveFile, LiveTable
@@ -29,7 +38,21 @@ from .table_formats import TableFormatError, TablePlace
 from .table_store import TableStore
 
 _METADATA = ".metadata.json"
+_ZIPPED_METADATA = ".gz.metadata.json"
+# Bytes that each byte of a zipped metadata file may stand for, where it stands for many.
+_MOST_UNZIPPED, _ALWAYS_UNZIPPED = 100, 64 << 20
 _HINT = "version-hint.text"
+# How many bytes a block of an Avro file is unpacked to, up to a limit.
+_UNPACKED: dict[str, Callable[[bytes, int], int]] = {
+    "deflate": lambda data, most: len(zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, most)),
+    "bzip2": lambda data, most: len(bz2.BZ2Decompressor().decompress(data, most)),
+    "zstandard": lambda data, most: len(
+        pa.CompressedInputStream(pa.BufferReader(data), "zstd").read(most)
+    ),
+    "snappy": lambda data, _: snappy_size(data),
+}
+_SYNC_BYTES = 16
+_MOST_IN_BLOCKS, _ALWAYS_IN_BLOCKS = 100, 1 << 20
 
 
 class _TableFile(InputFile):
@@ -50,15 +73,67 @@ class _TableFile(InputFile):
         return self._store.filesystem.open_input_file(self._store.regular(self.location))
 
 
-class _TableIO(FileIO):
-    """What pyiceberg reads with: files in the table's directory, and nothing else."""
+class _Manifest(_TableFile):
+    """A list of manifests, or one of them, which has to hold some records at least."""
 
-    def __init__(self, store: TableStore) -> None:
+    def __init__(self, store: TableStore, path: str, records: int) -> None:
+        super().__init__(store, path)
+        self._records = records
+
+    def open(self, seekable: bool = True) -> Any:
+        with super().open(seekable) as stream:
+            content = stream.read()
+        found = _checked_records(content)
+        if found < self._records:
+            raise ValueError(f"{self.location} has {found} of {self._records} records")
+        return io.BytesIO(content)
+
+
+def _checked_records(content: bytes) -> int:
+    """Return how many records pyiceberg reads of an Avro file.
+
+    It takes a block without records for the last one, and unpacks any block.
+
+    Raises:
+        ValueError: The file does not end there, is damaged, or would be unpacked to any size.
+    """
+    decoder = new_decoder(content)
+    header: Any = construct_reader(META_SCHEMA, {-1: AvroFileHeader}).read(decoder)
+    most = max(_ALWAYS_IN_BLOCKS, len(content) * _MOST_IN_BLOCKS)
+    unpacked = _UNPACKED.get(header.meta.get("avro.codec"))
+    records = 0
+    is_ended = False
+    while decoder.tell() < len(content):
+        if is_ended:
+            raise ValueError("a block without records is not the last one of a manifest")
+        count = decoder.read_int()
+        is_ended = count < 1
+        records += max(count, 0)
+        block = decoder.read_bytes()
+        most -= len(block) if unpacked is None else unpacked(block, most + 1)
+        if most < 0:
+            raise ValueError(f"a manifest holds more than {_MOST_IN_BLOCKS} times its own size")
+        if content[decoder.tell() : decoder.tell() + _SYNC_BYTES] != header.sync:
+            raise ValueError("a block of a manifest is damaged or cut off")
+        decoder.skip(_SYNC_BYTES)
+    return records
+
+
+class _TableIO(FileIO):
+    """What pyiceberg reads with: manifests in the table's directory, and nothing else.
+
+    Args:
+        store: The table.
+        records: How many records files have at least, by the names that the table has for them.
+    """
+
+    def __init__(self, store: TableStore, records: Mapping[str, int]) -> None:
         super().__init__()
         self._store = store
+        self._records = records
 
-    def new_input(self, location: str) -> _TableFile:
-        return _TableFile(self._store, self._store.inside(location))
+    def new_input(self, location: str) -> _Manifest:
+        return _Manifest(self._store, self._store.inside(location), self._records[location])
 
     def new_output(self, location: str) -> Any:
         raise NotImplementedError(f"{location}: tables are only read")
@@ -77,7 +152,7 @@ def read_iceberg(store: TableStore) -> LiveTable:
     place = store.place
     try:
         current = place.metadata or _current_metadata(store)
-        metadata = FromInputFile.table_metadata(_TableFile(store, current))
+        metadata = _metadata(store, current)
         snapshot = _snapshot(place, metadata)
         columns = _columns(metadata, _schema(place, metadata, snapshot))
         if snapshot is None:
@@ -110,6 +185,19 @@ def _current_metadata(store: TableStore) -> str:
     return str(found[newest[1]])
 
 
+def _metadata(store: TableStore, path: str) -> Any:
+    file = _TableFile(store, path)
+    with file.open() as stream:
+        if not path.endswith(_ZIPPED_METADATA):
+            return FromByteStream.table_metadata(stream)
+        most = max(_ALWAYS_UNZIPPED, len(file) * _MOST_UNZIPPED)
+        with gzip.open(stream) as unzipped:
+            content = unzipped.read(most + 1)
+    if len(content) > most:
+        raise store.place.refused(f"{path} holds more than {_MOST_UNZIPPED} times its own size.")
+    return FromByteStream.table_metadata(io.BytesIO(content))
+
+
 def _version_of(name: str) -> int:
     """Return the number in ``v3.metadata.json`` and ``00003-….metadata.json``."""
     digits = re.match(r"v?(\d+)", name)
@@ -125,7 +213,7 @@ def _snapshot(place: TablePlace, metadata: Any) -> Any:
         asked = round(place.moment.timestamp() * 1000)
         then = [entry for entry in metadata.snapshot_log if entry.timestamp_ms <= asked]
         if not then:
-            raise place.refused(f"Its oldest snapshot is younger than {place.moment.isoformat()}.")
+            raise place.refused(f"Its oldest snapshot is newer than {place.moment.isoformat()}.")
         number = then[-1].snapshot_id
     elif number in (None, -1):
         return None
@@ -188,13 +276,16 @@ def _small(type_: pa.DataType) -> pa.DataType:
 def _files(
     store: TableStore, metadata: Any, snapshot: Any, columns: Iterable[LiveColumn]
 ) -> Iterator[LiveFile]:
-    io = _TableIO(store)
     # Not the snapshot's own list of manifests, which another table may have put into a cache by path.
-    manifests = list(read_manifest_list(io.new_input(snapshot.manifest_list)))
+    listed = _TableIO(store, {snapshot.manifest_list: _least_manifests(snapshot)})
+    manifests = list(read_manifest_list(listed.new_input(snapshot.manifest_list)))
     if len({store.inside(manifest.manifest_path) for manifest in manifests}) < len(manifests):
         raise store.place.refused("Its list of manifests names one of them twice.")
-    planned = list(ManifestGroupPlanner(metadata, io).plan_files(manifests))
-    deleted = _deleted_rows(store, io, planned)
+    # What has no rows is told by its footer: a manifest that errs would take rows away, or bring deleted ones back.
+    io = _TableIO(store, {manifest.manifest_path: _entries(manifest) for manifest in manifests})
+    planner = ManifestGroupPlanner(metadata, io, options={"include_empty_files": "true"})
+    planned = list(planner.plan_files(manifests))
+    deleted = _deleted_rows(store, planned)
     by_id = {column.field_id: column for column in columns}
     specs = {spec.spec_id: spec for spec in metadata.partition_specs}
     for task in planned:
@@ -215,7 +306,23 @@ def _files(
             yield LiveFile(path, size, constants, deleted.get(file.file_path))
 
 
-def _deleted_rows(store: TableStore, io: _TableIO, tasks: Iterable[Any]) -> dict[str, DeletedRows]:
+def _least_manifests(snapshot: Any) -> int:
+    """Return 1 if a snapshot says that it has files of rows, which some manifest has to name."""
+    said = {} if snapshot.summary is None else snapshot.summary.additional_properties
+    return int(said.get("total-data-files", "0") != "0")
+
+
+def _entries(manifest: Any) -> int:
+    """Return how many entries a manifest has, as the list of manifests says, where it does."""
+    counts = (
+        manifest.added_files_count,
+        manifest.existing_files_count,
+        manifest.deleted_files_count,
+    )
+    return sum(count or 0 for count in counts)
+
+
+def _deleted_rows(store: TableStore, tasks: Iterable[Any]) -> dict[str, DeletedRows]:
     """Return the rows that delete files take away, by the file's path in the log."""
     applies = defaultdict(set)
     for task in tasks:
@@ -228,7 +335,7 @@ def _deleted_rows(store: TableStore, io: _TableIO, tasks: Iterable[Any]) -> dict
         if kind not in _DELETES:
             raise store.place.refused(f"{delete.file_path} holds deletes as {kind}, not read here.")
         kept: Any = vectors if kind == "PUFFIN" else positions
-        with io.new_input(delete.file_path).open() as stream:
+        with _TableFile(store, store.inside(delete.file_path)).open() as stream:
             for path, rows in _DELETES[kind](stream):
                 if path in paths:
                     kept[path].append(rows)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from petastorm_bridge._blocks.columns import Column, NullFacts, present
-from petastorm_bridge._secrets import masked
+from petastorm_bridge.errors import masked
 from petastorm_bridge.mds.access import is_mapped
 from petastorm_bridge.mds.dataset import INDEX_NAME, MdsDataset
 from petastorm_bridge.mds.decode import column_array, column_view
@@ -20,6 +20,9 @@ from petastorm_bridge.mds.shard import Rows, Shard
 from petastorm_bridge.mds.types import is_list_of_any_length
 
 from .source import RowGroup, Source, build_schema
+
+# Shards of more bytes with values of differing length, which are copied, are read beside the program.
+_COPIED_BYTES = 4 << 20
 
 
 def named_shards(paths: Sequence[str]) -> tuple[str, list[str]] | None:
@@ -84,6 +87,7 @@ class MdsSource(Source):
     def __init__(self, dataset: MdsDataset, basenames: Sequence[str] | None = None) -> None:
         self._dataset = dataset
         self._positions = self._select(basenames)
+        self._noted = dataset.noted(self._positions)
         schema = dataset.schema
         stats = schema.stats
         self._fields = {field.name: field for field in schema.fields}
@@ -129,7 +133,7 @@ class MdsSource(Source):
         return self._open(position, None)
 
     def _open(self, position: int, data: npt.NDArray[np.uint8] | None) -> MdsGroup:
-        return self._group(self._dataset.open_shard(self._positions[position], data))
+        return self._group(self._dataset.open_shard(self._positions[position], data, self._noted))
 
     def _group(self, shard: Shard) -> MdsGroup:
         return MdsGroup(shard, self._fields)
@@ -137,7 +141,8 @@ class MdsSource(Source):
     def is_cheap(self, position: int) -> bool:
         """Return whether the shard only has to be mapped (and not read or expanded)."""
         entry = self._dataset.shards[self._positions[position]]
-        return entry.zip is None and is_mapped(self._dataset.directory)
+        is_copied = bool(entry.layout.variable) and entry.raw["bytes"] > _COPIED_BYTES
+        return entry.zip is None and not is_copied and is_mapped(self._dataset.directory)
 
 
 def _facts(stats: ColumnStats | None) -> NullFacts:

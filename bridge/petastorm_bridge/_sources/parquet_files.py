@@ -19,8 +19,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import fs
 
-from petastorm_bridge._secrets import masked
-from petastorm_bridge.errors import missing_extra
+from petastorm_bridge.errors import masked, missing_extra
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError
 
 from .unfinished import CONVERSION_NAME, MARKER_NAME, unfinished_text
@@ -182,7 +181,7 @@ def _files_of(filesystem: fs.FileSystem, directory: str, infos: Iterable[Any]) -
 
 
 def _data(inside: Sequence[Any]) -> list[Any]:
-    return [e for e in inside if e.type != fs.FileType.Directory and not _is_hidden(e.base_name)]
+    return [e for e in inside if not _is_hidden(e.base_name) and e.type != fs.FileType.Directory]
 
 
 def _folders(

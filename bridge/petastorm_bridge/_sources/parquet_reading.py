@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import os
+import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -17,16 +18,18 @@ from pyarrow import fs, parquet
 from petastorm_bridge._blocks.columns import Column, equal_lists, is_numbers, numbers, present
 from petastorm_bridge._blocks.memory import pooled
 from petastorm_bridge._far.fetch import Extent
-from petastorm_bridge._secrets import masked
+from petastorm_bridge.errors import masked
+from petastorm_bridge.mds.access import is_far
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError
 from petastorm_bridge.mds.shard import Rows
 from petastorm_bridge.mds.types import is_list_of_any_length
 
 from .far_parquet import FarFiles
 from .parquet_files import File
-from .parquet_schema import Footer
+from .parquet_schema import Footer, Schemas
 
 _FOOTER_THREADS = 16
+_TRIED = 16  # files of a near directory that are read before threads are started, which help only if disks are slow
 _TURNS = 8  # of each thread at least, where there are more files
 _LOCAL = fs.LocalFileSystem()
 _STREAM_BYTES = 4 << 20
@@ -71,6 +74,11 @@ class ParquetFiles:
         self._filesystem = filesystem
         self._options = options
         self._footers: dict[int, Any] = {}
+        # Another file may come in the place of one, with its size and time. On mounts inodes may change by themselves.
+        is_near = filesystem is None and not any(
+            map(is_far, {os.path.dirname(f.path) for f in files})
+        )
+        self._inodes: dict[int, int] | None = {} if is_near else None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_footers": {}}
@@ -82,12 +90,16 @@ class ParquetFiles:
             DatasetError: A file is damaged or no Parquet file, or is gone.
         """
         count = len(self.files)
+        tried = range(min(count, _TRIED) if self._inodes is not None else 0)
+        wall, cpu = time.perf_counter(), time.thread_time()
+        schemas = Schemas()
+        footers = self._read_run(tried, schemas)
+        is_waiting = time.perf_counter() - wall > 2 * (time.thread_time() - cpu)
+        if tried and not is_waiting:  # threads would only wait for each other
+            return footers + self._read_run(range(len(tried), count), schemas)
         # Handing a file to a thread takes a third of the time of reading its footer.
         step = 1 + count // (_FOOTER_THREADS * _TURNS)
-        runs = [range(start, min(start + step, count)) for start in range(0, count, step)]
-        if count == 1:
-            return [self._read_footer(0)]
-        footers: list[Footer] = []
+        runs = [range(start, min(start + step, count)) for start in range(len(tried), count, step)]
         with ThreadPoolExecutor(min(_FOOTER_THREADS, count)) as pool:
             for footer in itertools.chain.from_iterable(pool.map(self._read_run, runs)):
                 if footers and footer.schema.equals(footers[-1].schema, check_metadata=True):
@@ -95,16 +107,20 @@ class ParquetFiles:
                 footers.append(footer)
         return footers
 
-    def _read_run(self, indices: Sequence[int]) -> list[Footer]:
-        return [self._read_footer(index) for index in indices]
+    def _read_run(self, indices: Sequence[int], schemas: Schemas | None = None) -> list[Footer]:
+        schemas = schemas or Schemas()
+        return [self._read_footer(index, schemas) for index in indices]
 
-    def _read_footer(self, index: int) -> Footer:
+    def _read_footer(self, index: int, schemas: Schemas) -> Footer:
+        path = self.files[index].path
+        if self._inodes is not None:
+            self._inodes[index] = naming(path, lambda: os.stat(path).st_ino)
         metadata = self._open(index).metadata
         # Parsing a footer takes time with its row groups, of which each would need one parse.
         is_kept = self.far is not None or metadata.num_row_groups > 1
         if is_kept:
             self._footers[index] = metadata
-        return naming(self.files[index].path, lambda: Footer(metadata, is_kept=is_kept))
+        return naming(path, lambda: Footer(metadata, schemas.of(metadata), is_kept=is_kept))
 
     def metadata(self, index: int) -> Any:
         """Return the whole footer of a file."""
@@ -125,7 +141,7 @@ class ParquetFiles:
         """Open one of the files to read columns of a row group, which are here then; raises as :meth:`open`."""
         if self.far is None:
             return self.open(index)
-        self._check_unchanged(self.files[index])
+        self._check_unchanged(index)
         footer = self._footer(index)
         return self._reader(index, self.far.open(index, footer, group, names))
 
@@ -140,7 +156,7 @@ class ParquetFiles:
             DatasetNotFoundError: It is gone.
             DatasetError: It was replaced since the table was opened, or is damaged.
         """
-        self._check_unchanged(self.files[index])
+        self._check_unchanged(index)
         reader = self._open(index, streamed=streamed)
         if index not in self._footers and reader.num_row_groups > 1:
             self._footers[index] = reader.metadata
@@ -167,14 +183,16 @@ class ParquetFiles:
             ),
         )
 
-    def _check_unchanged(self, file: File) -> None:
+    def _check_unchanged(self, index: int) -> None:
         if self._filesystem is not None:
             return
+        file = self.files[index]
         try:
             status = os.stat(file.path)
         except FileNotFoundError as error:
             raise _gone(file.path) from error
-        if (status.st_size, status.st_mtime_ns) != (file.size, file.mtime):
+        is_another = self._inodes is not None and self._inodes[index] != status.st_ino
+        if is_another or (status.st_size, status.st_mtime_ns) != (file.size, file.mtime):
             raise DatasetError(
                 f"{file.path} was written again while it was being read. Start anew, so that all rows are "
                 "of the same file."
@@ -239,7 +257,7 @@ def naming(path: str, read: Callable[[], _Result]) -> _Result:
         raise
     except FileNotFoundError as error:
         raise _gone(path) from error
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the operating system's, which name the file
         told = masked(str(error), path)

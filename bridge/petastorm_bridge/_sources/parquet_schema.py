@@ -99,6 +99,24 @@ def _unified(known: pa.Field, found: pa.Field, path: str) -> pa.Field:
         ) from error
 
 
+class Schemas:
+    """Makes Arrow schemas of footers, one for all of the same schema that follow each other.
+
+    To make one takes a tenth of the time of opening a small file.
+    """
+
+    def __init__(self) -> None:
+        self._stored: tuple[Any, Any] | None = None
+        self._schema: pa.Schema
+
+    def of(self, metadata: Any) -> pa.Schema:
+        """Return the schema of a file, given its footer."""
+        stored = metadata.schema, metadata.metadata
+        if stored != self._stored:
+            self._stored, self._schema = stored, metadata.schema.to_arrow_schema()
+        return self._schema
+
+
 class Footer:
     """What readers want of a file's footer, which itself takes ten times the memory.
 
@@ -109,15 +127,23 @@ class Footer:
 
     Args:
         metadata: The footer.
+        schema: See above.
         is_kept: Whether it stays in memory anyway and can be asked later. All that may be asked is looked
             up at once otherwise.
+
+    Raises:
+        pa.ArrowInvalid: It does not agree with itself on how many rows there are.
     """
 
-    def __init__(self, metadata: Any, *, is_kept: bool) -> None:
+    def __init__(self, metadata: Any, schema: pa.Schema, *, is_kept: bool) -> None:
         groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
-        self.schema: pa.Schema = metadata.schema.to_arrow_schema()
+        self.schema = schema
         self.rows = [int(group.num_rows) for group in groups]
         self.sizes = [int(group.total_byte_size) for group in groups]
+        if sum(self.rows) != metadata.num_rows or min(self.rows, default=0) < 0:
+            raise pa.ArrowInvalid(
+                f"{metadata.num_rows} rows in all are not those of the row groups, {self.rows[:20]}"
+            )
         self._metadata = metadata if is_kept else None
         self._nulls: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
         if not is_kept:

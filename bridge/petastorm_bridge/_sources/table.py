@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from petastorm_bridge._blocks.columns import Column, NullFacts
-from petastorm_bridge._secrets import masked
+from petastorm_bridge.errors import masked
 from petastorm_bridge.mds.errors import DatasetNotFoundError
 
 from .delta import read_delta
@@ -36,18 +37,24 @@ def open_table(store: TableStore, make_far: MakeFar | None = None) -> TableSourc
         make_far: As of :class:`~.parquet.ParquetSource`.
 
     Raises:
-        TableFormatError: They cannot be told.
+        TableFormatError: They cannot be told, or the log names a file twice.
         DatasetNotFoundError: A data file is missing.
         DatasetError: One is damaged.
     """
     place = store.place
     if place.format is DELTA:
-        return TableSource(store, read_delta(store), make_far)
-    try:
-        from .iceberg import read_iceberg
-    except ImportError as error:
-        raise place.not_installed() from error
-    return TableSource(store, read_iceberg(store), make_far)
+        live = read_delta(store)
+    else:
+        try:
+            from .iceberg import read_iceberg
+        except ImportError as error:
+            raise place.not_installed() from error
+        live = read_iceberg(store)
+    for one, other in itertools.pairwise(live.files):
+        # By two spellings, perhaps, which the log's own readers do not notice.
+        if one.path == other.path:
+            raise place.refused(f"It names {one.path} twice, whose rows would come twice.")
+    return TableSource(store, live, make_far)
 
 
 class TableSource(FilesSource):
@@ -151,7 +158,7 @@ def _present_files(store: TableStore, files: Sequence[LiveFile]) -> list[File]:
         if info.type != fs.FileType.File:
             raise DatasetNotFoundError(
                 f"{info.path} holds rows of {store.place.root} and is not there, or is no file. A "
-                "vacuum or an expiry of snapshots may have removed it: read a younger version."
+                "vacuum or an expiry of snapshots may have removed it: read a newer version."
             )
     return [File(info.path, (), info.size, info.mtime_ns) for info in infos]
 

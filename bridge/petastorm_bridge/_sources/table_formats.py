@@ -19,7 +19,7 @@ from typing import Any
 
 from pyarrow import fs
 
-from petastorm_bridge._secrets import masked
+from petastorm_bridge.errors import masked
 from petastorm_bridge.mds.access import is_mapped
 from petastorm_bridge.mds.errors import DatasetError
 

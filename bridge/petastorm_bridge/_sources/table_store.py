@@ -6,6 +6,7 @@ import os
 import posixpath
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlparse
@@ -13,7 +14,7 @@ from urllib.parse import urlparse
 from pyarrow import fs
 
 from petastorm_bridge import fs_utils
-from petastorm_bridge._secrets import masked
+from petastorm_bridge.errors import masked
 
 from .table_formats import TableFormatError, TablePlace
 
@@ -95,10 +96,7 @@ class TableStore:
         root = self.place.root.rstrip("/")
         path = None if path is None else posixpath.normpath(path)
         if path is not None and self.is_local and not path.startswith(f"{root}/"):
-            # A writer may know the directory by another name, through a link.
-            real, real_root = os.path.realpath(path), os.path.realpath(root)
-            if real.startswith(f"{real_root}/"):
-                path = root + real[len(real_root) :]
+            path = _below(root, path)
         if path is None or not path.startswith(f"{root}/"):
             raise self.outside(name)
         return path
@@ -163,6 +161,16 @@ def remote_table(
     for _ in range(levels):
         root = root.rpartition("/")[0]
     return TableStore(place, filesystem, root, options or {})
+
+
+def _below(root: str, path: str) -> str:
+    """Return a path by the name of the directory that it is in: its writer may know that by another one, through a link."""
+    above = path
+    while above != (above := posixpath.dirname(above)):
+        with suppress(OSError):
+            if os.path.samefile(above, root):
+                return root + path[len(above) :]
+    return path
 
 
 def _store(url: str) -> tuple[str, str]:

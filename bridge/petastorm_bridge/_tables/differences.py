@@ -568,7 +568,7 @@ DIFFERENCES: tuple[Difference, ...] = (
          "it declares none, than 256 MiB or 100 times its stored bytes; the environment variable "
          "`PETASTORM_BRIDGE_LARGEST_VALUE` sets another limit. Refused are also array files that "
          "announce more elements than they have bytes or are compressed otherwise than NumPy does, and, "
-         "in fields of images as PNG, JPEG, WebP or BMP, files of other kinds. The `DecodeFieldError` "
+         "in fields of images as PNG, JPEG, WebP, BMP or TIFF, files of other kinds. The `DecodeFieldError` "
          "names field, row group and row.",
          "Data of others must not use up the memory."),
         ("files-without-rows",

@@ -17,8 +17,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from petastorm_bridge._linux import fcntl
-
+from .file_lock import fcntl
 from .wire import receive, send, send_pickled
 
 # How long an idle process may take to end before it is killed.

@@ -12,9 +12,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from petastorm_bridge._blocks.memory import pooled
+import pyarrow as pa
 
 _PIPE_LIMIT = 1 << 30  # Linux moves at most 2 GiB in one call
 
@@ -61,8 +59,8 @@ def receive(fd: int, wait: Callable[[], None] | None = None) -> Any:
 
 
 def _read(fd: int, size: int, wait: Callable[[], None] | None) -> memoryview:
-    # Not a bytearray: that would be filled with zeros first.
-    view = pooled((size,), np.uint8).data
+    # Not a bytearray: that would be filled with zeros first. Arrow's pool keeps the memory for the next message.
+    view = memoryview(pa.allocate_buffer(size)).cast("B")
     done = 0
     while done < size:
         if wait is not None:

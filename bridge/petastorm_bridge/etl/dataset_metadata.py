@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from petastorm_bridge._rows.source import UNISCHEMA_KEY
-from petastorm_bridge._rows.store import Piece, store_at, store_of
 from petastorm_bridge._stored.schema import read_schema
+from petastorm_bridge.reader._rows.source import UNISCHEMA_KEY
+from petastorm_bridge.reader._rows.store import Piece, store_at, store_of
 from petastorm_bridge.unischema import Unischema
 
 from ._pickling import pickled_schema

@@ -9,7 +9,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from petastorm_bridge._rows.store import store_at
+from petastorm_bridge.reader._rows.store import store_at
 
 from .dataset_metadata import get_schema
 from .rowgroup_indexing import get_row_group_indexes

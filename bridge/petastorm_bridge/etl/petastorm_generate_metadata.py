@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pydoc import locate
 from typing import Any
 
-from petastorm_bridge._rows.store import store_at
+from petastorm_bridge.reader._rows.store import store_at
 from petastorm_bridge.unischema import Unischema
 
 from .dataset_metadata import (

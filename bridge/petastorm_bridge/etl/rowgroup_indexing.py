@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from petastorm_bridge._rows.source import INDEXES_KEY
-from petastorm_bridge._rows.store import Piece, store_at, store_of
 from petastorm_bridge._stored.indexes import read_indexes
+from petastorm_bridge.reader._rows.source import INDEXES_KEY
+from petastorm_bridge.reader._rows.store import Piece, store_at, store_of
 from petastorm_bridge.unischema import Unischema
 from petastorm_bridge.utils import decode_row
 

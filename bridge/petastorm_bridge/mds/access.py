@@ -40,6 +40,8 @@ _FAR_TYPES = {
     "nfs4", "orangefs", "panfs", "prl_fs", "pvfs2", "smb3", "smbfs", "vboxsf", "virtiofs", "vmhgfs",
     "wekafs",
 }  # fmt: skip
+# Those that give a file another inode number whenever nobody has had it open for a while.
+_FAT_TYPES = {"exfat", "msdos", "vfat"}
 
 
 def is_mapped(directory: str) -> bool:
@@ -57,12 +59,21 @@ def is_mapped(directory: str) -> bool:
 @lru_cache(maxsize=1024)
 def is_far(directory: str) -> bool:
     """Return whether a directory is on a network or user-space file system."""
-    try:
-        device = os.stat(directory or ".").st_dev
-    except OSError:
-        return False
-    type_ = file_system_type(device)
+    type_ = _type_of(directory)
     return type_ in _FAR_TYPES or type_.startswith("fuse")
+
+
+@lru_cache(maxsize=1024)
+def has_lasting_inodes(directory: str) -> bool:
+    """Return whether files of a directory keep their inode numbers for as long as they exist."""
+    return not is_far(directory) and _type_of(directory) not in _FAT_TYPES
+
+
+def _type_of(directory: str) -> str:
+    try:
+        return file_system_type(os.stat(directory or ".").st_dev)
+    except OSError:
+        return ""
 
 
 def file_system_type(device: int, mounts: str = "/proc/self/mountinfo") -> str:

@@ -70,7 +70,7 @@ class Compression:
             raw = pa.CompressedInputStream(pa.BufferReader(data), "brotli").read(raw_size + 1)
         else:
             # Arrow's zstd checks the size itself; its snappy leaves the rest uninitialised.
-            if self.extension == "snappy" and (found := _snappy_size(data)) != raw_size:
+            if self.extension == "snappy" and (found := snappy_size(data)) != raw_size:
                 raise ValueError(f"{found} bytes instead of {raw_size}")
             raw = self._codec().decompress(data, decompressed_size=raw_size, asbytes=True)
         if len(raw) != raw_size:
@@ -89,7 +89,7 @@ def _expand(decompressor: Any, data: bytes | memoryview, most: int) -> bytes:
     return raw
 
 
-def _snappy_size(data: bytes | memoryview) -> int:
+def snappy_size(data: bytes | memoryview) -> int:
     """Return the uncompressed size at the start of raw snappy data, a little-endian varint."""
     size = 0
     for position, byte in enumerate(bytes(data[:5])):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -25,6 +25,7 @@ from .layout import ShardLayout
 from .names import INDEX_NAME, check_file_names
 from .schema import SIDECAR_NAME, DatasetSchema
 from .shard import Shard
+from .verified import FileMark, best_hash, marks_of
 
 __all__ = [
     "INDEX_NAME",
@@ -57,9 +58,20 @@ class MdsDataset:
             return self.schema.num_rows
         return sum(shard.samples for shard in self.shards)
 
-    def open_shard(self, position: int, data: npt.NDArray[np.uint8] | None = None) -> Shard:
-        """Open one shard; see :class:`Shard` for ``data`` and for what can go wrong."""
-        return Shard(self.directory, self.shards[position], data)
+    def open_shard(
+        self,
+        position: int,
+        data: npt.NDArray[np.uint8] | None = None,
+        noted: Mapping[str, FileMark] | None = None,
+    ) -> Shard:
+        """Open one shard; see :class:`Shard` for the arguments and for what can go wrong."""
+        return Shard(self.directory, self.shards[position], data, noted)
+
+    def noted(self, positions: Iterable[int]) -> dict[str, FileMark]:
+        """Return the marks of the files of some shards, by name, where no hash tells them from others."""
+        files = (file for at in positions for file in (self.shards[at].raw, self.shards[at].zip))
+        names = [file["basename"] for file in files if file and best_hash(file["hashes"]) is None]
+        return marks_of(self.directory, names)
 
 
 def read_index(directory: str) -> tuple[ShardEntry, ...]:

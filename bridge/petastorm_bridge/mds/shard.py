@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from .entry import ShardEntry
 from .errors import DatasetNotFoundError, ShardCorruptedError
 from .ragged import binary_rows
 from .shard_file import ShardFile, checked_bytes
+from .verified import FileMark
 
 Rows = slice | npt.NDArray[np.int64]
 """Which rows of a shard: a slice or an array of row numbers from 0, in the order wanted."""
@@ -31,6 +33,7 @@ class Shard:
         directory: Local directory that holds the shard file.
         entry: The shard's index entry.
         data: The bytes of its file, where there is none in the directory.
+        noted: Marks of files at the time when the dataset was opened, by their names in the index.
 
     Raises:
         DatasetNotFoundError: Neither the raw nor the compressed file is there.
@@ -40,11 +43,15 @@ class Shard:
     """
 
     def __init__(
-        self, directory: str, entry: ShardEntry, data: npt.NDArray[np.uint8] | None = None
+        self,
+        directory: str,
+        entry: ShardEntry,
+        data: npt.NDArray[np.uint8] | None = None,
+        noted: Mapping[str, FileMark] | None = None,
     ) -> None:
         self.entry = entry
         if data is None:
-            self.path, raw = _load(directory, entry)
+            self.path, raw = _load(directory, entry, noted or {})
         else:
             self.path = os.path.join(directory, entry.basenames[0])
             raw = data if entry.zip is None else _expand(self.path, entry, data)
@@ -83,14 +90,17 @@ class Shard:
         return self._file.walk.strings(position, numbers)
 
 
-def _load(directory: str, entry: ShardEntry) -> tuple[str, npt.NDArray[np.uint8]]:
+def _load(
+    directory: str, entry: ShardEntry, noted: Mapping[str, FileMark]
+) -> tuple[str, npt.NDArray[np.uint8]]:
     for info in (entry.raw, entry.zip):
         if info is None:
             continue
         path = os.path.join(directory, info["basename"])
         mapped = is_mapped(os.path.dirname(path))
         try:
-            data = checked_bytes(path, info["bytes"], info["hashes"], mapped=mapped)
+            known = noted.get(info["basename"])
+            data = checked_bytes(path, info["bytes"], info["hashes"], mapped=mapped, noted=known)
         except FileNotFoundError:
             continue
         return path, data if info is entry.raw else _expand(path, entry, data)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -18,7 +16,7 @@ from .access import load
 from .entry import ShardEntry
 from .errors import ShardCorruptedError
 from .layout import ShardLayout
-from .verified import check_hash
+from .verified import FileMark, check_hash, mark, replaced
 from .walk import ColumnWalk, Maker, sample_parser
 
 Bytes = npt.NDArray[np.uint8]
@@ -66,11 +64,6 @@ class ShardFile:
         self.records: npt.NDArray[Any] | None = None
         if layout.record is not None:
             self.records = np.frombuffer(raw, layout.record, samples, self.offsets.item(0))
-
-    def check_size(self) -> None:
-        """Raise ShardCorruptedError if the file was cut short or replaced; a deleted one stays readable."""
-        with contextlib.suppress(FileNotFoundError):
-            check_size(self.path, len(self.raw), os.stat(self.path).st_size)
 
     @functools.cached_property
     def bounds(self) -> Int64:
@@ -127,7 +120,14 @@ class ShardFile:
         return sample
 
 
-def checked_bytes(path: str, size: int, hashes: Mapping[str, str] | None, *, mapped: bool) -> Bytes:
+def checked_bytes(
+    path: str,
+    size: int,
+    hashes: Mapping[str, str] | None,
+    *,
+    mapped: bool,
+    noted: FileMark | None = None,
+) -> Bytes:
     """Return all bytes of a file, which must have a size and one of some hashes, if there are any.
 
     Args:
@@ -135,6 +135,7 @@ def checked_bytes(path: str, size: int, hashes: Mapping[str, str] | None, *, map
         size: Its bytes, by the index.
         hashes: Names and hex digests.
         mapped: Whether to map it or to read it.
+        noted: Its mark when the dataset was opened, if it is to be the same.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -144,6 +145,8 @@ def checked_bytes(path: str, size: int, hashes: Mapping[str, str] | None, *, map
     """
     data, status = load(path, mapped)
     check_size(path, size, len(data))
+    if noted not in (None, mark(status)):
+        raise replaced(path)
     if hashes:
         check_hash(path, hashes, data, status)
     return data

@@ -1,12 +1,18 @@
-"""Hashes of shard files, checked once in a process for every state of a file."""
+"""Whether shard files are those that they are taken for.
+
+Hashes are checked once in a process for every state of a file. Without one, that of a file which was there
+when its dataset was opened tells it from another in its place.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from . import codecs
+from .access import has_lasting_inodes
 from .errors import ShardCorruptedError
 from .locks import ForkSafeLock
 
@@ -48,3 +54,30 @@ def check_hash(path: str, hashes: Mapping[str, str], data: Any, status: os.stat_
         raise ShardCorruptedError.because(path, f"{name} {hashes[name]}", found)
     with _lock:
         _seen[path] = key
+
+
+FileMark = tuple[int, int]
+"""What differs between a file and one that takes its place, or itself written again."""
+
+
+def mark(status: os.stat_result) -> FileMark:
+    """Return the mark of a file of which this is known."""
+    return status.st_ino, status.st_mtime_ns
+
+
+def marks_of(directory: str, names: Iterable[str]) -> dict[str, FileMark]:
+    """Return the marks of those files that are in a directory now; none where its file system has none."""
+    marks: dict[str, FileMark] = {}
+    if has_lasting_inodes(directory):
+        for name in names:
+            with contextlib.suppress(OSError):
+                marks[name] = mark(os.stat(os.path.join(directory, name)))
+    return marks
+
+
+def replaced(path: str) -> ShardCorruptedError:
+    """Return the error for a file of which mark and hash are not those that it had, or should have."""
+    return ShardCorruptedError(
+        f"Shard {path} was replaced or written again after the dataset was opened, and its rows "
+        "may be others now. Open the dataset again, and write new shards to another directory."
+    )

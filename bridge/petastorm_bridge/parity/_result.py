@@ -25,7 +25,7 @@ class Promise(str, enum.Enum):
 
     SCHEMA = "schema"
     COUNT = "count"
-    MULTISET = "multiset"
+    ROWS = "rows"
     ORDER = "order"
     BATCHES = "batches"
     VALUES = "values"
@@ -33,10 +33,10 @@ class Promise(str, enum.Enum):
 
 MEANING = {
     Promise.SCHEMA: "the same columns in the same order, with the same dtypes and shapes",
-    Promise.COUNT: "as many rows and steps, on every rank",
-    Promise.MULTISET: "every row of one side is there on the other, as often, on the same rank",
+    Promise.COUNT: "as many rows, on every rank",
+    Promise.ROWS: "every row of one side is there on the other, as often, on the same rank",
     Promise.ORDER: "the rows come in the same order",
-    Promise.BATCHES: "the rows are cut into the same batches",
+    Promise.BATCHES: "batches begin and end at the same rows",
     Promise.VALUES: "every value is the same",
 }
 

@@ -1,4 +1,4 @@
-"""Record what a loader gives: keys, dtypes, shapes, batch cuts and every value, bit for bit.
+"""Record what a loader gives: keys, dtypes, shapes, where batches begin, and every value bit for bit.
 
 This one file works alone. Copy it beside an old installation (Python 3.8 or newer, NumPy, pyarrow)
 and run ``python recorder.py module:function --out golden/``, or call `record`. Nothing is visible

@@ -11,16 +11,16 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
 
-from petastorm_bridge._reading.names import refuse_unknown
-from petastorm_bridge._reading.ranks import launcher_rank_and_size
-from petastorm_bridge._secrets import masked
 from petastorm_bridge._tables.missing import attribute_error, extend_path
+from petastorm_bridge.errors import masked
 from petastorm_bridge.fs_utils import (
     LocalFileSystem,
     get_filesystem_and_path_or_paths,
     normalize_dir_url,
 )
 from petastorm_bridge.reader import make_batch_reader
+from petastorm_bridge.reader._names import refuse_unknown
+from petastorm_bridge.reader._ranks import launcher_rank_and_size
 from petastorm_bridge.typing import LoaderT
 
 from . import _session

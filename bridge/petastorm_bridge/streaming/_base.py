@@ -14,23 +14,25 @@ import numpy.typing as npt
 from streaming import StreamingDataset
 from streaming.base.batching import generate_work
 from streaming.base.dataset import _ShardState
+from streaming.base.format.mds import MDSReader
 from streaming.base.shared import SharedMemory
 from streaming.base.world import World
 from torch.utils.data import get_worker_info
 
 from petastorm_bridge._far.ahead import AHEAD_BYTES
-from petastorm_bridge._secrets import masked
-from petastorm_bridge._torch.sharing import refuse_deep_temporary_directory
+from petastorm_bridge._workers.sharing import refuse_deep_temporary_directory
+from petastorm_bridge.errors import masked
 from petastorm_bridge.mds.collector import paused_collector
 
 from ._fetching import give_up, is_local
 from ._index import ShardIndex
 from ._leftovers import free_prefix, keep_alive, start_up
+from ._mapped import note_files
 from ._prefetch import Pass, prefetch
 from ._resample import whole_repeats
 from ._state import check_state
 from ._stock import with_names
-from ._stream import MappedStream, check_shards
+from ._stream import MappedStream, check_shards, has_copies
 
 Int64 = npt.NDArray[np.int64]
 
@@ -59,9 +61,13 @@ class MappedDataset(StreamingDataset):
             initialise(self, **arguments)
             self._memory = [self._locals_shm, *self._shared_memory()]
             keep_alive(self, self._shm_prefix_int, self._memory)
-        for stream, shards in zip(self.streams, self._shards_by_stream(), strict=True):
-            if not isinstance(stream, MappedStream):  # which has checked before it touched anything
-                check_shards(stream, shards)
+            for stream, shards in zip(self.streams, self._shards_by_stream(), strict=True):
+                # A mapped stream has checked before it touched anything.
+                if not isinstance(stream, MappedStream):
+                    check_shards(stream, shards)
+                if not has_copies(stream):
+                    directory = os.path.join(stream.local, stream.split)
+                    note_files(directory, [each for each in shards if isinstance(each, MDSReader)])
         self._index = cast("ShardIndex", self.spanner)
         is_far = any(isinstance(stream, MappedStream) and stream.is_far for stream in self.streams)
         if is_far and arguments.get("predownload") is None and not self.cache_limit:

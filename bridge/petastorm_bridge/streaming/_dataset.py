@@ -14,7 +14,7 @@ from petastorm_bridge.mds.errors import DatasetError
 
 from ._base import MappedDataset
 from ._fetching import is_local, open_shard, touch
-from ._mapped import OpenShard, ShardPool
+from ._mapped import OpenShard, ShardPool, check_file
 from ._prefetch import Pass
 from ._values import Format, Ragged
 from ._window import OutputFormat, Window, gather
@@ -112,7 +112,8 @@ class ColumnarStreamingDataset(MappedDataset):
             raise IndexError(
                 f"Samples are {wanted}; they must be from 0 to {self.num_samples - 1}."
             )
-        return self._gather(wanted).batch(0, len(wanted), self._output_format)
+        window, _ = self._gather(wanted)
+        return window.batch(0, len(wanted), self._output_format)
 
     def _batches(self, state: Pass) -> Iterator[dict[str, Any]]:
         size, total = self._size, len(state.sample_ids)
@@ -121,13 +122,15 @@ class ColumnarStreamingDataset(MappedDataset):
         start = 0
         while start < total and not state.is_over():
             stop = self._window_end(state, start, total)
-            window = self._gather(state.sample_ids[start:stop])
+            window, shard_ids = self._gather(state.sample_ids[start:stop])
             for low in range(0, stop - start, size):
                 high = min(low + size, stop - start)
                 yield window.batch(low, high, self._output_format)
                 state.yielded = start + high
                 if state.is_over():
                     return
+            for shard_id in shard_ids.tolist():
+                self._check(shard_id)
             start = stop
             state.check()
 
@@ -142,20 +145,24 @@ class ColumnarStreamingDataset(MappedDataset):
         most = max(1, most // size) * size
         return self._here_until(state, start, min(start + most, total), size)
 
-    def _gather(self, sample_ids: Int64) -> Window:
+    def _gather(self, sample_ids: Int64) -> tuple[Window, Int64]:
+        """Return some samples, and the shards they are from."""
         if self._pool is None:
             self._pool = ShardPool()
         if self.cache_limit:
             # Files that are deleted take up disk for as long as they are mapped.
             held = np.array(self._pool.shard_ids, np.int64)
             self._pool.release(held[~is_local(self, held)].tolist())
-        shards_by_id = functools.partial(self._pool.get, open_shard=self._open)
+        shards_by_id = functools.partial(self._pool.get, open_shard=self._open, check=self._check)
         window, shard_ids = gather(sample_ids, self._index, shards_by_id)
         touch(self, shard_ids)
-        return window
+        return window, shard_ids
 
     def _open(self, shard_id: int) -> OpenShard:
         return open_shard(self, shard_id)
+
+    def _check(self, shard_id: int) -> None:
+        check_file(self.shards[shard_id])
 
 
 def _check_shards(shards: Sequence[Any], columns: Sequence[str] | None) -> None:

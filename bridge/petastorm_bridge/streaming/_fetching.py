@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from typing import Any
 
@@ -17,7 +16,7 @@ from petastorm_bridge.mds.errors import ShardCorruptedError
 
 from ._mapped import OpenShard, open_file, shard_path
 from ._mapped_reader import MappedReader
-from ._stream import is_same
+from ._stream import has_copies
 
 _RETRIES = 7  # as in StreamingDataset.get_item
 
@@ -57,7 +56,7 @@ def open_shard(dataset: Any, shard_id: int) -> OpenShard:
         except FileNotFoundError:
             continue
         except ShardCorruptedError:
-            if attempt or not _is_copy(dataset, shard_id):
+            if attempt or not has_copies(_stream_of(dataset, shard_id)):
                 raise
             dataset.evict_shard(shard_id)
     advice = (
@@ -84,14 +83,10 @@ def give_up(dataset: Any, shard_id: int) -> None:
     lock = FileLock(dataset._cache_filelock_path, timeout=1)  # noqa: SLF001 - of a subclass
     with contextlib.suppress(Timeout), lock:
         if dataset._shard_states[shard_id] == _ShardState.PREPARING:  # noqa: SLF001
-            if _is_copy(dataset, shard_id):
+            if has_copies(_stream_of(dataset, shard_id)):
                 dataset.shards[shard_id].evict()
             dataset._shard_states[shard_id] = _ShardState.REMOTE  # noqa: SLF001
 
 
-def _is_copy(dataset: Any, shard_id: int) -> bool:
-    """Return whether a shard's local file is a copy, which may be fetched again."""
-    stream = dataset.streams[dataset.stream_per_shard[shard_id]]
-    return stream.remote is not None and not is_same(
-        os.path.join(stream.remote, stream.split), os.path.join(stream.local, stream.split)
-    )
+def _stream_of(dataset: Any, shard_id: int) -> Any:
+    return dataset.streams[dataset.stream_per_shard[shard_id]]

@@ -31,7 +31,7 @@ from streaming.base.shared import SharedMemory
 from streaming.base.shared import prefix as registry
 from streaming.base.world import World
 
-from petastorm_bridge._linux import fcntl
+from petastorm_bridge._workers.file_lock import fcntl
 
 from ._stock import with_names
 

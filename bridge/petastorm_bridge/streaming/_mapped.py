@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from petastorm_bridge._far.fetch import Extent, Fetch
 from petastorm_bridge._far.stores import MountStore
 from petastorm_bridge.mds.access import is_mapped, load
+from petastorm_bridge.mds.codecs import digest
 from petastorm_bridge.mds.files import open_regular
 from petastorm_bridge.mds.shard_file import ShardFile, check_size, checked_bytes
-from petastorm_bridge.mds.verified import check_hash
+from petastorm_bridge.mds.verified import best_hash, check_hash, mark, marks_of, replaced
 
 from ._layout import SampleLayout
 
@@ -52,7 +53,7 @@ def open_file(reader: Any, hashes: Mapping[str, str] | None = None) -> OpenShard
 
     Raises:
         FileNotFoundError: There is no such file.
-        ShardCorruptedError: The file is not what the index says.
+        ShardCorruptedError: The file is not what the index says, or not the one that was noted.
         DatasetError: It is no regular file.
     """
     path, size = shard_path(reader), reader.raw_data.bytes
@@ -60,8 +61,38 @@ def open_file(reader: Any, hashes: Mapping[str, str] | None = None) -> OpenShard
         raw = checked_bytes(path, size, hashes, mapped=True)
     else:
         raw = _copied_bytes(path, size, hashes)
+    check_file(reader)
     layout = SampleLayout.of(reader)
     return OpenShard(ShardFile(path, raw, reader.samples, layout.stored), layout)
+
+
+def note_files(directory: str, readers: Sequence[Any]) -> None:
+    """Remember which files the shards of a directory are in, so that others in their places are noticed."""
+    marks = marks_of(directory, [reader.raw_data.basename for reader in readers])
+    for reader in readers:
+        reader.noted = marks.get(reader.raw_data.basename)
+
+
+def check_file(reader: Any) -> None:
+    """Look whether a shard's file is still the one that was noted; one that is deleted stays readable.
+
+    Raises:
+        ShardCorruptedError: It has another size than the index says, or was replaced or written since,
+            and no hash of the index shows that its content is the same.
+    """
+    path = shard_path(reader)
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return
+    check_size(path, reader.raw_data.bytes, status.st_size)
+    noted, found = getattr(reader, "noted", None), mark(status)
+    if noted is None or noted == found:
+        return
+    name, hashes = best_hash(reader.raw_data.hashes), reader.raw_data.hashes
+    if name is None or digest(name, load(path, mapped=False)[0]) != hashes[name]:
+        raise replaced(path)
+    reader.noted = found
 
 
 def _copied_bytes(path: str, size: int, hashes: Mapping[str, str] | None) -> Any:
@@ -91,12 +122,18 @@ class ShardPool:
     def __len__(self) -> int:
         return len(self._shards)
 
-    def get(self, shard_ids: list[int], open_shard: Callable[[int], OpenShard]) -> list[OpenShard]:
+    def get(
+        self,
+        shard_ids: list[int],
+        open_shard: Callable[[int], OpenShard],
+        check: Callable[[int], None],
+    ) -> list[OpenShard]:
         """Return the shards of one window, which need not be held any longer than it is.
 
         Args:
             shard_ids: Which shards.
             open_shard: Opens one of them.
+            check: Looks whether one that is open is as it was.
 
         Raises:
             ShardCorruptedError: A file was cut short or replaced since it was opened.
@@ -109,7 +146,7 @@ class ShardPool:
                 shard = open_shard(shard_id)
             else:
                 shard = known[0]
-                shard.file.check_size()
+                check(shard_id)
             self._shards[shard_id] = shard, self._now
             found.append(shard)
         while self._shards:

@@ -16,9 +16,14 @@ from petastorm_bridge.mds.layout import ShardLayout
 from petastorm_bridge.mds.shard_file import ShardFile
 
 from ._decoders import sample_maker
-from ._mapped import OpenShard, open_file, shard_path
+from ._mapped import OpenShard, check_file, open_file, shard_path
 
+# Shards that were not read from for a while are let go: when as many were mapped meanwhile as this, and
+# of as many bytes. Of tiny shards a shuffled pass reads thousands in turn, and mapping costs much more
+# than reading a sample. Linux allows 65,530 mappings in a process; up to twice the most are in use.
 _SWEEP = 64
+_SWEEP_BYTES = 4 << 30
+_MOST_SHARDS = 8_192
 
 
 def only_hash(name: str, info: Any, directory: str) -> dict[str, str]:
@@ -36,11 +41,29 @@ def only_hash(name: str, info: Any, directory: str) -> dict[str, str]:
     return {name: info.hashes[name]}
 
 
-class MappedReaders(dict[int, "MappedReader"]):
-    """The readers, by their identity, whose shards are mapped; empty where it is unpickled."""
+class MappedReaders:
+    """The readers of a stream whose shards are mapped; empty where it is unpickled."""
+
+    def __init__(self) -> None:
+        self._readers: dict[int, MappedReader] = {}  # by their identity
+        self._shards = self._bytes = 0  # mapped since the last sweep
+
+    def __len__(self) -> int:
+        return len(self._readers)
 
     def __reduce__(self) -> tuple[type[MappedReaders], tuple[()]]:
         return MappedReaders, ()
+
+    def add(self, reader: MappedReader) -> None:
+        """Note a reader that has mapped its shard, and let go of shards that are out of use."""
+        self._readers[id(reader)] = reader
+        self._shards += 1
+        self._bytes += reader.raw_data.bytes
+        if self._shards >= (_SWEEP if self._bytes >= _SWEEP_BYTES else _MOST_SHARDS):
+            self._readers = {
+                key: each for key, each in self._readers.items() if each.stays_mapped()
+            }
+            self._shards = self._bytes = 0
 
 
 class Readers:
@@ -163,10 +186,17 @@ class MappedReader(MDSReader):
         self._is_used = True
         return self._read(idx)
 
-    def check_size(self) -> None:
-        """Raise ShardCorruptedError if the mapped file was cut short or replaced."""
+    def check(self) -> None:
+        """Raise ShardCorruptedError if the shard is mapped and its file was cut short, replaced or written."""
         if self._file is not None:
-            self._file.check_size()
+            check_file(self)
+
+    def stays_mapped(self) -> bool:
+        """Let go of the shard if no sample was read from it since this was last asked."""
+        if not self._is_used:
+            self._unmap()
+        self._is_used = False
+        return self._file is not None
 
     def _unmap(self) -> None:
         self._read = self._map
@@ -203,16 +233,5 @@ class MappedReader(MDSReader):
         """Map the shard, so that it is read from there from now on, and return one sample."""
         shard = self.open()
         self._read, self._file = sample_maker(shard), shard.file
-        self._siblings[id(self)] = self
-        if len(self._siblings) % _SWEEP == 0:
-            self._sweep()
+        self._siblings.add(self)
         return self._read(idx)
-
-    def _sweep(self) -> None:
-        """Let go of the shards that were not read from since the last time."""
-        for key, reader in list(self._siblings.items()):
-            if reader._is_used or reader is self:  # noqa: SLF001 - of this class
-                reader._is_used = False  # noqa: SLF001
-            else:
-                reader._unmap()  # noqa: SLF001
-                del self._siblings[key]

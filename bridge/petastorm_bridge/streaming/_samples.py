@@ -36,7 +36,8 @@ class MappedStreamingDataset(MappedDataset):
     Raises:
         ValueError, TypeError: A wrong argument.
         RuntimeError: A stream without samples.
-        ShardCorruptedError: While iterating: a file was cut short or replaced since it was opened.
+        ShardCorruptedError: While iterating: a file was cut short, replaced or written since the
+            dataset was opened.
     """
 
     def __init__(
@@ -59,17 +60,20 @@ class MappedStreamingDataset(MappedDataset):
         start, total = 0, len(state.sample_ids)
         while start < total:
             stop = self._here_until(state, start, min(start + _AT_ONCE, total), 1)
-            self._check_sizes(state.sample_ids[start:stop])
+            shards = self._mapped_shards(state.sample_ids[start:stop])
+            for shard in shards:
+                shard.check()  # that reading does not kill the process
             for sample_id in state.sample_ids[start:stop].tolist():
                 if state.is_over():
                     return
                 yield sample_id
                 state.yielded += 1
+            for shard in shards:
+                shard.check()  # that what was read was the noted file's
             start = stop
             state.check()
 
-    def _check_sizes(self, sample_ids: Int64) -> None:
-        for shard_id in np.unique(self._index.shards_of(sample_ids)).tolist():
-            shard = self.shards[shard_id]
-            if isinstance(shard, MappedReader):
-                shard.check_size()
+    def _mapped_shards(self, sample_ids: Int64) -> list[MappedReader]:
+        shard_ids = np.unique(self._index.shards_of(sample_ids)).tolist()
+        shards = (self.shards[shard_id] for shard_id in shard_ids)
+        return [shard for shard in shards if isinstance(shard, MappedReader)]

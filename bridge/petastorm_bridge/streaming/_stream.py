@@ -59,11 +59,12 @@ class MappedStream(Stream):
         split: str | None = None,
         **arguments: Any,
     ) -> None:
+        store = _store_of(local if remote is None else remote)
         if local is not None and (remote is None or remote == local) and _is_far(local):
             directory = MdsDirectory(os.path.join(local, split) if split else local, 0)
             remote, local, split = directory.path, directory.local, None
         super().__init__(remote=remote, local=local, split=split, **arguments)
-        self._store = _store_of(remote)
+        self._store = store
         self._under_way: set[Fetch] = set()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -89,7 +90,7 @@ class MappedStream(Stream):
             ValueError: Types that are not safe, or no such hash as ``validate_hash``.
         """
         path = os.path.join(self.local, self.split, INDEX_NAME)
-        own_hash = self.validate_hash if not self._is_cache() else None
+        own_hash = self.validate_hash if not has_copies(self) else None
         readers = Readers(path, own_hash)
         get: Any = with_names(
             Stream.get_shards,
@@ -105,7 +106,7 @@ class MappedStream(Stream):
 
     def set_up_local(self, shards: list[Any], cache_usage_per_shard: Any) -> None:
         """Bring the local directory into a consistent state, as ``Stream.set_up_local``."""
-        if self._is_cache():
+        if has_copies(self):
             directory = os.path.join(self.local, self.split)
             _clear_fetched(directory)
             for info in _files(shards):
@@ -114,10 +115,6 @@ class MappedStream(Stream):
                     if os.stat(path).st_size != info.bytes:
                         os.remove(path)
         super().set_up_local(shards, cache_usage_per_shard)
-
-    def _is_cache(self) -> bool:
-        """Return whether the local directory holds copies."""
-        return self.remote is not None and not is_same(self.remote, self.local)
 
     def prepare_shard(self, shard: Any) -> int:
         """Fetch, check and expand a shard, as ``Stream.prepare_shard``.
@@ -223,7 +220,7 @@ class MappedStream(Stream):
         try:
             check_hash(packed, self._hashes(info), data, status)
         except ShardCorruptedError:
-            if self._is_cache():
+            if has_copies(self):
                 os.remove(packed)
             raise
         try:
@@ -273,7 +270,7 @@ def check_shards(stream: Stream, shards: Iterable[Any]) -> None:
     directory = os.path.join(stream.local, stream.split)
     names = [info.basename for info in _files(shards)]
     check_file_names(names, os.path.join(directory, INDEX_NAME))
-    if stream.remote is not None and not is_same(stream.remote, stream.local):
+    if has_copies(stream):
         check_folders(directory, names)
 
 
@@ -281,6 +278,9 @@ def _files(shards: Iterable[Any]) -> list[Any]:
     return [info for shard in shards for pair in shard.file_pairs for info in pair if info]
 
 
-def is_same(remote: str, local: str) -> bool:
-    """Return whether a remote directory is the local one."""
-    return os.path.realpath(remote.removeprefix("file://")) == os.path.realpath(local)
+def has_copies(stream: Stream) -> bool:
+    """Return whether a stream's local directory holds copies, which may be fetched again."""
+    if stream.remote is None:
+        return False
+    remote = os.path.realpath(stream.remote.removeprefix("file://"))
+    return remote != os.path.realpath(stream.local)

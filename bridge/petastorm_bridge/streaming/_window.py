@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -90,7 +91,7 @@ class Window:
             return _decoded(self._parts[0], start, stop, wanted)
         pieces = [
             (part, low, high, rows)
-            for part, rows in zip(self._parts, self._rows, strict=True)
+            for part, rows in self._near(start, stop)
             for low, high in [_bounds(part, rows, start, stop)]
             if low < high
         ]
@@ -98,6 +99,14 @@ class Window:
             return self._merged(pieces, start, stop, wanted)
         part, low, high, _ = pieces[0]
         return _decoded(part, low, high, wanted)
+
+    def _near(self, start: int, stop: int) -> Iterator[tuple[Part, Int64 | int]]:
+        """Yield the parts that may have some of rows ``start`` to ``stop``, of thousands of tiny shards a few."""
+        first, last = 0, len(self._parts)
+        if isinstance(self._rows[0], int):
+            first = bisect.bisect_right(self._rows, start) - 1
+            last = bisect.bisect_left(self._rows, stop)
+        return zip(self._parts[first:last], self._rows[first:last], strict=True)
 
     def _merged(
         self, pieces: list[Any], start: int, stop: int, wanted: OutputFormat

@@ -117,7 +117,7 @@ def _judged(
     promises = [
         plan.schema,
         judge.count(),
-        judge.multiset(),
+        judge.same_rows(),
         judge.order(),
         judge.batches(),
         judge.values(),

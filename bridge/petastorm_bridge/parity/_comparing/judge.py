@@ -1,4 +1,4 @@
-"""Judge the promises that are about rows: count, multiset, order, batches, values."""
+"""Judge the promises that are about rows: count, rows, order, batches, values."""
 
 from __future__ import annotations
 
@@ -131,10 +131,10 @@ class Judge:
             if left[0] != right[0]
         ]
 
-    def multiset(self) -> PromiseResult:
+    def same_rows(self) -> PromiseResult:
         """Judge the promise of this name."""
         if not self.plan.columns:
-            return _unchecked(Promise.MULTISET, "there are no columns to compare")
+            return _unchecked(Promise.ROWS, "there are no columns to compare")
         findings = [*self._lost(first=True), *self._lost(first=False)]
         if self.rows.strayed and self._shards_exact and self.rows.first_strayed:
             findings.append(self._strayed())
@@ -154,7 +154,7 @@ class Judge:
                 text += f", {len(rows):,} {where} ({len(rows) / max(1, total):.2%})"
         if self.rows.strayed and self._shards_exact:
             text += f", {self.rows.strayed:,} on another rank"
-        return _judged(Promise.MULTISET, text, findings)
+        return _judged(Promise.ROWS, text, findings)
 
     def _lost(self, *, first: bool) -> list[Finding]:
         rows, repeats = self._unmatched(first=first)
@@ -174,7 +174,7 @@ class Judge:
             words += f": {padding}"
         allowed = self._count_allowed(short=first, repeats=repeats == len(rows), padding=padding)
         texts = self._row_texts(rows, first=first)
-        return [Finding(Promise.MULTISET, words, None, int(rows[0]), *texts, allowed)]
+        return [Finding(Promise.ROWS, words, None, int(rows[0]), *texts, allowed)]
 
     def _strayed(self) -> Finding:
         assert self.rows.first_strayed is not None
@@ -185,7 +185,7 @@ class Judge:
         words += f"{place_text(self.a, left)}, which is {place_text(self.b, right)} "
         words += "on the second side"
         return Finding(
-            Promise.MULTISET, words, None, left, f"rank {ranks[0]}: {text}", f"rank {ranks[1]}"
+            Promise.ROWS, words, None, left, f"rank {ranks[0]}: {text}", f"rank {ranks[1]}"
         )
 
     def order(self) -> PromiseResult:

@@ -1,4 +1,4 @@
-"""Which rows have a counterpart on the other side: the heart of count, multiset, order and values."""
+"""Which rows have a counterpart on the other side: the heart of count, rows, order and values."""
 
 from __future__ import annotations
 

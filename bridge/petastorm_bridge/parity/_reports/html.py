@@ -16,8 +16,7 @@ from petastorm_bridge.parity._result import (
     State,
 )
 
-from .html_columns import columns_part
-from .html_parts import state_mark
+from .html_columns import columns_part, state_mark
 from .legible import legible_report
 from .style import SCRIPT, STYLE
 
@@ -125,7 +124,7 @@ def _versions(side: Side) -> str:
 
 def _promises(result: Result) -> str:
     rows = "".join(_promise(promise) for promise in result.promises)
-    return f"<h3>Promises</h3><table class='promises'>{rows}</table>"
+    return f"<h3>What is the same</h3><table class='promises'>{rows}</table>"
 
 
 def _promise(promise: PromiseResult) -> str:

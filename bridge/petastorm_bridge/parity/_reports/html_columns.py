@@ -8,8 +8,7 @@ from html import escape
 from petastorm_bridge.parity._comparing.describe import counted
 from petastorm_bridge.parity._result import ColumnResult, Profile, Result, State
 
-from .html_parts import heads, state_mark
-
+_MARKS = {State.SAME: "✓", State.DIFFERENT: "✗", State.ALLOWED: "!", State.UNCHECKED: "–"}
 _MOST_CARDS = 200
 _FEW = 12  # columns that are shown unfolded and without a filter
 # Of a histogram, in pixels.
@@ -42,6 +41,19 @@ def columns_part(result: Result) -> str:
     return "\n".join([*parts, "</div>"])
 
 
+def state_mark(state: State) -> str:
+    """Return how something fared, as a coloured word with a mark."""
+    return f'<span class="state {state.value}">{_MARKS[state]} {state.word}</span>'
+
+
+def _heads(result: Result) -> str:
+    """Return the labels of both sides as cells of a table's head."""
+    return (
+        f'<th class="side-a">{escape(result.a.label)}</th>'
+        f'<th class="side-b">{escape(result.b.label)}</th>'
+    )
+
+
 def _table(result: Result, differing: Sequence[ColumnResult]) -> str:
     """Return a line for each column that differs: how, where first, and what would accept it."""
     rows = ""
@@ -60,7 +72,7 @@ def _table(result: Result, differing: Sequence[ColumnResult]) -> str:
         )
     return (
         "<div class='wide' tabindex='0'><table class='differing'><thead><tr><th>column</th>"
-        f"<th>difference</th><th>first in</th>{heads(result)}<th>accepted by</th></tr></thead>"
+        f"<th>difference</th><th>first in</th>{_heads(result)}<th>accepted by</th></tr></thead>"
         f"<tbody>{rows}</tbody></table></div>"
     )
 
@@ -94,7 +106,7 @@ def _card(result: Result, column: ColumnResult) -> str:
     return (
         f'<article class="column {column.state.value}" data-column="{escape(column.name)}">'
         f"<header><b>{escape(column.name)}</b>{state_mark(column.state)}</header>"
-        f"<table><tr><th></th>{heads(result)}</tr>{table}</table>"
+        f"<table><tr><th></th>{_heads(result)}</tr>{table}</table>"
         f"{_histogram(column, (result.a.label, result.b.label))}"
         + (f"<p class='meaning'>{escape(said)}</p>" if said else "")
         + "</article>"

@@ -228,7 +228,7 @@ def markdown_text(report: Report) -> str:
 def _markdown_result(result: Result) -> list[str]:
     word = "give the same batches" if result.same else "do **not** give the same batches"
     lines = [f"### {_code(result.a.label)} and {_code(result.b.label)} {word}", ""]
-    lines += ["| promise | | |", "|---|---|---|"]
+    lines += ["| compared | | |", "|---|---|---|"]
     for promise in result.promises:
         state = _MARKS[promise.state] + promise.state.word
         lines.append(f"| {promise.promise.value} | {state} | {_cell(promise.summary)} |")

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from petastorm_bridge._secrets import masked
 from petastorm_bridge._sources.table_formats import without_version
+from petastorm_bridge.errors import masked
 from petastorm_bridge.fs_utils import LocalFileSystem, get_filesystem_and_path_or_paths
 from petastorm_bridge.mds.access import is_far
 from petastorm_bridge.spark._session import logger

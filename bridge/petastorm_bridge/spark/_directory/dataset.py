@@ -11,8 +11,6 @@ from urllib.parse import urlparse
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from petastorm_bridge._rows.store import arrow_filesystem
-from petastorm_bridge._secrets import masked
 from petastorm_bridge._sources.table import open_table
 from petastorm_bridge._sources.table_formats import (
     TablePlace,
@@ -22,6 +20,7 @@ from petastorm_bridge._sources.table_formats import (
 )
 from petastorm_bridge._sources.table_store import TableStore, remote_table
 from petastorm_bridge._sources.unfinished import MARKER_NAME, unfinished_text
+from petastorm_bridge.errors import masked
 from petastorm_bridge.fs_utils import (
     FilesystemResolver,
     LocalFileSystem,
@@ -31,6 +30,7 @@ from petastorm_bridge.fs_utils import (
 from petastorm_bridge.mds.dataset import INDEX_NAME, MdsDataset, open_dataset
 from petastorm_bridge.mds.entry import ShardEntry
 from petastorm_bridge.mds.errors import DatasetError
+from petastorm_bridge.reader._rows.store import arrow_filesystem
 from petastorm_bridge.spark._errors import analysis_error, illegal_argument, missing_dataset
 from petastorm_bridge.spark._session import logger
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from petastorm_bridge._linux import fcntl
 from petastorm_bridge._sources.unfinished import MARKER_NAME
+from petastorm_bridge._workers.file_lock import fcntl
 from petastorm_bridge.fs_utils import existing_local_path
 from petastorm_bridge.mds.access import is_far
 from petastorm_bridge.mds.dataset import INDEX_NAME

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from petastorm_bridge._secrets import masked
 from petastorm_bridge._sources.unfinished import MARKER_NAME
+from petastorm_bridge.errors import masked
 from petastorm_bridge.mds.commit import commit_dataset
 from petastorm_bridge.mds.dataset import INDEX_NAME, open_dataset
 from petastorm_bridge.mds.schema import SIDECAR_NAME

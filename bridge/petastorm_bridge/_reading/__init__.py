@@ -1,1 +1,0 @@
-"""Which rows a reader reads, in which order, and the threads and processes that do it."""

@@ -1,0 +1,219 @@
+"""A conversion from its first look at the source to its index."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from petastorm_bridge._workers import progress
+from petastorm_bridge.mds.commit import commit_dataset
+from petastorm_bridge.mds.dataset import open_dataset, parse_index
+from petastorm_bridge.mds.declared import declared_encodings
+from petastorm_bridge.mds.files import open_regular
+from petastorm_bridge.mds.names import INDEX_NAME
+from petastorm_bridge.mds.schema import DatasetSchema
+
+from ._compare import ConversionError
+from ._parts import Part, cut_parts
+from ._state import PLAN_KEY
+from ._work import Setup, check_part, rewrite_shard, write_part
+from ._workers import SparkPool, WorkerPool
+
+_Infos = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A dataset that has been converted.
+
+    Attributes:
+        path: Its directory.
+        rows: Number of rows.
+        shards: Number of shard files.
+        size: Bytes of the shard files.
+        encodings: MDS encoding of each column of the shards, flags of nulls included.
+        taken_over: Rows that an earlier run had written.
+        was_finished: Whether an earlier run had finished it; then it was only checked.
+        is_verified: Whether every value was read back and compared with the source.
+        seconds: How long it took.
+    """
+
+    path: str
+    rows: int
+    shards: int
+    size: int
+    encodings: dict[str, str]
+    taken_over: int
+    was_finished: bool
+    is_verified: bool
+    seconds: float
+
+
+def convert(setup: Setup, shows_progress: bool, spark: Any = None) -> Conversion:
+    """Convert a source whole; what is finished when this fails is kept for the next run.
+
+    Args:
+        setup: What is converted, where to, and how.
+        shows_progress: Whether to show progress on stderr.
+        spark: A Spark session whose executors do the work; None for processes of this machine.
+
+    Raises:
+        FileExistsError, BlockingIOError: The destination is not free.
+        ValueError: The source has no rows, or the session cannot be used.
+        DatasetError: The source cannot be read, or what was stored is not what it holds.
+        OSError: The destination cannot be written.
+        RuntimeError: A worker process has died.
+    """
+    began = time.monotonic()
+    parts = cut_parts(setup.source.row_counts, setup.sizes, setup.options)
+    rows = sum(part.rows for part in parts)
+    if not rows:
+        raise ValueError(
+            f"{setup.source.description} has no rows, and streaming reads no empty datasets."
+        )
+    parts = [part for part in parts if part.rows]
+    setup = replace(setup, destination=replace(setup.destination, plan=_plan(setup)))
+    with setup.destination.claimed() as was_finished:
+        with contextlib.closing(_pool(setup, len(parts), spark)) as pool:
+            if was_finished:
+                _check_finished(setup, pool, parts, shows_progress)
+                taken_over = rows
+            else:
+                taken_over = _fill(setup, pool, parts, shows_progress)
+        setup.destination.forget_notes()
+    return _summary(setup, taken_over, was_finished, time.monotonic() - began)
+
+
+def _pool(setup: Setup, parts: int, spark: Any) -> WorkerPool | SparkPool:
+    if spark is not None:
+        return SparkPool(spark, setup)
+    return WorkerPool(min(setup.options.workers, parts), setup)
+
+
+def _fill(
+    setup: Setup, pool: WorkerPool | SparkPool, parts: Sequence[Part], shows_progress: bool
+) -> int:
+    """Write all shards and the index; return how many rows an earlier run had written."""
+    rows = sum(part.rows for part in parts)
+    written: dict[int, _Infos] = {}
+    taken_over = 0
+    with progress.showing("Converting", rows, shows_progress) as report:
+        tasks = [(write_part, (part,)) for part in parts]
+        for number, (infos, was_there) in pool.run(tasks, report):
+            written[number] = infos
+            taken_over += parts[number].rows if was_there else 0
+    infos_of_parts = [written[number] for number in range(len(parts))]
+    check = functools.partial(_check, pool, parts, infos_of_parts, shows_progress)
+    commit_dataset(
+        setup.destination.path,
+        setup.plan.schema,
+        [info for infos in infos_of_parts for info in infos],
+        extra={"converted_from": setup.plan.origin, PLAN_KEY: setup.destination.plan},
+        declared=setup.plan.declared,
+        # What an earlier run wrote was taken over by its hashes.
+        check=check if setup.options.is_verified else None,
+        map_shards=functools.partial(_map_shards, pool),
+    )
+    return taken_over
+
+
+def _check_finished(
+    setup: Setup, pool: WorkerPool | SparkPool, parts: Sequence[Part], shows_progress: bool
+) -> None:
+    """Check a dataset that an earlier run of the same plan has made."""
+    path = setup.destination.path
+    dataset = open_dataset(path)
+    with open_regular(os.path.join(path, INDEX_NAME)) as file:
+        entries = parse_index(file.read())["shards"]
+    names = [entry.basenames[0] for entry in dataset.shards]
+    of_parts = [
+        [entry for entry, name in zip(entries, names, strict=True) if name.startswith(part.prefix)]
+        for part in parts
+    ]
+    in_order = [entry for of_part in of_parts for entry in of_part]
+    if in_order != entries or dataset.num_rows != sum(part.rows for part in parts):
+        raise ConversionError(
+            f"{path} was converted from this source, but its index names other shards than were written. "
+            "Delete the directory and convert again."
+        )
+    _check(pool, parts, of_parts, shows_progress, dataset.schema, entries)
+
+
+def _check(  # noqa: PLR0917 - all but the last two are bound beforehand
+    pool: WorkerPool | SparkPool,
+    parts: Sequence[Part],
+    infos: Sequence[_Infos],
+    shows_progress: bool,
+    schema: DatasetSchema,
+    entries: _Infos,
+) -> None:
+    """Raise unless the shards hold what the source holds; there is no index yet."""
+    tasks = []
+    first = 0
+    for part, of_part in zip(parts, infos, strict=True):
+        tasks.append((check_part, (part, schema, entries[first : first + len(of_part)])))
+        first += len(of_part)
+    rows = sum(part.rows for part in parts)
+    with progress.showing("Checking", rows, shows_progress) as report:
+        for _ in pool.run(tasks, report):
+            pass
+
+
+def _map_shards(
+    pool: WorkerPool | SparkPool, rewrite: Any, infos: Iterable[dict[str, Any]]
+) -> _Infos:
+    tasks = [(rewrite_shard, (rewrite, info)) for info in infos]
+    done = dict(pool.run(tasks, lambda _: None))
+    return [done[number] for number in range(len(tasks))]
+
+
+def _plan(setup: Setup) -> dict[str, Any]:
+    """Return what decides on the bytes of the dataset, as JSON reads it back.
+
+    A run only goes on where this is the same; the finished dataset has it in its sidecar. Footers of the
+    files, which hold sizes and statistics of all columns, tell of a file that was written again with the
+    size and the time of the old one.
+    """
+    options, plan = setup.options, setup.plan
+    encodings = declared_encodings(plan.schema)
+    content = hashlib.sha256()
+    for number, file in enumerate(setup.source.files):
+        text = pa.BufferOutputStream()
+        setup.source.metadata(number).write_metadata_file(text)
+        content.update(json.dumps([file.path, file.size, file.mtime]).encode())
+        content.update(text.getvalue())
+    decisions = {
+        "source": {"place": setup.source.description, "sha256": content.hexdigest()},
+        "columns": [[f.name, str(f.type), encodings.get(f.name)] for f in plan.schema],
+        "size limit": options.size_limit,
+        "compression": options.compression,
+        "hashes": list(options.hashes),
+    }
+    read_back: dict[str, Any] = json.loads(json.dumps(decisions))
+    return read_back
+
+
+def _summary(setup: Setup, taken_over: int, was_finished: bool, seconds: float) -> Conversion:
+    dataset = open_dataset(setup.destination.path)
+    layout = dataset.shards[0].layout
+    files = [shard.zip or shard.raw for shard in dataset.shards]
+    return Conversion(
+        path=setup.destination.path,
+        rows=dataset.num_rows,
+        shards=len(dataset.shards),
+        size=sum(file["bytes"] for file in files),
+        encodings=dict(zip(layout.names, layout.encodings, strict=True)),
+        taken_over=taken_over,
+        was_finished=was_finished,
+        is_verified=setup.options.is_verified,
+        seconds=seconds,
+    )

@@ -1,0 +1,176 @@
+"""What becomes of the columns of a dataset in Petastorm's own format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from petastorm_bridge._sources.parquet import ParquetSource
+from petastorm_bridge._sources.parquet_schema import common_types
+from petastorm_bridge._tables.types import find_type
+from petastorm_bridge.codecs import CompressedImageCodec, CompressedNdarrayCodec, NdarrayCodec
+from petastorm_bridge.mds.declared import declared
+from petastorm_bridge.mds.schema import Field
+from petastorm_bridge.mds.types import is_bytes, is_list, is_storable
+from petastorm_bridge.unischema import Unischema, UnischemaField
+
+from ._arrays import ArrayEncoder, TextsEncoder, array_encoding
+from ._columns import ColumnPlan, Encoder, UnsupportedColumnsError, choose
+
+__all__ = ["plan_stored_columns"]
+
+_IMAGES = {"png": "png", "jpeg": "jpeg", "jpg": "jpeg"}
+
+
+@dataclass(frozen=True)
+class _Column:
+    """How one column is written: its field, what its values are if it declares that, and the way there."""
+
+    field: pa.Field
+    described: Field | None = None
+    encoder: Encoder | None = None
+
+
+@dataclass(frozen=True)
+class _Decoder:
+    """Images that stock readers would change, as arrays."""
+
+    field: UnischemaField
+    encoder: ArrayEncoder
+
+    def __call__(self, array: pa.Array) -> pa.LargeBinaryArray:
+        """Return the encoded values; nulls stay null."""
+        save = NdarrayCodec().encode
+        files = [
+            None
+            if cell is None
+            else bytes(save(self.field, self.field.codec.decode(self.field, cell)))
+            for cell in array.to_pylist()
+        ]
+        return self.encoder(pa.array(files, pa.large_binary()))
+
+
+def plan_stored_columns(
+    source: ParquetSource, schema: Unischema, wanted: Sequence[str] | None
+) -> ColumnPlan:
+    """Return the plan for a dataset of Petastorm's own.
+
+    Compressed images are stored as they are, arrays without the headers of their files, other values as
+    the types that the schema says.
+
+    Args:
+        source: Its Parquet files, as they were opened.
+        schema: What ``_common_metadata`` holds.
+        wanted: Names of columns; None for all.
+
+    Raises:
+        UnsupportedColumnsError: MDS cannot hold some of them.
+        ValueError: There is no column of a name.
+        DatasetError: The files disagree about one, or lack it.
+    """
+    names = choose(list(schema.fields), wanted)
+    stored = [name for name in names if name not in source.partitions]
+    paths = [file.path for file in source.files]
+    types = dict(common_types(stored, paths, [found for _, found in source.unchecked]))
+    types |= {n: source.partitions[n].type for n in names if n in source.partitions}
+    types = {name: types[name] for name in names}
+    columns = {name: _column(schema.fields[name], types[name]) for name in names}
+    refused = [name for name, column in columns.items() if column is None]
+    if refused:
+        named = ", ".join(
+            f"{name!r} ({schema.fields[name].codec}, {types[name]})" for name in refused
+        )
+        rest = ",".join(name for name in names if name not in refused)
+        way = f"Leave them out: --columns {rest}" if rest else "There are no others."
+        raise UnsupportedColumnsError(f"MDS has no place for these columns: {named}. {way}")
+    found = {name: column for name, column in columns.items() if column is not None}
+    return ColumnPlan(
+        types,
+        pa.schema([column.field for column in found.values()]),
+        {name: column.described for name, column in found.items() if column.described is not None},
+        {name: column.encoder for name, column in found.items() if column.encoder is not None},
+        "Petastorm",
+    )
+
+
+def _column(field: UnischemaField, stored: pa.DataType) -> _Column | None:
+    """Return how a field is written; None if MDS has no place for it."""
+    codec = field.codec
+    if isinstance(codec, CompressedImageCodec):
+        return _image(field)
+    if isinstance(codec, NdarrayCodec | CompressedNdarrayCodec):
+        return _array(field, is_archive=isinstance(codec, CompressedNdarrayCodec))
+    type_ = _value_type(field, stored)
+    if type_ is None or not is_storable(type_) or find_type(type_) is None:
+        return None
+    return _Column(pa.field(field.name, type_), None, None if type_ == stored else _Cast(type_))
+
+
+@dataclass(frozen=True)
+class _Cast:
+    type: pa.DataType
+
+    def __call__(self, array: pa.Array) -> pa.Array:
+        """Return the values as the schema's type."""
+        return array.cast(self.type)
+
+
+def _value_type(field: UnischemaField, stored: pa.DataType) -> pa.DataType | None:
+    """Return the Arrow type of what Petastorm's reader would show of plain values."""
+    has_axis = bool(field.shape)
+    if has_axis and len(field.shape) > 1:
+        return None
+    inner = stored.value_type if has_axis and is_list(stored) else stored
+    element = _element_type(field.numpy_dtype, inner)
+    return pa.list_(element) if has_axis and element is not None else element
+
+
+def _element_type(dtype: Any, stored: pa.DataType) -> pa.DataType | None:
+    if dtype in (str, np.str_):
+        return pa.string()
+    if dtype in (bytes, np.bytes_):
+        return stored if is_bytes(stored) else pa.binary()
+    if dtype is None or dtype is Decimal:
+        return stored
+    kind = np.dtype(dtype).kind
+    if kind in "iufb":
+        return pa.from_numpy_dtype(np.dtype(dtype))
+    return stored if kind == "M" or pa.types.is_temporal(stored) else None
+
+
+def _image(field: UnischemaField) -> _Column:
+    encoding = _IMAGES.get(field.codec.image_codec)
+    dtype = np.dtype(field.numpy_dtype)
+    if encoding == "png" and dtype.itemsize > 1 and len(field.shape) > 2:
+        # Pillow, and with it streaming, cuts these to eight bits.
+        column = _array(field, is_archive=False)
+        assert column is not None
+        assert isinstance(column.encoder, ArrayEncoder)
+        return _Column(column.field, column.described, _Decoder(field, column.encoder))
+    if encoding is None:  # a format that streaming has no name for: the file as it is
+        return _Column(pa.field(field.name, pa.large_binary()), None, _Cast(pa.large_binary()))
+    described = Field(field.name, pa.binary(), encoding)
+    return _Column(declared(field.name, encoding), described, _Cast(pa.large_binary()))
+
+
+def _array(field: UnischemaField, *, is_archive: bool) -> _Column | None:
+    dtype = np.dtype(field.numpy_dtype)
+    if dtype.kind in "US" and len(field.shape) == 1:
+        texts = pa.list_(pa.string() if dtype.kind == "U" else pa.binary())
+        return _Column(
+            pa.field(field.name, texts), None, TextsEncoder(field.name, texts, is_archive)
+        )
+    encoding = array_encoding(dtype, field.shape)
+    if encoding is None:
+        return None
+    shape = tuple(size or None for size in field.shape)
+    type_ = pa.list_(pa.from_numpy_dtype(dtype))
+    encoder = ArrayEncoder(field.name, dtype, shape, is_archive)
+    return _Column(
+        declared(field.name, encoding), Field(field.name, type_, encoding, shape=shape), encoder
+    )

@@ -1,0 +1,167 @@
+"""Blocks of rows for the torch loaders: of our readers of rows, and of readers that are not ours.
+
+A loader's columns are arrays of numbers, or arrays of objects where values are texts, decimals or
+arrays of differing shape. Which of both a field is follows from the schema, so that it is the same all
+over a dataset.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from petastorm_bridge._blocks.columns import Block
+from petastorm_bridge.codecs import NdarrayCodec, ScalarCodec
+from petastorm_bridge.reader._reader import Reader
+from petastorm_bridge.reader._rows.reader import RowReader
+
+from ._columns import torch_block, torch_column
+
+SEQUENCES = ""
+"""Name of the one column of blocks of n-grams: dictionaries of dictionaries."""
+
+_ROWS_AT_ONCE = 32  # of a reader that gives them one by one
+
+
+def is_of_rows(reader: Any) -> bool:
+    """Return whether a reader gives single rows."""
+    return not getattr(reader, "batched_output", True)
+
+
+def refuse_sequences(reader: Any, loader: str) -> None:
+    """Raise for a reader of n-grams, whose batches only ``DataLoader`` knows.
+
+    Raises:
+        TypeError: The reader gives n-grams.
+    """
+    if getattr(reader, "ngram", None) is not None:
+        raise TypeError(f"{loader} takes no n-grams, as in Petastorm; DataLoader does.")
+
+
+def torch_blocks(reader: Any) -> Iterator[Block]:
+    """Yield the rest of a reader's pass with every column in a form torch takes.
+
+    Raises:
+        TypeError: A value that torch does not take (texts of ``petastorm/pytorch.py``).
+    """
+    if getattr(reader, "ngram", None) is not None:
+        return _gathered(reader, _sequences)
+    if isinstance(reader, RowReader):
+        return map(_of_reader(reader), reader.blocks())
+    if isinstance(reader, Reader):
+        return (torch_block(reader, block) for block in reader.blocks())
+    if is_of_rows(reader):
+        return _gathered(reader, _columns)
+    return map(_batch, reader)
+
+
+def _of_reader(reader: RowReader) -> Callable[[Block], Block]:
+    # What a transform makes need not be what it says.
+    fields = reader.schema.fields.values()
+    arrays = {f.name for f in fields if not reader.is_transformed and _is_regular(f)}
+
+    def convert(block: Block) -> Block:
+        columns = {
+            name: _array(name, values) if name in arrays else _objects(name, values)
+            for name, values in block.columns.items()
+        }
+        return Block(columns, block.num_rows, block.ends_epoch)
+
+    return convert
+
+
+def _is_regular(field: Any) -> bool:
+    """Return whether a field holds numbers of one shape in every row."""
+    try:
+        kind = np.dtype(field.numpy_dtype).kind
+    except TypeError:
+        return False
+    if kind not in "biuf":
+        return False
+    if type(field.codec) is NdarrayCodec:
+        return not field.nullable and None not in field.shape and field.shape != ()
+    return field.shape == () and (field.codec is None or type(field.codec) is ScalarCodec)
+
+
+def _array(name: str, values: Any) -> npt.NDArray[Any]:
+    if isinstance(values, list):
+        if any(value is None for value in values):
+            raise _null(name)
+        values = np.stack(values)
+    if values.ndim > 1:
+        return torch_column(name, values)  # type: ignore[no-any-return]
+    # Single numbers keep their type: torch's collate knows them all.
+    found: npt.NDArray[Any] = values.view(np.uint8) if values.dtype == np.bool_ else values
+    return found
+
+
+def _objects(name: str, values: Any) -> npt.NDArray[np.object_]:
+    return _object_array([_torch_value(name, value) for value in values])
+
+
+def _object_array(values: Sequence[Any]) -> npt.NDArray[np.object_]:
+    found = np.empty(len(values), object)
+    for i, value in enumerate(values):  # at once, NumPy would look into arrays
+        found[i] = value
+    return found
+
+
+def _torch_value(name: str, value: Any) -> Any:
+    """Return one value of a row in a form torch takes.
+
+    Raises:
+        TypeError: None, or an array of strings or objects.
+    """
+    if value is None:
+        raise _null(name)
+    if isinstance(value, np.bool_):
+        return np.uint8(value)
+    if isinstance(value, np.ndarray):
+        return torch_column(name, value)
+    return value
+
+
+def _null(name: str) -> TypeError:
+    return TypeError(f"Pytorch does not support nullable fields. Found None in {name}")
+
+
+def _gathered(reader: Any, columns: Callable[[list[Any]], dict[str, Any]]) -> Iterator[Block]:
+    rows = iter(reader)
+    while True:
+        some = list(itertools.islice(rows, _ROWS_AT_ONCE))
+        if not some:
+            return
+        yield Block(columns(some), len(some))
+
+
+def _columns(rows: list[Any]) -> dict[str, Any]:
+    return {name: _objects(name, [getattr(row, name) for row in rows]) for name in rows[0]._fields}
+
+
+def _sequences(rows: list[Any]) -> dict[str, Any]:
+    plain = [
+        {
+            step: {name: _torch_value(name, value) for name, value in row._asdict().items()}
+            for step, row in sequence.items()
+        }
+        for sequence in rows
+    ]
+    return {SEQUENCES: _object_array(plain)}
+
+
+def _batch(batch: Any) -> Block:
+    columns = {name: torch_column(name, np.asarray(v)) for name, v in batch._asdict().items()}
+    return Block(columns, len(next(iter(columns.values()))) if columns else 0)
+
+
+def plain_column(values: npt.NDArray[Any]) -> Any:
+    """Return a column of rows as one tensor."""
+    import torch
+
+    if values.dtype.kind != "O":
+        return torch.from_numpy(values)
+    return torch.cat([torch.as_tensor([value]) for value in values])

@@ -1,0 +1,236 @@
+"""What a worker does with one visit: read, filter, transform.
+
+One :class:`Job` is made per reader and pickles (for process pools) apart from the user's functions,
+which are pickled by cloudpickle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from petastorm_bridge._blocks.columns import Block, Column, to_frame, to_numpy
+from petastorm_bridge._blocks.memory import pooled
+from petastorm_bridge._sources.source import RowGroup, Source
+from petastorm_bridge.mds.shard import Rows
+from petastorm_bridge.transform import TransformSpec
+from petastorm_bridge.unischema import Unischema
+
+from ._groups import SharedGroups
+from ._plan import Visit
+from ._selection import RowFilters
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that turns a visit into a block.
+
+    Attributes:
+        source: Where the rows are.
+        schema: Fields to read, before the transform.
+        result_schema: Fields after it.
+        transform: The user's transform, or None.
+        predicate: The user's predicate, or None.
+        filters: What rows must satisfy besides, or None.
+        groups: Row groups that are read in several visits, or None to open one for each visit.
+    """
+
+    source: Source
+    schema: Unischema
+    result_schema: Unischema
+    transform: TransformSpec | None = None
+    predicate: Any = None
+    filters: RowFilters | None = None
+    groups: SharedGroups | None = None
+
+    def is_cheap(self, visit: Visit) -> bool:
+        """Return whether the visit is done faster than it is handed to another thread."""
+        if self.transform is not None or self.predicate is not None or self.filters is not None:
+            return False
+        return visit.piece is None or self.source.is_cheap(visit.piece.group)
+
+    def run(self, visit: Visit) -> Block:
+        """Return the block of one visit; raises whatever the user's functions raise."""
+        piece = visit.piece
+        if piece is None:
+            return Block({}, 0, visit.ends_epoch)
+        group = (self.groups or self.source).open(piece.group)
+        rows: Rows = slice(piece.start, piece.stop)
+        if visit.order is not None:
+            rows = visit.order + piece.start
+        rows = self._filtered(group, piece.group, rows)
+        columns = self._load(group, list(self.schema.fields), rows)
+        count = number_of(rows)
+        if self.transform is not None:
+            if count == 0 and (self.predicate is not None or self.filters is not None):
+                return Block({}, 0, visit.ends_epoch)
+            columns, count = self._transformed(columns)
+        return Block(columns, count, visit.ends_epoch)
+
+    def _load(self, group: RowGroup, names: list[str], rows: Rows) -> dict[str, Column]:
+        group.prefetch(names)
+        return {name: group.load(name, rows) for name in names}
+
+    def _filtered(self, group: RowGroup, position: int, rows: Rows) -> Rows:
+        rows = self._within_filters(group, position, rows)
+        if self.predicate is not None:
+            frame = self._frame(self._load(group, self._predicate_fields(), rows))
+            rows = chosen_rows(rows, np.flatnonzero(self._mask(frame)))
+        return rows
+
+    def _within_filters(self, group: RowGroup, position: int, rows: Rows) -> Rows:
+        filters = self.filters
+        expression = filters and filters.expressions[self.source.key(position)]
+        if filters is not None and expression is not None:
+            columns = self._load(group, list(filters.fields), rows)
+            table = pa.table({n: _arrow(c) for n, c in columns.items()})
+            positions = pa.array(np.arange(number_of(rows)))
+            kept = table.append_column("", positions).filter(expression).column("").to_numpy()
+            rows = chosen_rows(rows, kept)
+        return rows
+
+    def _predicate_fields(self) -> list[str]:
+        wanted = set(self.predicate.get_fields())
+        if not wanted:
+            raise ValueError(
+                "At least one field name must be returned by predicate's get_field() method"
+            )
+        unknown = wanted - set(self.schema.fields)
+        if unknown:
+            raise ValueError(
+                f"At least some column names requested by the predicate ({', '.join(sorted(unknown))}) "
+                f"are not valid schema names: ({', '.join(self.schema.fields)})"
+            )
+        return [name for name in self.schema.fields if name in wanted]
+
+    def _mask(self, frame: Any) -> npt.NDArray[np.bool_]:
+        answer = self.predicate.do_include(frame)
+        mask = np.asarray(answer)
+        if mask.shape != (len(frame),):
+            # Petastorm maps over a Series and fails with this type for a scalar.
+            raise AttributeError(
+                f"The predicate returned {type(answer).__name__} of shape {mask.shape} for "
+                f"{len(frame)} rows; it must return a boolean Series with one entry per row."
+            )
+        return mask.astype(bool)
+
+    def _frame(self, columns: Mapping[str, Column]) -> Any:
+        source = self.source
+        # Partition columns come last, as in the tables that Petastorm makes frames of.
+        ordered = sorted(columns, key=lambda name: name in source.partitions)
+        return to_frame(
+            {name: columns[name] for name in ordered},
+            source.types,
+            source.nulls,
+            source.pandas_metadata,
+        )
+
+    def _transformed(self, columns: dict[str, Column]) -> tuple[dict[str, Column], int]:
+        assert self.transform is not None
+        frame = self._frame(columns)
+        if self.transform.func is not None:
+            frame = self.transform.func(frame)
+        if not hasattr(frame, "columns"):
+            raise AttributeError(
+                f"The transform returned {type(frame).__name__}, which has no attribute 'columns'; "
+                "it must return a pandas DataFrame."
+            )
+        removed = [name for name in self.transform.removed_fields if name in frame.columns]
+        if removed:
+            frame = frame.drop(columns=removed)
+        found, required = set(frame.columns), set(self.result_schema.fields)
+        if found != required:
+            raise ValueError(
+                f"Transformed result columns ({','.join(map(str, frame.columns))}) do not match "
+                f"required schema columns({','.join(self.result_schema.fields)})"
+            )
+        return self._columns_of(frame), len(frame)
+
+    def _columns_of(self, frame: Any) -> dict[str, Column]:
+        fields = self.result_schema.fields
+        ready = {n: _stack(frame[n], f) for n, f in fields.items() if len(f.shape) > 1}
+        for name, partition in self.source.partitions.items():
+            categories = partition.dtype.categories
+            if name in fields and _categories(frame[name]) is categories:
+                ready[name] = frame[name].array  # Arrow would convert all categories each time
+        plain = frame[[name for name in fields if name not in ready]]
+        table = pa.Table.from_pandas(plain, preserve_index=False)
+        columns = {}
+        for name in fields:
+            if name in ready:
+                columns[name] = ready[name]
+            else:
+                chunks = table.column(name)
+                array = chunks.chunk(0) if chunks.num_chunks == 1 else chunks.combine_chunks()
+                if _is_plain_text(frame[name].dtype):
+                    array = array.cast(pa.string())  # as pandas 2 gave them, which had objects
+                columns[name] = _simple(name, array)
+        return columns
+
+
+def _is_plain_text(dtype: Any) -> bool:
+    """Return whether this is the type `str`, which pandas 3 gives texts that nobody gave another."""
+    return str(dtype) == "str"
+
+
+def _simple(name: str, array: pa.Array) -> Column:
+    """Return a transformed column; numbers as NumPy now, so that batches are cut from arrays."""
+    if pa.types.is_string(array.type) or pa.types.is_binary(array.type):
+        return array
+    return to_numpy(name, array)
+
+
+def _stack(series: Any, field: Any) -> npt.NDArray[Any]:
+    """Return the values of a multi-dimensional field, shape ``(rows, *field.shape)``.
+
+    The checks and their messages are those of ``petastorm/arrow_reader_worker.py``.
+    """
+    shape = tuple(field.shape)
+    values = series.tolist()
+    for value in values:
+        if not isinstance(value, np.ndarray):
+            raise ValueError(  # noqa: TRY004 – the type Petastorm raises
+                f"field {field.name} must be numpy array type."
+            )
+        if None in shape:
+            raise ValueError(
+                f"All dimensions of a shape: {field.shape} in: {field.name} field must be constant."
+                " If a dimension is variable, we won't be able to coalesce rows when preparing a"
+                " batch."
+            )
+        if value.shape != shape:
+            raise ValueError(
+                f"field {field.name} must be the shape {field.shape}, not {value.shape}"
+            )
+    if not values:
+        return np.empty((0, *shape), field.numpy_dtype)
+    # Stacked transposed values would not be contiguous, and another copy is as large again.
+    dtype = np.result_type(*{value.dtype for value in values})
+    return np.stack(values, out=pooled((len(values), *shape), dtype))
+
+
+def _categories(series: Any) -> Any:
+    return getattr(getattr(series, "dtype", None), "categories", None)
+
+
+def _arrow(column: Column) -> pa.Array:
+    return pa.array(np.ascontiguousarray(column)) if isinstance(column, np.ndarray) else column
+
+
+def number_of(rows: Rows) -> int:
+    """Return how many rows there are."""
+    return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+
+
+def chosen_rows(rows: Rows, kept: npt.NDArray[Any]) -> Rows:
+    """Return the rows at some positions among others, in ascending order."""
+    if len(kept) == number_of(rows):
+        return rows
+    if isinstance(rows, slice):
+        return np.asarray(kept, np.int64) + np.int64(rows.start)
+    return np.asarray(rows[kept])

@@ -1,0 +1,231 @@
+"""The passes of a reader: the one under way, others beside it, and those that begin in the middle."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from petastorm_bridge._blocks.columns import Block
+from petastorm_bridge.mds.locks import ForkSafeLock
+
+from ._ahead import fetched_ahead
+from ._arguments import ReaderOptions
+from ._job import Job
+from ._parts import Part, rows_of_part, visits_of_part
+from ._plan import Plan, Randomness, checksum, in_runs, without_rows
+from ._pool import Pool
+from ._sharding import Piece
+
+
+class Pass:
+    """The blocks of one pass. An endless pass in which no row comes through is ended.
+
+    Threads may share it: each block goes to one of them.
+
+    Attributes:
+        start: What its order follows from; JSON-able.
+        is_at_start: Whether nothing of it was read.
+        is_over: Whether it was read to its end.
+
+    Args:
+        start: As above.
+        blocks: Its blocks.
+        endless: Whether they never end.
+    """
+
+    def __init__(self, start: dict[str, Any], blocks: Iterator[Block], *, endless: bool) -> None:
+        self.start = start
+        self.is_at_start = True
+        self.is_over = False
+        self._blocks = blocks
+        self._endless = endless
+        self._epoch_rows = 0
+        self._error: BaseException | None = None
+        self._lock = ForkSafeLock()
+
+    def __iter__(self) -> Iterator[Block]:
+        return self
+
+    def __next__(self) -> Block:
+        self.is_at_start = False
+        with self._lock:
+            try:
+                return self._next()
+            except StopIteration:
+                self.is_over = True
+                raise
+
+    def _next(self) -> Block:
+        if self._error is not None:
+            raise self._error  # a generator that failed would pretend to be at its end
+        try:
+            block = next(self._blocks)
+        except StopIteration:
+            self._error = StopIteration()  # the one caught keeps its frames, and a shard, until gc
+            raise
+        except BaseException as error:
+            self._error = error
+            raise
+        self._epoch_rows += block.num_rows
+        if block.ends_epoch:
+            if self._endless and self._epoch_rows == 0:
+                self._error = StopIteration()
+                warnings.warn(
+                    "A whole epoch gave no row: the predicate, filters or transform let nothing "
+                    "through. The endless iteration ends here.",
+                    stacklevel=2,
+                )
+            self._epoch_rows = 0
+        return block
+
+
+class Passes:
+    """Makes the passes of one reader, which all visit the same pieces.
+
+    Attributes:
+        current: The pass that the reader and its loader go through.
+        may_cut_groups: Whether a block may hold a part of a row group, which is sooner here than the whole.
+
+    Args:
+        pieces: What to visit.
+        odd_rows: As of :class:`~._plan.Plan`.
+        job: What to do with each visit.
+        pool: Who does it.
+        options: Of the reader.
+        shuffle_rows: Whether visits shuffle rows.
+    """
+
+    def __init__(
+        self,
+        pieces: Sequence[Piece],
+        odd_rows: int,
+        job: Job,
+        pool: Pool,
+        options: ReaderOptions,
+        *,
+        shuffle_rows: bool,
+    ) -> None:
+        self.may_cut_groups = False
+        self._pieces = pieces
+        self._odd_rows = odd_rows
+        self._job = job
+        self._pool = pool
+        self._options = options
+        self._shuffle_rows = shuffle_rows
+        self._randomness = Randomness(options.seed)
+        self._count = 0  # of those whose order does not follow from the pass before
+        self._first_epoch = options.seed or 0  # other odd rows with another seed
+        self._part: Part | None = None
+        self._plan = self._make_plan()
+        self.current = self._of_plan(self._plan)
+
+    def begin(self) -> None:
+        """Begin the pass that follows the current one."""
+        self.current = self._of_plan(self._plan)
+
+    def begin_again(self) -> None:
+        """Begin a pass whose order does not depend on how far the one before was read."""
+        self._count += 1
+        self._plan = self._make_plan()
+        self.begin()
+
+    def begin_at(self, start: dict[str, Any], skipped: int) -> None:
+        """Begin a pass as one that had this start, without its first rows."""
+        self._plan.state = start
+        self.current = self._of_plan(self._plan, skipped)
+
+    def beside(self) -> Pass:
+        """Return a pass of its own, beside the current one.
+
+        Both may be left early, which does not change the next one's order.
+        """
+        self._count += 1
+        return self._of_plan(self._make_plan())
+
+    def take_part(self, part: Part, epoch: int) -> None:
+        """Read only a part of the pass; others read the rest from readers that are made alike.
+
+        Args:
+            part: Which one.
+            epoch: The number of the pass, by which the row changes that is read twice or left out where
+                shards are made even.
+
+        Raises:
+            ValueError: The pass has not exactly one epoch.
+        """
+        epochs = self._options.num_epochs
+        if epochs != 1:
+            raise ValueError(f"Only a pass of one epoch has parts; num_epochs is {epochs}.")
+        self._part, self._first_epoch = part, epoch
+        self._plan = self._make_plan()
+        self.begin()
+
+    @property
+    def next_start(self) -> dict[str, Any]:
+        """What :attr:`Pass.start` would be if a pass began now."""
+        return self._plan.state
+
+    @property
+    def randomness(self) -> Randomness:
+        """Where the order of the current pass comes from."""
+        return self._plan.randomness
+
+    @property
+    def is_seeded(self) -> bool:
+        """Whether orders come from a seed."""
+        return self._options.seed is not None
+
+    @property
+    def is_shuffled(self) -> bool:
+        """Whether chance decides on the order of blocks or of the rows in them."""
+        return bool(self._options.shuffle_row_groups or self._options.shuffle_rows)
+
+    @property
+    def rows_per_epoch(self) -> int:
+        """Rows of an epoch as they are stored, before a predicate, filters or a transform."""
+        if self._part is not None:
+            return len(rows_of_part(self._part, self._plan.rows))
+        return self._plan.rows
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the order of a pass depends on besides its start; JSON-able."""
+        part = {} if self._part is None else {"part": [self._part.number, self._part.count]}
+        return {
+            "rows": self.rows_per_epoch,
+            "row_groups": checksum([(p.group, p.start, p.stop) for p in self._pieces]),
+            "shuffle_row_groups": bool(self._options.shuffle_row_groups),
+            "shuffle_rows": bool(self._options.shuffle_rows),
+            "transform_batch_size": self._options.transform_batch_size,  # decides what a shuffle buffer takes
+            **part,
+        }
+
+    def _make_plan(self) -> Plan:
+        return Plan(
+            self._pieces,
+            shuffle_pieces=self._options.shuffle_row_groups,
+            shuffle_rows=self._shuffle_rows,
+            randomness=self._randomness.of_pass(self._count),
+            odd_rows=self._odd_rows,
+            epoch=self._first_epoch + self._count * (self._options.num_epochs or 1),
+        )
+
+    def _of_plan(self, plan: Plan, skipped: int = 0) -> Pass:
+        """Return the next pass of a plan, without its first rows."""
+        start, source, options = plan.state, self._job.source, self._options
+        visits = plan.visits(options.num_epochs)
+        if self._part is not None:
+            visits = visits_of_part(visits, rows_of_part(self._part, plan.rows))
+        visits = without_rows(visits, skipped) if skipped else visits
+        if options.transform_batch_size is not None:
+            visits = in_runs(visits, options.transform_batch_size)
+        if source.is_far:
+            visits = fetched_ahead(
+                visits,
+                source,
+                lambda: self.may_cut_groups,
+                is_for_others=options.reader_pool_type == "process",
+            )
+        blocks = self._pool.blocks(self._job, visits)
+        return Pass(start, blocks, endless=options.num_epochs is None)

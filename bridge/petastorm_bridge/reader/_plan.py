@@ -1,0 +1,226 @@
+"""In which order a reader visits its rows: epochs, shuffling of row groups, passes that begin in the middle."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ._sharding import Piece
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One piece to be read now.
+
+    Attributes:
+        piece: What to read; None for an epoch without rows.
+        order: Positions within the piece in the order wanted, or None for the stored order.
+        ends_epoch: Whether it is the last visit of its epoch.
+    """
+
+    piece: Piece | None
+    order: npt.NDArray[np.int64] | None
+    ends_epoch: bool
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that are read."""
+        if self.order is not None:
+            return len(self.order)
+        return 0 if self.piece is None else len(self.piece)
+
+    def part(self, start: int, stop: int, *, ends_epoch: bool) -> Visit:
+        """Return the visit of the rows between two positions in this one."""
+        assert self.piece is not None
+        if self.order is None:
+            return Visit(self.piece.part(start, stop), None, ends_epoch)
+        return Visit(self.piece, self.order[start:stop], ends_epoch)
+
+
+class Randomness:
+    """The sources of a reader's random orders.
+
+    With a seed, generators of its own (so results do not depend on the number of workers); without
+    one NumPy's global state, as in Petastorm, so that ``numpy.random.seed`` governs it.
+
+    Args:
+        seed: As for ``numpy.random.default_rng``; None for the global state.
+
+    Raises:
+        TypeError, ValueError: From NumPy, for a seed that is no non-negative integer.
+    """
+
+    def __init__(self, seed: Any) -> None:
+        self._seed = seed
+        # Petastorm's ventilator and its workers each start a generator from the same seed.
+        self._pieces = None if seed is None else np.random.default_rng(seed)
+        self._rows = None if seed is None else np.random.default_rng(seed)
+        self._children = None if seed is None else np.random.default_rng([seed, 1])
+
+    @property
+    def state(self) -> list[dict[str, Any]] | None:
+        """Where the generators stand, JSON-able; None without a seed."""
+        own = (self._pieces, self._rows, self._children)
+        found = [dict(one.bit_generator.state) for one in own if one is not None]
+        return found or None
+
+    @state.setter
+    def state(self, state: list[dict[str, Any]] | None) -> None:
+        own = (self._pieces, self._rows, self._children)
+        for one, stood in zip(own, state or (), strict=False):
+            if one is not None:
+                one.bit_generator.state = stood
+
+    def pieces(self, count: int) -> npt.NDArray[np.int64]:
+        """Return the order of ``count`` row groups."""
+        return _permutation(self._pieces, count)
+
+    def rows(self, count: int) -> npt.NDArray[np.int64]:
+        """Return the order of ``count`` rows within a row group."""
+        return _permutation(self._rows, count)
+
+    def of_pass(self, number: int) -> Randomness:
+        """Return the sources of a pass that runs beside others; the first pass has these here."""
+        if number == 0 or self._seed is None:
+            return self
+        return Randomness([self._seed, number + 1])
+
+    def child(self) -> np.random.Generator:
+        """Return a generator for something that draws at its own pace (a shuffle buffer)."""
+        if self._children is None:
+            entropy = np.random.randint(0, 2**31 - 1, 4)  # noqa: NPY002 – as in _permutation
+            return np.random.default_rng(entropy)
+        return np.random.default_rng(self._children.integers(0, 2**63 - 1))
+
+
+def _permutation(generator: np.random.Generator | None, count: int) -> npt.NDArray[np.int64]:
+    if generator is None:
+        return np.random.permutation(count)  # noqa: NPY002 – the state Petastorm's users seed
+    return generator.permutation(count)
+
+
+class Plan:
+    """The order in which pieces are visited, from pass to pass.
+
+    With a seed, every pass of one epoch has the order that it has in Petastorm with one worker
+    (``workers_pool/ventilator.py``): a new permutation of the order before. Later epochs of a pass
+    are shuffled anew as well.
+
+    Attributes:
+        randomness: Where orders come from.
+
+    Args:
+        pieces: What to visit; empty ones take part in the shuffle only.
+        shuffle_pieces: Whether to shuffle their order.
+        shuffle_rows: Whether to shuffle the rows within each.
+        randomness: As above.
+        odd_rows: 1 to read one row of every epoch twice, -1 to leave one out, each time another one; see
+            :func:`~.sharding.odd_rows`.
+        epoch: Number of the first epoch, by which that row changes.
+    """
+
+    def __init__(
+        self,
+        pieces: Sequence[Piece],
+        *,
+        shuffle_pieces: bool,
+        shuffle_rows: bool,
+        randomness: Randomness,
+        odd_rows: int = 0,
+        epoch: int = 0,
+    ) -> None:
+        self._pieces = pieces
+        self._order = list(pieces)
+        self._shuffle_pieces = shuffle_pieces
+        self._shuffle_rows = shuffle_rows
+        self.randomness = randomness
+        self._odd_rows = odd_rows
+        self._epoch = epoch
+
+    @property
+    def rows(self) -> int:
+        """Rows of an epoch."""
+        return sum(map(len, self._pieces)) + self._odd_rows
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What the next pass's order follows from, JSON-able."""
+        order = None
+        if self._shuffle_pieces:
+            position = {piece: i for i, piece in enumerate(self._pieces)}
+            order = [position[piece] for piece in self._order]
+        return {"order": order, "epoch": self._epoch, "generators": self.randomness.state}
+
+    @state.setter
+    def state(self, state: dict[str, Any]) -> None:
+        if state["order"] is not None:
+            self._order = [self._pieces[i] for i in state["order"]]
+        self._epoch = state["epoch"]
+        self.randomness.state = state["generators"]
+
+    def visits(self, num_epochs: int | None) -> Iterator[Visit]:
+        """Yield all visits of one pass, epoch after epoch; endless when ``num_epochs`` is None."""
+        epoch = 0
+        while num_epochs is None or epoch < num_epochs:
+            if self._shuffle_pieces:
+                self._order = [self._order[i] for i in self.randomness.pieces(len(self._order))]
+            odd_piece, odd = self._odd_row() if self._odd_rows else (None, 0)
+            self._epoch += 1
+            filled = [
+                piece
+                for piece in self._order
+                if len(piece) > (piece is odd_piece and self._odd_rows < 0)
+            ]
+            for i, piece in enumerate(filled):
+                rows = self.randomness.rows(len(piece)) if self._shuffle_rows else None
+                if piece is odd_piece:
+                    rows = np.arange(len(piece)) if rows is None else rows
+                    rows = np.append(rows, odd) if self._odd_rows > 0 else rows[rows != odd]
+                yield Visit(piece, rows, i == len(filled) - 1)
+            if not filled:
+                return
+            epoch += 1
+
+    def _odd_row(self) -> tuple[Piece, int]:
+        """Return the piece that has this epoch's odd row, and the row's position in it."""
+        place = self._epoch % sum(map(len, self._pieces))
+        for piece in self._pieces:
+            if place < len(piece):
+                return piece, place
+            place -= len(piece)
+        raise AssertionError("the position is one of all rows")
+
+
+def without_rows(visits: Iterator[Visit], rows: int) -> Iterator[Visit]:
+    """Yield the visits of a pass without its first rows; whole pieces are never read."""
+    for visit in visits:
+        count = visit.num_rows
+        if rows >= count > 0:
+            rows -= count
+        elif rows and visit.piece is not None:
+            yield visit.part(rows, count, ends_epoch=visit.ends_epoch)
+            rows = 0
+        else:
+            yield visit
+
+
+def in_runs(visits: Iterator[Visit], rows: int) -> Iterator[Visit]:
+    """Yield the visits of a pass cut into runs of at most so many rows, in the same order."""
+    for visit in visits:
+        count = visit.num_rows
+        if visit.piece is None or count <= rows:
+            yield visit
+            continue
+        for start in range(0, count, rows):
+            stop = min(start + rows, count)
+            yield visit.part(start, stop, ends_epoch=visit.ends_epoch and stop == count)
+
+
+def checksum(numbers: Any) -> int:
+    """Return a number that tells one list of integers from another."""
+    return zlib.crc32(np.asarray(numbers, "<i8").tobytes())

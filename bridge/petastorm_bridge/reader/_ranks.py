@@ -1,0 +1,132 @@
+"""Which of the processes that train together this one is, and reading one shard in each of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+
+from petastorm_bridge.errors import BridgeWarning
+
+# Horovod's own launcher and the two families of MPI that it is started by.
+_LAUNCHERS = (
+    ("HOROVOD_RANK", "HOROVOD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+)
+
+_warned: set[int] = set()
+
+
+def launcher_rank_and_size() -> tuple[int | None, int | None]:
+    """Return the rank and size of a Horovod or MPI launcher, ``(None, None)`` without a complete one.
+
+    Raises:
+        ValueError: The variables are no integers.
+    """
+    for rank_name, size_name in _LAUNCHERS:
+        rank, size = os.environ.get(rank_name), os.environ.get(size_name)
+        if rank is not None and size is not None:
+            return _integers({rank_name: rank, size_name: size})
+        if rank is not None or size is not None:
+            return None, None
+    return None, None
+
+
+def rank_and_world_size() -> tuple[int, int]:
+    """Return this process's rank and the world size, ``(0, 1)`` for a process that trains alone.
+
+    A process group of ``torch.distributed`` counts first, then ``RANK`` and ``WORLD_SIZE``, then
+    Horovod's and MPI's variables, then TensorFlow's ``TF_CONFIG``.
+
+    Raises:
+        ValueError: The variables are no integers, one of two is missing, the rank is not below the
+            world size, or ``TF_CONFIG`` is not what TensorFlow reads.
+    """
+    found = _torch_rank_and_size()
+    if found is None:
+        _refuse_half_a_rank()
+        rank, size = launcher_rank_and_size()
+        found = _tensorflow_rank_and_size() if rank is None or size is None else (rank, size)
+    rank, size = found
+    if not 0 <= rank < size:
+        raise ValueError(
+            f"This process has the rank {rank} in a world of {size}: RANK and WORLD_SIZE, or what the "
+            "launcher sets in their place, do not fit together."
+        )
+    return rank, size
+
+
+def _refuse_half_a_rank() -> None:
+    # Who reads everything on such a rank would never know.
+    given = [name for name in ("RANK", "WORLD_SIZE") if name in os.environ]
+    if len(given) == 1:
+        raise ValueError(
+            f"Of RANK and WORLD_SIZE only {given[0]} is set, which does not tell the shard of this "
+            "process. Open the loader once the process group exists, or pass cur_shard and "
+            "shard_count."
+        )
+
+
+def _torch_rank_and_size() -> tuple[int, int] | None:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    rank, size = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
+    if rank is None or size is None:
+        return None
+    return _integers({"RANK": rank, "WORLD_SIZE": size})
+
+
+def _tensorflow_rank_and_size() -> tuple[int, int]:
+    """Return the place of this process among those that train by TensorFlow's ``TF_CONFIG``.
+
+    The chief comes before the workers. Others, such as evaluators, read everything.
+    """
+    given = os.environ.get("TF_CONFIG")
+    if not given:
+        return 0, 1
+    try:
+        config = json.loads(given)
+        cluster, task = config.get("cluster", {}), config.get("task", {})
+        sizes = {kind: len(cluster.get(kind, ())) for kind in ("chief", "worker")}
+        kind, index = task.get("type"), int(task.get("index", 0))
+    except (ValueError, TypeError, AttributeError):
+        raise ValueError(f"TF_CONFIG={given!r} does not name a cluster and a task.") from None
+    if kind not in sizes:
+        return 0, 1
+    return index + (sizes["chief"] if kind == "worker" else 0), max(1, sum(sizes.values()))
+
+
+def _integers(variables: dict[str, str]) -> tuple[int, int]:
+    """Return the values of two variables as numbers."""
+    try:
+        rank, size = map(int, variables.values())
+    except ValueError:
+        given = " and ".join(f"{name}={value!r}" for name, value in variables.items())
+        raise ValueError(f"{given} are no integers.") from None
+    return rank, size
+
+
+def warn_if_all_ranks_read_all() -> None:
+    """Warn, once in a process, where others train beside this one and no shard was asked for.
+
+    Horovod's users get Petastorm's own warning instead.
+    """
+    try:
+        found = _torch_rank_and_size()
+    except ValueError:  # whoever set it did not mean torch
+        return
+    process = os.getpid()
+    if found is None or found[1] < 2 or process in _warned:
+        return
+    _warned.add(process)
+    warnings.warn(
+        f"This is rank {found[0]} of {found[1]} and no shard was asked for: each rank reads all "
+        "rows. Pass shard_by_rank=True to read one shard in each, with as many rows on every rank, "
+        "or cur_shard=0, shard_count=1 if each is meant to read everything. "
+        "`petastorm-bridge difference rank-reads-everything` says more.",
+        BridgeWarning,
+        stacklevel=3,
+    )

@@ -1,0 +1,187 @@
+"""Rows and n-grams for TensorFlow, of any reader: ours, or Petastorm's own (``petastorm/tf_utils.py``)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import warnings
+from calendar import timegm
+from collections import namedtuple
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from petastorm_bridge._blocks.columns import Block
+from petastorm_bridge.reader._rows.reader import RowReader
+from petastorm_bridge.unischema import tuple_class
+
+from ._columns import dtypes_of
+from ._iteration import tf
+from ._passes import AGAIN, Passes
+
+QUEUE_SIZE_NAME = "random_shuffling_queue_size"
+"""Name of the operation that tells how full the shuffling queue of :func:`row_tensors` is."""
+
+
+def date_to_nsec_from_epoch(dt: Any) -> int:
+    """Return a ``date`` or ``datetime`` as nanoseconds since 1970, without fractions of a second."""
+    return timegm(dt.timetuple()) * 1_000_000_000
+
+
+def ngram_dtypes_of(schema: Any, ngram: Any) -> list[Any]:
+    """Return the TensorFlow types of an n-gram's fields, timestep after timestep."""
+    steps = sorted(ngram.fields)
+    return [t for step in steps for t in dtypes_of(ngram.get_schema_at_timestep(schema, step))]
+
+
+def sanitized(row: Any) -> Any:
+    """Return a namedtuple of values, or of arrays of a row group, as TensorFlow takes them.
+
+    Raises:
+        RuntimeError: A value is None.
+    """
+    return type(row)(*(_value(name, value) for name, value in row._asdict().items()))
+
+
+def _value(name: str, value: Any) -> Any:
+    if value is None:
+        raise RuntimeError(
+            f'Encountered "{name}"=None. Tensorflow does not support None values as a tensor.'
+            "Consider filtering out these rows using a predicate."
+        )
+    if isinstance(value, Decimal):
+        return str(value.normalize())
+    if isinstance(value, np.datetime64):
+        return value.astype(np.int64)  # in its own unit, and only arrays in nanoseconds
+    return _array(value) if isinstance(value, np.ndarray) else value
+
+
+def _array(value: Any) -> Any:
+    kind = value.dtype.kind
+    if kind == "M":
+        return value.astype("datetime64[ns]").astype(np.int64)
+    if value.dtype in (np.uint16, np.uint32):
+        return value.astype(np.int32 if value.dtype == np.uint16 else np.int64)
+    if kind in "SU":
+        return value.tolist() if value.size else value
+    if kind == "O" and value.size and isinstance(value.flat[0], dt.date):
+        return np.array([date_to_nsec_from_epoch(day) for day in value.flat]).reshape(value.shape)
+    return value
+
+
+def flattened(sequence: Mapping[int, Any]) -> Any:
+    """Return an n-gram's namedtuples as one, whose fields are called ``name_index``."""
+    names, values = [], []
+    for index, step in enumerate(sorted(sequence)):
+        row = sequence[step]
+        names += [f"{name}_{index}" for name in row._fields]
+        values += list(row)
+    return namedtuple("flattened", names)(*values)  # noqa: PYI024
+
+
+def unflattened(schema: Any, ngram: Any, values: Sequence[Any]) -> dict[int, Any]:
+    """Return the tensors of :func:`flattened` as an n-gram, with the shapes of the schema."""
+    result = {}
+    done = 0
+    for step in range(min(ngram.fields), max(ngram.fields) + 1):
+        view = ngram.get_schema_at_timestep(schema, step)
+        stop = done + len(view.fields)
+        result[step] = named(view, values[done:stop])
+        done = stop
+    return result
+
+
+def named(schema: Any, values: Sequence[Any], leading: tuple[None, ...] = ()) -> Any:
+    """Return tensors as the namedtuple of a schema, whose shapes they take.
+
+    Args:
+        schema: The fields.
+        values: One tensor for each.
+        leading: Axes before those of a value.
+    """
+    for field, value in zip(schema.fields.values(), values, strict=True):
+        if value.get_shape().dims is None:
+            value.set_shape((*leading, *field.shape))
+    return tuple_class(schema)(*values)
+
+
+def row_dataset(reader: Any) -> Any:
+    """Return a ``tf.data.Dataset`` with one element per row, n-gram or, of others, row group.
+
+    Raises:
+        ValueError: A field has no TensorFlow type.
+    """
+    ngram, schema = reader.ngram, reader.schema
+    dtypes = dtypes_of(schema) if ngram is None else ngram_dtypes_of(schema, ngram)
+    flat = tf.data.Dataset.from_generator(
+        _start(reader), output_signature=tuple(tf.TensorSpec(None, dtype) for dtype in dtypes)
+    )
+    leading = (None,) if reader.batched_output else ()
+
+    # A function of its own, and no lambda, which AutoGraph may take for something else.
+    def to_element(*values: Any) -> Any:
+        if ngram is None:
+            return named(schema, values, leading)
+        return unflattened(schema, ngram, values)
+
+    return flat.map(to_element)
+
+
+def _start(reader: Any) -> Any:
+    """Return a function that starts a pass over what TensorFlow is given."""
+    if isinstance(reader, RowReader):
+        # Its rows are those of its blocks, which several iterators can share.
+        def of_blocks(blocks: Iterator[Block]) -> Iterator[Any]:
+            for block in blocks:
+                yield from map(_element, reader.rows(block))
+
+        return Passes(reader, of_blocks)
+
+    return lambda: elements(reader)
+
+
+def elements(reader: Any) -> Iterator[Any]:
+    """Yield the rows or n-grams of any reader for TensorFlow; of one at its end, a pass more."""
+    if reader.last_row_consumed:
+        warnings.warn(AGAIN, category=UserWarning, stacklevel=2)
+        reader.reset()
+    yield from map(_element, reader)
+
+
+def _element(row: Any) -> tuple[Any, ...]:
+    """Return a row's or an n-gram's values for TensorFlow."""
+    if isinstance(row, dict):
+        return flattened({step: sanitized(part) for step, part in row.items()})  # type: ignore[no-any-return]
+    return sanitized(row)  # type: ignore[no-any-return]
+
+
+def row_tensors(reader: Any, shuffling_queue_capacity: int, min_after_dequeue: int) -> Any:
+    """Return tensors of TensorFlow's graph mode, each run of which takes the reader's next row.
+
+    Args:
+        reader: The reader.
+        shuffling_queue_capacity: Rows in a ``tf.RandomShuffleQueue``; 0 for none.
+        min_after_dequeue: Rows that stay in it.
+
+    Raises:
+        ValueError: A queue for row groups.
+    """
+    if reader.batched_output and shuffling_queue_capacity > 0:
+        raise ValueError(
+            "shuffling_queue_capacity can not be used with a reader that produces "
+            "batched_output, since each batch is a parquet read rowgroup. Extra "
+            "shuffling of the batches does not further decrease correlation."
+        )
+    ngram, schema = reader.ngram, reader.schema
+    dtypes = dtypes_of(schema) if ngram is None else ngram_dtypes_of(schema, ngram)
+    values = tf.py_func(lambda _: _element(next(reader)), [tf.constant(1)], dtypes)
+    if shuffling_queue_capacity > 0:
+        queue = tf.RandomShuffleQueue(shuffling_queue_capacity, min_after_dequeue, dtypes)
+        queue.size(name=QUEUE_SIZE_NAME)  # for whoever looks for it by its name
+        tf.train.add_queue_runner(tf.train.QueueRunner(queue, [queue.enqueue(values)]))
+        values = queue.dequeue()
+        values = values if isinstance(values, (list, tuple)) else [values]
+    if ngram is not None:
+        return unflattened(schema, ngram, values)
+    return named(schema, values, (None,) if reader.batched_output else ())

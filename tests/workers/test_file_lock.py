@@ -1,0 +1,149 @@
+"""The lock around a fetch: one at a time in all processes, and never stuck."""
+
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from forks import in_fork
+
+from petastorm_bridge._workers import file_lock
+from petastorm_bridge._workers.file_lock import _open_files, locked
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:This process .* is multi-threaded:DeprecationWarning"
+)
+
+HOLDER = """
+import sys, time
+from petastorm_bridge._workers.file_lock import locked
+with locked(sys.argv[1], 10) as alone:
+    print(alone, flush=True)
+    time.sleep(300)
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "shard.lock")
+
+
+def test_one_at_a_time_among_threads(path):
+    inside, most = 0, 0
+    total = []
+
+    def work():
+        nonlocal inside, most
+        for _ in range(5):
+            with locked(path, 60) as alone:
+                assert alone
+                inside += 1
+                most = max(most, inside)
+                total.append(1)
+                time.sleep(0.001)
+                inside -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (most, len(total)) == (1, 20)
+    assert not os.path.exists(path)
+    assert not _open_files
+
+
+def test_the_lock_of_a_killed_process_is_free(path):
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, path], stdout=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+    )  # fmt: skip
+    try:
+        assert holder.stdout.readline() == "True\n"
+        with locked(path, 0.05) as alone:
+            assert not alone
+        assert os.path.exists(path)
+    finally:
+        holder.kill()
+        holder.communicate()
+    with locked(path, 10) as alone:
+        assert alone
+    assert not os.path.exists(path)
+
+
+def test_a_fork_does_not_hold_the_lock_of_its_parent(path):
+    """The parent leaves it while the child lives on; and the child may take it then."""
+    reading, writing = os.pipe()
+    with locked(path, 1) as alone:
+        assert alone
+        child = os.fork()
+        if child == 0:
+            os.read(reading, 1)
+            os._exit(0)
+        assert in_fork(lambda: next(iter([locked(path, 0.05).__enter__()]))) == "False"
+    try:
+        with locked(path, 5) as alone:
+            assert alone
+    finally:
+        os.write(writing, b"x")
+        os.waitpid(child, 0)
+        os.close(reading)
+        os.close(writing)
+
+
+def test_nor_a_fork_while_the_lock_is_taken(path, monkeypatch):
+    """It would keep the lock for as long as it lives, if its parent is killed then."""
+    take, left = fcntl.flock, []
+
+    def take_and_fork(descriptor, operation):
+        take(descriptor, operation)
+        monkeypatch.setattr(file_lock.fcntl, "flock", take)
+        left.append(in_fork(lambda: _is_open(descriptor)))
+
+    monkeypatch.setattr(file_lock.fcntl, "flock", take_and_fork)
+    with locked(path, 1) as alone:
+        assert alone
+    assert left == ["False"]
+
+
+def test_a_thread_may_fork_while_others_lock(tmp_path):
+    """Fork and lock wait for each other, never both."""
+
+    def lock_often(number):
+        for _ in range(200):
+            with locked(str(tmp_path / f"{number}"), 10) as alone:
+                assert alone
+
+    threads = [threading.Thread(target=lock_often, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    forks = [in_fork(lambda: len(_open_files)) for _ in range(5)]
+    for thread in threads:
+        thread.join()
+    assert set(forks) == {"0"}
+
+
+def _is_open(descriptor):
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("make", [os.mkdir, lambda path: os.symlink("/etc/passwd", path)])
+def test_where_no_lock_can_be_the_block_runs_without(path, make):
+    make(path)
+    with locked(path, 5) as alone:
+        assert not alone
+    assert os.path.lexists(path)
+
+
+def test_an_error_in_the_block_frees_the_lock(path):
+    with pytest.raises(KeyError), locked(path, 1):
+        raise KeyError
+    with locked(path, 1) as alone:
+        assert alone
