@@ -280,6 +280,25 @@ def test_a_run_says_what_concerns_this_repository_and_nothing_else(
     assert all("2 calls" in line for line in found)
 
 
+def test_loaders_without_a_shard_are_counted_where_other_files_take_one(call, tmp_path):
+    """In a file that takes one they stay on the bridge."""
+    sharded = LOADER.format(
+        "num_epochs=1, cur_shard=trainer.global_rank, shard_count=trainer.world_size", "fit(loader)"
+    )
+    whole = LOADER.format("num_epochs=1", "validate(loader)")
+    for one, other, said in (
+        (sharded, 2 * whole, "2 calls"),
+        (sharded, sharded, None),
+        (whole, whole, None),
+    ):
+        (tmp_path / "train.py").write_text(MAKER + one)
+        (tmp_path / "validate.py").write_text(MAKER + other)
+        lines = call(".", "--to", "streaming", "--check").stdout.splitlines()
+        found = [line for line in lines if line.startswith("Whole datasets:")]
+        assert len(found) == bool(said)
+        assert all(said in line for line in found)
+
+
 @pytest.mark.parametrize("destination", ["bridge", "streaming"])
 def test_nothing_names_a_page_that_readers_may_not_have(call, tmp_path, destination):
     (tmp_path / "train.py").write_text(MAKER + LOADER.format("num_epochs=3", "fit(loader)"))

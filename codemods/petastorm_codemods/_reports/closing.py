@@ -104,6 +104,18 @@ def _facts(sites: Sequence[Site]) -> Iterator[str]:
         number = sum(fact in site.facts for site in sites)
         if number:
             yield sentence.format(plural(number, "call"))
+    yield from _whole(sites)
+
+
+def _whole(sites: Sequence[Site]) -> Iterator[str]:
+    """Yield how many calls take no shard, where others take one: their files may not show that ranks run them."""
+    native = [site for site in sites if "becomes" in site.message and "Streaming" in site.message]
+    whole = [site for site in native if Fact.RANKS not in site.facts]
+    if 0 < len(whole) < len(native):
+        yield (
+            f"Whole datasets: {plural(len(whole), 'call')} without a shard, which gave every rank all rows; streaming "
+            "divides them wherever the process is a rank."
+        )
 
 
 def _bridged(sites: Sequence[Site]) -> Iterator[str]:
