@@ -6,6 +6,7 @@ for each set of columns; what came of the programs is written as JSON there, by 
 """
 
 import contextlib
+import faulthandler
 import io
 import json
 import os
@@ -16,6 +17,9 @@ import warnings
 from unittest import mock
 
 from petastorm_bridge import parity
+
+# A program that hangs shows where each of its threads is, before those who wait for it give up.
+SECONDS = 450
 
 warnings.simplefilter("ignore")
 
@@ -121,6 +125,7 @@ def run_all(folder, recordings, cache, chosen):
 def main():
     from pyspark.sql import SparkSession
 
+    faulthandler.dump_traceback_later(SECONDS, exit=True)
     out, folder, cache = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
     # A task that fails is tried again, as on a cluster: plain streaming's datasets in two tasks that start together
     # can take the same name in shared memory.

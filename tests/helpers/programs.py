@@ -87,6 +87,7 @@ def run(out, folder, names, *, cache=None, ranks=None, environment=None):
     """
     cache, environment = cache or f"file://{out}-cache", environment or os.environ
     if ranks:
+        shutil.rmtree(out, ignore_errors=True)  # of a launch that failed
         return _run(out, folder, names, cache, ranks, environment)
     found = {}
     for first in range(0, len(names), _TOGETHER):
