@@ -338,6 +338,7 @@ TRAINING = """
             train(f"dataset {size} {drop_last}", torch.utils.data.DataLoader(data, batch_size=None))
     with open(f"{sys.argv[2]}/{torch.distributed.get_rank()}.json", "w") as file:
         json.dump(read, file)
+    del model  # torch may wait for ever for a group that ends before its model
     torch.distributed.destroy_process_group()
 """
 

@@ -65,6 +65,7 @@ def train(converter_train, converter_val):
                 predicted = model.module(batch["pixels"]).argmax(1)
                 totals += torch.tensor([(predicted == batch["label"]).sum(), len(batch["label"])])
     dist.all_reduce(totals)
+    del model  # torch may wait for ever for a group that ends before its model
     dist.destroy_process_group()
     return (totals[0] / totals[1]).item()
 
