@@ -100,14 +100,14 @@ def _users(settings: Settings) -> list[Measurement]:
     with tempfile.TemporaryDirectory(prefix="codemod-") as work:
         folders = {growth: os.path.join(work, str(growth)) for growth in (1, GROWTH)}
         for growth, folder in folders.items():
-            files = settings.codemod_growth_files * growth
+            files = settings.codemod_scripts * growth
             os.mkdir(folder)
             for n in range(files):
                 with open(os.path.join(folder, f"module{n}.py"), "w", encoding="utf-8") as file:
                     file.write(_USER.format(n=n))
         for _ in range(settings.slow_rounds):
             for growth, folder in folders.items():
-                files = settings.codemod_growth_files * growth
+                files = settings.codemod_scripts * growth
                 for processes in PROCESSES:
                     seconds = _seconds(folder, files, files, processes)
                     samples.setdefault((processes, growth), []).append(files / seconds)
@@ -116,7 +116,7 @@ def _users(settings: Settings) -> list[Measurement]:
             USERS,
             case_name(processes, growth),
             "files/s",
-            settings.codemod_growth_files * growth,
+            settings.codemod_scripts * growth,
             tuple(rates),
         )
         for (processes, growth), rates in samples.items()

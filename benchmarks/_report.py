@@ -110,18 +110,18 @@ def write_json(
         file.write("\n")
 
 
-def read_json(path: str, settings: Settings) -> list[Measurement]:
-    """What was measured in the same surroundings with the same settings; else nothing."""
+def read_json(path: str, settings: Settings) -> list[Measurement] | None:
+    """What was measured in the same surroundings with the same settings; None if these differ."""
     if not os.path.exists(path):
         return []
     with open(path, encoding="utf-8") as file:
         report = json.load(file)
-    # A setting that came later had no part in what was measured earlier.
-    known = {
-        name: value for name, value in _as_json(settings).items() if name in report["settings"]
-    }
-    if report["environment"] != environment() or report["settings"] != known:
-        return []
+    # A setting that came later had no part in what was measured earlier, and one that is gone has none now.
+    then, now = report["settings"], _as_json(settings)
+    if report["environment"] != environment() or any(
+        then[name] != now[name] for name in then.keys() & now.keys()
+    ):
+        return None
     return [Measurement.from_json(record) for record in report["measurements"]]
 
 

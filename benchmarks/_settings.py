@@ -134,7 +134,7 @@ class Settings:
         stored_image_group: rows of one of its row groups.
         codemod_files: files of the repository that the codemod looks through.
         codemod_users: how many of them use Petastorm.
-        codemod_growth_files: files that all use Petastorm; four times as many the second time.
+        codemod_scripts: files that all use Petastorm; four times as many the second time.
         openings: shards and rows of the datasets that are opened; growing in shards, then in rows.
         growth_rows: rows of 1,000 characters, in four row groups; four times as many the second time.
         growth_large_rows: rows of 4 MiB, in four row groups; likewise.
@@ -172,7 +172,7 @@ class Settings:
     stored_image_group: int = 50
     codemod_files: int = 10_000
     codemod_users: int = 100
-    codemod_growth_files: int = 2_000
+    codemod_scripts: int = 2_000
     openings: tuple[tuple[int, int], ...] = (
         (10, 10**6),
         (1_000, 10**6),
@@ -210,7 +210,7 @@ QUICK = Settings(
     stored_image_group=4,
     codemod_files=60,
     codemod_users=6,
-    codemod_growth_files=4,
+    codemod_scripts=4,
     openings=((2, 100), (4, 100), (40, 100), (40, 10_000)),
     growth_rows=200,
     growth_large_rows=4,

@@ -61,8 +61,16 @@ def run(
     """Measure the bridge, Petastorm and native streaming side by side, and judge the targets."""
     groups = chosen_groups(only)
     settings = QUICK if quick else FULL
+    earlier: list[Measurement] | None = []
     if record:
         json_path = RESULTS
+        if set(groups) != set(GROUPS):  # a race that is not run again stays as recorded
+            earlier = _report.read_json(str(RESULTS), settings)
+    if earlier is None:
+        raise typer.BadParameter(
+            f"{RESULTS.name} was measured with other versions or settings, so the other races' figures cannot "
+            "stay beside these. Run all of them; or give a setting that only these races read a new name."
+        )
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
     console = wide_console()
@@ -76,11 +84,8 @@ def run(
         if group in groups and (why := why_skipped(group)):
             console.print(f"{group}, or a part of it, was skipped: there is {why}.")
     _report.print_verdicts(console, judge(measurements, settings))
-    if record:
-        # A race that was not run again stays as recorded.
-        earlier = _report.read_json(str(RESULTS), settings)
-        measurements += [one for one in earlier if one.group not in groups]
-        measurements.sort(key=lambda one: GROUPS.index(one.group))
+    measurements += [one for one in earlier if one.group not in groups]
+    measurements.sort(key=lambda one: GROUPS.index(one.group))
     if json_path:
         json_path.parent.mkdir(parents=True, exist_ok=True)
         verdicts = judge(measurements, settings)

@@ -27,7 +27,7 @@ from benchmarks import (  # noqa: E402 - no package, run from the root
     far,
 )
 from benchmarks._command import chosen_groups  # noqa: E402
-from benchmarks._settings import FULL, GROUPS, QUICK  # noqa: E402
+from benchmarks._settings import FULL, GROUPS, QUICK, RESULTS  # noqa: E402
 
 HAS_PETASTORM = importlib.util.find_spec("petastorm") is not None
 PACKAGES = {"petastorm", "bridge"} if HAS_PETASTORM else {"bridge"}
@@ -265,7 +265,7 @@ def test_a_quick_run_reports_rows_and_samples(quick_run):
     sizes = {
         "images": {QUICK.images},
         "codemod": {QUICK.codemod_files},
-        "growth-codemod": {QUICK.codemod_growth_files * n for n in (1, _codemod.GROWTH)},
+        "growth-codemod": {QUICK.codemod_scripts * n for n in (1, _codemod.GROWTH)},
         "first-task": {_materialise.FIRST_TASK_ROWS},
         **{group: {QUICK.far.rows} for group in far.GROUPS},
         far.NOTEBOOK: {QUICK.notebook_images},
@@ -302,3 +302,18 @@ def test_an_unknown_race_is_refused():
     )
     assert process.returncode == 2
     assert "choose from" in process.stderr
+
+
+@pytest.mark.slow
+def test_one_race_is_not_recorded_beside_others_of_other_settings():
+    recorded = RESULTS.read_bytes()
+    process = subprocess.run(
+        [sys.executable, "-m", "benchmarks.run", "--quick", "--only", "codemod", "--record"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 2
+    assert "other versions or settings" in " ".join(process.stderr.replace("│", "").split())
+    assert RESULTS.read_bytes() == recorded
