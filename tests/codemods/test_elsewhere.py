@@ -5,9 +5,10 @@ import time
 import pytest
 
 from petastorm_codemods._meaning.elsewhere import elsewhere
-from petastorm_codemods._model import Rewritten
+from petastorm_codemods._model import Rewritten, Unchanged
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
+from petastorm_codemods._text.decode import write_atomically
 
 HEAD = "from petastorm.spark import make_spark_converter\nconv = make_spark_converter(df)\n"
 FUNCTION = (
@@ -125,6 +126,57 @@ def test_what_others_may_give_or_change_stays(rewritten, ours, other):
 )
 def test_what_others_only_read_is_followed(rewritten, ours, other):
     assert "make_torch_dataloader" not in rewritten(ours, other=other)
+
+
+WHOLE = (
+    HEAD
+    + """\
+def batches():
+    with conv.make_torch_dataloader(num_epochs=1) as loader:
+        yield from loader
+def evaluate(model):
+    return [model(batch) for batch in batches()]
+def fit(model):
+    return [model.fit(batch) for batch in batches()]
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("other", "stays"),
+    [
+        ("from ours import evaluate\ndist.init_process_group('gloo')\nevaluate(model)\n", True),
+        ("import ours\nTorchDistributor(num_processes=2).run(ours.evaluate, model)\n", True),
+        ("from ours import *\nopen(cur_shard=rank, shard_count=size)\nevaluate(model)\n", True),
+        ("from ours import evaluate\nevaluate(model)\n", False),
+        ("from ours import conv\nconv.make_torch_dataloader(cur_shard=0, shard_count=2)\n", False),
+        ("import horovod.torch as hvd\nfrom ours import batches\nf(cur_shard=hvd.rank())\n", False),
+        ("from theirs import evaluate\ndist.init_process_group('gloo')\nevaluate(model)\n", False),
+    ],
+)
+def test_what_a_file_of_ranks_uses_reads_all_on_each_of_them(rewritten, other, stays):
+    after = rewritten(WHOLE, other=other)
+    assert ("make_torch_dataloader" in after) == stays
+    assert ("each rank reads all of it" in after) == stays
+
+
+def test_what_stays_for_a_file_of_ranks_stays_when_that_has_gone_native(tmp_path):
+    (tmp_path / "ours.py").write_text(WHOLE)
+    (tmp_path / "other.py").write_text(
+        """\
+from ours import conv, evaluate
+def train(rank, size):
+    with conv.make_torch_dataloader(num_epochs=1, cur_shard=rank, shard_count=size) as loader:
+        fit(loader)
+    evaluate(model)
+train(trainer.global_rank, trainer.world_size)
+"""
+    )
+    for outcome in run([str(tmp_path)], Settings()).outcomes:
+        assert isinstance(outcome, Rewritten)
+        assert (b"make_torch_dataloader" in outcome.after) == outcome.path.endswith("ours.py")
+        write_atomically(outcome.path, outcome.after)
+    assert all(isinstance(each, Unchanged) for each in run([str(tmp_path)], Settings()).outcomes)
 
 
 def test_a_number_that_others_may_set_is_asked_when_the_program_runs(rewritten):

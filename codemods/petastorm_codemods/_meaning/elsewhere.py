@@ -28,6 +28,9 @@ _SET = re.compile(
 )
 _SET_BY_NAME = re.compile(rb"\bsetattr\b[^\n]{,400}?[\"'](\w+)\\?[\"']")
 _WORD = re.compile(rb"\w+")
+# What starts ranks that streaming finds by itself, or reads a shard for each; Horovod's it does not find.
+_RANKS = re.compile(rb"\b(?:init_process_group|TorchDistributor|cur_shard)\b")
+_HOROVOD = re.compile(rb"\bhorovod\b", re.IGNORECASE)
 # What may change any name of a module.
 _ANYTHING = re.compile(rb"\b(?:setattr|vars|globals|__dict__|exec|reload)\b")
 # Functions and methods that leave a dictionary as it is.
@@ -45,12 +48,15 @@ class Elsewhere:
         given: Paths of such files, each with the name of a function or class of its own that others may call, or
             of an attribute that they may set.
         handled: Paths, each with the name of a dictionary that others may change.
+        on_ranks: Paths, each with the name of a function or class of its own that another file, which has to do
+            with ranks, mentions.
         dictionaries: The code of dictionaries of modules, by the last names of these and their own: those that
             nothing may change.
     """
 
     given: frozenset[tuple[str, str]] = frozenset()
     handled: frozenset[tuple[str, str]] = frozenset()
+    on_ranks: frozenset[tuple[str, str]] = frozenset()
     dictionaries: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
@@ -71,7 +77,10 @@ def elsewhere(paths: Iterable[str], read: Callable[[str], bytes]) -> Elsewhere:
     files = _Files([_File(path, read(path), words, every) for path in paths])
     given = {(path, name) for path, data in opening.items() for name in files.give(path, data)}
     handled = {(path, name) for path in opening for name in asked[path] if files.handle(path, name)}
-    return Elsewhere(frozenset(given), frozenset(handled), dict(files.dictionaries()))
+    on_ranks = {(path, name) for path, data in opening.items() for name in files.spread(path, data)}
+    return Elsewhere(
+        frozenset(given), frozenset(handled), frozenset(on_ranks), dict(files.dictionaries())
+    )
 
 
 def opens_loaders(data: bytes) -> bool:
@@ -106,6 +115,7 @@ class _File:
         names: Names that it may change.
         dictionaries: The code of dictionaries at its top, by their names.
         changes_anything: Whether it may change what it does not mention.
+        has_ranks: Whether it has to do with ranks that streaming finds.
     """
 
     def __init__(self, path: str, data: bytes, words: Names, asked: Names) -> None:
@@ -116,6 +126,7 @@ class _File:
         self.called = _found(_CALLED, data) & words
         self.sets = (_found(_SET, data) | _found(_SET_BY_NAME, data)) & words
         self.changes_anything = _ANYTHING.search(data) is not None
+        self.has_ranks = _RANKS.search(data) is not None and _HOROVOD.search(data) is None
         self.attributes: set[str] = set()
         self.names: set[str] = set()
         self.dictionaries: dict[str, str] = {}
@@ -162,7 +173,7 @@ class _Files:
         )
         changing = [each for each in files if each.changes_anything]
         self._changing = _by_name(changing, lambda each: each.named)
-        self._mentions: dict[str, Counter[str]] = {}
+        self._mentions: dict[tuple[str, bool], Counter[str]] = {}
 
     def give(self, path: str, data: bytes) -> Iterator[str]:
         """Yield what in a file others may give something: functions, classes and attributes."""
@@ -178,12 +189,27 @@ class _Files:
             if any(self._others(path, self._sets[name])):
                 yield name
 
-    def _mentions_by_users(self, module: str) -> Counter[str]:
-        """Return how many of the files that import a module, or run it, mention each name."""
-        if module not in self._mentions:
-            users = self._named[module]
-            self._mentions[module] = Counter(name for each in users for name in each.mentioned)
-        return self._mentions[module]
+    def spread(self, path: str, data: bytes) -> Iterator[str]:
+        """Yield the functions and classes of a file that others mention which have to do with ranks."""
+        module, own = module_at(path), self._at[path]
+        mentions = self._mentions_by_users(module, has_ranks=True)
+        for name in _found(_DEFINED, data):
+            by_itself = own.has_ranks and module in own.named and name in own.mentioned
+            if mentions[name] > by_itself:
+                yield name
+
+    def _mentions_by_users(self, module: str, *, has_ranks: bool = False) -> Counter[str]:
+        """Return how many of the files that import a module, or run it, mention each name.
+
+        Args:
+            module: Its last name.
+            has_ranks: Whether only those count that have to do with ranks.
+        """
+        key = module, has_ranks
+        if key not in self._mentions:
+            users = (each for each in self._named[module] if each.has_ranks or not has_ranks)
+            self._mentions[key] = Counter(name for each in users for name in each.mentioned)
+        return self._mentions[key]
 
     def handle(self, path: str, name: str) -> bool:
         """Say whether others than a file may change what has a name in it."""

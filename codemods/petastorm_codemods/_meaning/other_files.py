@@ -52,6 +52,8 @@ class Project:
         given: Paths of files that open loaders, each with the name of a function or class of its own that others
             may call, or of an attribute that they may set.
         handled: Such paths with the name of a dictionary that others may change.
+        on_ranks: Such paths with the name of a function or class of their own that another file, which has to do
+            with ranks, mentions.
         dictionaries: The code of dictionaries of modules, by the last names of these and their own: those
             that nothing may change.
     """
@@ -69,6 +71,7 @@ class Project:
     joined: frozenset[str] = frozenset()
     given: frozenset[tuple[str, str]] = frozenset()
     handled: frozenset[tuple[str, str]] = frozenset()
+    on_ranks: frozenset[tuple[str, str]] = frozenset()
     dictionaries: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     @functools.cached_property
@@ -83,6 +86,10 @@ class Project:
     def handles(self, path: str, name: str) -> bool:
         """Say whether another file may change a dictionary of a file, or keep what a function of it returns."""
         return (os.path.abspath(path), name) in self.handled
+
+    def spreads(self, path: str, name: str) -> bool:
+        """Say whether a function or class of a file may run on ranks that another file has to do with."""
+        return (os.path.abspath(path), name) in self.on_ranks
 
     def owns(self, module: str) -> bool:
         """Say whether a dotted module may be the project's own rather than a library's."""

@@ -390,7 +390,11 @@ def project_of(gathered: Gathered, destination: Destination) -> Project:
         return project  # where loaders keep their arguments, whatever these are
     there = elsewhere(*_programs_around(gathered))
     return dataclasses.replace(
-        project, given=there.given, handled=there.handled, dictionaries=there.dictionaries
+        project,
+        given=there.given,
+        handled=there.handled,
+        on_ranks=there.on_ranks,
+        dictionaries=there.dictionaries,
     )
 
 

@@ -2,7 +2,8 @@
 
 Streaming finds the ranks by itself, and its datasets are made by all of them together: one that the first rank
 makes alone waits for the others for ever. Whether a loader runs on ranks is known where others that take shards
-of ranks, or what starts the ranks, are in the same function or class, or in one that calls, or is called.
+of ranks, or what starts the ranks, are in the same function or class, or in one that calls, or is called; or where a
+file that has to do with ranks uses that function or class.
 """
 
 from __future__ import annotations
@@ -35,14 +36,15 @@ def _homes_on_ranks(analysis: Analysis) -> frozenset[cst.CSTNode]:
     """Return the functions and classes at the top that run on ranks; the module for what is in none."""
     signs = [*analysis.calls(_STARTING), *_sharded(analysis)]
     found = {_home(analysis, each) for each in signs} | {*_launched(analysis)}
-    if not found:
+    used = {*_used_elsewhere(analysis)}
+    if not found | used:
         return frozenset()
     called = _called(analysis)
     calling: dict[cst.CSTNode, set[cst.CSTNode]] = {}
     for home, others in called.items():
         for each in others:
             calling.setdefault(each, set()).add(home)
-    return frozenset(_reached(called, _reached(calling, found)))
+    return frozenset(_reached(called, _reached(calling, found) | used))
 
 
 def _reached(
@@ -83,6 +85,16 @@ def _launched(analysis: Analysis) -> Iterator[cst.CSTNode]:
             for argument in call.args[:1]:
                 functions = functions_of(analysis).called(cst.Call(argument.value))
                 yield from (_home(analysis, each) for each in functions)
+
+
+def _used_elsewhere(analysis: Analysis) -> Iterator[cst.CSTNode]:
+    """Yield the functions and classes at the top that files use which have to do with ranks."""
+    path = analysis.source.path
+    defined: list[cst.FunctionDef | cst.ClassDef] = [*analysis.nodes(cst.FunctionDef)]
+    defined += analysis.nodes(cst.ClassDef)
+    for node in defined:
+        if analysis.project.spreads(path, node.name.value):
+            yield _home(analysis, node)
 
 
 def _called(analysis: Analysis) -> dict[cst.CSTNode, set[cst.CSTNode]]:
