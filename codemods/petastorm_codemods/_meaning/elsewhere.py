@@ -28,8 +28,11 @@ _SET = re.compile(
 )
 _SET_BY_NAME = re.compile(rb"\bsetattr\b[^\n]{,400}?[\"'](\w+)\\?[\"']")
 _WORD = re.compile(rb"\w+")
-# What starts ranks that streaming finds by itself, or reads a shard for each; Horovod's it does not find.
-_RANKS = re.compile(rb"\b(?:init_process_group|TorchDistributor|cur_shard)\b")
+# What starts ranks that streaming finds by itself, asks which one this is, or reads its shard; Horovod's it does
+# not find.
+_RANKS = re.compile(
+    rb"\b(?:init_process_group|TorchDistributor|get_rank|RANK|global_rank|process_index|cur_shard)\b"
+)
 _HOROVOD = re.compile(rb"\bhorovod\b", re.IGNORECASE)
 # What may change any name of a module.
 _ANYTHING = re.compile(rb"\b(?:setattr|vars|globals|__dict__|exec|reload)\b")

@@ -51,19 +51,27 @@ class Functions:
         self, parameter: cst.Param, function: cst.FunctionDef
     ) -> Iterator[cst.BaseExpression]:
         """Yield what calls within the source give for a parameter of a function."""
+        return (each for each in self.given_by_call(parameter, function) if each is not None)
+
+    def given_by_call(
+        self, parameter: cst.Param, function: cst.FunctionDef
+    ) -> Iterator[cst.BaseExpression | None]:
+        """Yield what each call within the source gives for a parameter of a function; None for nothing."""
         owner, name = self.owner(function), parameter.name.value
         names = [each.name.value for each in function.params.params]
         bound = owner is not None and not _is_static(function)
         place = names.index(name) - bound if name in names else None
         for call in self._analysis.calls(self.called_as(function)):
             positional = [each for each in call.args if not each.keyword]
-            for argument in call.args:
-                if argument.keyword and argument.keyword.value == name:
-                    yield argument.value
-            if any(each.star for each in positional):
-                continue
-            if place is not None and 0 <= place < len(positional):
+            named = [each for each in call.args if each.keyword and each.keyword.value == name]
+            if named:
+                yield named[0].value
+            elif any(each.star for each in positional):
+                yield None
+            elif place is not None and 0 <= place < len(positional):
                 yield positional[place].value
+            else:
+                yield None
 
     def called_as(self, function: cst.FunctionDef) -> str:
         """Return the name that calls have which run a function: its own, or that of a constructor's class."""

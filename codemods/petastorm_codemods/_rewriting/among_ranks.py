@@ -15,7 +15,8 @@ import libcst as cst
 from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._meaning.functions import functions_of
 
-from .arguments import Reading, reading_of
+from .arguments import shards_of
+from .ranks import Shards
 from .sites import METHODS
 
 READS_ALL = (
@@ -73,8 +74,7 @@ def _sharded(analysis: Analysis) -> Iterator[cst.Call]:
     """Yield the calls that open loaders with the shards of ranks that streaming finds itself."""
     for name, method in METHODS.items():
         for call in analysis.calls(name):
-            reading = reading_of(analysis, call, method.positions)
-            if isinstance(reading, Reading) and reading.ranks:
+            if shards_of(analysis, call, method.positions) in {Shards.STREAMING, Shards.SOME}:
                 yield call
 
 

@@ -32,6 +32,13 @@ HOROVOD = (
     "streaming does not know Horovod's ranks; launch with TorchDistributor and leave out "
     "cur_shard and shard_count to read natively"
 )
+_FOR_THEIR_SHARDS = {
+    Shards.OTHER: Stays("streaming takes ranks from its launcher, not cur_shard"),
+    Shards.SOME: Stays(
+        "some calls read a shard and others all rows; streaming would divide them in both"
+    ),
+    Shards.HOROVOD: Stays(HOROVOD, marked=False),
+}
 
 
 class Times(enum.Enum):
@@ -92,16 +99,22 @@ def reading_of(analysis: Analysis, call: cst.Call, positions: Sequence[str]) -> 
     return given if isinstance(given, Stays) else translated(analysis, given)
 
 
+def shards_of(analysis: Analysis, call: cst.Call, positions: Sequence[str]) -> Shards | None:
+    """Return whose shards a call of one of the two methods reads; None where its arguments are not known."""
+    given = given_arguments(analysis, call, positions)
+    if isinstance(given, Stays):
+        return None
+    return shards(analysis, _node(given, "cur_shard"), _node(given, "shard_count"))
+
+
 def translated(analysis: Analysis, given: Mapping[str, Given]) -> Reading | Stays:
     """Return what arguments ask for, or why streaming cannot give it."""
     problem = _problem(analysis, given)
     if problem:
         return Stays(problem)
     found = shards(analysis, _node(given, "cur_shard"), _node(given, "shard_count"))
-    if found is Shards.HOROVOD:
-        return Stays(HOROVOD, marked=False)
-    if found is Shards.OTHER:
-        return Stays("streaming takes ranks from its launcher, not cur_shard")
+    if found in _FOR_THEIR_SHARDS:
+        return _FOR_THEIR_SHARDS[found]
     columnar = _loader_class(analysis, given) == "Batched"
     transform = _pieces(given, "transform_spec")
     node = _node(given, "transform_spec")

@@ -7,8 +7,10 @@ import re
 
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
+from libcst.metadata import Assignment
 
 from petastorm_codemods._meaning.analysis import Analysis
+from petastorm_codemods._meaning.functions import functions_of
 
 from .values import constants, values
 
@@ -28,6 +30,7 @@ class Shards(enum.Enum):
 
     ALL = "there are none: every process reads everything"
     STREAMING = "those of the launcher"
+    SOME = "those of the launcher in some calls of a function, and none in others"
     HOROVOD = "Horovod's"
     OTHER = "others"
 
@@ -47,7 +50,29 @@ def shards(analysis: Analysis, rank: cst.CSTNode | None, size: cst.CSTNode | Non
         for node, whole in given
         for leaf in values(analysis).of(node)
     }
-    return next((each for each in _STRICTEST if each in kinds), Shards.ALL)
+    found = next((each for each in _STRICTEST if each in kinds), Shards.ALL)
+    differ = found is Shards.STREAMING and any(_differ(analysis, *each) for each in given)
+    return Shards.SOME if differ else found
+
+
+def _differ(analysis: Analysis, node: cst.CSTNode, whole: int) -> bool:
+    """Say whether calls of a function differ in whether they give it what a value comes from."""
+    functions = functions_of(analysis)
+    names = (each for each in values(analysis).passed(node) if isinstance(each, cst.Name))
+    for bound in (one for name in names for one in analysis.assignments(name)):
+        parameter = bound.node if isinstance(bound, Assignment) else None
+        function = analysis.enclosing(parameter, cst.FunctionDef, cst.Lambda) if parameter else None
+        if isinstance(parameter, cst.Param) and isinstance(function, cst.FunctionDef):
+            given = functions.given_by_call(parameter, function)
+            alternatives = [each or parameter.default for each in given]
+            if len({_reads_all(analysis, each, whole) for each in alternatives if each}) > 1:
+                return True
+    return False
+
+
+def _reads_all(analysis: Analysis, node: cst.CSTNode, whole: int) -> bool:
+    leaves = values(analysis).of(node)
+    return all(_of_leaf(analysis, leaf, whole) is Shards.ALL for leaf in leaves)
 
 
 def _of_leaf(analysis: Analysis, node: cst.CSTNode, whole: int) -> Shards:

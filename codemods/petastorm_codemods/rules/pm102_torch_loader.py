@@ -19,7 +19,8 @@ These stay on the bridge, over the same directory:
 
 - a loader that is passed on before a ``with`` opens it;
 - Horovod's ranks, and shards from a loop or from a place that the codemod cannot see;
-- a loader without shards that each of several ranks reads as a whole;
+- a loader without shards that each of several ranks reads as a whole, as streaming would divide its rows;
+- a loader in a function that some calls give a shard and others none;
 - arguments in a dictionary that is not in the file;
 - rows that are filtered while they are read.
 
