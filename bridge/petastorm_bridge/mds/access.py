@@ -3,7 +3,8 @@
 A mapped page that cannot be had (the file was cut short, an NFS server is gone, a FUSE mount fails)
 kills the process with SIGBUS, and nothing can catch that. Reading gives an error instead. So files of
 network and user-space file systems are read, and all others mapped, which is faster and takes no memory
-of the process; the environment variable ``PETASTORM_BRIDGE_SHARD_ACCESS`` decides otherwise.
+of the process; the environment variable ``PETASTORM_BRIDGE_SHARD_ACCESS`` decides otherwise. Compressed files,
+which are expanded once, are always read.
 
 The datasets of ``petastorm_bridge.streaming``, which keep shards mapped, look at the size of a file before
 each window of samples that they take from it. What remains is a file that is cut short between that look

@@ -97,7 +97,8 @@ def _load(
         if info is None:
             continue
         path = os.path.join(directory, info["basename"])
-        mapped = is_mapped(os.path.dirname(path))
+        # What is expanded is read once: a mapping would save nothing, and fail where the file is cut short.
+        mapped = info is entry.raw and is_mapped(os.path.dirname(path))
         try:
             known = noted.get(info["basename"])
             data = checked_bytes(path, info["bytes"], info["hashes"], mapped=mapped, noted=known)
