@@ -49,6 +49,7 @@ def formatted(folder, texts, width):
     return {name: (folder / f"{name}.py").read_text() for name in texts}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [88, 100])
 def test_what_was_formatted_needs_no_formatter_but_to_join_lines(tmp_path, all_cases, width):
     """New calls are laid out as a formatter does it; what became shorter keeps the user's line breaks."""

@@ -116,6 +116,7 @@ def test_copies_are_not_for_mounts_that_refuse_modes(native, mount, tmp_path, mo
 
 
 @needs_mount
+@pytest.mark.slow
 def test_copies_go_to_a_mount_that_takes_them(native, streaming, mount, tmp_path, monkeypatch):
     """A cluster may have no other disk."""
     (tmp_path / "copies").mkdir()

@@ -31,6 +31,8 @@ def anchors(page):
     return made | set(re.findall(r'<a id="([^"]+)">', text))
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_generated_pages_are_current():
     command = [sys.executable, str(ROOT / "tools" / "build_docs.py"), "--check"]
     result = warm.run(command, capture_output=True, text=True, check=False)
@@ -553,6 +555,8 @@ def test_figures_of_the_tuning_page_are_those_of_the_code():
     assert re.search(rf"REMOTE_TIMEOUT` \|.*\| {limits().timeout:.0f} \|", text)
 
 
+@pytest.mark.slow  # it imports TensorFlow
+@pytest.mark.smoke
 def test_the_reference_has_every_public_name_with_its_arguments():
     import importlib
     import inspect

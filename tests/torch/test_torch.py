@@ -236,12 +236,16 @@ def test_loaders_in_memory_know_their_length_and_stand_in_torchs_own(open_reader
 
 
 @pytest.mark.parametrize("kind", [DataLoader, InMemBatchedDataLoader])
-def test_several_workers_would_repeat_every_row(open_reader, kind):
+def test_several_workers_would_repeat_every_row(open_reader, kind, monkeypatch):
+    # Torch waits so long for each worker of an iterator that has failed, whatever it iterates.
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.1)
     outer = torch.utils.data.DataLoader(
         kind(open_reader(), batch_size=4), batch_size=None, num_workers=2
     )
+    batches = iter(outer)
     with pytest.raises(ValueError, match=r"2 workers .* all *rows of this loader.*cur_shard"):
-        list(outer)
+        list(batches)
+    batches._shutdown_workers()
 
 
 COLLATED = [
