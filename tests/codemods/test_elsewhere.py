@@ -148,7 +148,15 @@ def fit(model):
         ("from ours import evaluate\ndist.init_process_group('gloo')\nevaluate(model)\n", True),
         ("import ours\nTorchDistributor(num_processes=2).run(ours.evaluate, model)\n", True),
         ("from ours import *\nopen(cur_shard=rank, shard_count=size)\nevaluate(model)\n", True),
+        (
+            "import os\nfrom ours import evaluate\nif os.environ['RANK'] == '0':\n    evaluate(model)\n",
+            True,
+        ),
         ("from ours import evaluate\nevaluate(model)\n", False),
+        (
+            "from ours import evaluate\nevaluate(spark.sql('SELECT RANK() OVER (ORDER BY x)'))\n",
+            False,
+        ),
         ("from ours import conv\nconv.make_torch_dataloader(cur_shard=0, shard_count=2)\n", False),
         ("import horovod.torch as hvd\nfrom ours import batches\nf(cur_shard=hvd.rank())\n", False),
         ("from theirs import evaluate\ndist.init_process_group('gloo')\nevaluate(model)\n", False),

@@ -501,7 +501,7 @@ def test_a_scheme_that_a_program_makes_known(monkeypatch):
     fsspec.register_implementation("cellar", Cellar, clobber=True)
     with pytest.raises(DatasetNotFoundError):
         make_batch_reader("cellar://bucket/data")
-    download = pytest.importorskip("streaming.base.storage.download")
+    from streaming.base.storage import download
 
     class Attic(download.CloudDownloader):
         @staticmethod

@@ -31,7 +31,7 @@ _WORD = re.compile(rb"\w+")
 # What starts ranks that streaming finds by itself, asks which one this is, or reads its shard; Horovod's it does
 # not find.
 _RANKS = re.compile(
-    rb"\b(?:init_process_group|TorchDistributor|get_rank|RANK|global_rank|process_index|cur_shard)\b"
+    rb"\b(?:init_process_group|TorchDistributor|get_rank|global_rank|process_index|cur_shard)\b|[\"']RANK[\"']"
 )
 _HOROVOD = re.compile(rb"\bhorovod\b", re.IGNORECASE)
 # What may change any name of a module.
