@@ -152,6 +152,13 @@ def fit(model):
             "import os\nfrom ours import evaluate\nif os.environ['RANK'] == '0':\n    evaluate(model)\n",
             True,
         ),
+        ("from ours import evaluate\naccelerator = Accelerator()\nevaluate(model)\n", True),
+        ("from ours import evaluate\nTrainer(devices=2)\nevaluate(model)\n", True),
+        ("from ours import evaluate\nTrainer(strategy=DDPStrategy())\nevaluate(model)\n", True),
+        (
+            "from ours import evaluate\nTrainer(accelerator='gpu', devices=1)\nevaluate(model)\n",
+            False,
+        ),
         ("from ours import evaluate\nevaluate(model)\n", False),
         (
             "from ours import evaluate\nevaluate(spark.sql('SELECT RANK() OVER (ORDER BY x)'))\n",

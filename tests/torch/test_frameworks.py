@@ -173,6 +173,33 @@ def _check_division(total, first, second):
         assert "Pass shard_by_rank=False" in seen["twice divided"]
 
 
+PREPARED = """
+    import json, sys
+    from urllib.parse import urlsplit
+    from accelerate import Accelerator
+    from petastorm_bridge import make_batch_reader
+    from petastorm_bridge.native import Epochs
+    from petastorm_bridge.pytorch import DataLoader
+    from streaming import StreamingDataLoader, StreamingDataset
+
+    accelerator = Accelerator(cpu=True)
+    dataset = StreamingDataset(local=urlsplit(sys.argv[1]).path, batch_size=8)
+    streaming = StreamingDataLoader(dataset, batch_size=8)
+    with DataLoader(make_batch_reader(sys.argv[1]), batch_size=8) as ours:
+        loaders = {"streaming": streaming, "epochs": Epochs(streaming), "bridge": ours}
+        kept = {name: accelerator.prepare(loader) is loader for name, loader in loaders.items()}
+    json.dump(kept, open("kept.json", "w"))
+"""
+
+
+@needs_accelerate
+def test_accelerate_leaves_all_but_torch_loaders_alone(run, numbered):
+    """So the codemod leaves a loader on the bridge that would become streaming's own and is prepared."""
+    assert run(PREPARED, numbered(24, [24], "24")) == {
+        "kept": {"streaming": False, "epochs": True, "bridge": True}
+    }
+
+
 TRANSFORMERS = """
     import json, sys, torch
     from petastorm_bridge.pytorch import BatchedIterableDataset

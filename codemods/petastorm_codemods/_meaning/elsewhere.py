@@ -28,10 +28,16 @@ _SET = re.compile(
 )
 _SET_BY_NAME = re.compile(rb"\bsetattr\b[^\n]{,400}?[\"'](\w+)\\?[\"']")
 _WORD = re.compile(rb"\w+")
+# Arguments of Lightning's Trainer that ask for several ranks.
+SEVERAL_RANKS = (
+    r"\bstrategy\s*=\s*[^,)\n]{,40}(?:ddp|DDP|fsdp|FSDP|deepspeed|DeepSpeed)"
+    r"|\b(?:devices|gpus|num_nodes)\s*=\s*[\"']?(?:[2-9]|1\d|-1)"
+)
 # What starts ranks that streaming finds by itself, asks which one this is, or reads its shard; Horovod's it does
 # not find.
 _RANKS = re.compile(
-    rb"\b(?:init_process_group|TorchDistributor|get_rank|global_rank|process_index|cur_shard)\b|[\"']RANK[\"']"
+    rb"\b(?:init_process_group|TorchDistributor|Accelerator|get_rank|global_rank|process_index|cur_shard)\b"
+    rb"|[\"']RANK[\"']|" + SEVERAL_RANKS.encode()
 )
 _HOROVOD = re.compile(rb"\bhorovod\b", re.IGNORECASE)
 # What may change any name of a module.

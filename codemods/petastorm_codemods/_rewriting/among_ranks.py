@@ -8,11 +8,13 @@ file that has to do with ranks uses that function or class.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, once
+from petastorm_codemods._meaning.elsewhere import SEVERAL_RANKS
 from petastorm_codemods._meaning.functions import functions_of
 
 from .arguments import shards_of
@@ -23,8 +25,9 @@ READS_ALL = (
     "each rank reads all of it; streaming would divide it among them: "
     "give it cur_shard and shard_count to read natively"
 )
-_STARTING = "init_process_group"
+_STARTING = ("init_process_group", "Accelerator")
 _LAUNCHING = "TorchDistributor"
+_SEVERAL = re.compile(SEVERAL_RANKS)
 
 
 def runs_on_ranks(analysis: Analysis, node: cst.CSTNode) -> bool:
@@ -35,7 +38,7 @@ def runs_on_ranks(analysis: Analysis, node: cst.CSTNode) -> bool:
 @once
 def _homes_on_ranks(analysis: Analysis) -> frozenset[cst.CSTNode]:
     """Return the functions and classes at the top that run on ranks; the module for what is in none."""
-    signs = [*analysis.calls(_STARTING), *_sharded(analysis)]
+    signs = [*analysis.calls(*_STARTING), *_trainers(analysis), *_sharded(analysis)]
     found = {_home(analysis, each) for each in signs} | {*_launched(analysis)}
     used = {*_used_elsewhere(analysis)}
     if not found | used:
@@ -68,6 +71,13 @@ def _home(analysis: Analysis, node: cst.CSTNode) -> cst.CSTNode:
         home = above
         above = analysis.enclosing(analysis.parent(above), cst.FunctionDef, cst.ClassDef)
     return home
+
+
+def _trainers(analysis: Analysis) -> Iterator[cst.Call]:
+    """Yield the calls of Lightning's trainer that ask for several ranks."""
+    for call in analysis.calls("Trainer"):
+        if _SEVERAL.search(analysis.code(call)):
+            yield call
 
 
 def _sharded(analysis: Analysis) -> Iterator[cst.Call]:

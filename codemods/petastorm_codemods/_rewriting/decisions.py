@@ -33,7 +33,7 @@ from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, MAKERS, ori
 from petastorm_codemods._petastorm.offered import NEW, is_petastorm
 
 from .among_ranks import READS_ALL, runs_on_ranks
-from .arguments import reading_of
+from .arguments import Times, reading_of
 from .blocks import Result
 from .contexts import rewritten
 from .expressions import Native, native_call
@@ -41,6 +41,7 @@ from .given import Stays
 from .ignored import is_ignored
 from .options import ALL
 from .placement import clashes
+from .prepared import PREPARED, is_prepared
 from .sites import METHODS, Site
 
 _SUCCESSORS = frozenset(COUNTERPARTS.values())
@@ -186,6 +187,10 @@ def _native(analysis: Analysis, site: Site) -> Native | Stays:
         return reading
     if not reading.ranks and runs_on_ranks(analysis, site.call):
         return Stays(READS_ALL)
+    # Epochs, which goes around a loader that is read more than once, is none of torch's loaders.
+    once_only = site.method.is_torch and reading.times is Times.ONCE
+    if once_only and is_prepared(analysis, site.call):
+        return Stays(PREPARED)
     native = native_call(analysis, site, reading)
     clash = [] if isinstance(native, Stays) else clashes(analysis, native.needs)
     return Stays(f"{', '.join(clash)} means something else in this file") if clash else native

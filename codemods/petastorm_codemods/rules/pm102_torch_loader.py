@@ -21,6 +21,7 @@ These stay on the bridge, over the same directory:
 - Horovod's ranks, and shards from a loop or from a place that the codemod cannot see;
 - a loader without shards that each of several ranks reads as a whole, as streaming would divide its rows;
 - a loader in a function that some calls give a shard and others none;
+- a finite loader that is given to Accelerate's ``prepare``, which would divide its rows again;
 - arguments in a dictionary that is not the project's, or that code may change which the codemod does not follow;
 - rows that are filtered while they are read.
 
