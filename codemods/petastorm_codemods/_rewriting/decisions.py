@@ -39,9 +39,9 @@ from .contexts import rewritten
 from .expressions import Native, native_call
 from .given import Stays
 from .ignored import is_ignored
+from .needs_bridge import needs_bridge
 from .options import ALL
 from .placement import clashes
-from .prepared import PREPARED, is_prepared
 from .sites import METHODS, Site
 
 _SUCCESSORS = frozenset(COUNTERPARTS.values())
@@ -187,10 +187,11 @@ def _native(analysis: Analysis, site: Site) -> Native | Stays:
         return reading
     if not reading.ranks and runs_on_ranks(analysis, site.call):
         return Stays(READS_ALL)
-    # Epochs, which goes around a loader that is read more than once, is none of torch's loaders.
-    once_only = site.method.is_torch and reading.times is Times.ONCE
-    if once_only and is_prepared(analysis, site.call):
-        return Stays(PREPARED)
+    if site.method.is_torch:
+        once_only = reading.times is Times.ONCE
+        needs = needs_bridge(analysis, site.call, is_torch_loader=once_only)
+        if needs:
+            return Stays(needs)
     native = native_call(analysis, site, reading)
     clash = [] if isinstance(native, Stays) else clashes(analysis, native.needs)
     return Stays(f"{', '.join(clash)} means something else in this file") if clash else native

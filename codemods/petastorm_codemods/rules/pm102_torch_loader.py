@@ -22,6 +22,8 @@ These stay on the bridge, over the same directory:
 - a loader without shards that each of several ranks reads as a whole, as streaming would divide its rows;
 - a loader in a function that some calls give a shard and others none;
 - a finite loader that is given to Accelerate's ``prepare``, which would divide its rows again;
+- a loader that a torch ``IterableDataset`` opens, perhaps in each of several workers;
+- a loader whose ``reader`` is used, that is a context itself, or whose type is asked for;
 - arguments in a dictionary that is not the project's, or that code may change which the codemod does not follow;
 - rows that are filtered while they are read.
 
