@@ -9,12 +9,13 @@ import libcst as cst
 from libcst.helpers import get_full_name_for_node
 from libcst.metadata import Assignment
 
-from petastorm_codemods._meaning.analysis import Analysis
+from petastorm_codemods._meaning.analysis import Analysis, once
+from petastorm_codemods._meaning.calls import keyword
 from petastorm_codemods._meaning.functions import functions_of
 
 from .values import constants, values
 
-# streaming.base.distributed reads the environment of torch's launchers and the process group.
+# streaming.base.distributed reads the environment of torch's launchers, and not the process group.
 _STREAMING = re.compile(
     r"(?:torch\.distributed|streaming\.base\.distributed)\.get_(?:rank|world_size)"
 )
@@ -84,12 +85,28 @@ def _of_leaf(analysis: Analysis, node: cst.CSTNode, whole: int) -> Shards:
     name = get_full_name_for_node(node.func) if isinstance(node, cst.Call) else None
     path = (analysis.imported(node.func) if isinstance(node, cst.Call) else None) or name or ""
     if _STREAMING.fullmatch(path):
-        return Shards.STREAMING
+        return Shards.OTHER if _is_numbered_by_hand(analysis) else Shards.STREAMING
     if _HOROVOD.fullmatch(path):
         return Shards.HOROVOD
     if isinstance(node, cst.Attribute) and node.attr.value in _LAUNCHED:
         return Shards.STREAMING
     return Shards.OTHER
+
+
+@once
+def _is_numbered_by_hand(analysis: Analysis) -> bool:
+    """Say whether ranks get their numbers by the program, as in ``mp.spawn``, and not by their launcher.
+
+    Each would be streaming's first rank of one; the second then fails with ``FileExistsError``.
+    """
+    given = (
+        argument.value
+        for call in analysis.calls("init_process_group")
+        for argument in call.args
+        if keyword(argument) == "rank"
+    )
+    leaves = (leaf for node in given for leaf in values(analysis).of(node))
+    return any(_variable(analysis, leaf) not in _VARIABLES for leaf in leaves)
 
 
 def _variable(analysis: Analysis, node: cst.CSTNode) -> str:
