@@ -7,11 +7,11 @@ names them. The places, besides what ``make docs`` writes, are those that stand 
 import dataclasses
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import warm
 
 ROOT = Path(__file__).parents[2]
 COPIED = (
@@ -60,10 +60,10 @@ class Copy:
         self.insert(CHANGES, "### Added\n\n", f"- {text}\n", after=True)
 
     def run(self, *command):
-        """Run a program of the copy with the copy's packages."""
+        """Run a program of the copy with the copy's packages, of which the Python that forks has imported none."""
         packages = [str(self.folder / name) for name in ("bridge", "codemods", ".")]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(packages)}
-        return subprocess.run(
+        return warm.run(
             [sys.executable, *command], cwd=self.folder, env=environment, capture_output=True, text=True, check=False
         )  # fmt: skip
 
