@@ -167,7 +167,11 @@ def unused_locks(own_prefixes: Path) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
-    """One Spark session per test process; never stop it in a test."""
+    """One Spark session per test process; never stop it in a test.
+
+    Its workers are forks of a Python that has imported the engines.
+    """
+    import warm
     from pyspark.sql import SparkSession
 
     folder = tmp_path_factory.mktemp("spark")
@@ -185,6 +189,7 @@ def spark(tmp_path_factory):
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
+    session.sparkContext.pythonExec = warm.python()
     yield session
     session.stop()
 

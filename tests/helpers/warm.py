@@ -72,8 +72,8 @@ def _server():
 def python():
     """The path of a program that runs in a fork what it is given, as Python would; for ``subprocess.Popen``.
 
-    Torchrun and its like start their ranks by it if ``PYTHON_EXEC`` names it. Signals reach the fork; who
-    kills the program kills the fork.
+    Torchrun and Spark start their ranks and workers by it where they are forks themselves. Signals reach the
+    fork; who kills the program kills the fork.
     """
     return str(_server().python)
 
@@ -86,13 +86,16 @@ def run(
     server = _server()
     request = {
         "arguments": [os.fspath(argument) for argument in command[1:]],
-        # Of torchrun: its ranks are forks as well.
-        "environment": {**(os.environ if env is None else env), "PYTHON_EXEC": python()},
+        "environment": dict(os.environ if env is None else env),
         "folder": os.fspath(os.getcwd() if cwd is None else cwd),
     }
     # Files, not pipes: a daemon that a program leaves behind would keep a pipe open.
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        files = [out, err] if capture_output else [sys.__stdout__, sys.__stderr__]
+    with (
+        open(os.devnull, "rb") as nothing,
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
+    ):
+        files = [nothing, *((out, err) if capture_output else (sys.__stdout__, sys.__stderr__))]
         with (
             ask(str(server.address), request, [file.fileno() for file in files]) as connection,
             connection.makefile("r") as answers,

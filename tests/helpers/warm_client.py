@@ -1,7 +1,7 @@
 """A Python that is not one: what it is to run runs in a fork of the Python that ``warm`` keeps.
 
-Launchers start it in the place of ``python`` (torchrun takes the program's name from ``PYTHON_EXEC``). It sends
-its arguments, its environment and its output to the server, hands signals on, and ends as the fork ends.
+Launchers start it in the place of ``python`` (torchrun its ranks, Spark its workers). It sends its arguments, its
+environment, its input and its output to the server, hands signals on, and ends as the fork ends.
 """
 
 import contextlib
@@ -13,7 +13,13 @@ import sys
 
 
 def ask(path, request, files):
-    """The connection on which the fork's process id comes, and then how it ended."""
+    """The connection on which the fork's process id comes, and then how it ended.
+
+    Args:
+        path: Of the server's socket.
+        request: Arguments, environment and folder.
+        files: The numbers of standard input, output and error.
+    """
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(path)
     message = json.dumps(request).encode()
@@ -31,7 +37,7 @@ def main():
         "environment": dict(os.environ),
         "folder": os.getcwd(),
     }
-    with ask(path, request, [1, 2]) as connection, connection.makefile("r") as answers:
+    with ask(path, request, [0, 1, 2]) as connection, connection.makefile("r") as answers:
         pid = int(answers.readline())
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda number, _: os.kill(pid, number))

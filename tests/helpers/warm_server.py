@@ -81,8 +81,8 @@ def serve(listener, tests):
 
 
 def receive(connection):
-    """A request, and the files that came with it."""
-    head, files, _, _ = socket.recv_fds(connection, 8, 2)
+    """A request, and the files that came with it: standard input, output and error."""
+    head, files, _, _ = socket.recv_fds(connection, 8, 3)
     size = int.from_bytes(head, "little")
     return json.loads(connection.recv(size, socket.MSG_WAITALL)), files
 
@@ -104,13 +104,23 @@ def forget(waiting):
     waiting.close()
 
 
-def become(request, files):
-    """Make this process what a new Python would be for the request."""
-    for number, file in enumerate(files, 1):
+def become(request, files, python):
+    """Make this process what a new Python would be for the request.
+
+    Args:
+        request: What is to run, and where.
+        files: Its standard input, output and error.
+        python: What launchers start instead of Python: their programs are forks too. Torchrun takes the name of
+            PYTHON_EXEC, and Spark, for its workers, that of PYSPARK_PYTHON; a test may name another one there.
+    """
+    for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
     os.environ.clear()
     os.environ.update(request["environment"])
+    os.environ["PYTHON_EXEC"] = python
+    if os.environ.get("PYSPARK_PYTHON") == sys.executable:
+        os.environ["PYSPARK_PYTHON"] = python
     os.chdir(request["folder"])
     tempfile.tempdir = None  # an engine may have asked for it before
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -176,7 +186,7 @@ def main():
     if asked is None:
         shutil.rmtree(sys.argv[3], ignore_errors=True)
         return
-    become(*asked)
+    become(*asked, os.path.join(sys.argv[3], "python"))
     try:
         run(asked[0]["arguments"])
     except (SystemExit, KeyboardInterrupt):
