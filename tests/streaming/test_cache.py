@@ -208,7 +208,11 @@ def test_copies_that_are_fetched_again_are_no_others(tmp_path, made):
 @pytest.mark.slow
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 @pytest.mark.parametrize("made", [ColumnarStreamingDataset, MappedStreamingDataset])
-def test_workers_know_the_files_that_their_dataset_was_opened_with(tmp_path, made, context):
+def test_workers_know_the_files_that_their_dataset_was_opened_with(
+    tmp_path, made, context, monkeypatch
+):
+    # Torch waits so long for each worker of an iterator that has failed, whatever it iterates.
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)
     write_shards(tmp_path / "data", [30] * 4, {"id": "int64"})
     write_shards(tmp_path / "other", [30] * 4, {"id": "int64"}, first=1000)
     dataset = made(local=str(tmp_path / "data"), batch_size=6)
@@ -217,8 +221,10 @@ def test_workers_know_the_files_that_their_dataset_was_opened_with(tmp_path, mad
     assert len(list(loader)) == 20
     path = max((tmp_path / "data").glob("*.mds"))
     renamed(path, tmp_path / "other" / path.name)
+    batches = iter(loader)
     with pytest.raises(ShardCorruptedError, match="was replaced"):
-        list(loader)
+        list(batches)
+    batches._shutdown_workers()
 
 
 @pytest.mark.parametrize("made", [ColumnarStreamingDataset, MappedStreamingDataset])
