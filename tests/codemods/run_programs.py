@@ -1,4 +1,4 @@
-"""Runs programs in one process and records the batches that they pass to ``record``.
+"""Runs programs in one process, one after the other, and records the batches that they pass to ``record``.
 
 ``python run_programs.py OUT FOLDER CACHE NAME ...`` runs the named programs of FOLDER, each with a directory of
 its own in the one that the URL CACHE names. A program's batches become recordings of the parity tool in OUT, one
@@ -15,6 +15,8 @@ import sys
 import traceback
 import warnings
 from unittest import mock
+
+import shared_memory
 
 from petastorm_bridge import parity
 
@@ -38,7 +40,7 @@ def name_of(path):
 
 
 def run(path, recordings, cache):
-    """Return a program's name, and what came of it.
+    """Return what came of a program.
 
     That is the sizes of batches by recording, the lines that it printed, how many directories were in its
     cache as it ended, and its error if there was one.
@@ -72,7 +74,7 @@ def run(path, recordings, cache):
     found["printed"] = printed.getvalue().splitlines()
     if place.startswith("file://"):
         found["directories"] = len(list(os.scandir(place.removeprefix("file://"))))
-    return name, found
+    return found
 
 
 def recorded(batches, folder):
@@ -113,10 +115,13 @@ def steady():
 def run_all(folder, recordings, cache, chosen):
     sys.path.insert(0, str(folder))  # where the support module is
     files = [*folder.glob("*.py"), *folder.glob("*.ipynb"), *folder.glob("*/main.py")]
+    files = [path for path in sorted(files) if name_of(path) in chosen]
+    found = {}
     with steady() if folder.name == "original" else contextlib.nullcontext():
-        found = dict(
-            run(path, recordings, cache) for path in sorted(files) if name_of(path) in chosen
-        )
+        for path in files:
+            # The memory of a program alone, of which other ranks may have more to read, stays until its process ends.
+            with shared_memory.goes_afterwards() if files[1:] else contextlib.nullcontext():
+                found[name_of(path)] = run(path, recordings, cache)
     sys.path.remove(str(folder))
     sys.modules.pop("mds_support", None)
     return found

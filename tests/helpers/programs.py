@@ -66,13 +66,8 @@ _ENGINES_OWN = re.compile(
 )
 
 
-# So many programs share a process, which keeps a dozen descriptors for each dataset of streaming until it ends, and
-# seven more for each dataset with locks elsewhere: those of other test processes.
-_TOGETHER = 12
-
-
 def run(out, folder, names, *, cache=None, ranks=None, environment=None):
-    """Run programs, several in a process, or on several ranks of torchrun.
+    """Run programs, one after the other in a process, or on several ranks of torchrun.
 
     Args:
         out: Folder to make, for the recordings.
@@ -89,10 +84,7 @@ def run(out, folder, names, *, cache=None, ranks=None, environment=None):
     if ranks:
         shutil.rmtree(out, ignore_errors=True)  # of a launch that failed
         return _run(out, folder, names, cache, ranks, environment)
-    found = {}
-    for first in range(0, len(names), _TOGETHER):
-        some = names[first : first + _TOGETHER]
-        found |= _run(out, folder, some, cache, 1, environment)[0]
+    found = _run(out, folder, names, cache, 1, environment)[0]
     stopped = [name for name in names if _ENGINES_OWN.search(found[name].get("error", ""))]
     if stopped:
         print("run again, for a fault of an engine's own:", *stopped)

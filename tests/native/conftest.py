@@ -1,8 +1,5 @@
 """Both forms of the support module, and what stock streaming reads."""
 
-import atexit
-import contextlib
-import gc
 import importlib
 import os
 import shutil
@@ -10,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import shared_memory
 
 # The module as ``--vendor`` copies it, under the name that it has in repositories.
 COPIED = "mds_support"
@@ -33,28 +31,10 @@ def copies(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def memory_goes_with_the_test(streaming, monkeypatch):
-    """Streaming keeps the shared memory of every dataset until the process ends, a dozen descriptors each.
-
-    Later ones open, and keep, what earlier ones have that were never iterated over: hundreds of tests in one
-    process would use up its descriptors.
-    """
-    from streaming.base.shared import SharedMemory
-
-    made = []
-    initialise = SharedMemory.__init__
-
-    def recorded(self, *arguments, **options):
-        initialise(self, *arguments, **options)
-        made.append(self)
-
-    monkeypatch.setattr(SharedMemory, "__init__", recorded)
-    yield
-    gc.collect()  # arrays on the memory of datasets that the test has dropped
-    for shared in made:
-        atexit.unregister(shared.cleanup)
-        with contextlib.suppress(BufferError):  # a dataset of the whole module is on it
-            shared.cleanup()
+def memory_goes_with_the_test(streaming):
+    """Some hundred tests of a process open datasets."""
+    with shared_memory.goes_afterwards():
+        yield
 
 
 @pytest.fixture(scope="module")
