@@ -10,7 +10,6 @@ import importlib.util
 import json
 import os
 import re
-import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from collections import Counter
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import warm
 
 import petastorm_bridge
 
@@ -118,7 +118,8 @@ def written(folder, swap=swapped):
     for path in petastorm_tests().glob("*.py"):
         source = swap(path.read_text("utf-8")).replace("petastorm.tests", PACKAGE)
         (package / path.name).write_text(source, "utf-8")
-    (folder / "sitecustomize.py").write_text(PRELUDE, "utf-8")
+    with (package / "__init__.py").open("a", encoding="utf-8") as file:
+        file.write(PRELUDE)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    forked\n    timeout\n", "utf-8")
     return folder
 
@@ -148,7 +149,7 @@ def outcomes(folder, files):
         part for name in ("cacheprovider", "randomly", "forked") for part in ("-p", f"no:{name}")
     ]
     limit = f"--timeout={_SECONDS}"
-    finished = subprocess.run(
+    finished = warm.run(
         [sys.executable, "-c", _RUN, "-q", "-W", "ignore", limit, *plugins, f"--junitxml={report}"]
         + [f"{PACKAGE}/{name}.py" for name in files],
         cwd=folder,
