@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import threading
@@ -20,14 +21,6 @@ from .stores import Store
 # Requests under way in this process: bandwidth comes from many at once.
 _requests = Threads("petastorm-bridge request", 16, idle_seconds=1.0)
 _copies = itertools.count()
-_buffers = threading.local()
-
-
-def _buffer(size: int) -> memoryview:
-    """Return memory of the thread, which its next request gets again: new pages cost as much as their copying."""
-    if len(getattr(_buffers, "memory", b"")) < size:
-        _buffers.memory = bytearray(size)
-    return memoryview(_buffers.memory)[:size]
 
 
 def copy_in_ranges(
@@ -46,7 +39,8 @@ def copy_in_ranges(
         store: Where it is, which knows ranges. Each of them is asked for again if that fails.
         url: The file.
         extent: Which bytes.
-        put: Takes the position of a range among them, and its bytes; called in several threads, one at a time.
+        put: Takes the position of some of them, and these; called in several threads, one at a time, and once more for
+            what comes again after a request that failed.
         is_whole: Whether the file ends with them.
         is_dropped: Tells whether nobody needs the file any more.
         beginning: How many of the first bytes are to be here as soon as can be.
@@ -66,20 +60,28 @@ def copy_in_ranges(
 
     def read(start: int, stop: int) -> None:
         # One byte more than there should be, so that a longer file is noticed.
-        out = _buffer(stop - start + (is_whole and stop == size))
+        wanted = stop - start + (is_whole and stop == size)
 
         def once() -> int:
-            if is_over.is_set() or is_dropped():
-                raise _given_up(url)
-            return explained(lambda: file.read_into(extent.start + start, out), url)
+            """Put one answer where it belongs; return up to where it goes."""
+            position = start
+            with contextlib.closing(file.pieces(extent.start + start, wanted)) as pieces:
+                while True:
+                    if is_over.is_set() or is_dropped():
+                        raise _given_up(url)
+                    piece = explained(lambda: next(pieces, None), url)
+                    if piece is None:
+                        return position
+                    with (
+                        putting
+                    ):  # what comes too late must not be put where something else is by then
+                        if not is_over.is_set():
+                            put(position, piece[: stop - position])
+                    position += len(piece)
 
-        count = attempted(once, has_tried=store.tries_again)
-        if count != stop - start:
-            found = "more" if count > stop - start else f"{start + count}"
-            raise mismatch(url, f"{size} bytes", found)
-        with putting:  # what comes too late must not be put where something else is by then
-            if not is_over.is_set():
-                put(start, out[:count])
+        end = attempted(once, has_tried=store.tries_again)
+        if end != stop:
+            raise mismatch(url, f"{size} bytes", "more" if end > stop else f"{end}")
 
     starts = [*range(0, min(beginning, size), store.answer_bytes)]
     starts += range(len(starts) * store.answer_bytes, size, store.range_bytes)

@@ -9,12 +9,13 @@ import contextlib
 import functools
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 from urllib.parse import urlparse
 
 from petastorm_bridge.mds.locks import ForkSafeLock
 
+from .buffers import PIECE_BYTES, thread_buffer
 from .limits import limits
 
 _Result = TypeVar("_Result")
@@ -78,13 +79,12 @@ class _S3File:
         self._store = store
         self._url = url
 
-    def read_into(self, start: int, out: memoryview) -> int:
-        body = self._store.get(self._url, Range=f"bytes={start}-{start + len(out) - 1}")
+    def pieces(self, start: int, size: int) -> Generator[memoryview, None, None]:
+        buffer = thread_buffer(min(size, PIECE_BYTES))
+        body = self._store.get(self._url, Range=f"bytes={start}-{start + size - 1}")
         with contextlib.closing(body):
-            filled = 0
-            while filled < len(out) and (count := body.readinto(out[filled:])):
-                filled += count
-        return filled
+            while count := body.readinto(buffer):
+                yield buffer[:count]
 
     def close(self) -> None:
         pass

@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, BinaryIO, Protocol
 from urllib.parse import urlparse
 
@@ -17,6 +17,7 @@ from petastorm_bridge.errors import masked, missing_extra, without_secrets
 from petastorm_bridge.mds.errors import DatasetNotFoundError
 from petastorm_bridge.mds.files import open_regular, read_into
 
+from .buffers import thread_buffer
 from .errors import explain
 from .limits import limits
 from .s3 import S3Store, single_requests
@@ -38,8 +39,11 @@ _WHOLE_ONLY = {"http", "https", "hf", "github"}
 class RangeFile(Protocol):
     """A far file of which ranges are read, by several threads."""
 
-    def read_into(self, start: int, out: memoryview) -> int:
-        """Fill ``out`` with bytes from ``start`` on; return how many there were."""
+    def pieces(self, start: int, size: int) -> Generator[memoryview, None, None]:
+        """Yield ``size`` bytes from ``start`` on, or those that there are, in pieces.
+
+        Each piece is to be used before the next one is asked for, which may take its memory.
+        """
 
     def close(self) -> None:
         """Close it."""
@@ -90,11 +94,12 @@ class _MountedFile:
         self._starts: list[int] = []
         self._ends: list[int] = []
 
-    def read_into(self, start: int, out: memoryview) -> int:
-        count = read_into(self._file, start, out)
+    def pieces(self, start: int, size: int) -> Generator[memoryview, None, None]:
+        buffer = thread_buffer(size)
+        count = read_into(self._file, start, buffer)
         self._starts.append(start)
         self._ends.append(start + count)
-        return count
+        yield buffer[:count]
 
     def close(self) -> None:
         if self._starts:
@@ -172,11 +177,9 @@ class _FsspecFile:
         self._filesystem = filesystem
         self._path = path
 
-    def read_into(self, start: int, out: memoryview) -> int:
-        data = self._filesystem.cat_file(self._path, start=start, end=start + len(out))
-        count = min(len(data), len(out))
-        out[:count] = data[:count]
-        return count
+    def pieces(self, start: int, size: int) -> Generator[memoryview, None, None]:
+        data = self._filesystem.cat_file(self._path, start=start, end=start + size)
+        yield memoryview(data)[:size]
 
     def close(self) -> None:
         pass

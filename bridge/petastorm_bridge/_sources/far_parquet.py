@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
@@ -16,7 +17,7 @@ from petastorm_bridge._far.ahead import Fetcher
 from petastorm_bridge._far.attempts import explained
 from petastorm_bridge._far.copies import CacheSettings, Copies
 from petastorm_bridge._far.fetch import Extent
-from petastorm_bridge._far.stores import RangeFile, Store
+from petastorm_bridge._far.stores import Store
 from petastorm_bridge.mds.access import is_mapped, load
 
 from .parquet_files import File
@@ -146,10 +147,11 @@ class _Parts(io.RawIOBase):
         for first, data in self._parts:
             if first <= start and stop <= first + len(data):
                 return data[start - first : stop - first].data
-        out = bytearray(max(0, stop - start))
-        file: RangeFile = explained(lambda: self._store.open(self._url), self._url)
-        try:
-            count = explained(lambda: file.read_into(start, memoryview(out)), self._url)
-        finally:
-            file.close()
-        return memoryview(out)[:count]
+        return explained(lambda: self._fetched(start, max(0, stop - start)), self._url)
+
+    def _fetched(self, start: int, size: int) -> bytearray:
+        with contextlib.closing(self._store.open(self._url)) as file:
+            found = bytearray()
+            for piece in file.pieces(start, size):
+                found += piece
+            return found
