@@ -19,7 +19,7 @@ from petastorm_bridge.errors import masked, without_secrets
 from petastorm_bridge.mds import codecs
 from petastorm_bridge.mds.access import load
 from petastorm_bridge.mds.errors import DatasetError
-from petastorm_bridge.mds.verified import best_hash
+from petastorm_bridge.mds.verified import best_hash, note_hash
 
 from .attempts import attempted
 from .errors import explain, mismatch
@@ -134,6 +134,7 @@ class Fetch:
                     self._write(temporary)
                 self._check(load(temporary, mapped=True)[0])
                 os.replace(temporary, path)
+                note_hash(path, self.extent.hashes, os.stat(path))
             finally:
                 _remove(temporary)
 

@@ -43,17 +43,28 @@ def check_hash(path: str, hashes: Mapping[str, str], data: Any, status: os.stat_
     name = best_hash(hashes)
     if name is None:
         return
-    # The change time and the inode tell apart files that were replaced with their date kept.
-    state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-    key = (name, hashes[name], *state)
     with _lock:
-        if _seen.get(path) == key:
+        if _seen.get(path) == _state(name, hashes, status):
             return
     found = codecs.digest(name, data)
     if found != hashes[name]:
         raise ShardCorruptedError.because(path, f"{name} {hashes[name]}", found)
-    with _lock:
-        _seen[path] = key
+    note_hash(path, hashes, status)
+
+
+def note_hash(path: str, hashes: Mapping[str, str], status: os.stat_result) -> None:
+    """Remember that a file has the hash which :func:`check_hash` would check; arguments as there."""
+    name = best_hash(hashes)
+    if name is not None:
+        with _lock:
+            _seen[path] = _state(name, hashes, status)
+
+
+def _state(name: str, hashes: Mapping[str, str], status: os.stat_result) -> tuple[Any, ...]:
+    """Return what is asked of a file, and what tells it from one that takes its place."""
+    # The change time and the inode tell apart files that were replaced with their date kept.
+    state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    return (name, hashes[name], *state)
 
 
 FileMark = tuple[int, int]
