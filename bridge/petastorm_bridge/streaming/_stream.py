@@ -196,7 +196,7 @@ class MappedStream(Stream):
                 os.makedirs(os.path.dirname(part), exist_ok=True)
                 self._fetch_ranges(Fetch(self._store, Extent(url, info.basename, info.bytes)), part)
             if hashes:
-                data, status = load(part, mapped=False)
+                data, status = load(part, mapped=is_mapped(directory))
                 check_hash(target, hashes, data, status)
             os.replace(part, target)  # so that nobody takes it for a good one before
         finally:
