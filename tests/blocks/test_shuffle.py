@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from petastorm_bridge._blocks.columns import Block
-from petastorm_bridge._blocks.shuffle import _CHUNK, shuffle_pool, shuffle_window
+from petastorm_bridge._blocks.shuffle import _CHUNK, _CHUNK_BYTES, shuffle_pool, shuffle_window
 
 BOTH = pytest.mark.parametrize("shuffle", [shuffle_pool, shuffle_window])
 
@@ -108,6 +108,22 @@ def test_the_pool_swallows_whole_blocks_and_keeps_fewer_than_its_capacity(sizes,
 def test_the_window_lets_rows_leave_early_by_less_than_its_capacity(sizes, capacity):
     found = rows_of(shuffle_window(blocks_of([sizes]), capacity, np.random.default_rng(4)))
     assert all(row - place < capacity for place, row in enumerate(found))
+
+
+@BOTH
+def test_wide_rows_leave_a_few_at_a_time(shuffle):
+    """So that they stay in the processor's cache; which rows leave when does not depend on it."""
+    ids = np.arange(3000)
+
+    def shuffled(columns):
+        return [*shuffle(iter([Block(columns, 3000, True)]), 1000, np.random.default_rng(0))]
+
+    wide, narrow = shuffled({"i": ids, "v": np.zeros((3000, 250))}), shuffled({"i": ids})
+    assert all(block.columns["v"].nbytes <= _CHUNK_BYTES for block in wide)
+    rows = [
+        np.concatenate([block.columns["i"] for block in each]).tolist() for each in (wide, narrow)
+    ]
+    assert rows[0] == rows[1]
 
 
 def window_row_by_row(count, capacity, rng, draws):

@@ -15,8 +15,9 @@ import numpy.typing as npt
 from .batches import different_shapes
 from .columns import Block
 
-# Rows gathered at once: large enough for vector speed, small enough to stay in cache.
+# What is moved at once: enough for vector speed, and so little that it stays in cache.
 _CHUNK = 4096
+_CHUNK_BYTES = 512 << 10
 
 Records = npt.NDArray[Any]
 
@@ -85,10 +86,16 @@ def _draw(
 
 
 def _emit(slots: _Slots, ids: npt.NDArray[np.int64], ends_epoch: bool) -> Iterator[Block]:
-    for start in range(0, len(ids), _CHUNK):
-        chunk = ids[start : start + _CHUNK]
-        last = start + _CHUNK >= len(ids)
+    step = _rows_at_once(slots.records.dtype)
+    for start in range(0, len(ids), step):
+        chunk = ids[start : start + step]
+        last = start + step >= len(ids)
         yield slots.block(slots.records.take(chunk), ends_epoch=ends_epoch and last)
+
+
+def _rows_at_once(dtype: np.dtype[Any]) -> int:
+    """Return how many records are moved at once."""
+    return max(1, min(_CHUNK, _CHUNK_BYTES // max(1, dtype.itemsize)))
 
 
 def _packed(block: Block, slots: _Slots) -> Iterator[Records]:
@@ -96,8 +103,9 @@ def _packed(block: Block, slots: _Slots) -> Iterator[Records]:
     if not block.num_rows:
         return
     dtype, columns = slots.accept(block)
-    for start in range(0, block.num_rows, _CHUNK):
-        stop = min(start + _CHUNK, block.num_rows)
+    step = _rows_at_once(dtype)
+    for start in range(0, block.num_rows, step):
+        stop = min(start + step, block.num_rows)
         packed = np.empty(stop - start, dtype)
         for field, column in zip(dtype.names or (), columns, strict=True):
             packed[field] = column[start:stop]
