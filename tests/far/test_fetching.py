@@ -72,6 +72,15 @@ def test_each_byte_is_fetched_once_for_all_epochs_and_readers(mount):
     assert read_of_shards(mount) == sizes(mount)
 
 
+def test_opening_again_takes_what_reading_a_file_takes(mount):
+    ids_of(url(mount))
+    time.sleep(1.1)  # Linux asks again for names after a second
+    mount.start_counting()
+    make_batch_reader(url(mount)).stop()
+    # The names of the directory and of a file in it, opening that, its content; the sidecar comes beside the index.
+    assert mount.counts()["in_sequence"] <= 4
+
+
 def test_without_room_each_epoch_is_fetched_anew(mount, monkeypatch, cache, caplog):
     monkeypatch.setenv(LIMIT_VARIABLE, "1mb")
     assert ids_of(url(mount), num_epochs=2) == ALL * 2

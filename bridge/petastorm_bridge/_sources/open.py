@@ -14,6 +14,7 @@ from petastorm_bridge._far.copies import CacheSettings
 from petastorm_bridge._far.stores import MountStore
 from petastorm_bridge.mds.access import is_mapped
 from petastorm_bridge.mds.dataset import INDEX_NAME, open_dataset
+from petastorm_bridge.mds.errors import DatasetNotFoundError
 
 from .mds import MdsSource, named_shards
 from .source import Source
@@ -85,11 +86,15 @@ def open_paths(
     found = named_shards(paths) if listed else _dataset_at(paths[0])
     if found is not None:
         directory, names = found
-        if not is_mapped(directory):
-            from .remote import FarMdsSource
+        if is_mapped(directory):
+            return MdsSource(open_dataset(directory), names)
+        from .remote import FarMdsSource
 
+        try:
             return FarMdsSource(directory, names, MountStore(), settings)
-        return MdsSource(open_dataset(directory), names)
+        except DatasetNotFoundError:
+            if listed or os.path.isfile(os.path.join(directory, INDEX_NAME)):
+                raise
     from .far_parquet import FarFiles
 
     directory = paths[0] if os.path.isdir(paths[0]) else os.path.dirname(paths[0])
@@ -108,7 +113,11 @@ def open_paths(
 
 
 def _dataset_at(path: str) -> tuple[str, None] | None:
-    """Return the directory of the MDS dataset that a path names, and all of its shards."""
-    if os.path.isfile(os.path.join(path, INDEX_NAME)):
-        return path, None
-    return (os.path.dirname(path), None) if os.path.basename(path) == INDEX_NAME else None
+    """Return the directory of the MDS dataset that a path names, and all of its shards.
+
+    Where each look is a request, a directory is taken for one of MDS: its index is asked for anyway.
+    """
+    if os.path.basename(path) == INDEX_NAME:
+        return os.path.dirname(path), None
+    is_mds = not is_mapped(path) or os.path.isfile(os.path.join(path, INDEX_NAME))
+    return (path, None) if is_mds else None
