@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,15 @@ from benchmarks._settings import SEED, Far
 __all__ = ["write_datasets"]
 
 
-def write_datasets(near: Path, sizes: Far) -> None:
-    """Write the rows three times, as shards, as Parquet and as Parquet of twenty columns, and tiny ones of each."""
+def write_datasets(near: Path, sizes: Far, names: Sequence[str] = (MDS, PARQUET, WIDE)) -> None:
+    """Write the rows as shards, as Parquet and as Parquet of twenty columns, or some of these, and tiny ones of each."""
     tiny = dataclasses.replace(sizes, rows=sizes.batch_size, shards=1)
     for prefix, each in ((WARM, tiny), ("", sizes)):
-        for name in (MDS, PARQUET, WIDE):
+        for name in names:
             (near / f"{prefix}{name}").mkdir(parents=True)
-        _write_mds(near / f"{prefix}{MDS}", each)
-        for name in (PARQUET, WIDE):
+            if name == MDS:
+                _write_mds(near / f"{prefix}{MDS}", each)
+                continue
             for number, table in enumerate(_tables(each, is_wide=name == WIDE)):
                 file = near / f"{prefix}{name}" / f"part-{number:05}.parquet"
                 parquet.write_table(table, file, use_dictionary=False, compression="none")

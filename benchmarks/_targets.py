@@ -194,12 +194,15 @@ def _far_targets() -> Iterable[Target]:
     for ours in (far.ORDERED, far.SHUFFLED):
         yield Target(far.FIRST[far.MOUNT], ours, far.PETASTORM, 1.5)
     for place in far.FIRST:
-        for ours in (far.ORDERED, far.SHUFFLED, far.FAST, *far.STOCK.values()):
-            yield Target(far.LATER, f"{ours}, {place}", f"{ours}, {far.DISK}", 0.9)
+        fast = (far.ORDERED, far.SHUFFLED, far.FAST)
+        later = [(far.LATER, ours) for ours in (*fast, *far.STOCK.values())]
+        later += [(far.LATER_LARGE, ours) for ours in fast]
+        for group, ours in later:
+            yield Target(group, f"{ours}, {place}", f"{ours}, {far.DISK}", 0.9)
         for columns in (far.ALL, far.ONE):
             theirs = f"pyarrow dataset, {columns}, {place}"
             yield Target(far.TABLES, f"bridge, {columns}, {place}", theirs, 0.8)
-        for ours in (far.ORDERED, far.SHUFFLED, far.FAST):
+        for ours in fast:
             yield Target(far.REQUESTS, f"{ours}, {place}", far.LIMIT, 1, better="lower")
         for ours in (far.ORDERED, far.SHUFFLED, far.FAST, *far.STOCK.values()):
             for epoch, factor in (("first", 0.97), ("later", 100)):

@@ -15,7 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,17 +25,17 @@ import numpy as np
 from benchmarks._far_data import write_datasets
 from benchmarks._far_notebook import FORMS, write_images
 from benchmarks._far_places import far_mount, far_store, no_mount_because, no_store_because
-from benchmarks._far_reader import Found, Job
+from benchmarks._far_reader import MDS, PARQUET, WIDE, Found, Job
 from benchmarks._measure import Measurement
 from benchmarks._settings import MODULES, SEED, Far, Settings
 
 MOUNT, STORE, DISK = "mount", "store", "local disk"
 
 FIRST = {MOUNT: "far-mount", STORE: "far-store"}
-LATER, TABLES = "far-later", "far-parquet"
+LATER, LATER_LARGE, TABLES = "far-later", "far-later-large", "far-parquet"
 REQUESTS, BYTES, WRITING = "far-requests", "far-bytes", "far-writing"
 NOTEBOOK = "far-notebook"
-GROUPS = (*FIRST.values(), LATER, TABLES, REQUESTS, BYTES, WRITING, NOTEBOOK)
+GROUPS = (*FIRST.values(), LATER, LATER_LARGE, TABLES, REQUESTS, BYTES, WRITING, NOTEBOOK)
 
 CEILING = "sixteen requests of a plain program"
 ORDERED, SHUFFLED = "bridge DataLoader, in order", "bridge DataLoader, shuffled"
@@ -78,6 +78,10 @@ _READERS = {
 }
 # Those whose later epochs count, which are compared with the same of a local disk.
 _AGAIN = ("in order", "shuffled", "columnar", "stock, 0 workers", "stock, 4 workers")
+# A later epoch begins with a look at the index: with the same at several times the rows, what that takes is told from
+# what each row does.
+_AGAIN_LARGE = ("in order", "shuffled", "columnar")
+_GROWTH = 4
 _OF_TABLES = ("all columns", "one column", "pyarrow, all columns", "pyarrow, one column")
 # Petastorm ends an epoch early in some of the tries, as in the races between loaders.
 _MAX_REPEATS = 20
@@ -98,7 +102,8 @@ def far(group: str, settings: Settings) -> list[Measurement]:
     """Run a race; those that need the same runs share them. Where one is impossible, there are no figures."""
     if group == NOTEBOOK:
         return _trained(settings)
-    measured = _written(settings) if group == WRITING else _read(settings)
+    make = {WRITING: _written, LATER_LARGE: _read_large}.get(group, _read)
+    measured = make(settings)
     return [one for one in measured if one.group == group]
 
 
@@ -118,18 +123,43 @@ def why_skipped(group: str) -> str | None:
 
 @functools.lru_cache(maxsize=1)  # for all races but one
 def _read(settings: Settings) -> list[Measurement]:
-    sizes = settings.far
+    samples = _sampled(settings.far, settings.slow_rounds, _READERS, (MDS, PARQUET, WIDE))
+    return _measurements(samples, settings)
+
+
+@functools.lru_cache(maxsize=1)
+def _read_large(settings: Settings) -> list[Measurement]:
+    """Read later epochs of more rows."""
+    few = settings.far
+    sizes = dataclasses.replace(few, rows=_GROWTH * few.rows, shards=_GROWTH * few.shards)
+    samples = _sampled(sizes, settings.slow_rounds, _AGAIN_LARGE, (MDS,))
+    megabytes = sizes.rows * sizes.row_bytes / 1e6
+    return [
+        Measurement(
+            LATER_LARGE,
+            f"{_READERS[reader]}, {place}",
+            "MB/s",
+            sizes.rows,
+            tuple(megabytes / one.seconds[1] for one in samples.found[reader, place]),
+        )
+        for reader, place in _sorted(samples.found)
+    ]
+
+
+def _sampled(sizes: Far, rounds: int, readers: Iterable[str], datasets: Sequence[str]) -> _Samples:
+    """Let some readers read datasets of these sizes in all places there are."""
+    samples = _Samples({}, {})
     with tempfile.TemporaryDirectory(prefix="far-") as work:
         near = Path(work, "near")
-        write_datasets(near, sizes)
-        samples = _Samples({}, {})
+        write_datasets(near, sizes, datasets)
         with _store(near, sizes) as store:
             order = np.random.default_rng(SEED)
-            contestants = _contestants(has_store=store is not None)
-            for _ in range(settings.slow_rounds):
+            everybody = _contestants(has_store=store is not None)
+            contestants = [one for one in everybody if one[0] in readers]
+            for _ in range(rounds):
                 for position in order.permutation(len(contestants)):
                     _run(contestants[position], sizes, near, store, samples)
-    return _measurements(samples, settings)
+    return samples
 
 
 def _contestants(*, has_store: bool) -> list[tuple[str, str]]:
