@@ -113,11 +113,7 @@ class _Parts(io.RawIOBase):
     """A file of which some parts are here; the others are fetched as they are asked for."""
 
     def __init__(
-        self,
-        store: Store,
-        url: str,
-        size: int,
-        parts: Sequence[tuple[int, npt.NDArray[np.uint8]]],
+        self, store: Store, url: str, size: int, parts: Sequence[tuple[int, npt.NDArray[np.uint8]]]
     ) -> None:
         self._store = store
         self._url = url

@@ -40,10 +40,6 @@ class FilesSource(Source):
 
     Attributes:
         unchecked: Footer and schema of each file, until the source is narrowed.
-
-    Args:
-        files: The files.
-        footers: What is wanted of the footer of each.
     """
 
     def __init__(self, files: ParquetFiles, footers: Sequence[Footer]) -> None:

@@ -57,10 +57,6 @@ class File:
 class Partition:
     """A column that is stored in directory names.
 
-    Args:
-        name: Column name.
-        values: Value of each file, as text.
-
     Attributes:
         name: Column name.
         type: int64 where all values are integers, else string, as in Petastorm.

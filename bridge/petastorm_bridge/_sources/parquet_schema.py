@@ -23,11 +23,7 @@ class _TwiceError(DatasetError, KeyError):
 
 
 def first_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
-    """Return the first file's columns; those without a type there have that of the next file.
-
-    Args:
-        schemas: The schemas of all files.
-    """
+    """Return the first file's columns; those without a type there have that of the next file."""
     first = schemas[0]
     untyped = [field.name for field in first if pa.types.is_null(field.type)]
     if not untyped or not _has_distinct_names(first):
@@ -184,10 +180,6 @@ def null_facts(
 
     Columns without statistics count as without nulls: their row groups are then shown one by one
     as pandas shows them, which is what Petastorm does.
-
-    Args:
-        types: The columns wanted; only these are looked at.
-        files: Footer and schema of each file.
     """
     lists = {name: is_list_of_any_length(type_) for name, type_ in types.items()}
     found: set[str] = set()

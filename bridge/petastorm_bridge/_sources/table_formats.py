@@ -134,9 +134,7 @@ def find_table(filesystem: fs.FileSystem, path: str) -> TablePlace | None:
     kind: fs.FileType
     table: TablePlace | None
     kind, table = _at_once(
-        filesystem,
-        asked,
-        [lambda: _kind(filesystem, asked), lambda: _table_at(filesystem, asked)],
+        filesystem, asked, [lambda: _kind(filesystem, asked), lambda: _table_at(filesystem, asked)]
     )
     if kind == fs.FileType.File:
         root = posixpath.dirname(posixpath.dirname(asked))
@@ -172,10 +170,6 @@ def _moment(digits: str) -> dt.datetime:
 
 def refuse_table_formats(filesystem: fs.FileSystem, directory: str) -> None:
     """Raise if a directory is, or lies in, a table whose files do not all hold live rows.
-
-    Args:
-        filesystem: Where the directory is.
-        directory: Its path there.
 
     Raises:
         TableFormatError: It does.

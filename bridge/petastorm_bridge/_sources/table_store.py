@@ -140,10 +140,7 @@ class TableStore:
 
 
 def remote_table(
-    place: TablePlace,
-    filesystem: fs.FileSystem,
-    url: str,
-    options: Mapping[str, Any] | None,
+    place: TablePlace, filesystem: fs.FileSystem, url: str, options: Mapping[str, Any] | None
 ) -> TableStore:
     """Return the store of a table that is not on the local file system.
 

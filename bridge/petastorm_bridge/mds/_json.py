@@ -43,23 +43,13 @@ def lists_to_json(array: pa.Array) -> pa.LargeBinaryArray:
     quoted = pa.LargeListArray.from_arrays(offsets, elements)
     joined = pc.binary_join(quoted, pa.scalar(",", pa.large_string())).cast(pa.large_binary())
     count = len(array)
-    return concat_rows(
-        [
-            _constant(b"[", count),
-            joined,
-            _constant(b"]", count),
-        ]
-    )
+    return concat_rows([_constant(b"[", count), joined, _constant(b"]", count)])
 
 
 def json_to_lists(
     cells: pa.LargeBinaryArray, element: pa.DataType
 ) -> tuple[pa.Array, npt.NDArray[np.int64]]:
     """Return what :func:`lists_to_json` wrote: all elements one after the other, and each row's count.
-
-    Args:
-        cells: One JSON text per row.
-        element: Type of the elements: strings, bytes or decimals.
 
     Raises:
         ValueError: A cell is not the JSON of a list of strings.

@@ -27,14 +27,7 @@ from .schema import SIDECAR_NAME, DatasetSchema
 from .shard import Shard
 from .verified import FileMark, best_hash, marks_of
 
-__all__ = [
-    "INDEX_NAME",
-    "MdsDataset",
-    "open_dataset",
-    "parse_index",
-    "read_index",
-    "read_table",
-]
+__all__ = ["INDEX_NAME", "MdsDataset", "open_dataset", "parse_index", "read_index", "read_table"]
 
 
 @dataclass(frozen=True)

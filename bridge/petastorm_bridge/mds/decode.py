@@ -68,11 +68,6 @@ def column_array(shard: Shard, field: Field, rows: Rows) -> pa.Array:
 
     Arrays of several axes become lists of their elements in row-major order.
 
-    Args:
-        shard: The shard.
-        field: The column.
-        rows: Which rows, in the order wanted.
-
     Raises:
         DatasetError: The shard has no such column, or numbers too large for the field's type.
         ShardCorruptedError: The column's bytes are not what its encoding says.

@@ -56,10 +56,6 @@ def check_file_names(names: Iterable[str], index_path: str) -> None:
 def check_folders(directory: str, names: Iterable[str]) -> None:
     """Check that files of these names, written or deleted in a directory, are really in it.
 
-    Args:
-        directory: Holds copies, which come and go.
-        names: Checked names of an index.
-
     Raises:
         DatasetError: A folder of them is a link to somewhere else.
     """

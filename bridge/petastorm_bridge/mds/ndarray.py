@@ -19,7 +19,7 @@ from .schema import Field
 from .shard import Rows, Shard
 from .types import fixed_dtype
 
-_CODE_TO_DTYPE = {code: name for name, code in NDARRAY_CODES.items()}
+CODE_TO_DTYPE = {code: name for name, code in NDARRAY_CODES.items()}
 
 Int64 = npt.NDArray[np.int64]
 Shapes = list[tuple[int, ...]]
@@ -27,11 +27,6 @@ Shapes = list[tuple[int, ...]]
 
 def numbers(shard: Shard, field: Field, rows: Rows) -> tuple[npt.NDArray[Any], Int64, Shapes]:
     """Return the elements of an ndarray column.
-
-    Args:
-        shard: The shard.
-        field: The column; its type is a list of what the arrays hold.
-        rows: Which rows, in the order wanted.
 
     Returns:
         All elements one after the other, each row's number of elements, and the shapes that occur
@@ -96,7 +91,7 @@ class ArrayHeaders:
         """Names of the value types that occur; None where the encoding's name says the type."""
         if self.codes is None:
             return None
-        return [_CODE_TO_DTYPE[int(code)] for code in np.unique(self.codes)]
+        return [CODE_TO_DTYPE[int(code)] for code in np.unique(self.codes)]
 
     def shape(self, row: int) -> tuple[int, ...]:
         """Return the shape of one array."""

@@ -45,12 +45,6 @@ class ShardFile:
         records: The samples as packed records of shape ``(samples,)``, if all columns are of fixed
             width.
 
-    Args:
-        path: The file, for messages.
-        raw: Its bytes.
-        samples: Its samples, by the index.
-        layout: Its columns, by the index.
-
     Raises:
         ShardCorruptedError: The bytes are not what the index says.
     """
@@ -101,12 +95,7 @@ class ShardFile:
         self.records.view(out.dtype).take(rows, out=out, mode="clip")
 
     def parser(self, makers: Sequence[Maker], refuse: Refuse) -> Callable[[int], dict[str, Any]]:
-        """Return what makes a dictionary of one sample.
-
-        Args:
-            makers: Make the values of each column.
-            refuse: Makes the error for a sample that cannot be parsed.
-        """
+        """Return what makes a dictionary of one sample."""
         parse = sample_parser(self.layout, makers)
         # NumPy takes values out of an Arrow buffer faster than out of its own.
         view, item = memoryview(pa.py_buffer(self.raw)), self.offsets.item
@@ -193,12 +182,6 @@ def _read_offsets(raw: Bytes, *, path: str, samples: int, layout: ShardLayout) -
     They ascend, end with the file, and leave every sample as many bytes as its columns take at least,
     or exactly, if all are of fixed width.
 
-    Args:
-        raw: The file's bytes.
-        path: The file, for messages.
-        samples: Samples, by the index.
-        layout: Columns, by the index.
-
     Raises:
         ShardCorruptedError: The file's header does not agree with these.
     """
@@ -237,13 +220,13 @@ def _columns(text: bytes) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 def _check_lengths(path: str, offsets: Offsets, layout: ShardLayout) -> None:
     """Check that samples are as long as their columns take."""
     least = layout.least_bytes
+    # Where the offsets descend, the difference of unsigned numbers is 4 GiB too large.
+    lengths = offsets[1:] - offsets[:-1]
     if layout.record is not None:
         wanted = f"samples of {least} bytes"
-        is_right = bool((offsets[1:] - offsets[:-1] == least).all())
+        is_right = bool((lengths == least).all())
     else:
         wanted = f"samples of at least {least} bytes"
-        # Where the offsets descend, the difference of unsigned numbers is 4 GiB too large.
-        lengths = offsets[1:] - offsets[:-1]
         whole = int(offsets[-1]) - int(offsets[0])
         is_right = (
             int(lengths.min(initial=2**32 - 1)) >= least and lengths.sum(dtype=np.int64) == whole

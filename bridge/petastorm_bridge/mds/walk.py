@@ -111,10 +111,6 @@ def sample_parser(
 
     It raises ValueError if the sizes of the columns do not add up to the sample, struct.error if there
     are no sizes, and what the makers raise.
-
-    Args:
-        layout: The columns.
-        makers: Makes the values of each.
     """
     columns = list(zip(layout.names, layout.widths, makers, strict=True))
     count = layout.widths.count(None)

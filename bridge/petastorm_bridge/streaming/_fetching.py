@@ -36,10 +36,6 @@ def touch(dataset: Any, shard_ids: npt.NDArray[np.int64]) -> None:
 def open_shard(dataset: Any, shard_id: int) -> OpenShard:
     """Map a shard, fetching it first if it is not there.
 
-    Args:
-        dataset: The dataset.
-        shard_id: Which shard.
-
     Raises:
         RuntimeError: It was evicted again and again before it could be opened, or never appeared.
         ShardCorruptedError: It is damaged, and so is a fresh copy.

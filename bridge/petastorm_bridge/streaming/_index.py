@@ -18,9 +18,6 @@ class ShardIndex:
     It stands where ``StreamingDataset`` has its ``Spanner``, whose memory grows with the samples (8
     bytes for each while it is built, then one array object for every 1,024); here it is a table of
     the shards.
-
-    Args:
-        shard_sizes: Samples of each shard.
     """
 
     def __init__(self, shard_sizes: Int64) -> None:

@@ -130,11 +130,6 @@ class ShardPool:
     ) -> list[OpenShard]:
         """Return the shards of one window, which need not be held any longer than it is.
 
-        Args:
-            shard_ids: Which shards.
-            open_shard: Opens one of them.
-            check: Looks whether one that is open is as it was.
-
         Raises:
             ShardCorruptedError: A file was cut short or replaced since it was opened.
         """

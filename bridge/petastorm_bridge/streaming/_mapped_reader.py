@@ -130,10 +130,6 @@ class MappedReader(MDSReader):
 
     Attributes:
         checked_hashes: Hashes of the file that are checked when it is opened.
-
-    Args:
-        mapped: The readers of the stream whose shards are mapped.
-        **arguments: As of ``MDSReader``.
     """
 
     def __init__(self, mapped: MappedReaders, **arguments: Any) -> None:

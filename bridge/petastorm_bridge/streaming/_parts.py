@@ -44,14 +44,7 @@ class _Part:
 
 
 class RecordPart(_Part):
-    """Samples that are records of fixed width.
-
-    Args:
-        layout: Their columns.
-        records: The records.
-        order: As of all parts.
-        origins: As of all parts.
-    """
+    """Samples that are records of fixed width."""
 
     def __init__(
         self,
@@ -91,10 +84,7 @@ class RecordPart(_Part):
 
     @classmethod
     def gather(
-        cls,
-        layout: SampleLayout,
-        sources: Sequence[tuple[OpenShard, Int64]],
-        order: Int64,
+        cls, layout: SampleLayout, sources: Sequence[tuple[OpenShard, Int64]], order: Int64
     ) -> RecordPart:
         """Return chosen rows of some shards.
 
@@ -118,12 +108,6 @@ class RecordPart(_Part):
 
 class RaggedPart(_Part):
     """Samples of which some columns are of variable width.
-
-    Args:
-        layout: Their columns.
-        samples: The samples as byte strings.
-        order: As of all parts.
-        origins: As of all parts.
 
     Raises:
         ShardCorruptedError: The sizes of a sample's columns do not add up to the sample.
@@ -150,10 +134,7 @@ class RaggedPart(_Part):
 
     @classmethod
     def gather(
-        cls,
-        layout: SampleLayout,
-        sources: Sequence[tuple[OpenShard, Int64]],
-        order: Int64,
+        cls, layout: SampleLayout, sources: Sequence[tuple[OpenShard, Int64]], order: Int64
     ) -> RaggedPart:
         """Return chosen rows of some shards; arguments as of :meth:`RecordPart.gather`."""
         strings = [shard.file.take(rows) for shard, rows in sources]

@@ -31,9 +31,6 @@ class Pass:
         yielded: How many of them the user has taken.
         is_fetching: Whether shards may still be missing from the cache.
         error: What ended the thread, if anything did.
-
-    Args:
-        sample_ids: The worker's samples.
     """
 
     def __init__(self, sample_ids: Int64) -> None:

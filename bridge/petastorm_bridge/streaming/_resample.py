@@ -14,10 +14,6 @@ Int64 = npt.NDArray[np.int64]
 def whole_repeats(dataset: Any, stream_ids: Iterable[int]) -> tuple[Int64, Int64] | None:
     """Return what ``StreamingDataset.resample_streams`` does, without a step for each shard.
 
-    Args:
-        dataset: The dataset.
-        stream_ids: Which streams.
-
     Returns:
         The sizes of the runs of samples from one shard, and the samples; None where chance comes in,
         because a part of a stream is chosen.

@@ -237,9 +237,7 @@ def _is_far(place: str) -> bool:
 
 def _store_of(remote: str | None) -> Store | None:
     """Return what reads ranges of a far place; None for a near one, and where files come whole."""
-    if remote is None:
-        return None
-    if not _is_far(remote):
+    if remote is None or not _is_far(remote):
         return None
     if "://" not in remote:
         return MountStore()

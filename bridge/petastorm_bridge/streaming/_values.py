@@ -14,9 +14,8 @@ from streaming.base.format.mds.encodings import mds_decode
 from torch.utils.data import default_collate
 
 from petastorm_bridge._blocks.batches import BatchShapeError, different_shapes
-from petastorm_bridge.mds.encodings import NDARRAY_CODES
 from petastorm_bridge.mds.errors import DatasetError
-from petastorm_bridge.mds.ndarray import ArrayHeaders, parse_headers
+from petastorm_bridge.mds.ndarray import CODE_TO_DTYPE, ArrayHeaders, parse_headers
 from petastorm_bridge.mds.ragged import binary_rows, byte_offsets, value_bytes
 from petastorm_bridge.mds.walk import Cells
 
@@ -24,8 +23,6 @@ from ._layout import Column, Kind
 
 Format = Literal["numpy", "torch"]
 Ragged = Literal["error", "list"]
-
-_DTYPES = {code: name for name, code in NDARRAY_CODES.items()}
 
 
 class UndecodableError(DatasetError):
@@ -125,7 +122,7 @@ def _dtypes(column: Column, headers: ArrayHeaders) -> list[np.dtype[Any]]:
     """Return the value type of each array."""
     if headers.codes is None:
         return [np.dtype(column.encoding.partition(":")[2])] * len(headers.widths)
-    return [np.dtype(_DTYPES[code]) for code in headers.codes.tolist()]
+    return [np.dtype(CODE_TO_DTYPE[code]) for code in headers.codes.tolist()]
 
 
 _DECODERS: dict[Kind, Callable[[Column, pa.LargeBinaryArray, Ragged], Any]] = {

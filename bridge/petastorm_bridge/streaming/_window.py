@@ -199,13 +199,7 @@ def _bounds(part: Part, rows: Int64 | int, start: int, stop: int) -> tuple[int, 
 
 
 def gather(sample_ids: Int64, index: ShardIndex, shards_by_id: GetShards) -> tuple[Window, Int64]:
-    """Return some samples, and the shards they are from.
-
-    Args:
-        sample_ids: At least one.
-        index: Of the dataset.
-        shards_by_id: Gives the shards of some numbers.
-    """
+    """Return some samples, one at least, and the shards they are from."""
     run = _run(sample_ids)
     if run:
         return _gather_run(sample_ids, run, index, shards_by_id)
