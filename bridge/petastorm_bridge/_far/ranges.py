@@ -72,9 +72,8 @@ def copy_in_ranges(
                     piece = explained(lambda: next(pieces, None), url)
                     if piece is None:
                         return position
-                    with (
-                        putting
-                    ):  # what comes too late must not be put where something else is by then
+                    # What comes too late must not be put where something else is by then.
+                    with putting:
                         if not is_over.is_set():
                             put(position, piece[: stop - position])
                     position += len(piece)
