@@ -117,7 +117,7 @@ def far_mount(
         unmount(str(path))
         server.stdin.close()
         try:
-            server.wait(1)  # it would give answers that come after a minute
+            server.wait(10)
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
