@@ -58,6 +58,20 @@ def sessions(spark, tmp_path_factory):
         )
 
 
+@pytest.fixture(autouse=True)
+def parent_directory_stays(request):
+    """Conversions of scenarios go where each says; those of other files in this process do not."""
+    if "sessions" not in request.fixturenames:
+        yield
+        return
+    from parity_harness.session import CONF
+
+    conf = request.getfixturevalue("spark").conf
+    before = conf.get(CONF)
+    yield
+    conf.set(CONF, before)
+
+
 @pytest.fixture(scope="module")
 def stored(request):
     """What the original gives for the scenarios of the test's module, as far as it is stored."""
