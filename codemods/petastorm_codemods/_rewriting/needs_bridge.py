@@ -10,18 +10,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._meaning.functions import functions_of
 
-PREPARED = (
+from .uses import MORE_THAN_BATCHES
+from .values import values
+
+_PREPARED = (
     "Accelerate's prepare would divide its batches again; "
     "pass it everything but the loader to read natively"
 )
-_OTHER_LOADER = "more is done with its loader than reading batches"
 _IN_WORKERS = "the workers of a DataLoader may open it; streaming would divide it among them"
 _PREPARING = ("prepare", "prepare_data_loader")
 _ASKING = ("isinstance", "hasattr", "getattr", "type")
@@ -40,9 +42,10 @@ def needs_bridge(analysis: Analysis, call: cst.Call, *, is_torch_loader: bool) -
     item = analysis.parent(call)
     if not isinstance(item, cst.WithItem) or item.asname is None:
         return ""
-    if is_torch_loader and (_is_all_prepared(analysis) or item.asname.name in _prepared(analysis)):
-        return PREPARED
-    return _OTHER_LOADER if item.asname.name in _of_petastorm(analysis) else ""
+    # Values are followed back to the ``as`` of a ``with``.
+    if is_torch_loader and (_is_all_prepared(analysis) or item.asname in _prepared(analysis)):
+        return _PREPARED
+    return MORE_THAN_BATCHES if item.asname in _of_petastorm(analysis) else ""
 
 
 def _is_in_iterable_dataset(analysis: Analysis, call: cst.Call) -> bool:
@@ -55,6 +58,7 @@ def _is_in_iterable_dataset(analysis: Analysis, call: cst.Call) -> bool:
     return any(each.endswith("IterableDataset") for each in bases)
 
 
+@once
 def _is_all_prepared(analysis: Analysis) -> bool:
     """Say whether it cannot be seen what is prepared."""
     return any(each.star for call in analysis.calls(*_PREPARING) for each in call.args)
@@ -62,45 +66,28 @@ def _is_all_prepared(analysis: Analysis) -> bool:
 
 @once
 def _prepared(analysis: Analysis) -> frozenset[cst.CSTNode]:
-    """Return the names, where they are bound, of what is prepared."""
-    return _bound(
-        analysis, (each.value for call in analysis.calls(*_PREPARING) for each in call.args)
-    )
+    """Return what is prepared, and what that has its value from."""
+    arguments = (each for call in analysis.calls(*_PREPARING) for each in call.args)
+    return _with_all_behind(analysis, (each.value for each in arguments))
 
 
 @once
 def _of_petastorm(analysis: Analysis) -> frozenset[cst.CSTNode]:
-    """Return the names, where they are bound, of what is used as Petastorm's loaders can be."""
+    """Return what is used as Petastorm's loaders can be, and what that has its value from."""
     attributes = analysis.nodes(cst.Attribute)
     used = [each.value for each in attributes if each.attr.value == "reader"]
     used += [each.item for each in analysis.nodes(cst.WithItem)]
     used += [each.args[0].value for each in analysis.calls(*_ASKING) if each.args]
-    return _bound(analysis, used)
+    return _with_all_behind(analysis, used)
 
 
-def _bound(analysis: Analysis, used: Iterable[cst.BaseExpression]) -> frozenset[cst.CSTNode]:
-    """Return where names are bound that are used, or given to the functions that use them."""
+def _with_all_behind(analysis: Analysis, used: Iterable[cst.CSTNode]) -> frozenset[cst.CSTNode]:
+    """Return expressions with all that they may have their values from, each followed once."""
     found: set[cst.CSTNode] = set()
     left = [*used]
     while left:
-        for node in _bindings(analysis, left.pop()):
-            if node not in found:
-                found.add(node)
-                left += _given(analysis, node)
+        each = left.pop()
+        if each not in found:
+            found.add(each)
+            left += values(analysis).behind(each)
     return frozenset(found)
-
-
-def _bindings(analysis: Analysis, value: cst.BaseExpression) -> Iterator[cst.CSTNode]:
-    """Yield where a name that is read may have been bound."""
-    if isinstance(value, cst.Name):
-        for assignment in analysis.assignments(value):
-            node = getattr(assignment, "node", None)
-            if isinstance(node, cst.CSTNode):
-                yield node
-
-
-def _given(analysis: Analysis, node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
-    """Yield what calls within the source give for a parameter; nothing for another node."""
-    function = analysis.enclosing(node, cst.FunctionDef)
-    if isinstance(node, cst.Param) and function is not None:
-        yield from functions_of(analysis).given(node, function)

@@ -32,6 +32,7 @@ _TARGETS = (
     cst.Tuple,
     cst.WithItem,
 )
+MORE_THAN_BATCHES = "more is done with its loader than reading batches"
 _UNKNOWN = Stays("the codemod cannot tell who reads its rows")
 
 
@@ -207,7 +208,7 @@ def _problem_of_loader(analysis: Analysis, loader: cst.Call) -> Stays | None:
         known = known and all(_is_iterated(analysis, read) for read in own)
     else:
         known = _is_iterated(analysis, loader)
-    return None if known else Stays("more is done with its loader than reading batches")
+    return None if known else Stays(MORE_THAN_BATCHES)
 
 
 def _is_iterated(analysis: Analysis, node: cst.BaseExpression) -> bool:
