@@ -302,17 +302,6 @@ def _filesystem_class(fsspec: Any, scheme: str) -> Any:
         ) from error
 
 
-def check_scheme(scheme: str) -> None:
-    """Refuse what only fsspec could know, and does not, before anything large is imported.
-
-    Raises:
-        ValueError: It does not know the scheme.
-        ImportError: It is not installed, or what it needs for the scheme.
-    """
-    if scheme not in {*_LOCAL_SCHEMES, "hdfs", *_PACKAGES}:
-        _filesystem_class(_fsspec(scheme), scheme)
-
-
 def check_options(scheme: str, options: Mapping[str, Any]) -> None:
     """Refuse options for S3 that are those of pyarrow's filesystem.
 

@@ -23,6 +23,8 @@ from .limits import limits
 from .s3 import S3Store, single_requests
 
 _STREAMING_ONLY = {"alipan", "azure", "azure-dl", "oci"}  # schemes that fsspec does not know
+# For these streaming has downloaders.
+_OF_STREAMING = _STREAMING_ONLY | {"dbfs", "gs", "hf", "sftp"}
 # Their packages make attempts of their own, with limits of their own.
 _TRY_AGAIN = _STREAMING_ONLY | {"abfs", "abfss", "adl", "az", "dbfs", "gcs", "gs", "hf"}
 _S3 = {"s3", "s3a"}
@@ -204,7 +206,7 @@ def open_store(url: str, storage_options: Mapping[str, Any] | None) -> Store:
     """Return the store at ``url``.
 
     boto3 for S3, MosaicML Streaming's downloader where it has one for the scheme; ``fsspec`` for other schemes,
-    with ``storage_options`` (which are ``fsspec``'s), and where these are not installed.
+    with ``storage_options`` (which are ``fsspec``'s), and where those are not installed.
 
     Raises:
         ImportError: Neither can be used.
@@ -216,20 +218,22 @@ def open_store(url: str, storage_options: Mapping[str, Any] | None) -> Store:
         fs_utils.check_options(urlparse(url).scheme, storage_options)
         return FsspecStore(url, storage_options)
     scheme = urlparse(url).scheme
-    if scheme not in _STREAMING_ONLY and "streaming" not in sys.modules:  # which may know more
-        fs_utils.check_scheme(scheme)
     no_streaming = None
     try:
         if scheme == "s3":
             return S3Store()
-        _downloader(url)
+        # Importing streaming takes seconds. A program that did so already may have added downloaders.
+        if scheme in _OF_STREAMING or "streaming" in sys.modules:
+            _downloader(url)
+            return _StreamingStore(scheme)
     except (ImportError, ValueError) as error:
         no_streaming = error  # not the context of what follows: it tells the whole url
     except Exception as error:  # noqa: BLE001 - stores' packages raise anything
         raise explain(error, url) from without_secrets(error, url)
-    if no_streaming is not None:
-        return _without_streaming(url, no_streaming)
-    return _StreamingStore(scheme)
+    if no_streaming is None:
+        fs_utils.FilesystemResolver(url)
+        return FsspecStore(url, {})
+    return _without_streaming(url, no_streaming)
 
 
 def _without_streaming(url: str, no_streaming: Exception) -> Store:
