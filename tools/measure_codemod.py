@@ -34,7 +34,7 @@ from petastorm_codemods._model import (
     Target,
 )
 from petastorm_codemods._reports.report import diff
-from petastorm_codemods._rewriting.arguments import HOROVOD
+from petastorm_codemods._rewriting.arguments import OTHER_RANKS
 from petastorm_codemods._rewriting.options import ALL
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
@@ -151,19 +151,30 @@ def faults_of(path: str, before: bytes, after: bytes) -> Iterator[str]:
         yield f"{path}: an import is left over"
 
 
-def fate(site: Site) -> str:
-    """Return what became of a call."""
-    if HOROVOD in site.message:
+def fate(site: Site, *, beside_horovod: bool) -> str:
+    """Return what became of a call.
+
+    Args:
+        site: The call.
+        beside_horovod: Whether its repository imports Horovod: ranks that come from another file are its then.
+    """
+    if "Horovod" in site.message or (beside_horovod and OTHER_RANKS in site.message):
         return RANKS
     if site.message.startswith(STAYS) or site.state is not State.REWRITTEN:
         return MARKED
     return NATIVE
 
 
-def count(measured: Measured, outcome: Outcome) -> None:
+def imports_horovod(folder: Path) -> bool:
+    """Say whether a module or notebook of a repository names Horovod in an import."""
+    paths = (path for end in ("py", "ipynb") for path in folder.rglob(f"*.{end}"))
+    return any(re.search(rb"\bimport horovod|\bfrom horovod", path.read_bytes()) for path in paths)
+
+
+def count(measured: Measured, outcome: Outcome, *, beside_horovod: bool) -> None:
     """Add what became of the calls of one file."""
     sites = [site for site in outcome.sites if site.code in RULES]
-    measured.calls.update(map(fate, sites))
+    measured.calls.update(fate(site, beside_horovod=beside_horovod) for site in sites)
     path = Path(outcome.path)
     parsed = tree_of(outcome.path, path.read_bytes()) if path.exists() else None
     if parsed is None:
@@ -193,6 +204,7 @@ def measure(
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch, folder.name)
         shutil.copytree(folder, copy, symlinks=True)
+        beside_horovod = imports_horovod(copy)
         try:
             result = run([str(copy)], settings)
         except Exception as error:  # noqa: BLE001 - a crash is what is looked for
@@ -207,7 +219,7 @@ def measure(
                 if outcome.abnormal or "the rewrite" in outcome.reason:
                     measured.faults.append(f"{outcome.path}: {outcome.reason}")
             elif outcome.path.endswith((".py", ".ipynb")):
-                count(measured, outcome)
+                count(measured, outcome, beside_horovod=beside_horovod)
                 if isinstance(outcome, Success | NeedsHuman):
                     measured.faults += faults_of(outcome.path, outcome.before, outcome.after)
         measured.files += written(result)

@@ -63,6 +63,18 @@ def test_what_is_rewritten_as_it_should_be_ends_with_0(tmp_path):
     assert "calls: 1: 1 native\n  rewritten or marked: 100.0%" in said
 
 
+@pytest.mark.parametrize(
+    ("imported", "fate"), [("import horovod.torch", "Horovod's ranks"), ("", "marked")]
+)
+def test_ranks_that_another_file_gives_are_horovods_where_it_is_imported(tmp_path, imported, fate):
+    text = "from petastorm.spark import make_spark_converter\nconv = make_spark_converter(df)\n"
+    text += "def train(rank, size):\n"
+    text += "    with conv.make_torch_dataloader(cur_shard=rank, shard_count=size) as loader:\n"
+    (tmp_path / "train.py").write_text(f"{text}        fit(loader)\n")
+    (tmp_path / "main.py").write_text(f"{imported}\nfrom train import train\nrun(train, shard())\n")
+    assert f"calls: 1: 1 {fate}\n" in measure(tmp_path)[1]
+
+
 LOOP = """
 from petastorm.spark import make_spark_converter
 conv = make_spark_converter(df)

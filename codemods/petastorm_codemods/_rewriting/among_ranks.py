@@ -1,9 +1,10 @@
-"""Loaders that read everything on each of several ranks, among which streaming would divide it.
+"""Loaders that read everything on each of several ranks.
 
-Streaming finds the ranks by itself, and its datasets are made by all of them together: one that the first rank
-makes alone waits for the others for ever. Whether a loader runs on ranks is known where others that take shards
-of ranks, or what starts the ranks, are in the same function or class, or in one that calls, or is called; or where a
-file that has to do with ranks uses that function or class.
+Streaming finds the ranks by itself and divides the rows among them, and its datasets are made by all of them together:
+one that the first rank makes alone waits for the others for ever. Whether a loader runs on ranks is known where others
+that take shards of ranks, or what starts the ranks, are in the same function or class, or in one that calls, or is
+called; or where a file that has to do with ranks uses that function or class. Horovod's ranks it does not find, and
+where several of a machine make their datasets in the same milliseconds all but one fail with ``FileExistsError``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from petastorm_codemods._meaning.elsewhere import SEVERAL_RANKS
 from petastorm_codemods._meaning.functions import functions_of
 
 from .arguments import shards_of
+from .given import Stays
 from .ranks import Shards
 from .sites import METHODS
 
@@ -25,20 +27,28 @@ READS_ALL = (
     "each rank reads all of it; streaming would divide it among them: "
     "give it cur_shard and shard_count to read natively"
 )
+ON_HOROVOD = (
+    "Horovod's ranks read it, and streaming does not know them; launch with TorchDistributor to "
+    "read natively"
+)
 _STARTING = ("init_process_group", "Accelerator")
 _LAUNCHING = "TorchDistributor"
 _SEVERAL = re.compile(SEVERAL_RANKS)
 
 
-def runs_on_ranks(analysis: Analysis, node: cst.CSTNode) -> bool:
-    """Say whether an expression is evaluated on several ranks, by all appearance."""
-    return _home(analysis, node) in _homes_on_ranks(analysis)
+def read_on_ranks(analysis: Analysis, call: cst.Call) -> Stays | None:
+    """Return why a loader without a shard stays if it is opened on several ranks, by all appearance."""
+    home = _home(analysis, call)
+    if home in _homes_on_ranks(analysis):
+        return Stays(READS_ALL)
+    return Stays(ON_HOROVOD, marked=False) if home in _homes_on_horovod(analysis) else None
 
 
 @once
 def _homes_on_ranks(analysis: Analysis) -> frozenset[cst.CSTNode]:
     """Return the functions and classes at the top that run on ranks; the module for what is in none."""
-    signs = [*analysis.calls(*_STARTING), *_trainers(analysis), *_sharded(analysis)]
+    shared = _sharded(analysis, Shards.STREAMING, Shards.SOME)
+    signs = [*analysis.calls(*_STARTING), *_trainers(analysis), *shared]
     found = {_home(analysis, each) for each in signs} | {*_launched(analysis)}
     used = {*_used_elsewhere(analysis)}
     if not found | used:
@@ -49,6 +59,13 @@ def _homes_on_ranks(analysis: Analysis) -> frozenset[cst.CSTNode]:
         for each in others:
             calling.setdefault(each, set()).add(home)
     return frozenset(_reached(called, _reached(calling, found) | used))
+
+
+@once
+def _homes_on_horovod(analysis: Analysis) -> frozenset[cst.CSTNode]:
+    """Return the functions and classes at the top that take Horovod's shards, and what they call."""
+    found = {_home(analysis, each) for each in _sharded(analysis, Shards.HOROVOD)}
+    return frozenset(_reached(_called(analysis), found) if found else ())
 
 
 def _reached(
@@ -80,11 +97,11 @@ def _trainers(analysis: Analysis) -> Iterator[cst.Call]:
             yield call
 
 
-def _sharded(analysis: Analysis) -> Iterator[cst.Call]:
-    """Yield the calls that open loaders with the shards of ranks that streaming finds itself."""
+def _sharded(analysis: Analysis, *kinds: Shards) -> Iterator[cst.Call]:
+    """Yield the calls that open loaders with such shards."""
     for name, method in METHODS.items():
         for call in analysis.calls(name):
-            if shards_of(analysis, call, method.positions) in {Shards.STREAMING, Shards.SOME}:
+            if shards_of(analysis, call, method.positions) in kinds:
                 yield call
 
 

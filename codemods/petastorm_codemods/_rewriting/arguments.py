@@ -14,7 +14,7 @@ from petastorm_codemods._meaning.calls import is_none
 from petastorm_codemods._model import Pieces
 from petastorm_codemods._petastorm.counterparts import original
 
-from .given import Given, Stays, given_arguments
+from .given import Given, Stays, given_arguments, named
 from .options import DROPPED, REFUSED, TRANSLATED
 from .ranks import Shards, shards
 from .repeatable import is_repeatable
@@ -32,8 +32,9 @@ HOROVOD = (
     "streaming does not know Horovod's ranks; launch with TorchDistributor and leave out "
     "cur_shard and shard_count to read natively"
 )
+OTHER_RANKS = "streaming takes ranks from its launcher, not cur_shard"
 _FOR_THEIR_SHARDS = {
-    Shards.OTHER: Stays("streaming takes ranks from its launcher, not cur_shard"),
+    Shards.OTHER: Stays(OTHER_RANKS),
     Shards.SOME: Stays(
         "some calls read a shard and others all rows; streaming would divide them in both"
     ),
@@ -96,15 +97,21 @@ class Reading:
 def reading_of(analysis: Analysis, call: cst.Call, positions: Sequence[str]) -> Reading | Stays:
     """Return what a call of one of the two methods asks for, or why streaming cannot give it."""
     given = given_arguments(analysis, call, positions)
-    return given if isinstance(given, Stays) else translated(analysis, given)
+    if not isinstance(given, Stays):
+        return translated(analysis, given)
+    found = shards_of(analysis, call, positions)
+    return given if found is None else _FOR_THEIR_SHARDS.get(found, given)
 
 
 def shards_of(analysis: Analysis, call: cst.Call, positions: Sequence[str]) -> Shards | None:
     """Return whose shards a call of one of the two methods reads; None where its arguments are not known."""
     given = given_arguments(analysis, call, positions)
-    if isinstance(given, Stays):
-        return None
-    return shards(analysis, _node(given, "cur_shard"), _node(given, "shard_count"))
+    if not isinstance(given, Stays):
+        return shards(analysis, _node(given, "cur_shard"), _node(given, "shard_count"))
+    by_name = {name: argument.value for name, argument in named(call, positions)}
+    if {"cur_shard", "shard_count"} <= by_name.keys():  # which a dictionary cannot give again
+        return shards(analysis, by_name["cur_shard"], by_name["shard_count"])
+    return None
 
 
 def translated(analysis: Analysis, given: Mapping[str, Given]) -> Reading | Stays:

@@ -32,7 +32,7 @@ from petastorm_codemods._model import Need
 from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, MAKERS, original
 from petastorm_codemods._petastorm.offered import NEW, is_petastorm
 
-from .among_ranks import READS_ALL, runs_on_ranks
+from .among_ranks import read_on_ranks
 from .arguments import Times, reading_of
 from .blocks import Result
 from .contexts import rewritten
@@ -185,8 +185,9 @@ def _native(analysis: Analysis, site: Site) -> Native | Stays:
     reading = reading_of(analysis, site.call, site.method.positions)
     if isinstance(reading, Stays):
         return reading
-    if not reading.ranks and runs_on_ranks(analysis, site.call):
-        return Stays(READS_ALL)
+    among = None if reading.ranks else read_on_ranks(analysis, site.call)
+    if among is not None:
+        return among
     if site.method.is_torch:
         once_only = reading.times is Times.ONCE
         needs = needs_bridge(analysis, site.call, is_torch_loader=once_only)

@@ -18,7 +18,7 @@ Both are streaming's own, with arguments of its documentation; the block of a ``
 These stay on the bridge, over the same directory:
 
 - a loader that is passed on before a ``with`` opens it;
-- Horovod's ranks, and shards from a loop or from a place that the codemod cannot see;
+- Horovod's ranks, what they read without a shard, and shards from a loop or from a place that the codemod cannot see;
 - a loader without shards that each of several ranks reads as a whole, as streaming would divide its rows;
 - a loader in a function that some calls give a shard and others none;
 - a finite loader that is given to Accelerate's ``prepare``, which would divide its rows again;
