@@ -153,6 +153,7 @@ def conversions(values: Iterable[str]) -> tuple[Converted, ...]:
             raise ValueError(
                 f"--converted takes URL=DIR, what `petastorm-bridge convert URL DIR` was given, not {value!r}"
             )
+        directory = _mounted(directory)
         one = Converted(url.rstrip("/"), directory, _columns(directory))
         if found.setdefault(one.url, one) != one:
             both = f"{found[one.url].directory} and {directory}"
@@ -160,11 +161,19 @@ def conversions(values: Iterable[str]) -> tuple[Converted, ...]:
     return tuple(found.values())
 
 
+def _mounted(directory: str) -> str:
+    """Return the path of a directory whose URL means a path, as streaming takes it; others as they are."""
+    path = directory.removeprefix("file://")
+    if not path.startswith("dbfs:/"):
+        return path
+    place = path.removeprefix("dbfs:").lstrip("/")
+    return f"/{place}" if place.startswith("Volumes/") else f"/dbfs/{place}"
+
+
 def _columns(directory: str) -> tuple[tuple[str, str], ...]:
     """Return the names of a conversion's columns with their encodings; nothing if its index is not here."""
-    path = directory.removeprefix("file://")
     try:
-        with open(os.path.join(path, "index.json"), encoding="utf-8") as file:
+        with open(os.path.join(directory, "index.json"), encoding="utf-8") as file:
             first = json.load(file)["shards"][0]
         return tuple(zip(first["column_names"], first["column_encodings"], strict=True))
     except (OSError, ValueError, LookupError, TypeError, RecursionError):

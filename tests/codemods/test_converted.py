@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from far_store import far_store, no_store_because
 from guide import named
 from stored import spark, write_stored
 from typer.testing import CliRunner
@@ -122,6 +123,50 @@ def test_streaming_gives_the_rows_of_petastorm(call, tmp_path):
     ids = [sorted(i for b in found["shuffled"] for i in b["id"]) for found in (before, after)]
     assert ids[0] == ids[1] == sorted([*range(37), *range(37)])
     assert all(len(batch["id"]) <= 5 for batch in after["shuffled"])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(no_store_because() is not None, reason=str(no_store_because()))
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+def test_a_directory_in_a_store_is_read_by_every_run(call, tmp_path, monkeypatch):
+    """Streaming's own place for copies has to be empty: a second run would end with ``FileExistsError``."""
+    from petastorm_bridge.convert import convert_dataset
+
+    url = write_stored(tmp_path / "digits", SCHEMA, [digit(i) for i in range(37)])
+    convert_dataset(url, tmp_path / "mds", workers=1)
+    monkeypatch.setenv("PETASTORM_BRIDGE_LOCAL_CACHE", str(tmp_path / "copies"))
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.format(url=url))
+    with far_store(seconds=0.01) as store:
+        for name, value in store.environment.items():
+            monkeypatch.setenv(name, value)
+        option = f"--converted={url}={store.put(tmp_path / 'mds', 'digits')}"
+        assert call("program.py", option, "--write").exit_code == 0
+        first, second = run(program), run(program)
+    for found in (first, second):
+        assert [i for batch in found["in order"] for i in batch["id"]] == list(range(37))
+        assert sorted(i for b in found["shuffled"] for i in b["id"]) == sorted([*range(37)] * 2)
+
+
+@pytest.mark.parametrize(
+    ("directory", "written"),
+    [
+        ("file:///data/mds", 'StreamingDataset(local="/data/mds", '),
+        ("dbfs:/data/mds", 'remote="/dbfs/data/mds",'),
+        ("/Volumes/a/b/mds", 'local=MdsDirectory("/Volumes/a/b/mds").local,'),
+        ("gs://bucket/mds", 'local=MdsDirectory("gs://bucket/mds").local,'),
+    ],
+)
+def test_where_a_directory_is(call, tmp_path, directory, written):
+    (tmp_path / "a.py").write_text(LOADER)
+    assert call(".", "--converted", f"{URL}={directory}", "--write").exit_code == 0
+    assert written in (tmp_path / "a.py").read_text()
+
+
+def test_a_store_that_streaming_does_not_read(call, tmp_path):
+    (tmp_path / "a.py").write_text(LOADER)
+    answer = call(".", "--converted", f"{URL}=abfss://box@account/mds")
+    assert "streaming reads paths, gs:// and s3://, and no abfss:// urls" in answer.output
 
 
 def test_the_option_names_a_url_and_a_directory(call, tmp_path):

@@ -33,6 +33,15 @@ def test_what_it_says(directory, cache_dir):
     assert repr(directory) == f"MdsDirectory(path={directory.path!r}, dataset_size=50{kind})"
 
 
+def test_one_that_is_there_is_opened_by_its_path(native, directory, loader):
+    again = native.MdsDirectory(os.path.relpath(directory.path))
+    assert again == native.MdsDirectory(directory.path, 50)
+    assert again.path == directory.path
+    assert sorted(i for batch in loader(again) for i in batch["id"].tolist()) == list(range(50))
+    with pytest.raises(FileNotFoundError, match=r"index\.json"):
+        native.MdsDirectory(f"{directory.path}-of-nothing")
+
+
 def test_copies_are_equal_and_small(directory):
     assert pickle.loads(pickle.dumps(directory)) == directory == copy.copy(directory)
     assert len({directory, copy.copy(directory)}) == 1

@@ -66,6 +66,7 @@ class MdsDirectory:
     """A directory of MDS shards; ``len()`` is the number of rows. It pickles as these three.
 
     ``StreamingDataset(remote=directory.remote, local=directory.local, …)`` reads it wherever it is.
+    ``MdsDirectory(path)`` opens one that is there; its index says how many rows it has.
 
     Attributes:
         path: Absolute path, or the URL in a store.
@@ -74,11 +75,16 @@ class MdsDirectory:
     """
 
     path: str
-    dataset_size: int
+    dataset_size: int = -1
     columns: tuple[str, ...] = dataclasses.field(default=(), repr=False, compare=False)
 
     PARENT_CACHE_DIR_URL_CONF: ClassVar[str] = "petastorm.spark.converter.parentCacheDirUrl"
     """The Spark conf that names the directory in which new ones are made."""
+
+    def __post_init__(self) -> None:
+        if self.dataset_size < 0:
+            self.path = self.path if "://" in self.path else os.path.abspath(self.path)
+            self.dataset_size = sum(shard["samples"] for shard in _shards(_index(self.path)))
 
     def __len__(self) -> int:
         return self.dataset_size

@@ -36,6 +36,7 @@ class MdsDirectory(support.MdsDirectory):
     """A directory of MDS shards; ``len()`` is the number of rows. It pickles as these three.
 
     ``StreamingDataset(remote=directory.remote, local=directory.local, …)`` reads it wherever it is.
+    ``MdsDirectory(path)`` opens one that is there; its index says how many rows it has.
 
     Attributes:
         path: Absolute path, or the URL in a store.

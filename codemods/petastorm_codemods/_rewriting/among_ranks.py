@@ -10,7 +10,7 @@ where several of a machine make their datasets in the same milliseconds all but 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import libcst as cst
 
@@ -32,6 +32,10 @@ ON_HOROVOD = (
     "read natively"
 )
 _STARTING = ("init_process_group", "Accelerator")
+# Petastorm's readers take shards by name. Those of converted datasets, ``make_reader``'s, may be gone in a second run,
+# which has to decide as the first; Horovod's stay.
+_OPENING = {name: method.positions for name, method in METHODS.items()} | {"make_batch_reader": ()}
+_OPENING_FOR_HOROVOD = _OPENING | {"make_reader": ()}
 _LAUNCHING = "TorchDistributor"
 _SEVERAL = re.compile(SEVERAL_RANKS)
 
@@ -47,7 +51,7 @@ def read_on_ranks(analysis: Analysis, call: cst.Call) -> Stays | None:
 @once
 def _homes_on_ranks(analysis: Analysis) -> frozenset[cst.CSTNode]:
     """Return the functions and classes at the top that run on ranks; the module for what is in none."""
-    shared = _sharded(analysis, Shards.STREAMING, Shards.SOME)
+    shared = _sharded(analysis, _OPENING, {Shards.STREAMING, Shards.SOME})
     signs = [*analysis.calls(*_STARTING), *_trainers(analysis), *shared]
     found = {_home(analysis, each) for each in signs} | {*_launched(analysis)}
     used = {*_used_elsewhere(analysis)}
@@ -64,7 +68,8 @@ def _homes_on_ranks(analysis: Analysis) -> frozenset[cst.CSTNode]:
 @once
 def _homes_on_horovod(analysis: Analysis) -> frozenset[cst.CSTNode]:
     """Return the functions and classes at the top that take Horovod's shards, and what they call."""
-    found = {_home(analysis, each) for each in _sharded(analysis, Shards.HOROVOD)}
+    sharded = _sharded(analysis, _OPENING_FOR_HOROVOD, {Shards.HOROVOD})
+    found = {_home(analysis, each) for each in sharded}
     return frozenset(_reached(_called(analysis), found) if found else ())
 
 
@@ -97,11 +102,19 @@ def _trainers(analysis: Analysis) -> Iterator[cst.Call]:
             yield call
 
 
-def _sharded(analysis: Analysis, *kinds: Shards) -> Iterator[cst.Call]:
-    """Yield the calls that open loaders with such shards."""
-    for name, method in METHODS.items():
+def _sharded(
+    analysis: Analysis, opening: Mapping[str, Sequence[str]], kinds: Collection[Shards]
+) -> Iterator[cst.Call]:
+    """Yield the calls that open loaders or readers with such shards.
+
+    Args:
+        analysis: Of the source.
+        opening: What opens them, with the names of its positional arguments.
+        kinds: Of shards.
+    """
+    for name, positions in opening.items():
         for call in analysis.calls(name):
-            if shards_of(analysis, call, method.positions) in kinds:
+            if shards_of(analysis, call, positions) in kinds:
                 yield call
 
 

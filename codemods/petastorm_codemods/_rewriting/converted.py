@@ -19,11 +19,12 @@ from petastorm_bridge._tables.options import OPTIONS
 from petastorm_codemods._meaning.analysis import Analysis, manual, once
 from petastorm_codemods._meaning.imports import Imported
 from petastorm_codemods._meaning.reexports import uses_of
-from petastorm_codemods._model import Converted, Edit, Fact, Finding, Pieces, Safety
+from petastorm_codemods._model import Converted, Edit, Fact, Finding, Need, Pieces, Safety
 from petastorm_codemods._petastorm.counterparts import STREAMING, original
 from petastorm_codemods._petastorm.offered import canonical
 
-from .arguments import Reading, translated
+from .among_ranks import read_on_ranks
+from .arguments import Reading, Times, translated
 from .expressions import (
     Arguments,
     Native,
@@ -35,6 +36,7 @@ from .expressions import (
 )
 from .given import Given, Stays, given_arguments
 from .ignored import is_ignored
+from .needs_bridge import needs_bridge
 from .options import ALL
 from .placement import clashes, need
 from .taken_over import TakenOver, edits_of
@@ -55,7 +57,10 @@ _REFUSED = {
 }
 # Defaults that are not those of the methods of converters.
 _DEFAULTS = {"batch_size": "1", "num_epochs": "1"}
-_URL = re.compile(r"[a-z][a-z0-9+.-]*:/")
+_URL = re.compile(r"([a-z][a-z0-9+.-]*):/")
+_STORES = ("gs", "s3")
+# What is on mounts of object stores on Databricks; other mounts cannot be told from here.
+_FAR = re.compile(rf"(?:{'|'.join(_STORES)})://|/(?:dbfs|Volumes)/")
 _STREAMING_SEED: Pieces = ("9176",)
 _IMAGE = re.compile(r"png|jpe?g\w*")
 # What streaming's loader makes no batches of, or others than Petastorm's.
@@ -155,7 +160,12 @@ def _taken_over(analysis: Analysis, call: cst.Call, data: Converted) -> TakenOve
     reading = _reading(analysis, call, use)
     if isinstance(reading, Stays):
         return reading
-    problem = _unlike(data, use)
+    among = None if reading.ranks else read_on_ranks(analysis, call)
+    if among is not None:
+        return among
+    problem = _unlike(data, use) or needs_bridge(
+        analysis, use.loader or call, is_torch_loader=reading.times is Times.ONCE
+    )
     if problem:
         return Stays(problem)
     native = _native(analysis, call, data, use, reading)
@@ -205,7 +215,11 @@ def _reading(analysis: Analysis, call: cst.Call, use: Use) -> Reading | Stays:
 
 
 def _unlike(data: Converted, use: Use) -> str:
-    """Return what of a conversion streaming gives in another form than Petastorm; empty if nothing."""
+    """Return what of a conversion streaming does not give, or in another form than Petastorm; empty if nothing."""
+    store = _URL.match(data.directory)
+    if store is not None and store[1] not in _STORES:
+        known = " and ".join(f"{each}://" for each in _STORES)
+        return f"streaming reads paths, {known}, and no {store[1]}:// urls"
     columns = dict(data.columns)
     if use.loader is not None:
         other = (name for name in columns if _UNBATCHED.fullmatch(columns[name]))
@@ -230,8 +244,7 @@ def _native(
 ) -> Native:
     """Return what takes the place of a loader, or of a reader whose rows are read."""
     columnar = analysis.target.fast and use.loader is not None
-    place = "remote" if _URL.match(data.directory) else "local"
-    where: Arguments = [(place, _quoted(data.directory))]
+    where, places = _where(analysis, data.directory)
     where += shuffling(reading, _STREAMING_SEED, anew=False)
     if use.loader is not None:
         made, needs = torch_loader(analysis, where, reading, columnar=columnar)
@@ -243,6 +256,7 @@ def _native(
         made, more = repeated(analysis, made, reading)
         needs += more
         becomes = "StreamingDataset(...)"
+    needs = [*places, *needs]
     notes = list(_notes(data, use, reading, columnar=columnar))
     facts = frozenset({Fact.RANKS} if reading.ranks else ())
     if reading.shuffle != ("False",) and not reading.seed and is_made_anew(analysis, call):
@@ -251,6 +265,18 @@ def _native(
     known = [fact.value for fact in facts]
     message = "; ".join([f"make_reader becomes {becomes}{without}", *notes, *known])
     return Native(made, (), tuple(needs), message, told=bool(notes), facts=facts)
+
+
+def _where(analysis: Analysis, directory: str) -> tuple[Arguments, list[Need]]:
+    """Return streaming's arguments for a directory; one that is far gets a new place for copies each time.
+
+    Streaming's own place for them is one for each directory, which has to be empty.
+    """
+    path = _quoted(directory)
+    if not _FAR.match(directory):
+        return [("local", path)], []
+    opened = need(analysis, analysis.target.module, "MdsDirectory")
+    return [("remote", path), ("local", (f"{opened.local}(", *path, ").local"))], [opened]
 
 
 def _quoted(directory: str) -> Pieces:

@@ -3,10 +3,12 @@
 ``petastorm-bridge convert URL DIR`` makes MDS shards of a dataset of Petastorm's. Where ``make_reader`` is called with
 that URL, written there or in a constant of the module, a ``DataLoader`` over it becomes ``StreamingDataLoader`` over
 ``StreamingDataset(local=DIR)``, and a loop over its rows, which only reads ``row.name``, a loop over the dataset, which
-reads ``row["name"]``. Epochs, seeds and shards are treated as for ``make_torch_dataloader``.
+reads ``row["name"]``. Epochs, seeds and shards are treated as for ``make_torch_dataloader``. A directory on DBFS, in a
+volume or in a store is read by way of copies: ``remote=DIR, local=MdsDirectory(DIR).local``.
 
 What streaming cannot express stays on the bridge, over the dataset as it was, marked with the reason: n-grams and other
-``schema_fields``, predicates, transforms of rows, ``collate_fn``, rows that are passed on. If ``DIR`` is on this
+``schema_fields``, predicates, transforms of rows, ``collate_fn``, rows that are passed on, and what stays of
+``make_torch_dataloader`` for its ranks or for what is done with the loader. If ``DIR`` is on this
 machine, the codemod looks at its index, and readers also stay on the bridge that have columns which streaming gives in
 another form: images, which it hands out as Pillow's, and nulls that are read in a loop.
 """
