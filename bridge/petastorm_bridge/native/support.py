@@ -516,8 +516,10 @@ def write_mds(
         try:
             _write(dataframe, dtype, arguments)
             rows = sum(shard["samples"] for shard in _shards(_index(path)))
+        except UnsupportedColumnsError:  # before anything is written
+            raise
         except BaseException:
-            MdsDirectory(path, 0).delete()
+            _delete_unfinished(path)
             raise
         return MdsDirectory(path, rows, tuple(dataframe.columns))
 
@@ -547,6 +549,22 @@ def _write(dataframe: Any, dtype: str | None, arguments: dict[str, Any]) -> None
             raise
     finally:
         frame.unpersist()
+
+
+def _delete_unfinished(path: str) -> None:
+    """Delete what a job has written that failed, until its tasks, which end after it, write no more."""
+    files, place = _file_system(path)
+    quiet = 0
+    for _ in range(60):  # not for ever where it cannot be deleted
+        if files.get_file_info(place).type == pyarrow.fs.FileType.NotFound:
+            quiet += 1
+        else:
+            quiet = 0
+            with contextlib.suppress(OSError):  # another file has come meanwhile
+                files.delete_dir(place)
+        if quiet == 10:
+            return
+        time.sleep(0.05)
 
 
 def _new_path(session: Any, out: str | None) -> str:
