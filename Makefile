@@ -25,9 +25,10 @@ PLACES := $(ROOM:%=tests/%)
 # everywhere. Of the two clusters the one of real daemons runs beside Petastorm, the other one on today's versions.
 ONCE := $(addprefix tests/project/test_,benchmarks.py environment.py packaging.py)
 PEOPLE := tests/project/test_five_people.py
-# Each test process imports what test files import: seconds that quick tests do not have.
-SLOW_IMPORTS := tests/streaming tests/torch/test_lightning.py tests/mds/test_foreign.py tests/sources/test_remote_s3.py \
-	tests/native/test_remote.py
+# Not in the two minutes of test-fast: what looks at the project itself, asks the real Petastorm, waits for far places, or imports
+# streaming or Lightning, which each test process would.
+NOT_FAST := project against_petastorm/live far native streaming torch/test_lightning.py \
+	mds/test_foreign.py sources/test_remote_s3.py
 DAEMONS := tests/spark/test_distributed.py::test_a_standalone_master_with_two_workers
 MAKEFLAGS += --no-print-directory
 
@@ -67,8 +68,8 @@ test-changed: ## the same with all tests of the rooms that the commits since mai
 test-all: ## lint, types and all tests
 	@$(MAKE) test ALL=yes
 
-test-fast: setup ## quick tests in .venv, but for files that import streaming or Lightning
-	@$(DEV) $(PYTEST) $(BESIDE) -m 'not (alone or slow or spark or anystack)' $(SLOW_IMPORTS:%=--ignore %) $(ARGS)
+test-fast: setup ## quick tests in .venv: of everything but NOT_FAST, named above
+	@$(DEV) $(PYTEST) $(BESIDE) -m 'not (alone or slow or spark or anystack)' $(NOT_FAST:%=--ignore tests/%) $(ARGS)
 
 test-legacy: setup ## of `make test`, what runs beside the real Petastorm
 	@$(DEV) $(PYTEST) $(BESIDE) -m '$(WHICH_ON_LEGACY)' $(PLACES) $(ARGS)

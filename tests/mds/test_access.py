@@ -2,13 +2,13 @@
 
 import os
 import signal
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
-import warm
 from far_mount import far_mount, no_mount_because
 from sample_datasets import ROWS, fixed_table, mixed_table, write
 
@@ -136,7 +136,7 @@ def cut_short(tmp_path_factory):
     offsets = pa.array(np.arange(0, 3_000_001, 1000), pa.int32())
     wide = pa.ListArray.from_arrays(offsets, pa.array(np.ones(3_000_000)))
     directory = write(place / "whole", pa.table({"v": wide}), min_rows=100)
-    done = warm.run(
+    done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", CUT_SHORT, directory, str(place), ACCESS_VARIABLE],
         capture_output=True,
         text=True,
@@ -202,7 +202,7 @@ def test_handlers_of_the_program_stay(tmp_path, before, state):
         str(path),
         str(tmp_path / "out"),
     ]
-    done = warm.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == state
 
 

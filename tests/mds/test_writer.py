@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import pickle
+import subprocess
 import sys
 import tempfile
 import tracemalloc
@@ -13,7 +14,6 @@ import naive
 import numpy as np
 import pyarrow as pa
 import pytest
-import warm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -330,7 +330,7 @@ print(peak() - first)
 def test_memory_of_large_rows_is_that_of_a_shard(tmp_path, rows):
     """However many there are; the rows, what they are joined to, and the shard's bytes."""
     command = [sys.executable, "-c", WRITE_LARGE_ROWS, str(tmp_path), str(rows)]
-    done = warm.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert int(done.stdout) < 5 * (8 << 20)
 
 

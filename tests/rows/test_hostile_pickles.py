@@ -191,6 +191,7 @@ def read(data):
             reads(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: bomb.__name__)
 def test_cost_grows_with_the_pickle(bomb):
     small, large = bomb(3000), bomb(12000)
