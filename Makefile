@@ -25,8 +25,8 @@ PLACES := $(ROOM:%=tests/%)
 # everywhere. Of the two clusters the one of real daemons runs beside Petastorm, the other one on today's versions.
 ONCE := $(addprefix tests/project/test_,benchmarks.py environment.py packaging.py)
 PEOPLE := tests/project/test_five_people.py
-# Not in the two minutes of test-fast: what looks at the project itself, asks the real Petastorm, waits for far places, or imports
-# streaming or Lightning, which each test process would.
+# Not in the two minutes of test-fast: what looks at the project itself, asks the real Petastorm, waits for far places,
+# or imports streaming or Lightning, which each test process would.
 NOT_FAST := project against_petastorm/live far native streaming torch/test_lightning.py \
 	mds/test_foreign.py sources/test_remote_s3.py
 DAEMONS := tests/spark/test_distributed.py::test_a_standalone_master_with_two_workers

@@ -133,7 +133,6 @@ def outcome(make, sizes, weighed, chosen, world, drop_last, resume=None):
         return type(error), str(error)
 
 
-@pytest.mark.smoke
 @pytest.mark.slow
 @REPEATABLE(max_examples=70)
 @given(scenarios())

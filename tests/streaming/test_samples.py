@@ -97,8 +97,10 @@ def test_streams_that_the_user_made(tmp_path):
     assert {type(shard).__name__ for shard in made.shards} == {"MappedReader"}
 
 
-@pytest.mark.smoke
-@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "context",
+    [pytest.param("fork", marks=pytest.mark.smoke), pytest.param("spawn", marks=pytest.mark.slow)],
+)
 def test_workers(tmp_path, context):
     write_shards(tmp_path, SIZES, RAGGED)
     arguments = {"local": str(tmp_path), "batch_size": 7, "shuffle": True}

@@ -247,7 +247,7 @@ TRANSFORMERS = """
 """
 
 
-@pytest.mark.smoke
+@pytest.mark.slow
 @needs_accelerate
 def test_transformers_trainer_resumes(run, numbered):
     """In the second epoch or in the first; and takes a loader as it is."""
