@@ -55,6 +55,6 @@ def advise(found: Repository, decided: str | None = None) -> Advice:
     return Advice("bridge", reason, _command(found, decided, "bridge"))
 
 
-def _command(found: Repository, decided: str | None, to: str, *options: str) -> str:
+def _command(repository: Repository, decided: str | None, to: str, *options: str) -> str:
     named = () if decided else ("--to", to)
-    return shlex.join(["petastorm-bridge", "codemod", *found.paths, *named, *options])
+    return shlex.join(["petastorm-bridge", "codemod", *repository.paths, *named, *options])

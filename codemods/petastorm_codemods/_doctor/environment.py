@@ -114,9 +114,9 @@ def _extras() -> list[Extra]:
     extras = []
     for name in extra_names():
         wanted = [each.name for each in needs() if _is_of(each, name)]
-        found = {each: _found(each) for each in dict.fromkeys(wanted)}
-        present = tuple(version for version in found.values() if version)
-        missing = tuple(each for each, version in found.items() if not version)
+        versions = {each: _found(each) for each in dict.fromkeys(wanted)}
+        present = tuple(version for version in versions.values() if version)
+        missing = tuple(each for each, version in versions.items() if not version)
         extras.append(Extra(name, _PURPOSES.get(name, ""), present, missing))
     return extras
 

@@ -25,23 +25,23 @@ def overview(
         FileNotFoundError: A path does not exist.
         ValueError: A selection matches no rule.
     """
-    found = look_into(paths, exclude, settings, jobs)
-    concerned = any(way.kinds or way.obstacles for way in (found.bridge, found.streaming))
-    return list(_lines(found)), int(concerned)
+    repository = look_into(paths, exclude, settings, jobs)
+    concerned = any(way.kinds or way.obstacles for way in (repository.bridge, repository.streaming))
+    return list(_lines(repository)), int(concerned)
 
 
-def _lines(found: Repository) -> Iterator[str]:
+def _lines(repository: Repository) -> Iterator[str]:
     yield (
-        f"{plural(found.scanned, 'file')} looked at, nothing changed; "
-        f"{plural(found.streaming.loaders, 'loader')} of converters"
+        f"{plural(repository.scanned, 'file')} looked at, nothing changed; "
+        f"{plural(repository.streaming.loaders, 'loader')} of converters"
     )
-    yield from (_way(way) for way in (found.bridge, found.streaming))
-    if found.own_format:
+    yield from (_way(way) for way in (repository.bridge, repository.streaming))
+    if repository.own_format:
         yield (
-            f"{plural(found.own_format, 'place')} with datasets in Petastorm's own format: their readers stay on the "
+            f"{plural(repository.own_format, 'place')} with datasets in Petastorm's own format: their readers stay on the "
             "bridge, until petastorm-bridge convert SRC DST has made MDS of a dataset and --converted SRC=DST names it"
         )
-    advice = advise(found)
+    advice = advise(repository)
     if not advice.command:
         yield f"Nothing to do: {advice.reason}."
         return

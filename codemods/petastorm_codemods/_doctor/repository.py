@@ -129,17 +129,17 @@ def look_into(
 
 
 def _way(result: Result, destination: Destination) -> Way:
-    found: Counter[str] = Counter()
+    places: Counter[str] = Counter()
     rewritten: Counter[str] = Counter()
     for outcome, site in sites_of(result):
         if site.state is not State.WORKS:
-            found[site.code] += 1
+            places[site.code] += 1
             made = site.state is State.REWRITTEN and not isinstance(outcome, Failed)
             rewritten[site.code] += made
     kinds = tuple(
-        Kind(rule.code, rule.name, found[rule.code], rewritten[rule.code])
+        Kind(rule.code, rule.name, places[rule.code], rewritten[rule.code])
         for rule in all_rules()
-        if found[rule.code]
+        if places[rule.code]
     )
     done = sum(rewritten.values())
     return Way(
@@ -149,7 +149,7 @@ def _way(result: Result, destination: Destination) -> Way:
             for outcome in result.outcomes
         ),
         done,
-        sum(found.values()) - done,
+        sum(places.values()) - done,
         sum(site.code in LOADERS for _, site in sites_of(result)),
         sum(stays_on_bridge(site) for _, site in sites_of(result)),
         kinds,

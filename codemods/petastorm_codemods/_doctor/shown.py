@@ -39,33 +39,36 @@ def doctor(path: str, *, as_json: bool) -> int:
     """
     try:
         options = with_configuration(Options((path,)))
-        found = look_into([path], options.exclude, Settings())
+        repository = look_into([path], options.exclude, Settings())
     except (ValueError, OSError) as error:
         sys.stderr.write(printable(f"petastorm-bridge doctor: {error}\n"))
         return 2
-    environment, advice = look_around(), advise(found, options.to.value if options.to else None)
+    environment, advice = (
+        look_around(),
+        advise(repository, options.to.value if options.to else None),
+    )
     if as_json:
-        text = _json(environment, found, advice)
+        text = _json(environment, repository, advice)
     else:
-        text = "\n".join(_lines(environment, found, advice))
+        text = "\n".join(_lines(environment, repository, advice))
     text = printable(text) if sys.stdout.isatty() else text
     sys.stdout.write(text.encode(errors="backslashreplace").decode() + "\n")
-    return int(bool(_obstacles(found)) or advice.way == "stays")
+    return int(bool(_obstacles(repository)) or advice.way == "stays")
 
 
-def _obstacles(found: Repository) -> list[tuple[str, str]]:
+def _obstacles(repository: Repository) -> list[tuple[str, str]]:
     """Return what is in the way of either destination, each conflict once although both have it."""
     once: dict[tuple[str, str], str] = {}
-    for place, text in (*found.bridge.obstacles, *found.streaming.obstacles):
+    for place, text in (*repository.bridge.obstacles, *repository.streaming.obstacles):
         once.setdefault((place, text.partition(" contradicts ")[0].partition(", ")[0]), text)
     return [(place, text) for (place, _), text in once.items()]
 
 
-def _json(environment: Environment, found: Repository, advice: Advice) -> str:
+def _json(environment: Environment, repository: Repository, advice: Advice) -> str:
     document = {
         "version": 1,
         "environment": dataclasses.asdict(environment),
-        "repository": dataclasses.asdict(found),
+        "repository": dataclasses.asdict(repository),
         "advice": dataclasses.asdict(advice),
     }
     return json.dumps(document, indent=2, default=_plain)
@@ -75,27 +78,29 @@ def _plain(value: object) -> object:
     return value.value if isinstance(value, enum.Enum) else str(value)
 
 
-def _lines(environment: Environment, found: Repository, advice: Advice) -> Iterator[str]:
+def _lines(environment: Environment, repository: Repository, advice: Advice) -> Iterator[str]:
     yield "Environment"
     yield from (f"  {name:<14} {text}" for name, text in _environment(environment))
     yield ""
-    yield f"Code in {shlex.join(found.paths)}: {plural(found.scanned, 'file')} looked at"
-    for kind in found.streaming.kinds:
+    yield f"Code in {shlex.join(repository.paths)}: {plural(repository.scanned, 'file')} looked at"
+    for kind in repository.streaming.kinds:
         yield f"  {kind.name:<16} {plural(kind.places, 'place')} ({kind.code})"
-    yield from _some("cache directory", [_cache(*each) for each in found.cache])
-    yield from (f"  {_KINDS[kind]}" for kind in sorted({kind for *_, kind in found.cache if kind}))
-    if found.own_format:
-        yield f"  {plural(found.own_format, 'place')} with datasets in Petastorm's own format"
+    yield from _some("cache directory", [_cache(*each) for each in repository.cache])
+    yield from (
+        f"  {_KINDS[kind]}" for kind in sorted({kind for *_, kind in repository.cache if kind})
+    )
+    if repository.own_format:
+        yield f"  {plural(repository.own_format, 'place')} with datasets in Petastorm's own format"
     yield ""
     if advice.way != "none":
         yield "Ways"
-        yield from (f"  {_way(way)}" for way in (found.bridge, found.streaming))
+        yield from (f"  {_way(way)}" for way in (repository.bridge, repository.streaming))
         yield ""
-        if found.bridge.stays:
+        if repository.bridge.stays:
             yield "Stays on Petastorm"
-            yield from _some("", [f"{place}  {text}" for place, text in found.bridge.stays])
+            yield from _some("", [f"{place}  {text}" for place, text in repository.bridge.stays])
             yield ""
-        obstacles = _obstacles(found)
+        obstacles = _obstacles(repository)
         if obstacles:
             yield "In the way"
             yield from _some("", [f"{place}  {text}" for place, text in obstacles])
@@ -109,28 +114,29 @@ def _cache(place: str, line: str, kind: str) -> str:
     return f"{place}{f' ({kind})' if kind else ''}  {line}"
 
 
-def _environment(found: Environment) -> Iterator[tuple[str, str]]:
+def _environment(environment: Environment) -> Iterator[tuple[str, str]]:
     yield (
         "Python",
-        found.python + ("" if found.python_fits else ", which petastorm-bridge does not run on"),
+        environment.python
+        + ("" if environment.python_fits else ", which petastorm-bridge does not run on"),
     )
-    yield "petastorm", _petastorm(found)
-    remote = f"; SPARK_REMOTE {found.spark_remote}" if found.spark_remote else ""
-    yield "Spark", (found.spark or "not installed") + remote
-    yield "Java", found.java or "not found"
-    for extra in found.extras:
+    yield "petastorm", _petastorm(environment)
+    remote = f"; SPARK_REMOTE {environment.spark_remote}" if environment.spark_remote else ""
+    yield "Spark", (environment.spark or "not installed") + remote
+    yield "Java", environment.java or "not found"
+    for extra in environment.extras:
         state = ", ".join(extra.present)
         if extra.missing:
             state += f"{'; ' if state else ''}missing: {', '.join(extra.missing)}"
         yield f"[{extra.name}]", state + (f" (for {extra.purpose})" if extra.purpose else "")
 
 
-def _petastorm(found: Environment) -> str:
-    if not found.petastorm:
+def _petastorm(environment: Environment) -> str:
+    if not environment.petastorm:
         return "not installed"
-    if found.petastorm_problem:
-        return f"{found.petastorm}, {found.petastorm_problem}"
-    return f"{found.petastorm}, can be used"
+    if environment.petastorm_problem:
+        return f"{environment.petastorm}, {environment.petastorm_problem}"
+    return f"{environment.petastorm}, can be used"
 
 
 def _way(way: Way) -> str:
