@@ -73,10 +73,10 @@ class Analysis:
 
     @functools.cached_property
     def _calls(self) -> dict[str, list[cst.Call]]:
-        found: dict[str, list[cst.Call]] = {}
+        calls: dict[str, list[cst.Call]] = {}
         for call in self.nodes(cst.Call):
-            found.setdefault(_last_name(call.func), []).append(call)
-        return found
+            calls.setdefault(_last_name(call.func), []).append(call)
+        return calls
 
     def nodes(self, kind: type[Node]) -> Sequence[Node]:
         """Return all nodes of exactly this type, in the order of the text: comments too, no other whitespace."""
@@ -135,8 +135,8 @@ class Analysis:
         """Return everything that a name or attribute which is read may mean."""
         if node not in self._meanings:
             scope = self._scopes.get(node)
-            found = scope.get_qualified_names_for(node) if scope else ()
-            self._meanings[node] = frozenset(found)
+            names = scope.get_qualified_names_for(node) if scope else ()
+            self._meanings[node] = frozenset(names)
         return self._meanings[node]
 
     def imported(self, node: cst.CSTNode) -> str | None:
@@ -161,10 +161,10 @@ class Analysis:
         """Say whether a name is None where it is not what is imported."""
         while isinstance(node, cst.Attribute):
             node = node.value
-        found = self.assignments(node) if isinstance(node, cst.Name) else ()
-        others = [each for each in found if not isinstance(each, ImportAssignment)]
+        assignments = self.assignments(node) if isinstance(node, cst.Name) else ()
+        others = [each for each in assignments if not isinstance(each, ImportAssignment)]
         nones = [each for each in others if isinstance(each, Assignment) and self._is_none(each)]
-        return len(nones) == len(others) < len(found)
+        return len(nones) == len(others) < len(assignments)
 
     def assignments(self, node: cst.Name) -> tuple[BaseAssignment, ...]:
         """Return everything that binds a name which is read, in the order of the text."""
@@ -174,20 +174,20 @@ class Analysis:
         key = (scope, node.value)
         if key not in self._assigned:
             # Functions that read a name of the module's share one answer.
-            found = frozenset(scope[node.value])
-            if found not in self._ordered:
-                self._ordered[found] = self._in_order(found)
-            self._assigned[key] = self._ordered[found]
+            bindings = frozenset(scope[node.value])
+            if bindings not in self._ordered:
+                self._ordered[bindings] = self._in_order(bindings)
+            self._assigned[key] = self._ordered[bindings]
         return self._assigned[key]
 
-    def _in_order(self, found: Iterable[BaseAssignment]) -> tuple[BaseAssignment, ...]:
-        placed = [each for each in found if getattr(each, "node", None) is not None]
+    def _in_order(self, assignments: Iterable[BaseAssignment]) -> tuple[BaseAssignment, ...]:
+        placed = [each for each in assignments if getattr(each, "node", None) is not None]
         return tuple(sorted(placed, key=lambda each: self.start(each.node)))  # type: ignore[attr-defined]
 
     def imports_of(self, node: cst.Name) -> tuple[cst.CSTNode, ...]:
         """Return the import statements that bind a name which is read."""
-        found = self.assignments(node)
-        return tuple(each.node for each in found if isinstance(each, ImportAssignment))
+        assignments = self.assignments(node)
+        return tuple(each.node for each in assignments if isinstance(each, ImportAssignment))
 
     def bindings(self, name: str) -> Iterator[Assignment]:
         """Yield everything in any scope, imports apart, that gives a name a meaning but None."""
@@ -195,12 +195,12 @@ class Analysis:
 
     @functools.cached_property
     def _bound(self) -> dict[str, list[Assignment]]:
-        found: dict[str, list[Assignment]] = {}
+        assignments: dict[str, list[Assignment]] = {}
         for scope in {scope for scope in self._scopes.values() if scope is not None}:
             for each in scope.assignments:
                 if type(each) is Assignment:
-                    found.setdefault(each.name, []).append(each)
-        return found
+                    assignments.setdefault(each.name, []).append(each)
+        return assignments
 
     def _is_none(self, assignment: Assignment) -> bool:
         target = self.parent(assignment.node)
@@ -246,10 +246,10 @@ class Analysis:
 
     @functools.cached_property
     def _names(self) -> dict[str, list[cst.Name]]:
-        found: dict[str, list[cst.Name]] = {}
+        names: dict[str, list[cst.Name]] = {}
         for node in self.nodes(cst.Name):
-            found.setdefault(node.value, []).append(node)
-        return found
+            names.setdefault(node.value, []).append(node)
+        return names
 
     @functools.cached_property
     def _positions(self) -> Mapping[cst.CSTNode, Span]:

@@ -187,10 +187,10 @@ class _Files:
     def give(self, path: str, data: bytes) -> Iterator[str]:
         """Yield what in a file others may give something: functions, classes and attributes."""
         methods, module = _found(_METHOD, data), module_at(path)
-        mentions, own = self._mentions_by_users(module), self._at[path]
+        mentions, file = self._mentions_by_users(module), self._at[path]
         for name in _found(_DEFINED, data):
             called = name in methods and any(self._others(path, self._called[name]))
-            by_itself = module in own.named and name in own.mentioned
+            by_itself = module in file.named and name in file.mentioned
             mentioned = mentions[name] > by_itself
             if called or mentioned or any(self._others(path, self._named[name])):
                 yield name
@@ -200,10 +200,10 @@ class _Files:
 
     def spread(self, path: str, data: bytes) -> Iterator[str]:
         """Yield the functions and classes of a file that others mention which have to do with ranks."""
-        module, own = module_at(path), self._at[path]
+        module, file = module_at(path), self._at[path]
         mentions = self._mentions_by_users(module, has_ranks=True)
         for name in _found(_DEFINED, data):
-            by_itself = own.has_ranks and module in own.named and name in own.mentioned
+            by_itself = file.has_ranks and module in file.named and name in file.mentioned
             if mentions[name] > by_itself:
                 yield name
 
@@ -236,8 +236,12 @@ class _Files:
         counts = Counter((each.module, name) for each in self._files for name in each.dictionaries)
         for each in self._files:
             for name, code in each.dictionaries.items():
-                own = name in each.names or name in each.attributes or each.changes_anything
-                if counts[each.module, name] == 1 and not own and not self.handle(each.path, name):
+                may_change = name in each.names or name in each.attributes or each.changes_anything
+                if (
+                    counts[each.module, name] == 1
+                    and not may_change
+                    and not self.handle(each.path, name)
+                ):
                     yield (each.module, name), code
 
     @staticmethod
@@ -248,27 +252,27 @@ class _Files:
 def _by_name(
     files: Iterable[_File], names: Callable[[_File], Iterable[_Key]]
 ) -> defaultdict[_Key, list[_File]]:
-    found: defaultdict[_Key, list[_File]] = defaultdict(list)
+    groups: defaultdict[_Key, list[_File]] = defaultdict(list)
     for each in files:
         for name in names(each):
-            found[name].append(each)
-    return found
+            groups[name].append(each)
+    return groups
 
 
 def _asked(path: str, data: bytes) -> Names:
     """Return the names of what may be dictionaries of arguments in a file."""
     tree = _tree(path, data)
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.keyword) and node.arg is None:
-            found.add(_last(node.value))
+            names.add(_last(node.value))
         elif isinstance(node, ast.Dict):
             places = (place for place, key in enumerate(node.keys) if key is None)
-            found |= {_last(node.values[place]) for place in places}
+            names |= {_last(node.values[place]) for place in places}
         elif isinstance(node, ast.Assign | ast.AnnAssign) and _is_dictionary(node.value):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            found |= {_last(each) for each in targets}
-    return frozenset(found - {""})
+            names |= {_last(each) for each in targets}
+    return frozenset(names - {""})
 
 
 def _last(node: ast.AST) -> str:

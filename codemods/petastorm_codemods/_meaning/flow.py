@@ -115,8 +115,8 @@ class Flow:
     def _of_member(self, holder: cst.CSTNode) -> _Answer:
         """What a collection has in it, or what an object gives by its own ``__getitem__`` and the like."""
         held = yield self._provenance(holder)
-        own = held is Provenance.FOREIGN and self.is_instance(holder)
-        return Provenance.UNKNOWN if own else held
+        is_object = held is Provenance.FOREIGN and self.is_instance(holder)
+        return Provenance.UNKNOWN if is_object else held
 
     def _gets_instance(self, target: cst.CSTNode) -> bool:
         if isinstance(target, cst.Param):
@@ -171,8 +171,8 @@ class Flow:
         if path in _COPIES:
             return (yield from self._of_any(argument.value for argument in node.args[:1]))
         is_class_name = path.rpartition(".")[2][:1].isupper()
-        own = self._origins.is_own_name(node.func)
-        if _LOADING.fullmatch(path) or (own and not is_class_name):
+        is_own = self._origins.is_own_name(node.func)
+        if _LOADING.fullmatch(path) or (is_own and not is_class_name):
             return Provenance.UNKNOWN
         return Provenance.FOREIGN if is_class_name else Provenance.DOUBTFUL
 
@@ -212,9 +212,9 @@ class Flow:
             return (yield from self._of_unpacked(above))
         if isinstance(above, cst.AssignTarget | cst.AnnAssign | cst.NamedExpr):
             annotation = above.annotation if isinstance(above, cst.AnnAssign) else None
-            said = self._of_annotation(annotation) if annotation else None
+            annotated = self._of_annotation(annotation) if annotation else None
             value = self._analysis.assigned(above)
-            return said or ((yield self._provenance(value)) if value is not None else None)
+            return annotated or ((yield self._provenance(value)) if value is not None else None)
         if isinstance(above, cst.For | cst.CompFor):
             return (yield from self._of_member(above.iter))
         if isinstance(above, cst.AsName):
@@ -255,9 +255,9 @@ class Flow:
     # --- parameters, annotations and attributes ---------------------------------------------------
 
     def _of_parameter(self, parameter: cst.Param) -> _Answer:
-        said = self._of_annotation(parameter.annotation) if parameter.annotation else None
-        if said:
-            return said
+        annotated = self._of_annotation(parameter.annotation) if parameter.annotation else None
+        if annotated:
+            return annotated
         function = self._analysis.enclosing(parameter, cst.FunctionDef, cst.Lambda)
         if not isinstance(function, cst.FunctionDef):
             return Provenance.UNKNOWN

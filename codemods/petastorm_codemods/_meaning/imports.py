@@ -121,10 +121,10 @@ def _by_statement(analysis: Analysis) -> dict[cst.CSTNode, list[Imported]]:
 
 @once
 def _by_name(analysis: Analysis) -> dict[str, list[Imported]]:
-    found: dict[str, list[Imported]] = {}
+    groups: dict[str, list[Imported]] = {}
     for each in imports(analysis):
-        found.setdefault(each.local, []).append(each)
-    return found
+        groups.setdefault(each.local, []).append(each)
+    return groups
 
 
 def by_statement(found: Iterable[Imported]) -> list[tuple[ImportStatement, list[Imported]]]:

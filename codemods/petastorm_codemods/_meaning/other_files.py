@@ -117,11 +117,11 @@ def keeps_makers(data: bytes) -> bool:
 
 def modules_named(data: bytes) -> frozenset[str]:
     """Return the last names of the modules that a file's bytes import, or run, but Petastorm's or ours."""
-    found = {*files_run(data)}
+    modules = {*files_run(data)}
     for module, names in import_lines(data):
         if not _ABOUT.match(module):
-            found |= {module, *(word.decode(errors="replace") for word in _WORD.findall(names))}
-    return frozenset(re.split(r"[./\\]", name)[-1] for name in found if not _ABOUT.match(name))
+            modules |= {module, *(word.decode(errors="replace") for word in _WORD.findall(names))}
+    return frozenset(re.split(r"[./\\]", name)[-1] for name in modules if not _ABOUT.match(name))
 
 
 def modules_passed_on(path: str, data: bytes) -> frozenset[tuple[str, str]]:
@@ -216,13 +216,13 @@ def _reached(
     names: frozenset[tuple[str, str]], links: Mapping[str, set[str]]
 ) -> frozenset[tuple[str, str]]:
     """Return some modules with names, and those with the same names that links lead to."""
-    found, left = set(names), [*names]
-    while left:
-        module, name = left.pop()
-        new = {(each, name) for each in links.get(module, ())} - found
-        found |= new
-        left += new
-    return frozenset(found)
+    reached, pending = set(names), [*names]
+    while pending:
+        module, name = pending.pop()
+        new = {(each, name) for each in links.get(module, ())} - reached
+        reached |= new
+        pending += new
+    return frozenset(reached)
 
 
 def module_at(path: str) -> str:

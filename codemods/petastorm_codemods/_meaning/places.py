@@ -82,14 +82,14 @@ def children(node: cst.CSTNode) -> list[cst.CSTNode]:
     fields = _fields.get(type(node))
     if fields is None:
         fields = _fields[type(node)] = _in_order(node)
-    found: list[cst.CSTNode] = []
+    nodes: list[cst.CSTNode] = []
     for name in fields:
         value = getattr(node, name)
         if type(value) in _NODES:
-            found.append(value)
+            nodes.append(value)
         elif isinstance(value, (list, tuple)):
-            found += (each for each in value if type(each) in _NODES)
-    return found
+            nodes += (each for each in value if type(each) in _NODES)
+    return nodes
 
 
 def below(node: cst.CSTNode) -> Iterator[cst.CSTNode]:

@@ -25,17 +25,15 @@ Use = tuple[str, cst.CSTNode]
 
 def is_maker(path: str | None, analysis: Analysis) -> bool:
     """Say whether a dotted path is of what returns converters, before a rewrite or after it."""
-    found = path or ""
-    return original(found) in MAKERS or (
-        is_support(found, analysis) and found.endswith(".write_mds")
-    )
+    name = path or ""
+    return original(name) in MAKERS or (is_support(name, analysis) and name.endswith(".write_mds"))
 
 
 def is_class(path: str | None, analysis: Analysis) -> bool:
     """Say whether a dotted path is of the class of converters, before a rewrite or after it."""
-    found = path or ""
-    return original(found) in CLASSES or (
-        is_support(found, analysis) and found.endswith(".MdsDirectory")
+    name = path or ""
+    return original(name) in CLASSES or (
+        is_support(name, analysis) and name.endswith(".MdsDirectory")
     )
 
 
