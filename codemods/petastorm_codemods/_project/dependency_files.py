@@ -138,12 +138,12 @@ def _changes(path: str, text: str, want: Wanted, *, lift: bool) -> Iterator[Chan
         want = _as_constraint(want)
     required = entries(path, text)
     listed = frozenset(entry.name for entry in required)
-    own = [entry for entry in required if entry.name == OLD]
-    for entry in own:
+    old_entries = [entry for entry in required if entry.name == OLD]
+    for entry in old_entries:
         yield from _replacement(text, entry, want, listed)
     if want.lacks_streaming:
         yield from _with_streaming(text, required, want)
-    yield from _mentions(path, text, own, want)
+    yield from _mentions(path, text, old_entries, want)
     if want.package is not None:
         yield from _conflicts(required, text, want, lift=lift)
         yield from _too_old(text, want)
@@ -159,11 +159,11 @@ def _as_constraint(want: Wanted) -> Wanted:
 
 def _written_by(text: str) -> str:
     """Return what writes a file, so that it is not for anyone else to edit; empty if nothing does."""
-    found = _TOOL.search(text)
-    if found is None:
+    match = _TOOL.search(text)
+    if match is None:
         return ""
     hashes = "pip checks hashes here, which nothing but a new compilation gives"
-    return f"{found['tool']} wrote it" if found["tool"] else hashes
+    return f"{match['tool']} wrote it" if match["tool"] else hashes
 
 
 def _generated(text: str, want: Wanted, tool: str) -> Iterator[Change]:
@@ -269,11 +269,11 @@ def _addition(text: str, entry: Entry, packages: Sequence[str]) -> Edit:
     return Edit(end, end, "".join(f"{newline}{before}{each}{marker}" for each in packages))
 
 
-def _mentions(path: str, text: str, own: Sequence[Entry], want: Wanted) -> Iterator[Change]:
+def _mentions(path: str, text: str, old_entries: Sequence[Entry], want: Wanted) -> Iterator[Change]:
     """Yield the lines that install Petastorm in another way than by a requirement."""
     if path.endswith(".py") or (want.joined and DISTRIBUTION in text):
         return
-    known = {_line_start(text, entry.start) for entry in own}
+    known = {_line_start(text, entry.start) for entry in old_entries}
     data = path.lower().endswith((".yml", ".yaml", ".json", ".tf"))
     for match in (_MENTION_IN_DATA if data else _MENTION).finditer(text):
         start = _line_start(text, match.start())
@@ -331,8 +331,8 @@ def _line_start(text: str, offset: int) -> int:
 
 
 def _line_end(text: str, offset: int) -> int:
-    found = re.compile(r"[^\r\n]*").match(text, offset)
-    return found.end() if found else offset
+    match = re.compile(r"[^\r\n]*").match(text, offset)
+    return match.end() if match else offset
 
 
 def _line_at(text: str, offset: int) -> str:

@@ -128,11 +128,11 @@ class Code:
         """
         inner = tuple(f"{other}{os.sep}" for other in others if _is_within(other, folder))
         all_paths = self._inside.get(folder, [])
-        own = [path for path in all_paths if not path.startswith(inner)] if inner else all_paths
-        found = self._of(own)
-        if not found.old and not found.new:
-            found = self._of([*own, *self._borrowed(own)])
-        return found if found.old or found.new or not inner else self._of(all_paths)
+        paths = [path for path in all_paths if not path.startswith(inner)] if inner else all_paths
+        imported = self._of(paths)
+        if not imported.old and not imported.new:
+            imported = self._of([*paths, *self._borrowed(paths)])
+        return imported if imported.old or imported.new or not inner else self._of(all_paths)
 
     def nearest(self, path: str, folders: Collection[str]) -> str:
         """Return the nearest folder with a list around a program; else the outermost one."""

@@ -147,8 +147,8 @@ def find_files(paths: Iterable[str], exclude: Iterable[str] = ()) -> Iterator[st
     for path in paths:
         if not os.path.exists(path):
             raise FileNotFoundError(f"no such file or directory: {shlex.quote(path)}")
-        found = _in_directory(path, patterns) if os.path.isdir(path) else [path]
-        for file in found:
+        files = _in_directory(path, patterns) if os.path.isdir(path) else [path]
+        for file in files:
             identity = os.path.realpath(file)
             if identity not in seen:
                 seen.add(identity)
@@ -247,13 +247,13 @@ def _listed_by_git(directory: str) -> list[str] | None:
 
 def repository_above(directory: str) -> str | None:
     """Return the top of the Git repository that a directory is in; None outside of one."""
-    found = os.path.abspath(directory)
-    while not os.path.exists(os.path.join(found, ".git")):
-        above = os.path.dirname(found)
-        if above == found:
+    candidate = os.path.abspath(directory)
+    while not os.path.exists(os.path.join(candidate, ".git")):
+        above = os.path.dirname(candidate)
+        if above == candidate:
             return None
-        found = above
-    return found
+        candidate = above
+    return candidate
 
 
 # What they hold.
@@ -388,13 +388,13 @@ def project_of(gathered: Gathered, destination: Destination) -> Project:
     )
     if destination is Destination.BRIDGE:
         return project  # where loaders keep their arguments, whatever these are
-    there = elsewhere(*_programs_around(gathered))
+    outside = elsewhere(*_programs_around(gathered))
     return dataclasses.replace(
         project,
-        given=there.given,
-        handled=there.handled,
-        on_ranks=there.on_ranks,
-        dictionaries=there.dictionaries,
+        given=outside.given,
+        handled=outside.handled,
+        on_ranks=outside.on_ranks,
+        dictionaries=outside.dictionaries,
     )
 
 

@@ -29,7 +29,7 @@ def width_for(directory: str, top: str) -> int | None:
             continue
         table = name != "pyproject.toml" or _TABLE.search(text) is not None
         if table:
-            found = _LENGTH.search(text)
-            return int(found[1]) if found else _DEFAULT
+            match = _LENGTH.search(text)
+            return int(match[1]) if match else _DEFAULT
     above = os.path.dirname(directory)
     return None if directory in {above, top} else width_for(above, top)
