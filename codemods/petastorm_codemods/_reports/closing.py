@@ -74,21 +74,23 @@ def closing_lines(
 
 def _numbers(result: Result, changes: int, *, written: bool) -> str:
     numbers = counts(result)
-    human, left = numbers["needs a human"], numbers["sites left"]
+    human, remaining = numbers["needs a human"], numbers["sites left"]
     done = "rewritten" if written else "to rewrite"
     return (
         f"{plural(numbers['scanned'], 'file')} looked at: {changes} {done}, "
         f"{human} {'needs' if human == 1 else 'need'} a human, {numbers['failed']} failed; "
-        f"{plural(numbers['sites rewritten'], 'place')} {done}, {left} left to you"
+        f"{plural(numbers['sites rewritten'], 'place')} {done}, {remaining} left to you"
     )
 
 
 def _left(sites: Sequence[Site]) -> Iterator[str]:
     """Yield how many places are left of each rule, and what that is about."""
-    left = Counter(site.code for site in sites if site.state not in {State.REWRITTEN, State.WORKS})
+    remaining = Counter(
+        site.code for site in sites if site.state not in {State.REWRITTEN, State.WORKS}
+    )
     for rule in all_rules():
-        if left[rule.code]:
-            places = plural(left[rule.code], "place")
+        if remaining[rule.code]:
+            places = plural(remaining[rule.code], "place")
             yield (
                 f"Left to you: {places} of {rule.code} ({rule.summary}); {rule.command} says what to do."
             )

@@ -192,7 +192,7 @@ def to_gitlab(result: Result) -> str:
 
     https://docs.gitlab.com/ci/testing/code_quality/#code-quality-report-format
     """
-    found = [
+    issues = [
         {
             "description": f"{problem.code} {problem.message}",
             "check_name": problem.code,
@@ -203,7 +203,7 @@ def to_gitlab(result: Result) -> str:
         }
         for problem in problems(result)
     ]
-    return json.dumps(found, indent=2)
+    return json.dumps(issues, indent=2)
 
 
 def _text(path: str) -> str:

@@ -48,8 +48,8 @@ def exit_code(result: Result, *, written: bool) -> int:
     """
     if any(isinstance(outcome, Failed) and outcome.abnormal for outcome in result.outcomes):
         return 2
-    left = any(isinstance(outcome, Failed | NeedsHuman) for outcome in result.outcomes)
-    return int(left or (not written and any(map(pending, result.outcomes))))
+    unfinished = any(isinstance(outcome, Failed | NeedsHuman) for outcome in result.outcomes)
+    return int(unfinished or (not written and any(map(pending, result.outcomes))))
 
 
 def printable(text: str) -> str:
@@ -103,8 +103,8 @@ def sites_of(result: Result) -> Iterator[tuple[Outcome, Site]]:
 
 def _listed(outcome: Outcome) -> list[Site]:
     """Return all sites of a file in the order of its lines, those without edits of their own too."""
-    found = [*outcome.sites, *([] if isinstance(outcome, Failed) else outcome.noted)]
-    return sorted(found, key=lambda site: (site.cell or 0, site.line, site.column))
+    sites = [*outcome.sites, *([] if isinstance(outcome, Failed) else outcome.noted)]
+    return sorted(sites, key=lambda site: (site.cell or 0, site.line, site.column))
 
 
 def place_of(site: Site) -> str:
@@ -174,16 +174,16 @@ def statistics(result: Result, *, written: bool) -> Iterator[str]:
         result: What came of the run.
         written: Whether the rewrites are made; they are not counted then, as nothing is left of them.
     """
-    found: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     rewritten: Counter[str] = Counter()
     for _, site in sites_of(result):
         if site.state is State.WORKS or (written and site.state is State.REWRITTEN):
             continue
-        found[site.code] += 1
+        totals[site.code] += 1
         rewritten[site.code] += site.state is State.REWRITTEN
-    found["PM000"] += sum(isinstance(outcome, Failed) for outcome in result.outcomes)
+    totals["PM000"] += sum(isinstance(outcome, Failed) for outcome in result.outcomes)
     names = {rule.code: rule.name for rule in all_rules()}
-    ordered = sorted((-number, code) for code, number in found.items() if number)
+    ordered = sorted((-number, code) for code, number in totals.items() if number)
     width = max((len(str(-number)) for number, _ in ordered), default=0)
     marks = set()
     for negative, code in ordered:
