@@ -135,12 +135,12 @@ def _filled(piece: Piece, edits: Sequence[Edit], text: str) -> str:
     if isinstance(piece, str):
         return piece
     start, end = piece
-    own = [
+    shifted = [
         Edit(each.start - start, each.end - start, each.text)
         for each in edits
         if start <= each.start and each.end <= end
     ]
-    return apply_edits(text[start:end], own)
+    return apply_edits(text[start:end], shifted)
 
 
 def apply_edits(text: str, edits: Sequence[Edit]) -> str:

@@ -25,14 +25,14 @@ def import_lines(data: bytes) -> tuple[tuple[str, bytes], ...]:
 
     The text is empty for ``import a``, which is one entry for each module; relative modules keep their dots.
     """
-    found: list[tuple[str, bytes]] = []
+    imported: list[tuple[str, bytes]] = []
     for match in _STATEMENT.finditer(data):
         if match["module"]:
-            found.append((match["module"].decode(errors="replace"), match["names"]))
+            imported.append((match["module"].decode(errors="replace"), match["names"]))
         else:
             modules = (part.split()[0] for part in match["plain"].split(b","))
-            found += [(module.decode(errors="replace"), b"") for module in modules]
-    return tuple(found)
+            imported += [(module.decode(errors="replace"), b"") for module in modules]
+    return tuple(imported)
 
 
 def imported_modules(data: bytes) -> frozenset[str]:

@@ -78,12 +78,12 @@ def read_notebook(document: str) -> Notebook:
 def _language(metadata: dict[str, dict[str, str]]) -> str:
     """Return the language of a notebook if it is not Python; where nothing says so, it is."""
     kernel = metadata.get("kernelspec") or {}
-    said = [
+    candidates = [
         (metadata.get("language_info") or {}).get("name"),
         kernel.get("language"),
         kernel.get("name"),
     ]
-    names = [str(name) for name in said if name]
+    names = [str(name) for name in candidates if name]
     return "" if any(map(_PYTHON.search, names)) else next(iter(names), "")
 
 
@@ -205,8 +205,8 @@ def _places(document: str, cells: object) -> dict[int, int]:
 
 def _value_of(document: str, position: int, key: str) -> int | None:
     """Return where the value of a key begins in an object; the last one, as JSON has it."""
-    found = None
+    last = None
     for name, start in _members(document, position):
         if name == key:
-            found = start
-    return found
+            last = start
+    return last

@@ -121,8 +121,8 @@ class Source:
         ):
             cell = self.cells[number]
             assert cell.notebook is not None
-            own = [Edit(e.start - cell.start, e.end - cell.start, e.text) for e in group]
-            text = _edited(cell.text, own)
+            shifted = [Edit(e.start - cell.start, e.end - cell.start, e.text) for e in group]
+            text = _edited(cell.text, shifted)
             replaced += [Edit(*span) for span in replace_source(document, cell.notebook, text)]
         return self.decoded.encode(apply_edits(document, replaced))
 
@@ -195,15 +195,15 @@ def _read_notebook(path: str, decoded: Decoded, problem_in: Callable[[str], str]
     text = ""
     document = read_notebook(decoded.text)
     for source in document.cells:
-        own = source.text
+        code = source.text
         start = len(text)
-        if is_python_cell(own) and (not document.language or says_python(own)):
-            cells.append(_cell(own, start, problem_in, source))
+        if is_python_cell(code) and (not document.language or says_python(code)):
+            cells.append(_cell(code, start, problem_in, source))
         else:
-            shell = ((start, start + len(own)),)
-            foreign.append((start, start + len(own), language_of(own, document.language)))
-            cells.append(Cell(start, own, blank(own), shell, notebook=source))
-        text += own if own.endswith("\n") else own + "\n"
+            shell = ((start, start + len(code)),)
+            foreign.append((start, start + len(code), language_of(code, document.language)))
+            cells.append(Cell(start, code, blank(code), shell, notebook=source))
+        text += code if code.endswith("\n") else code + "\n"
     if not cells:
         cells = [Cell(0, "", "", notebook=CellSource(0, "", (), listed=False))]
     return _joined(path, decoded, cells, text, "\n", foreign, problem_in)

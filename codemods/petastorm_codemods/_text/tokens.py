@@ -12,8 +12,8 @@ _LINE_BREAK = re.compile(r"\r\n?|\n")
 
 def next_line(text: str, offset: int) -> int:
     """Return where the line behind that of a character starts; the end of the text if there is none."""
-    found = _LINE_BREAK.search(text, offset)
-    return found.end() if found else len(text)
+    match = _LINE_BREAK.search(text, offset)
+    return match.end() if match else len(text)
 
 
 def line_starts(text: str) -> list[int]:
