@@ -78,14 +78,14 @@ def check_missing(analysis: Analysis) -> Iterator[Finding]:
 
 
 def _findings(analysis: Analysis) -> Iterator[Finding]:
-    found = petastorm_imports(analysis)
-    plain = [each for each in found if each.alias and not each.alias.asname and is_plain(each)]
+    imported = petastorm_imports(analysis)
+    plain = [each for each in imported if each.alias and not each.alias.asname and is_plain(each)]
     if plain:
         yield from _plain_imports(analysis, plain)
-    for each in found:
+    for each in imported:
         if is_plain(each) and each.alias and each.alias.asname:
             yield _module_alias(analysis, each)
-    for statement, names in by_statement(found):
+    for statement, names in by_statement(imported):
         if isinstance(statement, cst.ImportFrom):
             yield from _from_import(analysis, statement, names)
 
@@ -138,8 +138,8 @@ def _plain_imports(analysis: Analysis, plain: Sequence[Imported]) -> Iterator[Fi
     uses = [use for use in module_uses(analysis, OLD) if is_offered(use[0])]
     edits = [rename_root(analysis, node) for _, node in uses]
     imports = import_roots(analysis, moved, [path for path, _ in uses])
-    for number, (each, own) in enumerate(zip(moved, imports, strict=True)):
-        yield _moved(analysis, each, [own, *(edits if number == 0 else [])])
+    for number, (each, edit) in enumerate(zip(moved, imports, strict=True)):
+        yield _moved(analysis, each, [edit, *(edits if number == 0 else [])])
 
 
 # --- from petastorm.spark import … ---------------------------------------------------------------
@@ -168,8 +168,8 @@ def _message(analysis: Analysis, kept: Sequence[Imported], problems: dict[int, s
     kept = [each for each in kept if each not in idle]
     plain = [each.path for each in kept if problems[id(each)] == advice(each.path)]
     texts = [problems[id(each)] for each in kept if each.path not in plain]
-    told = filter(None, [unused_advice(each.path for each in idle)])
-    return "; ".join(dict.fromkeys([*texts, *advices(plain), *told]))
+    unneeded = filter(None, [unused_advice(each.path for each in idle)])
+    return "; ".join(dict.fromkeys([*texts, *advices(plain), *unneeded]))
 
 
 def _name_problem(analysis: Analysis, each: Imported) -> str:

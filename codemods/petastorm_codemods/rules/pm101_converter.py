@@ -134,8 +134,8 @@ def _around(analysis: Analysis, read: cst.Name) -> Iterator[Edit]:
 @once
 def _imports(analysis: Analysis) -> tuple[Finding, ...]:
     """Return the findings of all import statements; three rules share them."""
-    found = [*(_moved(analysis, move) for move in moves(analysis)), *module_findings(analysis)]
-    return tuple(each for each in found if each is not None)
+    findings = [*(_moved(analysis, move) for move in moves(analysis)), *module_findings(analysis)]
+    return tuple(each for each in findings if each is not None)
 
 
 def _moved(analysis: Analysis, move: Move) -> Finding | None:
@@ -188,8 +188,8 @@ def check_missing(analysis: Analysis) -> Iterator[Finding]:
         if move.missing and not move.from_bridge:
             idle = [each for each in move.missing if is_unused(analysis, each)]
             used = [each for each in move.missing if each not in idle]
-            told = reasons(analysis, used), unused_advice(each.path for each in idle)
-            yield manual("PM104", analysis.start(move.statement), "; ".join(filter(None, told)))
+            texts = reasons(analysis, used), unused_advice(each.path for each in idle)
+            yield manual("PM104", analysis.start(move.statement), "; ".join(filter(None, texts)))
     yield from (each for each in _imports(analysis) if each.code == "PM104")
 
 
