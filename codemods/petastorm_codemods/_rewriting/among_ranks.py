@@ -53,36 +53,36 @@ def _homes_on_ranks(analysis: Analysis) -> frozenset[cst.CSTNode]:
     """Return the functions and classes at the top that run on ranks; the module for what is in none."""
     shared = _sharded(analysis, _OPENING, {Shards.STREAMING, Shards.SOME})
     signs = [*analysis.calls(*_STARTING), *_trainers(analysis), *shared]
-    found = {_home(analysis, each) for each in signs} | {*_launched(analysis)}
+    homes = {_home(analysis, each) for each in signs} | {*_launched(analysis)}
     used = {*_used_elsewhere(analysis)}
-    if not found | used:
+    if not homes | used:
         return frozenset()
     called = _called(analysis)
     calling: dict[cst.CSTNode, set[cst.CSTNode]] = {}
     for home, others in called.items():
         for each in others:
             calling.setdefault(each, set()).add(home)
-    return frozenset(_reached(called, _reached(calling, found) | used))
+    return frozenset(_reached(called, _reached(calling, homes) | used))
 
 
 @once
 def _homes_on_horovod(analysis: Analysis) -> frozenset[cst.CSTNode]:
     """Return the functions and classes at the top that take Horovod's shards, and what they call."""
     sharded = _sharded(analysis, _OPENING_FOR_HOROVOD, {Shards.HOROVOD})
-    found = {_home(analysis, each) for each in sharded}
-    return frozenset(_reached(_called(analysis), found) if found else ())
+    homes = {_home(analysis, each) for each in sharded}
+    return frozenset(_reached(_called(analysis), homes) if homes else ())
 
 
 def _reached(
     ways: Mapping[cst.CSTNode, Collection[cst.CSTNode]], starts: Collection[cst.CSTNode]
 ) -> set[cst.CSTNode]:
     """Return what ways lead to, and where they start."""
-    found, left = set(starts), list(starts)
-    while left:
-        more = [each for each in ways.get(left.pop(), ()) if each not in found]
-        found |= {*more}
-        left += more
-    return found
+    reached, pending = set(starts), list(starts)
+    while pending:
+        more = [each for each in ways.get(pending.pop(), ()) if each not in reached]
+        reached |= {*more}
+        pending += more
+    return reached
 
 
 def _home(analysis: Analysis, node: cst.CSTNode) -> cst.CSTNode:
@@ -140,10 +140,10 @@ def _used_elsewhere(analysis: Analysis) -> Iterator[cst.CSTNode]:
 def _called(analysis: Analysis) -> dict[cst.CSTNode, set[cst.CSTNode]]:
     """Return which functions and classes at the top each of them calls."""
     functions = functions_of(analysis)
-    found: dict[cst.CSTNode, set[cst.CSTNode]] = {}
+    called: dict[cst.CSTNode, set[cst.CSTNode]] = {}
     for call in analysis.nodes(cst.Call):
         others: Collection[cst.CSTNode] = (*functions.called(call), *functions.classes(call.func))
         if others:
             homes = {_home(analysis, each) for each in others}
-            found.setdefault(_home(analysis, call), set()).update(homes)
-    return found
+            called.setdefault(_home(analysis, call), set()).update(homes)
+    return called

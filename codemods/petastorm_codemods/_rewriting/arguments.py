@@ -99,8 +99,8 @@ def reading_of(analysis: Analysis, call: cst.Call, positions: Sequence[str]) -> 
     given = given_arguments(analysis, call, positions)
     if not isinstance(given, Stays):
         return translated(analysis, given)
-    found = shards_of(analysis, call, positions)
-    return given if found is None else _FOR_THEIR_SHARDS.get(found, given)
+    kind = shards_of(analysis, call, positions)
+    return given if kind is None else _FOR_THEIR_SHARDS.get(kind, given)
 
 
 def shards_of(analysis: Analysis, call: cst.Call, positions: Sequence[str]) -> Shards | None:
@@ -119,9 +119,9 @@ def translated(analysis: Analysis, given: Mapping[str, Given]) -> Reading | Stay
     problem = _problem(analysis, given)
     if problem:
         return Stays(problem)
-    found = shards(analysis, _node(given, "cur_shard"), _node(given, "shard_count"))
-    if found in _FOR_THEIR_SHARDS:
-        return _FOR_THEIR_SHARDS[found]
+    kind = shards(analysis, _node(given, "cur_shard"), _node(given, "shard_count"))
+    if kind in _FOR_THEIR_SHARDS:
+        return _FOR_THEIR_SHARDS[kind]
     columnar = _loader_class(analysis, given) == "Batched"
     transform = _pieces(given, "transform_spec")
     node = _node(given, "transform_spec")
@@ -152,7 +152,7 @@ def translated(analysis: Analysis, given: Mapping[str, Given]) -> Reading | Stay
         drop_last=_drop_last(analysis, given, times),
         columnar=columnar,
         lost=tuple(sorted(lost)),
-        ranks=found is Shards.STREAMING,
+        ranks=kind is Shards.STREAMING,
         comments={name: each.comments for name, each in given.items() if each.comments},
     )
 
@@ -173,8 +173,8 @@ def _loader_class(analysis: Analysis, given: Mapping[str, Given]) -> str | None:
     node = _node(given, "data_loader_fn")
     if node is None:
         return ""
-    found = _LOADERS.fullmatch(original(analysis.imported(node) or ""))
-    return (found[1] or "") if found else None
+    match = _LOADERS.fullmatch(original(analysis.imported(node) or ""))
+    return (match[1] or "") if match else None
 
 
 def _node(given: Mapping[str, Given], name: str) -> cst.BaseExpression | None:
@@ -212,16 +212,16 @@ def _batch_size_again(analysis: Analysis, given: Mapping[str, Given]) -> Pieces:
 def _may_be_none(analysis: Analysis, node: cst.BaseExpression) -> bool:
     """Say whether an expression may be None."""
     seen: set[cst.CSTNode] = set()
-    left: list[cst.CSTNode] = [node]
-    while left:
-        each = left.pop()
+    pending: list[cst.CSTNode] = [node]
+    while pending:
+        each = pending.pop()
         if each in seen or _is_number(each):
             continue
         seen.add(each)
         further = list(values(analysis).behind(each))
         if not further:
             return True
-        left += further
+        pending += further
     return False
 
 

@@ -108,11 +108,11 @@ def _lift(
         pieces += [indent, inner, (first, last), analysis.source.newline]
         end = _line_end(analysis, last)
     holes = [piece for piece in pieces if not isinstance(piece, str)]
-    told = comments_outside(analysis, begin, end, holes)
+    comments = comments_outside(analysis, begin, end, holes)
     line = analysis.line_start(begin)
     head = Edit(line, end, _whole_text(analysis, pieces), tuple(pieces) or ("",), lines=True)
     dedented = () if kept or loop else tuple(_dedents(analysis, node, _head_end(analysis, node)))
-    return Lift((head, *dedented), tuple(dict.fromkeys(told)))
+    return Lift((head, *dedented), tuple(dict.fromkeys(comments)))
 
 
 def _head(
@@ -171,11 +171,11 @@ def _head_end(analysis: Analysis, node: cst.With) -> int:
     A block on the same line is not of the head.
     """
     text = analysis.source.text
-    found = _BEFORE_COLON.match(text, analysis.span(node.items[-1])[1])
-    assert found is not None
+    match = _BEFORE_COLON.match(text, analysis.span(node.items[-1])[1])
+    assert match is not None
     if isinstance(node.body, cst.SimpleStatementSuite):
         return analysis.start(node.body)
-    return _line_end(analysis, found.end())
+    return _line_end(analysis, match.end())
 
 
 def _line_end(analysis: Analysis, offset: int) -> int:
@@ -211,7 +211,7 @@ def _dedents(analysis: Analysis, node: _Holder, start: int) -> Iterator[Edit]:
 
 def _inside_strings(analysis: Analysis, start: int, end: int) -> set[int]:
     """Return where lines start that are within a string of several lines."""
-    found: set[int] = set()
+    starts: set[int] = set()
     kinds: tuple[type[cst.CSTNode], ...] = (cst.SimpleString, cst.FormattedString)
     for kind in kinds:
         for node in analysis.nodes(kind):
@@ -219,9 +219,9 @@ def _inside_strings(analysis: Analysis, start: int, end: int) -> set[int]:
             if first >= start and last <= end:
                 place = _line_end(analysis, first)
                 while place < last:
-                    found.add(place)
+                    starts.add(place)
                     place = _line_end(analysis, place)
-    return found
+    return starts
 
 
 def _text(analysis: Analysis, piece: Piece) -> str:
@@ -239,16 +239,16 @@ def removals(analysis: Analysis, lines: Collection[Left]) -> Iterator[Edit]:
     That are conditions, attempts, and what had to be done finally. What else has to have a block keeps ``pass`` in it.
     """
     gone: set[cst.CSTNode] = set(lines)
-    left: list[cst.CSTNode] = list(lines)
-    while left:
-        node = left.pop()
+    pending: list[cst.CSTNode] = list(lines)
+    while pending:
+        node = pending.pop()
         block = analysis.parent(node)
         if isinstance(node, cst.SimpleStatementSuite):
             block = node
         owner = block if isinstance(node, cst.Finally) else analysis.parent(block)
         if owner not in gone and _is_idle(analysis, owner, gone):
             gone.add(owner)
-            left.append(owner)
+            pending.append(owner)
     kept: set[cst.CSTNode] = set()
     for node in sorted(gone, key=analysis.start):
         block = analysis.parent(node)

@@ -117,20 +117,20 @@ class _Contexts:
         """Items that make an ``ExitStack`` which nothing is left to enter, with the calls that have entered it."""
         analysis = self._analysis
         entering = {self._entering(site) for site in self._native}
-        found: dict[cst.WithItem, list[cst.Call]] = {}
+        stacks: dict[cst.WithItem, list[cst.Call]] = {}
         for made in analysis.calls("ExitStack"):
             item = analysis.parent(made)
             block = analysis.parent(item)
-            own = analysis.imported(made.func) != "contextlib.ExitStack"
-            if own or not isinstance(item, cst.WithItem) or item.asname is None:
+            foreign = analysis.imported(made.func) != "contextlib.ExitStack"
+            if foreign or not isinstance(item, cst.WithItem) or item.asname is None:
                 continue
             name = item.asname.name
             reads = reads_within(analysis, name, block) if isinstance(name, cst.Name) else None
             calls = [analysis.parent(analysis.parent(each)) for each in reads or ()]
             known = [each for each in calls if isinstance(each, cst.Call) and each in entering]
             if known and len(known) == len(calls):
-                found[item] = known
-        return found
+                stacks[item] = known
+        return stacks
 
     def _item(self, site: Site) -> cst.WithItem | None:
         """Return the item of a ``with`` that enters the context of a call directly."""
@@ -182,13 +182,13 @@ class _Contexts:
             elif isinstance(target, cst.Name):
                 scope = self._analysis.enclosing(target, cst.FunctionDef, cst.Lambda, cst.ClassDef)
                 groups.setdefault((scope, target.value), []).append((site, target))
-        found: dict[Site, _Variable] = {}
+        variables: dict[Site, _Variable] = {}
         for group in groups.values():
             variable = self._variable([target for _, target in group])
             if variable is not None:
                 variable.sites = [site for site, _ in group]
-                found |= dict.fromkeys(variable.sites, variable)
-        return found
+                variables |= dict.fromkeys(variable.sites, variable)
+        return variables
 
     def _target(self, site: Site) -> cst.BaseExpression | None:
         """Return the only target that the context of a call is assigned to."""
@@ -219,9 +219,9 @@ class _Contexts:
     ) -> tuple[list[cst.BaseExpression], list[cst.BaseExpression]]:
         """Return where attributes of a name are read, and where they are assigned to."""
         analysis = self._analysis
-        found = [each for each in analysis.nodes(cst.Attribute) if each.attr.value == name]
-        reads: list[cst.BaseExpression] = [each for each in found if analysis.is_read(each)]
-        return reads, [each for each in found if each not in reads]
+        attributes = [each for each in analysis.nodes(cst.Attribute) if each.attr.value == name]
+        reads: list[cst.BaseExpression] = [each for each in attributes if analysis.is_read(each)]
+        return reads, [each for each in attributes if each not in reads]
 
     def _uses_of_name(
         self, name: str, targets: Sequence[cst.BaseExpression]
@@ -300,8 +300,8 @@ class _Contexts:
         if isinstance(node, cst.Attribute):
             _, targets = self._uses_of_attribute(node.attr.value)
         elif isinstance(node, cst.Name):
-            found = self._analysis.assignments(node)
-            nodes = [getattr(each, "node", None) for each in found]
+            assignments = self._analysis.assignments(node)
+            nodes = [getattr(each, "node", None) for each in assignments]
             targets = [each for each in nodes if isinstance(each, cst.BaseExpression)]
             if len(targets) < len(nodes):
                 return False
@@ -310,11 +310,11 @@ class _Contexts:
         return bool(targets) and all(map(self._is_native_or_none, targets))
 
 
-def _is_only(line: cst.CSTNode, left: Collection[cst.CSTNode]) -> bool:
+def _is_only(line: cst.CSTNode, leaving: Collection[cst.CSTNode]) -> bool:
     """Say whether a statement does nothing but leave a context, perhaps if there is one."""
     if isinstance(line, cst.If) and line.orelse is None:
-        return all(each in left for each in line.body.body)
-    return line in left
+        return all(each in leaving for each in line.body.body)
+    return line in leaving
 
 
 def _tested(analysis: Analysis, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:

@@ -76,7 +76,7 @@ def converted_findings(analysis: Analysis) -> tuple[Finding, ...]:
 
 def is_taken_over(analysis: Analysis, each: Imported) -> bool:
     """Say whether an import serves calls alone that streaming takes over."""
-    edits = sorted(edit for found in converted_findings(analysis) for edit in found.edits)
+    edits = sorted(edit for finding in converted_findings(analysis) for edit in finding.edits)
     ends = list(itertools.accumulate((edit.end for edit in edits), max))
     reads = uses_of(analysis, each.local)
     # How many edits begin before each read, or where it does.
@@ -90,9 +90,9 @@ def is_taken_over(analysis: Analysis, each: Imported) -> bool:
 def _findings(analysis: Analysis) -> Iterator[Finding]:
     if not analysis.target.converted:
         return
-    found = dict(_decided(analysis))
-    results = edits_of(analysis, [each for each in found.values() if isinstance(each, TakenOver)])
-    for call, each in found.items():
+    decided = dict(_decided(analysis))
+    results = edits_of(analysis, [each for each in decided.values() if isinstance(each, TakenOver)])
+    for call, each in decided.items():
         if isinstance(each, TakenOver) and each in results:
             yield _moved(analysis, each, *results[each])
         else:
@@ -139,8 +139,8 @@ def _url(analysis: Analysis, call: cst.Call) -> str:
 def _text(analysis: Analysis, node: cst.BaseExpression) -> str:
     """Return the text that an expression is, or that the only assignment to its name gives."""
     if isinstance(node, cst.Name):
-        found = analysis.assignments(node)
-        only = found[0] if len(found) == 1 else None
+        assignments = analysis.assignments(node)
+        only = assignments[0] if len(assignments) == 1 else None
         target = analysis.parent(only.node) if isinstance(only, Assignment) else node
         assigned = analysis.assigned(target)
         if assigned is None:

@@ -73,8 +73,8 @@ class Outcome:
 @once
 def outcomes(analysis: Analysis) -> tuple[Outcome, ...]:
     """Return what becomes of every use of the methods in a source."""
-    found = list(_decided(analysis))
-    native = {each.site: each.native for each in found if each.native is not None}
+    decided = list(_decided(analysis))
+    native = {each.site: each.native for each in decided if each.native is not None}
     results = rewritten(analysis, native)
     return tuple(
         each
@@ -82,7 +82,7 @@ def outcomes(analysis: Analysis) -> tuple[Outcome, ...]:
         else replace(each, result=results[each.site])
         if each.site in results
         else Outcome(each.site, stays=_unknown(analysis, each.site))
-        for each in found
+        for each in decided
     )
 
 
@@ -95,10 +95,10 @@ def _unknown(analysis: Analysis, site: Site) -> Stays:
 @once
 def keeps_bridge(analysis: Analysis) -> bool:
     """Say whether all names of a source are the bridge's, because all of its loaders are."""
-    found = outcomes(analysis)
+    decided = outcomes(analysis)
     opened = [each.value for each in analysis.nodes(cst.Attribute) if each.attr.value in METHODS]
-    known = found or any(opens_directory(analysis, each) for each in opened)  # by an earlier run
-    stay = all(each.stays is not None for each in found)
+    known = decided or any(opens_directory(analysis, each) for each in opened)  # by an earlier run
+    stay = all(each.stays is not None for each in decided)
     return bool(known) and stay and _is_apart(analysis)
 
 
@@ -225,12 +225,12 @@ def _verdict(analysis: Analysis, site: Site, kind: Provenance) -> str | None:
     if kind is Provenance.DOUBTFUL:
         message = f"this may be another object than a converter; annotate it if {name} is its"
         return message if here else None
-    own = name in analysis.project.defines or _is_defined(analysis, name)
+    defined = name in analysis.project.defines or _is_defined(analysis, name)
     strange = call is not None and not all(
         each.star == "**" or (each.keyword is not None and each.keyword.value in ALL)
         for each in call.args
     )
-    if own or strange:
+    if defined or strange:
         message = f"{name} may be another class's; annotate the converter to have it moved"
         return message if here else None
     return ""

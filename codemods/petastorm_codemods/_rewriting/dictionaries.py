@@ -74,28 +74,28 @@ def items_of(analysis: Analysis, node: cst.BaseExpression) -> Mapping[str, Writt
     if items is None:
         return None
     place = analysis.span(node)
-    found = _added(items, dictionaries.changed)
-    return {key: item.written(key, place) for key, item in found.items()}
+    all_items = _added(items, dictionaries.changed)
+    return {key: item.written(key, place) for key, item in all_items.items()}
 
 
 def _added(items: _Items, values: Mapping[str, Collection[cst.BaseExpression]]) -> _Items:
     """Return items with values that some of them may get, or have got."""
-    found = dict(items)
+    all_items = dict(items)
     for key, more in values.items():
         known = items.get(key, _Item((), is_certain=False))
-        found[key] = _Item(tuple(dict.fromkeys([*known.values, *more])), known.is_certain)
-    return found
+        all_items[key] = _Item(tuple(dict.fromkeys([*known.values, *more])), known.is_certain)
+    return all_items
 
 
 def _either(several: Sequence[_Items]) -> _Items:
     """Return the items of what may be any of several dictionaries."""
-    found: _Items = {}
+    merged: _Items = {}
     for key in dict.fromkeys(key for items in several for key in items):
         having = [items[key] for items in several if key in items]
         values = tuple(dict.fromkeys(value for each in having for value in each.values))
         certain = len(having) == len(several) and all(each.is_certain for each in having)
-        found[key] = _Item(values, certain)
-    return found
+        merged[key] = _Item(values, certain)
+    return merged
 
 
 _Part = tuple[str | None, cst.BaseExpression] | None
@@ -104,7 +104,7 @@ _Values = dict[str, list[cst.BaseExpression]]
 
 def _items_written_here(analysis: Analysis, parts: Iterable[_Part]) -> Mapping[str, Written] | None:
     """Return the arguments in a dictionary that is written where it is needed; None if one is unknown."""
-    found: dict[str, Written] = {}
+    written: dict[str, Written] = {}
     for part in parts:
         name, value = part or (None, None)
         if value is None or _has_brackets(value):
@@ -114,10 +114,10 @@ def _items_written_here(analysis: Analysis, parts: Iterable[_Part]) -> Mapping[s
             if name is None
             else {name: Written((analysis.span(value),), value)}
         )
-        if items is None or are_in_doubt(items, found):
+        if items is None or are_in_doubt(items, written):
             return None
-        found |= items
-    return found
+        written |= items
+    return written
 
 
 def are_in_doubt(items: Mapping[str, Written], found: Collection[str]) -> bool:
@@ -162,9 +162,9 @@ class _Dictionaries:
         if isinstance(node, cst.Param):
             return self._of_keywords(node)
         self._open.add(node)
-        found = self._merged(self.parts(node))
+        items = self._merged(self.parts(node))
         self._open.remove(node)
-        return found
+        return items
 
     def _of_keywords(self, parameter: cst.Param) -> _Items | None:
         """Return what calls give by other names than a function has: any of it, as other calls may."""
@@ -175,13 +175,13 @@ class _Dictionaries:
         calls = [*analysis.calls(functions.called_as(function))]
         if not calls or functions.is_called_unseen(function):
             return None
-        own = {
+        declared = {
             each.name.value for each in (*function.params.params, *function.params.kwonly_params)
         }
         given: _Values = {}
         for argument in (each for call in calls for each in call.args if each.keyword):
             name = argument.keyword.value if argument.keyword is not None else ""
-            if name not in own:
+            if name not in declared:
                 given.setdefault(name, []).append(argument.value)
         return _added({}, given)
 
@@ -225,7 +225,7 @@ class _Dictionaries:
             yield None
 
     def _merged(self, parts: Iterable[_Part]) -> _Items | None:
-        found: _Items = {}
+        merged: _Items = {}
         for part in parts:
             if part is None:
                 return None
@@ -234,9 +234,9 @@ class _Dictionaries:
             if items is None:
                 return None
             for key, item in items.items():
-                before = found.get(key)
-                found[key] = item if item.is_certain or before is None else _joined(before, item)
-        return found
+                before = merged.get(key)
+                merged[key] = item if item.is_certain or before is None else _joined(before, item)
+        return merged
 
 
 def _joined(before: _Item, after: _Item) -> _Item:
@@ -249,19 +249,19 @@ def _given_in_class(analysis: Analysis, node: cst.Attribute) -> list[cst.CSTNode
 
     Annotated ones are left out: they may be defaults of arguments to a constructor that nobody has written.
     """
-    found: dict[cst.CSTNode, cst.CSTNode] = {}
+    by_class: dict[cst.CSTNode, cst.CSTNode] = {}
     for assign in analysis.nodes(cst.Assign):
         target = assign.targets[0].target
         if isinstance(target, cst.Name) and target.value == node.attr.value:
             home = analysis.enclosing(assign, cst.ClassDef, cst.FunctionDef)
             if isinstance(home, cst.ClassDef):
-                found[home] = assign.value
+                by_class[home] = assign.value
     base = node.value.value if isinstance(node.value, cst.Name) else ""
     if base in {"self", "cls"}:
-        is_own = analysis.enclosing(node, cst.ClassDef) in found
+        is_own = analysis.enclosing(node, cst.ClassDef) in by_class
     else:
-        is_own = base in {home.name.value for home in found if isinstance(home, cst.ClassDef)}
-    return list(found.values()) if is_own else []
+        is_own = base in {home.name.value for home in by_class if isinstance(home, cst.ClassDef)}
+    return list(by_class.values()) if is_own else []
 
 
 @once
@@ -273,8 +273,8 @@ def _imported(analysis: Analysis, node: cst.CSTNode) -> cst.BaseExpression | Non
     path = analysis.imported(node) if isinstance(node, cst.Name | cst.Attribute) else None
     module, _, name = (path or "").rpartition(".")
     code = analysis.project.dictionaries.get((stem_of(module), name))
-    own = module.startswith(".") or analysis.project.owns(module)
-    return cst.parse_expression(code) if code is not None and own else None
+    is_own = module.startswith(".") or analysis.project.owns(module)
+    return cst.parse_expression(code) if code is not None and is_own else None
 
 
 def _is_handled(analysis: Analysis, node: cst.Name | cst.Attribute) -> bool:
@@ -304,16 +304,16 @@ def _changes(
             if _is_elsewhere(analysis, call.func):
                 return None
             others += _parameters(analysis, call.func)
-    found = _values_set(analysis, node)
+    changes = _values_set(analysis, node)
     for each in others:
         more = None
         if isinstance(each, cst.Name | cst.Attribute):
             more = _changes(analysis, each, seen | {code})
-        if found is None or more is None:
+        if changes is None or more is None:
             return None
         for key, given in more.items():
-            found.setdefault(key, []).extend(given)
-    return found
+            changes.setdefault(key, []).extend(given)
+    return changes
 
 
 def _values_set(analysis: Analysis, node: cst.Name | cst.Attribute) -> _Values | None:
@@ -325,7 +325,7 @@ def _values_set(analysis: Analysis, node: cst.Name | cst.Attribute) -> _Values |
             return isinstance(name, cst.Name) and name.value == node.attr.value
         return analysis.code(changed) == node.value
 
-    found: _Values = {}
+    values_set: _Values = {}
     for subscript in analysis.nodes(cst.Subscript):
         above = analysis.parent(subscript)
         grown = isinstance(above, cst.AugAssign) and above.target is subscript
@@ -335,7 +335,7 @@ def _values_set(analysis: Analysis, node: cst.Name | cst.Attribute) -> _Values |
             value = analysis.assigned(above) if isinstance(above, cst.AssignTarget) else None
             if not name or not isinstance(value, cst.BaseExpression):
                 return None
-            found.setdefault(name, []).append(value)
+            values_set.setdefault(name, []).append(value)
     for call in analysis.nodes(cst.Call):
         method = call.func
         if not isinstance(method, cst.Attribute) or not is_it(method.value):
@@ -344,8 +344,8 @@ def _values_set(analysis: Analysis, node: cst.Name | cst.Attribute) -> _Values |
         if method.attr.value in _CHANGING or not all(name for name, _ in added):
             return None
         for name, value in added:
-            found.setdefault(name, []).append(value)
-    return None if _is_named_in_text(analysis, node) else found
+            values_set.setdefault(name, []).append(value)
+    return None if _is_named_in_text(analysis, node) else values_set
 
 
 def _values_added(call: cst.Call) -> Iterator[tuple[str, cst.BaseExpression]]:
@@ -392,11 +392,11 @@ def _is_elsewhere(analysis: Analysis, function: cst.BaseExpression) -> bool:
 def _parameters(analysis: Analysis, function: cst.BaseExpression) -> list[cst.Name]:
     """Return the names of the parameters of the source's functions and classes of a name."""
     name = function.attr if isinstance(function, cst.Attribute) else function
-    found: list[cst.Name] = []
+    names: list[cst.Name] = []
     for each in analysis.nodes(cst.FunctionDef):
         owner = analysis.enclosing(each, cst.ClassDef)
         called = owner if owner is not None and each.name.value == "__init__" else each
         if isinstance(name, cst.Name) and called.name.value == name.value:
             of = each.params
-            found += [one.name for one in (*of.posonly_params, *of.params, *of.kwonly_params)]
-    return found
+            names += [one.name for one in (*of.posonly_params, *of.params, *of.kwonly_params)]
+    return names

@@ -236,13 +236,16 @@ def torch_loader(
         needs.append(need(analysis, COLUMNAR, "ColumnarStreamingDataset"))
         form = ("ragged", ('"list"',)) if reading.transform else ("format", ('"torch"',))
         rows = reading.commented(reading.batch_size, "batch_size")
-        own: Arguments = [("batch_size", rows), *drop_last, form]
+        dataset_options: Arguments = [("batch_size", rows), *drop_last, form]
         size: Pieces = ("None",)
     else:
         needs.append(need(analysis, STREAMING, "StreamingDataset"))
-        own = [("batch_size", reading.batch_size)]
+        dataset_options = [("batch_size", reading.batch_size)]
         size = reading.commented(reading.again, "batch_size")
-    outer: Arguments = [("", call_of(needs[1].local, [*arguments, *own])), ("batch_size", size)]
+    outer: Arguments = [
+        ("", call_of(needs[1].local, [*arguments, *dataset_options])),
+        ("batch_size", size),
+    ]
     outer += [] if columnar else drop_last
     collate = reading.commented(reading.transform, "transform_spec")
     outer += [("collate_fn", collate)] if reading.transform else []

@@ -50,11 +50,11 @@ class Stays:
 
 def named(call: cst.Call, positions: Sequence[str]) -> list[tuple[str | None, cst.Arg]]:
     """Return the arguments of a call with their names; None for starred ones."""
-    found: list[tuple[str | None, cst.Arg]] = []
+    arguments: list[tuple[str | None, cst.Arg]] = []
     for number, argument in enumerate(call.args):
         positional = not argument.keyword and not argument.star and number < len(positions)
-        found.append((positions[number] if positional else keyword(argument), argument))
-    return found
+        arguments.append((positions[number] if positional else keyword(argument), argument))
+    return arguments
 
 
 def given_arguments(
@@ -95,18 +95,18 @@ def _comments(analysis: Analysis, call: cst.Call) -> dict[cst.Arg, Pieces]:
     spans = [analysis.span(each) for each in call.args]
     start = text.find("(", analysis.span(call.func)[1])
     edges = [(start, start), *spans, (analysis.span(call)[1],) * 2]
-    found: dict[cst.Arg, Pieces] = {}
+    comments: dict[cst.Arg, Pieces] = {}
     for number, ((_, first), (last, _)) in enumerate(itertools.pairwise(edges)):
         for place, end in comments_between(text, first, last):
             alone = "\n" in text[first:place]
             argument = call.args[min(max(number - (not alone), 0), len(call.args) - 1)]
-            found[argument] = (
-                *found.get(argument, ()),
+            comments[argument] = (
+                *comments.get(argument, ()),
                 "\n" if alone else "  ",
                 (place, end),
                 "\n",
             )
-    return found
+    return comments
 
 
 def _value_span(analysis: Analysis, argument: cst.Arg) -> tuple[int, int]:

@@ -70,8 +70,8 @@ def joined_imports(analysis: Analysis, edits: Sequence[Edit]) -> list[Edit]:
             target = first.setdefault((analysis.parent(each.line), *cell, module), each)
             if target is not each and (each.rewritten or target.rewritten):
                 del each.modules[module]
-                own = target.modules[module]
-                own += [name for name in names if name not in own]
+                known = target.modules[module]
+                known += [name for name in names if name not in known]
                 target.changes = each.changes = True
     for each in statements:
         if each.in_order and (each.rewritten or each.changes):
@@ -87,7 +87,7 @@ def _around(
 ) -> list[cst.SimpleStatementLine | None]:
     """Return the import that each edit is in; None if in none, as lines that are put above one."""
     starts = [analysis.start(line) for line in lines]
-    found: list[cst.SimpleStatementLine | None] = []
+    around: list[cst.SimpleStatementLine | None] = []
     for edit in edits:
         number = bisect.bisect_right(starts, edit.start) - 1
         outside = (
@@ -95,8 +95,8 @@ def _around(
             or edit.end > analysis.span(lines[number])[1]
             or edit.text.endswith(("\n", "\r"))
         )
-        found.append(None if outside else lines[number])
-    return found
+        around.append(None if outside else lines[number])
+    return around
 
 
 def _is_sorted(modules: _Modules) -> bool:
@@ -127,12 +127,12 @@ def _statements(
         start, end = analysis.span(line)
         if text[end : next_line(text, end)].strip() or "#" in text[start:end]:
             continue
-        own = [
+        shifted = [
             Edit(each.start - start, each.end - start, each.text) for each in inside.get(line, ())
         ]
-        plain = isinstance(line.body[0], cst.Import) and not own
+        plain = isinstance(line.body[0], cst.Import) and not shifted
         before = None if plain else _modules(text[start:end])
-        modules = _modules(apply_edits(text[start:end], own)) if own else before
+        modules = _modules(apply_edits(text[start:end], shifted)) if shifted else before
         if modules is not None:
             in_order = "\n" not in text[start:end] and _is_sorted(before or {})
             yield _Statement(line, modules, line in inside, in_order)

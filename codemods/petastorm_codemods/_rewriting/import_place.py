@@ -44,9 +44,9 @@ def import_place(analysis: Analysis) -> Place:
     body = analysis.module.body
     restart = _last_restart(analysis)
     rest = _below_preamble(analysis, restart)
-    found = _beside_petastorm(analysis, restart)
-    if found is not None:
-        return Place(beside(analysis, found), analysis.indent(analysis.start(found)))
+    neighbour = _beside_petastorm(analysis, restart)
+    if neighbour is not None:
+        return Place(beside(analysis, neighbour), analysis.indent(analysis.start(neighbour)))
     first = _first_imports(rest)
     if first:
         return _among(analysis, first)
@@ -62,14 +62,14 @@ def _among(analysis: Analysis, first: Sequence[cst.SimpleStatementLine]) -> Plac
     """Return where an import of a library goes among imports."""
     if any(isinstance(getattr(line.body[0], "names", ()), cst.ImportStar) for line in first):
         return Place(beside(analysis, first[-1]))  # which may have the same names
-    own = [line for line in first if _is_own(analysis, line.body[0])]
-    others = [line for line in first if line not in own]
+    first_party = [line for line in first if _is_own(analysis, line.body[0])]
+    others = [line for line in first if line not in first_party]
     libraries = [line for line in others if not _is_of_python(line.body[0])]
-    if libraries or (own and others):
+    if libraries or (first_party and others):
         last = (libraries or others)[-1]
         return Place(beside(analysis, last), above=not libraries)
-    if own:
-        return Place(analysis.line_start(analysis.start(own[0])), below=1)
+    if first_party:
+        return Place(analysis.line_start(analysis.start(first_party[0])), below=1)
     return Place(beside(analysis, first[-1]), above=1)
 
 
@@ -145,15 +145,15 @@ def _beside_petastorm(analysis: Analysis, restart: int) -> cst.CSTNode | None:
 
 def _first_imports(nodes: Sequence[cst.BaseStatement]) -> list[cst.SimpleStatementLine]:
     """Return the first imports that follow each other."""
-    found: list[cst.SimpleStatementLine] = []
+    imports: list[cst.SimpleStatementLine] = []
     for node in nodes:
         if isinstance(node, cst.SimpleStatementLine) and isinstance(
             node.body[0], cst.Import | cst.ImportFrom
         ):
-            found.append(node)
-        elif found:
+            imports.append(node)
+        elif imports:
             break
-    return found
+    return imports
 
 
 def _last_restart(analysis: Analysis) -> int:

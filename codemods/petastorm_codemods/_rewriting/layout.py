@@ -227,10 +227,10 @@ def _with_brackets(line: Part) -> Part:
 
 def _changed(text: str, edits: Sequence[Edit], start: int, end: int) -> str:
     """Return a part of a text after some edits."""
-    own = [
+    shifted = [
         dataclasses.replace(each, start=each.start - start, end=each.end - start) for each in edits
     ]
-    return apply_edits(text[start:end], own)
+    return apply_edits(text[start:end], shifted)
 
 
 def _on_one_line(words: Sequence[str | Brackets]) -> str:

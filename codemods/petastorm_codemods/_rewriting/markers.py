@@ -72,14 +72,14 @@ def markers(
 
 def _imports_below_imports(analysis: Analysis) -> set[int]:
     """Return where the lines of imports at the top start that follow another one without a blank line."""
-    found: set[int] = set()
+    starts: set[int] = set()
     kinds = (cst.Import, cst.ImportFrom)
     for above, line in itertools.pairwise(analysis.module.body):
         both = [each for each in (above, line) if isinstance(each, cst.SimpleStatementLine)]
         imports = len(both) == 2 and all(isinstance(each.body[0], kinds) for each in both)
         if imports and not both[1].leading_lines:
-            found.add(analysis.line_start(analysis.start(line)))
-    return found
+            starts.add(analysis.line_start(analysis.start(line)))
+    return starts
 
 
 def beside_what_stays(edits: Sequence[Edit]) -> list[Edit]:

@@ -122,9 +122,9 @@ def _parents(path: str) -> Iterator[str]:
 
 def module_findings(analysis: Analysis) -> Iterator[Finding]:
     """Yield a finding for each ``import petastorm…`` statement, with all uses of its name."""
-    found = [each for each in petastorm_imports(analysis) if is_plain(each)]
-    plain = [each for each in found if each.alias and not each.alias.asname]
-    for each in found:
+    imports = [each for each in petastorm_imports(analysis) if is_plain(each)]
+    plain = [each for each in imports if each.alias and not each.alias.asname]
+    for each in imports:
         if each.alias and each.alias.asname:
             problem = module_problem(analysis, each)
             yield _finding(analysis, [each], each.local, problem)
@@ -134,8 +134,8 @@ def module_findings(analysis: Analysis) -> Iterator[Finding]:
         yield _finding(analysis, plain, OLD, problem or stuck_reason(analysis, kept) or "")
 
 
-def _finding(analysis: Analysis, found: Sequence[Imported], local: str, problem: str) -> Finding:
-    start = analysis.start(found[0].statement)
+def _finding(analysis: Analysis, imports: Sequence[Imported], local: str, problem: str) -> Finding:
+    start = analysis.start(imports[0].statement)
     native = list(native_uses(analysis, local))
     names = tuple(dict.fromkeys(name for name, _ in native))
     module = analysis.target.module
@@ -148,29 +148,29 @@ def _finding(analysis: Analysis, found: Sequence[Imported], local: str, problem:
     taken = {analysis.start(node) for _, node in native}
     rest = [use for use in module_uses(analysis, local) if analysis.start(use[1]) not in taken]
     edits = [*native_edits(analysis, native)]
-    what = come_from([found[0].path], NEW)
+    what = come_from([imports[0].path], NEW)
     if native and not rest:
-        own, slots = _without_module(analysis, found, names)
-        edits += own
+        import_edits, slots = _without_module(analysis, imports, names)
+        edits += import_edits
         needs = () if slots else needs
         return Finding("PM101", start, what, Safety.SAFE, tuple(edits), needs=needs, slots=slots)
     if local == OLD:
         edits += [rename_root(analysis, node) for _, node in rest]
-    edits += import_roots(analysis, found, [path for path, _ in rest])
+    edits += import_roots(analysis, imports, [path for path, _ in rest])
     code = "PM101" if native else "PM105"
-    idle = all(each.path == OLD and is_unused(analysis, each) for each in found)
+    idle = all(each.path == OLD and is_unused(analysis, each) for each in imports)
     alone = unused_advice([OLD]) if idle else ""
     return Finding(code, start, what, Safety.SAFE, tuple(edits), needs=needs, alone=alone)
 
 
 def _without_module(
-    analysis: Analysis, found: Sequence[Imported], names: tuple[str, ...]
+    analysis: Analysis, imports: Sequence[Imported], names: tuple[str, ...]
 ) -> tuple[list[Edit], tuple[ImportSlot, ...]]:
     """Return the edits that import names in the place of modules that nothing uses any more.
 
     Args:
         analysis: Of the source.
-        found: The modules.
+        imports: Of the modules.
         names: Of the support module.
 
     Returns:
@@ -179,9 +179,9 @@ def _without_module(
     edits: list[Edit] = []
     slots: list[ImportSlot] = []
     module = analysis.target.module
-    for statement, own in by_statement(found):
+    for statement, imported in by_statement(imports):
         assert isinstance(statement, cst.Import)
-        aliases = [each.alias for each in own if each.alias is not None]
+        aliases = [each.alias for each in imported if each.alias is not None]
         if len(aliases) < len(statement.names):
             edits += remove(analysis, statement.names, aliases)
         else:

@@ -85,16 +85,16 @@ def moves(analysis: Analysis) -> tuple[Move, ...]:
 
 
 def _moves(analysis: Analysis) -> Iterator[Move]:
-    found = [*petastorm_imports(analysis)]
-    found += [
+    imported = [*petastorm_imports(analysis)]
+    imported += [
         each
         for each in imports(analysis)
         if each.path.startswith(f"{NEW}.")
         and not is_support(each.path, analysis)
         and not is_alternative(analysis, each)
     ]
-    readers_only = _reads_only(analysis, found)
-    for statement, names in by_statement(found):
+    readers_only = _reads_only(analysis, imported)
+    for statement, names in by_statement(imported):
         if not isinstance(statement, cst.ImportFrom):
             continue
         movable = [
@@ -138,9 +138,9 @@ def _is_emptied(analysis: Analysis, each: Imported) -> bool:
     return bool(reads) and len(list(native_uses(analysis, each.local))) == len(reads)
 
 
-def _reads_only(analysis: Analysis, found: Sequence[Imported]) -> bool:
+def _reads_only(analysis: Analysis, imported: Sequence[Imported]) -> bool:
     """Say whether a source uses readers and no converters, so that transforms are for readers."""
-    paths = {original(each.path) for each in found}
+    paths = {original(each.path) for each in imported}
     converters = any(COUNTERPARTS.get(path, "PandasCollate") != "PandasCollate" for path in paths)
     readers = any(path.endswith((".make_batch_reader", ".make_reader")) for path in paths)
     loaders = any(node.attr.value in METHODS for node in analysis.nodes(cst.Attribute))
@@ -313,19 +313,19 @@ def _use_edits(analysis: Analysis, each: Imported) -> Iterator[Edit]:
     for string in analysis.nodes(cst.SimpleString) if rename else ():
         if analysis.enclosing(string, cst.Annotation):
             start = analysis.start(string)
-            for found in _word(each.local).finditer(string.value):
-                yield Edit(start + found.start(), start + found.end(), name)
+            for match in _word(each.local).finditer(string.value):
+                yield Edit(start + match.start(), start + match.end(), name)
 
 
 @once
 def _uses(analysis: Analysis) -> Mapping[tuple[cst.CSTNode, str], list[cst.Name]]:
     """Return the reads of what each import statement binds, by the name."""
-    found: defaultdict[tuple[cst.CSTNode, str], list[cst.Name]] = defaultdict(list)
+    reads: defaultdict[tuple[cst.CSTNode, str], list[cst.Name]] = defaultdict(list)
     for name in {each.local for each in imports(analysis)}:
         for read in analysis.reads(name):
             for statement in analysis.imports_of(read):
-                found[statement, name].append(read)
-    return found
+                reads[statement, name].append(read)
+    return reads
 
 
 def _parted(analysis: Analysis, move: Move) -> str:

@@ -83,11 +83,11 @@ def _of_petastorm(analysis: Analysis) -> frozenset[cst.CSTNode]:
 
 def _with_all_behind(analysis: Analysis, used: Iterable[cst.CSTNode]) -> frozenset[cst.CSTNode]:
     """Return expressions with all that they may have their values from, each followed once."""
-    found: set[cst.CSTNode] = set()
-    left = [*used]
-    while left:
-        each = left.pop()
-        if each not in found:
-            found.add(each)
-            left += values(analysis).behind(each)
-    return frozenset(found)
+    expressions: set[cst.CSTNode] = set()
+    pending = [*used]
+    while pending:
+        each = pending.pop()
+        if each not in expressions:
+            expressions.add(each)
+            pending += values(analysis).behind(each)
+    return frozenset(expressions)

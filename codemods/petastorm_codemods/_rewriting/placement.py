@@ -164,12 +164,12 @@ class _Places:
         """Return the innermost function with a rewritten import that a place is in; None for the top."""
         if self._top or self._guarded:
             return None
-        found = [
+        functions = [
             function
             for function in self._functions
             if self._analysis.span(function)[0] <= offset < self._analysis.span(function)[1]
         ]
-        return max(found, key=self._analysis.start, default=None)
+        return max(functions, key=self._analysis.start, default=None)
 
     def slots(self, place: _Place) -> list[ImportSlot]:
         """Return the rewritten imports at a place, in order."""
@@ -193,5 +193,5 @@ def _holder(analysis: Analysis, slot: ImportSlot) -> _Place:
 @once
 def _statements(analysis: Analysis) -> dict[int, cst.CSTNode]:
     """Return import statements by where they start."""
-    found: list[cst.CSTNode] = [*analysis.nodes(cst.ImportFrom), *analysis.nodes(cst.Import)]
-    return {analysis.start(each): each for each in found}
+    statements: list[cst.CSTNode] = [*analysis.nodes(cst.ImportFrom), *analysis.nodes(cst.Import)]
+    return {analysis.start(each): each for each in statements}

@@ -51,9 +51,9 @@ def shards(analysis: Analysis, rank: cst.CSTNode | None, size: cst.CSTNode | Non
         for node, whole in given
         for leaf in values(analysis).of(node)
     }
-    found = next((each for each in _STRICTEST if each in kinds), Shards.ALL)
-    differ = found is Shards.STREAMING and any(_differ(analysis, *each) for each in given)
-    return Shards.SOME if differ else found
+    strictest = next((each for each in _STRICTEST if each in kinds), Shards.ALL)
+    differ = strictest is Shards.STREAMING and any(_differ(analysis, *each) for each in given)
+    return Shards.SOME if differ else strictest
 
 
 def _differ(analysis: Analysis, node: cst.CSTNode, whole: int) -> bool:

@@ -50,14 +50,14 @@ def _is_url(call: cst.Call, argument: cst.Arg) -> bool:
 def _comes_from(analysis: Analysis, value: cst.CSTNode, members: Collection[cst.CSTNode]) -> bool:
     """Say whether an expression, or what its names are assigned, has such a member in it."""
     seen: set[cst.CSTNode] = set()
-    left = [value]
-    while left:
-        node = left.pop()
+    pending = [value]
+    while pending:
+        node = pending.pop()
         if node in seen:
             continue
         seen.add(node)
         for each in below(node):
-            left += values(analysis).behind(each)
+            pending += values(analysis).behind(each)
             if each in members:
                 return True
     return False

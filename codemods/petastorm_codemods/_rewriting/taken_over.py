@@ -37,33 +37,37 @@ class TakenOver:
 
     def items(self, analysis: Analysis) -> dict[cst.WithItem, Pieces]:
         """Return the items of ``with`` that become assignments, or nothing."""
-        found: dict[cst.WithItem, Pieces] = {}
+        by_item: dict[cst.WithItem, Pieces] = {}
         if self.use.held is not None:
-            found[self.use.held] = ()
+            by_item[self.use.held] = ()
         item = self.use.held if self.use.loader is None else analysis.parent(self.replaced)
         if isinstance(item, cst.WithItem) and item.asname is not None:
-            found[item] = (analysis.span(item.asname.name), " = ", *self.native.pieces)
-        return found
+            by_item[item] = (analysis.span(item.asname.name), " = ", *self.native.pieces)
+        return by_item
 
 
 def edits_of(analysis: Analysis, found: list[TakenOver]) -> dict[TakenOver, Result]:
     """Return the edits of readers; without those for which the items of a ``with`` do not allow it."""
-    left = {each: each.items(analysis) for each in found}
+    remaining = {each: each.items(analysis) for each in found}
     while True:
-        plain = {item: own for items in left.values() for item, own in items.items()}
-        apart = {item: own for item, own in plain.items() if not _is_shared(analysis, item, plain)}
+        plain = {item: pieces for items in remaining.values() for item, pieces in items.items()}
+        apart = {
+            item: pieces for item, pieces in plain.items() if not _is_shared(analysis, item, plain)
+        }
         lifted = lifts(analysis, apart)
-        kept = {each: items for each, items in left.items() if items.keys() <= lifted.keys()}
-        if len(kept) == len(left):
-            return {each: _result(analysis, each, items, lifted) for each, items in left.items()}
-        left = kept
+        kept = {each: items for each, items in remaining.items() if items.keys() <= lifted.keys()}
+        if len(kept) == len(remaining):
+            return {
+                each: _result(analysis, each, items, lifted) for each, items in remaining.items()
+            }
+        remaining = kept
 
 
-def _is_shared(analysis: Analysis, item: cst.WithItem, own: Collection[cst.WithItem]) -> bool:
+def _is_shared(analysis: Analysis, item: cst.WithItem, plain: Collection[cst.WithItem]) -> bool:
     """Say whether others in the ``with`` of an item may be loaders of converters, which other rules rewrite."""
     block = analysis.parent(item)
     assert isinstance(block, cst.With)
-    others = any(each not in own for each in block.items)
+    others = any(each not in plain for each in block.items)
     return others and any(each.attr.value in METHODS for each in analysis.nodes(cst.Attribute))
 
 

@@ -40,7 +40,7 @@ def _looks(analysis: Analysis, call: cst.Call) -> tuple[tuple[cst.Attribute, str
 
     They are empty where it has made the column itself.
     """
-    found: list[tuple[cst.Attribute, str]] = []
+    looks: list[tuple[cst.Attribute, str]] = []
     for function in _functions(analysis, call):
         made: dict[str, int] = {}
         for target in analysis.within(function, cst.AssignTarget):
@@ -50,8 +50,8 @@ def _looks(analysis: Analysis, call: cst.Call) -> tuple[tuple[cst.Attribute, str
             column = _column(look.value) if look.attr.value == "dt" else ""
             if column:
                 is_made = made.get(column, analysis.start(look)) < analysis.start(look)
-                found.append((look, "" if is_made else column))
-    return tuple(found)
+                looks.append((look, "" if is_made else column))
+    return tuple(looks)
 
 
 def _functions(analysis: Analysis, call: cst.Call) -> Iterator[cst.CSTNode]:

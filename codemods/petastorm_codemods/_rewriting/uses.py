@@ -101,19 +101,22 @@ def _name(analysis: Analysis, name: str) -> _Name:
     straying: dict[int, frozenset[cst.CSTNode]] = {}
     handled: dict[int, frozenset[cst.CSTNode]] = {}
     for read in analysis.reads(name):
-        found = analysis.assignments(read)
-        if id(found) not in groups:
-            own = frozenset(each.node for each in found if isinstance(each, Assignment))
-            groups[id(found)] = own, frozenset(_binder(analysis, node) for node in own)
-        nodes, binders = groups[id(found)]
+        assignments = analysis.assignments(read)
+        if id(assignments) not in groups:
+            assigned = frozenset(each.node for each in assignments if isinstance(each, Assignment))
+            groups[id(assignments)] = (
+                assigned,
+                frozenset(_binder(analysis, node) for node in assigned),
+            )
+        nodes, binders = groups[id(assignments)]
         if read in nodes or not is_read(analysis, read):
             continue
         reads.append((analysis.start(read), read, nodes))
         if any(each in binders for each in _above(analysis, read)):
             continue
-        straying[id(found)] = nodes
+        straying[id(assignments)] = nodes
         if not _is_iterated(analysis, read):
-            handled[id(found)] = nodes
+            handled[id(assignments)] = nodes
     every = frozenset().union(*(nodes for nodes, _ in groups.values()))
     return _Name(
         tuple(sorted(map(analysis.start, every))),
@@ -203,9 +206,9 @@ def _problem_of_loader(analysis: Analysis, loader: cst.Call) -> Stays | None:
     if isinstance(target, cst.Name):
         handled = target in _name(analysis, target.value).handled
         # Those within a `with`; an assignment has none.
-        own = _inside(analysis, target, analysis.parent(above))
+        reads = _inside(analysis, target, analysis.parent(above))
         known = not handled and not is_taken_from_here(analysis, target.value)
-        known = known and all(_is_iterated(analysis, read) for read in own)
+        known = known and all(_is_iterated(analysis, read) for read in reads)
     else:
         known = _is_iterated(analysis, loader)
     return None if known else Stays(MORE_THAN_BATCHES)
@@ -237,11 +240,11 @@ def _rows(analysis: Analysis, held: cst.WithItem | None, reader: cst.BaseExpress
     names: list[str] = []
     edits: list[Edit] = []
     for read in reads:
-        found = _item_read(analysis, read)
-        if found is None:
+        item = _item_read(analysis, read)
+        if item is None:
             return Stays("a row is used as a whole; streaming's rows are dictionaries")
-        names.append(found[0])
-        edits += found[1]
+        names.append(item[0])
+        edits += item[1]
     return Use(held, None, tuple(dict.fromkeys(names)), tuple(edits))
 
 

@@ -34,15 +34,15 @@ class Values:
 
     def _followed(self, node: cst.CSTNode) -> dict[cst.CSTNode, bool]:
         """Return the expressions on the way back from one, with whether it ends there."""
-        found: dict[cst.CSTNode, bool] = {}
-        left = [node]
-        while left:
-            each = left.pop()
-            if each not in found:
+        ends: dict[cst.CSTNode, bool] = {}
+        pending = [node]
+        while pending:
+            each = pending.pop()
+            if each not in ends:
                 further = list(self.behind(each))
-                found[each] = not further
-                left += further
-        return found
+                ends[each] = not further
+                pending += further
+        return ends
 
     def behind(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """Yield what an expression has its value from; nothing if that is where it ends."""
@@ -131,14 +131,14 @@ class Values:
     @functools.cached_property
     def _fields(self) -> dict[str, list[cst.CSTNode]]:
         """What attributes are assigned, by their names."""
-        found: dict[str, list[cst.CSTNode]] = {}
+        fields: dict[str, list[cst.CSTNode]] = {}
         for attribute in self._analysis.nodes(cst.Attribute):
             above = self._analysis.parent(attribute)
             grown = isinstance(above, cst.AugAssign) and above.target is attribute
             if grown or not self._analysis.is_read(attribute):
-                values = found.setdefault(attribute.attr.value, [])
+                values = fields.setdefault(attribute.attr.value, [])
                 values += self._behind_target(attribute)
-        return found
+        return fields
 
 
 def _chosen(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
@@ -157,10 +157,10 @@ def values(analysis: Analysis) -> Values:
 
 def constants(nodes: Sequence[cst.CSTNode]) -> list[int | None]:
     """Return the numbers among some expressions; None for None."""
-    found: list[int | None] = []
+    numbers: list[int | None] = []
     for node in nodes:
         if isinstance(node, cst.Integer):
-            found.append(node.evaluated_value)
+            numbers.append(node.evaluated_value)
         elif isinstance(node, cst.Name) and node.value == "None":
-            found.append(None)
-    return found
+            numbers.append(None)
+    return numbers
