@@ -145,7 +145,7 @@ def conversions(values: Iterable[str]) -> tuple[Converted, ...]:
     Raises:
         ValueError: One has no URL or no directory, or two say different things of one URL.
     """
-    found: dict[str, Converted] = {}
+    datasets: dict[str, Converted] = {}
     for value in values:
         # Paths of partitions have the sign as well, those of conversions hardly ever.
         url, sign, directory = value.strip().rpartition("=")
@@ -155,10 +155,10 @@ def conversions(values: Iterable[str]) -> tuple[Converted, ...]:
             )
         directory = _mounted(directory)
         one = Converted(url.rstrip("/"), directory, _columns(directory))
-        if found.setdefault(one.url, one) != one:
-            both = f"{found[one.url].directory} and {directory}"
+        if datasets.setdefault(one.url, one) != one:
+            both = f"{datasets[one.url].directory} and {directory}"
             raise ValueError(f"--converted names two directories for {one.url}: {both}; choose one")
-    return tuple(found.values())
+    return tuple(datasets.values())
 
 
 def _mounted(directory: str) -> str:

@@ -152,12 +152,12 @@ def _decided(source: Source, findings: Sequence[Finding], *, unsafe: bool) -> _D
     accepted = Edits()
     for finding in sorted(findings, key=lambda finding: (finding.offset, finding.code)):
         # A name that is imported twice has the same uses twice.
-        own = [edit for edit in finding.edits if edit.start == edit.end or edit not in accepted]
+        edits = [edit for edit in finding.edits if edit.start == edit.end or edit not in accepted]
         state = _state(finding, unsafe=unsafe)
-        if state is State.REWRITTEN and not accepted.add(own):
+        if state is State.REWRITTEN and not accepted.add(edits):
             state = State.MANUAL
         if state is State.REWRITTEN:
-            decided.edits += own
+            decided.edits += edits
             decided.needed += [(finding.offset, need) for need in finding.needs]
             decided.slots += finding.slots
             decided.said += [finding] if finding.comments else []

@@ -161,16 +161,16 @@ class _Worker:
     """
 
     def __init__(self) -> None:
-        self.connection, there = Pipe()
-        code = _START.format(path=sys.path, descriptor=there.fileno())
+        self.connection, worker_end = Pipe()
+        code = _START.format(path=sys.path, descriptor=worker_end.fileno())
         # Ctrl-C is for this process, which ends the others. It stays blocked in what begins while it is blocked.
         unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            with there:
+            with worker_end:
                 self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
                     [sys.executable, "-c", code],
                     stdin=subprocess.DEVNULL,
-                    pass_fds=(there.fileno(),),
+                    pass_fds=(worker_end.fileno(),),
                 )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
@@ -234,5 +234,5 @@ def main(descriptor: int) -> None:
             except ConnectionError:
                 raise
             except Exception as error:  # noqa: BLE001 - what cannot be sent between processes
-                said = f"{type(error).__name__}: {error}"
-                connection.send(Failed(path, said, abnormal=True))
+                reason = f"{type(error).__name__}: {error}"
+                connection.send(Failed(path, reason, abnormal=True))

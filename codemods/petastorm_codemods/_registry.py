@@ -28,8 +28,8 @@ def _guide() -> str:
     except metadata.PackageNotFoundError:
         return ""
     named = dict(url.split(", ", 1) for url in urls)
-    found: str = named.get("Documentation", "")
-    return found.rstrip("/") + "/" if found else ""
+    address: str = named.get("Documentation", "")
+    return address.rstrip("/") + "/" if address else ""
 
 
 # From [project.urls], so that the address stands in one place.

@@ -61,7 +61,7 @@ def run(
 
     of_folders: dict[str, Settings] = {}
 
-    def own(path: str) -> Settings:
+    def settings_of(path: str) -> Settings:
         folder = os.path.dirname(os.path.abspath(path))
         if folder not in of_folders:
             laid = dataclasses.replace(settings, width=width_for(folder, top(path)))
@@ -71,7 +71,7 @@ def run(
 
     outcomes: list[Outcome] = [*gathered.failed, *gathered.left.values()]
     total = len(gathered.sources) + len(gathered.dependencies)
-    with contextlib.closing(work_on(gathered.sources, own, jobs)) as done:
+    with contextlib.closing(work_on(gathered.sources, settings_of, jobs)) as done:
         for outcome in done:
             outcomes.append(outcome)
             show(len(outcomes), total)
@@ -81,7 +81,7 @@ def run(
     code = Code(programs, _after(gathered.sources, outcomes))
     around = functools.partial(repository_code, exclude=exclude, destination=settings.destination)
     lists = Lists(code, gathered.dependencies, around, settings.target.bridge)
-    outcomes = [_installing_both(outcome, own, lists) for outcome in outcomes]
+    outcomes = [_installing_both(outcome, settings_of, lists) for outcome in outcomes]
     for path, data in gathered.dependencies if REQUIREMENT in codes else ():
         outcomes += lists.outcome(path, data, lift=settings.lift_pyarrow)
         show(len(outcomes), total)
@@ -117,7 +117,9 @@ def _after(sources: Iterable[tuple[str, bytes]], outcomes: Iterable[Outcome]) ->
     return texts
 
 
-def _installing_both(outcome: Outcome, own: Callable[[str], Settings], lists: Lists) -> Outcome:
+def _installing_both(
+    outcome: Outcome, settings_of: Callable[[str], Settings], lists: Lists
+) -> Outcome:
     """Return a file again that installs for others (by ``%run``), some of which need Petastorm."""
     if not isinstance(outcome, Rewritten):
         return outcome
@@ -126,6 +128,6 @@ def _installing_both(outcome: Outcome, own: Callable[[str], Settings], lists: Li
         return outcome
     if not lists.around(outcome.path).old:
         return outcome
-    settings = own(outcome.path)
+    settings = settings_of(outcome.path)
     target = dataclasses.replace(settings.target, requirement=Requirement.JOINED)
     return process(outcome.path, outcome.before, dataclasses.replace(settings, target=target))
