@@ -23,20 +23,20 @@ class Advice:
     command: str
 
 
-def advise(found: Repository, decided: str | None = None) -> Advice:
+def advise(repository: Repository, decided: str | None = None) -> Advice:
     """Return what comes next.
 
     Args:
-        found: The repository.
+        repository: The repository.
         decided: The destination in its ``pyproject.toml``, ``bridge`` or ``streaming``; None if there is none.
     """
-    bridge, streaming = found.bridge, found.streaming
+    bridge, streaming = repository.bridge, repository.streaming
     if not bridge.kinds and not streaming.kinds:
         return Advice("none", "nothing here needs Petastorm", "")
     if not bridge.rewritten and not streaming.rewritten:
         reason = "no place can be rewritten; the report says why for each"
         to = decided or "bridge"
-        return Advice("stays", reason, _command(found, decided, to, "--report", "markdown"))
+        return Advice("stays", reason, _command(repository, decided, to, "--report", "markdown"))
     if decided == "bridge" and not bridge.rewritten:
         reason = "everything has moved to the bridge, which is where pyproject.toml wants it"
         return Advice("none", reason, "")
@@ -44,15 +44,15 @@ def advise(found: Repository, decided: str | None = None) -> Advice:
         reason = "pyproject.toml says so"
         if not decided:
             reason = "the code runs on the bridge, where it may stay; the second step makes calls streaming's own"
-        return Advice("streaming", reason, _command(found, decided, "streaming"))
+        return Advice("streaming", reason, _command(repository, decided, "streaming"))
     reason = "only imports change, and the batches stay the same"
     if bridge.stays:
         reason += "; what is listed above stays on Petastorm"
     if streaming.loaders > streaming.on_bridge:
         reason += "; streaming's own calls are the second step"
-    if found.own_format:
+    if repository.own_format:
         reason += "; datasets in Petastorm's own format stay as they are, or `petastorm-bridge convert` makes MDS of them"
-    return Advice("bridge", reason, _command(found, decided, "bridge"))
+    return Advice("bridge", reason, _command(repository, decided, "bridge"))
 
 
 def _command(repository: Repository, decided: str | None, to: str, *options: str) -> str:

@@ -127,10 +127,10 @@ def _by_name(analysis: Analysis) -> dict[str, list[Imported]]:
     return groups
 
 
-def by_statement(found: Iterable[Imported]) -> list[tuple[ImportStatement, list[Imported]]]:
+def by_statement(imported: Iterable[Imported]) -> list[tuple[ImportStatement, list[Imported]]]:
     """Return statements, in order, with the names of each."""
     groups: dict[ImportStatement, list[Imported]] = {}
-    for each in found:
+    for each in imported:
         groups.setdefault(each.statement, []).append(each)
     return list(groups.items())
 

@@ -120,9 +120,9 @@ def _items_written_here(analysis: Analysis, parts: Iterable[_Part]) -> Mapping[s
     return written
 
 
-def are_in_doubt(items: Mapping[str, Written], found: Collection[str]) -> bool:
-    """Say whether a dictionary may or may not give what has been found already."""
-    return any(not item.is_certain for key, item in items.items() if key in found)
+def are_in_doubt(items: Mapping[str, Written], names: Collection[str]) -> bool:
+    """Say whether it is uncertain for one of some names that a dictionary gives it."""
+    return any(not item.is_certain for key, item in items.items() if key in names)
 
 
 def _has_brackets(node: cst.BaseExpression) -> bool:

@@ -167,11 +167,11 @@ def _reason(analysis: Analysis, each: Imported) -> str:
     return reason_to_stay(analysis, each.path)
 
 
-def reasons(analysis: Analysis, found: Sequence[Imported]) -> str:
+def reasons(analysis: Analysis, imported: Sequence[Imported]) -> str:
     """Return why some names have no native counterpart, and what to do."""
     texts = []
-    named = [each for each in found if each.alias is not None]
-    if len(named) < len(found):
+    named = [each for each in imported if each.alias is not None]
+    if len(named) < len(imported):
         texts.append("import the names one by one instead of *, so that they can be moved")
     kept = [_reason(analysis, each) for each in named]
     texts += [text for text in kept if text]

@@ -46,9 +46,9 @@ class TakenOver:
         return by_item
 
 
-def edits_of(analysis: Analysis, found: list[TakenOver]) -> dict[TakenOver, Result]:
+def edits_of(analysis: Analysis, readers: list[TakenOver]) -> dict[TakenOver, Result]:
     """Return the edits of readers; without those for which the items of a ``with`` do not allow it."""
-    remaining = {each: each.items(analysis) for each in found}
+    remaining = {each: each.items(analysis) for each in readers}
     while True:
         plain = {item: pieces for items in remaining.values() for item, pieces in items.items()}
         apart = {
