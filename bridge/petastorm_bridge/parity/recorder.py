@@ -258,14 +258,14 @@ def unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     Raises:
         RecordingError: Two have the same name, as {"a.b": …, "a": {"b": …}} has them.
     """
-    found: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     for name, value in pairs:
-        if name in found:
+        if name in columns:
             raise RecordingError(f"two columns are called {name!r}; rename one")
         if "\0" in name:
             raise RecordingError(f"the column {name!r} has a NUL character in its name; rename it")
-        found[name] = value
-    return found
+        columns[name] = value
+    return columns
 
 
 def value_columns(key: str, value: Any, nested: set[str]) -> Iterator[tuple[str, Column]]:
@@ -467,13 +467,13 @@ def hash_fixed(values: Any, dtype: str) -> Array:
 def hash_bytes(cells: Any, kind: str) -> Array:
     """Hash each cell of a list of bytes-like objects or None; uint64 [n]."""
     person = kind.encode()
-    found = [
+    hashes = [
         int(NULL_HASH)
         if cell is None
         else int.from_bytes(hashlib.blake2b(cell, digest_size=8, person=person).digest(), "little")
         for cell in cells
     ]
-    return np.array(found, np.uint64)
+    return np.array(hashes, np.uint64)
 
 
 def hash_flat(array: Any, kind: str, rows: int, shape: tuple[int, ...]) -> Array:
@@ -829,17 +829,17 @@ def put_in_place(folder: str, out: str) -> None:
 
 def manifest_checksum(manifest: dict[str, Any]) -> str:
     """Return the CRC-32 of what a manifest says, apart from that checksum."""
-    told = {name: value for name, value in manifest.items() if name != "checksum"}
-    return f"{zlib.crc32(json.dumps(told, sort_keys=True).encode()):08x}"
+    content = {name: value for name, value in manifest.items() if name != "checksum"}
+    return f"{zlib.crc32(json.dumps(content, sort_keys=True).encode()):08x}"
 
 
 def checksum(folder: str, name: str) -> str:
     """Return the CRC-32 of a file."""
-    found = 0
+    crc = 0
     with open(os.path.join(folder, name), "rb") as file:
         for block in iter(lambda: file.read(1 << 20), b""):
-            found = zlib.crc32(block, found)
-    return f"{found:08x}"
+            crc = zlib.crc32(block, crc)
+    return f"{crc:08x}"
 
 
 def write_table(folder: str, name: str, columns: Any) -> None:
@@ -1018,13 +1018,13 @@ def source_of(loader: Any) -> tuple[str, bool]:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of what is installed beside it."""
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for name in STACK:
         try:
-            found[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def find_function(name: str) -> Any:
@@ -1044,20 +1044,20 @@ def find_function(name: str) -> Any:
         sys.path.append(here)
     try:
         import_from(here, module.partition(".")[0])
-        found = importlib.import_module(module)
+        target = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name and not (module + ".").startswith(error.name + "."):
             raise
         hint = f"; write {module[:-3]}:{function}" if module.endswith(".py") else ""
         raise RecordingError(f"no module {module!r} in {here} or on the path{hint}") from error
     for part in function.split("."):
-        if not hasattr(found, part):
-            defined = getattr(found, "__dict__", {})
+        if not hasattr(target, part):
+            defined = getattr(target, "__dict__", {})
             known = [n for n, v in defined.items() if getattr(v, "__module__", "") == module]
             hint = f"; there are {', '.join(known)}" if known else ""
             raise RecordingError(f"{module} has no {function!r}{hint}")
-        found = getattr(found, part)
-    return found
+        target = getattr(target, part)
+    return target
 
 
 def import_from(folder: str, name: str) -> None:
@@ -1115,13 +1115,13 @@ def main(arguments: Sequence[str] | None = None, program: str = "recorder") -> i
     parser.add_argument("--world-size", type=int, help="number of ranks [WORLD_SIZE]")
     parser.add_argument("--overwrite", action="store_true", help="replace an earlier recording")
     given = parser.parse_args(arguments)
-    started = said = time.monotonic()
+    started = last = time.monotonic()
 
     def say(rows: int) -> None:
-        nonlocal said
+        nonlocal last
         now = time.monotonic()
-        if now - said > max(10.0, said - started):  # after 10 s, then each time twice as late
-            said = now
+        if now - last > max(10.0, last - started):  # after 10 s, then each time twice as late
+            last = now
             text = "%s: %s so far; only --limit ends a loader that has no end"
             print(text % (program, counted(rows, "row")), file=sys.stderr, flush=True)
 

@@ -108,11 +108,11 @@ def compare_formats(
 ) -> tuple[list[str], Finding | None]:
     """Return a column's dtypes, and where its dtype, shape or form parts for the first time."""
     runs = [_known(side.runs(name)) for side in (a, b)]
-    found = _first_difference(a, b, name, runs, rules)
-    if found is None:
+    finding = _first_difference(a, b, name, runs, rules)
+    if finding is None:
         empty = [_known(side.empty_runs(name)) for side in (a, b)]
-        found = _first_difference(a, b, name, empty, rules, empty=True)
-    return list(dict.fromkeys(run.dtype for side in runs for run in side)), found
+        finding = _first_difference(a, b, name, empty, rules, empty=True)
+    return list(dict.fromkeys(run.dtype for side in runs for run in side)), finding
 
 
 def _known(runs: list[Run]) -> list[Run]:

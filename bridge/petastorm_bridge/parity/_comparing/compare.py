@@ -123,12 +123,12 @@ def _judged(
         judge.values(),
     ]
     notes = [*plan.notes, *judge.notes, *_notes(judge, promises)]
-    found = profiles(a, b, progress) if profile else {}
+    column_profiles = profiles(a, b, progress) if profile else {}
     result = Result(
         _side(a, labels[0]),
         _side(b, labels[1]),
         tuple(_named(promise, labels) for promise in promises),
-        tuple(_columns(judge, found)),
+        tuple(_columns(judge, column_profiles)),
         tuple(notes),
         rules.to_json(),
     )
@@ -178,11 +178,11 @@ def _notes(judge: Judge, promises: Sequence[PromiseResult]) -> Iterator[str]:
             yield f"{label!r} may have more rows: it was read up to a limit."
 
 
-def _columns(judge: Judge, found: Mapping[str, ColumnProfiles]) -> Iterator[ColumnResult]:
+def _columns(judge: Judge, column_profiles: Mapping[str, ColumnProfiles]) -> Iterator[ColumnResult]:
     bad = {f.column: f.what for f in judge.plan.schema.findings if f.column and not f.allowed}
     for name in dict.fromkeys([*judge.a.names, *judge.b.names]):
         stats = judge.rows.stats.get(name, ColumnStats())
-        profile = found.get(name, ColumnProfiles(None, None, ""))
+        profile = column_profiles.get(name, ColumnProfiles(None, None, ""))
         schema = bad.get(name, "")
         state = State.DIFFERENT if name in bad or stats.differing else State.SAME
         if name in judge.rules.ignore:

@@ -77,11 +77,11 @@ def _may_widen(judge: Judge, name: str) -> bool:
     return len(shapes) == 1 and are_numbers(runs)
 
 
-def _values(judge: Judge, found: Mapping[str, ColumnStats]) -> dict[str, Any] | None:
+def _values(judge: Judge, columns: Mapping[str, ColumnStats]) -> dict[str, Any] | None:
     """Return the rules that accept the values of some columns that differ, if any do."""
     tolerances = dict(judge.rules.tolerances)
     changes: dict[str, Any] = {}
-    for name, stats in found.items():
+    for name, stats in columns.items():
         if not stats.differing:
             continue
         if stats.only_floats and not stats.apart:

@@ -228,9 +228,9 @@ class Judge:
         findings, total = [], 0
         for rank, sizes in enumerate(zip(self.a.batch_sizes, self.b.batch_sizes, strict=True)):
             total += max(len(sizes[0]), len(sizes[1]))
-            found = self._other_cut(rank, *sizes)
-            if found is not None:
-                findings.append(found)
+            finding = self._other_cut(rank, *sizes)
+            if finding is not None:
+                findings.append(finding)
         text = counted(total, "batch", "batches")
         if findings:
             text += f", cut in other places on {counted(len(findings), 'rank')}"
@@ -257,9 +257,13 @@ class Judge:
         """Judge the promise of this name."""
         if not self.plan.columns:
             return _unchecked(Promise.VALUES, "there are no columns to compare")
-        found = [(s.first, name) for name, s in self.rows.stats.items() if s.first is not None]
+        first_differences = [
+            (s.first, name) for name, s in self.rows.stats.items() if s.first is not None
+        ]
         findings = []
-        for (left, right, one, other), name in sorted(found, key=lambda item: item[0][:2]):
+        for (left, right, one, other), name in sorted(
+            first_differences, key=lambda item: item[0][:2]
+        ):
             stats = self.rows.stats[name]
             share = stats.differing / max(1, stats.compared)
             words = f"column {name!r} differs in {counted(stats.differing, 'row')} ({share:.2%})"

@@ -52,8 +52,8 @@ class Spill:
 
     def part(self, index: int) -> Array:
         """Return the records of one part, by key, full hash and row."""
-        found = np.fromfile(self._paths[index], _RECORD)
-        return np.asarray(found[np.lexsort((found["row"], found["full"], found["key"]))])
+        records = np.fromfile(self._paths[index], _RECORD)
+        return np.asarray(records[np.lexsort((records["row"], records["full"], records["key"]))])
 
 
 @dataclass
@@ -83,9 +83,9 @@ class Matches:
     def pair_slices(self, limit: int) -> Iterator[Array]:
         """Yield the pairs, at most `limit` at a time."""
         for path in self.pairs:
-            found = np.fromfile(path, np.int64).reshape(-1, 2)
-            for start in range(0, len(found), limit):
-                yield found[start : start + limit]
+            pairs = np.fromfile(path, np.int64).reshape(-1, 2)
+            for start in range(0, len(pairs), limit):
+                yield pairs[start : start + limit]
 
 
 def match(
@@ -190,5 +190,5 @@ def _note_moved(matches: Matches, left: Array, right: Array, ranks: tuple[Array,
 
 def _first(known: tuple[int, int] | None, left: Array, right: Array) -> tuple[int, int]:
     place = int(np.argmin(left))
-    found = int(left[place]), int(right[place])
-    return found if known is None else min(known, found)
+    pair = int(left[place]), int(right[place])
+    return pair if known is None else min(known, pair)

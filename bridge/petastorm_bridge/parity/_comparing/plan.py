@@ -101,8 +101,8 @@ def make_plan(a: Recording, b: Recording, rules: Rules) -> Plan:
     plans = []
     second = set(names[1])
     for name in (n for n in names[0] if n in second):
-        plan, found = _column(a, b, name, rules)
-        findings += found
+        plan, differences = _column(a, b, name, rules)
+        findings += differences
         if plan is not None:
             plans.append(plan)
     notes = _form_notes(a, b, [plan.name for plan in plans])
@@ -123,7 +123,7 @@ def _schema_result(findings: list[Finding], columns: int) -> PromiseResult:
 def _column(
     a: Recording, b: Recording, name: str, rules: Rules
 ) -> tuple[ColumnPlan | None, list[Finding]]:
-    dtypes, found = compare_formats(a, b, name, rules)
+    dtypes, finding = compare_formats(a, b, name, rules)
     plan = ColumnPlan(
         name,
         tolerance=rules.tolerance(dtypes[0]) if len(dtypes) == 1 else None,
@@ -140,13 +140,13 @@ def _column(
         side = "second" if everywhere[0] else "first"
         message = f"column {name!r} is missing in some batches of the {side} side"
         return None, [Finding(Promise.SCHEMA, message, name, what="missing")]
-    if found is None:
+    if finding is None:
         return plan, []
-    if found.allowed:
+    if finding.allowed:
         wide = str(np.result_type(*dtypes))
-        return replace(plan, dtype=wide, tolerance=rules.tolerance(wide)), [found]
+        return replace(plan, dtype=wide, tolerance=rules.tolerance(wide)), [finding]
     comparable = len(dtypes) == 1
-    return (plan if comparable else None), [found]
+    return (plan if comparable else None), [finding]
 
 
 def _form_notes(a: Recording, b: Recording, names: list[str]) -> list[str]:

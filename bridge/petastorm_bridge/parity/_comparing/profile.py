@@ -35,7 +35,7 @@ def profiles(
     names = list(dict.fromkeys([*a.names, *b.names]))
     edges = {name: _edges([side[name] for side in facts if name in side]) for name in names}
     bins = [_count(side, edges, progress) for side in (a, b)]
-    found = {}
+    by_name = {}
     for name in names:
         both = [
             _profile(side.get(name), counts.get(name))
@@ -44,11 +44,11 @@ def profiles(
         kinds = {kind for side in facts if name in side for kind in side[name]["kinds"]}
         measures = "values" if kinds == {"number"} else "lengths"
         if edges[name] is None:
-            found[name] = ColumnProfiles(both[0], both[1], "")
+            by_name[name] = ColumnProfiles(both[0], both[1], "")
         else:
             axis = _axis([side[name] for side in facts if name in side])
-            found[name] = ColumnProfiles(both[0], both[1], measures, axis)
-    return found
+            by_name[name] = ColumnProfiles(both[0], both[1], measures, axis)
+    return by_name
 
 
 def _axis(facts: list[dict[str, Any]]) -> tuple[str, str]:
@@ -66,11 +66,11 @@ def _axis(facts: list[dict[str, Any]]) -> tuple[str, str]:
 
 def _facts(side: Recording) -> dict[str, dict[str, Any]]:
     """Put together what the manifests of all ranks say of each column."""
-    found: dict[str, dict[str, Any]] = {}
+    by_name: dict[str, dict[str, Any]] = {}
     for manifest in side.manifests:
         for column in manifest["columns"]:
-            known = found.setdefault(column["name"], dict(column))
-            if known["name"] in found and known is not column and manifest is not side.manifest:
+            known = by_name.setdefault(column["name"], dict(column))
+            if known["name"] in by_name and known is not column and manifest is not side.manifest:
                 known["nulls"] += column["nulls"]
                 known["nans"] += column["nans"]
                 for key, pick in (("min", min), ("max", max)):
@@ -78,7 +78,7 @@ def _facts(side: Recording) -> dict[str, dict[str, Any]]:
                     known[key] = pick(given) if given else None
                 known["dtypes"] = list(dict.fromkeys(known["dtypes"] + column["dtypes"]))
                 known["kinds"] = list(dict.fromkeys(known["kinds"] + column["kinds"]))
-    return found
+    return by_name
 
 
 def _edges(facts: list[dict[str, Any]]) -> Array | None:
@@ -101,7 +101,7 @@ def _edges(facts: list[dict[str, Any]]) -> Array | None:
 def _count(
     side: Recording, edges: dict[str, Array | None], progress: Progress | None
 ) -> dict[str, Array]:
-    found: dict[str, Array] = {}
+    by_name: dict[str, Array] = {}
     for block in side.blocks(BLOCK_ROWS):
         for name, cells in block.columns.items():
             where = edges[name]
@@ -110,10 +110,10 @@ def _count(
             values = _measured(cells)
             inside = values[np.isfinite(values)] if values.dtype.kind == "f" else values
             counts = np.histogram(inside.astype(np.float64), where)[0]
-            found[name] = found[name] + counts if name in found else counts
+            by_name[name] = by_name[name] + counts if name in by_name else counts
         if progress:
             progress("drawing", block.start + block.rows, side.rows)
-    return found
+    return by_name
 
 
 def _measured(cells: Cells) -> Array:

@@ -82,12 +82,12 @@ def compare_in_order(comparison: Comparison) -> Rows:
     differs = np.ones(a.rows, np.bool_)
     partly = np.zeros(a.rows, np.bool_)  # some column agrees at that place
     for pair in walk(a, b, plan, comparison.progress):
-        found = compare_columns(plan, pair.a, pair.b)
+        by_name = compare_columns(plan, pair.a, pair.b)
         places = np.arange(pair.rows)
         rows = pair.start_a + places, pair.start_b + places
-        for name, differ in found.items():
+        for name, differ in by_name.items():
             stats[name].add(pair.a[name], pair.b[name], differ, rows)
-        columns = np.stack(list(found.values()))
+        columns = np.stack(list(by_name.values()))
         differs[pair.start_a : pair.start_a + pair.rows] = columns.any(axis=0)
         partly[pair.start_a : pair.start_a + pair.rows] = ~columns.all(axis=0)
     if not differs.any() and a.rows == b.rows:
@@ -108,34 +108,36 @@ def _look_for(
     columns = (plan.columns,)
     left = _spill(comparison, a, columns, differs)
     right = _spill(comparison, b, columns, differs_b)
-    found = match(left, right, (a.rows, b.rows), (a.rank_starts, b.rank_starts), comparison.folder)
-    repeats = _repeats(comparison, found)
-    changed = _changed_in_place(comparison, partly, found, repeats)
-    if found.moved or found.missing.any() or found.extra.any():
+    matches = match(
+        left, right, (a.rows, b.rows), (a.rank_starts, b.rank_starts), comparison.folder
+    )
+    repeats = _repeats(comparison, matches)
+    changed = _changed_in_place(comparison, partly, matches, repeats)
+    if matches.moved or matches.missing.any() or matches.extra.any():
         # What differs place by place says nothing once rows have moved.
-        stats = _fresh_stats(plan, a.rows - int(differs.sum()) + found.moved)
+        stats = _fresh_stats(plan, a.rows - int(differs.sum()) + matches.moved)
         _compare_pairs(comparison, changed, stats)
-        _pair_similar(comparison, found, repeats, stats)
-    return _rows(found, repeats, stats)
+        _pair_similar(comparison, matches, repeats, stats)
+    return _rows(matches, repeats, stats)
 
 
 def _fresh_stats(plan: Plan, compared: int) -> dict[str, ColumnStats]:
     return {name: ColumnStats(compared=max(0, compared)) for name in plan.names}
 
 
-def _rows(found: Matches, repeats: tuple[Array, Array], stats: dict[str, ColumnStats]) -> Rows:
-    missing, extra = np.flatnonzero(found.missing), np.flatnonzero(found.extra)
+def _rows(matches: Matches, repeats: tuple[Array, Array], stats: dict[str, ColumnStats]) -> Rows:
+    missing, extra = np.flatnonzero(matches.missing), np.flatnonzero(matches.extra)
     return Rows(
         stats,
         missing,
         extra,
         int(np.isin(repeats[0], missing).sum()),
         int(np.isin(repeats[1], extra).sum()),
-        found.moved,
-        found.first_moved,
-        found.strayed,
-        found.first_strayed,
-        found.ambiguous,
+        matches.moved,
+        matches.first_moved,
+        matches.strayed,
+        matches.first_strayed,
+        matches.ambiguous,
     )
 
 
@@ -157,17 +159,17 @@ def _spill(
             cells = {c.name: c.prepare(block) for c in comparison.plan.columns}
             if len(chosen) < block.rows:
                 cells = {key: value.take(chosen) for key, value in cells.items()}
-            found = [row_hashes(cells, group, len(chosen)) for group in columns]
-            spill.add(found[0], found[-1], block.start + chosen)
+            group_hashes = [row_hashes(cells, group, len(chosen)) for group in columns]
+            spill.add(group_hashes[0], group_hashes[-1], block.start + chosen)
         if comparison.progress:
             comparison.progress("looking for rows", block.start + block.rows, side.rows)
     return spill
 
 
-def _repeats(comparison: Comparison, found: Matches) -> tuple[Array, Array]:
+def _repeats(comparison: Comparison, matches: Matches) -> tuple[Array, Array]:
     """Return the rows without counterpart that the other side has, only not so often."""
-    left = _known_elsewhere(comparison, comparison.a, comparison.b, np.flatnonzero(found.missing))
-    right = _known_elsewhere(comparison, comparison.b, comparison.a, np.flatnonzero(found.extra))
+    left = _known_elsewhere(comparison, comparison.a, comparison.b, np.flatnonzero(matches.missing))
+    right = _known_elsewhere(comparison, comparison.b, comparison.a, np.flatnonzero(matches.extra))
     return left, right
 
 
@@ -178,16 +180,16 @@ def _known_elsewhere(
     if not len(rows) or len(rows) > _MANY:
         return np.zeros(0, np.int64)
     wanted = row_hashes(gather(side, plan, rows), plan.columns, len(rows))
-    there = np.zeros(0, np.uint64)
+    present = np.zeros(0, np.uint64)
     for block in other.blocks(BLOCK_ROWS, frozenset(plan.names)):
         cells = {c.name: c.prepare(block) for c in plan.columns}
         of_block = row_hashes(cells, plan.columns, block.rows)
-        there = np.union1d(there, of_block[np.isin(of_block, wanted)])
-    return np.asarray(rows[np.isin(wanted, there)])
+        present = np.union1d(present, of_block[np.isin(of_block, wanted)])
+    return np.asarray(rows[np.isin(wanted, present)])
 
 
 def _changed_in_place(
-    comparison: Comparison, partly: Array, found: Matches, repeats: tuple[Array, Array]
+    comparison: Comparison, partly: Array, matches: Matches, repeats: tuple[Array, Array]
 ) -> Array:
     """Return the rows that changed where they are, int64 [n, 2]; they no longer count as missing.
 
@@ -196,7 +198,7 @@ def _changed_in_place(
     changed = []
     for first_a, rows_a, first_b, rows_b in segments(comparison.a, comparison.b):
         rows = min(rows_a, rows_b)
-        alike = found.missing[first_a : first_a + rows] & found.extra[first_b : first_b + rows]
+        alike = matches.missing[first_a : first_a + rows] & matches.extra[first_b : first_b + rows]
         if len(comparison.plan.columns) > 1:
             alike &= partly[first_a : first_a + rows]
         places = np.flatnonzero(alike)
@@ -204,21 +206,21 @@ def _changed_in_place(
         places = places[~known]
         changed.append(np.stack([places + first_a, places + first_b], axis=1))
     pairs = np.concatenate(changed)
-    found.missing[pairs[:, 0]] = False
-    found.extra[pairs[:, 1]] = False
+    matches.missing[pairs[:, 0]] = False
+    matches.extra[pairs[:, 1]] = False
     return np.asarray(pairs)
 
 
 def _pair_similar(
     comparison: Comparison,
-    found: Matches,
+    matches: Matches,
     repeats: tuple[Array, Array],
     stats: dict[str, ColumnStats],
 ) -> None:
     """Take rows without counterpart for changed ones if at least half of their columns agree."""
     columns = comparison.plan.columns
-    left = np.setdiff1d(np.flatnonzero(found.missing), repeats[0])
-    right = np.setdiff1d(np.flatnonzero(found.extra), repeats[1])
+    left = np.setdiff1d(np.flatnonzero(matches.missing), repeats[0])
+    right = np.setdiff1d(np.flatnonzero(matches.extra), repeats[1])
     if not len(left) or not len(right) or max(len(left), len(right)) > _FEW or len(columns) < 2:
         return
     cells = (
@@ -237,8 +239,8 @@ def _pair_similar(
             alike[:, best] = -1
     if pairs:
         together = np.array(pairs)
-        found.missing[together[:, 0]] = False
-        found.extra[together[:, 1]] = False
+        matches.missing[together[:, 0]] = False
+        matches.extra[together[:, 1]] = False
         _compare_pairs(comparison, together, stats)
 
 
@@ -275,7 +277,7 @@ def compare_shuffled(comparison: Comparison, rules: Rules) -> Rows:
         left, right = _spill(comparison, a, columns), _spill(comparison, b, columns)
         # Without a key by name, or tolerances, few columns that happen to agree prove nothing.
         unique = not rules.key and all(c.tolerance is None for c in plan.columns)
-        found = match(
+        matches = match(
             left,
             right,
             (a.rows, b.rows),
@@ -283,12 +285,12 @@ def compare_shuffled(comparison: Comparison, rules: Rules) -> Rows:
             folder,
             unique=unique,
         )
-        stats = _fresh_stats(plan, found.moved)
-        for pairs in found.pair_slices(1 << 20):
+        stats = _fresh_stats(plan, matches.moved)
+        for pairs in matches.pair_slices(1 << 20):
             _compare_pairs(comparison, pairs, stats)
-        repeats = _repeats(comparison, found)
-        _pair_similar(comparison, found, repeats, stats)
-        rows = _rows(found, repeats, stats)
+        repeats = _repeats(comparison, matches)
+        _pair_similar(comparison, matches, repeats, stats)
+        rows = _rows(matches, repeats, stats)
     rows.agreeing = agreeing
     return rows
 
@@ -297,8 +299,8 @@ def _sums(side: Recording, plan: Plan, progress: Progress | None) -> dict[str, i
     """Return a digest of each column's values in any order, and under '' of the rows."""
     totals = dict.fromkeys([*plan.names, ""], 0)
     for block in side.blocks(BLOCK_ROWS, frozenset(plan.names)):
-        found = {c.name: hashes(c.prepare(block)) for c in plan.columns}
-        for name, values in [*found.items(), ("", recorder.hash_rows(found))]:
+        column_hashes = {c.name: hashes(c.prepare(block)) for c in plan.columns}
+        for name, values in [*column_hashes.items(), ("", recorder.hash_rows(column_hashes))]:
             totals[name] += int(recorder.mix(values.copy()).sum(dtype=np.uint64))
         if progress:
             progress("counting rows", block.start + block.rows, side.rows)

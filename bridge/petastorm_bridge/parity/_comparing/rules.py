@@ -122,9 +122,9 @@ class Rules:
 
     def to_json(self) -> dict[str, Any]:
         """Return the rules as plain data."""
-        found = asdict(self)
-        found["tolerances"] = {name: asdict(t) for name, t in self.tolerances.items()}
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in found.items()}
+        data = asdict(self)
+        data["tolerances"] = {name: asdict(t) for name, t in self.tolerances.items()}
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in data.items()}
 
 
 def _is_floating(dtype: str) -> bool:

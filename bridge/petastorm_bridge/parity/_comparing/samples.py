@@ -30,9 +30,12 @@ def samples(judge: Judge) -> tuple[tuple[str, ...], tuple[Sample, ...]]:
     missing, extra = judge.rows.missing[:_ALONE], judge.rows.extra[:_ALONE]
     if not (len(pairs) or len(missing) or len(extra)):
         return (), ()
-    names, found = _changed(judge, pairs)
-    found += [*_alone(judge, names, missing, first=True), *_alone(judge, names, extra, first=False)]
-    return names, tuple(found)
+    names, examples = _changed(judge, pairs)
+    examples += [
+        *_alone(judge, names, missing, first=True),
+        *_alone(judge, names, extra, first=False),
+    ]
+    return names, tuple(examples)
 
 
 def _pairs(judge: Judge) -> list[tuple[int, int]]:
@@ -58,7 +61,7 @@ def _changed(judge: Judge, pairs: Array) -> tuple[tuple[str, ...], list[Sample]]
     sides = _rows(judge, judge.a, pairs[:, 0]), _rows(judge, judge.b, pairs[:, 1])
     differ = compare_columns(judge.plan, *sides) if len(pairs) else {}
     names = _shown(judge, [name for name, rows in differ.items() if rows.any()])
-    found = []
+    examples = []
     for at, (row_a, row_b) in enumerate(pairs.tolist()):
         differs = tuple(bool(differ[name][at]) for name in names)
         texts = []
@@ -67,20 +70,20 @@ def _changed(judge: Judge, pairs: Array) -> tuple[tuple[str, ...], list[Sample]]
             texts.append(describe_value(one, two) if other else (show(one), show(two)))
         places = place_text(judge.a, row_a), place_text(judge.b, row_b)
         values = tuple(text[0] for text in texts), tuple(text[1] for text in texts)
-        found.append(Sample(*places, *values, differs))
-    return names, found
+        examples.append(Sample(*places, *values, differs))
+    return names, examples
 
 
 def _alone(judge: Judge, names: Sequence[str], rows: Array, *, first: bool) -> list[Sample]:
     side = judge.a if first else judge.b
     cells = _rows(judge, side, rows)
     nothing = ("",) * len(names)
-    found = []
+    examples = []
     for at, row in enumerate(rows):
         texts = tuple(show(cells[name].cell(at)) for name in names)
         place, none = place_text(side, int(row)), (False,) * len(names)
         if first:
-            found.append(Sample(place, "", texts, nothing, none))
+            examples.append(Sample(place, "", texts, nothing, none))
         else:
-            found.append(Sample("", place, nothing, texts, none))
-    return found
+            examples.append(Sample("", place, nothing, texts, none))
+    return examples

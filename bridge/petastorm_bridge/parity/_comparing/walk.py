@@ -69,8 +69,8 @@ def row_hashes(columns: dict[str, Cells], plans: Sequence[ColumnPlan], rows: int
     """Hash rows over some columns; uint64 [rows]."""
     if not plans:
         return np.zeros(rows, np.uint64)
-    found = {plan.name: hashes(columns[plan.name]) for plan in plans}
-    return np.asarray(recorder.hash_rows(found))
+    column_hashes = {plan.name: hashes(columns[plan.name]) for plan in plans}
+    return np.asarray(recorder.hash_rows(column_hashes))
 
 
 def gather(side: Recording, plan: Plan, rows: Array) -> dict[str, Cells]:
@@ -151,13 +151,13 @@ class ColumnStats:
         if not len(places):
             return
         self.differing += len(places)
-        found = distance(a.take(places), b.take(places))
-        self.only_floats &= found.floats
-        self.apart += found.rows
-        self.one_nan += found.one_nan
-        self.needed = max(self.needed, found.needed)
-        if found.greatest is not None:
-            self.greatest = max(found.greatest, self.greatest or 0.0)
+        measured = distance(a.take(places), b.take(places))
+        self.only_floats &= measured.floats
+        self.apart += measured.rows
+        self.one_nan += measured.one_nan
+        self.needed = max(self.needed, measured.needed)
+        if measured.greatest is not None:
+            self.greatest = max(measured.greatest, self.greatest or 0.0)
         for row in places[: EXAMPLES - len(self.examples)]:
             self.examples.append((int(rows[0][row]), int(rows[1][row])))
         place = int(places[np.argmin(rows[0][places])])

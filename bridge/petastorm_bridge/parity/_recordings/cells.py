@@ -63,8 +63,8 @@ class Cells:
             cells, place = self.values[row]
             return cells.cell(place)
         size = int(np.prod(self.shape))
-        found = [_readable(self.kind, v) for v in self.values[row * size : row * size + size]]
-        return found if self.shape else found[0]
+        values = [_readable(self.kind, v) for v in self.values[row * size : row * size + size]]
+        return values if self.shape else values[0]
 
     def take(self, rows: Array) -> Cells:
         """Return the rows with these indices."""
@@ -78,13 +78,13 @@ class Cells:
 
 
 def _readable(kind: str, value: Any) -> Any:
-    found = value.as_py()
-    if found is None or kind != "object":
-        return found
+    plain = value.as_py()
+    if plain is None or kind != "object":
+        return plain
     try:
-        tagged = json.loads(found)
+        tagged = json.loads(plain)
     except (ValueError, RecursionError):
-        return repr(found)
+        return repr(plain)
     is_pair = isinstance(tagged, list) and len(tagged) > 1
     return f"{tagged[0]}({tagged[1]})" if is_pair else str(tagged)
 
@@ -145,17 +145,17 @@ def numbers(flat: Any, dtype: str) -> Array:
 def _foreign(dtype: str, width: int) -> np.dtype[Any]:
     """Return how values of a dtype that Arrow does not have are read: as numbers or as bytes."""
     if dtype == "bfloat16":
-        found = np.dtype(np.uint16)
+        numpy_dtype = np.dtype(np.uint16)
     else:
         try:
-            found = np.dtype(dtype)
+            numpy_dtype = np.dtype(dtype)
         except (TypeError, ValueError, SyntaxError):  # of another library, or a structured one
             return np.dtype((np.void, width))
-        if found.kind not in "fc" or dtype in recorder.PRIMITIVES:
+        if numpy_dtype.kind not in "fc" or dtype in recorder.PRIMITIVES:
             return np.dtype((np.void, width))
-    if found.itemsize != width:
+    if numpy_dtype.itemsize != width:
         raise ValueError(f"{width} bytes do not hold {dtype}")
-    return found
+    return numpy_dtype
 
 
 def _ragged(fields: dict[str, Any], name: str, dtype: str, ndim: int) -> list[Array | None]:
@@ -178,10 +178,10 @@ def _ragged(fields: dict[str, Any], name: str, dtype: str, ndim: int) -> list[Ar
 def hashes(cells: Cells) -> Array:
     """Hash each row, uint64 [rows]; equal to the recorder's hashes of the same values."""
     if cells.kind == "mixed":
-        found = np.empty(cells.rows, np.uint64)
+        row_hashes = np.empty(cells.rows, np.uint64)
         for rows, of_rows in _uniform(cells):
-            found[rows] = hashes(of_rows)
-        return found
+            row_hashes[rows] = hashes(of_rows)
+        return row_hashes
     if cells.kind == "ragged":
         return np.asarray(recorder.hash_ragged(cells.values, cells.dtype))
     if cells.kind == "number":
@@ -316,9 +316,9 @@ def distance(a: Cells, b: Cells) -> Distance:
         share = np.where(apart > 0, apart / np.abs(right), 0)
     finite = np.isfinite(left) & np.isfinite(right)
     odd = (~finite & ~((left == right) | (np.isnan(left) & np.isnan(right)))).any(axis=1)
-    found = apart[finite]
+    distances = apart[finite]
     # A sign of zero or the bits of a NaN is within any tolerance.
     needed = math.inf if odd.any() else float(share[finite].max(initial=0))
     rows = int((finite & (left != right)).any(axis=1).sum())
-    greatest = float(found.max()) if rows else None
+    greatest = float(distances.max()) if rows else None
     return Distance(rows, greatest, int(odd.sum()), needed, a.values.dtype.kind == "f")

@@ -93,9 +93,9 @@ def _contradiction(manifest: dict[str, Any]) -> str:
     if len(set(names)) != len(names) or set(names) != {key for row in keys for key in row}:
         return "its columns are not those of its keys"
     parts = ("kind", "dtype", "form")
-    told = {(c["name"], p, v) for c in manifest["columns"] for p in parts for v in c[f"{p}s"]}
+    declared = {(c["name"], p, v) for c in manifest["columns"] for p in parts for v in c[f"{p}s"]}
     used = {(c["name"], p, c[p]) for layout in manifest["layouts"] for c in layout for p in parts}
-    if used != told:
+    if used != declared:
         return "its columns are not those of its layouts"
     if not all(map(_has_range, manifest["columns"])):
         return "the ranges of its times make no sense"

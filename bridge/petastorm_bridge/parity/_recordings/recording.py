@@ -36,8 +36,8 @@ def _damage(place: str) -> Iterator[None]:
     try:
         yield
     except _DAMAGE as error:
-        said = str(error).partition("\n")[0][:300] or type(error).__name__
-        raise CannotCompareError(f"{place} is damaged: {said}; record again") from error
+        message = str(error).partition("\n")[0][:300] or type(error).__name__
+        raise CannotCompareError(f"{place} is damaged: {message}; record again") from error
     except (MemoryError, RecursionError) as error:
         raise CannotCompareError(f"{place} is damaged: its sizes make no sense") from error
 
@@ -98,10 +98,10 @@ class Recording:
             for name, wanted in manifest["files"].items():
                 try:
                     regular_file(os.path.join(part, name))
-                    found = checksum(part, name)
+                    actual = checksum(part, name)
                 except OSError as error:
                     raise CannotCompareError(f"{part} is damaged: {error}; record again") from error
-                if found != wanted:
+                if actual != wanted:
                     raise CannotCompareError(f"{part} is damaged: {name} was changed; record again")
 
     @property
@@ -147,13 +147,13 @@ class Recording:
     @cached_property
     def batch_sizes(self) -> list[Array]:
         """The sizes of the batches of each rank."""
-        found = []
+        by_rank = []
         for part, manifest in zip(self._parts, self.manifests, strict=True):
             sizes = _integers(_table(part, "batches.arrow", _BATCHES), "rows")
             if len(sizes) != manifest["batches"] or sum(sizes.tolist()) != manifest["rows"]:
                 raise CannotCompareError(f"{part} is damaged: its batches do not add up")
-            found.append(sizes)
-        return found
+            by_rank.append(sizes)
+        return by_rank
 
     @cached_property
     def _batch_ends(self) -> list[Array]:
@@ -162,11 +162,11 @@ class Recording:
     @cached_property
     def names(self) -> list[str]:
         """The columns in their order; columns that only some batches have come last."""
-        found: dict[str, None] = {}
+        names: dict[str, None] = {}
         for manifest in self.manifests:
             for keys in manifest["keys"]:
-                found.update(dict.fromkeys(keys))
-        return list(found)
+                names.update(dict.fromkeys(keys))
+        return list(names)
 
     @cached_property
     def _chunks(self) -> list[_Chunk]:
@@ -221,7 +221,7 @@ class Recording:
     @cached_property
     def _runs(self) -> tuple[dict[str, list[Run]], dict[str, list[Run]]]:
         """What the columns are in which rows, and what they are in batches without rows."""
-        found: dict[str, list[Run]] = {}
+        filled: dict[str, list[Run]] = {}
         empty: dict[str, list[Run]] = {}
         last: tuple[object, ...] = ()
         for start, chunk in zip(self._starts.tolist(), self._chunks, strict=False):
@@ -230,12 +230,12 @@ class Recording:
             if chunk.rows:
                 last = chunk.part, chunk.layout, chunk.shapes
             for column, shape in zip(self._layout(chunk), chunk.shapes, strict=True):
-                runs = (found if chunk.rows else empty).setdefault(column["name"], [])
+                runs = (filled if chunk.rows else empty).setdefault(column["name"], [])
                 shown = (None,) * shape[0] if column["kind"] == "ragged" else shape
                 run = Run(start, column["kind"], column["dtype"], shown, column["form"])
                 if not runs or runs[-1] != replace(run, start=runs[-1].start):
                     runs.append(run)
-        return found, empty
+        return filled, empty
 
     def runs(self, name: str) -> list[Run]:
         """Say what a column is in which rows; a new run starts where anything changes."""
@@ -248,12 +248,12 @@ class Recording:
     @cached_property
     def key_runs(self) -> list[tuple[int, tuple[str, ...]]]:
         """Say which columns come in which order from which row on."""
-        found: list[tuple[int, tuple[str, ...]]] = []
+        runs: list[tuple[int, tuple[str, ...]]] = []
         for start, chunk in zip(self._starts.tolist(), self._chunks, strict=False):
             names = tuple(column["name"] for column in self._layout(chunk))
-            if chunk.rows and (not found or found[-1][1] != names):
-                found.append((start, names))
-        return found
+            if chunk.rows and (not runs or runs[-1][1] != names):
+                runs.append((start, names))
+        return runs
 
     def block(self, start: int, limit: int, names: Collection[str] | None = None) -> Block:
         """Return up to `limit` rows from `start` on; fewer where their layout ends."""
@@ -338,10 +338,10 @@ def _table(folder: str, name: str, schema: Any) -> Any:
 
 
 def _integers(table: Any, name: str) -> Array:
-    found = table.column(name).to_numpy(zero_copy_only=False)
-    if len(found) and found.min() < 0:
+    numbers = table.column(name).to_numpy(zero_copy_only=False)
+    if len(numbers) and numbers.min() < 0:
         raise CannotCompareError(f"a recording is damaged: {name} is negative; record again")
-    return np.asarray(found)
+    return np.asarray(numbers)
 
 
 def open_recording(path: str | os.PathLike[str]) -> Recording:
@@ -352,25 +352,29 @@ def open_recording(path: str | os.PathLike[str]) -> Recording:
     """
     folder = os.fspath(path)
     if not os.path.isdir(folder):
-        left = glob.glob(glob.escape(os.path.normpath(folder)) + ".replaced-*")
-        hint = f"; {left[0]} is an earlier one that an interrupted program left" if left else ""
+        replaced = glob.glob(glob.escape(os.path.normpath(folder)) + ".replaced-*")
+        hint = (
+            f"; {replaced[0]} is an earlier one that an interrupted program left"
+            if replaced
+            else ""
+        )
         raise CannotCompareError(f"there is no recording {folder}{hint}")
     if os.path.exists(os.path.join(folder, "manifest.json")):
         return Recording(folder, [folder])
-    found = {m[0]: (int(m[1]), int(m[2])) for m in map(_RANK.fullmatch, os.listdir(folder)) if m}
-    if not found:
+    parts = {m[0]: (int(m[1]), int(m[2])) for m in map(_RANK.fullmatch, os.listdir(folder)) if m}
+    if not parts:
         raise CannotCompareError(
             f"{folder} is no recording: it has no manifest.json, which the recorder writes last"
         )
-    sizes = {size for _, size in found.values()}
+    sizes = {size for _, size in parts.values()}
     if len(sizes) > 1:
         raise CannotCompareError(f"{folder} mixes recordings of {sorted(sizes)} ranks")
-    ranks = sorted(rank for rank, _ in found.values())
+    ranks = sorted(rank for rank, _ in parts.values())
     size = sizes.pop()
     if ranks != list(range(len(ranks))) or len(ranks) != size:
-        there = ", ".join(map(str, ranks[:20])) + (" …" if len(ranks) > 20 else "")
+        present = ", ".join(map(str, ranks[:20])) + (" …" if len(ranks) > 20 else "")
         raise CannotCompareError(
             f"{folder} is incomplete: it has {counted(len(ranks), 'rank')} of {size}, "
-            f"namely {there}; the others are missing"
+            f"namely {present}; the others are missing"
         )
-    return Recording(folder, [os.path.join(folder, name) for name in sorted(found)])
+    return Recording(folder, [os.path.join(folder, name) for name in sorted(parts)])

@@ -71,13 +71,15 @@ def _glance(result: Result) -> str:
     """Return one line for a comparison: who, how it went, and what was allowed or broken."""
     state = State.SAME if result.same else State.DIFFERENT
     names = f"{escape(result.a.label)} and {escape(result.b.label)}"
-    said = [f"{result.a.rows:,} and {result.b.rows:,} rows"]
-    said += [
+    parts = [f"{result.a.rows:,} and {result.b.rows:,} rows"]
+    parts += [
         f"{promise.promise.value} {promise.state.word}"
         for promise in result.promises
         if promise.state is not State.SAME
     ]
-    return f"<tr><td><b>{names}</b></td><td>{state_mark(state)}</td><td>{', '.join(said)}</td></tr>"
+    return (
+        f"<tr><td><b>{names}</b></td><td>{state_mark(state)}</td><td>{', '.join(parts)}</td></tr>"
+    )
 
 
 def _section(result: Result) -> str:
@@ -129,17 +131,17 @@ def _promises(result: Result) -> str:
 
 def _promise(promise: PromiseResult) -> str:
     name, meaning = promise.promise.value, MEANING[promise.promise]
-    said = "".join(
+    messages = "".join(
         f'<div class="meaning">{escape(f.message)}'
         + (f" (allowed: {escape(f.allowed)})" if f.allowed else "")
         + "</div>"
         for f in promise.findings[:_MOST_FINDINGS]
     )
     if len(promise.findings) > _MOST_FINDINGS:
-        said += '<div class="meaning">and more</div>'
+        messages += '<div class="meaning">and more</div>'
     return (
         f"<tr><td><b>{name}</b><div class='meaning'>{escape(meaning)}</div></td>"
-        f"<td>{state_mark(promise.state)}</td><td>{escape(promise.summary)}{said}</td></tr>"
+        f"<td>{state_mark(promise.state)}</td><td>{escape(promise.summary)}{messages}</td></tr>"
     )
 
 
@@ -160,11 +162,11 @@ def _rows_part(result: Result) -> str:
         if others
         else ""
     )
-    told = "those that differ in the row" if many else "the columns that differ"
+    columns_text = "those that differ in the row" if many else "the columns that differ"
     return (
         "<h3>Rows that differ</h3><div class='wide' tabindex='0'>"
         f"<table class='{'rows many' if many else 'rows'}'><thead><tr><th>side</th><th>where</th>{names}</tr></thead>{rows}</table></div>"
-        f"<p class='meaning'>The first few: some columns that agree, then {told}.{more}"
+        f"<p class='meaning'>The first few: some columns that agree, then {columns_text}.{more}"
         "</p>"
     )
 

@@ -102,13 +102,13 @@ def _card(result: Result, column: ColumnResult) -> str:
         for name, texts in rows
         if any(texts)
     )
-    said = difference(result, column)
+    message = difference(result, column)
     return (
         f'<article class="column {column.state.value}" data-column="{escape(column.name)}">'
         f"<header><b>{escape(column.name)}</b>{state_mark(column.state)}</header>"
         f"<table><tr><th></th>{_heads(result)}</tr>{table}</table>"
         f"{_histogram(column, (result.a.label, result.b.label))}"
-        + (f"<p class='meaning'>{escape(said)}</p>" if said else "")
+        + (f"<p class='meaning'>{escape(message)}</p>" if message else "")
         + "</article>"
     )
 

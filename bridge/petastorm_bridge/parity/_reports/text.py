@@ -146,14 +146,14 @@ def json_text(report: Report) -> str:
 
 def as_data(report: Report) -> dict[str, Any]:
     """Return a report as plain data."""
-    found: dict[str, Any] = _plain(report)
-    found["version"] = __version__
-    found["exit_code"] = report.exit_code
-    for result, data in zip(report.results, found["results"], strict=True):
+    document: dict[str, Any] = _plain(report)
+    document["version"] = __version__
+    document["exit_code"] = report.exit_code
+    for result, data in zip(report.results, document["results"], strict=True):
         data["same"] = result.same
         failure = result.first_failure
         data["first_failure"] = None if failure is None else _plain(failure)
-    return found
+    return document
 
 
 def _plain(value: Any) -> Any:

@@ -48,7 +48,7 @@ def run(
     runner = Runner(request, folder, say)
     if runner.shuffled:
         rules = dataclasses.replace(rules, order="shuffled")
-    found: dict[str, Recording] = {}
+    recordings: dict[str, Recording] = {}
     problems: list[str] = []
     unfit = _why_no_streaming(request)
     for package in (BRIDGE, STREAMING):
@@ -58,37 +58,37 @@ def run(
         try:
             if package == STREAMING:
                 write_mds(runner.files, os.path.join(folder, "mds"))
-            found[package] = runner.run(package)
+            recordings[package] = runner.run(package)
         except CannotCompareError as error:
             problems.append(str(error))
     facts = [("data", _describe_data(runner)), ("loader", _describe_loader(runner))]
     if PETASTORM in request.only:
         expected = runner.expected_rows()
-        if expected is None and BRIDGE in found:
-            expected = found[BRIDGE].rows
+        if expected is None and BRIDGE in recordings:
+            expected = recordings[BRIDGE].rows
         best, attempts = runner.run_petastorm(expected)
         facts.append(("petastorm's runs", _describe_attempts(attempts, expected)))
         if attempts.problem and best is None:
             problems.append(attempts.problem)
         if best is not None:
-            found = {PETASTORM: best, **found}
-    results = list(_compare_all(found, rules, profile=profile, progress=progress))
+            recordings = {PETASTORM: best, **recordings}
+    results = list(_compare_all(recordings, rules, profile=profile, progress=progress))
     if unfit and STREAMING in request.only:
         facts.append(("note", unfit))
-    title = f"{_listed(found) if found else 'No loader ran'} over {request.label or request.data}"
+    title = f"{_listed(recordings) if recordings else 'No loader ran'} over {request.label or request.data}"
     return Report(title, tuple(results), tuple(facts), tuple(problems))
 
 
-def _listed(found: Mapping[str, Recording]) -> str:
-    names = list(found)
+def _listed(recordings: Mapping[str, Recording]) -> str:
+    names = list(recordings)
     text = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
     return text[0].upper() + text[1:]
 
 
 def _compare_all(
-    found: Mapping[str, Recording], rules: Rules, *, profile: bool, progress: Progress | None
+    recordings: Mapping[str, Recording], rules: Rules, *, profile: bool, progress: Progress | None
 ) -> Sequence[Result]:
-    names = list(found)
+    names = list(recordings)
     pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
     results = []
     for a, b in pairs:
@@ -99,7 +99,12 @@ def _compare_all(
         chosen = dataclasses.replace(rules, allow=allow)
         results.append(
             compare_recordings(
-                found[a], found[b], chosen, labels=(a, b), profile=profile, progress=progress
+                recordings[a],
+                recordings[b],
+                chosen,
+                labels=(a, b),
+                profile=profile,
+                progress=progress,
             )
         )
     return results

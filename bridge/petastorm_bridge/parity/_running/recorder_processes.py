@@ -99,8 +99,8 @@ class RecorderProcesses:
                 if code and not failed:
                     failed = True
                     end = min(end, time.monotonic() + _GRACE_SECONDS)
-                    said = _last_line(entry[1]) or f"it ended with code {code} and no word"
-                    self.said = self.said or said
+                    last_words = _last_line(entry[1]) or f"it ended with code {code} and no word"
+                    self.said = self.said or last_words
             if self._running and time.monotonic() > end:
                 self.said = self.said or f"it did not end within {self._timeout:g} seconds"
                 self._kill()

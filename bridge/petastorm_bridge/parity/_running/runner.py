@@ -146,10 +146,10 @@ class Runner:
 
     def options(self, package: str) -> dict[str, Any]:
         """The options of one package; as many workers as keep Petastorm's order stable."""
-        found = dict(self.request.options)
-        if package == PETASTORM and "workers_count" not in found and not self.shuffled:
-            found["workers_count"] = self._workers_in_order()
-        return found
+        options = dict(self.request.options)
+        if package == PETASTORM and "workers_count" not in options and not self.shuffled:
+            options["workers_count"] = self._workers_in_order()
+        return options
 
     def _workers_in_order(self) -> int:
         """How many of Petastorm's workers give its rows in order.
@@ -283,6 +283,6 @@ def _is_of_ranks(folder: str) -> bool:
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
