@@ -162,8 +162,8 @@ def _fill(file: BinaryIO, start: int, out: npt.NDArray[np.uint8]) -> None:
         ShardCorruptedError: It ends before.
         OSError: The file system fails.
     """
-    found = read_into(file, start, out.data)
-    if found != len(out):
+    size = read_into(file, start, out.data)
+    if size != len(out):
         raise ShardCorruptedError.because(
-            str(file.name), f"bytes {start} to {start + len(out)}", f"an end at {start + found}"
+            str(file.name), f"bytes {start} to {start + len(out)}", f"an end at {start + size}"
         )

@@ -70,8 +70,8 @@ class Compression:
             raw = pa.CompressedInputStream(pa.BufferReader(data), "brotli").read(raw_size + 1)
         else:
             # Arrow's zstd checks the size itself; its snappy leaves the rest uninitialised.
-            if self.extension == "snappy" and (found := snappy_size(data)) != raw_size:
-                raise ValueError(f"{found} bytes instead of {raw_size}")
+            if self.extension == "snappy" and (size := snappy_size(data)) != raw_size:
+                raise ValueError(f"{size} bytes instead of {raw_size}")
             raw = self._codec().decompress(data, decompressed_size=raw_size, asbytes=True)
         if len(raw) != raw_size:
             more = "at least " if len(raw) > raw_size else ""
@@ -125,7 +125,7 @@ def _unknown_compression(name: str) -> ValueError:
 
 
 def _collect_hashes() -> dict[str, Callable[[], Any]]:
-    found: dict[str, Callable[[], Any]] = {
+    by_name: dict[str, Callable[[], Any]] = {
         name: getattr(hashlib, name)
         for name in hashlib.algorithms_available
         if hasattr(hashlib, name) and not name.startswith("shake_")
@@ -133,9 +133,9 @@ def _collect_hashes() -> dict[str, Callable[[], Any]]:
     try:
         import xxhash
     except ImportError:  # a light executor: hashlib is always there
-        return found
-    found.update({name: getattr(xxhash, name) for name in xxhash.algorithms_available})
-    return found
+        return by_name
+    by_name.update({name: getattr(xxhash, name) for name in xxhash.algorithms_available})
+    return by_name
 
 
 _HASHES = _collect_hashes()

@@ -129,10 +129,10 @@ def open_dataset(directory: str, fetch: Callable[[ShardEntry], object] | None = 
 def _mark(path: str) -> tuple[int, ...]:
     """Return what changes when a file is written again."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return ()
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 @lru_cache(maxsize=4)  # programs open the same few datasets for every epoch
@@ -170,10 +170,12 @@ def _check_schema(sidecar: str, schema: DatasetSchema, shards: tuple[ShardEntry,
                 else:
                     is_right = declared == encoding and fits(type_, encoding)
                 if not is_right:
-                    found = dict(zip(shard.layout.names, shard.layout.encodings, strict=True))
+                    stored_encodings = dict(
+                        zip(shard.layout.names, shard.layout.encodings, strict=True)
+                    )
                     raise _other_sidecar(
                         sidecar,
-                        f"column {name!r} is {type_} there, {found.get(name, 'missing')} in "
+                        f"column {name!r} is {type_} there, {stored_encodings.get(name, 'missing')} in "
                         f"{shard.basenames[0]}",
                     )
             if encodings:
@@ -190,9 +192,9 @@ def _stored_types(schema: DatasetSchema) -> list[tuple[str, pa.DataType, str | N
     return columns + [(name, type_, None) for name, type_ in flags if name is not None]
 
 
-def _other_sidecar(sidecar: str, found: str) -> DatasetError:
+def _other_sidecar(sidecar: str, difference: str) -> DatasetError:
     return DatasetError(
-        f"{sidecar} does not describe the shards beside it: {found}. If the directory was written "
+        f"{sidecar} does not describe the shards beside it: {difference}. If the directory was written "
         "again by another program, delete that file; otherwise convert the DataFrame again."
     )
 

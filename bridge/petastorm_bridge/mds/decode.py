@@ -160,10 +160,10 @@ def _list_array(
         flags = None
         if field.element_null_column is not None and field.element_null_column in shard:
             companion = Field(field.element_null_column, pa.list_(pa.uint8()))
-            found, flag_counts, _ = numbers(shard, companion, rows)
+            flag_values, flag_counts, _ = numbers(shard, companion, rows)
             if (flag_counts != counts).any():
                 raise ValueError(f"null flags in {companion.name!r} for other elements")
-            flags = found.astype(np.bool_)
+            flags = flag_values.astype(np.bool_)
         values = _fixed_array(flat, type_.value_type, flags)
     # What stands for a null array of a declared shape has elements.
     if nulls is not None and field.shape is None and counts[nulls].any():

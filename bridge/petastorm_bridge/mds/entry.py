@@ -81,9 +81,9 @@ class ShardEntry:
         return names if self.zip is None else (*names, str(self.zip["basename"]))
 
 
-def _unusable(index_path: str, found: str) -> DatasetError:
+def _unusable(index_path: str, reason: str) -> DatasetError:
     return DatasetError(
-        f"{index_path} is not a usable MDS index ({found}). Convert the DataFrame again."
+        f"{index_path} is not a usable MDS index ({reason}). Convert the DataFrame again."
     )
 
 
@@ -128,11 +128,11 @@ def _checked_layout(
     return ShardLayout(names, encodings, widths)
 
 
-def _count(found: Any) -> int:
+def _count(size: Any) -> int:
     """Return a number of samples or bytes, of which MDS can address less than 4 GiB in a file."""
-    if type(found) is not int or not 0 <= found < 1 << 33:  # compressed files may be larger
-        raise ValueError(f"a size of {found!r}")
-    return found
+    if type(size) is not int or not 0 <= size < 1 << 33:  # compressed files may be larger
+        raise ValueError(f"a size of {size!r}")
+    return size
 
 
 def _check_room(samples: int, size: int) -> None:

@@ -65,8 +65,8 @@ class ShardLayout:
     def widths(self) -> tuple[int | None, ...]:
         """Bytes of every value of each column, None where they vary."""
         return tuple(
-            None if found is None else found[0].itemsize * math.prod(found[1])
-            for found in self.formats
+            None if value_format is None else value_format[0].itemsize * math.prod(value_format[1])
+            for value_format in self.formats
         )
 
     @functools.cached_property
@@ -82,7 +82,7 @@ class ShardLayout:
     @functools.cached_property
     def record(self) -> np.dtype[Any] | None:
         """Packed type of a sample, its fields called by their position, if all widths are fixed."""
-        columns = [found for found in self.formats if found is not None]
+        columns = [value_format for value_format in self.formats if value_format is not None]
         return record_dtype(columns) if columns and len(columns) == len(self.names) else None
 
     @functools.cached_property
@@ -92,13 +92,13 @@ class ShardLayout:
         Two numbers: how many columns of variable width come before, and the bytes between the end of
         the last of them (or of the sizes) and the value.
         """
-        found, variable, distance = [], 0, 0
+        places, variable, distance = [], 0, 0
         for width in self.widths:
-            found.append((variable, distance))
+            places.append((variable, distance))
             variable, distance = (
                 (variable + 1, 0) if width is None else (variable, distance + width)
             )
-        return tuple(found)
+        return tuple(places)
 
     def config(
         self, compression: str | None, hashes: tuple[str, ...], size_limit: int | None

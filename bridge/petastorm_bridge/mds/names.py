@@ -61,10 +61,10 @@ def check_folders(directory: str, names: Iterable[str]) -> None:
     """
     root = os.path.realpath(directory)
     for folder in sorted({os.path.dirname(name) for name in names} - {""}):
-        found = os.path.realpath(os.path.join(directory, folder))
-        if not found.startswith(os.path.join(root, "")):
+        target = os.path.realpath(os.path.join(directory, folder))
+        if not target.startswith(os.path.join(root, "")):
             raise DatasetError(
-                f"{os.path.join(directory, folder)} is a link to {found}, outside of the directory that "
+                f"{os.path.join(directory, folder)} is a link to {target}, outside of the directory that "
                 "holds copies of shards; files there would be overwritten and deleted. Remove the link "
                 "or choose another local directory."
             )

@@ -57,11 +57,11 @@ def numbers(shard: Shard, field: Field, rows: Rows) -> tuple[npt.NDArray[Any], I
 
 
 def _check_dtype(
-    shard: Shard, field: Field, found: list[str] | None, wanted: np.dtype[Any]
+    shard: Shard, field: Field, names: list[str] | None, wanted: np.dtype[Any]
 ) -> None:
-    if found and found != [wanted.name]:
+    if names and names != [wanted.name]:
         raise DatasetError(
-            f"Column {field.name!r} of {shard.path} holds arrays of {', '.join(found)}, the first "
+            f"Column {field.name!r} of {shard.path} holds arrays of {', '.join(names)}, the first "
             f"ones of the dataset are {wanted.name}. Write it with one type, "
             f"e.g. 'ndarray:{wanted.name}'."
         )
@@ -99,16 +99,16 @@ class ArrayHeaders:
 
     def shapes(self) -> Shapes:
         """Return the shapes that occur (some of them, if there are many)."""
-        found: Shapes = []
+        shapes: Shapes = []
         for axes in np.unique(self.axes).tolist():
             sizes = self.sizes[self.axes == axes, :axes]
             if axes == 0:
-                found.append(())
+                shapes.append(())
             elif axes == 1:
-                found += [(int(sizes.min()),), (int(sizes.max()),)]
+                shapes += [(int(sizes.min()),), (int(sizes.max()),)]
             else:
-                found += [tuple(row) for row in np.unique(sizes, axis=0)[:2].tolist()]
-        return sorted(set(found))
+                shapes += [tuple(row) for row in np.unique(sizes, axis=0)[:2].tolist()]
+        return sorted(set(shapes))
 
 
 def parse_headers(
@@ -144,10 +144,10 @@ def parse_headers(
         view = unaligned_view(raw, f"<u{width}")
         first = position[here] + 1
         for axis in range(count):
-            found = view[first + axis * width]
-            if (found > len(raw)).any():
+            extents = view[first + axis * width]
+            if (extents > len(raw)).any():
                 raise ValueError("arrays larger than their shard")
-            sizes[here, axis] = found
+            sizes[here, axis] = extents
     return ArrayHeaders(codes, widths, axes, sizes, _product(sizes, len(raw)))
 
 

@@ -159,17 +159,17 @@ def _encoding_entries(column: Field) -> dict[str, Any]:
 
 
 def _encoding(column: Mapping[str, Any]) -> str | None:
-    found = column.get("encoding")
-    if found is not None and not isinstance(found, str):
-        raise TypeError(f"encoding {found!r}")
-    return found
+    encoding = column.get("encoding")
+    if encoding is not None and not isinstance(encoding, str):
+        raise TypeError(f"encoding {encoding!r}")
+    return encoding
 
 
 def _shape(column: Mapping[str, Any]) -> tuple[int | None, ...] | None:
-    found = column.get("shape")
-    if found is None:
+    shape = column.get("shape")
+    if shape is None:
         return None
-    return tuple(None if size is None else _count(size) for size in found)
+    return tuple(None if size is None else _count(size) for size in shape)
 
 
 def content_digest(content: Mapping[str, Any]) -> str:
@@ -196,10 +196,10 @@ def _check_stored_names(fields: Iterable[Field]) -> None:
         raise ValueError(f"columns {named}")
 
 
-def _count(found: Any) -> int:
-    if type(found) is not int or found < 0:
-        raise ValueError(f"a number of rows or nulls is {found!r}")
-    return found
+def _count(number: Any) -> int:
+    if type(number) is not int or number < 0:
+        raise ValueError(f"a number of rows or nulls is {number!r}")
+    return number
 
 
 def companion_names(names: Iterable[str]) -> dict[str, tuple[str, str]]:

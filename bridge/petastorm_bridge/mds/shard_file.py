@@ -186,16 +186,16 @@ def _read_offsets(raw: Bytes, *, path: str, samples: int, layout: ShardLayout) -
         ShardCorruptedError: The file's header does not agree with these.
     """
 
-    def damaged(asked: str, found: str) -> ShardCorruptedError:
-        return ShardCorruptedError.because(path, asked, found)
+    def damaged(asked: str, actual: str) -> ShardCorruptedError:
+        return ShardCorruptedError.because(path, asked, actual)
 
     size, offsets_end = len(raw), 4 + 4 * (samples + 1)
     if size < offsets_end:
         raise damaged(f"{offsets_end} bytes of header", f"{size} bytes")
     words = raw[:offsets_end].view("<u4")
-    found = int(words[0])
-    if found != samples:
-        raise damaged(f"{samples} rows", f"{found} rows in its header")
+    rows = int(words[0])
+    if rows != samples:
+        raise damaged(f"{samples} rows", f"{rows} rows in its header")
     offsets = words[1:]
     first, last = int(offsets[0]), int(offsets[-1])
     if first < offsets_end or first > last or last != size:

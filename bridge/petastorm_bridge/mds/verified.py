@@ -46,9 +46,9 @@ def check_hash(path: str, hashes: Mapping[str, str], data: Any, status: os.stat_
     with _lock:
         if _seen.get(path) == _state(name, hashes, status):
             return
-    found = codecs.digest(name, data)
-    if found != hashes[name]:
-        raise ShardCorruptedError.because(path, f"{name} {hashes[name]}", found)
+    digest = codecs.digest(name, data)
+    if digest != hashes[name]:
+        raise ShardCorruptedError.because(path, f"{name} {hashes[name]}", digest)
     note_hash(path, hashes, status)
 
 

@@ -82,20 +82,20 @@ class ColumnWalk:
 
     def fixed(self, position: int, rows: Any) -> npt.NDArray[Any]:
         """Return values of a column of fixed width in an array of their own, ``(rows, *shape)``."""
-        found = self._layout.formats[position]
-        assert found is not None
-        dtype, shape = found
+        value_format = self._layout.formats[position]
+        assert value_format is not None
+        dtype, shape = value_format
         view = unaligned_view(self._raw, f"V{self._layout.widths[position]}")
         return np.asarray(view[self._starts(position)[rows]].view(dtype).reshape(-1, *shape))
 
     def strings(self, position: int, rows: Int64) -> pa.LargeBinaryArray:
         """Return values of a column of variable width."""
-        found = self._strings.get(position)
-        if found is None:
+        values = self._strings.get(position)
+        if values is None:
             sizes = self._sizes[self._layout.places[position][0]]
-            found = alternating(self._raw, self._starts(position), sizes)
-            self._strings[position] = found
-        return take_values(found, rows)
+            values = alternating(self._raw, self._starts(position), sizes)
+            self._strings[position] = values
+        return take_values(values, rows)
 
     def cells(self, position: int, rows: Int64) -> Cells:
         """Return values of any column."""

@@ -101,9 +101,9 @@ class ShardWriter:
             )
         if batch.schema.types != self._schema.types:
             pairs = zip(batch.schema, self._schema, strict=True)
-            found, wanted = next((a, b) for a, b in pairs if a.type != b.type)
+            given, wanted = next((a, b) for a, b in pairs if a.type != b.type)
             raise TypeError(
-                f"Column {found.name!r} of the batch is {found.type}, the writer expects "
+                f"Column {given.name!r} of the batch is {given.type}, the writer expects "
                 f"{wanted.type}. Cast it first."
             )
         if batch.num_rows == 0 or batch.num_columns == 0:
