@@ -170,12 +170,10 @@ def _check_schema(sidecar: str, schema: DatasetSchema, shards: tuple[ShardEntry,
                 else:
                     is_right = declared == encoding and fits(type_, encoding)
                 if not is_right:
-                    stored_encodings = dict(
-                        zip(shard.layout.names, shard.layout.encodings, strict=True)
-                    )
+                    stored = dict(zip(shard.layout.names, shard.layout.encodings, strict=True))
                     raise _other_sidecar(
                         sidecar,
-                        f"column {name!r} is {type_} there, {stored_encodings.get(name, 'missing')} in "
+                        f"column {name!r} is {type_} there, {stored.get(name, 'missing')} in "
                         f"{shard.basenames[0]}",
                     )
             if encodings:

@@ -128,11 +128,11 @@ def _checked_layout(
     return ShardLayout(names, encodings, widths)
 
 
-def _count(size: Any) -> int:
+def _count(number: Any) -> int:
     """Return a number of samples or bytes, of which MDS can address less than 4 GiB in a file."""
-    if type(size) is not int or not 0 <= size < 1 << 33:  # compressed files may be larger
-        raise ValueError(f"a size of {size!r}")
-    return size
+    if type(number) is not int or not 0 <= number < 1 << 33:  # compressed files may be larger
+        raise ValueError(f"a size of {number!r}")
+    return number
 
 
 def _check_room(samples: int, size: int) -> None:
