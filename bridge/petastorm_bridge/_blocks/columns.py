@@ -264,9 +264,9 @@ def to_frame(
             text = series.astype(object)
             frame[name] = text.where(text.notna(), None)
         elif nulls[name].rows and not pa.types.is_nested(type_):
-            found = series.to_numpy()
-            values = harmonise(found, type_, nulls[name])
-            if values is not found:  # else the series may know more than its array: a time zone
+            array = series.to_numpy()
+            values = harmonise(array, type_, nulls[name])
+            if values is not array:  # else the series may know more than its array: a time zone
                 frame[name] = pd.Series(values, index=frame.index)
     return frame
 

@@ -89,11 +89,11 @@ def npy_header(data: memoryview) -> Header:
             f"{_MAX_HEADER} are read"
         )
     header = _parsed(bytes(data[:length]))
-    there = len(data) - length
-    if header.nbytes > there or (header.count > len(data) and not header.dtype.itemsize):
+    available = len(data) - length
+    if header.nbytes > available or (header.count > len(data) and not header.dtype.itemsize):
         raise ValueError(
             f"an .npy file announces {header.count} elements of {header.dtype.itemsize} bytes and has "
-            f"{there} bytes"
+            f"{available} bytes"
         )
     return header
 

@@ -81,11 +81,11 @@ def explain(error: BaseException, url: str) -> DatasetError:
         return error
     is_mount = "://" not in url and not url.startswith("dbfs:")
     codes = _codes(error)
-    found = masked(" ".join([type(error).__name__, *sorted(codes)]) + f": {error}", url)
+    cause = masked(" ".join([type(error).__name__, *sorted(codes)]) + f": {error}", url)
     url = masked(url)
     if re.search(r"default auth|cannot configure default credentials", str(error)):
         return RemoteAccessError(
-            f"Databricks gave no access to {url} ({found}). This process has no Databricks "
+            f"Databricks gave no access to {url} ({cause}). This process has no Databricks "
             "credentials: worker processes do not inherit those of a notebook. Set DATABRICKS_HOST "
             "and DATABRICKS_TOKEN in the worker's environment, for instance with os.environ at "
             "the start of the function that runs there."
@@ -95,19 +95,19 @@ def explain(error: BaseException, url: str) -> DatasetError:
         return DatasetNotFoundError(
             f"{url} is missing. If the directory was deleted, convert the DataFrame again."
             if is_mount
-            else f"{url} is not there, or its bucket is not ({found}). Check the url, the region and the "
+            else f"{url} is not there, or its bucket is not ({cause}). Check the url, the region and the "
             "endpoint."
         )
     is_denied = isinstance(error, PermissionError) or names & _DENIED_NAMES or codes & _DENIED_CODES
     if is_denied or re.search(_NO_CREDENTIALS, str(error), re.IGNORECASE):
         advice = _ADVICE.get(url.partition(":")[0].lower(), "Pass credentials in storage_options")
         return RemoteAccessError(
-            f"No access to {url} ({found}). Look at its permissions."
+            f"No access to {url} ({cause}). Look at its permissions."
             if is_mount
-            else f"No access to {url} ({found}). {advice}, in this process and in every worker that "
+            else f"No access to {url} ({cause}). {advice}, in this process and in every worker that "
             "reads, or pass storage_options."
         )
-    return RemoteError(f"{url} could not be read ({found}).")
+    return RemoteError(f"{url} could not be read ({cause}).")
 
 
 def _codes(error: Any) -> set[str]:

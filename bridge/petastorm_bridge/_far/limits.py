@@ -48,12 +48,12 @@ def cache_limit() -> int | None:
     text = os.environ.get(LIMIT_VARIABLE)
     if not text:
         return None
-    found = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", text.strip().lower())
-    if found is None:
+    match = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", text.strip().lower())
+    if match is None:
         raise ValueError(
             f"{LIMIT_VARIABLE} is {text!r}; it must be a number of bytes, like 50000000000 or 50gb."
         )
-    return int(found[1]) << 10 * " kmgt".index(found[2] or " ")
+    return int(match[1]) << 10 * " kmgt".index(match[2] or " ")
 
 
 def _number(variable: str, default: str, kind: type[int | float]) -> float:

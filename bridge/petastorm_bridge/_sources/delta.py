@@ -95,14 +95,14 @@ def _columns(table: Any) -> list[LiveColumn]:
     described = json.loads(schema.to_json())["fields"]
     partitions = table.metadata().partition_columns
     columns = []
-    for field, told in zip(pa.schema(schema.to_arrow()), described, strict=True):
-        metadata = told["metadata"]
-        stored = told["name"] if mode == "none" else metadata[_PHYSICAL_NAME]
+    for field, entry in zip(pa.schema(schema.to_arrow()), described, strict=True):
+        metadata = entry["metadata"]
+        stored = entry["name"] if mode == "none" else metadata[_PHYSICAL_NAME]
         field_id = metadata[_FIELD_ID] if mode == "id" else None
         columns.append(
-            LiveColumn(told["name"], field.type, bool(field.nullable), (stored,), field_id)
-            if told["name"] not in partitions
-            else LiveColumn(told["name"], field.type, bool(field.nullable), ())  # always the log's
+            LiveColumn(entry["name"], field.type, bool(field.nullable), (stored,), field_id)
+            if entry["name"] not in partitions
+            else LiveColumn(entry["name"], field.type, bool(field.nullable), ())  # always the log's
         )
     return columns
 

@@ -76,15 +76,15 @@ def deleted_rows(store: TableStore, version: int, files: Collection[str]) -> dic
     """
     latest: dict[str, tuple[Any, ...]] = {}
     for path in sorted(_segment(store, version), key=posixpath.basename):
-        told = _TELLS_VERSION.match(posixpath.basename(path))
-        if told and int(told[1]) <= version:
+        match = _TELLS_VERSION.match(posixpath.basename(path))
+        if match and int(match[1]) <= version:
             for part in (path, *_sidecars(store, [path])):
                 latest |= {name: vector for name, *vector in _fields(store, part, *_ADDED)}
     return {name: _deleted(store, *latest[name]) for name in files if latest[name][0] is not None}
 
 
-def _deleted(store: TableStore, *told: Any) -> DeletedRows:
-    *place, count = told
+def _deleted(store: TableStore, *vector: Any) -> DeletedRows:
+    *place, count = vector
     return DeletedRows([check_vector(_vector(store, *place))], count=count)
 
 

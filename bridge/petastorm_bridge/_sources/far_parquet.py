@@ -147,7 +147,7 @@ class _Parts(io.RawIOBase):
 
     def _fetched(self, start: int, size: int) -> bytearray:
         with contextlib.closing(self._store.open(self._url)) as file:
-            found = bytearray()
+            content = bytearray()
             for piece in file.pieces(start, size):
-                found += piece
-            return found
+                content += piece
+            return content

@@ -83,9 +83,9 @@ class _Manifest(_TableFile):
     def open(self, seekable: bool = True) -> Any:
         with super().open(seekable) as stream:
             content = stream.read()
-        found = _checked_records(content)
-        if found < self._records:
-            raise ValueError(f"{self.location} has {found} of {self._records} records")
+        records = _checked_records(content)
+        if records < self._records:
+            raise ValueError(f"{self.location} has {records} of {self._records} records")
         return io.BytesIO(content)
 
 
@@ -174,15 +174,15 @@ def read_iceberg(store: TableStore) -> LiveTable:
 def _current_metadata(store: TableStore) -> str:
     """Return the path of the newest metadata file: the hint's, or that of the highest version."""
     infos = store.filesystem.get_file_info(fs.FileSelector(store.log))
-    found = {info.base_name: info.path for info in infos if info.base_name.endswith(_METADATA)}
+    by_name = {info.base_name: info.path for info in infos if info.base_name.endswith(_METADATA)}
     with suppress(OSError, UnicodeDecodeError):
         with _TableFile(store, posixpath.join(store.log, _HINT)).open() as stream:
             hint = stream.read().decode().strip()
         for name in (hint, f"v{hint}{_METADATA}", f"{hint}{_METADATA}"):
-            if name in found:
-                return str(found[name])
-    newest = max((_version_of(name), name) for name in found)
-    return str(found[newest[1]])
+            if name in by_name:
+                return str(by_name[name])
+    newest = max((_version_of(name), name) for name in by_name)
+    return str(by_name[newest[1]])
 
 
 def _metadata(store: TableStore, path: str) -> Any:
@@ -308,8 +308,8 @@ def _files(
 
 def _least_manifests(snapshot: Any) -> int:
     """Return 1 if a snapshot says that it has files of rows, which some manifest has to name."""
-    said = {} if snapshot.summary is None else snapshot.summary.additional_properties
-    return int(said.get("total-data-files", "0") != "0")
+    properties = {} if snapshot.summary is None else snapshot.summary.additional_properties
+    return int(properties.get("total-data-files", "0") != "0")
 
 
 def _entries(manifest: Any) -> int:

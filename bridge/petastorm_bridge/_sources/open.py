@@ -83,9 +83,9 @@ def open_paths(
         listed: Whether the caller named the files one by one.
         settings: As of :func:`open_source`.
     """
-    found = named_shards(paths) if listed else _dataset_at(paths[0])
-    if found is not None:
-        directory, names = found
+    shards = named_shards(paths) if listed else _dataset_at(paths[0])
+    if shards is not None:
+        directory, names = shards
         if is_mapped(directory):
             return MdsSource(open_dataset(directory), names)
         from .remote import FarMdsSource

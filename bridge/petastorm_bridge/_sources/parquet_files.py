@@ -130,9 +130,9 @@ def find_files(filesystem: fs.FileSystem, paths: Sequence[str]) -> list[File]:
     files = []
     for path, info in zip(paths, infos, strict=True):
         if info.type != fs.FileType.File:
-            found = _KINDS[info.type]
+            kind = _KINDS[info.type]
             raise NotAFileError(
-                f"Passed non-file path: {masked(path)}. There is {found}; give the url of one Parquet "
+                f"Passed non-file path: {masked(path)}. There is {kind}; give the url of one Parquet "
                 "directory or a list of files."
             )
         files.append(_file(info, path, ()))

@@ -260,15 +260,15 @@ def naming(path: str, read: Callable[[], _Result]) -> _Result:
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the operating system's, which name the file
-        told = masked(str(error), path)
-        if "Unrecognized type" in told:
+        message = masked(str(error), path)
+        if "Unrecognized type" in message:
             raise DamagedFileError(
-                f"{masked(path)} holds a type that pyarrow {pa.__version__} does not know ({told}): a "
+                f"{masked(path)} holds a type that pyarrow {pa.__version__} does not know ({message}): a "
                 "newer Arrow wrote it. Install a newer pyarrow."
             ) from error
         raise DamagedFileError(
             f"{masked(path)} cannot be read as Parquet. It is damaged, still being written, or another kind "
-            f"of file: {told}"
+            f"of file: {message}"
         ) from error
 
 

@@ -81,15 +81,15 @@ def common_types(
     return {name: field.type for name, field in common.items()}
 
 
-def _unified(known: pa.Field, found: pa.Field, path: str) -> pa.Field:
-    if pa.types.is_dictionary(found.type):
-        found = found.with_type(found.type.value_type)
+def _unified(known: pa.Field, current: pa.Field, path: str) -> pa.Field:
+    if pa.types.is_dictionary(current.type):
+        current = current.with_type(current.type.value_type)
     try:
-        schemas = [pa.schema([field]) for field in (known, found)]
+        schemas = [pa.schema([field]) for field in (known, current)]
         return pa.unify_schemas(schemas, promote_options="permissive").field(0)
     except pa.ArrowException as error:
         raise ColumnsDifferError(
-            f"Column {known.name!r} is {found.type} in {path} and {known.type} in files before it; "
+            f"Column {known.name!r} is {current.type} in {path} and {known.type} in files before it; "
             "no type holds both. Write the files again with one schema, or leave the column out "
             "with schema_fields."
         ) from error
@@ -162,15 +162,15 @@ class Footer:
         """
         if self._metadata is None:
             return {name for name, leaf in leaves.items() if leaf in self._nulls[lists[name]]}
-        asked, found = dict(leaves), set()
+        asked, null_columns = dict(leaves), set()
         for number in range(len(self.rows)):
             group = self._metadata.row_group(number)
             having = {n for n, leaf in asked.items() if _null_kinds(group, leaf)[lists[n]]}
-            found |= having
+            null_columns |= having
             asked = {name: leaf for name, leaf in asked.items() if name not in having}
             if not asked:
                 break
-        return found
+        return null_columns
 
 
 def null_facts(
@@ -182,7 +182,7 @@ def null_facts(
     as pandas shows them, which is what Petastorm does.
     """
     lists = {name: is_list_of_any_length(type_) for name, type_ in types.items()}
-    found: set[str] = set()
+    null_columns: set[str] = set()
     previous: pa.Schema | None = None
     leaves: dict[str, int] = {}
     untyped: set[str] = set()
@@ -192,12 +192,13 @@ def null_facts(
             untyped = {name for name in leaves if pa.types.is_null(schema.field(name).type)}
             previous = schema
         if any(footer.rows):
-            found |= untyped
-            leaves = {name: leaf for name, leaf in leaves.items() if name not in found}
-            found |= footer.with_nulls(leaves, lists)
+            null_columns |= untyped
+            leaves = {name: leaf for name, leaf in leaves.items() if name not in null_columns}
+            null_columns |= footer.with_nulls(leaves, lists)
     return {
         name: NullFacts(
-            rows=name in found and not lists[name], elements=name in found and lists[name]
+            rows=name in null_columns and not lists[name],
+            elements=name in null_columns and lists[name],
         )
         for name in types
     }

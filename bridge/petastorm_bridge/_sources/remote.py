@@ -70,10 +70,10 @@ def open_remote(
     if len({urlparse(url)[:2] for url in urls}) > 1:
         raise ValueError("The dataset url list must contain url with the same scheme and netloc.")
     if listed:
-        found = named_shards(urls)
-        if found is None:
+        shards = named_shards(urls)
+        if shards is None:
             return _open_parquet(urls, listed, storage_options, settings)
-        return FarMdsSource(*found, open_store(urls[0], storage_options), settings)
+        return FarMdsSource(*shards, open_store(urls[0], storage_options), settings)
     url = urls[0]
     if posixpath.basename(url) == INDEX_NAME:
         url = posixpath.dirname(url)
@@ -135,9 +135,9 @@ class _Handler(fs.FSSpecHandler):  # type: ignore[misc] # pyarrow is untyped
             if selector.allow_not_found and not self.fs.isdir(base):
                 return []
             return list(super().get_file_info_selector(selector))
-        found = self.fs.find(base, withdirs=True, detail=True)
-        own = self.normalize_path(base).strip("/")
-        below = {path: info for path, info in found.items() if path.strip("/") != own}
+        entries = self.fs.find(base, withdirs=True, detail=True)
+        itself = self.normalize_path(base).strip("/")
+        below = {path: info for path, info in entries.items() if path.strip("/") != itself}
         if not below:  # a file, an empty directory, or nothing
             return list(super().get_file_info_selector(selector))
         return [self._create_file_info(path, info) for path, info in below.items()]
@@ -282,13 +282,13 @@ def _copies_of(url: str, store: Store, settings: CacheSettings | None) -> Copies
                 f"The index of {masked(url)} cannot be used: {masked(str(error))}"
             ) from error
         is_private = not all(entry.stored["hashes"] for entry in shards)
-        found = {
+        contents = {
             name: _content(path) for name, path in ((INDEX_NAME, index), (SIDECAR_NAME, sidecar))
         }
-    name = hashlib.sha256(b"\0".join(text or b"" for text in found.values())).hexdigest()[:32]
+    name = hashlib.sha256(b"\0".join(text or b"" for text in contents.values())).hexdigest()[:32]
     copies = Copies(name, is_private=is_private, settings=settings)
     check_folders(copies.path, (name for entry in shards for name in entry.basenames))
-    for name, text in reversed(found.items()):
+    for name, text in reversed(contents.items()):
         path = os.path.join(copies.path, name)
         if text is not None and _content(path) != text:
             write_whole(path, [text])

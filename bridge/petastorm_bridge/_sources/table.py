@@ -104,7 +104,7 @@ class TableSource(FilesSource):
         source = copy.copy(self)
         fields = [(n, self.types[n], self._columns[n].nullable) for n in self.types if n in names]
         source.schema, source.types = build_schema(fields)
-        found = null_facts(
+        by_name = null_facts(
             source.types,
             [
                 (footer, _renamed(schema, contents.stored))
@@ -119,7 +119,7 @@ class TableSource(FilesSource):
         }
         source.nulls = {
             name: NullFacts(facts.rows or name in lacking, facts.elements)
-            for name, facts in found.items()
+            for name, facts in by_name.items()
         }
         source.unchecked = []
         return source
@@ -175,18 +175,18 @@ def _contents(
     stored = {}
     constants = {}
     for column in columns:
-        found = None
+        stored_name = None
         if by_id and column.field_id is not None:
-            found = by_id.get(column.field_id)
+            stored_name = by_id.get(column.field_id)
         elif column.stored_names:
-            found = next((name for name in column.stored_names if name in names), None)
+            stored_name = next((name for name in column.stored_names if name in names), None)
         elif column.name not in file.constants:
             raise store.place.refused(
                 f"{file.path} has no field ids, and the table has no name mapping that says which of "
                 f"its columns is {column.name!r}."
             )
-        if found is not None:
-            stored[column.name] = found
+        if stored_name is not None:
+            stored[column.name] = stored_name
         elif column.name in file.constants:
             constants[column.name] = file.constants[column.name]
         else:

@@ -204,11 +204,11 @@ def _places(directory: str) -> Iterator[str]:
 def holds_log(filesystem: fs.FileSystem, directory: str, known: TableFormat) -> bool:
     """Return whether a directory is a table's own."""
     log = posixpath.join(directory, known.log)
-    found = []
+    entries = []
     # What lies above may not be ours to look at.
     with suppress(OSError):
-        found = filesystem.get_file_info(fs.FileSelector(log, allow_not_found=True))
-    return any(info.base_name.endswith(known.suffixes) for info in found)
+        entries = filesystem.get_file_info(fs.FileSelector(log, allow_not_found=True))
+    return any(info.base_name.endswith(known.suffixes) for info in entries)
 
 
 def _at_once(

@@ -66,8 +66,8 @@ def arrays_of_npy(column: pa.Array) -> npt.NDArray[Any] | list[npt.NDArray[Any]]
 
 def _buffers(column: pa.Array) -> tuple[npt.NDArray[np.int32], memoryview]:
     _, offsets, data = column.buffers()
-    found = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
-    return found, memoryview(b"" if data is None else data).cast("B")
+    bounds = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
+    return bounds, memoryview(b"" if data is None else data).cast("B")
 
 
 def _stacked(values: npt.NDArray[np.uint8], header: Header) -> npt.NDArray[Any]:

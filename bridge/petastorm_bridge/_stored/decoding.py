@@ -48,8 +48,8 @@ def decode_column(
     except Exception as error:  # noqa: BLE001 – codecs of users raise anything
         row, reason = _first_failure(field, column, error)
         where = f" {place(row)}" if place is not None and row is not None else ""
-        said = str(reason) or type(reason).__name__
-        raise DecodeFieldError(f'Decoding field "{field.name}" failed{where}: {said}') from reason
+        text = str(reason) or type(reason).__name__
+        raise DecodeFieldError(f'Decoding field "{field.name}" failed{where}: {text}') from reason
 
 
 def _first_failure(
@@ -69,8 +69,8 @@ def _decoded(field: UnischemaField, column: Column) -> Values:
         names = pa.array(column.categories.to_numpy())
         if field.numpy_dtype is np.bool_ and pa.types.is_string(names.type):
             names = names.cast(pa.bool_())  # NumPy would take the text "false" for True
-        found = _decoded(field, names)
-        return [found[code] for code in column.codes]
+        values = _decoded(field, names)
+        return [values[code] for code in column.codes]
     codec = type(field.codec)
     if field.codec is None or codec is codecs.ScalarCodec:
         return _scalars(field, column)
@@ -127,14 +127,14 @@ def _scalars(field: UnischemaField, column: Column) -> Values:
         array = _as_array(column)
     else:
         array = column
-    found: Values
+    scalars: Values
     if array is not None and array.ndim == 1 and _fits(array, dtype):
-        found = array.astype(dtype)
+        scalars = array.astype(dtype)
     else:
-        found = [dtype(value) for value in as_values(column)]
+        scalars = [dtype(value) for value in as_values(column)]
     if valid is None:
-        return found
-    values = iter(found)
+        return scalars
+    values = iter(scalars)
     return [next(values) if is_valid else None for is_valid in valid]
 
 
@@ -147,8 +147,8 @@ def _as_array(column: pa.Array) -> npt.NDArray[Any] | None:
     type_ = column.type
     if pa.types.is_timestamp(type_):
         # Petastorm makes these of pandas' moments, which NumPy takes for microseconds.
-        found: npt.NDArray[Any] = present(column).to_numpy(zero_copy_only=False)
-        return found.astype("datetime64[us]")
+        moments: npt.NDArray[Any] = present(column).to_numpy(zero_copy_only=False)
+        return moments.astype("datetime64[us]")
     if pa.types.is_date(type_):
         return column.cast(pa.date32()).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
     if pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_boolean(type_):

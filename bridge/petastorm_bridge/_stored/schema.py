@@ -210,11 +210,11 @@ def numpy_dtype(field: str, arguments: tuple[Any, ...], state: Any) -> np.dtype[
 
 def _shape(field: str, value: Any) -> tuple[int | None, ...]:
     axes = value if isinstance(value, (tuple, list)) else ()
-    found = tuple(_length(axis) for axis in axes[:_MAX_AXES])
+    shape = tuple(_length(axis) for axis in axes[:_MAX_AXES])
     # Some programs store None, or a number, where they mean a single value.
-    if len(axes) > _MAX_AXES or any(length is not None and length < 0 for length in found):
+    if len(axes) > _MAX_AXES or any(length is not None and length < 0 for length in shape):
         raise StoredSchemaError(f"The stored schema's field {field} has no shape that is possible.")
-    return found
+    return shape
 
 
 def _length(value: Any) -> int | None:

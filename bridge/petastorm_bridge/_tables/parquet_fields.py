@@ -28,9 +28,9 @@ def inferred_fields(dataset: Any, *, omit: bool) -> Iterator[InferredField]:
     for name, type_ in partitions.items():
         yield _partition_field(name, type_)
     for column in columns:
-        found = None if column.name in partitions else _column_field(column, omit=omit)
-        if found is not None:
-            yield found
+        field = None if column.name in partitions else _column_field(column, omit=omit)
+        if field is not None:
+            yield field
 
 
 def _parquet_columns(dataset: Any) -> tuple[dict[str, Any], list[Any]]:
