@@ -85,8 +85,8 @@ class in_intersection(PredicateBase):  # noqa: N801
         if _are_scalars(values):
             return bool(np.isin(column, self._inclusion_values).any())
         exploded = column.reset_index(drop=True).explode()
-        found = exploded.isin(self._inclusion_values).groupby(level=0).any()
-        return found.to_numpy()
+        included = exploded.isin(self._inclusion_values).groupby(level=0).any()
+        return included.to_numpy()
 
 
 class in_lambda(PredicateBase):  # noqa: N801

@@ -49,10 +49,10 @@ class SingleIndexSelector(RowGroupSelectorBase):
     def select_row_groups(self, index_dict: Mapping[str, Any]) -> set[int]:
         """Return the positions of the row groups that hold any of the values."""
         index = index_dict[self._index_name]
-        found: set[int] = set()
+        positions: set[int] = set()
         for value in self._values_to_select:
-            found |= set(index.get_row_group_indexes(value))
-        return found
+            positions |= set(index.get_row_group_indexes(value))
+        return positions
 
 
 class _Combination(RowGroupSelectorBase):

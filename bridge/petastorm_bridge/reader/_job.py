@@ -143,8 +143,8 @@ class Job:
         removed = [name for name in self.transform.removed_fields if name in frame.columns]
         if removed:
             frame = frame.drop(columns=removed)
-        found, required = set(frame.columns), set(self.result_schema.fields)
-        if found != required:
+        returned, required = set(frame.columns), set(self.result_schema.fields)
+        if returned != required:
             raise ValueError(
                 f"Transformed result columns ({','.join(map(str, frame.columns))}) do not match "
                 f"required schema columns({','.join(self.result_schema.fields)})"

@@ -65,14 +65,14 @@ class Randomness:
     @property
     def state(self) -> list[dict[str, Any]] | None:
         """Where the generators stand, JSON-able; None without a seed."""
-        own = (self._pieces, self._rows, self._children)
-        found = [dict(one.bit_generator.state) for one in own if one is not None]
-        return found or None
+        generators = (self._pieces, self._rows, self._children)
+        states = [dict(one.bit_generator.state) for one in generators if one is not None]
+        return states or None
 
     @state.setter
     def state(self, state: list[dict[str, Any]] | None) -> None:
-        own = (self._pieces, self._rows, self._children)
-        for one, stood in zip(own, state or (), strict=False):
+        generators = (self._pieces, self._rows, self._children)
+        for one, stood in zip(generators, state or (), strict=False):
             if one is not None:
                 one.bit_generator.state = stood
 

@@ -44,12 +44,14 @@ def rank_and_world_size() -> tuple[int, int]:
         ValueError: The variables are no integers, one of two is missing, the rank is not below the
             world size, or ``TF_CONFIG`` is not what TensorFlow reads.
     """
-    found = _torch_rank_and_size()
-    if found is None:
+    rank_and_size = _torch_rank_and_size()
+    if rank_and_size is None:
         _refuse_half_a_rank()
         rank, size = launcher_rank_and_size()
-        found = _tensorflow_rank_and_size() if rank is None or size is None else (rank, size)
-    rank, size = found
+        rank_and_size = (
+            _tensorflow_rank_and_size() if rank is None or size is None else (rank, size)
+        )
+    rank, size = rank_and_size
     if not 0 <= rank < size:
         raise ValueError(
             f"This process has the rank {rank} in a world of {size}: RANK and WORLD_SIZE, or what the "
@@ -115,16 +117,16 @@ def warn_if_all_ranks_read_all() -> None:
     Horovod's users get Petastorm's own warning instead.
     """
     try:
-        found = _torch_rank_and_size()
+        rank_and_size = _torch_rank_and_size()
     except ValueError:  # whoever set it did not mean torch
         return
     process = os.getpid()
-    if found is None or found[1] < 2 or process in _warned:
+    if rank_and_size is None or rank_and_size[1] < 2 or process in _warned:
         return
     _warned.add(process)
     warnings.warn(
-        f"This is rank {found[0]} of {found[1]} and no shard was asked for: each rank reads all "
-        "rows. Pass shard_by_rank=True to read one shard in each, with as many rows on every rank, "
+        f"This is rank {rank_and_size[0]} of {rank_and_size[1]} and no shard was asked for: each rank "
+        "reads all rows. Pass shard_by_rank=True to read one shard in each, with as many rows on every rank, "
         "or cur_shard=0, shard_count=1 if each is meant to read everything. "
         "`petastorm-bridge difference rank-reads-everything` says more.",
         BridgeWarning,

@@ -152,20 +152,22 @@ def _row_filters(
     fields = tuple(name for name in source.schema.fields if name in filter_fields(on_rows))
 
     @cache
-    def expression(left: tuple[int, ...]) -> Any:
-        conditions = [on_rows[i] for i in left]
+    def expression(remaining: tuple[int, ...]) -> Any:
+        conditions = [on_rows[i] for i in remaining]
         return _expression(source, conditions) if all(conditions) else None
 
     expressions = {}
     for key in keys:
         values = dict(zip(partitions, key, strict=True))
-        left = [i for i, one in enumerate(on_keys) if all(_holds(values[c[0]], c) for c in one)]
-        if left:
-            expressions[key] = expression(tuple(left))
+        remaining = [
+            i for i, one in enumerate(on_keys) if all(_holds(values[c[0]], c) for c in one)
+        ]
+        if remaining:
+            expressions[key] = expression(tuple(remaining))
     return RowFilters(fields, expressions)
 
 
-def _holds(found: Any, condition: Condition) -> bool:
+def _holds(partition: Any, condition: Condition) -> bool:
     """Return whether a partition satisfies a condition.
 
     By the rule of the ``ParquetDataset`` that Petastorm reads with (pyarrow up to 14), the
@@ -178,11 +180,11 @@ def _holds(found: Any, condition: Condition) -> bool:
             f"All elements of the collection {wanted!r} must be of same type: filters on {name!r}."
         )
     try:
-        value = kinds.pop()(found.item()) if kinds else found.item()
+        value = kinds.pop()(partition.item()) if kinds else partition.item()
         return bool(_COMPARE[op](value, wanted))
     except (TypeError, ValueError) as error:
         raise type(error)(
-            f"filters compare the partition column {name!r}, which has the value {found.item()!r}, "
+            f"filters compare the partition column {name!r}, which has the value {partition.item()!r}, "
             f"with {wanted!r}: {error}"
         ) from error
 

@@ -73,8 +73,8 @@ class RowJob(Job):
             return order
         if visit.order is None:
             return slice(piece.start, stop)
-        found: Rows = np.concatenate([visit.order + piece.start, np.arange(piece.stop, stop)])
-        return found
+        chosen: Rows = np.concatenate([visit.order + piece.start, np.arange(piece.stop, stop)])
+        return chosen
 
     def _decoded(self, group: RowGroup, position: int, rows: Rows) -> tuple[dict[str, Values], int]:
         """Return the values of the rows that filters and predicate leave."""
@@ -88,12 +88,12 @@ class RowJob(Job):
         kept = np.flatnonzero(mask)
         if not len(kept):
             return {}, 0
-        found = asked
+        columns = asked
         if len(kept) < len(mask):
-            found = {name: _take(values, kept) for name, values in asked.items()}
-        left = chosen_rows(rows, kept)
-        others = [name for name in self.schema.fields if name not in found]
-        return found | self._values(group, position, others, left), len(kept)
+            columns = {name: _take(values, kept) for name, values in asked.items()}
+        remaining = chosen_rows(rows, kept)
+        others = [name for name in self.schema.fields if name not in columns]
+        return columns | self._values(group, position, others, remaining), len(kept)
 
     def _values(
         self, group: RowGroup, position: int, names: Sequence[str], rows: Rows
@@ -172,6 +172,6 @@ def _shuffled(count: int, seed: int) -> npt.NDArray[np.int64]:
 
 def _take(values: Values, kept: Any) -> Values:
     if isinstance(values, np.ndarray):
-        found: Values = values[kept]
-        return found
+        taken: Values = values[kept]
+        return taken
     return [values[i] for i in kept.tolist()]

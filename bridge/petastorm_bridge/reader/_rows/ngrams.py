@@ -55,6 +55,6 @@ class Layout:
 
 def _at(values: Values, rows: Any) -> Values:
     if isinstance(values, np.ndarray):
-        found: Values = values[rows]
-        return found
+        taken: Values = values[rows]
+        return taken
     return [values[row] for row in rows.tolist()]
