@@ -126,9 +126,9 @@ def _secrets(url: re.Match[str]) -> set[str]:
     if scheme.lower() in _LOCAL:
         return set()
     user, rest = _credentials(scheme, rest)
-    found = {user, user.partition(":")[2]}
-    found.update(match[0].partition("=")[2] for match in _QUERY_VALUE.finditer(rest))
-    return {form for text in found if text for form in (text, unquote(text))}
+    secrets = {user, user.partition(":")[2]}
+    secrets.update(match[0].partition("=")[2] for match in _QUERY_VALUE.finditer(rest))
+    return {form for text in secrets if text for form in (text, unquote(text))}
 
 
 def _masked_url(url: re.Match[str]) -> str:

@@ -135,20 +135,20 @@ def read_pickle(
         raise StoredSchemaError(f"The stored schema is damaged: {reason}.") from error
 
 
-def _check(root: Any, left: int) -> None:
+def _check(root: Any, remaining: int) -> None:
     """Refuse what is larger, as often as it is referred to, than its pickle explains.
 
     Args:
         root: What was read; lists may hold one another, and themselves.
-        left: How many objects, and bytes of texts, may be met on all ways through it.
+        remaining: How many objects, and bytes of texts, may be met on all ways through it.
     """
     levels: list[Iterator[Any]] = [iter((root,))]
     while levels:
         for value in levels[-1]:
-            left -= 1
+            remaining -= 1
             kind = type(value)
             if kind is str or kind is bytes:
-                left -= len(value)
+                remaining -= len(value)
             elif kind is int and value.bit_length() > _MAX_BITS:
                 raise StoredSchemaError(
                     f"The stored schema has a number of {value.bit_length()} bits."
@@ -159,11 +159,11 @@ def _check(root: Any, left: int) -> None:
             elif kind is tuple or kind is list:
                 levels.append(iter(value))
                 break
-            if left < 0:
+            if remaining < 0:
                 break
         else:
             levels.pop()
-        if left < 0 or len(levels) > _MAX_DEPTH:
+        if remaining < 0 or len(levels) > _MAX_DEPTH:
             raise StoredSchemaError(
                 "The stored schema refers to its own parts too many times, or nests them too deep."
             )

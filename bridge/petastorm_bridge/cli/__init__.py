@@ -154,10 +154,10 @@ def versions() -> None:
     typer.echo(f"{'python':<20} {platform.python_version()} ({platform.platform()})")
     for name in _DISTRIBUTIONS:
         try:
-            found = metadata.version(name)
+            version = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found = "not installed"
-        typer.echo(f"{name:<20} {found}")
+            version = "not installed"
+        typer.echo(f"{name:<20} {version}")
 
 
 def difference(
@@ -185,15 +185,15 @@ def difference(
             "What Petastorm does and the bridge does otherwise; with a NAME: what happens here, and why."
         )
         for area, touched in AREAS.items():
-            here = {each: found.petastorm for each, found in known.items() if found.area == area}
+            here = {each: entry.petastorm for each, entry in known.items() if entry.area == area}
             _list_differences(f"{area}: if you {touched}", here)
         _list_differences("Streaming, compared with Petastorm", others)
     elif name in others:
         typer.echo(f"{name}: {others[name]}.")
     elif name in known:
-        found = known[name]
-        typer.echo(f"{name}: {found.area}\n\nPetastorm: {found.petastorm}\nHere: {found.bridge}")
-        typer.echo(f"Why: {found.reason}")
+        entry = known[name]
+        typer.echo(f"{name}: {entry.area}\n\nPetastorm: {entry.petastorm}\nHere: {entry.bridge}")
+        typer.echo(f"Why: {entry.reason}")
     else:
         near = difflib.get_close_matches(name.lower(), [*known, *others], n=1)
         hint = f"; did you mean {near[0]}?" if near else ""

@@ -328,16 +328,16 @@ def parse_options(texts: Sequence[str]) -> dict[str, Any]:
     """Read ``NAME=VALUE``: literals of Python or JSON; anything else is a string."""
     from petastorm_bridge.parity._recordings.recording import CannotCompareError
 
-    found = {}
+    options = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
             raise CannotCompareError(f"the option {text!r} is not of the form NAME=VALUE")
         try:
-            found[name] = ast.literal_eval(_PYTHON_WORDS.get(value.lower(), value))
+            options[name] = ast.literal_eval(_PYTHON_WORDS.get(value.lower(), value))
         except (ValueError, SyntaxError):
-            found[name] = value
-    return found
+            options[name] = value
+    return options
 
 
 _REPORTS = ("json", "junit", "markdown", "html")
@@ -394,8 +394,8 @@ def _parse_tolerance(text: str) -> tuple[str, Any]:
 
     dtype, _, numbers = text.partition("=")
     try:
-        found = [float(number) for number in numbers.split(",")]
-        return dtype, Tolerance(*found)
+        tolerances = [float(number) for number in numbers.split(",")]
+        return dtype, Tolerance(*tolerances)
     except (ValueError, TypeError):
         raise CannotCompareError(
             f"the tolerance {text!r} is not of the form DTYPE=RTOL or DTYPE=RTOL,ATOL"

@@ -83,11 +83,11 @@ def plan_columns(source: ParquetSource, wanted: Sequence[str] | None) -> ColumnP
     stored = [name for name in names if name not in source.partitions]
     paths = [file.path for file in source.files]
     common = common_types(stored, paths, [schema for _, schema in source.unchecked])
-    found = {
+    stored_types = {
         name: source.partitions[name].type if name in source.partitions else common[name]
         for name in names
     }
-    types = {name: _plain(type_) for name, type_ in found.items()}
+    types = {name: _plain(type_) for name, type_ in stored_types.items()}
     refused = {name: type_ for name, type_ in types.items() if not is_storable(type_)}
     if refused:
         raise _unsupported(refused, [name for name in names if name not in refused])

@@ -62,10 +62,10 @@ def compare(
         start = 0
         while start < batch.num_rows:
             if not stored.num_rows:
-                found = next(tables, None)
-                if found is None:
+                table = next(tables, None)
+                if table is None:
                     raise ConversionError(f"Rows from {rows} on of {where} are in no shard.")
-                stored = found
+                stored = table
             count = min(batch.num_rows - start, stored.num_rows)
             _compare(batch.slice(start, count), stored.slice(0, count), rows, where)
             stored = stored.slice(count)
@@ -78,9 +78,9 @@ def compare(
         )
 
 
-def _compare(wanted: pa.RecordBatch, found: pa.Table, first: int, where: str) -> None:
+def _compare(wanted: pa.RecordBatch, stored: pa.Table, first: int, where: str) -> None:
     for name in wanted.schema.names:
-        one, other = wanted.column(name), found.column(name).combine_chunks()
+        one, other = wanted.column(name), stored.column(name).combine_chunks()
         if isinstance(other, pa.ChunkedArray):  # older releases of Arrow
             other = other.chunk(0)
         if not _is_same(one, other):

@@ -82,19 +82,19 @@ def refuse_overlap(source: Place | Sequence[Place], destination: Destination) ->
     Raises:
         ValueError: They do.
     """
-    there = os.path.realpath(destination.path)
+    target = os.path.realpath(destination.path)
     for place in places_of(source):
         path = fs_utils.existing_local_path(url_of(place))
         if path is None:
             continue
         here = os.path.realpath(path)
-        if os.path.isdir(here) and os.path.commonpath([here, there]) in (here, there):
+        if os.path.isdir(here) and os.path.commonpath([here, target]) in (here, target):
             raise ValueError(
                 f"{destination.path} and the source {path} overlap. Convert into a directory "
                 "beside the source."
             )
         table = os.path.dirname(here)
-        if _is_of_a_table(here) and os.path.commonpath([table, there]) == table:
+        if _is_of_a_table(here) and os.path.commonpath([table, target]) == table:
             raise ValueError(
                 f"{destination.path} lies in the table that the file {path} is of, which no reader could "
                 f"open any more. Convert into a directory beside {table}."

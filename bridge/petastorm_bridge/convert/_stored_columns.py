@@ -76,7 +76,7 @@ def plan_stored_columns(
     names = choose(list(schema.fields), wanted)
     stored = [name for name in names if name not in source.partitions]
     paths = [file.path for file in source.files]
-    types = dict(common_types(stored, paths, [found for _, found in source.unchecked]))
+    types = dict(common_types(stored, paths, [file_schema for _, file_schema in source.unchecked]))
     types |= {n: source.partitions[n].type for n in names if n in source.partitions}
     types = {name: types[name] for name in names}
     columns = {name: _column(schema.fields[name], types[name]) for name in names}
@@ -88,12 +88,16 @@ def plan_stored_columns(
         rest = ",".join(name for name in names if name not in refused)
         way = f"Leave them out: --columns {rest}" if rest else "There are no others."
         raise UnsupportedColumnsError(f"MDS has no place for these columns: {named}. {way}")
-    found = {name: column for name, column in columns.items() if column is not None}
+    storable = {name: column for name, column in columns.items() if column is not None}
     return ColumnPlan(
         types,
-        pa.schema([column.field for column in found.values()]),
-        {name: column.described for name, column in found.items() if column.described is not None},
-        {name: column.encoder for name, column in found.items() if column.encoder is not None},
+        pa.schema([column.field for column in storable.values()]),
+        {
+            name: column.described
+            for name, column in storable.items()
+            if column.described is not None
+        },
+        {name: column.encoder for name, column in storable.items() if column.encoder is not None},
         "Petastorm",
     )
 

@@ -65,13 +65,13 @@ class WorkerPool:
         for number, task in enumerate(tasks):
             run = functools.partial(self._processes.run, task, lambda n: messages.put((None, n)))
             self._threads.submit(number, run).add_done_callback(functools.partial(done, number))
-        left = len(tasks)
-        while left:
+        remaining = len(tasks)
+        while remaining:
             ended, content = messages.get()
             if ended is None:
                 report(content)
                 continue
-            left -= 1
+            remaining -= 1
             try:
                 result = content.result()
             except WorkerEndedError as error:
