@@ -94,8 +94,8 @@ class LocalFileSystem:
 
     def find(self, path: str) -> list[str]:
         """Return the paths of all files below ``path``, sorted."""
-        found = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
-        return sorted(found)
+        paths = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
+        return sorted(paths)
 
     def size(self, path: str) -> int:
         """Return a file's size in bytes."""
@@ -358,14 +358,14 @@ def get_filesystem_and_path_or_paths(
     first = parsed_urls[0]
     if any(p.scheme != first.scheme or p.netloc != first.netloc for p in parsed_urls):
         raise ValueError("The dataset url list must contain url with the same scheme and netloc.")
-    found = (
+    resolved = (
         filesystem
         or FilesystemResolver(
             first, hdfs_driver=hdfs_driver, storage_options=storage_options
         ).filesystem()
     )
     paths = [get_dataset_path(parsed) for parsed in parsed_urls]
-    return found, paths if isinstance(url_or_urls, list) else paths[0]
+    return resolved, paths if isinstance(url_or_urls, list) else paths[0]
 
 
 def normalize_dir_url(dataset_url: Any) -> str:

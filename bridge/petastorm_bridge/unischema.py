@@ -268,8 +268,8 @@ def encode_row(unischema: Unischema, row_dict: Mapping[str, Any]) -> dict[str, A
     row = copy.copy(dict(row_dict))
     insert_explicit_nulls(unischema, row)
     if set(row) != set(unischema.fields):
-        found, wanted = "\n".join(sorted(row)), "\n".join(unischema.fields)
-        raise ValueError(f"Dictionary fields \n{found}\n do not match schema fields \n{wanted}")
+        given, wanted = "\n".join(sorted(row)), "\n".join(unischema.fields)
+        raise ValueError(f"Dictionary fields \n{given}\n do not match schema fields \n{wanted}")
     return {name: _encoded(field, row[name]) for name, field in unischema.fields.items()}
 
 

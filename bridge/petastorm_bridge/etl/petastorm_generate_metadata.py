@@ -76,14 +76,14 @@ def get_schema_named(name: str) -> Any:
     Raises:
         ValueError: There is none.
     """
-    found = locate(name)
-    is_schema = any(cls.__name__ == Unischema.__name__ for cls in type(found).__mro__)
+    schema = locate(name)
+    is_schema = any(cls.__name__ == Unischema.__name__ for cls in type(schema).__mro__)
     if not is_schema:
         raise ValueError(
-            f"The specified class {name} is not an instance of a Unischema but {found!r}. Give the full "
+            f"The specified class {name} is not an instance of a Unischema but {schema!r}. Give the full "
             "name of one, such as package.module.MySchema, in a module that Python finds."
         )
-    return found
+    return schema
 
 
 def _stored(store: Any, url: str) -> Unischema:

@@ -51,13 +51,13 @@ def build_rowgroup_index(
     pieces = list(enumerate(load_row_groups(store)))
     schema = get_schema(store)
     if spark_context is None:
-        found = list(indexers)
+        indexes = list(indexers)
         for piece in pieces:
-            found = _index(found, schema, piece)
+            indexes = _index(indexes, schema, piece)
     else:
         rdd = spark_context.parallelize(pieces, min(len(pieces), _MOST_TASKS))
-        found = rdd.map(_task(indexers, schema)).reduce(_combined)
-    store.note(ROWGROUPS_INDEX_KEY, pickled_indexes({one.index_name: one for one in found}))
+        indexes = rdd.map(_task(indexers, schema)).reduce(_combined)
+    store.note(ROWGROUPS_INDEX_KEY, pickled_indexes({one.index_name: one for one in indexes}))
     logger.info("Elapsed time of index creation: %f s", time.monotonic() - began)
 
 

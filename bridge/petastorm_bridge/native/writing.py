@@ -102,8 +102,10 @@ def write_mds(
         RuntimeError: There are several ranks, which cannot agree on one directory.
     """
     if not hasattr(dataframe, "mapInArrow"):
-        found = type(dataframe).__name__
-        raise TypeError(f"write_mds takes a Spark DataFrame, not {found}: spark.createDataFrame(…)")
+        type_name = type(dataframe).__name__
+        raise TypeError(
+            f"write_mds takes a Spark DataFrame, not {type_name}: spark.createDataFrame(…)"
+        )
     _session.refuse_on_executor()
     check_dtype(dtype)
     parse_compression(compression)

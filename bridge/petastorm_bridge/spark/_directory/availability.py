@@ -65,11 +65,11 @@ def _missing(filesystem: Any, files: list[tuple[str, str]]) -> list[tuple[str, s
     if not is_local:
         filesystem.invalidate_cache()
     if is_local and not is_far(os.path.dirname(files[0][1])):
-        there = [exists(path) for _, path in files]
+        present = [exists(path) for _, path in files]
     else:
         with ThreadPoolExecutor(_REQUESTS) as pool:
-            there = list(pool.map(exists, [path for _, path in files]))
-    return [file for file, is_there in zip(files, there, strict=True) if not is_there]
+            present = list(pool.map(exists, [path for _, path in files]))
+    return [file for file, is_there in zip(files, present, strict=True) if not is_there]
 
 
 def _timeout_text(missing: list[tuple[str, str]]) -> str:

@@ -191,10 +191,10 @@ def _data_files(filesystem: Any, path: str, url: str) -> list[str]:
             files.append(root)
         else:
             refuse_table_formats(arrow_filesystem(filesystem), root)
-            found = sorted(filesystem.find(root))
-            if any(file[len(root) :].strip("/") == MARKER_NAME for file in found):
+            listed = sorted(filesystem.find(root))
+            if any(file[len(root) :].strip("/") == MARKER_NAME for file in listed):
                 raise analysis_error(unfinished_text(url))
-            files.extend(file for file in found if not _is_hidden(root, file))
+            files.extend(file for file in listed if not _is_hidden(root, file))
     if not files:
         raise analysis_error(
             f"[UNABLE_TO_INFER_SCHEMA] Nothing to read at {masked(url)}: it holds neither Parquet files nor "

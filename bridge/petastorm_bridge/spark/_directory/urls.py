@@ -36,9 +36,9 @@ def check_writable_place(url: Any) -> None:
     if not isinstance(url, str):
         return
     url = url.strip()
-    if found := next((character for character in url if character in _NOT_IN_URLS), None):
+    if forbidden := next((character for character in url if character in _NOT_IN_URLS), None):
         raise ValueError(
-            f"The directory url {url!r} holds {found!r}, which urls cannot hold. Give a directory "
+            f"The directory url {url!r} holds {forbidden!r}, which urls cannot hold. Give a directory "
             "without it."
         )
     path = local_path(url) if url.lower().startswith("dbfs:") else None

@@ -105,8 +105,8 @@ def plan_columns(df: Any, dtype: str | None, *, case_sensitive: bool = False) ->
             expressions.append(f"{expression} AS c{len(fields)}")
             fields.append(pa.field(column.name, arrow, column.nullable))
         else:
-            found = column.dataType.simpleString() if arrow is None else str(arrow)
-            ignored.append((column.name, found))
+            type_name = column.dataType.simpleString() if arrow is None else str(arrow)
+            ignored.append((column.name, type_name))
     selected = df.selectExpr(*(expressions or ["true AS c0"]))
     return ColumnPlan(selected, pa.schema(fields), tuple(ignored))
 
@@ -193,12 +193,12 @@ def _check_names(names: list[str], *, case_sensitive: bool) -> None:
 
 
 def _refuse_unwritable(name: str, spark_type: Any) -> None:
-    found = _find_unwritable(spark_type)
-    if found is not None:
+    unwritable = _find_unwritable(spark_type)
+    if unwritable is not None:
         raise analysis_error(
             "[UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE] The MDS datasource, like Parquet, doesn't "
             f'support the column `{name}` of the type "{spark_type.simpleString().upper()}", which '
-            f"holds {found}. Cast it (e.g. to STRING or DOUBLE) or drop it before converting."
+            f"holds {unwritable}. Cast it (e.g. to STRING or DOUBLE) or drop it before converting."
         )
 
 
@@ -209,9 +209,9 @@ def _find_unwritable(spark_type: Any) -> str | None:
     inner = [getattr(spark_type, name, None) for name in ("elementType", "keyType", "valueType")]
     inner += [part.dataType for part in getattr(spark_type, "fields", ())]
     for part in inner:
-        found = None if part is None else _find_unwritable(part)
-        if found is not None:
-            return found
+        unwritable = None if part is None else _find_unwritable(part)
+        if unwritable is not None:
+            return unwritable
     return None
 
 

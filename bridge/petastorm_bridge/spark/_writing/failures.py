@@ -47,14 +47,14 @@ def new_directory(
             yield
     except BaseException as error:
         gone = made and _is_gone(store)
-        left = _remove(store) if made else ""
+        remains = _remove(store) if made else ""
         if not isinstance(error, Exception) or isinstance(error, refusals):
             raise
         if _is_analysis_error(error):
             raise
         raise MaterializationError(
             f"Cannot convert the DataFrame to MDS in {masked(url)}: {masked(_reason(error, gone), url)} "
-            f"Nothing was left there{left}."
+            f"Nothing was left there{remains}."
         ) from error
 
 
@@ -102,7 +102,7 @@ def _reason(error: Exception, gone: bool) -> str:
             "(on Databricks: %pip install petastorm-bridge), not only on the driver."
         )
     for pattern in _TELLING_LINES:
-        found = re.findall(pattern, text, re.MULTILINE)
-        if found:
-            return f"{found[-1].strip().rstrip('.')}."
+        lines = re.findall(pattern, text, re.MULTILINE)
+        if lines:
+            return f"{lines[-1].strip().rstrip('.')}."
     return f"{type(error).__name__}: {text.strip().partition(chr(10))[0].rstrip('.')}."
