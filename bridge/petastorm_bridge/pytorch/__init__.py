@@ -241,9 +241,9 @@ def _load_rows_into_mem(
         reader.join()
 
 
-def _first_rows(found: Iterator[Run], count: int) -> Batch:
+def _first_rows(row_runs: Iterator[Run], count: int) -> Batch:
     """Return copies of the first rows, which do not keep a whole row group in memory."""
-    run = next(found, None)
+    run = next(row_runs, None)
     if run is None:
         return {}
     stop = min(run.start + count, run.stop)

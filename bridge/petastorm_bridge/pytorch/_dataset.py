@@ -312,8 +312,8 @@ class DatasetBase(IterableDataset[Any]):
                 and distributed.is_initialized()
             ):
                 state["_rank"] = rank_and_world_size()
-            told = self._company()
-            state["_told"] = told if any(told) else None
+            company = self._company()
+            state["_told"] = company if any(company) else None
         else:
             state["_rank"] = state["_told"] = None
         return state

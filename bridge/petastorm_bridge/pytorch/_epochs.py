@@ -62,10 +62,10 @@ class Epochs:
 
     def _position(self, seed: int) -> int:
         used = self._shared[_USED:].clone()  # of one moment: another worker may be writing
-        found = torch.nonzero((used == seed) | (used == 0))
-        if not len(found):  # more epochs than there is room for: an order of its own
+        usable = torch.nonzero((used == seed) | (used == 0))
+        if not len(usable):  # more epochs than there is room for: an order of its own
             return seed % (1 << 31) + _CAPACITY
-        position = int(found[0, 0])
+        position = int(usable[0, 0])
         self._shared[_USED + position] = seed
         return position
 

@@ -90,16 +90,16 @@ class Position:
             )
         self._is_awaited = False
         size = None if self.sizes is None else self.sizes[0]
-        left = self._batches_of(self._rows) if self.is_counted else None
+        remaining = self._batches_of(self._rows) if self.is_counted else None
         if self.sizes is not None and size is None:
-            left = 1
+            remaining = 1
         for batch in batches:
             self._batches += 1
             self._rows += size or 0
-            left = None if left is None else left - 1
+            remaining = None if remaining is None else remaining - 1
             # The pass is over even if nobody asks again.
-            following = tuple(itertools.islice(batches, 1)) if left == 0 else ()
-            self._is_over = left == 0 and not following
+            following = tuple(itertools.islice(batches, 1)) if remaining == 0 else ()
+            self._is_over = remaining == 0 and not following
             yield batch
             yield from following
         self._is_over = True

@@ -95,8 +95,8 @@ def _array(name: str, values: Any) -> npt.NDArray[Any]:
     if values.ndim > 1:
         return torch_column(name, values)  # type: ignore[no-any-return]
     # Single numbers keep their type: torch's collate knows them all.
-    found: npt.NDArray[Any] = values.view(np.uint8) if values.dtype == np.bool_ else values
-    return found
+    array: npt.NDArray[Any] = values.view(np.uint8) if values.dtype == np.bool_ else values
+    return array
 
 
 def _objects(name: str, values: Any) -> npt.NDArray[np.object_]:
@@ -104,10 +104,10 @@ def _objects(name: str, values: Any) -> npt.NDArray[np.object_]:
 
 
 def _object_array(values: Sequence[Any]) -> npt.NDArray[np.object_]:
-    found = np.empty(len(values), object)
+    array = np.empty(len(values), object)
     for i, value in enumerate(values):  # at once, NumPy would look into arrays
-        found[i] = value
-    return found
+        array[i] = value
+    return array
 
 
 def _torch_value(name: str, value: Any) -> Any:

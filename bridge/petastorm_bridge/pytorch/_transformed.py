@@ -56,8 +56,8 @@ def of_each_row(function: Callable[[Any], Any]) -> Callable[[npt.NDArray[Any]], 
     return lambda values: torch.cat([_with_rows(function([value])) for value in values])
 
 
-def _with_rows(found: Any) -> torch.Tensor:
-    tensor = torch.as_tensor(found)
+def _with_rows(values: Any) -> torch.Tensor:
+    tensor = torch.as_tensor(values)
     len(tensor)  # raises TypeError for a single number, which has no rows, as in Petastorm
     return tensor
 

@@ -101,8 +101,8 @@ class MappedDataset(StreamingDataset):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what travels to a worker process: not what belongs to this one."""
-        own = ("_iterator", "_executor", "_event", "_cache_filelock")
-        state = {name: value for name, value in self.__dict__.items() if name not in own}
+        local_names = ("_iterator", "_executor", "_event", "_cache_filelock")
+        state = {name: value for name, value in self.__dict__.items() if name not in local_names}
         barrier = copy.copy(self._shared_barrier)
         vars(barrier).pop("lock", None)
         return {**state, "_pass": None, "_memory": [], "_shared_barrier": barrier}
@@ -152,10 +152,10 @@ class MappedDataset(StreamingDataset):
     def resample_streams(self, epoch: int, stream_id: int | None = None) -> tuple[Int64, Int64]:
         """Return the samples of an epoch, as ``StreamingDataset.resample_streams``."""
         streams = range(self.num_streams) if stream_id is None else [stream_id]
-        found = whole_repeats(self, streams)
-        if found is None:
-            found = super().resample_streams(epoch, stream_id)
-        return found
+        resampled = whole_repeats(self, streams)
+        if resampled is None:
+            resampled = super().resample_streams(epoch, stream_id)
+        return resampled
 
     def _get_work(self, epoch: int, sample_in_epoch: int) -> Int64:
         """Return this worker's samples, as ``StreamingDataset._get_work``.
@@ -169,8 +169,8 @@ class MappedDataset(StreamingDataset):
             return shared
         world = self._parallel_worker_world
         work = generate_work(self.batching_method, self, world, epoch, sample_in_epoch)
-        own: Int64 = work[world.node, world.rank_of_node, world.worker_of_rank].flatten()
-        return own
+        samples: Int64 = work[world.node, world.rank_of_node, world.worker_of_rank].flatten()
+        return samples
 
     @contextlib.contextmanager
     def _next_pass(self) -> Iterator[Pass]:

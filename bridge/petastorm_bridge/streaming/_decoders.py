@@ -31,9 +31,9 @@ def sample_maker(shard: OpenShard) -> Callable[[int], Sample]:
 
 def _undecodable(shard: OpenShard, row: int, error: Exception) -> ShardCorruptedError:
     columns = ", ".join(f"{c.name!r}: {c.encoding}" for c in shard.layout.columns)
-    found = f"{type(error).__name__}: {error}"
+    reason = f"{type(error).__name__}: {error}"
     return ShardCorruptedError.because(
-        shard.file.path, f"sample {row} with columns {columns}", found
+        shard.file.path, f"sample {row} with columns {columns}", reason
     )
 
 

@@ -84,8 +84,8 @@ def _layout(
     return SampleLayout(stored, tuple(map(_column, names, encodings, stored.formats)))
 
 
-def _column(name: str, encoding: str, found: ValueFormat | None) -> Column:
-    dtype, shape = found or (np.dtype("V1"), ())
+def _column(name: str, encoding: str, value_format: ValueFormat | None) -> Column:
+    dtype, shape = value_format or (np.dtype("V1"), ())
     if fixed_encoding(encoding) is not None:
         return Column(name, encoding, Kind.NUMBER, dtype, shape)
     kind = _KINDS.get(encoding.partition(":")[0], Kind.OBJECT)

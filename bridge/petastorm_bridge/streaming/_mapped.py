@@ -86,13 +86,13 @@ def check_file(reader: Any) -> None:
     except FileNotFoundError:
         return
     check_size(path, reader.raw_data.bytes, status.st_size)
-    noted, found = getattr(reader, "noted", None), mark(status)
-    if noted is None or noted == found:
+    noted, current = getattr(reader, "noted", None), mark(status)
+    if noted is None or noted == current:
         return
     name, hashes = best_hash(reader.raw_data.hashes), reader.raw_data.hashes
     if name is None or digest(name, load(path, mapped=False)[0]) != hashes[name]:
         raise replaced(path)
-    reader.noted = found
+    reader.noted = current
 
 
 def _copied_bytes(path: str, size: int, hashes: Mapping[str, str] | None) -> Any:
@@ -134,7 +134,7 @@ class ShardPool:
             ShardCorruptedError: A file was cut short or replaced since it was opened.
         """
         self._now += 1
-        found = []
+        shards = []
         for shard_id in shard_ids:
             known = self._shards.pop(shard_id, None)
             if known is None:
@@ -143,13 +143,13 @@ class ShardPool:
                 shard = known[0]
                 check(shard_id)
             self._shards[shard_id] = shard, self._now
-            found.append(shard)
+            shards.append(shard)
         while self._shards:
             oldest, (_, used) = next(iter(self._shards.items()))
             if used > self._now - _PATIENCE and len(self._shards) <= _MOST_SHARDS:
                 break
             del self._shards[oldest]
-        return found
+        return shards
 
     def release(self, shard_ids: list[int]) -> None:
         """Let go of shards whose files are no longer in the cache."""

@@ -121,8 +121,8 @@ class Readers:
         return made
 
 
-def _file_info(found: dict[str, Any]) -> FileInfo:
-    return FileInfo(found["basename"], found["bytes"], found["hashes"])
+def _file_info(entry: dict[str, Any]) -> FileInfo:
+    return FileInfo(entry["basename"], entry["bytes"], entry["hashes"])
 
 
 class MappedReader(MDSReader):

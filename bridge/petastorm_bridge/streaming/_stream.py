@@ -248,8 +248,8 @@ def _store_of(remote: str | None) -> Store | None:
 def _clear_fetched(directory: str) -> None:
     """Remove what processes that were killed have left of fetching."""
     for name in os.listdir(directory):
-        found = _PARTS.search(name)
-        if found is None or os.path.exists(f"/proc/{found[1]}"):
+        match = _PARTS.search(name)
+        if match is None or os.path.exists(f"/proc/{match[1]}"):
             continue
         with contextlib.suppress(OSError):
             os.remove(os.path.join(directory, name))

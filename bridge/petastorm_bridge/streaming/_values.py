@@ -157,12 +157,12 @@ def scatter(
 
 def _promoted(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
     """Return the type that holds values of several, by torch's rules as in its collation."""
-    found = dtypes[0]
+    promoted = dtypes[0]
     for dtype in dtypes[1:]:
-        if dtype != found:
-            one, other = (torch.from_numpy(np.empty(0, d)).dtype for d in (found, dtype))
-            found = torch.empty(0, dtype=torch.promote_types(one, other)).numpy().dtype
-    return found
+        if dtype != promoted:
+            one, other = (torch.from_numpy(np.empty(0, d)).dtype for d in (promoted, dtype))
+            promoted = torch.empty(0, dtype=torch.promote_types(one, other)).numpy().dtype
+    return promoted
 
 
 def tensors(column: Column, values: Any, ragged: Ragged) -> Any:

@@ -204,9 +204,9 @@ def gather(sample_ids: Int64, index: ShardIndex, shards_by_id: GetShards) -> tup
     if run:
         return _gather_run(sample_ids, run, index, shards_by_id)
     shard_ids = index.shards_of(sample_ids)
-    order, found, bounds = group_by_shard(shard_ids, len(index.shard_sizes))
+    order, distinct_ids, bounds = group_by_shard(shard_ids, len(index.shard_sizes))
     rows = (sample_ids - index.shard_bounds[shard_ids])[order]
-    shards = shards_by_id(found)
+    shards = shards_by_id(distinct_ids)
     wanted = np.empty(len(order), np.int64)
     wanted[order] = np.arange(len(order))
     runs = [
@@ -216,15 +216,15 @@ def gather(sample_ids: Int64, index: ShardIndex, shards_by_id: GetShards) -> tup
     layouts = dict.fromkeys(shard.layout for shard in shards)
     if len(layouts) == 1:
         window = Window([_chosen([(s, r) for s, r, _ in runs], wanted)], [0])
-        return window, np.array(found)
+        return window, np.array(distinct_ids)
     parts, places = [], []
     for layout in layouts:
-        own = [run for run in runs if run[0].layout is layout]
-        targets = np.concatenate([order[where] for _, _, where in own])
+        of_layout = [run for run in runs if run[0].layout is layout]
+        targets = np.concatenate([order[where] for _, _, where in of_layout])
         by_place = np.argsort(targets)
-        parts.append(_chosen([(shard, r) for shard, r, _ in own], by_place))
+        parts.append(_chosen([(shard, r) for shard, r, _ in of_layout], by_place))
         places.append(targets[by_place])
-    return Window(parts, places), np.array(found)
+    return Window(parts, places), np.array(distinct_ids)
 
 
 def _chosen(sources: list[tuple[OpenShard, Int64]], order: Int64) -> Part:
