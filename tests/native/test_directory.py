@@ -37,6 +37,7 @@ def test_one_that_is_there_is_opened_by_its_path(native, directory, loader):
     again = native.MdsDirectory(os.path.relpath(directory.path))
     assert again == native.MdsDirectory(directory.path, 50)
     assert again.path == directory.path
+    assert native.MdsDirectory(directory.cache_dir_url) == again
     assert sorted(i for batch in loader(again) for i in batch["id"].tolist()) == list(range(50))
     with pytest.raises(FileNotFoundError, match=r"index\.json"):
         native.MdsDirectory(f"{directory.path}-of-nothing")

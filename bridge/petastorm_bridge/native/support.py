@@ -83,7 +83,7 @@ class MdsDirectory:
 
     def __post_init__(self) -> None:
         if self.dataset_size < 0:
-            self.path = self.path if "://" in self.path else os.path.abspath(self.path)
+            self.path = _path_of(self.path)
             self.dataset_size = sum(shard["samples"] for shard in _shards(_index(self.path)))
 
     def __len__(self) -> int:
@@ -556,11 +556,10 @@ def _delete_unfinished(path: str) -> None:
     files, place = _file_system(path)
     quiet = 0
     for _ in range(60):  # not for ever where it cannot be deleted
-        if files.get_file_info(place).type == pyarrow.fs.FileType.NotFound:
-            quiet += 1
-        else:
-            quiet = 0
-            with contextlib.suppress(OSError):  # another file has come meanwhile
+        quiet += 1
+        with contextlib.suppress(OSError):  # another file has come meanwhile, or the store is gone
+            if files.get_file_info(place).type != pyarrow.fs.FileType.NotFound:
+                quiet = 0
                 files.delete_dir(place)
         if quiet == 10:
             return
@@ -580,20 +579,24 @@ def _new_path(session: Any, out: str | None) -> str:
         if not parent:
             raise ValueError(f"nothing says where to write: give `out`, or set spark.conf {key!r}")
         out = f"{parent.rstrip('/')}/{uuid.uuid4()}"
-    scheme, _, rest = out.partition(":")
-    if scheme == "dbfs":
-        place = rest.lstrip("/")
-        path = f"/{place}" if place.startswith("Volumes/") else f"/dbfs/{place}"
-    elif scheme == "file":
-        path = "/" + rest.lstrip("/")
-    else:
-        path = out.replace("s3a://", "s3://", 1) if "://" in out else os.path.abspath(out)
+    path = _path_of(out)
     files, place = _file_system(path)
     if files.get_file_info(place).type != pyarrow.fs.FileType.NotFound:
         raise FileExistsError(
             f"{path} is there already: give another directory, or delete it first"
         )
     return path
+
+
+def _path_of(place: str) -> str:
+    """Return the absolute path that a path or URL means, or the URL of what is in a store."""
+    scheme, _, rest = place.partition(":")
+    if scheme == "dbfs":
+        below = rest.lstrip("/")
+        return f"/{below}" if below.startswith("Volumes/") else f"/dbfs/{below}"
+    if scheme == "file":
+        return "/" + rest.lstrip("/")
+    return place.replace("s3a://", "s3://", 1) if "://" in place else os.path.abspath(place)
 
 
 def check_columns(
