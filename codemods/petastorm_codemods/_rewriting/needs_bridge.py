@@ -40,12 +40,15 @@ def needs_bridge(analysis: Analysis, call: cst.Call, *, is_torch_loader: bool) -
     if _is_in_iterable_dataset(analysis, call):
         return _IN_WORKERS
     item = analysis.parent(call)
-    if not isinstance(item, cst.WithItem) or item.asname is None:
+    # Values are followed back to the ``as`` of a ``with``, or to a call outside of one.
+    opened = item.asname if isinstance(item, cst.WithItem) else call
+    if opened is None:
         return ""
-    # Values are followed back to the ``as`` of a ``with``.
-    if is_torch_loader and (_is_all_prepared(analysis) or item.asname in _prepared(analysis)):
+    if is_torch_loader and (_is_all_prepared(analysis) or opened in _prepared(analysis)):
         return _PREPARED
-    return MORE_THAN_BATCHES if item.asname in _of_petastorm(analysis) else ""
+    # A call outside of a ``with`` may be entered by one.
+    is_more = opened is not call and opened in _of_petastorm(analysis)
+    return MORE_THAN_BATCHES if is_more else ""
 
 
 def _is_in_iterable_dataset(analysis: Analysis, call: cst.Call) -> bool:
