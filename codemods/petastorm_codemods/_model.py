@@ -47,13 +47,17 @@ class Requirement(enum.Enum):
     KEPT = "kept"
 
 
+# What Databricks mounts: files of an object store.
+MOUNTED = ("/dbfs/", "/Volumes/")
+
+
 @dataclass(frozen=True)
 class Converted:
     """A dataset of Petastorm's that was converted to MDS.
 
     Attributes:
         url: What readers of it are opened with.
-        directory: Where the MDS shards are: a directory, or the URL of one.
+        directory: Where the MDS shards are: the path of a directory, or the URL of one in a store.
         columns: How each column is stored there, by its name; empty if that could not be seen.
     """
 

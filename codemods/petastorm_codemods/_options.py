@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from petastorm_bridge.fs_utils import local_path
+
 from ._model import Converted, Destination
 
 # What the nearest pyproject.toml may decide once and for all.
@@ -153,21 +155,12 @@ def conversions(values: Iterable[str]) -> tuple[Converted, ...]:
             raise ValueError(
                 f"--converted takes URL=DIR, what `petastorm-bridge convert URL DIR` was given, not {value!r}"
             )
-        directory = _mounted(directory)
+        directory = local_path(directory) or directory
         one = Converted(url.rstrip("/"), directory, _columns(directory))
         if datasets.setdefault(one.url, one) != one:
             both = f"{datasets[one.url].directory} and {directory}"
             raise ValueError(f"--converted names two directories for {one.url}: {both}; choose one")
     return tuple(datasets.values())
-
-
-def _mounted(directory: str) -> str:
-    """Return the path of a directory whose URL means a path, as streaming takes it; others as they are."""
-    path = directory.removeprefix("file://")
-    if not path.startswith("dbfs:/"):
-        return path
-    place = path.removeprefix("dbfs:").lstrip("/")
-    return f"/{place}" if place.startswith("Volumes/") else f"/dbfs/{place}"
 
 
 def _columns(directory: str) -> tuple[tuple[str, str], ...]:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from petastorm_codemods._model import Destination, Failed, Result, State
+from petastorm_codemods._model import MOUNTED, Destination, Failed, Result, State
 from petastorm_codemods._project.dependency_files import CODE as REQUIREMENT
 from petastorm_codemods._project.files import Gathered, gather, narrowed
 from petastorm_codemods._registry import all_rules
@@ -24,8 +24,6 @@ _CACHE = re.compile(r"[^\n]*(?:PARENT_CACHE_DIR_URL_CONF|petastorm\.spark\.conve
 _LONGEST = 120
 # A path or URL in quotes; of one that is put together, how it begins.
 _PLACE = re.compile(r"""["'](/|[a-z][a-z0-9+.-]*:/)([^"'\n]*)""", re.IGNORECASE)
-# What Databricks mounts, below the path of a local file.
-_MOUNTED = ("dbfs/", "Volumes/")
 # Calls that read or write datasets of Petastorm's own.
 _OWN_FORMAT = re.compile(r"^[^#\n]*\b(?:make_reader|materialize_dataset)\s*\(", re.MULTILINE)
 
@@ -203,4 +201,4 @@ def _kind(text: str) -> str:
     if named is None:
         return ""
     is_local = named[1].lower() in {"/", "file:/"}
-    return "near" if is_local and not named[2].lstrip("/").startswith(_MOUNTED) else "far"
+    return "near" if is_local and not f"/{named[2].lstrip('/')}".startswith(MOUNTED) else "far"

@@ -19,7 +19,7 @@ from petastorm_bridge._tables.options import OPTIONS
 from petastorm_codemods._meaning.analysis import Analysis, manual, once
 from petastorm_codemods._meaning.imports import Imported
 from petastorm_codemods._meaning.reexports import uses_of
-from petastorm_codemods._model import Converted, Edit, Fact, Finding, Need, Pieces, Safety
+from petastorm_codemods._model import MOUNTED, Converted, Edit, Fact, Finding, Need, Pieces, Safety
 from petastorm_codemods._petastorm.counterparts import STREAMING, original
 from petastorm_codemods._petastorm.offered import canonical
 
@@ -59,8 +59,6 @@ _REFUSED = {
 _DEFAULTS = {"batch_size": "1", "num_epochs": "1"}
 _URL = re.compile(r"([a-z][a-z0-9+.-]*):/")
 _STORES = ("gs", "s3")
-# What is on mounts of object stores on Databricks; other mounts cannot be told from here.
-_FAR = re.compile(rf"(?:{'|'.join(_STORES)})://|/(?:dbfs|Volumes)/")
 _STREAMING_SEED: Pieces = ("9176",)
 _IMAGE = re.compile(r"png|jpe?g\w*")
 # What streaming's loader makes no batches of, or others than Petastorm's.
@@ -273,7 +271,8 @@ def _where(analysis: Analysis, directory: str) -> tuple[Arguments, list[Need]]:
     Streaming's own place for them is one for each directory, which has to be empty.
     """
     path = _quoted(directory)
-    if not _FAR.match(directory):
+    # Other mounts cannot be told from here.
+    if not _URL.match(directory) and not directory.startswith(MOUNTED):
         return [("local", path)], []
     opened = need(analysis, analysis.target.module, "MdsDirectory")
     return [("remote", path), ("local", (f"{opened.local}(", *path, ").local"))], [opened]
