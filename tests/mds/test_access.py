@@ -1,5 +1,6 @@
 """Shards that are read instead of mapped: the same rows, and errors where mapping kills."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from petastorm_bridge.mds import access
 from petastorm_bridge.mds.access import ACCESS_VARIABLE, file_system_type
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.errors import ShardCorruptedError
+from petastorm_bridge.mds.files import open_regular
 
 MOUNTS = r"""22 27 0:21 / /proc rw,relatime - proc proc rw
 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
@@ -227,6 +229,23 @@ def test_reading_leaves_no_file_open(tmp_path, monkeypatch):
     shards = [dataset.open_shard(0) for _ in range(50)]
     assert len(os.listdir("/proc/self/fd")) == before
     assert Path(shards[0].path).exists()
+
+
+def test_a_file_of_a_mount_that_ends_meanwhile_is_not_left_open(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_bytes(b"x")
+
+    def status_of_a_lost_mount(descriptor):
+        raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+
+    before = len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patches:
+        patches.setattr(os, "fstat", status_of_a_lost_mount)
+        with pytest.raises(OSError, match="not connected") as raised:
+            open_regular(str(path))
+    # The traceback still holds the frame that opened the file.
+    assert raised.tb is not None
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_large_file_is_read_in_ranges(tmp_path, monkeypatch):

@@ -109,7 +109,8 @@ class _MountedFile:
             first, last = min(self._starts), max(self._ends)
             with contextlib.suppress(OSError, ValueError):
                 os.posix_fadvise(self._file.fileno(), first, last - first, os.POSIX_FADV_DONTNEED)
-        self._file.close()
+        with contextlib.suppress(OSError):  # of a mount that is gone: nothing was written
+            self._file.close()
 
 
 class _StreamingStore:

@@ -47,10 +47,13 @@ def open_regular(path: str) -> BinaryIO:
         if isinstance(error, OSError) and error.errno not in _NO_FILE:
             raise
         raise DatasetError(f"{path!r} cannot be opened as a file: {error}.") from error
-    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+    with contextlib.ExitStack() as on_error:
+        on_error.enter_context(file)
+        # A mount may be gone by now.
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise _not_regular(path)
+        on_error.pop_all()
         return file
-    file.close()
-    raise _not_regular(path)
 
 
 def _without_waiting(path: str, flags: int) -> int:
