@@ -36,7 +36,7 @@ from .expressions import (
 )
 from .given import Given, Stays, given_arguments
 from .ignored import is_ignored
-from .needs_bridge import needs_bridge
+from .needs_bridge import loader_needs_bridge
 from .options import ALL
 from .placement import clashes, need
 from .taken_over import TakenOver, edits_of
@@ -161,7 +161,7 @@ def _taken_over(analysis: Analysis, call: cst.Call, data: Converted) -> TakenOve
     among = None if reading.ranks else read_on_ranks(analysis, call)
     if among is not None:
         return among
-    problem = _unlike(data, use) or needs_bridge(
+    problem = _unlike(data, use) or loader_needs_bridge(
         analysis, use.loader or call, is_torch_loader=reading.times is Times.ONCE
     )
     if problem:

@@ -39,7 +39,7 @@ from .contexts import rewritten
 from .expressions import Native, native_call
 from .given import Stays
 from .ignored import is_ignored
-from .needs_bridge import needs_bridge
+from .needs_bridge import dataset_needs_bridge, loader_needs_bridge
 from .options import ALL
 from .placement import clashes
 from .sites import METHODS, Site
@@ -188,11 +188,13 @@ def _native(analysis: Analysis, site: Site) -> Native | Stays:
     among = None if reading.ranks else read_on_ranks(analysis, site.call)
     if among is not None:
         return among
-    if site.method.is_torch:
-        once_only = reading.times is Times.ONCE
-        needs = needs_bridge(analysis, site.call, is_torch_loader=once_only)
-        if needs:
-            return Stays(needs)
+    needs = (
+        loader_needs_bridge(analysis, site.call, is_torch_loader=reading.times is Times.ONCE)
+        if site.method.is_torch
+        else dataset_needs_bridge(analysis, site.call)
+    )
+    if needs:
+        return Stays(needs)
     native = native_call(analysis, site, reading)
     clash = [] if isinstance(native, Stays) else clashes(analysis, native.needs)
     return Stays(f"{', '.join(clash)} means something else in this file") if clash else native

@@ -4,6 +4,7 @@
   Petastorm's loader, and the bridge's. Streaming's is a torch loader whose rows are divided already. On two ranks, the
   first then waits for ever (mosaicml/streaming#722, #789).
 - Petastorm's loader has a reader and is a context; streaming's is neither.
+- Petastorm's TensorFlow dataset is one of version 1's, which have methods that those of today lack.
 - In the workers of a torch ``DataLoader``, each opening of Petastorm's reads everything. A dataset of streaming's that each
   worker makes for itself divides the rows among them, and waits for ever for those of the others.
 """
@@ -25,11 +26,22 @@ _PREPARED = (
     "pass it everything but the loader to read natively"
 )
 _IN_WORKERS = "the workers of a DataLoader may open it; streaming would divide it among them"
+_BY_HAND = ("make_initializable_iterator", "make_one_shot_iterator")
+_VERSION_1 = "{} is TensorFlow 1's; iterate over the dataset to read it natively"
 _PREPARING = ("prepare", "prepare_data_loader")
 _ASKING = ("isinstance", "hasattr", "getattr", "type")
 
 
-def needs_bridge(analysis: Analysis, call: cst.Call, *, is_torch_loader: bool) -> str:
+def dataset_needs_bridge(analysis: Analysis, call: cst.Call) -> str:
+    """Return why a TensorFlow dataset stays on the bridge for what is done with it; empty if it does not."""
+    opened = _opened(analysis, call)
+    for name in _BY_HAND:
+        if opened in _iterated_by(analysis, name):
+            return _VERSION_1.format(name)
+    return ""
+
+
+def loader_needs_bridge(analysis: Analysis, call: cst.Call, *, is_torch_loader: bool) -> str:
     """Return why a torch loader stays on the bridge for what is done with it; empty if it does not.
 
     Args:
@@ -39,9 +51,7 @@ def needs_bridge(analysis: Analysis, call: cst.Call, *, is_torch_loader: bool) -
     """
     if _is_in_iterable_dataset(analysis, call):
         return _IN_WORKERS
-    item = analysis.parent(call)
-    # Values are followed back to the ``as`` of a ``with``, or to a call outside of one.
-    opened = item.asname if isinstance(item, cst.WithItem) else call
+    opened = _opened(analysis, call)
     if opened is None:
         return ""
     if is_torch_loader and (_is_all_prepared(analysis) or opened in _prepared(analysis)):
@@ -49,6 +59,19 @@ def needs_bridge(analysis: Analysis, call: cst.Call, *, is_torch_loader: bool) -
     # A call outside of a ``with`` may be entered by one.
     is_more = opened is not call and opened in _of_petastorm(analysis)
     return MORE_THAN_BATCHES if is_more else ""
+
+
+def _opened(analysis: Analysis, call: cst.Call) -> cst.CSTNode | None:
+    """Return what values are followed back to: the ``as`` of a ``with``, or a call outside of one."""
+    item = analysis.parent(call)
+    return item.asname if isinstance(item, cst.WithItem) else call
+
+
+@once
+def _iterated_by(analysis: Analysis, method: str) -> frozenset[cst.CSTNode]:
+    """Return datasets of which a method is asked, or of what other methods have made of them."""
+    attributes = (each for each in analysis.nodes(cst.Attribute) if each.attr.value == method)
+    return _with_all_behind(analysis, (each.value for each in attributes), through_methods=True)
 
 
 def _is_in_iterable_dataset(analysis: Analysis, call: cst.Call) -> bool:
@@ -84,8 +107,16 @@ def _of_petastorm(analysis: Analysis) -> frozenset[cst.CSTNode]:
     return _with_all_behind(analysis, used)
 
 
-def _with_all_behind(analysis: Analysis, used: Iterable[cst.CSTNode]) -> frozenset[cst.CSTNode]:
-    """Return expressions with all that they may have their values from, each followed once."""
+def _with_all_behind(
+    analysis: Analysis, used: Iterable[cst.CSTNode], *, through_methods: bool = False
+) -> frozenset[cst.CSTNode]:
+    """Return expressions with all that they may have their values from, each followed once.
+
+    Args:
+        analysis: Of the source.
+        used: The expressions.
+        through_methods: Whether what a method returns is taken to be made of what it belongs to.
+    """
     expressions: set[cst.CSTNode] = set()
     pending = [*used]
     while pending:
@@ -93,4 +124,6 @@ def _with_all_behind(analysis: Analysis, used: Iterable[cst.CSTNode]) -> frozens
         if each not in expressions:
             expressions.add(each)
             pending += values(analysis).behind(each)
+            if through_methods and isinstance(each, cst.Call):
+                pending += [each.func.value] if isinstance(each.func, cst.Attribute) else []
     return frozenset(expressions)
