@@ -145,10 +145,12 @@ def outcomes_of_repositories(folder, settings):
                 yield outcome.path, outcome
 
 
-@pytest.mark.smoke
 @pytest.mark.slow
 @pytest.mark.anystack
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "form",
+    [pytest.param(form, marks=pytest.mark.smoke if form == "streaming" else ()) for form in FORMS],
+)
 def test_rewritten_calls(repositories, form):
     settings = FORMS[form]
     target = Target("ours.mds_support") if settings.vendor else settings.target

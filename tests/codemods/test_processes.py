@@ -79,6 +79,7 @@ def test_what_is_worked_on_alone(text, risky):
     assert _processes.is_risky("x.py", text.encode()) is risky
 
 
+@pytest.mark.slow
 def test_deep_code_that_the_parser_survives_fails_with_a_reason():
     outcome = process("x.py", (GOOD + "x=" + "[" * 900 + "]" * 900).encode(), BRIDGE)
     assert isinstance(outcome, Failed)

@@ -99,6 +99,7 @@ def check(stores, made):
         assert names - {"index.json", "petastorm_bridge_schema.json"} == shards
 
 
+@pytest.mark.slow
 def test_some_steps(killed, stores):
     _, was_killed, steps = killed(0)
     assert not was_killed

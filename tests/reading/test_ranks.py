@@ -343,10 +343,9 @@ TRAINING = """
 """
 
 
-@pytest.mark.smoke
 @pytest.mark.anystack
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.smoke), 3])
 def test_uneven_rows_train_on_several_ranks(numbered, tmp_path, size):
     """101 rows in batches around their share: without even shards the last step waits for ever."""
     script = tmp_path / "train.py"

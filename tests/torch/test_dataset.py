@@ -340,7 +340,6 @@ def test_a_loaded_state_stays_where_its_own_epoch_is_set(dataset):
         assert batches(resumed) == expected
 
 
-@pytest.mark.smoke
 @pytest.mark.anystack
 @pytest.mark.slow
 def test_spawned_workers(dataset):
