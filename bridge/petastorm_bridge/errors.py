@@ -25,12 +25,13 @@ __all__ = [
     "missing_extra",
 ]
 
-# Passwords, keys and signatures that stand in URLs are kept out of errors and logs.
-_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>[^\s\"'<>]+)")
+# Passwords, keys and signatures that stand in URLs are kept out of errors and logs. Texts may be hostile: a scheme
+# without an end and "?" in names would be searched for again from every letter.
+_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,31})://(?P<rest>[^\s\"'<>]+)")
 _LOCAL = {"file", "dbfs"}  # their paths are taken literally: "?" and "@" are letters
 # A name before "@" is the container in Azure's URLs and the user in these; elsewhere it may be a token.
 _NAMES = {"abfs", "abfss", "adl", "az", "wasb", "wasbs", "hdfs", "sftp", "ssh", "ftp"}
-_QUERY_VALUE = re.compile(r"([?&][^=&#]+)=[^&#]+")
+_QUERY_VALUE = re.compile(r"([?&][^=?&#]+)=[^&#]+")
 _MASK = "***"
 _SHORTEST = 6  # what is shorter is masked in URLs alone: it may be part of any word
 

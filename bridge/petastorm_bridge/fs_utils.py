@@ -280,16 +280,11 @@ def _filesystem_class(fsspec: Any, scheme: str) -> Any:
     package = _PACKAGES.get(scheme)
     try:
         return fsspec.get_filesystem_class(scheme)
-    except ImportError as error:
-        needed = f"pip install {package}." if package else f"{error}."
-        raise ImportError(
-            f"Reading {scheme}:// urls needs a package that is not installed: {needed}"
-        ) from error
-    except ValueError as error:
-        if package:  # which makes the scheme known
+    except (ImportError, ValueError) as error:
+        if package or isinstance(error, ImportError):  # the package would make the scheme known
+            needed = f"pip install {package}." if package else f"{error}."
             raise ImportError(
-                f"Reading {scheme}:// urls needs a package that is not installed: "
-                f"pip install {package}."
+                f"Reading {scheme}:// urls needs a package that is not installed: {needed}"
             ) from error
         if scheme in _OLD_SCHEMES:
             raise ValueError(

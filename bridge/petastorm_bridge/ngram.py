@@ -106,7 +106,7 @@ class NGram:
 
     def get_schema_at_timestep(self, schema: Unischema, timestep: int) -> Unischema:
         """Return the part of a schema that is wanted at a timestep, in the schema's order."""
-        names = self.get_field_names_at_timestep(timestep)
+        names = set(self.get_field_names_at_timestep(timestep))
         return schema.create_schema_view([f for n, f in schema.fields.items() if n in names])
 
     def form_ngram(
@@ -126,7 +126,7 @@ class NGram:
         name = self._timestamp_field.name
         has_timestamps = all(name in row for row in data)
         starts = self.starts(len(data), [row[name] for row in data] if has_timestamps else None)
-        names = {step: self.get_field_names_at_timestep(step) for step in self.timesteps}
+        names = {step: set(self.get_field_names_at_timestep(step)) for step in self.timesteps}
         return [
             {
                 step: {n: v for n, v in data[start + i].items() if n in names[step]}
@@ -187,7 +187,7 @@ class NGram:
         }
 
     def __eq__(self, other: object) -> bool:
-        if not hasattr(other, "fields"):
+        if not isinstance(other, NGram):
             return NotImplemented
         mine, theirs = self.fields, other.fields
         return set(mine) == set(theirs) and all(set(mine[k]) == set(theirs[k]) for k in mine)

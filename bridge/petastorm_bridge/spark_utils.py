@@ -40,5 +40,5 @@ def dataset_as_rdd(
     frame = spark_session.read.parquet(dataset_url)
     if schema_fields is not None:
         schema = schema.create_schema_view(schema_fields)
-        frame = frame.select(*[field.name for field in schema_fields])
+        frame = frame.select(*schema.fields)
     return frame.rdd.map(lambda row: schema.make_namedtuple(**decode_row(row.asDict(), schema)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import re
 import warnings
@@ -10,7 +9,6 @@ from collections import OrderedDict, namedtuple
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ._tables.parquet_fields import inferred_fields
 from ._tables.spark_types import STAND_INS, as_type, to_pyspark
 from .errors import missing_extra
 
@@ -225,11 +223,16 @@ class Unischema:
             ValueError: An unsupported column, and none may be left out.
             RuntimeError: A partition column that is neither of strings nor of integers.
         """
-        inferred = inferred_fields(parquet_dataset, omit=omit_unsupported_fields)
-        fields = [
-            UnischemaField(name, dtype, shape, None, nullable)
-            for name, dtype, shape, nullable in inferred
-        ]
+        partitions, columns = _parquet_columns(parquet_dataset)
+        fields = [_partition_field(name, type_) for name, type_ in partitions.items()]
+        for column in columns:
+            field = None
+            if column.name not in partitions:
+                field = inferred_field(
+                    column.name, column.type, column.nullable, omit=omit_unsupported_fields
+                )
+            if field is not None:
+                fields.append(field)
         return cls("inferred_schema", fields)
 
 
@@ -265,7 +268,7 @@ def encode_row(unischema: Unischema, row_dict: Mapping[str, Any]) -> dict[str, A
     """
     if not isinstance(unischema, Unischema):
         raise AssertionError(f"unischema is a {type(unischema).__name__}, not a Unischema.")  # noqa: TRY004 – the type Petastorm raises
-    row = copy.copy(dict(row_dict))
+    row = dict(row_dict)
     insert_explicit_nulls(unischema, row)
     if set(row) != set(unischema.fields):
         given, wanted = "\n".join(sorted(row)), "\n".join(unischema.fields)
@@ -308,8 +311,9 @@ def match_unischema_fields(
     versions of Petastorm.
     """
     patterns = list(field_regex or [])
-    full = {n for n in schema.fields for p in patterns if re.fullmatch(p, n)}
-    prefix = {n for n in schema.fields for p in patterns if re.match(p, n)}
+    # Patterns outside: `re` keeps only some hundred compiled ones, and every other call would compile one.
+    full = {n for p in patterns for n in schema.fields if re.fullmatch(p, n)}
+    prefix = {n for p in patterns for n in schema.fields if re.match(p, n)}
     if full != prefix:
         warnings.warn(
             "schema_fields behavior has changed. Now, regular expression pattern must match"
@@ -318,6 +322,56 @@ def match_unischema_fields(
             stacklevel=2,
         )
     return [field for name, field in schema.fields.items() if name in full]
+
+
+def inferred_field(
+    name: str, type_: Any, nullable: bool, *, omit: bool = True
+) -> UnischemaField | None:
+    """Return the field of a Parquet column that nobody described; None, with a warning, if it is unsupported.
+
+    Raises:
+        ValueError: It is unsupported, and not to be omitted.
+    """
+    import pyarrow as pa
+
+    from petastorm_bridge.mds.types import is_list_of_any_length
+
+    from ._tables.types import find_type, unsupported_text
+
+    row = find_type(type_)
+    is_list = is_list_of_any_length(type_)
+    if row is not None:
+        return UnischemaField(name, row.numpy, (None,) if is_list else (), None, nullable)
+    if not omit and not (is_list and pa.types.is_nested(type_.value_type)):
+        raise ValueError(f"Cannot auto-create unischema due to unsupported column type {type_}")
+    warnings.warn(unsupported_text(name, repr(type_)), stacklevel=3)
+    return None
+
+
+def _parquet_columns(dataset: Any) -> tuple[dict[str, Any], list[Any]]:
+    """Return the types of a dataset's partition columns, and the fields of its files."""
+    if hasattr(dataset, "paths") or not hasattr(dataset, "partitioning"):  # until pyarrow 14
+        schema = dataset.pieces[0].get_metadata().schema.to_arrow_schema()
+        partitions = {p.name: p.dictionary.type for p in dataset.partitions or []}
+        return partitions, list(schema)
+    if dataset.partitioning is None:
+        return {}, list(dataset.schema)
+    # Without directories of keys its schema is that of the files, and no field has values.
+    known = zip(dataset.partitioning.schema, dataset.partitioning.dictionaries, strict=True)
+    return {f.name: values.type for f, values in known if values is not None}, list(dataset.schema)
+
+
+def _partition_field(name: str, type_: Any) -> UnischemaField:
+    import numpy as np
+    import pyarrow as pa
+
+    if pa.types.is_string(type_):
+        return UnischemaField(name, np.str_, (), None, False)
+    if pa.types.is_integer(type_):
+        return UnischemaField(name, np.int64, (), None, False)
+    raise RuntimeError(
+        f"Expected partition type to be one of currently supported types: string or int64. Got {type_}"
+    )
 
 
 def _stored_type(field: UnischemaField) -> Any:

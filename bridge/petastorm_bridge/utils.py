@@ -53,6 +53,10 @@ def _decoded(field: Any, value: Any) -> Any:
     if field.codec:
         return field.codec.decode(field, value)
     dtype = field.numpy_dtype
+    if dtype is np.bool_ and isinstance(value, str):  # of a directory's name
+        import pyarrow as pa
+
+        value = pa.scalar(value).cast(pa.bool_()).as_py()  # NumPy would take "false" for True
     if dtype and issubclass(dtype, np.generic | Decimal):
         return dtype(value)
     return value

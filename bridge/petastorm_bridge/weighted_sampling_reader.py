@@ -24,7 +24,7 @@ class WeightedSamplingReader:
 
     Raises:
         ValueError: The readers differ in their fields, their n-grams or whether they give batches,
-            or the two lists in their length; a probability is negative or no number, or all are 0.
+            or the two lists in their length; a probability is negative, infinite or no number, or all are 0.
 
     Attributes:
         schema: That of the readers.
@@ -40,10 +40,10 @@ class WeightedSamplingReader:
                 "readers and probabilities are expected to be lists of the same length"
             )
         shares = np.asarray(probabilities, np.float64)
-        if not (shares >= 0).all() or not shares.sum() > 0:
+        if not (shares >= 0).all() or not 0 < shares.sum() < np.inf:
             raise ValueError(
-                f"probabilities are {list(probabilities)}; none may be negative, and one at least "
-                "must be above 0."
+                f"probabilities are {list(probabilities)}; none may be negative or infinite, and one at "
+                "least must be above 0."
             )
         for other in readers[1:]:
             _check_alike(readers[0], other)

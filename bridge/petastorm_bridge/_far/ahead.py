@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import os
 from collections.abc import Iterator
@@ -30,7 +29,6 @@ AHEAD_BYTES = 256 << 20
 
 # Shards under way in this process; small ones are a request each.
 _shards = Threads("petastorm-bridge fetch", 16, idle_seconds=1.0)
-_numbers = itertools.count()
 # Extents that found no room, by the directory of copies; None once that was logged.
 _without_room: dict[str, set[str] | None] = {}
 
@@ -115,7 +113,7 @@ class Fetcher:
             first = Beginning(beginning) if beginning else None
             wanted = self._wanted[extent.name] = _Wanted(self._store, extent, first)
             wanted.is_for_others = is_for_others
-            wanted.future = _shards.submit(next(_numbers), lambda: self._fetch(wanted))
+            wanted.future = _shards.submit(lambda: self._fetch(wanted))
         if first is not None:
             wanted.future.add_done_callback(lambda _: first.end())
         return extent.size

@@ -38,7 +38,7 @@ _REMOVED = re.compile(r"\.removed-[0-9a-f]{32}")
 _MARK = b"made by petastorm-bridge"
 # Of a disk, what copies leave free for others.
 _RESERVED_SHARE, _RESERVED_BYTES = 0.05, 4 << 30
-_LOOK_AGAIN_SECONDS = 1.0
+_COUNT_AGAIN_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,8 @@ class Copies:
                 f"No directory for copies of far files can be made in {place}: {error}. Set "
                 f"{CACHE_VARIABLE} to a directory on a local disk with room for the dataset."
             ) from error
-        self._usage = _Usage(self._root)
+        self._total = 0  # bytes below the root, which others add to as well
+        self._counted_at = float("-inf")
         self._mutex = ForkSafeLock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -133,12 +134,19 @@ class Copies:
                 if not _remove_oldest(self._root):
                     return False
                 disk = shutil.disk_usage(self._root)
-            while self._limit is not None and self._usage.bytes() + size > self._limit:
+            while self._limit is not None and self._counted() + size > self._limit:
                 if not _remove_oldest(self._root):
                     return False
-                self._usage.look()
-            self._usage.add(size)
+                self._counted_at = float("-inf")
+            self._total += size
             return True
+
+    def _counted(self) -> int:
+        """Return how many bytes all copies take; what others add is noticed after a while."""
+        if time.monotonic() - self._counted_at > _COUNT_AGAIN_SECONDS:
+            self._total = sum(_bytes_below(entry.path) for entry in _directories(self._root))
+            self._counted_at = time.monotonic()
+        return self._total
 
 
 class _Held:
@@ -170,27 +178,6 @@ def _let_go(path: str) -> None:
         if held is not None and held.process == os.getpid() and not list(held.users):
             del _held[path]
             held.let_go()
-
-
-class _Usage:
-    """The bytes below a root, which others add to as well."""
-
-    def __init__(self, root: str) -> None:
-        self._root = root
-        self._bytes = 0
-        self._looked = float("-inf")
-
-    def bytes(self) -> int:
-        if time.monotonic() - self._looked > _LOOK_AGAIN_SECONDS:
-            self.look()
-        return self._bytes
-
-    def look(self) -> None:
-        self._bytes = sum(_bytes_below(entry.path) for entry in _directories(self._root))
-        self._looked = time.monotonic()
-
-    def add(self, size: int) -> None:
-        self._bytes += size
 
 
 def _default_root() -> str:

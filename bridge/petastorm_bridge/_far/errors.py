@@ -111,8 +111,10 @@ def explain(error: BaseException, url: str) -> DatasetError:
 
 
 def _codes(error: Any) -> set[str]:
-    response = getattr(error, "response", None)
-    codes = {getattr(error, "code", None), getattr(error, "error_code", None)}
+    response, status = getattr(error, "response", None), getattr(error, "status", None)
+    # Looking at the code of an error of aiohttp, which is its status, gives a warning.
+    codes = [getattr(error, "code", None) if status is None else status]
+    codes.append(getattr(error, "error_code", None))
     if isinstance(response, dict):
-        codes.add(response.get("Error", {}).get("Code"))
+        codes.append(response.get("Error", {}).get("Code"))
     return {str(code) for code in codes if isinstance(code, (int, str))}

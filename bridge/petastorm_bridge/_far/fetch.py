@@ -45,7 +45,8 @@ class Beginning:
 
     def __init__(self, size: int) -> None:
         self.data = np.empty(size, np.uint8)
-        self._lengths: dict[int, int] = {}  # by where they start
+        # Where pieces end, by where they start. A request that is repeated brings bytes again, perhaps in others.
+        self._stops: dict[int, int] = {}
         self._is_over = threading.Event()
 
     def put(self, start: int, part: memoryview) -> None:
@@ -53,13 +54,19 @@ class Beginning:
         wanted = part[: max(0, len(self.data) - start)]
         if wanted and not self._is_over.is_set():
             self.data[start : start + len(wanted)] = wanted
-            self._lengths[start] = len(wanted)
+            self._stops[start] = max(start + len(wanted), self._stops.get(start, 0))
             if self._is_complete:
                 self._is_over.set()
 
     @property
     def _is_complete(self) -> bool:
-        return sum(self._lengths.copy().values()) == len(self.data)
+        """Whether the pieces leave no gap; they are few, the bytes many."""
+        here = 0
+        for start, stop in sorted(self._stops.copy().items()):
+            if start > here:
+                return False
+            here = max(here, stop)
+        return here == len(self.data)
 
     def end(self) -> None:
         """Expect no more bytes."""

@@ -12,6 +12,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, wait
 
 from petastorm_bridge._workers.threads import Threads
 from petastorm_bridge.errors import masked
+from petastorm_bridge.mds.locks import ForkSafeLock
 
 from .attempts import attempted, explained
 from .errors import GivenUpError, RemoteError, mismatch
@@ -20,7 +21,8 @@ from .stores import Store
 
 # Requests under way in this process: bandwidth comes from many at once.
 _requests = Threads("petastorm-bridge request", 16, idle_seconds=1.0)
-_copies = itertools.count()
+# Held while those of a file are put down, so that no other's come between.
+_putting_down = ForkSafeLock()
 
 
 def copy_in_ranges(
@@ -84,11 +86,11 @@ def copy_in_ranges(
 
     starts = [*range(0, min(beginning, size), store.answer_bytes)]
     starts += range(len(starts) * store.answer_bytes, size, store.range_bytes)
-    number = next(_copies)
-    requests = [
-        _requests.submit((number, start), functools.partial(read, start, stop))
-        for start, stop in itertools.pairwise([*starts, size])
-    ]
+    with _putting_down:
+        requests = [
+            _requests.submit(functools.partial(read, start, stop))
+            for start, stop in itertools.pairwise([*starts, size])
+        ]
     try:
         _wait_for(requests, url, is_dropped)
     finally:

@@ -59,16 +59,6 @@ class DeletedRows:
         return deleted
 
 
-def check_vector(vector: bytes) -> bytes:
-    """Return a vector that can be taken apart.
-
-    Raises:
-        ValueError: It cannot.
-    """
-    _mark(np.zeros(0, bool), vector)
-    return vector
-
-
 def _mark(deleted: npt.NDArray[np.bool_], vector: bytes) -> None:
     if vector[:4] != _MAGIC:
         raise ValueError("a deletion vector is of another kind")

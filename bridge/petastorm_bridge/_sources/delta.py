@@ -48,7 +48,7 @@ def read_delta(store: TableStore) -> LiveTable:
     except ImportError as error:
         raise place.not_installed() from error
     try:
-        store.refuse_pipes(store.log, recursive=True)
+        store.refuse_pipes(store.log)
         refuse_foreign_sidecars(store, 0 if place.moment else place.version)
         table = DeltaTable(store.uri, place.version, store.delta_options() or None)
         if place.moment is not None:
@@ -118,15 +118,11 @@ def _files(store: TableStore, table: Any, columns: Iterable[LiveColumn]) -> Iter
     sizes = actions.column("size_bytes").to_pylist()
     for row, path in enumerate(paths):
         located = store.inside(unquote(path))
-        constants = {} if values is None else _constants(values[row], names, types)
+        constants = {}
+        if values is not None:
+            constants = {name: values[row][name].cast(types[name]) for name in names}
         if _is_asked(store.place, located, constants):
             yield LiveFile(located, sizes[row], constants, deleted.get(path))
-
-
-def _constants(
-    values: pa.StructScalar, names: Iterable[str], types: Mapping[str, pa.DataType]
-) -> dict[str, pa.Scalar]:
-    return {name: values[name].cast(types[name]) for name in names}
 
 
 def _is_asked(place: TablePlace, path: str, constants: Mapping[str, pa.Scalar]) -> bool:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs, parquet
 
-from .deleted_rows import DeletedRows, check_vector
+from .deleted_rows import DeletedRows
 from .table_store import TableStore
 
 _SIDECARS = "_sidecars"
@@ -85,7 +85,7 @@ def deleted_rows(store: TableStore, version: int, files: Collection[str]) -> dic
 
 def _deleted(store: TableStore, *vector: Any) -> DeletedRows:
     *place, count = vector
-    return DeletedRows([check_vector(_vector(store, *place))], count=count)
+    return DeletedRows([_vector(store, *place)], count=count)
 
 
 def _vector(store: TableStore, kind: str, name: str, offset: int | None, size: int) -> bytes:

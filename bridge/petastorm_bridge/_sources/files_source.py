@@ -18,7 +18,7 @@ from petastorm_bridge.mds.shard import Rows
 
 from .parquet_reading import ParquetFiles, naming, one_array, rows_of, shown
 from .parquet_schema import ColumnsDifferError, Footer
-from .source import RowGroup, Source
+from .source import RowGroup, Source, number_of
 
 
 class Group(NamedTuple):
@@ -39,14 +39,14 @@ class FilesSource(Source):
     """Row groups of Parquet files.
 
     Attributes:
-        unchecked: Footer and schema of each file, until the source is narrowed.
+        unchecked: The footer of each file, until the source is narrowed.
     """
 
     def __init__(self, files: ParquetFiles, footers: Sequence[Footer]) -> None:
         self._files = files
         self._groups: Sequence[Group]
         self.ahead = None if files.far is None else files.far.ahead
-        self.unchecked = [(footer, footer.schema) for footer in footers]
+        self.unchecked = footers
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "unchecked": []}  # large, and of no use once narrowed
@@ -68,7 +68,8 @@ class FilesSource(Source):
 
         Raises:
             DatasetNotFoundError: The file is gone.
-            DatasetError: The file was replaced since the source was opened, or is damaged.
+            DatasetError: The file is damaged; or, on a local file system or mount, was replaced since the source was
+                opened. Stores are not asked for that.
         """
         group = self._groups[position]
         reader = self._files.open_group(group.file, group.number, self._names_in(group.file))
@@ -93,29 +94,22 @@ class _FileGroup:
         self._reader = reader
         self._stored = source.stored(group.file)
         self._decoded: dict[str, Column] = {}
-        self._read: dict[str, pa.ChunkedArray] = {}
 
-    def prefetch(self, names: Sequence[str]) -> None:
-        """Read columns at once, which takes less time than one after the other."""
+    def load(self, names: Sequence[str], rows: Rows) -> dict[str, Column]:
+        """Return columns of some of the rows; plain numbers without nulls as NumPy arrays."""
         missing = [n for n in names if n in self._stored and n not in self._decoded]
-        missing = [name for name in missing if name not in self._read]
-        if missing:
-            self._read_columns(missing)
+        if missing:  # all at once, which takes less time than one after the other
+            stored = [self._stored[name] for name in missing]
+            table = naming(self._source.path(self._group.file), lambda: self._table(stored))
+            read = {name: table.column(self._stored[name]) for name in missing}
+            del table  # what is decoded need not stay
+            for name in missing:
+                self._decoded[name] = self._decode(name, read.pop(name))
+        return {name: self._column(name, rows) for name in names}
 
-    def load(self, name: str, rows: Rows) -> Column:
-        """Return a column of some of the rows; plain numbers without nulls as NumPy arrays."""
-        count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
-        constant = self._source.constant(self._group.file, name, count)
-        if constant is not None:
-            return constant
-        if name not in self._decoded:
-            self._decoded[name] = self._decode(name)
-        return rows_of(self._decoded[name], rows)
-
-    def _read_columns(self, names: Sequence[str]) -> None:
-        stored = [self._stored[name] for name in names]
-        table = naming(self._source.path(self._group.file), lambda: self._table(stored))
-        self._read |= {name: table.column(self._stored[name]) for name in names}
+    def _column(self, name: str, rows: Rows) -> Column:
+        constant = self._source.constant(self._group.file, name, number_of(rows))
+        return rows_of(self._decoded[name], rows) if constant is None else constant
 
     def _table(self, stored: Sequence[str]) -> pa.Table:
         number = self._group.number
@@ -125,12 +119,9 @@ class _FileGroup:
             raise pa.ArrowInvalid(f"a row group of {rows} rows holds {table.num_rows}")
         return table
 
-    def _decode(self, name: str) -> Column:
-        if name not in self._read:
-            self._read_columns([name])
+    def _decode(self, name: str, read: pa.ChunkedArray) -> Column:
         source = self._source
-        array = one_array(self._read.pop(name))
-        array = converted(array, source.types[name], name, source.path(self._group.file))
+        array = converted(one_array(read), source.types[name], name, source.path(self._group.file))
         if self._group.live is not None:
             array = array.take(pa.array(self._group.live))
         # pandas' own dtypes tell a null from NaN, which NumPy's numbers do not.

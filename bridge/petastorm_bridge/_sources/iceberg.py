@@ -32,7 +32,7 @@ from pyiceberg.table.puffin import PuffinFile
 
 from petastorm_bridge.mds.codecs import snappy_size
 
-from .deleted_rows import DeletedRows, check_vector
+from .deleted_rows import DeletedRows
 from .live_table import LiveColumn, LiveFile, LiveTable
 from .table_formats import TableFormatError, TablePlace
 from .table_store import TableStore
@@ -350,7 +350,7 @@ def _vectors(stream: Any) -> Iterator[tuple[str, bytes]]:
         length = int.from_bytes(payload[:4], "big")  # of magic and bitmap; a checksum follows
         if len(payload) != length + 8:
             raise ValueError("a deletion vector is cut off")
-        yield blob.properties["referenced-data-file"], check_vector(payload[4 : 4 + length])
+        yield blob.properties["referenced-data-file"], payload[4 : 4 + length]
 
 
 def _position_deletes(stream: Any) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:

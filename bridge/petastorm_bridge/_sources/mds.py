@@ -12,10 +12,11 @@ import pyarrow as pa
 from petastorm_bridge._blocks.columns import Column, NullFacts, present
 from petastorm_bridge.errors import masked
 from petastorm_bridge.mds.access import is_mapped
+from petastorm_bridge.mds.codecs import EXTENSIONS
 from petastorm_bridge.mds.dataset import INDEX_NAME, MdsDataset
 from petastorm_bridge.mds.decode import column_array, column_view
 from petastorm_bridge.mds.errors import DatasetError
-from petastorm_bridge.mds.schema import ColumnStats, Field
+from petastorm_bridge.mds.schema import Field
 from petastorm_bridge.mds.shard import Rows, Shard
 from petastorm_bridge.mds.types import is_list_of_any_length
 
@@ -34,7 +35,7 @@ def named_shards(paths: Sequence[str]) -> tuple[str, list[str]] | None:
     Raises:
         ValueError: They are of several datasets.
     """
-    if not any(".mds" in name or name == INDEX_NAME for name in map(os.path.basename, paths)):
+    if not any(_is_shard(name) or name == INDEX_NAME for name in map(os.path.basename, paths)):
         return None
     parents = sorted({os.path.dirname(path) for path in paths})
     directory = parents[0]
@@ -49,6 +50,11 @@ def named_shards(paths: Sequence[str]) -> tuple[str, list[str]] | None:
     return directory, [name for name in names if name != INDEX_NAME]
 
 
+def _is_shard(name: str) -> bool:
+    stem, _, extension = name.rpartition(".")
+    return extension == "mds" or (extension in EXTENSIONS and stem.endswith(".mds"))
+
+
 class MdsGroup:
     """The columns of a shard."""
 
@@ -56,11 +62,11 @@ class MdsGroup:
         self._shard = shard
         self._fields = fields
 
-    def prefetch(self, names: Sequence[str]) -> None:
-        """Do nothing: a shard is mapped."""
+    def load(self, names: Sequence[str], rows: Rows) -> dict[str, Column]:
+        """Return columns of the rows."""
+        return {name: self._column(name, rows) for name in names}
 
-    def load(self, name: str, rows: Rows) -> Column:
-        """Return a column of the rows."""
+    def _column(self, name: str, rows: Rows) -> Column:
         field = self._fields[name]
         # Timestamps and dates change their form on the way to pandas; numbers do not.
         if not _has_own_form(field.type):
@@ -89,12 +95,9 @@ class MdsSource(Source):
         self._positions = self._select(basenames)
         self._noted = dataset.noted(self._positions)
         schema = dataset.schema
-        stats = schema.stats
         self._fields = {field.name: field for field in schema.fields}
-        fields = []
-        for field in schema.fields:
-            nullable = stats is None or bool(stats.get(field.name, ColumnStats()).nulls)
-            fields.append((field.name, field.type, nullable))
+        # Where nobody counted, there may be nulls.
+        fields = [(field.name, field.type, field.nulls != 0) for field in schema.fields]
         try:
             ignored = [(str(n), str(t)) for n, t in schema.extra.get("ignored", ())]
         except (TypeError, ValueError) as error:
@@ -105,7 +108,8 @@ class MdsSource(Source):
         shapes = {f.name: f.shape for f in schema.fields if f.shape and len(f.shape) > 1}
         self.schema, self.types = build_schema(fields, ignored, shapes)
         self.nulls = {
-            name: _facts(stats.get(name) if stats is not None else None) for name in self.types
+            name: NullFacts(bool(self._fields[name].nulls), bool(self._fields[name].element_nulls))
+            for name in self.types
         }
         self.row_counts = [dataset.shards[i].samples for i in self._positions]
         self.description = dataset.directory
@@ -143,9 +147,3 @@ class MdsSource(Source):
         entry = self._dataset.shards[self._positions[position]]
         is_copied = bool(entry.layout.variable) and entry.raw["bytes"] > _COPIED_BYTES
         return entry.zip is None and not is_copied and is_mapped(self._dataset.directory)
-
-
-def _facts(stats: ColumnStats | None) -> NullFacts:
-    if stats is None:
-        return NullFacts()
-    return NullFacts(bool(stats.nulls), bool(stats.element_nulls))

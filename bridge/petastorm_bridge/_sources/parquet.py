@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import posixpath
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -77,8 +78,7 @@ class ParquetSource(FilesSource):
             ColumnsDifferError: A file lacks one of them, or has another kind of it.
         """
         stored = [name for name in names if name not in self.partitions]
-        paths = [file.path for file in self._files.files]
-        common = common_types(stored, paths, [schema for _, schema in self.unchecked])
+        common = self.types_of(stored)
         fields = [
             (field.name, common.get(field.name, self.types[field.name]), bool(field.nullable))
             for field in self.schema.fields.values()
@@ -91,10 +91,24 @@ class ParquetSource(FilesSource):
         source.pandas_metadata = without_columns(self.pandas_metadata, changed)
         source.nulls = {
             **dict.fromkeys(self.partitions, NullFacts()),
-            **null_facts(common, self.unchecked),
+            **null_facts(common, [(footer, footer.schema) for footer in self.unchecked]),
         }
         source.unchecked = []
         return source
+
+    def types_of(self, names: Collection[str]) -> dict[str, pa.DataType]:
+        """Return the types of columns in which the files have to agree, or their directories.
+
+        Raises:
+            ColumnsDifferError: A file lacks one of them, or has another kind of it.
+        """
+        stored = [name for name in names if name not in self.partitions]
+        paths = [file.path for file in self.files]
+        types = common_types(stored, paths, [footer.schema for footer in self.unchecked])
+        return {
+            name: self.partitions[name].type if name in self.partitions else types[name]
+            for name in names
+        }
 
     def stored(self, file: int) -> Mapping[str, str]:  # noqa: ARG002 - the same in all
         """Return the names of the columns that are not those of directories, twice."""
@@ -134,7 +148,7 @@ class ParquetSource(FilesSource):
 
     def group_sizes(self) -> list[int]:
         """Return the bytes of each row group, uncompressed; of a source that is not yet narrowed."""
-        return [size for footer, _ in self.unchecked for size in footer.sizes]
+        return [size for footer in self.unchecked for size in footer.sizes]
 
     def metadata(self, file: int) -> Any:
         """Return the footer of one of the files."""
@@ -174,6 +188,13 @@ class ParquetSource(FilesSource):
             metadata = naming(path, lambda: parquet.read_metadata(file).metadata)
         return metadata or {}
 
+    def row_groups_per_file(self) -> dict[str, int]:
+        """Return how many row groups each file has that has any, by its path below the directory that was asked for."""
+        assert self._directory is not None
+        directory = self._filesystem.normalize_path(self._directory)
+        counts = Counter(self.path(group.file) for group in self._groups)
+        return {posixpath.relpath(path, directory): count for path, count in counts.items()}
+
     def key(self, position: int) -> tuple[Any, ...]:
         """Return the partition a row group lies in, one scalar per partition column."""
         file = self._groups[position].file
@@ -188,9 +209,6 @@ def _partitions(files: Sequence[File]) -> dict[str, Partition]:
                 f"{files[0].path} and {file.path} lie in different partitions: {files[0].keys} and "
                 f"{file.keys}. All files of a table need the same partition columns."
             )
-    if len(set(names)) < len(names):
-        raise ColumnsDifferError(f"A partition column occurs twice: {files[0].path}")
     return {
-        name: Partition(name, [file.keys[level][1] for file in files])
-        for level, name in enumerate(names)
+        name: Partition([file.keys[level][1] for file in files]) for level, name in enumerate(names)
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import posixpath
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -58,12 +58,10 @@ class Partition:
     """A column that is stored in directory names.
 
     Attributes:
-        name: Column name.
         type: int64 where all values are integers, else string, as in Petastorm.
     """
 
-    def __init__(self, name: str, values: Sequence[str]) -> None:
-        self.name = name
+    def __init__(self, values: Sequence[str]) -> None:
         codes: dict[str, int] = {}
         self._codes = [codes.setdefault(value, len(codes)) for value in values]
         self.type, self._values = _typed(list(codes))
@@ -121,11 +119,11 @@ def find_files(filesystem: fs.FileSystem, paths: Sequence[str]) -> list[File]:
             raise NotAFileError(f"Passed non-file path: {path!r}. Paths hold no NUL characters.")
     if len(paths) == 1:
         # Listed before it is known to be a directory: one request less.
-        entries = None
+        directory = None
         with contextlib.suppress(NotADirectoryError, FileNotFoundError):
-            entries = filesystem.get_file_info(fs.FileSelector(paths[0], recursive=True))
-        if entries is not None:
-            return _files_of(filesystem, paths[0], entries)
+            directory = _Directory(filesystem, paths[0])
+        if directory is not None:
+            return _files_of(directory, paths[0])
     infos = filesystem.get_file_info(list(paths))
     files = []
     for path, info in zip(paths, infos, strict=True):
@@ -155,22 +153,41 @@ def _key(segment: str) -> tuple[str, str]:
     return name, value
 
 
-def _files_of(filesystem: fs.FileSystem, directory: str, infos: Iterable[Any]) -> list[File]:
-    entries: dict[str, list[Any]] = {}
-    for info in infos:
-        entries.setdefault(posixpath.dirname(info.path), []).append(info)
-    normal = filesystem.normalize_path(directory.rstrip("/"))
-    for info in entries.get(normal, []):
+class _Directory:
+    """What lies in and below a directory.
+
+    A store is asked once for all of it. On a local disk links may lead anywhere, also in circles: a directory there is
+    listed when it is known to belong to the table.
+    """
+
+    def __init__(self, filesystem: fs.FileSystem, path: str) -> None:
+        self._filesystem = filesystem
+        self.is_local = isinstance(filesystem, fs.LocalFileSystem)
+        self.path = filesystem.normalize_path(path.rstrip("/"))
+        self._entries: dict[str, list[Any]] = {}
+        selector = fs.FileSelector(path, recursive=not self.is_local)
+        for info in filesystem.get_file_info(selector):
+            self._entries.setdefault(posixpath.dirname(info.path), []).append(info)
+
+    def inside(self, folder: str) -> list[Any]:
+        """Return the entries of the directory, or of one below it."""
+        if self.is_local and folder != self.path:
+            return list(self._filesystem.get_file_info(fs.FileSelector(folder)))
+        return self._entries.get(folder, [])
+
+
+def _files_of(directory: _Directory, asked: str) -> list[File]:
+    for info in directory.inside(directory.path):
         if info.base_name in (MARKER_NAME, CONVERSION_NAME):
-            raise NoFilesError(unfinished_text(directory, info.base_name))
+            raise NoFilesError(unfinished_text(asked, info.base_name))
     files: list[File] = []
-    for folder, keys in _folders(entries, normal, ()):
-        if isinstance(filesystem, fs.LocalFileSystem):
-            _refuse_dead_links(folder, entries.get(folder, []))
-        files += [_file(_checked(e), e.path, keys) for e in _data(entries.get(folder, []))]
+    for folder, inside, keys in _folders(directory):
+        if directory.is_local:
+            _refuse_dead_links(folder, inside)
+        files += [_file(_checked(e), e.path, keys) for e in _data(inside)]
     if not files:
         raise NoFilesError(
-            f"No Parquet file in {directory}. Files whose names begin with '_' or '.' do not count."
+            f"No Parquet file in {asked}. Files whose names begin with '_' or '.' do not count."
         )
     files.sort(key=lambda file: file.path)
     return files
@@ -180,26 +197,32 @@ def _data(inside: Sequence[Any]) -> list[Any]:
     return [e for e in inside if not _is_hidden(e.base_name) and e.type != fs.FileType.Directory]
 
 
-def _folders(
-    entries: dict[str, list[Any]], folder: str, keys: tuple[tuple[str, str], ...]
-) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
-    """Yield a directory and those below it that belong to the table, with their partition keys."""
-    yield folder, keys
-    inside = entries.get(folder, [])
-    data = _data(inside)
-    folders = [e for e in inside if e.type == fs.FileType.Directory and not _is_private(e)]
-    if data and folders:
-        raise LayoutError(
-            f"Found files in an intermediate directory: {folder} holds {data[0].base_name} beside "
-            f"the directory {folders[0].base_name}. Point at one of them."
-        )
-    for info in sorted(folders, key=lambda e: str(e.path)):
-        if "=" not in info.base_name:
+def _folders(directory: _Directory) -> Iterator[tuple[str, list[Any], tuple[tuple[str, str], ...]]]:
+    """Yield a directory and those below it that belong to the table, with their entries and partition keys."""
+    waiting: list[tuple[str, tuple[tuple[str, str], ...]]] = [(directory.path, ())]
+    while waiting:
+        folder, keys = waiting.pop()
+        inside = directory.inside(folder)
+        yield folder, inside, keys
+        data = _data(inside)
+        folders = [e for e in inside if e.type == fs.FileType.Directory and not _is_private(e)]
+        if data and folders:
             raise LayoutError(
-                f"Directory name did not appear to be a partition: {info.base_name} in {folder}. "
-                "Only 'key=value' directories may lie below a Parquet directory."
+                f"Found files in an intermediate directory: {folder} holds {data[0].base_name} beside "
+                f"the directory {folders[0].base_name}. Point at one of them."
             )
-        yield from _folders(entries, info.path, (*keys, _key(info.base_name)))
+        below = []
+        for info in sorted(folders, key=lambda e: str(e.path)):
+            if "=" not in info.base_name:
+                raise LayoutError(
+                    f"Directory name did not appear to be a partition: {info.base_name} in {folder}. "
+                    "Only 'key=value' directories may lie below a Parquet directory."
+                )
+            key = _key(info.base_name)
+            if key[0] in dict(keys):
+                raise LayoutError(f"A partition column occurs twice: {info.path}")
+            below.append((info.path, (*keys, key)))
+        waiting += reversed(below)
 
 
 def _refuse_dead_links(folder: str, inside: Sequence[Any]) -> None:

@@ -154,7 +154,7 @@ class ParquetFiles:
 
         Raises:
             DatasetNotFoundError: It is gone.
-            DatasetError: It was replaced since the table was opened, or is damaged.
+            DatasetError: It is damaged; or, on a local file system or mount, was replaced since the table was opened.
         """
         self._check_unchanged(index)
         reader = self._open(index, streamed=streamed)

@@ -26,7 +26,7 @@ def first_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
     """Return the first file's columns; those without a type there have that of the next file."""
     first = schemas[0]
     untyped = [field.name for field in first if pa.types.is_null(field.type)]
-    if not untyped or not _has_distinct_names(first):
+    if not untyped or len(set(first.names)) < len(first.names):
         return first
     types: dict[str, pa.DataType] = {}
     for schema in schemas[1:]:
@@ -38,10 +38,6 @@ def first_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
             break
     fields = [field.with_type(types.get(field.name, field.type)) for field in first]
     return pa.schema(fields, first.metadata)
-
-
-def _has_distinct_names(schema: pa.Schema) -> bool:
-    return len(set(schema.names)) == len(schema.names)
 
 
 def common_types(

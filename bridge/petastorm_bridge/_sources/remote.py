@@ -247,13 +247,10 @@ class _BeginningGroup:
     def _whole(self) -> RowGroup:
         return self._open_whole()
 
-    def prefetch(self, names: Sequence[str]) -> None:
-        """Do nothing: shards are mapped."""
-
-    def load(self, name: str, rows: Rows) -> Column:
-        """Return a column of the rows."""
+    def load(self, names: Sequence[str], rows: Rows) -> dict[str, Column]:
+        """Return columns of the rows."""
         is_here = isinstance(rows, slice) and rows.stop <= self._rows
-        return (self._beginning if is_here else self._whole).load(name, rows)
+        return (self._beginning if is_here else self._whole).load(names, rows)
 
 
 def _copies_of(url: str, store: Store, settings: CacheSettings | None) -> Copies:
@@ -263,18 +260,16 @@ def _copies_of(url: str, store: Store, settings: CacheSettings | None) -> Copies
     same sizes, so its directory is not shared.
     """
     with tempfile.TemporaryDirectory(prefix="petastorm-bridge-index-") as incoming:
-        index = os.path.join(incoming, INDEX_NAME)
-        sidecar = os.path.join(incoming, SIDECAR_NAME)
 
-        def fetch_sidecar() -> None:
-            # Some stores answer "forbidden" where they may not say that there is nothing.
-            with contextlib.suppress(DatasetNotFoundError, PermissionError):
-                fetch_file(store, f"{url}/{SIDECAR_NAME}", sidecar)
+        def fetch(name: str) -> None:
+            fetch_file(store, f"{url}/{name}", os.path.join(incoming, name))
 
         with ThreadPoolExecutor(1) as executor:  # each takes a few requests one after the other
-            fetching = executor.submit(fetch_sidecar)
-            fetch_file(store, f"{url}/{INDEX_NAME}", index)
-            fetching.result()
+            fetching = executor.submit(fetch, SIDECAR_NAME)
+            fetch(INDEX_NAME)
+            # Some stores answer "forbidden" where they may not say that there is nothing.
+            with contextlib.suppress(DatasetNotFoundError, PermissionError):
+                fetching.result()
         try:
             shards = read_index(incoming)
         except DatasetError as error:  # which names the copy
@@ -282,9 +277,8 @@ def _copies_of(url: str, store: Store, settings: CacheSettings | None) -> Copies
                 f"The index of {masked(url)} cannot be used: {masked(str(error))}"
             ) from error
         is_private = not all(entry.stored["hashes"] for entry in shards)
-        contents = {
-            name: _content(path) for name, path in ((INDEX_NAME, index), (SIDECAR_NAME, sidecar))
-        }
+        names = (INDEX_NAME, SIDECAR_NAME)
+        contents = {name: _content(os.path.join(incoming, name)) for name in names}
     name = hashlib.sha256(b"\0".join(text or b"" for text in contents.values())).hexdigest()[:32]
     copies = Copies(name, is_private=is_private, settings=settings)
     check_folders(copies.path, (name for entry in shards for name in entry.basenames))

@@ -13,20 +13,16 @@ import pyarrow as pa
 from petastorm_bridge._blocks.columns import Column, NullFacts
 from petastorm_bridge._far.ahead import Fetcher
 from petastorm_bridge._far.fetch import Extent
-from petastorm_bridge._tables.types import find_type, unsupported_text
+from petastorm_bridge._tables.types import unsupported_text
 from petastorm_bridge.mds.shard import Rows
-from petastorm_bridge.mds.types import is_list_of_any_length
-from petastorm_bridge.unischema import Unischema, UnischemaField
+from petastorm_bridge.unischema import Unischema, inferred_field
 
 
 class RowGroup(Protocol):
     """One opened row group."""
 
-    def prefetch(self, names: Sequence[str]) -> None:
-        """Get ready to load columns, all of which will be asked for."""
-
-    def load(self, name: str, rows: Rows) -> Column:
-        """Return a column of the rows, in the form :mod:`petastorm_bridge._blocks.columns` describes."""
+    def load(self, names: Sequence[str], rows: Rows) -> dict[str, Column]:
+        """Return columns of the rows, in the form :mod:`petastorm_bridge._blocks.columns` describes."""
 
 
 class Source(ABC):
@@ -110,6 +106,11 @@ class Source(ABC):
             self.ahead.stop()
 
 
+def number_of(rows: Rows) -> int:
+    """Return how many rows there are."""
+    return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+
+
 def build_schema(
     fields: Sequence[tuple[str, pa.DataType, bool]],
     ignored: Sequence[tuple[str, str]] = (),
@@ -127,11 +128,8 @@ def build_schema(
     for name, type_text in ignored:
         warnings.warn(unsupported_text(name, type_text), stacklevel=2)
     for name, type_, nullable in fields:
-        row = find_type(type_)
-        if row is None:
-            warnings.warn(unsupported_text(name, repr(type_)), stacklevel=2)
-            continue
-        shape = (shapes or {}).get(name, (None,) if is_list_of_any_length(type_) else ())
-        kept.append(UnischemaField(name, row.numpy, shape, None, nullable))
-        types[name] = type_
+        field = inferred_field(name, type_, nullable)
+        if field is not None:
+            kept.append(field._replace(shape=(shapes or {}).get(name, field.shape)))
+            types[name] = type_
     return Unischema("inferred_schema", kept), types

@@ -107,8 +107,8 @@ class TableSource(FilesSource):
         by_name = null_facts(
             source.types,
             [
-                (footer, _renamed(schema, contents.stored))
-                for (footer, schema), contents in zip(self.unchecked, self._contents, strict=True)
+                (footer, _renamed(footer.schema, contents.stored))
+                for footer, contents in zip(self.unchecked, self._contents, strict=True)
             ],
         )
         lacking = {

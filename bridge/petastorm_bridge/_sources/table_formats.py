@@ -12,13 +12,13 @@ import functools
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pyarrow import fs
 
+from petastorm_bridge._workers.at_once import each_at_once
 from petastorm_bridge.errors import masked
 from petastorm_bridge.mds.access import is_mapped
 from petastorm_bridge.mds.errors import DatasetError
@@ -181,7 +181,7 @@ def refuse_table_formats(filesystem: fs.FileSystem, directory: str) -> None:
 
 def _table_at(filesystem: fs.FileSystem, directory: str) -> TablePlace | None:
     candidates = [(place, known) for place in _places(directory) for known in _FORMATS]
-    looks = [functools.partial(holds_log, filesystem, *candidate) for candidate in candidates]
+    looks = [functools.partial(_holds_log, filesystem, *candidate) for candidate in candidates]
     for (place, known), is_table in zip(
         candidates, _at_once(filesystem, directory, looks), strict=True
     ):
@@ -201,7 +201,7 @@ def _places(directory: str) -> Iterator[str]:
             yield candidate
 
 
-def holds_log(filesystem: fs.FileSystem, directory: str, known: TableFormat) -> bool:
+def _holds_log(filesystem: fs.FileSystem, directory: str, known: TableFormat) -> bool:
     """Return whether a directory is a table's own."""
     log = posixpath.join(directory, known.log)
     entries = []
@@ -217,8 +217,7 @@ def _at_once(
     """Return what functions return that look at a path: from a far place all answers take as long as one."""
     if isinstance(filesystem, fs.LocalFileSystem) and is_mapped(path):
         return (call() for call in calls)
-    with ThreadPoolExecutor(max(1, len(calls))) as pool:
-        return list(pool.map(lambda call: call(), calls))
+    return each_at_once(lambda call: call(), calls, is_far=True)
 
 
 def _kind(filesystem: fs.FileSystem, path: str) -> fs.FileType:

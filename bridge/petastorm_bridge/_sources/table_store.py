@@ -27,6 +27,7 @@ _DELTA_OPTIONS = {
     "region_name": "AWS_REGION",
 }
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_MOST_SHOWN = 300  # letters of a name, which a hostile log makes as long as it likes
 _SAME_STORE = {"s3a": "s3", "gcs": "gs", "abfs": "abfss"}
 
 
@@ -111,8 +112,11 @@ class TableStore:
 
     def outside(self, name: str) -> TableFormatError:
         """Return the error for a name that leads out of the table's directory."""
+        shown = masked(name)
+        if len(shown) > _MOST_SHOWN:
+            shown = f"{shown[:_MOST_SHOWN]}..."
         return self.place.refused(
-            f"It names {masked(name)!r}, which is not in its own directory. Nothing else is read, since "
+            f"It names {shown!r}, which is not in its own directory. Nothing else is read, since "
             "whoever wrote the table chose that name: files that were added where they lay, shallow "
             "clones and tables that were moved have to be copied into a table of their own."
         )
@@ -127,10 +131,10 @@ class TableStore:
             self._refuse_others(self.filesystem.get_file_info([path]))
         return path
 
-    def refuse_pipes(self, directory: str, *, recursive: bool) -> None:
-        """Refuse a directory in which (or below which) something is no file, as :meth:`regular` does."""
+    def refuse_pipes(self, directory: str) -> None:
+        """Refuse a directory in or below which something is no file, as :meth:`regular` does."""
         if self.is_local:
-            selector = fs.FileSelector(directory, recursive=recursive, allow_not_found=True)
+            selector = fs.FileSelector(directory, recursive=True, allow_not_found=True)
             self._refuse_others(self.filesystem.get_file_info(selector))
 
     def _refuse_others(self, infos: Iterable[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from petastorm_bridge.errors import masked
 from petastorm_bridge.mds.dataset import INDEX_NAME
 
 # The first file that a conversion writes; the last one is the index.
@@ -18,6 +19,6 @@ def unfinished_text(directory: str, marker: str = MARKER_NAME) -> str:
         else "delete the directory and convert the DataFrame again"
     )
     return (
-        f"{directory} is an unfinished conversion of petastorm-bridge: {INDEX_NAME} is missing. "
+        f"{masked(directory)} is an unfinished conversion of petastorm-bridge: {INDEX_NAME} is missing. "
         f"Either a program is still writing it, or the program that began was killed; then {again}."
     )

@@ -74,17 +74,13 @@ def _decoded(field: UnischemaField, column: Column) -> Values:
     codec = type(field.codec)
     if field.codec is None or codec is codecs.ScalarCodec:
         return _scalars(field, column)
-    if not isinstance(column, pa.Array) or not _is_binary(column.type):
+    if not isinstance(column, pa.Array) or not pa.types.is_binary(column.type):
         return _one_by_one(field, column)
     if codec is codecs.NdarrayCodec:
         return _with_nulls(column, arrays_of_npy)
     if codec is codecs.CompressedNdarrayCodec:
         return _with_nulls(column, partial(arrays_of_npz, field=field))
     return _one_by_one(field, column)
-
-
-def _is_binary(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(type_))
 
 
 def _with_nulls(column: pa.Array, decode: Any) -> Values:

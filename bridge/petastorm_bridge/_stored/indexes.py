@@ -23,6 +23,9 @@ from .schema import (
     text,
 )
 
+INDEXES_KEY = b"dataset-toolkit.rowgroups_index.v1"
+"""Under which pickled indexes stand in ``_common_metadata``."""
+
 _INDEXERS = ("SingleFieldIndexer", "FieldNotNullIndexer")
 _MODULE = "etl.rowgroup_indexers"
 _ADMITTED = ADMITTED_FOR_VALUES | {
@@ -59,6 +62,29 @@ class StoredIndex:
         value = value_key if self.is_of_values else None
         entries = self.row_groups.get(str(hash(value)), ())
         return {n for known, groups in entries if known == value for n in members_of(groups)}
+
+
+def stored_indexes(notes: Mapping[bytes, bytes]) -> dict[str, StoredIndex]:
+    """Return the indexes of row groups that lie beside a dataset, by name.
+
+    Args:
+        notes: The keys and values of its ``_common_metadata``; none without.
+
+    Raises:
+        ValueError: There are none (texts of ``petastorm/etl/rowgroup_indexing.py``).
+        StoredSchemaError: They would run something, or are damaged.
+    """
+    if not notes:
+        raise ValueError(
+            "Could not find _metadata file. Row group indexes are built with build_rowgroup_index and lie "
+            "in the dataset's _common_metadata."
+        )
+    if INDEXES_KEY not in notes:
+        raise ValueError(
+            "Row groups index is not available in the dataset metadata file. Build it with "
+            "build_rowgroup_index, or use predicate or filters."
+        )
+    return read_indexes(notes[INDEXES_KEY])
 
 
 def read_indexes(pickled: bytes) -> dict[str, StoredIndex]:

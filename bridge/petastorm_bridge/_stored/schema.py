@@ -16,6 +16,11 @@ from petastorm_bridge.unischema import Unischema, UnischemaField
 
 from .pickles import Made, Name, items_of, read_pickle
 
+UNISCHEMA_KEY = b"dataset-toolkit.unischema.v1"
+"""Under which a pickled schema stands in ``_common_metadata``."""
+ROW_GROUPS_KEY = b"dataset-toolkit.num_row_groups_per_file.v1"
+"""Under which the number of row groups of each file stands there, in JSON."""
+
 # Petastorm's first names, and ours, which a program may have pickled itself.
 PACKAGES = (
     "petastorm",
@@ -237,9 +242,7 @@ def _codec(field: str, value: Any) -> codecs.DataframeColumnCodec | None:
     if value is None:
         return None
     made = instance(value)
-    if made is None or not any(
-        is_petastorms(made[0], "codecs", name) for name in _CODECS[2:] + _CODECS[:2]
-    ):
+    if made is None or not any(is_petastorms(made[0], "codecs", name) for name in _CODECS):
         raise StoredSchemaError(f"The stored schema's field {field} has a codec that is none.")
     name, state = made[0].name, attributes(made[2])
     # Not made by a call: the images of a dataset may stay unread where there is no OpenCV.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["AREAS", "DIFFERENCES", "Difference", "find_difference"]
+__all__ = ["AREAS", "DIFFERENCES", "Difference"]
 
 
 @dataclass(frozen=True)
@@ -616,19 +616,8 @@ DIFFERENCES: tuple[Difference, ...] = (
          "A dataset whose `_common_metadata` lacks the numbers of row groups is a `RuntimeError`, and "
          "files added after it was written are a `KeyError`.",
          "Row groups are counted in the files themselves, so `_common_metadata` may lack their "
-         "numbers, and files may be added.",
+         "numbers, and files may be added. With a `rowgroup_selector` that is a `PetastormMetadataError` until the "
+         "indexes are built again, since they number row groups.",
          "They are there to be read."),
     ),
 )  # fmt: skip
-
-
-def find_difference(name: str) -> Difference:
-    """Return one entry.
-
-    Raises:
-        KeyError: There is none of that name.
-    """
-    for difference in DIFFERENCES:
-        if difference.name == name:
-            return difference
-    raise KeyError(name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["OPTIONS", "Fate", "Option", "find_option"]
+__all__ = ["OPTIONS", "Fate", "Option"]
 
 
 class Fate(Enum):
@@ -28,20 +28,19 @@ class Option:
     Attributes:
         api: Function or method that takes it.
         name: Keyword.
-        fate: What happens to it.
+        fate: What happens to it; of what is ignored, any value but the default gives an
+            ``IgnoredArgumentWarning``.
         meaning: What it does here, in one or two sentences.
-        warns: Whether any value but the default gives an ``IgnoredArgumentWarning``.
     """
 
     api: str
     name: str
     fate: Fate
     meaning: str
-    warns: bool = False
 
 
 def _rows(api: str, *rows: tuple[str, Fate, str]) -> list[Option]:
-    return [Option(api, name, fate, text, fate is Fate.IGNORED) for name, fate, text in rows]
+    return [Option(api, name, fate, text) for name, fate, text in rows]
 
 
 _H, _E, _I, _R = Fate.HONOURED, Fate.EMULATED, Fate.IGNORED, Fate.REFUSED
@@ -93,8 +92,8 @@ OPTIONS: tuple[Option, ...] = (
          "order of the table."),
         ("reader_pool_type", _H, "`'thread'`, `'process'` or `'dummy'`."),
         ("workers_count", _H, "Threads or processes; 10 by default, 4 through a converter."),
-        ("results_queue_size", _H, "At most so many row groups are read ahead, and at most twice as many as "
-         "there are workers."),
+        ("results_queue_size", _H, "At most so many row groups are read ahead, but at least one and at most "
+         "two for each worker."),
         ("seed", _H, "Reproduces every order, whatever the number of workers; `0` is a seed too. "
          "With shards it also sets the order of their row groups, as in Petastorm."),
         ("shuffle_rows", _H, "Shuffles the rows within each row group."),
@@ -178,15 +177,3 @@ OPTIONS: tuple[Option, ...] = (
         *((name, _H, _AS_BATCH_READER) for name in ("shard_by_rank", "drop_last")),
     ),
 )  # fmt: skip
-
-
-def find_option(api: str, name: str) -> Option:
-    """Return the row of one argument.
-
-    Raises:
-        KeyError: There is none.
-    """
-    for option in OPTIONS:
-        if (option.api, option.name) == (api, name):
-            return option
-    raise KeyError((api, name))

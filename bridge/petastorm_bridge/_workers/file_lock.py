@@ -23,12 +23,14 @@ except ModuleNotFoundError as error:
 __all__ = ["fcntl", "is_at", "locked"]
 
 _FIRST_PAUSE_SECONDS = 0.005
-_LONGEST_PAUSE_SECONDS = 0.25
+_LONGEST_PAUSE_SECONDS = 0.05
 
 # What is open of locks. A child that had one of them open would hold the lock, too, and go on doing so
 # when its parent is killed. So none is forked before what was opened is noted here.
 _open_files: set[int] = set()
 _no_fork = threading.RLock()
+# Notified when a thread of this process lets go of a lock, so that its other threads need not find out by themselves.
+_released = threading.Condition()
 
 
 @contextlib.contextmanager
@@ -56,6 +58,8 @@ def locked(path: str, patience: float) -> Iterator[bool]:
             with contextlib.suppress(OSError):
                 fcntl.flock(descriptor, fcntl.LOCK_UN)  # a fork may have it open
             _close(descriptor)
+            with _released:
+                _released.notify_all()
 
 
 def _acquire(path: str, deadline: float) -> int | None:
@@ -75,7 +79,8 @@ def _acquire(path: str, deadline: float) -> int | None:
             if time.monotonic() >= deadline:
                 _close(descriptor)
                 return None
-            time.sleep(pause)
+            with _released:
+                _released.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
         except OSError:
             _close(descriptor)
@@ -103,6 +108,8 @@ def _let_go() -> None:
         with contextlib.suppress(OSError):
             os.close(descriptor)
     _open_files.clear()
+    global _released  # noqa: PLW0603 - another thread of the parent may have held it
+    _released = threading.Condition()
     _no_fork.release()
 
 

@@ -74,7 +74,7 @@ class WorkerProcesses:
             return process.run(task, report)
         finally:
             with self._lock:
-                stays = process.is_alive() and not self._killed
+                stays = process.is_idle and process.is_alive() and not self._killed
                 if stays:
                     self._idle.append(process)
                 else:
@@ -109,7 +109,11 @@ class WorkerProcesses:
 
 
 class _Process:
-    """One process and its pipes; used by one thread at a time, killed by any."""
+    """One process and its pipes; used by one thread at a time, killed by any.
+
+    Attributes:
+        is_idle: Whether the answer to its last task was read.
+    """
 
     def __init__(self, payload: bytes) -> None:
         task_end, self._tasks = os.pipe()
@@ -117,9 +121,9 @@ class _Process:
         try:
             with contextlib.suppress(OSError, AttributeError):  # only Linux, only up to a limit
                 fcntl.fcntl(self._results, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-            code = _START.format(
-                path=sys.path, tasks=task_end, results=result_end, parent=os.getpid()
-            )
+            # Python heeds texts only, whatever else a program put there.
+            path = [entry for entry in sys.path if isinstance(entry, str)]  # type: ignore[redundant-expr]
+            code = _START.format(path=path, tasks=task_end, results=result_end, parent=os.getpid())
             # Ctrl-C reaches all processes of a terminal and is for this one, which decides what happens: the
             # other inherits that it waits, from its first moment on.
             unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -139,8 +143,10 @@ class _Process:
             os.close(task_end)
             os.close(result_end)
         self._payload: bytes | None = payload
+        self.is_idle = True
 
     def run(self, task: Any, report: Callable[[Any], object]) -> Any:
+        self.is_idle = False
         try:
             if self._payload is not None:
                 send_pickled(self._tasks, self._payload)
@@ -153,6 +159,7 @@ class _Process:
                 report(content)
         except (EOFError, BrokenPipeError) as error:
             raise WorkerEndedError(_how_it_ended(self._process.wait())) from error
+        self.is_idle = True
         if kind == "error":
             raise _exception(*content)
         return content

@@ -7,12 +7,11 @@ when Python exits: a transform that hangs would make a program deaf to Ctrl-C.
 from __future__ import annotations
 
 import contextlib
-import heapq
-import itertools
 import os
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from multiprocessing import util
@@ -36,9 +35,9 @@ class _Crew:
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
-        self.waiting: list[tuple[Any, int, Future[Any], Callable[[], Any]]] = []
+        self.waiting: deque[tuple[Future[Any], Callable[[], Any], Any]] = deque()
         self.threads: list[threading.Thread] = []
-        self.at_work: dict[threading.Thread, Any] = {}  # priorities
+        self.at_work: dict[threading.Thread, Any] = {}  # what their calls are about
         self.idle = 0
         self.is_closed = False
         self.progress = time.monotonic()
@@ -46,10 +45,10 @@ class _Crew:
     def drop(self) -> None:
         """Cancel what waits, and let every thread end after what it does now."""
         with self.changed:
-            dropped, self.waiting = self.waiting, []
+            dropped, self.waiting = self.waiting, deque()
             self.is_closed = True
             self.changed.notify_all()
-        for _, _, future, _ in dropped:
+        for future, _, _ in dropped:
             future.cancel()
 
     def wait(self) -> bool:
@@ -62,7 +61,7 @@ class _Crew:
 
 
 class Threads:
-    """Calls functions in threads, those of the lowest priority number first.
+    """Calls functions in threads, in the order in which they come.
 
     Threads start when there is work for them. A fork begins with none, and without what waits. Left to the
     garbage collector, what waits is dropped; at the end of the program what runs is also waited for, but
@@ -72,7 +71,7 @@ class Threads:
         name: Of the threads.
         most: Threads at most; see :meth:`grow`.
         idle_seconds: A thread ends when it has had no work for so long; None for never.
-        give_up: Called with the priorities of the calls that have not ended in time; returns whether it has
+        give_up: Called with what the calls are about that have not ended in time; returns whether it has
             ended them. Without it they are left behind.
     """
 
@@ -88,7 +87,6 @@ class Threads:
         self.most = most
         self._idle_seconds = idle_seconds
         self._give_up = give_up
-        self._numbers = itertools.count()
         self._begin()
         _all.add(self)
 
@@ -104,19 +102,22 @@ class Threads:
         """When a call ended last, in seconds of ``time.monotonic``."""
         return self._crew.progress
 
-    def submit(self, priority: Any, call: Callable[[], _Result]) -> Future[_Result]:
-        """Have a function called; calls of equal priority take place in the order in which they came.
+    def submit(self, call: Callable[[], _Result], about: Any = None) -> Future[_Result]:
+        """Have a function called; after the end the call is cancelled at once.
 
         Args:
-            priority: The lowest comes first; any values that compare with each other.
             call: The function.
+            about: What ``give_up`` is told of it.
         """
         future: Future[_Result] = Future()
         crew = self._crew
         with crew.changed:
+            if crew.is_closed:
+                future.cancel()
+                return future
             if not crew.waiting and len(crew.threads) == crew.idle:
                 crew.progress = time.monotonic()
-            heapq.heappush(crew.waiting, (priority, next(self._numbers), future, call))
+            crew.waiting.append((future, call, about))
             self._start_if_needed()
             crew.changed.notify()
         return future
@@ -186,7 +187,7 @@ def _serve(crew: _Crew, idle_seconds: float | None) -> None:
                 if not crew.is_closed:
                     crew.threads.remove(me)
                 return
-            crew.at_work[me], _, future, call = heapq.heappop(waiting)
+            future, call, crew.at_work[me] = waiting.popleft()
         if future.set_running_or_notify_cancel():
             try:
                 future.set_result(call())
@@ -198,7 +199,7 @@ def _serve(crew: _Crew, idle_seconds: float | None) -> None:
 
 def _end(crew: _Crew, give_up: Callable[[list[Any]], bool]) -> None:
     crew.drop()
-    if not crew.wait() and give_up(sorted(crew.at_work.copy().values())):
+    if not crew.wait() and give_up(list(crew.at_work.copy().values())):
         crew.wait()
 
 

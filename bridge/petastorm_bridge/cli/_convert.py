@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from petastorm_bridge.errors import missing_extra
-
 if TYPE_CHECKING:
     from petastorm_bridge.convert import Conversion
 
@@ -52,7 +50,7 @@ def convert(  # noqa: PLR0917 - typer calls it with keywords
         typer.Option(
             metavar="SIZE", help="Size of a shard before compression: bytes, or 64mb, 1gb."
         ),
-    ] = "64mb",
+    ] = "32mb",
     workers: Annotated[
         int | None,
         typer.Option(metavar="N", help="Number of processes. [default: one for each core]"),
@@ -113,17 +111,15 @@ def convert(  # noqa: PLR0917 - typer calls it with keywords
     except (ValueError, TypeError, ImportError, RuntimeError) as error:
         _fail(str(error), 2)
     else:
-        typer.echo(_summary(done))
+        typer.echo(_summary(done, has_hashes=_names(hashes) != []))
 
 
 def _session() -> Any:
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise missing_extra("pyspark", "spark") from error
+    from petastorm_bridge.spark._session import spark_session
+
     # Spark starts Python with ``-m``: modules of the working directory would come first.
     os.environ["PYTHONSAFEPATH"] = "1"
-    return SparkSession.builder.getOrCreate()
+    return spark_session()
 
 
 def _fail(text: str, code: int) -> NoReturn:
@@ -163,11 +159,11 @@ def _bytes(text: str) -> int:
         ) from None
 
 
-def _summary(done: Conversion) -> str:
+def _summary(done: Conversion, *, has_hashes: bool) -> str:
     if done.is_verified:
         checked = "every value compared with the source"
     elif done.taken_over:
-        checked = "hashes of what an earlier run wrote"
+        checked = f"{'hashes' if has_hashes else 'sizes'} of what an earlier run wrote"
     else:
         checked = "nothing, as asked"
     rows, shards = (

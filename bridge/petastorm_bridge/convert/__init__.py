@@ -9,12 +9,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from petastorm_bridge._stored.schema import read_schema
-from petastorm_bridge.reader._rows.source import UNISCHEMA_KEY
+from petastorm_bridge._stored.schema import UNISCHEMA_KEY, read_schema
+from petastorm_bridge.mds.writer import DEFAULT_SIZE_LIMIT
 
 from ._columns import UnsupportedColumnsError, plan_columns
 from ._compare import ConversionError
-from ._options import DEFAULT_SIZE_LIMIT, Options
+from ._options import Options
 from ._places import destination_at, open_parquet, refuse_overlap
 from ._run import Conversion, convert
 from ._stored_columns import plan_stored_columns

@@ -17,8 +17,6 @@ from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.ragged import binary_rows, byte_offsets, value_bytes
 from petastorm_bridge.unischema import UnischemaField
 
-__all__ = ["ArrayEncoder", "TextsEncoder", "array_encoding"]
-
 
 def array_encoding(dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> str | None:
     """Return the MDS encoding of arrays of a dtype and shape; None if MDS has none for them.

@@ -8,12 +8,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from petastorm_bridge._sources.parquet import ParquetSource
-from petastorm_bridge._sources.parquet_schema import common_types
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.schema import Field
 from petastorm_bridge.mds.types import is_list, is_storable
-
-__all__ = ["ColumnPlan", "Encoder", "UnsupportedColumnsError", "choose", "plan_columns"]
 
 Encoder = Callable[[pa.Array], pa.Array]
 """From the column of a batch, as the source stores it, to what the writer takes."""
@@ -77,20 +74,13 @@ def plan_columns(source: ParquetSource, wanted: Sequence[str] | None) -> ColumnP
         ValueError: There is no column of a name.
         DatasetError: The files disagree about one.
     """
-    first = source.unchecked[0][1]
+    first = source.unchecked[0].schema
     names = [*source.partitions, *(n for n in first.names if n not in source.partitions)]
-    names = choose(names, wanted)
-    stored = [name for name in names if name not in source.partitions]
-    paths = [file.path for file in source.files]
-    common = common_types(stored, paths, [schema for _, schema in source.unchecked])
-    stored_types = {
-        name: source.partitions[name].type if name in source.partitions else common[name]
-        for name in names
-    }
-    types = {name: _plain(type_) for name, type_ in stored_types.items()}
+    stored = source.types_of(choose(names, wanted))
+    types = {name: _plain(type_) for name, type_ in stored.items()}
     refused = {name: type_ for name, type_ in types.items() if not is_storable(type_)}
     if refused:
-        raise _unsupported(refused, [name for name in names if name not in refused])
+        raise _unsupported(refused, [name for name in types if name not in refused])
     return ColumnPlan(types, pa.schema([pa.field(name, type_) for name, type_ in types.items()]))
 
 

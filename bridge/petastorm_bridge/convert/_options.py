@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from petastorm_bridge._workers.threads import usable_cores
 from petastorm_bridge.mds import codecs
 from petastorm_bridge.mds.layout import MAX_SHARD_BYTES
-from petastorm_bridge.mds.writer import DEFAULT_SIZE_LIMIT
-
-__all__ = ["DEFAULT_SIZE_LIMIT", "Options"]
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,7 @@ class Options:
         for name in names:
             if not codecs.is_hash(name):
                 codecs.digest(name, b"")  # raises, saying which hashes there are
-        count = len(os.sched_getaffinity(0)) if workers is None else workers
+        count = usable_cores() if workers is None else workers
         if count < 1:
             raise ValueError(f"The number of workers is {count}; give 1 or more.")
         return cls(size_limit, compression or None, tuple(names), count, is_verified)

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from ._options import Options
 
 # Few enough that little is lost with a part, and enough that the last shard, cut short, counts little.
-_SHARDS_PER_PART = 8
+_MOST_SHARDS_PER_PART = 8
+# Small datasets have parts for several workers, too.
+_LEAST_SHARDS_PER_PART = 2
+_WANTED_PARTS = 8
 # What a batch of rows may take in memory, and what no batch needs to exceed.
 _BATCH_BYTES = 8 << 20
 _MOST_ROWS = 1 << 16
@@ -44,7 +47,8 @@ def cut_parts(rows: Sequence[int], sizes: Sequence[int], options: Options) -> li
         sizes: Bytes of each row group, uncompressed.
         options: For the size of a shard.
     """
-    goal = options.size_limit * _SHARDS_PER_PART
+    least, most = (options.size_limit * n for n in (_LEAST_SHARDS_PER_PART, _MOST_SHARDS_PER_PART))
+    goal = min(most, max(least, sum(sizes) // _WANTED_PARTS))
     parts: list[Part] = []
     start = taken = 0
     for position, size in enumerate(sizes):

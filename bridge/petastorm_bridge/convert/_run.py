@@ -7,7 +7,6 @@ import functools
 import hashlib
 import json
 import os
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -44,7 +43,6 @@ class Conversion:
         taken_over: Rows that an earlier run had written.
         was_finished: Whether an earlier run had finished it; then it was only checked.
         is_verified: Whether every value was read back and compared with the source.
-        seconds: How long it took.
     """
 
     path: str
@@ -55,7 +53,6 @@ class Conversion:
     taken_over: int
     was_finished: bool
     is_verified: bool
-    seconds: float
 
 
 def convert(setup: Setup, shows_progress: bool, spark: Any = None) -> Conversion:
@@ -73,7 +70,6 @@ def convert(setup: Setup, shows_progress: bool, spark: Any = None) -> Conversion
         OSError: The destination cannot be written.
         RuntimeError: A worker process has died.
     """
-    began = time.monotonic()
     parts = cut_parts(setup.source.row_counts, setup.sizes, setup.options)
     rows = sum(part.rows for part in parts)
     if not rows:
@@ -90,7 +86,7 @@ def convert(setup: Setup, shows_progress: bool, spark: Any = None) -> Conversion
             else:
                 taken_over = _fill(setup, pool, parts, shows_progress)
         setup.destination.forget_notes()
-    return _summary(setup, taken_over, was_finished, time.monotonic() - began)
+    return _summary(setup, taken_over, was_finished)
 
 
 def _pool(setup: Setup, parts: int, spark: Any) -> WorkerPool | SparkPool:
@@ -134,11 +130,11 @@ def _check_finished(
     dataset = open_dataset(path)
     with open_regular(os.path.join(path, INDEX_NAME)) as file:
         entries = parse_index(file.read())["shards"]
-    names = [entry.basenames[0] for entry in dataset.shards]
-    of_parts = [
-        [entry for entry, name in zip(entries, names, strict=True) if name.startswith(part.prefix)]
-        for part in parts
-    ]
+    by_prefix: dict[str, _Infos] = {}
+    for entry, shard in zip(entries, dataset.shards, strict=True):
+        prefix = ".".join(shard.basenames[0].split(".")[:2])
+        by_prefix.setdefault(prefix, []).append(entry)
+    of_parts = [by_prefix.get(part.prefix, []) for part in parts]
     in_order = [entry for of_part in of_parts for entry in of_part]
     if in_order != entries or dataset.num_rows != sum(part.rows for part in parts):
         raise ConversionError(
@@ -202,18 +198,16 @@ def _plan(setup: Setup) -> dict[str, Any]:
     return read_back
 
 
-def _summary(setup: Setup, taken_over: int, was_finished: bool, seconds: float) -> Conversion:
+def _summary(setup: Setup, taken_over: int, was_finished: bool) -> Conversion:
     dataset = open_dataset(setup.destination.path)
     layout = dataset.shards[0].layout
-    files = [shard.zip or shard.raw for shard in dataset.shards]
     return Conversion(
         path=setup.destination.path,
         rows=dataset.num_rows,
         shards=len(dataset.shards),
-        size=sum(file["bytes"] for file in files),
+        size=sum(shard.stored["bytes"] for shard in dataset.shards),
         encodings=dict(zip(layout.names, layout.encodings, strict=True)),
         taken_over=taken_over,
         was_finished=was_finished,
         is_verified=setup.options.is_verified,
-        seconds=seconds,
     )

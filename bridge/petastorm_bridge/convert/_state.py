@@ -13,7 +13,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from petastorm_bridge._sources.unfinished import CONVERSION_NAME
@@ -22,7 +22,7 @@ from petastorm_bridge.mds.dataset import open_dataset
 from petastorm_bridge.mds.entry import ShardEntry
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.files import NO_RENAMING, final_name, open_regular, write_whole
-from petastorm_bridge.mds.names import INDEX_NAME
+from petastorm_bridge.mds.names import INDEX_NAME, check_file_names
 from petastorm_bridge.mds.schema import SIDECAR_NAME, content_digest
 from petastorm_bridge.mds.shard_file import checked_bytes
 
@@ -90,7 +90,7 @@ class Destination:
 
     def note(self, part: Part, infos: list[dict[str, Any]]) -> None:
         """Note that a part is finished, with what the writer says of its shards."""
-        content = {"plan": content_digest(self.plan), "rows": part.rows, "shards": infos}
+        content = {"plan": content_digest(self.plan), "part": asdict(part), "shards": infos}
         content = json.loads(json.dumps(content))
         text = json.dumps({**content, "sha256": content_digest(content)})
         with self._open_notes() as notes:
@@ -103,12 +103,15 @@ class Destination:
                 noted = json.loads(file.read())
             if noted.pop("sha256") != content_digest(noted):
                 return None
-            if (noted["plan"], noted["rows"]) != (content_digest(self.plan), part.rows):
+            if (noted["plan"], noted["part"]) != (content_digest(self.plan), asdict(part)):
                 return None
             infos: list[dict[str, Any]] = noted["shards"]
             for info in infos:
                 entry = ShardEntry.from_json(info["index"], self.path)
-                file_info = entry.zip or entry.raw
+                file_info = entry.stored
+                check_file_names(entry.basenames, self.path)
+                if not file_info["hashes"]:
+                    return None  # written anew: nothing tells whether they are what was written
                 path = os.path.join(self.path, file_info["basename"])
                 checked_bytes(path, file_info["bytes"], file_info["hashes"], mapped=False)
         except (

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from petastorm_bridge._sources.parquet import ParquetSource
-from petastorm_bridge._sources.parquet_schema import common_types
 from petastorm_bridge._tables.types import find_type
 from petastorm_bridge.codecs import CompressedImageCodec, CompressedNdarrayCodec, NdarrayCodec
 from petastorm_bridge.mds.declared import declared
@@ -22,8 +22,7 @@ from petastorm_bridge.unischema import Unischema, UnischemaField
 from ._arrays import ArrayEncoder, TextsEncoder, array_encoding
 from ._columns import ColumnPlan, Encoder, UnsupportedColumnsError, choose
 
-__all__ = ["plan_stored_columns"]
-
+_AS_BYTES = methodcaller("cast", pa.large_binary())
 _IMAGES = {"png": "png", "jpeg": "jpeg", "jpg": "jpeg"}
 
 
@@ -74,11 +73,7 @@ def plan_stored_columns(
         DatasetError: The files disagree about one, or lack it.
     """
     names = choose(list(schema.fields), wanted)
-    stored = [name for name in names if name not in source.partitions]
-    paths = [file.path for file in source.files]
-    types = dict(common_types(stored, paths, [file_schema for _, file_schema in source.unchecked]))
-    types |= {n: source.partitions[n].type for n in names if n in source.partitions}
-    types = {name: types[name] for name in names}
+    types = source.types_of(names)
     columns = {name: _column(schema.fields[name], types[name]) for name in names}
     refused = [name for name, column in columns.items() if column is None]
     if refused:
@@ -112,16 +107,9 @@ def _column(field: UnischemaField, stored: pa.DataType) -> _Column | None:
     type_ = _value_type(field, stored)
     if type_ is None or not is_storable(type_) or find_type(type_) is None:
         return None
-    return _Column(pa.field(field.name, type_), None, None if type_ == stored else _Cast(type_))
-
-
-@dataclass(frozen=True)
-class _Cast:
-    type: pa.DataType
-
-    def __call__(self, array: pa.Array) -> pa.Array:
-        """Return the values as the schema's type."""
-        return array.cast(self.type)
+    return _Column(
+        pa.field(field.name, type_), None, None if type_ == stored else methodcaller("cast", type_)
+    )
 
 
 def _value_type(field: UnischemaField, stored: pa.DataType) -> pa.DataType | None:
@@ -157,9 +145,9 @@ def _image(field: UnischemaField) -> _Column:
         assert isinstance(column.encoder, ArrayEncoder)
         return _Column(column.field, column.described, _Decoder(field, column.encoder))
     if encoding is None:  # a format that streaming has no name for: the file as it is
-        return _Column(pa.field(field.name, pa.large_binary()), None, _Cast(pa.large_binary()))
+        return _Column(pa.field(field.name, pa.large_binary()), None, _AS_BYTES)
     described = Field(field.name, pa.binary(), encoding)
-    return _Column(declared(field.name, encoding), described, _Cast(pa.large_binary()))
+    return _Column(declared(field.name, encoding), described, _AS_BYTES)
 
 
 def _array(field: UnischemaField, *, is_archive: bool) -> _Column | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from petastorm_bridge._sources.parquet import ParquetSource
+from petastorm_bridge.mds.commit import Rewrite
 from petastorm_bridge.mds.entry import ShardEntry
 from petastorm_bridge.mds.schema import DatasetSchema
 from petastorm_bridge.mds.shard import Shard
@@ -21,8 +22,7 @@ from ._compare import compare, stored_table
 from ._options import Options
 from ._parts import Part, rows_at_a_time
 from ._state import Destination
-
-Report = Callable[[int], object]
+from ._workers import Report
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,11 @@ def write_part(setup: Setup, report: Report, part: Part) -> tuple[list[dict[str,
     return infos, False
 
 
-def rewrite_shard(_: Setup, __: Report, rewrite: Any, info: dict[str, Any]) -> dict[str, Any]:
+def rewrite_shard(
+    setup: Setup, _: Report, rewrite: Rewrite, info: dict[str, Any]
+) -> dict[str, Any]:
     """Do what committing the dataset wants done to a shard."""
-    rewritten: dict[str, Any] = rewrite(info)
-    return rewritten
+    return rewrite(setup.destination.path, info)
 
 
 def check_part(

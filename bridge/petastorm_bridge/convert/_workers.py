@@ -12,6 +12,8 @@ from typing import Any
 
 from petastorm_bridge._workers.process import WorkerEndedError, WorkerProcesses
 from petastorm_bridge._workers.threads import Threads
+from petastorm_bridge.spark._session import conf_value
+from petastorm_bridge.spark._writing.jobs import run_job
 
 Report = Callable[[int], object]
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -64,7 +66,7 @@ class WorkerPool:
 
         for number, task in enumerate(tasks):
             run = functools.partial(self._processes.run, task, lambda n: messages.put((None, n)))
-            self._threads.submit(number, run).add_done_callback(functools.partial(done, number))
+            self._threads.submit(run).add_done_callback(functools.partial(done, number))
         remaining = len(tasks)
         while remaining:
             ended, content = messages.get()
@@ -96,7 +98,7 @@ class SparkPool:
     """
 
     def __init__(self, session: Any, setup: Any) -> None:
-        if session.conf.get("spark.speculation", "false").lower() == "true":
+        if (conf_value(session, "spark.speculation") or "").lower() == "true":
             raise ValueError(
                 "spark.speculation is on: two attempts of one task would write the same shard. Convert in a "
                 "session without it."
@@ -128,7 +130,8 @@ class SparkPool:
         rows = [(number, bytearray(pickle.dumps(task))) for number, task in enumerate(tasks)]
         frame = self._session.createDataFrame(rows, "number long, task binary").coalesce(1)
         dealt = frame.repartition(len(tasks))
-        for row in dealt.mapInArrow(done, "number long, rows long, result binary").collect():
+        done_tasks = dealt.mapInArrow(done, "number long, rows long, result binary")
+        for row in run_job(self._session, done_tasks.collect):
             result = pickle.loads(row["result"])  # noqa: S301 - from our own tasks
             if isinstance(result, BaseException):
                 raise result

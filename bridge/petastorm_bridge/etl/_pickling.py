@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from petastorm_bridge._tables.spark_types import STAND_INS
 from petastorm_bridge.errors import BridgeWarning
 
 __all__ = ["pickled_indexes", "pickled_schema"]
@@ -28,13 +29,6 @@ _METHODS = frozenset(
         "make_namedtuple_tf",
     }
 )  # fmt: skip
-# Attributes of the states of Spark's types, by the types that have any which readers need.
-_SPARK_STATES = {
-    "ArrayType": ("elementType", "containsNull"),
-    "CharType": ("length",),
-    "DecimalType": ("precision", "scale"),
-    "VarcharType": ("length",),
-}
 _CODEC_STATES = {
     "CompressedImageCodec": ("_image_codec", "_quality"),
     "CompressedNdarrayCodec": (),
@@ -64,12 +58,7 @@ def _stand_ins(names: Any) -> dict[str, type]:
 
 _CODECS = _stand_ins(_CODEC_STATES)
 _INDEXERS = _stand_ins(("SingleFieldIndexer", "FieldNotNullIndexer"))
-_SPARK_TYPES = _stand_ins(
-    (
-        *_SPARK_STATES, "BinaryType", "BooleanType", "ByteType", "DateType", "DoubleType", "FloatType",
-        "IntegerType", "LongType", "ShortType", "StringType", "TimestampNTZType", "TimestampType",
-    )
-)  # fmt: skip
+_SPARK_TYPES = _stand_ins(STAND_INS.keys() - {"StructType"})
 globals().update({**_CODECS, **_INDEXERS, **_SPARK_TYPES})  # where pickle looks names up
 
 _HOMES = {
@@ -133,7 +122,7 @@ def _with_state(cls: type, original: Any, names: tuple[str, ...]) -> Any:
 def _value(value: Any) -> Any:
     name = type(value).__name__
     if name in _SPARK_TYPES:
-        made = _with_state(_SPARK_TYPES[name], value, _SPARK_STATES.get(name, ()))
+        made = _with_state(_SPARK_TYPES[name], value, STAND_INS[name].arguments)
         if name == "DecimalType":
             made.hasPrecisionInfo = True
         return made
@@ -143,6 +132,12 @@ def _value(value: Any) -> Any:
 def _indexer(indexer: Any) -> Any:
     name = type(indexer).__name__
     if name not in _INDEXERS:
+        warnings.warn(
+            f"Index {indexer.index_name!r} is of a class of your own, {name}. Readers refuse classes that they do not "
+            "know: the bridge will open none of the dataset's indexes.",
+            BridgeWarning,
+            stacklevel=4,
+        )
         return indexer
     made = _with_state(_INDEXERS[name], indexer, _INDEX_STATE)
     if name == "SingleFieldIndexer":
@@ -159,6 +154,8 @@ def _plain(value: Any) -> Any:
 
 def _renamed(data: bytes) -> bytes:
     """Return a pickle in which the classes of this module have the names of the original's."""
+    # A pickler of one's own could write them at once, but only Python's slow one can be told to, whose table of
+    # functions dill changes for the whole process.
     parts = []
     done = 0
     for opcode, argument, position in pickletools.genops(data):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,42 +30,23 @@ def writing_settings(spark: Any, row_group_size_mb: int | None, summary: bool) -
     }
     if row_group_size_mb:
         settings["parquet.block.size"] = str(row_group_size_mb * _MEGABYTE)
-    put_back = _applied(spark, settings)
+    conf = _configuration(spark)
+    before = {key: conf.get(key, None) for key in settings}
     try:
+        for key, value in settings.items():
+            conf.set(key, value)
         yield
     finally:
-        put_back()
-
-
-def _applied(spark: Any, settings: Mapping[str, str]) -> Callable[[], None]:
-    """Apply settings; return what puts back those that were there."""
-    hadoop = _hadoop_configuration(spark)
-    if hadoop is not None:
-        get, set_, unset = hadoop.get, hadoop.set, hadoop.unset
-    else:
-        # Spark Connect: the options of a session go with every job that writes.
-        get, set_, unset = _session_value(spark), spark.conf.set, spark.conf.unset
-    before = {key: get(key) for key in settings}
-    for key, value in settings.items():
-        set_(key, value)
-
-    def put_back() -> None:
         for key, value in before.items():
             if value is None:
-                unset(key)
+                conf.unset(key)
             else:
-                set_(key, value)
-
-    return put_back
+                conf.set(key, value)
 
 
-def _session_value(spark: Any) -> Callable[[str], Any]:
-    return lambda key: spark.conf.get(key, None)
-
-
-def _hadoop_configuration(spark: Any) -> Any:
-    """Return Hadoop's configuration; None where the session has no Spark context (Spark Connect)."""
+def _configuration(spark: Any) -> Any:
+    """Return Hadoop's configuration; of Spark Connect the session's, which goes with every job that writes."""
     try:
         return spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - Spark has no other way
     except Exception:  # noqa: BLE001 - each kind of session refuses in its own way
-        return None
+        return spark.conf

@@ -13,8 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from petastorm_bridge._stored.schema import read_schema
-from petastorm_bridge.reader._rows.source import UNISCHEMA_KEY
+from petastorm_bridge._stored.schema import ROW_GROUPS_KEY, UNISCHEMA_KEY, read_schema
+from petastorm_bridge.errors import (
+    PetastormMetadataError,
+    PetastormMetadataGenerationError,
+    StoredSchemaError,
+)
 from petastorm_bridge.reader._rows.store import Piece, store_at, store_of
 from petastorm_bridge.unischema import Unischema
 
@@ -35,20 +39,12 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-ROW_GROUPS_PER_FILE_KEY = b"dataset-toolkit.num_row_groups_per_file.v1"
+ROW_GROUPS_PER_FILE_KEY = ROW_GROUPS_KEY
 
 _GENERATE = (
     "Write the dataset inside materialize_dataset, or add what is missing with "
     "`python -m petastorm_bridge.etl.petastorm_generate_metadata`."
 )
-
-
-class PetastormMetadataError(Exception):
-    """A dataset lacks what ``materialize_dataset`` writes beside its Parquet files."""
-
-
-class PetastormMetadataGenerationError(Exception):
-    """What belongs beside the Parquet files could not be written."""
 
 
 @contextmanager
@@ -192,9 +188,14 @@ def infer_or_load_unischema(dataset: Any) -> Unischema:
 
     Args:
         dataset: A ``pyarrow.parquet.ParquetDataset`` of a directory.
+
+    Raises:
+        StoredSchemaError: What is stored is no schema.
     """
     try:
         return get_schema(dataset)
+    except StoredSchemaError:
+        raise
     except PetastormMetadataError:
         logger.info("No schema is stored with the dataset; that of its Parquet files is taken.")
         return Unischema.from_arrow_schema(dataset)

@@ -41,12 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     store = store_at(given.dataset_url.rstrip("/"))
     shows_all = not given.schema and not given.index
-    lines = []
     if given.schema or shows_all:
-        lines += ["*** Schema from dataset metadata ***", str(get_schema(store))]
+        sys.stdout.write(f"*** Schema from dataset metadata ***\n{get_schema(store)}\n")
     if given.index or shows_all:
-        lines.append("*** Row group indexes from dataset metadata ***")
-        for name, index in get_row_group_indexes(store).items():
+        indexes = get_row_group_indexes(store)
+        lines = ["*** Row group indexes from dataset metadata ***"]
+        for name, index in indexes.items():
             lines.append(f"Index: {name}")
             if name in given.skip_index:
                 lines.append("  (skipped)")
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 lines.append(f"  -- {value}({len(groups)})")
                 if given.print_values:
                     lines.append(str(groups))
-    sys.stdout.write("\n".join(lines) + "\n")
+        sys.stdout.write("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -12,15 +12,11 @@ from collections.abc import Sequence
 from pydoc import locate
 from typing import Any
 
+from petastorm_bridge.errors import PetastormMetadataError, StoredSchemaError
 from petastorm_bridge.reader._rows.store import store_at
 from petastorm_bridge.unischema import Unischema
 
-from .dataset_metadata import (
-    ROW_GROUPS_PER_FILE_KEY,
-    PetastormMetadataError,
-    get_schema,
-    materialize_dataset,
-)
+from .dataset_metadata import ROW_GROUPS_PER_FILE_KEY, get_schema, materialize_dataset
 from .rowgroup_indexing import ROWGROUPS_INDEX_KEY
 
 __all__ = ["generate_petastorm_metadata", "main"]
@@ -48,6 +44,7 @@ def generate_petastorm_metadata(
 
     Raises:
         ValueError: No schema of that name, or none stored.
+        StoredSchemaError: What is stored is no schema.
     """
     del hdfs_driver
     store = store_at(dataset_url)
@@ -89,6 +86,8 @@ def get_schema_named(name: str) -> Any:
 def _stored(store: Any, url: str) -> Unischema:
     try:
         return get_schema(store)
+    except StoredSchemaError:
+        raise
     except PetastormMetadataError as error:
         raise ValueError(f"No schema is stored in {url}; say which one it has.") from error
 

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from petastorm_bridge._stored.indexes import read_indexes
-from petastorm_bridge.reader._rows.source import INDEXES_KEY
+from petastorm_bridge._stored.indexes import INDEXES_KEY, stored_indexes
 from petastorm_bridge.reader._rows.store import Piece, store_at, store_of
 from petastorm_bridge.unischema import Unischema
 from petastorm_bridge.utils import decode_row
 
 from . import RowGroupIndexerBase
 from ._pickling import pickled_indexes
-from .dataset_metadata import get_schema, load_row_groups
+from .dataset_metadata import ROW_GROUPS_PER_FILE_KEY, get_schema
 
 __all__ = ["ROWGROUPS_INDEX_KEY", "build_rowgroup_index", "get_row_group_indexes"]
 
@@ -43,26 +43,28 @@ def build_rowgroup_index(
 
     Raises:
         PetastormMetadataError: The dataset is none of Petastorm's.
-        ValueError: A row group has no rows, or no column of an indexer.
+        ValueError: A row group has no rows, or the schema no column of an indexer.
     """
     del hdfs_driver
     began = time.monotonic()
     store = store_at(dataset_url.rstrip("/"))
-    pieces = list(enumerate(load_row_groups(store)))
     schema = get_schema(store)
+    # Counted anew, as readers count them: files may have been added since the numbers were noted.
+    counts = store.row_groups_per_file()
+    pieces = list(enumerate(store.pieces(counts)))
+    missing = {name for indexer in indexers for name in indexer.column_names} - set(schema.fields)
+    if missing:
+        raise ValueError(f"The dataset has no columns {', '.join(sorted(missing))} to index.")
     if spark_context is None:
         indexes = list(indexers)
         for piece in pieces:
             indexes = _index(indexes, schema, piece)
     else:
         rdd = spark_context.parallelize(pieces, min(len(pieces), _MOST_TASKS))
-        indexes = rdd.map(_task(indexers, schema)).reduce(_combined)
+        indexes = rdd.map(functools.partial(_index, indexers, schema)).reduce(_combined)
     store.note(ROWGROUPS_INDEX_KEY, pickled_indexes({one.index_name: one for one in indexes}))
+    store.note(ROW_GROUPS_PER_FILE_KEY, json.dumps(counts))
     logger.info("Elapsed time of index creation: %f s", time.monotonic() - began)
-
-
-def _task(indexers: Indexers, schema: Unischema) -> Callable[[tuple[int, Piece]], list[Any]]:
-    return functools.partial(_index, indexers, schema)
 
 
 def _index(indexers: Indexers, schema: Unischema, piece: tuple[int, Piece]) -> list[Any]:
@@ -101,10 +103,4 @@ def get_row_group_indexes(dataset: Any) -> dict[str, Any]:
         ValueError: None are stored.
         StoredSchemaError: What is stored are no indexes.
     """
-    pickled = store_of(dataset).notes().get(ROWGROUPS_INDEX_KEY)
-    if pickled is None:
-        raise ValueError(
-            "Row groups index is not available in the dataset metadata file. Add one with "
-            "petastorm_bridge.etl.rowgroup_indexing.build_rowgroup_index."
-        )
-    return dict(read_indexes(pickled))
+    return dict(stored_indexes(store_of(dataset).notes()))

@@ -14,6 +14,7 @@ and the use of the window, or after ``make_batch_reader`` has opened it, and a d
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import signal
@@ -57,24 +58,24 @@ def is_mapped(directory: str) -> bool:
     return not is_far(directory) if mode == "auto" else mode == "map"
 
 
-@lru_cache(maxsize=1024)
 def is_far(directory: str) -> bool:
-    """Return whether a directory is on a network or user-space file system."""
-    type_ = _type_of(directory)
-    return type_ in _FAR_TYPES or type_.startswith("fuse")
+    """Return whether a directory is on a network or user-space file system; False while it is not there."""
+    with contextlib.suppress(OSError):
+        type_ = _type_of(directory)
+        return type_ in _FAR_TYPES or type_.startswith("fuse")
+    return False
 
 
-@lru_cache(maxsize=1024)
 def has_lasting_inodes(directory: str) -> bool:
     """Return whether files of a directory keep their inode numbers for as long as they exist."""
-    return not is_far(directory) and _type_of(directory) not in _FAT_TYPES
+    with contextlib.suppress(OSError):
+        return not is_far(directory) and _type_of(directory) not in _FAT_TYPES
+    return True
 
 
+@lru_cache(maxsize=1024)
 def _type_of(directory: str) -> str:
-    try:
-        return file_system_type(os.stat(directory or ".").st_dev)
-    except OSError:
-        return ""
+    return file_system_type(os.stat(directory or ".").st_dev)
 
 
 def file_system_type(device: int, mounts: str = "/proc/self/mountinfo") -> str:
@@ -132,11 +133,11 @@ def _show_where_mapping_fails() -> None:
         faulthandler.enable(sys.__stderr__.fileno())
 
 
-def _fatal_signals_caught(status: str = "/proc/self/status") -> bool:
+def _fatal_signals_caught() -> bool:
     """Return whether this process has handlers for what ``faulthandler`` handles (``proc(5)``)."""
     fatal = (signal.SIGBUS, signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
     try:
-        with open(status, encoding="ascii") as file:
+        with open("/proc/self/status", encoding="ascii") as file:
             caught = next(int(line[7:], 16) for line in file if line.startswith("SigCgt:"))
     except (OSError, StopIteration):  # not Linux: nothing tells
         return True

@@ -25,6 +25,8 @@ _LEVELS: dict[str, tuple[int, int, int | None]] = {
     "snappy": (0, 0, None),
     "zstd": (1, 22, 3),
 }
+EXTENSIONS = frozenset(_LEVELS)
+"""Of the names of compressed shards, behind ``.mds.``."""
 _ARROW_NAMES = {"br": "brotli", "gz": "gzip", "snappy": "snappy", "zstd": "zstd"}
 # `streaming` looks names up in a table, so "zstd:" or "zstd:07" would not open there.
 _NAME = re.compile(r"([a-z0-9]+)(?::(0|[1-9][0-9]?))?", re.ASCII)

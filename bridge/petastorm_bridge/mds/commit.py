@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -16,12 +16,12 @@ from .decode import column_array, column_bytes
 from .entry import ShardEntry
 from .files import write_whole
 from .names import INDEX_NAME
-from .schema import SIDECAR_NAME, ColumnStats, DatasetSchema, Field, companion_names
+from .schema import SIDECAR_NAME, DatasetSchema, Field, companion_names
 from .shard import Shard
 from .writer import flags_needed, write_shard
 
 NullColumns = dict[str, tuple[bool, bool]]
-Rewrite = Callable[[dict[str, Any]], dict[str, Any]]
+Info = dict[str, Any]
 
 
 def commit_dataset(
@@ -33,7 +33,7 @@ def commit_dataset(
     num_rows: int | None = None,
     declared: Mapping[str, Field] | None = None,
     check: Callable[[DatasetSchema, list[dict[str, Any]]], object] | None = None,
-    map_shards: Callable[[Rewrite, Iterable[dict[str, Any]]], Iterable[dict[str, Any]]] = map,
+    map_shards: Callable[[Rewrite, Iterable[Info]], Iterable[Info]] | None = None,
 ) -> DatasetSchema:
     """Make the shards written to ``directory`` a dataset; it is visible from the last step on.
 
@@ -50,18 +50,19 @@ def commit_dataset(
         declared: Fields of the columns of declared encoding: what their values are, and their shape.
         check: Looks at what is about to become a dataset: its schema and the index entries of its
             shards. What it raises keeps it from becoming one.
-        map_shards: Runs the rewriting of shards, given the function and the shards concerned; a
-            caller may spread it over machines. The function and its arguments pickle.
+        map_shards: Runs the rewriting of some shards, which a caller may spread over machines; None does it
+            here. The :class:`Rewrite` and its arguments pickle.
 
     Raises:
         OSError: Something cannot be written; no index is visible then.
     """
-    null_columns = _union_of_flags(schema, infos)
-    lacking = [i for i, info in enumerate(infos) if _lacks_flags(schema, info, null_columns)]
+    null_columns, lacking = _null_flags(schema, infos)
     final = [dict(info) for info in infos]
     superseded = [final[i] for i in lacking]
     if lacking:
-        rewritten = map_shards(_Rewrite(directory, schema, null_columns), superseded)
+        rewrite = Rewrite(schema, null_columns)
+        here = (rewrite(directory, info) for info in superseded)
+        rewritten = here if map_shards is None else map_shards(rewrite, superseded)
         for i, info in zip(lacking, rewritten, strict=True):
             final[i] = info
     companions = companion_names(schema.names)
@@ -70,13 +71,13 @@ def commit_dataset(
             (declared or {}).get(f.name) or Field(f.name, f.type),
             null_column=companions[f.name][0] if null_columns[f.name][0] else None,
             element_null_column=companions[f.name][1] if null_columns[f.name][1] else None,
+            nulls=sum(info["stats"][f.name]["nulls"] for info in infos),
+            element_nulls=sum(info["stats"][f.name]["element_nulls"] for info in infos),
         )
         for f in schema
     )
     rows = sum(int(info["index"]["samples"]) for info in final)
-    described = DatasetSchema(
-        fields, _sum_stats(schema, final), rows if num_rows is None else num_rows, extra or {}
-    )
+    described = DatasetSchema(fields, rows if num_rows is None else num_rows, extra or {})
     if check is not None:
         check(described, [info["index"] for info in final])
     # What makes a dataset of the files waits for the disk; shards, which are many times larger, are
@@ -93,23 +94,30 @@ def commit_dataset(
     return described
 
 
-class _Rewrite:
-    """Writes one shard again with null flags for more columns."""
+@dataclass(frozen=True)
+class Rewrite:
+    """Writes one shard again, with other null flags and perhaps other types.
 
-    def __init__(self, directory: str, schema: pa.Schema, null_columns: NullColumns) -> None:
-        self.directory = directory
-        self.schema = schema
-        self.null_columns = null_columns
+    Attributes:
+        schema: Of the shard.
+        null_columns: Per column, whether to store null flags for its rows and for its elements; columns that are
+            not named get none.
+        after: What the columns are cast to; None for their own types.
+    """
 
-    def __call__(self, info: dict[str, Any]) -> dict[str, Any]:
+    schema: pa.Schema
+    null_columns: NullColumns
+    after: pa.Schema | None = None
+
+    def __call__(self, directory: str, info: Info) -> Info:
         """Return the new info. The old file stays: where tasks are retried, this may run twice."""
-        entry = ShardEntry.from_json(info["index"], self.directory)
+        entry = ShardEntry.from_json(info["index"], directory)
         companions = companion_names(self.schema.names)
         fields = [
             Field(f.name, f.type, None, companions[f.name][0], companions[f.name][1])
             for f in self.schema
         ]
-        shard = Shard(self.directory, entry)
+        shard = Shard(directory, entry)
         declared = declared_encodings(self.schema)
         arrays = [
             column_bytes(shard, field.name, field.null_column, field.type)
@@ -117,10 +125,11 @@ class _Rewrite:
             else column_array(shard, field, slice(None))
             for field in fields
         ]
+        table = pa.Table.from_arrays(arrays, schema=self.schema)
         base, extension = os.path.splitext(entry.basenames[0])
         written = write_shard(
-            pa.Table.from_arrays(arrays, schema=self.schema),
-            os.path.join(self.directory, f"{base}.flags{extension}"),
+            table if self.after is None else table.cast(self.after, safe=False),
+            os.path.join(directory, f"{base}.flags{extension}"),
             compression=entry.compression,
             hashes=tuple(info["index"]["hashes"]),
             size_limit=info["index"]["size_limit"],
@@ -131,28 +140,16 @@ class _Rewrite:
         return {"index": written["index"], "stats": info["stats"]}
 
 
-def _flags_of(schema: pa.Schema, info: Mapping[str, Any], name: str) -> tuple[bool, bool]:
-    stats = info["stats"][name]
-    return flags_needed(schema.field(name).type, stats["nulls"], stats["element_nulls"])
-
-
-def _union_of_flags(schema: pa.Schema, infos: Sequence[Mapping[str, Any]]) -> NullColumns:
-    union: NullColumns = {}
-    for name in schema.names:
-        flags = [_flags_of(schema, info, name) for info in infos]
-        union[name] = (any(f[0] for f in flags), any(f[1] for f in flags))
-    return union
-
-
-def _lacks_flags(schema: pa.Schema, info: Mapping[str, Any], wanted: NullColumns) -> bool:
-    return any(_flags_of(schema, info, name) != wanted[name] for name in schema.names)
-
-
-def _sum_stats(schema: pa.Schema, infos: Sequence[Mapping[str, Any]]) -> dict[str, ColumnStats]:
-    return {
-        name: ColumnStats(
-            sum(info["stats"][name]["nulls"] for info in infos),
-            sum(info["stats"][name]["element_nulls"] for info in infos),
-        )
-        for name in schema.names
-    }
+def _null_flags(
+    schema: pa.Schema, infos: Sequence[Mapping[str, Any]]
+) -> tuple[NullColumns, list[int]]:
+    """Return which null flags the dataset needs, and which of its shards lack some of them."""
+    null_columns: NullColumns = {}
+    lacking: set[int] = set()
+    for name, type_ in zip(schema.names, schema.types, strict=True):
+        stats = [info["stats"][name] for info in infos]
+        flags = [flags_needed(type_, each["nulls"], each["element_nulls"]) for each in stats]
+        needed = any(rows for rows, _ in flags), any(elements for _, elements in flags)
+        null_columns[name] = needed
+        lacking.update(i for i, stored in enumerate(flags) if stored != needed)
+    return null_columns, sorted(lacking)

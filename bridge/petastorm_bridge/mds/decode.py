@@ -18,11 +18,6 @@ from .shard import Rows, Shard
 from .types import fixed_dtype, is_list, is_text, marks_nulls_itself
 
 
-def has_nulls(field: Field) -> bool:
-    """Return whether the dataset stores null flags for the column or its elements."""
-    return field.null_column is not None or field.element_null_column is not None
-
-
 def column_view(shard: Shard, field: Field, rows: Rows) -> npt.NDArray[Any] | None:
     """Return a column as NumPy values if that needs no conversion, else None.
 
@@ -34,7 +29,8 @@ def column_view(shard: Shard, field: Field, rows: Rows) -> npt.NDArray[Any] | No
         DatasetError: Arrays of several axes that differ in shape among ``rows``.
         ShardCorruptedError: The column's bytes are not what its encoding says.
     """
-    if has_nulls(field) or field.name not in shard:
+    has_flags = field.null_column is not None or field.element_null_column is not None
+    if has_flags or field.name not in shard:
         return None
     type_ = field.type.value_type if is_list(field.type) else field.type
     if fixed_dtype(type_) is None:
@@ -75,10 +71,7 @@ def column_array(shard: Shard, field: Field, rows: Rows) -> pa.Array:
     if field.name not in shard:
         raise DatasetError(f"Shard {shard.path} has no column {field.name!r}.")
     try:
-        nulls = None
-        if field.null_column is not None and field.null_column in shard:
-            flags = shard.fixed(field.null_column, rows).astype(np.bool_)
-            nulls = flags if flags.any() else None
+        nulls = _nulls(shard, field.null_column, rows)
         if is_list(field.type):
             return _list_array(shard, field, rows, nulls)
         if fixed_encoding(shard.encoding(field.name)) is not None:
@@ -98,10 +91,16 @@ def column_bytes(shard: Shard, name: str, null_column: str | None, type_: pa.Dat
         type_: Binary, of either offset width.
     """
     rows = slice(0, shard.num_rows)
-    nulls = None
-    if null_column is not None and null_column in shard:
-        nulls = shard.fixed(null_column, rows).astype(np.bool_)
+    nulls = _nulls(shard, null_column, rows)
     return _text_array(shard.variable(name, rows), type_, nulls)
+
+
+def _nulls(shard: Shard, null_column: str | None, rows: Rows) -> npt.NDArray[np.bool_] | None:
+    """Return which rows are null; None if none is, as in shards without flags."""
+    if null_column is None or null_column not in shard:
+        return None
+    flags = shard.fixed(null_column, rows).astype(np.bool_)
+    return flags if flags.any() else None
 
 
 def _unreadable(shard: Shard, field: Field, error: Exception) -> DatasetError:

@@ -97,8 +97,8 @@ def encode_column(
             values = pa.array(_null_flags(array.flatten()))
             flags = pa.ListArray.from_arrays(pa.array(offsets), values)
             columns.append(_encode_list(element_null_column, flags))
-    elif fixed_dtype(type_) is not None:
-        columns.append(StoredColumn(name, _fixed_encoding(type_), fixed_values(array)))
+    elif (dtype := fixed_dtype(type_)) is not None:
+        columns.append(StoredColumn(name, dtype.name, fixed_values(array)))
     else:
         columns.append(StoredColumn(name, _variable_encoding(type_), _variable_values(array)))
     if null_column is not None:
@@ -108,12 +108,6 @@ def encode_column(
 
 def _null_flags(array: pa.Array) -> npt.NDArray[np.uint8]:
     return np.asarray(array.is_null().cast(pa.uint8()).to_numpy(zero_copy_only=False))
-
-
-def _fixed_encoding(type_: pa.DataType) -> str:
-    dtype = fixed_dtype(type_)
-    assert dtype is not None
-    return dtype.name
 
 
 def _variable_encoding(type_: pa.DataType) -> str:
@@ -200,7 +194,7 @@ def costly_values(array: pa.Array) -> pa.LargeBinaryArray | None:
     return _variable_values(array) if pa.types.is_decimal(array.type) else None
 
 
-def row_sizes(array: pa.Array, encoded: pa.LargeBinaryArray | None = None) -> npt.NDArray[np.int64]:
+def row_sizes(array: pa.Array, encoded: pa.LargeBinaryArray | None) -> npt.NDArray[np.int64]:
     """Return an upper bound of the bytes each row of one column takes in a shard, shape ``(rows,)``.
 
     Args:
@@ -215,15 +209,4 @@ def row_sizes(array: pa.Array, encoded: pa.LargeBinaryArray | None = None) -> np
     if element is not None:
         # Size word, header of at most 9 bytes.
         return list_lengths(array) * element.itemsize + 13
-    if encoded is None:
-        encoded = costly_values(array)
-    if encoded is None:
-        encoded = _variable_values(array)
-    return np.diff(byte_offsets(encoded)) + 4
-
-
-def encoded_bytes(column: StoredColumn) -> pa.LargeBinaryArray:
-    """Return the bytes of each row of a column, whatever its width."""
-    if isinstance(column.values, np.ndarray):
-        return binary_rows(column.values)
-    return column.values
+    return np.diff(byte_offsets(filled_binary(array) if encoded is None else encoded)) + 4

@@ -11,7 +11,6 @@ from .codecs import parse_compression
 from .encodings import fixed_encoding
 from .errors import DatasetError
 from .layout import ShardLayout
-from .names import check_file_name
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,8 @@ class ShardEntry:
             has_other_encodings: Encodings that are not of MDS may have any width.
 
         Raises:
-            DatasetError: Another version or format than MDS 2, not an entry of an index, or one that
-                names files elsewhere.
+            DatasetError: Another version or format than MDS 2, or not an entry of an index. What it
+                names is not looked at (:func:`.names.check_file_names`).
         """
         if not isinstance(obj, dict):
             raise _unusable(index_path, f"a shard is {obj!r}")
@@ -64,10 +63,7 @@ class ShardEntry:
                 parse_compression(str(compression))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise _unusable(index_path, f"{type(error).__name__}: {error}") from error
-        entry = cls(layout, samples, raw, zipped, compression)
-        for name in entry.basenames:
-            check_file_name(name, index_path)
-        return entry
+        return cls(layout, samples, raw, zipped, compression)
 
     @property
     def stored(self) -> dict[str, Any]:

@@ -129,12 +129,10 @@ def write_new(path: str, parts: Iterable[Any]) -> None:
         OSError: It cannot be written; the error names ``path``, and nothing is left behind.
     """
     with _naming(path):
-        _replace(path, parts)
+        _replace(path, parts, is_durable=False, folder=None)
 
 
-def _replace(
-    path: str, parts: Iterable[Any], is_durable: bool = False, folder: int | None = None
-) -> None:
+def _replace(path: str, parts: Iterable[Any], is_durable: bool, folder: int | None) -> None:
     """Write a file under its own name, unless it is there as it is to be."""
     parts = [*parts]
     while True:
@@ -161,9 +159,7 @@ def _holds(path: str, parts: Iterable[Any], folder: int | None) -> bool:
         return False
 
 
-def _write(
-    path: str, parts: Iterable[Any], is_durable: bool = False, folder: int | None = None
-) -> None:
+def _write(path: str, parts: Iterable[Any], is_durable: bool, folder: int | None) -> None:
     """Write a file that is not there yet, from its beginning to its end, or leave nothing."""
     out = _open(path, "xb", folder)
     try:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from .encode import StoredColumn, encoded_bytes
+from .encode import StoredColumn
 from .encodings import fixed_encoding
 from .ragged import binary_rows, byte_offsets, concat_rows, offsets_of, value_bytes
 
@@ -145,7 +145,7 @@ def assemble_shard(columns: list[StoredColumn], config: dict[str, Any]) -> list[
     if offsets[-1] >= 1 << 32:
         raise OverflowError(
             f"A shard of {rows} rows would take {int(offsets[-1])} bytes, MDS allows 4 GiB. "
-            "Lower parquet_row_group_size_bytes so that shards hold fewer rows."
+            "Lower the size limit of shards (of a Spark converter, parquet_row_group_size_bytes)."
         )
     return [np.uint32(rows).tobytes(), offsets.astype(np.uint32), header, samples]
 
@@ -166,11 +166,12 @@ def _variable_samples(
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
     parts: list[pa.LargeBinaryArray] = []
     lengths = []
-    encoded = [(column, encoded_bytes(column)) for column in columns]
-    for column, array in encoded:
-        if column.size is None:
-            lengths.append(np.diff(byte_offsets(array)).astype(np.uint32))
-    parts.append(binary_rows(np.stack(lengths, axis=1)))
-    parts.extend(array for _, array in encoded)
-    samples = concat_rows(parts)
+    for column in columns:
+        values = column.values
+        if isinstance(values, np.ndarray):
+            parts.append(binary_rows(values))
+        else:
+            lengths.append(np.diff(byte_offsets(values)).astype(np.uint32))
+            parts.append(values)
+    samples = concat_rows([binary_rows(np.stack(lengths, axis=1)), *parts])
     return value_bytes(samples), np.diff(byte_offsets(samples))

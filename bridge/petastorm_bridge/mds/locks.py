@@ -15,7 +15,7 @@ class ForkSafeLock:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._held = self._lock
         _every_lock.add(self)
 
@@ -30,7 +30,7 @@ class ForkSafeLock:
 
     def renew(self) -> None:
         """Forget who holds the lock; for a new process, before it has a second thread."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
 
 _every_lock: weakref.WeakSet[ForkSafeLock] = weakref.WeakSet()

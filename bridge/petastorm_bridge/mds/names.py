@@ -20,30 +20,21 @@ _LONGEST_PART = 200
 _LONGEST_NAME = 1024
 
 
-def check_file_name(name: str, index_path: str) -> None:
-    """Check one file name of an index: parts separated by single slashes, as stock writers give.
-
-    Raises:
-        DatasetError: It leads, or may lead, out of the index's directory, or is no usable name.
-    """
-    problem = _problem(name)
-    if problem:
-        raise DatasetError(
-            f"{index_path} names a file {problem}: {_shortened(name)}. Nothing of it was touched. Do "
-            "not use this dataset unless you trust who wrote it; otherwise convert the DataFrame again."
-        )
-
-
 def check_file_names(names: Iterable[str], index_path: str) -> None:
-    """Check all file names of an index, each and together.
+    """Check all file names of an index: parts separated by single slashes, as stock writers give.
 
     Raises:
-        DatasetError: As :func:`check_file_name`; or a name is also another one's folder.
+        DatasetError: One leads, or may lead, out of the index's directory, is no usable name, or is also
+            the folder of another one.
     """
     files = dict.fromkeys(names)
     folders: set[str] = set()
     for name in files:
-        check_file_name(name, index_path)
+        if problem := _problem(name):
+            raise DatasetError(
+                f"{index_path} names a file {problem}: {_shortened(name)}. Nothing of it was touched. Do "
+                "not use this dataset unless you trust who wrote it; otherwise convert the DataFrame again."
+            )
         parts = name.split("/")
         folders.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
     for name in folders & files.keys():

@@ -14,14 +14,21 @@ import numpy.typing as npt
 
 from .encodings import NDARRAY_CODES, fixed_encoding
 from .errors import DatasetError
-from .ragged import byte_offsets, gather_ragged, unaligned_view, value_bytes
+from .ragged import (
+    Int64,
+    alternating,
+    byte_offsets,
+    offsets_of,
+    take_values,
+    unaligned_view,
+    value_bytes,
+)
 from .schema import Field
 from .shard import Rows, Shard
 from .types import fixed_dtype
 
 CODE_TO_DTYPE = {code: name for name, code in NDARRAY_CODES.items()}
 
-Int64 = npt.NDArray[np.int64]
 Shapes = list[tuple[int, ...]]
 
 
@@ -52,7 +59,8 @@ def numbers(shard: Shard, field: Field, rows: Rows) -> tuple[npt.NDArray[Any], I
     rest = lengths - headers.widths
     if (headers.counts * wanted.itemsize != rest).any():
         raise ValueError("arrays whose shape does not match their size")
-    elements = value_bytes(gather_ragged(raw, starts + headers.widths, rest))
+    arrays = alternating(raw, starts + headers.widths, rest)
+    elements = value_bytes(take_values(arrays, np.arange(len(starts))))
     return elements.view(wanted), headers.counts, headers.shapes()
 
 
@@ -76,13 +84,15 @@ class ArrayHeaders:
             encoding's name says the type.
         widths: Bytes that each header takes, shape ``(n,)``.
         axes: Number of axes of each array, shape ``(n,)``.
-        sizes: Sizes of the axes, shape ``(n, most axes)``; 1 where an array has fewer.
+        begins: Where the sizes of each array's axes begin in ``sizes``, and where the last ones end, shape ``(n + 1,)``.
+        sizes: Sizes of the axes of all arrays, one array after the other.
         counts: Number of elements of each array, shape ``(n,)``.
     """
 
     codes: npt.NDArray[np.uint8] | None
     widths: Int64
     axes: Int64
+    begins: Int64
     sizes: Int64
     counts: Int64
 
@@ -95,13 +105,14 @@ class ArrayHeaders:
 
     def shape(self, row: int) -> tuple[int, ...]:
         """Return the shape of one array."""
-        return tuple(self.sizes[row, : self.axes[row]].tolist())
+        return tuple(self.sizes[self.begins[row] : self.begins[row + 1]].tolist())
 
     def shapes(self) -> Shapes:
         """Return the shapes that occur (some of them, if there are many)."""
         shapes: Shapes = []
         for axes in np.unique(self.axes).tolist():
-            sizes = self.sizes[self.axes == axes, :axes]
+            begins = self.begins[:-1][self.axes == axes]
+            sizes = self.sizes[begins[:, np.newaxis] + np.arange(axes)]
             if axes == 0:
                 shapes.append(())
             elif axes == 1:
@@ -131,24 +142,26 @@ def parse_headers(
         position = starts + 1
     before = int(codes is not None)
     heads = _bytes_at(raw, position, lengths, 1 + before)
+    axes = (heads >> 2).astype(np.int64)
+    widths = before + 1 + axes * (1 << (heads & 3))
+    if (lengths < widths).any():
+        raise ValueError("arrays that end within their header")
+    begins = offsets_of(axes)
+    sizes, counts = np.empty(begins[-1], np.int64), np.ones(len(starts), np.int64)
     # Few kinds of header occur in one column: usually one.
-    kinds = [_shape_kind(int(head)) for head in np.unique(heads)]
-    axes, widths = np.empty(len(starts), np.int64), np.empty(len(starts), np.int64)
-    sizes = np.ones((len(starts), max((kind[0] for kind in kinds), default=0)), np.int64)
-    for head, (count, width) in zip(np.unique(heads).tolist(), kinds, strict=True):
-        here = heads == head
-        axes[here] = count
-        widths[here] = total = before + 1 + count * width
-        if (lengths[here] < total).any():
-            raise ValueError("arrays that end within their header")
+    for head in np.unique(heads).tolist():
+        here, width = np.flatnonzero(heads == head), 1 << (head & 3)
         view = unaligned_view(raw, f"<u{width}")
-        first = position[here] + 1
-        for axis in range(count):
-            extents = view[first + axis * width]
+        for axis in range(head >> 2):
+            extents = view[position[here] + 1 + axis * width]
             if (extents > len(raw)).any():
                 raise ValueError("arrays larger than their shard")
-            sizes[here, axis] = extents
-    return ArrayHeaders(codes, widths, axes, sizes, _product(sizes, len(raw)))
+            sizes[begins[here] + axis] = extents
+            counts[here] *= extents.astype(np.int64)
+            # Before it can overflow: both factors are file sizes at most.
+            if (counts[here] > len(raw)).any():
+                raise ValueError("arrays larger than their shard")
+    return ArrayHeaders(codes, widths, axes, begins, sizes, counts)
 
 
 def _bytes_at(
@@ -158,21 +171,6 @@ def _bytes_at(
     if (lengths < least).any():
         raise ValueError("a value without header")
     return raw[starts]
-
-
-def _shape_kind(head: int) -> tuple[int, int]:
-    """Return the number of axes, and the bytes of each axis's size."""
-    return head >> 2, 1 << (head & 3)
-
-
-def _product(sizes: Int64, most: int) -> Int64:
-    """Return the product of each row, where none may exceed ``most``."""
-    product = np.ones(len(sizes), np.int64)
-    for axis in range(sizes.shape[1]):
-        product *= sizes[:, axis]
-        if (product > most).any():  # before it can overflow: both factors are file sizes at most
-            raise ValueError("arrays larger than their shard")
-    return product
 
 
 def value_shape(shard: Shard, field: Field, shapes: Shapes) -> tuple[int, ...]:

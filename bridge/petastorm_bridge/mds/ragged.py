@@ -24,17 +24,6 @@ def unaligned_view(raw: Bytes, dtype: str) -> npt.NDArray[Any]:
     return np.ndarray((count,), item, raw, 0, (1,))
 
 
-def gather_ragged(raw: Bytes, starts: Int64, lengths: Int64) -> pa.LargeBinaryArray:
-    """Return the byte strings ``raw[starts[i] : starts[i] + lengths[i]]``, copied in one C++ call.
-
-    Args:
-        raw: The buffer, uint8 of shape ``(size,)``.
-        starts: Byte positions, ascending without overlap (as rows in a shard are), shape ``(n,)``.
-        lengths: Byte lengths, shape ``(n,)``.
-    """
-    return take_values(alternating(raw, starts, lengths), np.arange(len(starts)))
-
-
 def alternating(raw: Bytes, starts: Int64, lengths: Int64 | int) -> pa.LargeBinaryArray:
     """Return a buffer as byte strings value, gap, value, gap, …, value, without copying it.
 

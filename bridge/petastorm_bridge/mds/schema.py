@@ -34,6 +34,8 @@ class Field:
         shape: Shape of the arrays of an ``ndarray`` column with an ``encoding``, None for an axis whose
             size varies; None for every other column. The type of such a column is a list of all
             elements of an array.
+        nulls: Number of null rows in all shards; None where nobody counted (no sidecar).
+        element_nulls: Number of null elements inside non-null lists; None as there.
     """
 
     name: str
@@ -42,19 +44,8 @@ class Field:
     null_column: str | None = None
     element_null_column: str | None = None
     shape: tuple[int | None, ...] | None = None
-
-
-@dataclass(frozen=True)
-class ColumnStats:
-    """What one column holds over a whole dataset.
-
-    Attributes:
-        nulls: Number of null rows.
-        element_nulls: Number of null elements inside non-null lists.
-    """
-
-    nulls: int = 0
-    element_nulls: int = 0
+    nulls: int | None = None
+    element_nulls: int | None = None
 
 
 @dataclass(frozen=True)
@@ -63,13 +54,11 @@ class DatasetSchema:
 
     Attributes:
         fields: The columns.
-        stats: Per column, over all shards; None where nobody counted (no sidecar).
         num_rows: Rows in the dataset, or None when there is no sidecar.
         extra: Whatever the writer wanted to keep (JSON-able).
     """
 
     fields: tuple[Field, ...]
-    stats: Mapping[str, ColumnStats] | None = None
     num_rows: int | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
@@ -87,7 +76,6 @@ class DatasetSchema:
     def to_json(self) -> str:
         """Return the sidecar's text."""
         arrow = pa.schema([pa.field(f.name, f.type) for f in self.fields])
-        stats = self.stats or {}
         content = {
             "petastorm_bridge": _FORMAT,
             "num_rows": self.num_rows,
@@ -96,11 +84,11 @@ class DatasetSchema:
                 {
                     "name": f.name,
                     "type": str(f.type),  # for people; `arrow_schema` is what is read back
-                    **_encoding_entries(f),
+                    **({} if f.encoding is None else {"encoding": f.encoding, "shape": f.shape}),
                     "null_column": f.null_column,
                     "element_null_column": f.element_null_column,
-                    "nulls": stats.get(f.name, ColumnStats()).nulls,
-                    "element_nulls": stats.get(f.name, ColumnStats()).element_nulls,
+                    "nulls": f.nulls or 0,
+                    "element_nulls": f.element_nulls or 0,
                 }
                 for f in self.fields
             ],
@@ -138,24 +126,15 @@ class DatasetSchema:
                 column["null_column"],
                 column["element_null_column"],
                 _shape(column),
+                _count(column["nulls"]),
+                _count(column["element_nulls"]),
             )
             for name, type_, column in zip(arrow.names, arrow.types, columns, strict=True)
         )
         _check_stored_names(fields)
-        stats = {
-            column["name"]: ColumnStats(_count(column["nulls"]), _count(column["element_nulls"]))
-            for column in columns
-        }
         if not isinstance(obj["extra"], dict):
             raise TypeError(f"extra {obj['extra']!r}")
-        return cls(fields, stats, _count(obj["num_rows"]), obj["extra"])
-
-
-def _encoding_entries(column: Field) -> dict[str, Any]:
-    """Return what a sidecar says of a column's encoding: nothing where its type decides."""
-    if column.encoding is None:
-        return {}
-    return {"encoding": column.encoding, "shape": column.shape}
+        return cls(fields, _count(obj["num_rows"]), obj["extra"])
 
 
 def _encoding(column: Mapping[str, Any]) -> str | None:

@@ -73,10 +73,6 @@ class Shard:
         otherwise a copy.
         """
         position = self._positions[name]
-        if self.entry.layout.widths[position] is None:
-            raise TypeError(
-                f"Column {name!r} of {self.path} is {self.encoding(name)!r}, not fixed."
-            )
         if self._file.records is not None:
             return self._file.records[f"{position}"][rows]
         return self._file.walk.fixed(position, rows)
@@ -112,10 +108,18 @@ def _load(
 
 
 def _expand(path: str, entry: ShardEntry, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    codec = codecs.parse_compression(entry.compression)
+    return np.frombuffer(expanded(path, entry.compression, data, entry.raw["bytes"]), np.uint8)
+
+
+def expanded(path: str, compression: str | None, data: npt.NDArray[np.uint8], size: int) -> bytes:
+    """Return what a compressed file holds, in no more bytes than the index says.
+
+    Raises:
+        ShardCorruptedError: It is damaged, or holds more or fewer bytes.
+    """
+    codec = codecs.parse_compression(compression)
     assert codec is not None
     try:
-        raw = codec.decompress(data.data, entry.raw["bytes"])
+        return codec.decompress(data.data, size)
     except (OSError, ValueError, MemoryError) as error:
         raise ShardCorruptedError.because(path, f"{codec.name} data", str(error)) from error
-    return np.frombuffer(raw, np.uint8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,18 +16,15 @@ from .access import load
 from .entry import ShardEntry
 from .errors import ShardCorruptedError
 from .layout import ShardLayout
+from .ragged import Int64
 from .verified import FileMark, check_hash, mark, replaced
-from .walk import ColumnWalk, Maker, sample_parser
+from .walk import ColumnWalk
 
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.uint32]
-Int64 = npt.NDArray[np.int64]
 
 Samples: TypeAlias = "npt.NDArray[Any] | pa.LargeBinaryArray"
 """Samples as packed records, if all columns are of fixed width, and as byte strings otherwise."""
-
-Refuse = Callable[[int, Exception], Exception]
-"""Makes the error for a sample that cannot be parsed, of its number and of what was raised."""
 
 
 class ShardFile:
@@ -93,20 +90,6 @@ class ShardFile:
         assert self.records is not None
         # The rows are within the shard, so that no clipping takes place; it saves a copy.
         self.records.view(out.dtype).take(rows, out=out, mode="clip")
-
-    def parser(self, makers: Sequence[Maker], refuse: Refuse) -> Callable[[int], dict[str, Any]]:
-        """Return what makes a dictionary of one sample."""
-        parse = sample_parser(self.layout, makers)
-        # NumPy takes values out of an Arrow buffer faster than out of its own.
-        view, item = memoryview(pa.py_buffer(self.raw)), self.offsets.item
-
-        def sample(row: int) -> dict[str, Any]:
-            try:
-                return parse(view, item(row), item(row + 1))
-            except Exception as error:  # makers raise anything
-                raise refuse(row, error) from error
-
-        return sample
 
 
 def checked_bytes(

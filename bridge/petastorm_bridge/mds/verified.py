@@ -14,11 +14,9 @@ from typing import Any
 from . import codecs
 from .access import has_lasting_inodes
 from .errors import ShardCorruptedError
-from .locks import ForkSafeLock
 
 # Path -> what was asked of which file there.
 _seen: dict[str, tuple[Any, ...]] = {}
-_lock = ForkSafeLock()
 
 
 def best_hash(hashes: Mapping[str, str]) -> str | None:
@@ -43,9 +41,8 @@ def check_hash(path: str, hashes: Mapping[str, str], data: Any, status: os.stat_
     name = best_hash(hashes)
     if name is None:
         return
-    with _lock:
-        if _seen.get(path) == _state(name, hashes, status):
-            return
+    if _seen.get(path) == _state(name, hashes, status):
+        return
     digest = codecs.digest(name, data)
     if digest != hashes[name]:
         raise ShardCorruptedError.because(path, f"{name} {hashes[name]}", digest)
@@ -56,8 +53,7 @@ def note_hash(path: str, hashes: Mapping[str, str], status: os.stat_result) -> N
     """Remember that a file has the hash which :func:`check_hash` would check; arguments as there."""
     name = best_hash(hashes)
     if name is not None:
-        with _lock:
-            _seen[path] = _state(name, hashes, status)
+        _seen[path] = _state(name, hashes, status)
 
 
 def _state(name: str, hashes: Mapping[str, str], status: os.stat_result) -> tuple[Any, ...]:

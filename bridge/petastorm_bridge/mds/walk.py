@@ -1,12 +1,8 @@
-"""The walk over the columns of samples: ``[u32 size of each variable column][columns in name order]``.
-
-Of many samples at once as arrays of positions, and of one sample as a program steps through it.
-"""
+"""The walk over the columns of samples: ``[u32 size of each variable column][columns in name order]``."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,15 +11,10 @@ import pyarrow as pa
 
 from .errors import ShardCorruptedError
 from .layout import ShardLayout
-from .ragged import alternating, take_values, unaligned_view
-
-Int64 = npt.NDArray[np.int64]
+from .ragged import Int64, alternating, take_values, unaligned_view
 
 Cells: TypeAlias = "npt.NDArray[Any] | pa.LargeBinaryArray"
 """Stored values: an array ``(rows, *shape)`` of its own if of fixed width, otherwise strings."""
-
-Maker = Callable[[memoryview, int, int], Any]
-"""Makes a value of a buffer, the position of the value's bytes in it and their number."""
 
 
 class ColumnWalk:
@@ -102,30 +93,3 @@ class ColumnWalk:
         if self._layout.widths[position] is None:
             return self.strings(position, rows)
         return self.fixed(position, rows)
-
-
-def sample_parser(
-    layout: ShardLayout, makers: Sequence[Maker]
-) -> Callable[[memoryview, int, int], dict[str, Any]]:
-    """Return what makes a dictionary of one sample, given a buffer and where the sample is in it.
-
-    It raises ValueError if the sizes of the columns do not add up to the sample, struct.error if there
-    are no sizes, and what the makers raise.
-    """
-    columns = list(zip(layout.names, layout.widths, makers, strict=True))
-    count = layout.widths.count(None)
-    sizes_of = struct.Struct(f"<{count}I").unpack_from
-
-    def parse(view: memoryview, start: int, stop: int) -> dict[str, Any]:
-        sample = {}
-        sizes = iter(sizes_of(view, start))
-        start += 4 * count
-        for name, width, make in columns:
-            size = next(sizes) if width is None else width
-            sample[name] = make(view, start, size)
-            start += size
-        if start != stop:
-            raise ValueError("sizes that do not add up to the sample")
-        return sample
-
-    return parse

@@ -78,8 +78,7 @@ class ShardWriter:
         codecs.parse_compression(compression)
         self._hashes = tuple([codecs.default_hash()] if hashes is None else hashes)
         for name in self._hashes:
-            if not codecs.is_hash(name):
-                codecs.digest(name, b"")  # raises, saying which hashes there are
+            codecs.digest(name, b"")  # raises for what is no hash
         self._pending: list[pa.RecordBatch] = []
         self._encoded: list[dict[str, pa.LargeBinaryArray]] = []
         self._pending_rows = 0
@@ -219,7 +218,9 @@ def write_shard(
     stats: dict[str, dict[str, int]] = {}
     for name, chunked in zip(table.schema.names, table.columns, strict=True):
         array = _joined(chunked.chunks)
-        nulls, element_nulls = count_nulls(array)
+        nulls = array.null_count
+        # Those in null lists do not count.
+        element_nulls = array.flatten().null_count if is_list(array.type) else 0
         stats[name] = {"nulls": nulls, "element_nulls": element_nulls}
         if null_columns is None:
             wanted = flags_needed(array.type, nulls, element_nulls)
@@ -245,12 +246,6 @@ def write_shard(
 
 def _joined(chunks: Sequence[pa.Array]) -> pa.Array:
     return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
-
-
-def count_nulls(array: pa.Array) -> tuple[int, int]:
-    """Return the number of null rows and of null elements in non-null lists."""
-    elements = array.flatten().null_count if is_list(array.type) else 0
-    return array.null_count, elements
 
 
 def flags_needed(type_: pa.DataType, nulls: int, element_nulls: int) -> tuple[bool, bool]:

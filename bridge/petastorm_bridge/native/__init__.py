@@ -27,15 +27,6 @@ __all__ = [
     "write_mds",
 ]
 
-_HOMES = {
-    "Epochs": "support",
-    "MdsDirectory": "writing",
-    "PandasCollate": "support",
-    "UnsupportedColumnsError": "support",
-    "to_tf_dataset": "support",
-    "write_mds": "writing",
-}
-
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for, so that reading needs nothing of what writing needs.
@@ -43,9 +34,9 @@ def __getattr__(name: str) -> Any:
     Raises:
         ImportError: pandas is not installed; names the extra.
     """
-    home = _HOMES.get(name)
-    if home is None:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = "writing" if name in {"MdsDirectory", "write_mds"} else "support"
     try:
         module = importlib.import_module(f".{home}", __name__)
     except ModuleNotFoundError as error:

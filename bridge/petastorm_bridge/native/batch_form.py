@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from petastorm_bridge.mds.decode import column_array
-from petastorm_bridge.mds.entry import ShardEntry
-from petastorm_bridge.mds.schema import Field, companion_names
-from petastorm_bridge.mds.shard import Shard
-from petastorm_bridge.mds.writer import flags_needed, write_shard
+from petastorm_bridge.mds.commit import Rewrite
 from petastorm_bridge.spark._writing.columns import ColumnPlan, plan_columns
-from petastorm_bridge.spark._writing.form import Form, Infos, MapShards
+from petastorm_bridge.spark._writing.materialize import Form, Infos, MapShards
 
 from .support import UnsupportedColumnsError, check_columns, without_vectors
-
-__all__ = ["BatchForm"]
 
 
 class BatchForm(Form):
@@ -65,48 +58,7 @@ class BatchForm(Form):
         )
         if widened.equals(schema):
             return schema, infos
-        return widened, map_shards(_Widening(schema, widened), infos)
-
-
-class _Widening:
-    """Writes one shard again with some columns of integers as float64, and without null flags.
-
-    Attributes:
-        directory: Where the shard is; set where this runs.
-    """
-
-    def __init__(self, before: pa.Schema, after: pa.Schema) -> None:
-        self.directory = ""
-        self._before = before
-        self._after = after
-
-    def __call__(self, info: dict[str, Any]) -> dict[str, Any]:
-        """Return the new info. The old file stays: where tasks are retried, this may run twice."""
-        entry = ShardEntry.from_json(info["index"], self.directory)
-        shard = Shard(self.directory, entry)
-        companions = companion_names(self._before.names)
-        arrays = []
-        for field, after in zip(self._before, self._after, strict=True):
-            stats = info["stats"][field.name]
-            flags = flags_needed(field.type, stats["nulls"], stats["element_nulls"])
-            named, elements_named = companions[field.name]
-            stored = Field(
-                field.name,
-                field.type,
-                null_column=named if flags[0] else None,
-                element_null_column=elements_named if flags[1] else None,
-            )
-            values = column_array(shard, stored, slice(None))
-            arrays.append(values.cast(after.type, safe=False))
-        base, extension = os.path.splitext(entry.basenames[0])
-        written = write_shard(
-            pa.Table.from_arrays(arrays, schema=self._after),
-            os.path.join(self.directory, f"{base}.flags{extension}"),
-            compression=entry.compression,
-            hashes=tuple(info["index"]["hashes"]),
-            size_limit=info["index"]["size_limit"],
-        )
-        return {"index": written["index"], "stats": info["stats"]}
+        return widened, map_shards(Rewrite(schema, {}, widened), infos)
 
 
 def _in_nanoseconds(type_: pa.DataType) -> pa.DataType:

@@ -15,7 +15,7 @@ from petastorm_bridge.mds.codecs import parse_compression
 from petastorm_bridge.spark import _session, spark_dataset_converter
 from petastorm_bridge.spark._directory import deletion, mounted, urls
 from petastorm_bridge.spark._directory.store import store_at
-from petastorm_bridge.spark._writing.columns import check_dtype
+from petastorm_bridge.spark._writing.columns import checked_dtype
 from petastorm_bridge.spark._writing.materialize import Options, materialize, new_directory_name
 
 from . import support
@@ -25,11 +25,8 @@ from .support import check_columns, write_on_first_rank
 if TYPE_CHECKING:
     from petastorm_bridge.typing import Precision
 
-__all__ = ["MdsDirectory", "write_mds"]
-
 _DEFAULT_SIZE_LIMIT = 1 << 26  # MDSWriter's
 _S3_SCHEMES = {"s3a", "s3n"}  # Hadoop's
-_PARENT_VARIABLE = "PETASTORM_BRIDGE_PARENT_CACHE_DIR_URL"
 
 
 class MdsDirectory(support.MdsDirectory):
@@ -107,15 +104,15 @@ def write_mds(
             f"write_mds takes a Spark DataFrame, not {type_name}: spark.createDataFrame(…)"
         )
     _session.refuse_on_executor()
-    check_dtype(dtype)
+    precision = checked_dtype(dtype)
     parse_compression(compression)
     kinds = dataframe.dtypes
     check_columns(kinds)
-    session = _session.session_of(dataframe)
+    session = dataframe.sparkSession
 
     def write() -> MdsDirectory:
         url = _new_url(session) if out is None else _url_of(out)
-        options = Options(os.path.dirname(url), int(size_limit), compression, dtype)
+        options = Options(int(size_limit), compression, precision)
         rows = materialize(dataframe, options, url, BatchForm(kinds))
         if not rows:
             deletion.default_delete_handler(url)
@@ -146,11 +143,11 @@ def _new_url(session: Any) -> str:
         ValueError: It names none.
     """
     key = MdsDirectory.PARENT_CACHE_DIR_URL_CONF
-    named = _session.conf_value(session, key) or os.environ.get(_PARENT_VARIABLE)
+    named = _session.conf_value(session, key) or os.environ.get(urls.PARENT_VARIABLE)
     if named is None:
         raise ValueError(
             f"nothing says where to write: give `out`, set spark.conf {key!r} to a URL such as "
-            f"'file:///dbfs/tmp/cache', or the environment variable {_PARENT_VARIABLE}"
+            f"'file:///dbfs/tmp/cache', or the environment variable {urls.PARENT_VARIABLE}"
         )
     parent = _checked(named)
     mounted.clear_unfinished(parent)

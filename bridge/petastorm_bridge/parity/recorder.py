@@ -6,7 +6,7 @@ under the name of the recording until it is complete.
 
 A recording is a directory:
 
-- ``manifest.json``, written last: columns, counts, digests, versions;
+- ``manifest.json``, written last: columns, counts, versions;
 - ``batches.arrow``: the number of rows of each batch, in order;
 - ``chunks.arrow``: in which order to read the record batches, and the shapes of their columns;
 - ``values-N.arrow``: the values, one Arrow IPC file for each combination of columns and dtypes.
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import decimal
-import hashlib
 import importlib
 import importlib.util
 import json
@@ -28,7 +27,6 @@ import sys
 import time
 import traceback
 import zlib
-from functools import lru_cache
 from importlib import metadata
 from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -39,12 +37,10 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    Array = np.ndarray[Any, Any]
-
 FORMAT = 2
 CHUNK_ROWS = 16384
 CHUNK_BYTES = 32 << 20
-ROW_BLOCK = 1024  # rows stacked at a time when a loader gives single rows
+ROW_BLOCK = 1024  # rows stacked at a time when a loader gives single rows, unless they are large
 MAX_LAYOUTS = 256
 SHAPE_SUFFIX = "\0shape"
 FILE_NAME = re.compile(r"manifest\.json|batches\.arrow|chunks\.arrow|values-\d+\.arrow")
@@ -76,8 +72,6 @@ STACK = (
     "tensorflow-cpu",
     "pyspark",
 )
-NULL_HASH = np.uint64(0xA5A5F00D5EEDB105)
-GOLDEN_RATIO = np.uint64(0x9E3779B97F4A7C15)
 
 
 class RecordingError(Exception):
@@ -325,7 +319,7 @@ def row_columns(rows: Sequence[dict[str, Any]]) -> dict[str, Column]:
     return {key: stack([row[key] for row in rows], "rows") for key in rows[0]}
 
 
-# ----------------------------------------------------------------------------- Arrow and hashes
+# ---------------------------------------------------------------------------------------- Arrow
 
 
 def encode_cell(value: Any) -> list[Any]:  # noqa: PLR0911 - a table of types
@@ -421,148 +415,17 @@ def arrow_arrays(name: str, column: Column) -> dict[str, Any]:
     }
 
 
-def mix(words: Array) -> Array:
-    """Scramble 64-bit words in place (the finaliser of splitmix64)."""
-    words ^= words >> np.uint64(30)
-    words *= np.uint64(0xBF58476D1CE4E5B9)
-    words ^= words >> np.uint64(27)
-    words *= np.uint64(0x94D049BB133111EB)
-    words ^= words >> np.uint64(31)
-    return words
-
-
-@lru_cache(maxsize=4096)
-def hash_kind(dtype: str, shape: tuple[int, ...]) -> Array:
-    """Hash a dtype and the shape of one row's value; uint64 [1].
-
-    Every row's hash contains it: rows of the same bytes and another shape are other rows.
-    """
-    name = f"{dtype} {shape!r}".encode("utf-8", "surrogatepass")
-    return np.frombuffer(hashlib.blake2b(name, digest_size=8).digest(), np.uint64)
-
-
-def hash_fixed(values: Any, dtype: str) -> Array:
-    """Hash each row of an array [n, ...] of fixed-width elements, with dtype and shape; uint64 [n]."""
-    rows, shape = values.shape[0], tuple(map(int, values.shape[1:]))
-    kind = hash_kind(dtype, shape)
-    width = values.dtype.itemsize * int(np.prod(shape))
-    if rows == 0 or width == 0:
-        return mix(np.repeat(kind, rows))
-    raw = np.ascontiguousarray(values).reshape(rows, -1).view(np.uint8).reshape(rows, width)
-    length = -(-width // 8)
-    keys = np.arange(1, length + 1, dtype=np.uint64) * GOLDEN_RATIO
-    hashes = np.empty(rows, np.uint64)
-    step = max(1, (1 << 18) // length)
-    for start in range(0, rows, step):
-        part = raw[start : start + step]
-        if width % 8:
-            padded = np.zeros((len(part), length * 8), np.uint8)
-            padded[:, :width] = part
-            part = padded
-        words = part.view(np.uint64) + keys
-        hashes[start : start + step] = mix(words).sum(axis=1, dtype=np.uint64)
-    return mix(hashes + kind)
-
-
-def hash_bytes(cells: Any, kind: str) -> Array:
-    """Hash each cell of a list of bytes-like objects or None; uint64 [n]."""
-    person = kind.encode()
-    hashes = [
-        int(NULL_HASH)
-        if cell is None
-        else int.from_bytes(hashlib.blake2b(cell, digest_size=8, person=person).digest(), "little")
-        for cell in cells
-    ]
-    return np.array(hashes, np.uint64)
-
-
-def hash_flat(array: Any, kind: str, rows: int, shape: tuple[int, ...]) -> Array:
-    """Hash each row of strings or bytes, which are a flat Arrow array of all cells; uint64 [n].
-
-    A null has the same hash whatever kind of column it is in: of nulls alone nobody knows the kind.
-    """
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    words = array.cast(pa.large_binary()).dictionary_encode()
-    hashes = np.append(hash_bytes(words.dictionary.to_pylist(), kind), NULL_HASH)
-    places = words.indices.fill_null(len(words.dictionary)).to_numpy(zero_copy_only=False)
-    return hash_fixed(hashes[places].reshape((rows, *shape)), "cells")
-
-
-def hash_column(column: Column) -> Array:
-    """Hash each row of a column; uint64 [n]. The columns' names are mixed in by `hash_rows`."""
-    if column.kind == "number":
-        return hash_fixed(column.values, column.dtype)
-    if column.kind == "ragged":
-        return hash_ragged(column.values, column.dtype)
-    return hash_flat(flat_arrow(column), column.kind, column.rows, column.shape)
-
-
-def hash_ragged(arrays: Sequence[Any], dtype: str) -> Array:
-    """Hash each array of a list of arrays or None as `hash_fixed` hashes it; uint64 [n]."""
-    places: dict[Any, list[int]] = {}
-    for place, array in enumerate(arrays):
-        places.setdefault(None if array is None else array.shape, []).append(place)
-    hashes = np.empty(len(arrays), np.uint64)
-    for shape, alike in places.items():
-        if shape is None:
-            hashes[alike] = hash_fixed(np.full(1, NULL_HASH), "cells")
-        else:
-            hashes[alike] = hash_fixed(np.stack([arrays[place] for place in alike]), dtype)
-    return hashes
-
-
-def hash_rows(columns: Any) -> Array:
-    """Combine {name: hashes} of the columns of some rows; the columns' order does not matter."""
-    total = None
-    for name, hashes in columns.items():
-        salt = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        mixed = mix(hashes + np.frombuffer(salt, np.uint64))
-        total = mixed if total is None else total + mixed
-    return np.zeros(0, np.uint64) if total is None else mix(total)
-
-
-class Digests:
-    """Digests of rows: one that depends on their order and one that does not."""
-
-    def __init__(self) -> None:
-        self.rows, self._ordered, self._unordered = (
-            0,
-            np.zeros(1, np.uint64),
-            np.zeros(1, np.uint64),
-        )
-
-    def add(self, hashes: Array) -> None:
-        """Take the hashes of the next rows."""
-        places = (
-            np.arange(self.rows + 1, self.rows + len(hashes) + 1, dtype=np.uint64) * GOLDEN_RATIO
-        )
-        self._ordered += mix(hashes + places).sum(dtype=np.uint64)
-        self._unordered += mix(hashes.copy()).sum(dtype=np.uint64)
-        self.rows += len(hashes)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return both as hexadecimal numbers."""
-        return {
-            "ordered": f"{int(self._ordered[0]):016x}",
-            "unordered": f"{int(self._unordered[0]):016x}",
-        }
-
-
 # ------------------------------------------------------------------------------ what is gathered
 
 
 class Facts:
-    """What the manifest says of one column: its dtypes and shapes, and the range of its values."""
+    """What the manifest says of one column: its dtypes, shapes and forms."""
 
     def __init__(self) -> None:
         self.dtypes: list[str] = []
         self.kinds: list[str] = []
         self.forms: list[str] = []
         self.shape: list[Any] | None = None
-        self.least: Any = None
-        self.greatest: Any = None
-        self.nulls = self.nans = 0
 
     def add(self, column: Column) -> None:
         """Take the column of some rows."""
@@ -582,38 +445,6 @@ class Facts:
             self.shape = [a if a == b else None for a, b in zip(self.shape, shape)]
         elif column.dtype != "null":
             self.shape = ["varies"]
-        self._measure(column)
-
-    def _measure(self, column: Column) -> None:
-        if column.kind != "number":
-            self.nulls += sum(1 for value in column.values if value is None)
-            sizes = [
-                v.size if column.kind == "ragged" else len(v)
-                for v in column.values
-                if v is not None and (column.kind == "ragged" or hasattr(v, "__len__"))
-            ]
-            self._range(np.array(sizes, np.int64))
-            return
-        values = column.values
-        if values.dtype.kind == "f":
-            finite = np.isfinite(values)
-            if not finite.all():
-                self.nans += int(np.isnan(values).sum())
-                values = values[finite]
-        elif values.dtype.kind in "mM":
-            self.nulls += int(np.isnat(values).sum())
-            values = values[~np.isnat(values)].view(np.int64)
-        if values.dtype.kind in "biuf":
-            self._range(values)
-
-    def _range(self, values: Any) -> None:
-        if values.size:
-            least, greatest = (
-                bound.item() if values.itemsize <= 8 else float(bound)
-                for bound in (values.min(), values.max())
-            )
-            self.least = least if self.least is None else min(self.least, least)
-            self.greatest = greatest if self.greatest is None else max(self.greatest, greatest)
 
     def to_json(self, name: str) -> dict[str, Any]:
         """Return the column's entry of the manifest."""
@@ -623,10 +454,6 @@ class Facts:
             "shape": self.shape,
             "kinds": self.kinds,
             "forms": self.forms,
-            "nulls": self.nulls,
-            "nans": self.nans,
-            "min": self.least,
-            "max": self.greatest,
         }
 
 
@@ -675,7 +502,6 @@ class Writer:
         self._pending_rows = self._pending_bytes = 0
         self._chunks: list[tuple[int, int, int, str]] = []
         self._sizes: list[int] = []
-        self._digests = Digests()
 
     def add(self, columns: dict[str, Column], container: str) -> None:
         """Take the columns of one batch, {name: Column}, and the name of what held them."""
@@ -711,18 +537,16 @@ class Writer:
         if not pending or not pending[0]:
             return
         columns = {name: join([b[name] for b in pending]) for name in pending[0]}
-        fields, hashes = {}, {}
+        fields: dict[str, Any] = {}
         for name, column in columns.items():
             fields.update(arrow_arrays(name, column))
             self.facts.setdefault(name, Facts()).add(column)
-            hashes[name] = hash_column(column)
         layout = self._layout(columns, fields)
         batch = pa.record_batch(list(fields.values()), schema=self._files[layout][0])
         self._files[layout][1].write_batch(batch)
         shapes = json.dumps([list(c.shape) for c in columns.values()])
         self._chunks.append((layout, self._counts[layout], rows, shapes))
         self._counts[layout] += 1
-        self._digests.add(hash_rows(hashes))
 
     def _layout(self, columns: Any, fields: dict[str, Any]) -> int:
         description = tuple((n, c.kind, c.dtype, c.form) for n, c in columns.items())
@@ -756,7 +580,6 @@ class Writer:
             "containers": self.containers,
             "keys": self.keys,
             "columns": [f.to_json(name) for name, f in self.facts.items()],
-            "digests": self._digests.to_json(),
             "files": {
                 name: checksum(self.folder, name) for name in sorted(os.listdir(self.folder))
             },
@@ -786,6 +609,14 @@ def size_of(column: Column) -> int:
     if column.kind == "ragged":
         return sum(64 if array is None else 64 + array.nbytes for array in column.values)
     return sum(64 + len(cell) if hasattr(cell, "__len__") else 64 for cell in column.values)
+
+
+def size_of_cell(value: Any) -> int:
+    """Return about how many bytes a value of a single row takes in memory."""
+    if isinstance(value, (str, bytes, list)):
+        return 64 + len(value)
+    array = value if hasattr(value, "nbytes") else as_array(value)
+    return 64 if array is None else 64 + int(array.nbytes)
 
 
 def join(columns: Sequence[Column]) -> Column:
@@ -885,8 +716,14 @@ def record(
     for name, number in (("epochs", epochs), ("limit", limit)):
         if number is not None and number < 1:
             raise RecordingError(f"{name} is {number}; it must be at least 1")
-    if rank is None and int(os.environ.get("WORLD_SIZE") or 1) > 1:
-        rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    launched = int(os.environ.get("WORLD_SIZE") or 1)
+    if rank is None and launched > 1:
+        rank = int(os.environ["RANK"]) if os.environ.get("RANK") else None
+        world_size = launched
+    if rank is None and world_size is not None and world_size > 1:
+        raise RecordingError(
+            f"which of {world_size} ranks is this? Give --rank (in Python: rank), or set RANK"
+        )
     facts: dict[str, Any] = {"rank": rank, "world_size": world_size if rank is not None else None}
     if rank is not None:
         if world_size is None:
@@ -910,6 +747,7 @@ def record(
                 _run(writer, entered, facts, epochs=epochs, limit=limit, rows=rows, say=progress)
         else:
             _run(writer, loader, facts, epochs=epochs, limit=limit, rows=rows, say=progress)
+        _refuse_unfinished(facts)
         facts["seconds"] = round(time.time() - started, 3)
         facts["versions"] = versions()
         return writer.finish(facts)
@@ -970,11 +808,18 @@ def _refuse_endless(loader: Any, limit: int | None) -> None:
         )
 
 
+def _refuse_unfinished(facts: dict[str, Any]) -> None:
+    """Refuse what a loader gave before an error that its own context hid."""
+    if "batched" not in facts:  # which is the last that `_run` notes
+        raise RecordingError("an error ended the loop over the loader, and its context hid it")
+
+
 class RowBlock:
     """Single rows that wait to be written together: of the same keys, in the same container."""
 
     def __init__(self, writer: Writer) -> None:
         self.rows: list[dict[str, Any]] = []
+        self._bytes = 0
         self._writer, self._container = writer, ""
 
     def add(self, item: Any) -> None:
@@ -989,7 +834,8 @@ class RowBlock:
             self.flush()
         self._container = container
         self.rows.append(row)
-        if len(self.rows) == ROW_BLOCK:
+        self._bytes += sum(map(size_of_cell, row.values()))
+        if len(self.rows) == ROW_BLOCK or self._bytes >= CHUNK_BYTES:
             self.flush()
 
     def _check(self, row: dict[str, Any]) -> None:
@@ -1000,7 +846,7 @@ class RowBlock:
     def flush(self) -> None:
         """Write what waits."""
         if self.rows:
-            rows, self.rows = self.rows, []
+            rows, self.rows, self._bytes = self.rows, [], 0
             self._writer.add(row_columns(rows), self._container)
 
 

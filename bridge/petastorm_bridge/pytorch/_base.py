@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -220,19 +221,15 @@ class LoaderBase(IterableDataset[Any]):
         ] = shuffle_pool,
     ) -> Iterator[Block]:
         """Yield the blocks of the pass, converted, then shuffled, without rows delivered before."""
+        capacity = buffer_size(capacity)
         passes = self._passes
         if passes is not None:
             # What a shuffle buffer draws depends on the sizes of blocks.
-            passes.may_cut_groups = self.reader.keeps_rows and not capacity > 0
+            passes.may_cut_groups = self.reader.keeps_rows and capacity == 0
         blocks = convert(torch_blocks(self.reader))
         rows = self._position.rows_to_drop()
         if capacity > 0:
-            if not isinstance(capacity, (int, np.integer)):
-                raise TypeError(
-                    f"shuffling_queue_capacity is {capacity!r}, a {type(capacity).__name__}; it must "
-                    "be an integer number of rows."
-                )
-            blocks = shuffle(blocks, int(capacity), self._generator())
+            blocks = shuffle(blocks, capacity, self._generator())
         return without_first_rows(blocks, rows) if rows else blocks
 
     def _generator(self) -> np.random.Generator:
@@ -260,12 +257,12 @@ def whole_size(batch_size: Any, num_epochs: int | None) -> int | None:
     """Return ``batch_size`` as Petastorm's row-by-row comparison understands it.
 
     Batches end when their length equals ``batch_size``: ``2.0`` is 2, and what no length equals
-    (None, 0, 2.5, ``'4'``) gives one batch of everything, which is None here.
+    (None, 0, 2.5, ``inf``, ``'4'``) gives one batch of everything, which is None here.
 
     Raises:
         ValueError: Such a batch over endless epochs, which could never be yielded.
     """
-    if isinstance(batch_size, (int, float, np.number)) and batch_size >= 1:
+    if isinstance(batch_size, (int, float, np.number)) and 1 <= batch_size < math.inf:
         size = int(batch_size)
         if size == batch_size:
             return size
@@ -275,6 +272,22 @@ def whole_size(batch_size: Any, num_epochs: int | None) -> int | None:
             "num_epochs is None. Give a positive integer, or num_epochs."
         )
     return None
+
+
+def buffer_size(capacity: Any) -> int:
+    """Return ``shuffling_queue_capacity`` in rows; 0 for no shuffle buffer.
+
+    Raises:
+        TypeError: It is no integer; only a float of 0 or less will do, as in Petastorm.
+    """
+    if isinstance(capacity, (int, np.integer)):
+        return max(int(capacity), 0)
+    if isinstance(capacity, float) and capacity <= 0:
+        return 0
+    raise TypeError(
+        f"shuffling_queue_capacity is {capacity!r}, a {type(capacity).__name__}; it must be an integer "
+        "number of rows."
+    )
 
 
 def batch_integer(number: Any, name: str = "batch_size") -> int:

@@ -16,12 +16,12 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from petastorm_bridge._workers.sharing import refuse_deep_temporary_directory
 from petastorm_bridge.reader import make_batch_reader
-from petastorm_bridge.reader._names import refuse_unknown
-from petastorm_bridge.reader._parts import Part
+from petastorm_bridge.reader._arguments import refuse_unknown
+from petastorm_bridge.reader._plan import Part
 from petastorm_bridge.reader._ranks import rank_and_world_size
 from petastorm_bridge.reader._reader import Reader
 
-from ._base import LoaderBase, batch_integer
+from ._base import LoaderBase, batch_integer, buffer_size
 from ._company import accelerate_reads_for_others, accelerate_takes_turns
 from ._epochs import Epochs
 
@@ -76,7 +76,7 @@ class DatasetBase(IterableDataset[Any]):
             )
         self.batch_size = None if batch_size is None else batch_integer(batch_size)
         self.seed = seed
-        self.shuffling_queue_capacity = shuffling_queue_capacity
+        self.shuffling_queue_capacity = buffer_size(shuffling_queue_capacity)
         self.shard_by_rank = shard_by_rank
         self.even_batches = even_batches
         self.drop_last = drop_last

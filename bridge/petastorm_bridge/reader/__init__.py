@@ -76,7 +76,7 @@ def make_reader(  # noqa: PLR0917 – the signature of Petastorm
         reader_pool_type: ``'thread'``, ``'process'`` or ``'dummy'`` (the thread of the loop).
         workers_count: Threads or processes.
         pyarrow_serialize: No effect.
-        results_queue_size: At most so many row groups are read ahead.
+        results_queue_size: At most so many row groups are read ahead, but at least one for each worker.
         seed: Makes every order reproducible, whatever the number of workers.
         shuffle_rows: Shuffle the rows within each row group; with a seed alike in all of them, as
             Petastorm does.
@@ -167,7 +167,7 @@ def make_batch_reader(  # noqa: PLR0917 – the signature of Petastorm
         schema_fields: Regular expressions; only columns whose whole name matches one are read.
         reader_pool_type: ``'thread'``, ``'process'`` or ``'dummy'`` (the thread of the loop).
         workers_count: Threads or processes.
-        results_queue_size: At most so many row groups are read ahead.
+        results_queue_size: At most so many row groups are read ahead, but at least one for each worker.
         seed: Makes every order reproducible, whatever the number of workers.
         shuffle_rows: Shuffle the rows within each row group.
         shuffle_row_groups: Shuffle the order of row groups, anew in every epoch.

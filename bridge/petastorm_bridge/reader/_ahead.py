@@ -35,7 +35,7 @@ def fetched_ahead(
     last: int | None = None
     for visit in visits:
         wanted = 0
-        if visit.piece is not None and visit.piece.group != last:  # a group may take several visits
+        if visit.piece.group != last:  # a group may take several visits
             last = visit.piece.group
             wanted = source.want(last, is_for_others=is_for_others)
         waiting.append((visit, wanted))
@@ -51,7 +51,7 @@ def _cut_first(visits: Iterator[Visit], source: Source) -> Iterator[Visit]:
     """Yield visits, the first one as two where the first rows of its row group are here before the others."""
     for visit in visits:
         rows, first = visit.num_rows, 0
-        if visit.piece is not None and visit.piece.start == 0 and visit.order is None:
+        if visit.piece.start == 0 and visit.order is None:
             first = source.want_first(visit.piece.group)
         if 0 < first < rows:
             yield visit.part(0, first, ends_epoch=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import operator
 import warnings
 from collections.abc import Iterable, Mapping
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from petastorm_bridge._far.copies import CacheSettings
-from petastorm_bridge._tables.options import OPTIONS
+from petastorm_bridge._tables.options import OPTIONS, Fate
 from petastorm_bridge.errors import IgnoredArgumentWarning
 from petastorm_bridge.ngram import NGram
 from petastorm_bridge.predicates import PredicateBase
@@ -92,6 +93,7 @@ class ReaderOptions:
             cur_shard=cur_shard,
             shard_count=shard_count,
             even_batches=even,
+            seed=_python_int(given["seed"]),
             shard_seed=_python_int(given["shard_seed"] or given["seed"]),
             shuffle_row_drop_partitions=_parts(given["shuffle_row_drop_partitions"]),
             transform_batch_size=_frame_rows(given),
@@ -294,7 +296,7 @@ def _frame_rows(given: Mapping[str, Any]) -> int | None:
 
 
 def _python_int(seed: Any) -> Any:
-    """Return NumPy's integers as Python's, which alone ``random.Random`` takes."""
+    """Return NumPy's integers as Python's, which alone JSON and ``random.Random`` take."""
     return int(seed) if isinstance(seed, np.integer) else seed
 
 
@@ -307,7 +309,7 @@ def _parts(drop_partitions: Any) -> int:
 
 def _warn_ignored(given: Mapping[str, Any], defaults: Mapping[str, Any], api: str) -> None:
     for option in OPTIONS:
-        if option.api != api or not option.warns:
+        if option.api != api or option.fate is not Fate.IGNORED:
             continue
         value, default = given[option.name], defaults[option.name]
         # Of one type only: pyarrow 14 crashes when a file system is compared with None.
@@ -318,3 +320,17 @@ def _warn_ignored(given: Mapping[str, Any], defaults: Mapping[str, Any], api: st
             IgnoredArgumentWarning,
             stacklevel=4,
         )
+
+
+def refuse_unknown(caller: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse the first keyword argument that is not known, with the nearest one that is.
+
+    Raises:
+        TypeError: There is one.
+    """
+    names = list(known)
+    for name in given:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, 1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"{caller}() got an unexpected keyword argument {name!r}.{hint}")

@@ -55,15 +55,8 @@ class _SharedGroup:
         self._group: RowGroup | None = None
         self._lock = ForkSafeLock()
 
-    def prefetch(self, names: Sequence[str]) -> None:
+    def load(self, names: Sequence[str], rows: Rows) -> dict[str, Column]:
         with self._lock:
-            self._opened().prefetch(names)
-
-    def load(self, name: str, rows: Rows) -> Column:
-        with self._lock:
-            return self._opened().load(name, rows)
-
-    def _opened(self) -> RowGroup:
-        if self._group is None:
-            self._group = self._source.open(self._position)
-        return self._group
+            if self._group is None:
+                self._group = self._source.open(self._position)
+            return self._group.load(names, rows)

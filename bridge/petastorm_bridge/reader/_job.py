@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from petastorm_bridge._blocks.columns import Block, Column, to_frame, to_numpy
 from petastorm_bridge._blocks.memory import pooled
-from petastorm_bridge._sources.source import RowGroup, Source
+from petastorm_bridge._sources.source import RowGroup, Source, number_of
 from petastorm_bridge.mds.shard import Rows
 from petastorm_bridge.transform import TransformSpec
 from petastorm_bridge.unischema import Unischema
@@ -52,19 +52,17 @@ class Job:
         """Return whether the visit is done faster than it is handed to another thread."""
         if self.transform is not None or self.predicate is not None or self.filters is not None:
             return False
-        return visit.piece is None or self.source.is_cheap(visit.piece.group)
+        return self.source.is_cheap(visit.piece.group)
 
     def run(self, visit: Visit) -> Block:
         """Return the block of one visit; raises whatever the user's functions raise."""
         piece = visit.piece
-        if piece is None:
-            return Block({}, 0, visit.ends_epoch)
         group = (self.groups or self.source).open(piece.group)
         rows: Rows = slice(piece.start, piece.stop)
         if visit.order is not None:
             rows = visit.order + piece.start
         rows = self._filtered(group, piece.group, rows)
-        columns = self._load(group, list(self.schema.fields), rows)
+        columns = group.load(list(self.schema.fields), rows)
         count = number_of(rows)
         if self.transform is not None:
             if count == 0 and (self.predicate is not None or self.filters is not None):
@@ -72,14 +70,10 @@ class Job:
             columns, count = self._transformed(columns)
         return Block(columns, count, visit.ends_epoch)
 
-    def _load(self, group: RowGroup, names: list[str], rows: Rows) -> dict[str, Column]:
-        group.prefetch(names)
-        return {name: group.load(name, rows) for name in names}
-
     def _filtered(self, group: RowGroup, position: int, rows: Rows) -> Rows:
         rows = self._within_filters(group, position, rows)
         if self.predicate is not None:
-            frame = self._frame(self._load(group, self._predicate_fields(), rows))
+            frame = self._frame(group.load(self._predicate_fields(), rows))
             rows = chosen_rows(rows, np.flatnonzero(self._mask(frame)))
         return rows
 
@@ -87,7 +81,7 @@ class Job:
         filters = self.filters
         expression = filters and filters.expressions[self.source.key(position)]
         if filters is not None and expression is not None:
-            columns = self._load(group, list(filters.fields), rows)
+            columns = group.load(filters.fields, rows)
             table = pa.table({n: _arrow(c) for n, c in columns.items()})
             positions = pa.array(np.arange(number_of(rows)))
             kept = table.append_column("", positions).filter(expression).column("").to_numpy()
@@ -167,15 +161,10 @@ class Job:
             else:
                 chunks = table.column(name)
                 array = chunks.chunk(0) if chunks.num_chunks == 1 else chunks.combine_chunks()
-                if _is_plain_text(frame[name].dtype):
+                if str(frame[name].dtype) == "str":  # pandas 3 gives it to texts without another
                     array = array.cast(pa.string())  # as pandas 2 gave them, which had objects
                 columns[name] = _simple(name, array)
         return columns
-
-
-def _is_plain_text(dtype: Any) -> bool:
-    """Return whether this is the type `str`, which pandas 3 gives texts that nobody gave another."""
-    return str(dtype) == "str"
 
 
 def _simple(name: str, array: pa.Array) -> Column:
@@ -220,11 +209,6 @@ def _categories(series: Any) -> Any:
 
 def _arrow(column: Column) -> pa.Array:
     return pa.array(np.ascontiguousarray(column)) if isinstance(column, np.ndarray) else column
-
-
-def number_of(rows: Rows) -> int:
-    """Return how many rows there are."""
-    return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
 
 
 def chosen_rows(rows: Rows, kept: npt.NDArray[Any]) -> Rows:

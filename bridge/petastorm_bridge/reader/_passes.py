@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import threading
 import warnings
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from petastorm_bridge._blocks.columns import Block
 from petastorm_bridge.mds.locks import ForkSafeLock
@@ -12,10 +17,15 @@ from petastorm_bridge.mds.locks import ForkSafeLock
 from ._ahead import fetched_ahead
 from ._arguments import ReaderOptions
 from ._job import Job
-from ._parts import Part, rows_of_part, visits_of_part
-from ._plan import Plan, Randomness, checksum, in_runs, without_rows
+from ._plan import Part, Plan, Randomness, between, in_runs, rows_of_part
 from ._pool import Pool
 from ._sharding import Piece
+
+_STOPPED = (
+    "Trying to read a sample after a reader created by make_reader/make_batch_reader has stopped. "
+    "This may happen if the make_reader/make_batch_reader context manager has exited but you try to "
+    "fetch a sample from it anyway"
+)
 
 
 class Pass:
@@ -32,14 +42,23 @@ class Pass:
         start: As above.
         blocks: Its blocks.
         endless: Whether they never end.
+        stopped: Set when there shall be no more.
     """
 
-    def __init__(self, start: dict[str, Any], blocks: Iterator[Block], *, endless: bool) -> None:
+    def __init__(
+        self,
+        start: dict[str, Any],
+        blocks: Iterator[Block],
+        *,
+        endless: bool,
+        stopped: threading.Event,
+    ) -> None:
         self.start = start
         self.is_at_start = True
         self.is_over = False
         self._blocks = blocks
         self._endless = endless
+        self._stopped = stopped
         self._epoch_rows = 0
         self._error: BaseException | None = None
         self._lock = ForkSafeLock()
@@ -48,6 +67,14 @@ class Pass:
         return self
 
     def __next__(self) -> Block:
+        """Return the next block.
+
+        Raises:
+            StopIteration: The pass is over.
+            RuntimeError: The reader was stopped.
+        """
+        if self._stopped.is_set():
+            raise RuntimeError(_STOPPED)
         self.is_at_start = False
         with self._lock:
             try:
@@ -85,6 +112,7 @@ class Passes:
 
     Attributes:
         current: The pass that the reader and its loader go through.
+        stopped: Set when the reader is stopped; no pass has a block from then on.
         may_cut_groups: Whether a block may hold a part of a row group, which is sooner here than the whole.
 
     Args:
@@ -106,6 +134,7 @@ class Passes:
         *,
         shuffle_rows: bool,
     ) -> None:
+        self.stopped = threading.Event()
         self.may_cut_groups = False
         self._pieces = pieces
         self._odd_rows = odd_rows
@@ -115,7 +144,8 @@ class Passes:
         self._shuffle_rows = shuffle_rows
         self._randomness = Randomness(options.seed)
         self._count = 0  # of those whose order does not follow from the pass before
-        self._first_epoch = options.seed or 0  # other odd rows with another seed
+        # Other odd rows with another seed.
+        self._first_epoch = options.seed if isinstance(options.seed, int) else 0
         self._part: Part | None = None
         self._plan = self._make_plan()
         self.current = self._of_plan(self._plan)
@@ -194,12 +224,18 @@ class Passes:
         part = {} if self._part is None else {"part": [self._part.number, self._part.count]}
         return {
             "rows": self.rows_per_epoch,
-            "row_groups": checksum([(p.group, p.start, p.stop) for p in self._pieces]),
+            "row_groups": self._checksum,
             "shuffle_row_groups": bool(self._options.shuffle_row_groups),
             "shuffle_rows": bool(self._options.shuffle_rows),
             "transform_batch_size": self._options.transform_batch_size,  # decides what a shuffle buffer takes
             **part,
         }
+
+    @functools.cached_property
+    def _checksum(self) -> int:
+        # Of all pieces, and loaders ask for it at each batch.
+        pieces = [(piece.group, piece.start, piece.stop) for piece in self._pieces]
+        return zlib.crc32(np.array(pieces, "<i8").tobytes())
 
     def _make_plan(self) -> Plan:
         return Plan(
@@ -216,8 +252,10 @@ class Passes:
         start, source, options = plan.state, self._job.source, self._options
         visits = plan.visits(options.num_epochs)
         if self._part is not None:
-            visits = visits_of_part(visits, rows_of_part(self._part, plan.rows))
-        visits = without_rows(visits, skipped) if skipped else visits
+            rows = rows_of_part(self._part, plan.rows)
+            visits = between(visits, rows.start + skipped, rows.stop)
+        elif skipped:
+            visits = between(visits, skipped)
         if options.transform_batch_size is not None:
             visits = in_runs(visits, options.transform_batch_size)
         if source.is_far:
@@ -228,4 +266,5 @@ class Passes:
                 is_for_others=options.reader_pool_type == "process",
             )
         blocks = self._pool.blocks(self._job, visits)
-        return Pass(start, blocks, endless=options.num_epochs is None)
+        endless = options.num_epochs is None
+        return Pass(start, blocks, endless=endless, stopped=self.stopped)

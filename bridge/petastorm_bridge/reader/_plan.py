@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,25 +17,22 @@ class Visit:
     """One piece to be read now.
 
     Attributes:
-        piece: What to read; None for an epoch without rows.
+        piece: What to read.
         order: Positions within the piece in the order wanted, or None for the stored order.
         ends_epoch: Whether it is the last visit of its epoch.
     """
 
-    piece: Piece | None
+    piece: Piece
     order: npt.NDArray[np.int64] | None
     ends_epoch: bool
 
     @property
     def num_rows(self) -> int:
         """Rows that are read."""
-        if self.order is not None:
-            return len(self.order)
-        return 0 if self.piece is None else len(self.piece)
+        return len(self.piece if self.order is None else self.order)
 
     def part(self, start: int, stop: int, *, ends_epoch: bool) -> Visit:
         """Return the visit of the rows between two positions in this one."""
-        assert self.piece is not None
         if self.order is None:
             return Visit(self.piece.part(start, stop), None, ends_epoch)
         return Visit(self.piece, self.order[start:stop], ends_epoch)
@@ -112,6 +108,7 @@ class Plan:
     are shuffled anew as well.
 
     Attributes:
+        rows: Rows of an epoch.
         randomness: Where orders come from.
 
     Args:
@@ -120,7 +117,7 @@ class Plan:
         shuffle_rows: Whether to shuffle the rows within each.
         randomness: As above.
         odd_rows: 1 to read one row of every epoch twice, -1 to leave one out, each time another one; see
-            :func:`~.sharding.odd_rows`.
+            :func:`~._sharding.odd_rows`.
         epoch: Number of the first epoch, by which that row changes.
     """
 
@@ -135,17 +132,13 @@ class Plan:
         epoch: int = 0,
     ) -> None:
         self._pieces = pieces
+        self.rows = sum(map(len, pieces)) + odd_rows
         self._order = list(pieces)
         self._shuffle_pieces = shuffle_pieces
         self._shuffle_rows = shuffle_rows
         self.randomness = randomness
         self._odd_rows = odd_rows
         self._epoch = epoch
-
-    @property
-    def rows(self) -> int:
-        """Rows of an epoch."""
-        return sum(map(len, self._pieces)) + self._odd_rows
 
     @property
     def state(self) -> dict[str, Any]:
@@ -196,31 +189,58 @@ class Plan:
         raise AssertionError("the position is one of all rows")
 
 
-def without_rows(visits: Iterator[Visit], rows: int) -> Iterator[Visit]:
-    """Yield the visits of a pass without its first rows; whole pieces are never read."""
+def between(visits: Iterator[Visit], start: int, stop: int | None = None) -> Iterator[Visit]:
+    """Yield what of the visits of a pass lies between two of its rows; whole pieces are never read.
+
+    Args:
+        visits: Of the pass.
+        start: Position of the first row, in the order of the visits.
+        stop: That behind the last one, with which an epoch ends; None for all.
+    """
+    position = 0
     for visit in visits:
-        count = visit.num_rows
-        if rows >= count > 0:
-            rows -= count
-        elif rows and visit.piece is not None:
-            yield visit.part(rows, count, ends_epoch=visit.ends_epoch)
-            rows = 0
-        else:
-            yield visit
+        begin, position = position, position + visit.num_rows
+        first = max(start - begin, 0)
+        last = visit.num_rows if stop is None else min(stop - begin, visit.num_rows)
+        if first < last:
+            yield visit.part(first, last, ends_epoch=visit.ends_epoch or begin + last == stop)
+        if stop is not None and position >= stop:
+            return
 
 
 def in_runs(visits: Iterator[Visit], rows: int) -> Iterator[Visit]:
     """Yield the visits of a pass cut into runs of at most so many rows, in the same order."""
     for visit in visits:
         count = visit.num_rows
-        if visit.piece is None or count <= rows:
-            yield visit
-            continue
         for start in range(0, count, rows):
             stop = min(start + rows, count)
             yield visit.part(start, stop, ends_epoch=visit.ends_epoch and stop == count)
 
 
-def checksum(numbers: Any) -> int:
-    """Return a number that tells one list of integers from another."""
-    return zlib.crc32(np.asarray(numbers, "<i8").tobytes())
+@dataclass(frozen=True)
+class Part:
+    """One of several parts of a pass, for readers that share it: the workers of a torch ``DataLoader``.
+
+    Attributes:
+        number: Which one, from 0.
+        count: Of how many.
+        batch_size: Parts begin where batches of so many rows do; None for one batch of all rows.
+    """
+
+    number: int
+    count: int
+    batch_size: int | None
+
+
+def rows_of_part(part: Part, rows: int) -> range:
+    """Return the positions that a part has among the rows of a pass.
+
+    All parts together have as many batches as the whole pass, and only the last batch of the last
+    part may be short.
+    """
+    size = part.batch_size or max(rows, 1)
+    batches = -(-rows // size)
+    start, stop = (
+        batches * number // part.count * size for number in (part.number, part.number + 1)
+    )
+    return range(min(start, rows), min(stop, rows))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from petastorm_bridge._blocks.columns import Block
 from petastorm_bridge._workers.threads import Threads, usable_cores
+from petastorm_bridge.mds.locks import ForkSafeLock
 
 from ._job import Job
 from ._plan import Visit
@@ -82,6 +83,7 @@ class WorkerPool:
         self._began = 0.0
         self._pid = 0
         self._closed = False
+        self._lock = ForkSafeLock()
         self.begun = self.taken = 0
         self._pending: deque[Future[Block] | Visit] = deque()
 
@@ -94,9 +96,10 @@ class WorkerPool:
         """Yield the block of every visit, in order.
 
         The iterator is for one thread at a time, and ``visits`` is read in it. After :meth:`close`
-        it does the rest of the visits in that thread.
+        it does in that thread what was not handed to workers before.
 
         Raises:
+            CancelledError: The pool was closed before a worker began with a visit it was handed.
             RuntimeError: A worker process died, or this process is a fork of the one that has the
                 workers.
             BaseException: Whatever reading, a predicate or a transform raised, in the place of the
@@ -125,11 +128,13 @@ class WorkerPool:
                     waiting.cancel()
 
     def _submit(self, job: Job, visit: Visit) -> Future[Block] | Visit:
-        self.begun += 1
-        if job.is_cheap(visit) or self._closed:
-            return visit
-        threads = self._threads or self._start(job)
-        return threads.submit((self.begun, visit), functools.partial(self._run, visit))
+        is_cheap = job.is_cheap(visit)
+        with self._lock:  # two passes may begin at the same time
+            self.begun += 1
+            if is_cheap or self._closed:
+                return visit
+            threads = self._threads or self._start(job)
+            return threads.submit(functools.partial(self._run, visit), visit)
 
     def _start(self, job: Job) -> Threads:
         self._pid = os.getpid()
@@ -211,8 +216,8 @@ class WorkerPool:
 Pool = InlinePool | WorkerPool
 
 
-def _warn_of_stuck(description: str, ranks: list[Any]) -> bool:
-    groups = sorted(visit.piece.group for _, visit in ranks if visit.piece)
+def _warn_of_stuck(description: str, visits: list[Visit]) -> bool:
+    groups = sorted(visit.piece.group for visit in visits)
     logger.warning(
         "The reader of %s is closed, but its worker threads are still busy with row groups %s: the store, "
         "the predicate or the transform does not return. These threads are left behind; they end with "

@@ -51,11 +51,11 @@ class VisitProcesses(WorkerProcesses):
         try:
             return unpack_block(self.run(visit))
         except WorkerEndedError as error:
-            what = f"row group {visit.piece.group}" if visit.piece else "an epoch without rows"
             raise RuntimeError(
-                f"A worker process of the reader ended {error} while it read {what}. Its output may say "
-                "why; SIGKILL often means that memory ran out: use fewer workers or smaller row groups. "
-                "reader_pool_type='dummy' runs the same work in this process."
+                f"A worker process of the reader ended {error} while it read row group "
+                f"{visit.piece.group}. Its output may say why; SIGKILL often means that memory ran out: use "
+                "fewer workers or smaller row groups. reader_pool_type='dummy' runs the same work in this "
+                "process."
             ) from error
 
 

@@ -31,11 +31,6 @@ from ._sharding import Piece, odd_rows, shard_pieces, split_pieces
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_STOPPED = (
-    "Trying to read a sample after a reader created by make_reader/make_batch_reader has stopped. "
-    "This may happen if the make_reader/make_batch_reader context manager has exited but you try to "
-    "fetch a sample from it anyway"
-)
 _FIELDS_SHOWN = 8
 _PLACE_SHOWN = 200  # characters
 _RESET_TOO_EARLY = (
@@ -53,7 +48,6 @@ class Reader:
         batched_output: Always True, as of Petastorm's batch readers.
         ngram: Always None.
         passes: The pass under way, and how others begin.
-        stopped: Whether :meth:`stop` was called.
         rows_repeated: Rows that are read twice in an epoch so that shards are even, of all shards.
         rows_dropped: Rows that no shard reads so that shards are even.
 
@@ -72,7 +66,6 @@ class Reader:
     ) -> None:
         self._options = options
         self.num_epochs = options.num_epochs
-        self.stopped = False
         chosen = self._selected_schema(schema or source.schema, source.description)
         filters = parse_filters(options.filters, schema or source.schema)
         self._source = source = source.narrowed({*chosen.fields, *filter_fields(filters)})
@@ -198,8 +191,6 @@ class Reader:
             StopIteration: The pass is over.
             RuntimeError: The reader was stopped.
         """
-        if self.stopped:
-            raise RuntimeError(_STOPPED)
         return next(self.passes.current)
 
     def blocks(self) -> Iterator[Block]:
@@ -210,21 +201,6 @@ class Reader:
             except StopIteration:
                 return
             yield block
-
-    def fresh_pass(self) -> Iterator[Block]:
-        """Yield all blocks of a pass of its own, beside any other that is under way.
-
-        Raises:
-            RuntimeError: The reader was stopped.
-        """
-        beside = self.passes.beside()
-        while True:
-            if self.stopped:
-                raise RuntimeError(_STOPPED)
-            try:
-                yield next(beside)
-            except StopIteration:
-                return
 
     def shown(self, name: str, column: Any) -> Any:
         """Return a column of a block as Petastorm's reader shows it."""
@@ -277,9 +253,14 @@ class Reader:
         """Whether the current pass is over."""
         return self.passes.current.is_over
 
+    @property
+    def stopped(self) -> bool:
+        """Whether :meth:`stop` was called."""
+        return self.passes.stopped.is_set()
+
     def stop(self) -> None:
         """Stop all workers."""
-        self.stopped = True
+        self.passes.stopped.set()
         self._source.stop()
         self._pool.close()
         if self._job.groups is not None:

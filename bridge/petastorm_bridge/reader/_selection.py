@@ -76,10 +76,14 @@ def parse_filters(filters: Any, schema: Unischema) -> list[list[Condition]]:
     """
     if filters is None:
         return []
-    from pyarrow import parquet
+    from pyarrow import compute, parquet
 
+    if isinstance(filters, compute.Expression):
+        raise TypeError(
+            f"filters is the Arrow expression {filters}; give (column, operator, value) in lists."
+        )
     parquet.filters_to_expression(filters)  # refuses what is malformed
-    alternatives = filters if isinstance(filters[0], (list, set)) else [filters]
+    alternatives = [filters] if isinstance(filters[0][0], str) else filters
     conditions = [[(name, op, value) for name, op, value in one] for one in alternatives]
     unknown = filter_fields(conditions) - set(schema.fields)
     if unknown:

@@ -91,7 +91,9 @@ def _level(shards: list[list[Piece]]) -> None:
     targets = _even_sizes(sizes)
     surplus: list[Piece] = []
     for pieces, size, target in zip(shards, sizes, targets, strict=True):
-        surplus += _take_tail(pieces, size - target)
+        rows = deque(pieces)
+        pieces[:] = _take_head(rows, min(size, target))
+        surplus += rows
     waiting = deque(sorted(surplus, key=lambda piece: (piece.group, piece.start)))
     for pieces, size, target in zip(shards, sizes, targets, strict=True):
         pieces.extend(_take_head(waiting, target - size))
@@ -136,19 +138,6 @@ def odd_rows(size: int, rows: int, shard_count: int, *, drop_last: bool) -> int:
         )
     base, odd = divmod(rows, shard_count)
     return (base if drop_last or not odd else base + 1) - size
-
-
-def _take_tail(pieces: list[Piece], count: int) -> list[Piece]:
-    """Remove ``count`` rows from the end of ``pieces`` and return them."""
-    taken = []
-    while count > 0:
-        last = pieces.pop()
-        moved = min(count, len(last))
-        if moved < len(last):
-            pieces.append(Piece(last.group, last.start, last.stop - moved))
-        taken.append(Piece(last.group, last.stop - moved, last.stop))
-        count -= moved
-    return taken
 
 
 def _take_head(pieces: deque[Piece], count: int) -> list[Piece]:

@@ -12,19 +12,6 @@ from petastorm_bridge.errors import missing_extra
 logger = logging.getLogger("petastorm_bridge.spark.spark_dataset_converter")
 
 
-def require_pyspark() -> Any:
-    """Return the ``pyspark`` module.
-
-    Raises:
-        ImportError: It is not installed; names the extra.
-    """
-    try:
-        import pyspark
-    except ImportError as error:
-        raise missing_extra("pyspark", "spark") from error
-    return pyspark
-
-
 def refuse_on_executor() -> None:
     """Raise if this code runs inside a Spark task.
 
@@ -51,17 +38,12 @@ def spark_session() -> Any:
         RuntimeError: Called inside a Spark task.
         ImportError: No pyspark.
     """
-    require_pyspark()
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise missing_extra("pyspark", "spark") from error
     refuse_on_executor()
-    from pyspark.sql import SparkSession
-
     return SparkSession.builder.getOrCreate()
-
-
-def session_of(df: Any) -> Any:
-    """Return the session a DataFrame belongs to, classic or Spark Connect."""
-    session = getattr(df, "sparkSession", None)
-    return spark_session() if session is None else session
 
 
 def conf_value(session: Any, key: str) -> str | None:

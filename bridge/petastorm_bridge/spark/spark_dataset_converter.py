@@ -19,7 +19,7 @@ from petastorm_bridge.fs_utils import (
     normalize_dir_url,
 )
 from petastorm_bridge.reader import make_batch_reader
-from petastorm_bridge.reader._names import refuse_unknown
+from petastorm_bridge.reader._arguments import refuse_unknown
 from petastorm_bridge.reader._ranks import launcher_rank_and_size
 from petastorm_bridge.typing import LoaderT
 
@@ -28,7 +28,7 @@ from ._directory import availability, conversions, dataset, deletion, mounted, u
 from ._errors import ArgumentTypeError
 from ._writing import codecs, jobs
 from ._writing.codecs import DEFAULT_ROW_GROUP_SIZE_BYTES
-from ._writing.columns import check_dtype, vectors_to_arrays
+from ._writing.columns import checked_dtype, vectors_to_arrays
 from ._writing.materialize import Options, materialize, new_directory_name
 
 if TYPE_CHECKING:
@@ -57,8 +57,6 @@ _FILE_AVAILABILITY_WAIT_TIMEOUT_SECS = 30
 _DEFAULT_WORKERS = 4
 
 _READER_ARGUMENTS = tuple(inspect.signature(make_batch_reader).parameters)
-
-_PARENT_CACHE_DIR_URL_VARIABLE = "PETASTORM_BRIDGE_PARENT_CACHE_DIR_URL"
 
 _delete_dir_handler: Callable[[str], object] = deletion.default_delete_handler
 
@@ -100,7 +98,7 @@ class _ReaderContext:
 
     def __repr__(self) -> str:
         files = self.parquet_file_url_list
-        where = f" in {files[0].rpartition('/')[0]}" if files else ""
+        where = f" in {masked(files[0].rpartition('/')[0])}" if files else ""
         return (
             f"<{type(self).__name__} of {len(files)} files{where}, batch_size={self.batch_size}; "
             "enter it with 'with'>"
@@ -234,7 +232,7 @@ class SparkDatasetConverter:
 
     def __repr__(self) -> str:
         return (
-            f"<{type(self).__name__} of {self.cache_dir_url}: {self.dataset_size} rows in "
+            f"<{type(self).__name__} of {masked(self.cache_dir_url)}: {self.dataset_size} rows in "
             f"{len(self.file_urls)} files{dataset.size_and_columns(self.cache_dir_url)}>"
         )
 
@@ -386,19 +384,17 @@ def make_spark_converter(
         return _converter_of_path(df)
     if not hasattr(df, "mapInArrow"):
         raise ArgumentTypeError(
-            f"make_spark_converter needs a Spark DataFrame or a path, not {type(df).__name__}: "
+            f"make_spark_converter needs a Spark DataFrame or a path as a str, not {type(df).__name__}: "
             "'_jdf' or 'mapInArrow' is missing. Turn a pandas DataFrame or an RDD into a Spark "
             "DataFrame with spark.createDataFrame(…)."
         )
     _session.refuse_on_executor()
-    session = _session.session_of(df)
+    session = df.sparkSession
     parent_url = _get_parent_cache_dir_url(session, parent_cache_dir_url)
-    check_dtype(dtype)
     options = Options(
-        parent_url=parent_url,
         size_limit=codecs.shard_size(parquet_row_group_size_bytes),
         compression=codecs.mds_compression(compression_codec),
-        dtype=dtype,
+        dtype=checked_dtype(dtype),
     )
 
     def write() -> str:
@@ -408,7 +404,7 @@ def make_spark_converter(
         deletion.delete_at_exit(url, lambda: _delete_dir_handler)
         return url
 
-    identity = jobs.run_job(session, lambda: conversions.identity_of(df, options))
+    identity = jobs.run_job(session, lambda: conversions.identity_of(df, (parent_url, options)))
     cache_dir_url = _conversions.get_or_create(identity, write)
     files = dataset.describe_converted(cache_dir_url)
     return SparkDatasetConverter(cache_dir_url, files.urls, files.num_rows)
@@ -425,7 +421,6 @@ def _converter_of_path(path: str) -> SparkDatasetConverter:
             "fuse path like 'file:/dbfs/xxx' or a dbfs path like 'dbfs:/xxx'.",
         )
     files = dataset.describe_path(path)
-    availability.warn_if_small(files.sizes, files.urls[0])
     converter = SparkDatasetConverter(path, files.urls, files.num_rows)
     converter._made_from_path = True  # noqa: SLF001 - our own class
     return converter
@@ -447,7 +442,7 @@ def _get_parent_cache_dir_url(session: Any = None, given: str | None = None) -> 
     sources = {
         "the argument parent_cache_dir_url": given,
         key: _session.conf_value(session, key),
-        _PARENT_CACHE_DIR_URL_VARIABLE: os.environ.get(_PARENT_CACHE_DIR_URL_VARIABLE),
+        urls.PARENT_VARIABLE: os.environ.get(urls.PARENT_VARIABLE),
     }
     for source, named in sources.items():
         if named is not None:
@@ -459,7 +454,7 @@ def _get_parent_cache_dir_url(session: Any = None, given: str | None = None) -> 
     raise ValueError(
         f"Please set the spark config {key}. For example: "
         f"spark.conf.set({key!r}, 'file:///dbfs/tmp/petastorm_cache'). Where the session takes no "
-        f"such key, set the environment variable {_PARENT_CACHE_DIR_URL_VARIABLE} or pass "
+        f"such key, set the environment variable {urls.PARENT_VARIABLE} or pass "
         "parent_cache_dir_url='file:///…' to make_spark_converter."
     )
 

@@ -6,11 +6,10 @@ import contextlib
 import copy
 import functools
 import os
+import reprlib
 from collections.abc import Iterator
 from typing import Any, cast
 
-import numpy as np
-import numpy.typing as npt
 from streaming import StreamingDataset
 from streaming.base.batching import generate_work
 from streaming.base.dataset import _ShardState
@@ -23,18 +22,19 @@ from petastorm_bridge._far.ahead import AHEAD_BYTES
 from petastorm_bridge._workers.sharing import refuse_deep_temporary_directory
 from petastorm_bridge.errors import masked
 from petastorm_bridge.mds.collector import paused_collector
+from petastorm_bridge.mds.ragged import Int64
 
-from ._fetching import give_up, is_local
-from ._index import ShardIndex
+from ._fetching import CacheLock, give_up, is_local
+from ._index import ShardIndex, whole_repeats
 from ._leftovers import free_prefix, keep_alive, start_up
 from ._mapped import note_files
 from ._prefetch import Pass, prefetch
-from ._resample import whole_repeats
-from ._state import check_state
 from ._stock import with_names
 from ._stream import MappedStream, check_shards, has_copies
 
-Int64 = npt.NDArray[np.int64]
+# The keys of StreamingDataset.state_dict, and the least number of each; -1 is the epoch before the
+# first one.
+_LEAST = {"epoch": -1, "sample_in_epoch": 0, "num_canonical_nodes": 1, "shuffle_seed": 0}
 
 
 class MappedDataset(StreamingDataset):
@@ -101,7 +101,7 @@ class MappedDataset(StreamingDataset):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what travels to a worker process: not what belongs to this one."""
-        local_names = ("_iterator", "_executor", "_event", "_cache_filelock")
+        local_names = ("_iterator", "_executor", "_event", "_cache_lock")
         state = {name: value for name, value in self.__dict__.items() if name not in local_names}
         barrier = copy.copy(self._shared_barrier)
         vars(barrier).pop("lock", None)
@@ -112,11 +112,24 @@ class MappedDataset(StreamingDataset):
         self.__dict__.update(state)
         keep_alive(self, self._shm_prefix_int, self._memory)
 
+    @functools.cached_property
+    def _cache_lock(self) -> CacheLock:
+        return CacheLock(self._cache_filelock_path)
+
+    @property
+    def _cache_filelock(self) -> Any:
+        """What streaming locks the cache with."""
+        return self._cache_lock
+
+    @_cache_filelock.setter
+    def _cache_filelock(self, lock: Any) -> None:
+        """Take no other one: streaming makes a ``FileLock`` for each call."""
+
     def _leave_locks(self) -> None:
         """Forget the locks of the process that this one was forked from: they are of no use here."""
         if self._process != os.getpid():
             self._process = os.getpid()
-            self.__dict__.pop("_cache_filelock", None)
+            self.__dict__.pop("_cache_lock", None)
             vars(self._shared_barrier).pop("lock", None)
 
     def load_state_dict(self, obj: dict[str, Any]) -> None:
@@ -125,7 +138,7 @@ class MappedDataset(StreamingDataset):
         Raises:
             ValueError: It is not what ``state_dict`` gives.
         """
-        check_state(obj)
+        _check_state(obj)
         super().load_state_dict(obj)
         self._memory.append(self._resume_shm)
 
@@ -229,3 +242,28 @@ class MappedDataset(StreamingDataset):
 def _mapped_stream(*, kwargs: dict[str, Any], **_: Any) -> MappedStream:
     """Return the stream of a dataset's own arguments (``construct_from_registry`` of streaming)."""
     return MappedStream(**kwargs)
+
+
+def _check_state(state: Any) -> None:
+    """Check a state before it is put where worker processes find it.
+
+    Raises:
+        ValueError: It is not what ``StreamingDataset.state_dict`` gives.
+    """
+    if not isinstance(state, dict):
+        raise _no_state(f"it is {state!r}", state)
+    for key, least in _LEAST.items():
+        if key not in state:
+            raise _no_state(f"it has no {key!r}", state)
+        if type(state[key]) is not int or state[key] < least:
+            raise _no_state(f"{key!r} is {state[key]!r}, not an integer from {least} on", state)
+    nodes = state.get("initial_physical_nodes")  # older releases have none
+    if nodes is not None and (type(nodes) is not int or nodes < 1):
+        raise _no_state(f"'initial_physical_nodes' is {nodes!r}", state)
+
+
+def _no_state(problem: str, state: Any) -> ValueError:
+    return ValueError(
+        f"This is no state of a StreamingDataset: {problem} (found {reprlib.repr(state)}). Give load_state_dict "
+        "what state_dict returned."
+    )

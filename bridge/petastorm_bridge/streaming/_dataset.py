@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 from streaming.base.format.mds import MDSReader
 
 from petastorm_bridge.mds.errors import DatasetError
+from petastorm_bridge.mds.ragged import Int64
 
 from ._base import MappedDataset
 from ._fetching import is_local, open_shard, touch
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from petastorm_bridge.typing import StreamingArguments
 
-Int64 = npt.NDArray[np.int64]
 
 # Samples are gathered for several batches at once: a shard's share of the work is then spread over
 # more of them. Both bounds keep a window in the processor's cache.

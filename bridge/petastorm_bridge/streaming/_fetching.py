@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from streaming.base.constant import TICK
 from streaming.base.dataset import _ShardState
 
@@ -19,6 +18,20 @@ from ._mapped_reader import MappedReader
 from ._stream import has_copies
 
 _RETRIES = 7  # as in StreamingDataset.get_item
+
+
+class CacheLock(FileLock):
+    """Streaming's lock on a cache, for which waiting threads and processes look every few milliseconds.
+
+    A ``FileLock`` lets them look every 50 ms, so that of several shards to be fetched at once the last would begin long
+    after the first. Each thread has it for itself, as often as it acquires it.
+    """
+
+    def acquire(
+        self, timeout: float | None = None, poll_interval: float | None = TICK, **options: Any
+    ) -> Any:
+        """Wait for the lock, as ``FileLock.acquire``."""
+        return super().acquire(timeout, poll_interval, **options)
 
 
 def is_local(dataset: Any, shard_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
@@ -75,13 +88,15 @@ def _fetch(dataset: Any, shard_id: int) -> None:
 
 def give_up(dataset: Any, shard_id: int) -> None:
     """Undo a fetch that failed: the shard is in the remote directory only."""
-    # The failed call may hold the lock still, if it was evicting; then the shard is left as it is.
-    lock = FileLock(dataset._cache_filelock_path, timeout=1)  # noqa: SLF001 - of a subclass
-    with contextlib.suppress(Timeout), lock:
+    lock = dataset._cache_filelock  # noqa: SLF001 - of a subclass
+    lock.acquire()
+    try:
         if dataset._shard_states[shard_id] == _ShardState.PREPARING:  # noqa: SLF001
             if has_copies(_stream_of(dataset, shard_id)):
                 dataset.shards[shard_id].evict()
             dataset._shard_states[shard_id] = _ShardState.REMOTE  # noqa: SLF001
+    finally:
+        lock.release(force=True)  # the call that failed has it still if it was evicting
 
 
 def _stream_of(dataset: Any, shard_id: int) -> Any:

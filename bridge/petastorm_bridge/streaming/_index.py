@@ -1,15 +1,14 @@
-"""Which shard a sample is in, for whole arrays of samples."""
+"""Which shard a sample is in, and the samples of an epoch, for whole arrays of samples."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from petastorm_bridge.mds.ragged import offsets_of
-
-Int64 = npt.NDArray[np.int64]
+from petastorm_bridge.mds.ragged import Int64, offsets_of
 
 
 class ShardIndex:
@@ -56,3 +55,27 @@ def group_by_shard(shard_ids: Int64, num_shards: int) -> tuple[Int64, list[int],
     begins = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
     bounds = [0, *begins.tolist(), len(ordered)]
     return order, ordered[bounds[:-1]].tolist(), bounds
+
+
+def whole_repeats(dataset: Any, stream_ids: Iterable[int]) -> tuple[Int64, Int64] | None:
+    """Return what ``StreamingDataset.resample_streams`` does, without a step for each shard.
+
+    Returns:
+        The sizes of the runs of samples from one shard, and the samples; None where chance comes in,
+        because a part of a stream is chosen.
+    """
+    sizes, starts = [], []
+    for stream_id in stream_ids:
+        choose = int(dataset.streams[stream_id].choose)
+        repeats, rest = divmod(choose, int(dataset.samples_per_stream[stream_id]))
+        first = int(dataset.shard_offset_per_stream[stream_id])
+        shards = slice(first, first + int(dataset.shards_per_stream[stream_id]))
+        if rest or not repeats or not dataset.samples_per_shard[shards].all():
+            return None
+        sizes.append(np.repeat(dataset.samples_per_shard[shards], repeats))
+        starts.append(np.repeat(dataset.sample_offset_per_shard[shards], repeats))
+    units, begins = np.concatenate(sizes), np.concatenate(starts)
+    ends = units.cumsum()
+    if (begins == ends - units).all():  # every shard once
+        return units, np.arange(ends[-1])
+    return units, np.arange(ends[-1]) + np.repeat(begins - (ends - units), units)

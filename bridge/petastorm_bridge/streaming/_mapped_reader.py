@@ -132,27 +132,20 @@ class MappedReader(MDSReader):
         checked_hashes: Hashes of the file that are checked when it is opened.
     """
 
+    checked_hashes: dict[str, str] | None = None
+    _file: ShardFile | None = None
+    _is_used = False
+
     def __init__(self, mapped: MappedReaders, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._siblings = mapped
-        self.checked_hashes: dict[str, str] | None = None
         self._read: Callable[[int], dict[str, Any]] = self._map
-        self._file: ShardFile | None = None
-        self._is_used = False
 
     @classmethod
     def of(cls, reader: MDSReader, mapped: MappedReaders) -> MappedReader:
         """Return a reader of the same shard as a stock one."""
         made = cls.__new__(cls)
-        made.__setstate__(
-            {
-                **vars(reader),
-                "_siblings": mapped,
-                "_file": None,
-                "_is_used": False,
-                "checked_hashes": None,
-            }
-        )
+        made.__setstate__({**vars(reader), "_siblings": mapped})
         return made
 
     def __getstate__(self) -> dict[str, Any]:

@@ -10,13 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from petastorm_bridge.mds.ragged import byte_offsets
+from petastorm_bridge.mds.ragged import Int64, byte_offsets
 from petastorm_bridge.mds.walk import Cells, ColumnWalk
 
 from ._layout import SampleLayout
 from ._mapped import OpenShard
-
-Int64 = npt.NDArray[np.int64]
 
 
 class _Part:
@@ -82,29 +80,6 @@ class RecordPart(_Part):
             self._fields = known = records, positions, fields
         return known[2]
 
-    @classmethod
-    def gather(
-        cls, layout: SampleLayout, sources: Sequence[tuple[OpenShard, Int64]], order: Int64
-    ) -> RecordPart:
-        """Return chosen rows of some shards.
-
-        Args:
-            layout: Their columns.
-            sources: Shards and row numbers in them.
-            order: Positions in all these rows, one after the other, in the order wanted.
-        """
-        record = layout.stored.record
-        assert record is not None
-        opaque = np.dtype(("V", record.itemsize))
-        gathered = np.empty(len(order), opaque)
-        start = 0
-        for shard, rows in sources:
-            stop = start + len(rows)
-            shard.file.take_records(rows, gathered[start:stop])
-            start = stop
-        origins = [(shard.file.path, len(rows)) for shard, rows in sources]
-        return cls(layout, gathered.view(record), order, origins)
-
 
 class RaggedPart(_Part):
     """Samples of which some columns are of variable width.
@@ -132,18 +107,38 @@ class RaggedPart(_Part):
         rows = np.arange(start, stop) if self._order is None else self._order[start:stop]
         return [self._walk.cells(position, rows) for position in positions]
 
-    @classmethod
-    def gather(
-        cls, layout: SampleLayout, sources: Sequence[tuple[OpenShard, Int64]], order: Int64
-    ) -> RaggedPart:
-        """Return chosen rows of some shards; arguments as of :meth:`RecordPart.gather`."""
-        strings = [shard.file.take(rows) for shard, rows in sources]
-        gathered = strings[0] if len(strings) == 1 else pa.concat_arrays(strings)
-        origins = [(shard.file.path, len(rows)) for shard, rows in sources]
-        return cls(layout, gathered, order, origins)
-
 
 Part: TypeAlias = "RecordPart | RaggedPart"
+
+
+def gathered(sources: Sequence[tuple[OpenShard, Int64]], order: Int64) -> Part:
+    """Return chosen rows of some shards of one layout.
+
+    Args:
+        sources: Shards and row numbers in them.
+        order: Positions in all these rows, one after the other, in the order wanted.
+    """
+    layout = sources[0][0].layout
+    origins = [(shard.file.path, len(rows)) for shard, rows in sources]
+    record = layout.stored.record
+    if record is None:
+        strings = [shard.file.take(rows) for shard, rows in sources]
+        samples = strings[0] if len(strings) == 1 else pa.concat_arrays(strings)
+        return RaggedPart(layout, samples, order, origins)
+    records = np.empty(len(order), np.dtype(("V", record.itemsize)))
+    start = 0
+    for shard, rows in sources:
+        stop = start + len(rows)
+        shard.file.take_records(rows, records[start:stop])
+        start = stop
+    return RecordPart(layout, records.view(record), order, origins)
+
+
+def viewed(shard: OpenShard, rows: slice) -> Part:
+    """Return rows of a shard in their order; adjacent ones are not copied."""
+    samples = shard.file.view(rows)
+    kind = RaggedPart if shard.layout.stored.record is None else RecordPart
+    return kind(shard.layout, samples, None, [(shard.file.path, len(samples))])
 
 
 def _origin(origins: Sequence[tuple[str, int]], position: int) -> str:

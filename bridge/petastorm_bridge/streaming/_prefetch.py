@@ -10,15 +10,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from streaming.base.constant import TICK
+
+from petastorm_bridge.mds.ragged import Int64
 
 from ._fetching import is_local, touch
 
-Int64 = npt.NDArray[np.int64]
-
-# Small shards are a request each, and bandwidth comes from many requests at once: twice what sixteen of 4 MiB bring, so
-# that these go on while shards are being hashed. Of large shards the first one should not wait for the others.
+# Small shards are a request each, and bandwidth comes from many requests at once: what sixteen of 8 MiB bring, and two
+# shards more, so that these go on while shards are being hashed. Of large ones the first should not wait for the others.
 _SHARDS_AT_ONCE = 16
 _BYTES_AT_ONCE = 128 << 20
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from streaming.base.format.mds import MDSReader
 
-from ._base import Int64, MappedDataset
+from petastorm_bridge.mds.ragged import Int64
+
+from ._base import MappedDataset
 from ._mapped_reader import MappedReader, MappedReaders
 from ._prefetch import Pass
 
@@ -26,8 +28,8 @@ class MappedStreamingDataset(MappedDataset):
 
     The same samples of the same types in the same order, for the same arguments, processes and
     workers; also in subclasses with a ``__getitem__`` of their own. Shards are mapped, and fetched
-    ahead of the pass a shard at a time instead of a sample at a time, by one thread, and none if they
-    are in the cache already.
+    ahead of the pass a shard at a time instead of a sample at a time, several at once unless there is a
+    ``cache_limit``, and by no thread if they are in the cache already.
 
     Args:
         batch_size: As in ``StreamingDataset``.

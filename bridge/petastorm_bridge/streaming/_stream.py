@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
-import threading
+import uuid
 from collections.abc import Iterable, Mapping
 from shutil import SpecialFileError
 from types import SimpleNamespace
@@ -16,21 +15,19 @@ from streaming.base.format import FileInfo
 from streaming.base.stream import Stream
 
 from petastorm_bridge._far.fetch import Extent, Fetch
+from petastorm_bridge._far.limits import limits
 from petastorm_bridge._far.stores import MountStore, Store, open_store
+from petastorm_bridge._workers.file_lock import locked
 from petastorm_bridge.mds.access import is_mapped, load
-from petastorm_bridge.mds.codecs import parse_compression
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
 from petastorm_bridge.mds.files import open_regular, write_whole
 from petastorm_bridge.mds.names import INDEX_NAME, check_file_names, check_folders
+from petastorm_bridge.mds.shard import expanded
 from petastorm_bridge.mds.verified import check_hash
 from petastorm_bridge.native.support import MdsDirectory
 
 from ._mapped_reader import Readers, only_hash
 from ._stock import with_names
-
-# Ends the name of a file that is being fetched, behind the process and the thread that do so.
-_FETCHED = ".fetched"
-_PARTS = re.compile(r"\.(\d+)-\d+\.fetched(?:\.tmp|\.part)?$")
 
 
 class MappedStream(Stream):
@@ -108,7 +105,6 @@ class MappedStream(Stream):
         """Bring the local directory into a consistent state, as ``Stream.set_up_local``."""
         if has_copies(self):
             directory = os.path.join(self.local, self.split)
-            _clear_fetched(directory)
             for info in _files(shards):
                 path = os.path.join(directory, info.basename)
                 with contextlib.suppress(FileNotFoundError):
@@ -188,34 +184,36 @@ class MappedStream(Stream):
             # Copying a device would never end.
             with contextlib.suppress(FileNotFoundError):
                 open_regular(url).close()
-        part = f"{target}.{os.getpid()}-{threading.get_ident()}{_FETCHED}"
-        try:
-            if self._store is None or not info.bytes:
-                super()._download_file(info.basename, os.path.relpath(part, directory))
-            else:
-                os.makedirs(os.path.dirname(part), exist_ok=True)
-                self._fetch_ranges(Fetch(self._store, Extent(url, info.basename, info.bytes)), part)
-            if hashes:
-                data, status = load(part, mapped=is_mapped(directory))
-                check_hash(target, hashes, data, status)
-            os.replace(part, target)  # so that nobody takes it for a good one before
-        finally:
-            for path in (part, f"{part}.tmp"):  # a disk that is full stays so otherwise
-                with contextlib.suppress(OSError):
-                    os.remove(path)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        with locked(f"{target}.lock", limits().patience) as has_lock:
+            if info.bytes and os.path.isfile(target):
+                return target  # of another process, which had the lock
+            # Without the lock the name is of this call alone; with it, what a killed process left is replaced.
+            part = f"{target}.fetched" if has_lock else f"{target}.{uuid.uuid4().hex}.fetched"
+            try:
+                _remove(part)
+                if self._store is None or not info.bytes:
+                    super()._download_file(info.basename, os.path.relpath(part, directory))
+                else:
+                    extent = Extent(url, info.basename, info.bytes)
+                    self._fetch_ranges(Fetch(self._store, extent), part)
+                if hashes:
+                    data, status = load(part, mapped=is_mapped(directory))
+                    check_hash(target, hashes, data, status)
+                os.replace(part, target)  # so that nobody takes it for a good one before
+            finally:
+                _remove(part)  # a disk that is full stays so otherwise
         return target
 
     def _fetch_ranges(self, fetch: Fetch, part: str) -> None:
         self._under_way.add(fetch)
         try:
-            fetch.to_file(part, has_lock=True)  # whose name is of this thread alone
+            fetch.to_file(part, has_lock=True)  # or a name of this call alone
         finally:
             self._under_way.discard(fetch)
 
     def _expand(self, info: Any, packed: str, raw: str, size: int, compression: str | None) -> None:
-        """Check and expand a file, to no more bytes than the index says."""
-        codec = parse_compression(compression)
-        assert codec is not None
+        """Check and expand a file."""
         data, status = load(packed, mapped=False)
         try:
             check_hash(packed, self._hashes(info), data, status)
@@ -223,11 +221,7 @@ class MappedStream(Stream):
             if has_copies(self):
                 os.remove(packed)
             raise
-        try:
-            expanded = codec.decompress(data.data, size)
-        except (OSError, ValueError, MemoryError) as error:
-            raise ShardCorruptedError.because(packed, f"{codec.name} data", str(error)) from error
-        write_whole(raw, [expanded])
+        write_whole(raw, [expanded(packed, compression, data, size)])
 
 
 def _is_far(place: str) -> bool:
@@ -245,14 +239,11 @@ def _store_of(remote: str | None) -> Store | None:
     return None if store.range_bytes is None else store
 
 
-def _clear_fetched(directory: str) -> None:
-    """Remove what processes that were killed have left of fetching."""
-    for name in os.listdir(directory):
-        match = _PARTS.search(name)
-        if match is None or os.path.exists(f"/proc/{match[1]}"):
-            continue
+def _remove(part: str) -> None:
+    """Remove what is left of fetching a file."""
+    for path in (part, f"{part}.tmp", f"{part}.part"):
         with contextlib.suppress(OSError):
-            os.remove(os.path.join(directory, name))
+            os.remove(path)
 
 
 class FetchedShardError(ShardCorruptedError, ValueError):

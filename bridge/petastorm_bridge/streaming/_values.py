@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -54,11 +54,6 @@ def batch_values(column: Column, cells: Cells, ragged: Ragged) -> Any:
         raise
     except Exception as error:  # decoders of images, pickles and users raise anything
         raise UndecodableError(f"{type(error).__name__}: {error}") from error
-
-
-def plain_values(cells: Iterable[Any], wanted: Format) -> Iterable[Any]:
-    """Return the values of columns that are all numbers."""
-    return map(torch.from_numpy, cells) if wanted == "torch" else cells
 
 
 def _text(_: Column, strings: pa.LargeBinaryArray, __: Ragged) -> list[Any]:
@@ -115,7 +110,8 @@ def _arrays(column: Column, strings: pa.LargeBinaryArray, ragged: Ragged) -> Any
         return arrays
     if len({array.shape for array in arrays}) > 1:
         raise different_shapes(column.name, [array[np.newaxis] for array in arrays])
-    return np.stack([array.astype(_promoted([a.dtype for a in arrays])) for array in arrays])
+    dtype = _promoted([array.dtype for array in arrays])
+    return np.stack([array.astype(dtype) for array in arrays])
 
 
 def _dtypes(column: Column, headers: ArrayHeaders) -> list[np.dtype[Any]]:
@@ -140,7 +136,8 @@ def join(name: str, parts: Sequence[Any]) -> Any:
         return [value for part in parts for value in part]
     if len({part.shape[1:] for part in parts}) > 1:
         raise different_shapes(name, parts)
-    return np.concatenate([part.astype(_promoted([p.dtype for p in parts])) for part in parts])
+    dtype = _promoted([part.dtype for part in parts])
+    return np.concatenate([part.astype(dtype) for part in parts])
 
 
 def scatter(
@@ -157,11 +154,10 @@ def scatter(
 
 def _promoted(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
     """Return the type that holds values of several, by torch's rules as in its collation."""
-    promoted = dtypes[0]
-    for dtype in dtypes[1:]:
-        if dtype != promoted:
-            one, other = (torch.from_numpy(np.empty(0, d)).dtype for d in (promoted, dtype))
-            promoted = torch.empty(0, dtype=torch.promote_types(one, other)).numpy().dtype
+    promoted, *others = dict.fromkeys(dtypes)
+    for dtype in others:
+        one, other = (torch.from_numpy(np.empty(0, d)).dtype for d in (promoted, dtype))
+        promoted = torch.empty(0, dtype=torch.promote_types(one, other)).numpy().dtype
     return promoted
 
 

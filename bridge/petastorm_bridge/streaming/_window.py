@@ -9,26 +9,25 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 import numpy as np
-import numpy.typing as npt
+import torch
 
 from petastorm_bridge.mds.errors import DatasetError, ShardCorruptedError
+from petastorm_bridge.mds.ragged import Int64
 
 from ._index import ShardIndex, group_by_shard
 from ._layout import Column, Kind, SampleLayout
 from ._mapped import OpenShard
-from ._parts import Part, RaggedPart, RecordPart
+from ._parts import Part, gathered, viewed
 from ._values import (
     Format,
     Ragged,
     UndecodableError,
     batch_values,
     join,
-    plain_values,
     scatter,
     tensors,
 )
 
-Int64 = npt.NDArray[np.int64]
 GetShards = Callable[[list[int]], list[OpenShard]]
 
 
@@ -160,7 +159,8 @@ def _decoded(part: Part, start: int, stop: int, wanted: OutputFormat) -> dict[st
     choice = _choice(part.layout, wanted.columns)
     stored = part.cells(choice.positions, start, stop)
     if choice.is_plain:
-        return dict(zip(choice.names, plain_values(stored, wanted.format), strict=True))
+        values = map(torch.from_numpy, stored) if wanted.format == "torch" else stored
+        return dict(zip(choice.names, values, strict=True))
     batch = {}
     for column, cells in zip(choice.columns, stored, strict=True):
         try:
@@ -215,22 +215,16 @@ def gather(sample_ids: Int64, index: ShardIndex, shards_by_id: GetShards) -> tup
     ]
     layouts = dict.fromkeys(shard.layout for shard in shards)
     if len(layouts) == 1:
-        window = Window([_chosen([(s, r) for s, r, _ in runs], wanted)], [0])
+        window = Window([gathered([(s, r) for s, r, _ in runs], wanted)], [0])
         return window, np.array(distinct_ids)
     parts, places = [], []
     for layout in layouts:
         of_layout = [run for run in runs if run[0].layout is layout]
         targets = np.concatenate([order[where] for _, _, where in of_layout])
         by_place = np.argsort(targets)
-        parts.append(_chosen([(shard, r) for shard, r, _ in of_layout], by_place))
+        parts.append(gathered([(shard, r) for shard, r, _ in of_layout], by_place))
         places.append(targets[by_place])
     return Window(parts, places), np.array(distinct_ids)
-
-
-def _chosen(sources: list[tuple[OpenShard, Int64]], order: Int64) -> Part:
-    layout = sources[0][0].layout
-    kind = RaggedPart if layout.stored.record is None else RecordPart
-    return kind.gather(layout, sources, order)
 
 
 def _run(sample_ids: Int64) -> int:
@@ -259,15 +253,8 @@ def _gather_run(
             continue  # no sample of this shard, or it is empty
         (shard,) = shards_by_id([shard_id])
         rows = slice(start, stop, step)
-        parts.append(_viewed(shard, rows))
+        parts.append(viewed(shard, rows))
         begins.append(count)
         used.append(shard_id)
         count += len(parts[-1])
     return Window(parts, begins), np.array(used)
-
-
-def _viewed(shard: OpenShard, rows: slice) -> Part:
-    samples = shard.file.view(rows)
-    origins = [(shard.file.path, len(samples))]
-    kind = RaggedPart if shard.layout.stored.record is None else RecordPart
-    return kind(shard.layout, samples, None, origins)

@@ -54,7 +54,7 @@ class ReaderMock:
         """Return one row."""
         return self.fetch()
 
-    def __enter__(self) -> ReaderMock:  # noqa: PYI034 - see above
+    def __enter__(self) -> ReaderMock:  # noqa: PYI034 - typing.Self needs Python 3.11
         return self
 
     def __exit__(self, *_: object) -> None:

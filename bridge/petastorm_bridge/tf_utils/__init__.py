@@ -15,15 +15,15 @@ from petastorm_bridge.unischema import tuple_class
 
 from ._columns import TfColumns, dtypes_of, tf_dtype
 from ._iteration import BatchDataset, Groups, tf
-from ._passes import Passes
+from ._passes import Iterators
 from ._rows import (
-    QUEUE_SIZE_NAME,
     date_to_nsec_from_epoch,
+    element,
     elements,
     flattened,
+    named,
     ngram_dtypes_of,
     row_dataset,
-    row_tensors,
     sanitized,
     unflattened,
 )
@@ -37,7 +37,8 @@ __all__ = [
     "tf_tensors",
 ]
 
-RANDOM_SHUFFLING_QUEUE_SIZE = QUEUE_SIZE_NAME
+RANDOM_SHUFFLING_QUEUE_SIZE = "random_shuffling_queue_size"
+"""Name of the operation that tells how full the queue of :func:`tf_tensors` is."""
 
 # tf.data calls into Python once per group of batches; so many bytes make that cost vanish. Batches
 # of a group share its memory, so that one that is kept keeps them all.
@@ -74,7 +75,24 @@ def tf_tensors(reader: Any, shuffling_queue_capacity: int = 0, min_after_dequeue
     Raises:
         ValueError: A field has no TensorFlow type, or a queue was asked for row groups.
     """
-    return row_tensors(reader, shuffling_queue_capacity, min_after_dequeue)
+    if reader.batched_output and shuffling_queue_capacity > 0:
+        raise ValueError(
+            "shuffling_queue_capacity can not be used with a reader that produces "
+            "batched_output, since each batch is a parquet read rowgroup. Extra "
+            "shuffling of the batches does not further decrease correlation."
+        )
+    ngram, schema = reader.ngram, reader.schema
+    dtypes = dtypes_of(schema, stacklevel=3) if ngram is None else ngram_dtypes_of(schema, ngram)
+    values = tf.py_func(lambda _: element(next(reader)), [tf.constant(1)], dtypes)
+    if shuffling_queue_capacity > 0:
+        queue = tf.RandomShuffleQueue(shuffling_queue_capacity, min_after_dequeue, dtypes)
+        queue.size(name=RANDOM_SHUFFLING_QUEUE_SIZE)  # for whoever looks for it by its name
+        tf.train.add_queue_runner(tf.train.QueueRunner(queue, [queue.enqueue(values)]))
+        values = queue.dequeue()
+        values = values if isinstance(values, (list, tuple)) else [values]
+    if ngram is not None:
+        return unflattened(schema, ngram, values)
+    return named(schema, values, (None,) if reader.batched_output else ())
 
 
 def make_namedtuple_tf_ngram(unischema: Any, ngram: Any, *args: Any, **kargs: Any) -> Any:
@@ -115,7 +133,7 @@ def make_petastorm_dataset(reader: Any) -> Any:
                 yield columns.tuple_class(*arrays)
 
     return tf.data.Dataset.from_generator(
-        Passes(reader, row_groups), output_signature=columns.signature((None,))
+        Iterators(reader, row_groups), output_signature=columns.signature((None,))
     )
 
 
@@ -165,7 +183,7 @@ def make_batched_dataset(
         return dataset.prefetch(ahead)
 
     spec = columns.signature((None,))
-    return BatchDataset(Passes(reader, groups), to_dataset, spec)
+    return BatchDataset(Iterators(reader, groups), to_dataset, spec)
 
 
 def _generator(reader: Reader) -> np.random.Generator:

@@ -41,8 +41,12 @@ def tf_dtype(numpy_dtype: Any) -> Any:
         raise ValueError(f"Unknown mapping of numpy {numpy_dtype} to tensorflow dtype") from error
 
 
-def dtypes_of(schema: Any) -> list[Any]:
+def dtypes_of(schema: Any, stacklevel: int = 4) -> list[Any]:
     """Return the TensorFlow types of a schema's fields.
+
+    Args:
+        schema: The fields.
+        stacklevel: Of the warning that there are texts among them.
 
     Raises:
         ValueError: A field has none.
@@ -53,7 +57,7 @@ def dtypes_of(schema: Any) -> list[Any]:
             "Tensorflow will convert all unicode strings back to bytes type. "
             "You may need to decode values.",
             UnicodeWarning,
-            stacklevel=4,
+            stacklevel=stacklevel,
         )
     return [tf_dtype(field.numpy_dtype) for field in fields]
 
@@ -119,8 +123,10 @@ class TfColumns:
     def _plain(self, name: str, values: npt.NDArray[Any], target: Any) -> npt.NDArray[Any]:
         kind = values.dtype.kind
         if kind == "M":
-            return _nanoseconds(values)
-        if kind == "O" and any(isinstance(value, dt.date) for value in values.flat[:2]):
+            if np.isnat(values).any():
+                self._warn(name)
+            return nanoseconds(name, values)
+        if kind == "O" and isinstance(_first_present(values), dt.date):
             return _dates(name, values)
         if kind in "SU":
             return (
@@ -135,6 +141,8 @@ class TfColumns:
             if missing.any():
                 self._warn(name)
                 return _filled(values, missing, target)
+        if kind == "O" and target is np.bool_ and any(value is None for value in values.flat):
+            self._warn(name)
         return values.astype(target, copy=False)
 
 
@@ -183,8 +191,28 @@ def _filled(
     return result
 
 
-def _nanoseconds(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    return values.astype("datetime64[ns]").view(np.int64)
+def nanoseconds(name: str, values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return timestamps of any unit as nanoseconds since 1970.
+
+    Raises:
+        ValueError: Some do not fit.
+    """
+    exact = values.astype("datetime64[ns]")
+    seconds = "datetime64[s]"
+    # NumPy lets those that do not fit wrap around.
+    if exact.dtype != values.dtype and not np.array_equal(
+        exact.astype(seconds), values.astype(seconds), equal_nan=True
+    ):
+        raise ValueError(
+            f"Column {name!r} holds timestamps outside the years 1678 to 2261, which have no value in "
+            "TensorFlow: 64 bits hold no more nanoseconds. Clip or drop such rows before converting."
+        )
+    return exact.view(np.int64)
+
+
+def _first_present(values: npt.NDArray[Any]) -> Any:
+    """Return the first value that is not None; None if there is none."""
+    return next((value for value in values.flat if value is not None), None)
 
 
 def _dates(name: str, values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from petastorm_bridge.errors import missing_extra
 
-from ._passes import Passes
+from ._passes import Iterators
 
 try:
     import tensorflow.compat.v1 as tf
@@ -52,7 +52,7 @@ class BatchDataset(DatasetV1Adapter):  # type: ignore[misc]
     """
 
     def __init__(
-        self, groups: Passes, to_dataset: Callable[[Groups], Any], element_spec: Any
+        self, groups: Iterators, to_dataset: Callable[[Groups], Any], element_spec: Any
     ) -> None:
         self._groups = groups
         self._to_dataset = to_dataset
@@ -88,7 +88,7 @@ class _BatchIterator(OwnedIterator):  # type: ignore[misc]
     """
 
     def __init__(
-        self, dataset: BatchDataset, groups: Passes, to_dataset: Callable[[Groups], Any]
+        self, dataset: BatchDataset, groups: Iterators, to_dataset: Callable[[Groups], Any]
     ) -> None:
         self._dataset = dataset
         self._spec = dataset.element_spec
@@ -96,7 +96,7 @@ class _BatchIterator(OwnedIterator):  # type: ignore[misc]
         self._is_tensorflows = False
         self._lock = threading.Lock()
         self._started = False
-        self._passes = groups
+        self._iterators = groups
         self._groups = groups()
         self._group: Any = None
         self._batches: Iterator[Any] = iter(())
@@ -158,7 +158,7 @@ class _BatchIterator(OwnedIterator):  # type: ignore[misc]
         if not self._is_tensorflows:
             part = self._undelivered()
             if part is not None:
-                self._passes.give_back(part)
+                self._iterators.give_back(part)
 
     def _rest(self, group: Any, error: Exception | None) -> Iterator[Any]:
         if group:

@@ -21,7 +21,7 @@ AGAIN = (
 )
 
 
-class Passes:
+class Iterators:
     """Starts the iterators of a dataset; a call returns the elements of one.
 
     Over endless epochs every iterator goes on where those before it stopped, as in Petastorm, so
@@ -57,7 +57,7 @@ class Passes:
             if self._given_back and not self._reader.stopped:
                 return self._given_back.popleft()
             if self._endless is None:
-                self._endless = self._arrange(_blocks(self._reader))
+                self._endless = self._arrange(self._reader.blocks())
             try:
                 return next(self._endless)
             except StopIteration:
@@ -73,7 +73,7 @@ class _Use:
     """What the iterators of a reader know of each other.
 
     Attributes:
-        lock: Held while a block is taken from the reader's own pass.
+        lock: Held while an iterator decides which pass it takes.
         is_taken: Whether an iterator draws from the reader's own pass.
         was_left: Whether the iterator that drew from it last did not reach its end.
     """
@@ -84,18 +84,6 @@ class _Use:
 
 
 _USES: weakref.WeakKeyDictionary[Reader, _Use] = weakref.WeakKeyDictionary()
-
-
-def _blocks(reader: Reader) -> Iterator[Block]:
-    """Yield the rest of the reader's own pass, also to iterators in several threads."""
-    lock = _USES.setdefault(reader, _Use()).lock
-    while True:
-        with lock:
-            try:
-                block = reader.next_block()
-            except StopIteration:
-                return
-        yield block
 
 
 def _whole_pass(reader: Reader) -> Iterator[Block]:
@@ -111,11 +99,11 @@ def _whole_pass(reader: Reader) -> Iterator[Block]:
         elif use.was_left and not is_beside:
             reader.passes.begin_again()
     if is_beside:
-        yield from reader.fresh_pass()
+        yield from reader.passes.beside()
         return
     use.was_left = True
     try:
-        yield from _blocks(reader)
+        yield from reader.blocks()
         use.was_left = False
     finally:
         use.is_taken = False

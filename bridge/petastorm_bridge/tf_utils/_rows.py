@@ -16,12 +16,9 @@ from petastorm_bridge._blocks.columns import Block
 from petastorm_bridge.reader._rows.reader import RowReader
 from petastorm_bridge.unischema import tuple_class
 
-from ._columns import dtypes_of
+from ._columns import dtypes_of, nanoseconds
 from ._iteration import tf
-from ._passes import AGAIN, Passes
-
-QUEUE_SIZE_NAME = "random_shuffling_queue_size"
-"""Name of the operation that tells how full the shuffling queue of :func:`row_tensors` is."""
+from ._passes import AGAIN, Iterators
 
 
 def date_to_nsec_from_epoch(dt: Any) -> int:
@@ -54,13 +51,13 @@ def _value(name: str, value: Any) -> Any:
         return str(value.normalize())
     if isinstance(value, np.datetime64):
         return value.astype(np.int64)  # in its own unit, and only arrays in nanoseconds
-    return _array(value) if isinstance(value, np.ndarray) else value
+    return _array(name, value) if isinstance(value, np.ndarray) else value
 
 
-def _array(value: Any) -> Any:
+def _array(name: str, value: Any) -> Any:
     kind = value.dtype.kind
     if kind == "M":
-        return value.astype("datetime64[ns]").astype(np.int64)
+        return nanoseconds(name, value)
     if value.dtype in (np.uint16, np.uint32):
         return value.astype(np.int32 if value.dtype == np.uint16 else np.int64)
     if kind in "SU":
@@ -134,9 +131,9 @@ def _start(reader: Any) -> Any:
         # Its rows are those of its blocks, which several iterators can share.
         def of_blocks(blocks: Iterator[Block]) -> Iterator[Any]:
             for block in blocks:
-                yield from map(_element, reader.rows(block))
+                yield from map(element, reader.rows(block))
 
-        return Passes(reader, of_blocks)
+        return Iterators(reader, of_blocks)
 
     return lambda: elements(reader)
 
@@ -146,42 +143,11 @@ def elements(reader: Any) -> Iterator[Any]:
     if reader.last_row_consumed:
         warnings.warn(AGAIN, category=UserWarning, stacklevel=2)
         reader.reset()
-    yield from map(_element, reader)
+    yield from map(element, reader)
 
 
-def _element(row: Any) -> tuple[Any, ...]:
+def element(row: Any) -> tuple[Any, ...]:
     """Return a row's or an n-gram's values for TensorFlow."""
     if isinstance(row, dict):
         return flattened({step: sanitized(part) for step, part in row.items()})  # type: ignore[no-any-return]
     return sanitized(row)  # type: ignore[no-any-return]
-
-
-def row_tensors(reader: Any, shuffling_queue_capacity: int, min_after_dequeue: int) -> Any:
-    """Return tensors of TensorFlow's graph mode, each run of which takes the reader's next row.
-
-    Args:
-        reader: The reader.
-        shuffling_queue_capacity: Rows in a ``tf.RandomShuffleQueue``; 0 for none.
-        min_after_dequeue: Rows that stay in it.
-
-    Raises:
-        ValueError: A queue for row groups.
-    """
-    if reader.batched_output and shuffling_queue_capacity > 0:
-        raise ValueError(
-            "shuffling_queue_capacity can not be used with a reader that produces "
-            "batched_output, since each batch is a parquet read rowgroup. Extra "
-            "shuffling of the batches does not further decrease correlation."
-        )
-    ngram, schema = reader.ngram, reader.schema
-    dtypes = dtypes_of(schema) if ngram is None else ngram_dtypes_of(schema, ngram)
-    values = tf.py_func(lambda _: _element(next(reader)), [tf.constant(1)], dtypes)
-    if shuffling_queue_capacity > 0:
-        queue = tf.RandomShuffleQueue(shuffling_queue_capacity, min_after_dequeue, dtypes)
-        queue.size(name=QUEUE_SIZE_NAME)  # for whoever looks for it by its name
-        tf.train.add_queue_runner(tf.train.QueueRunner(queue, [queue.enqueue(values)]))
-        values = queue.dequeue()
-        values = values if isinstance(values, (list, tuple)) else [values]
-    if ngram is not None:
-        return unflattened(schema, ngram, values)
-    return named(schema, values, (None,) if reader.batched_output else ())

@@ -181,14 +181,17 @@ def _finding(
 
 def are_numbers(runs: list[list[Run]]) -> bool:
     """Say whether all are numbers that have a common wider dtype."""
+    if any(run.kind != "number" for side in runs for run in side):
+        return False
     try:
-        return all(
-            run.kind == "number" and np.dtype(run.dtype).kind in "biufc"
-            for side in runs
-            for run in side
-        )
+        dtypes = [np.dtype(run.dtype) for side in runs for run in side]
+        wide = np.result_type(*dtypes)
     except (TypeError, ValueError):  # bfloat16, fields
         return False
+    if any(dtype.kind not in "biufc" for dtype in dtypes):
+        return False
+    # NumPy puts int64 and uint64 into float64, which is wider than neither.
+    return wide.kind in "biu" or any(dtype.kind in "fc" for dtype in dtypes)
 
 
 def _shape_text(shape: tuple[int | None, ...]) -> str:

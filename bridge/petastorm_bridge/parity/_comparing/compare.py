@@ -10,7 +10,14 @@ from typing import Any
 
 from petastorm_bridge.parity import recorder
 from petastorm_bridge.parity._recordings.recording import Recording, open_recording
-from petastorm_bridge.parity._result import ColumnResult, PromiseResult, Result, Side, State
+from petastorm_bridge.parity._result import (
+    ColumnResult,
+    Finding,
+    PromiseResult,
+    Result,
+    Side,
+    State,
+)
 
 from .describe import describe_value, place_text
 from .hints import column_hint, hint
@@ -35,7 +42,9 @@ def compare(
     labels: tuple[str, str] | None = None,
     profile: bool = False,
     progress: Progress | None = None,
-    **options: Any,
+    limit: int | None = None,
+    rows: bool | None = None,
+    epochs: int = 1,
 ) -> Result:
     """Compare two sides.
 
@@ -44,18 +53,21 @@ def compare(
         b: What is judged, likewise.
         rules: How to compare; bit for bit and in order by default.
         labels: What to call the sides in reports.
-        profile: Gather the ranges and histograms for the HTML report (one more pass).
+        profile: Gather the ranges and histograms for the HTML report (two more passes).
         progress: Is called with what is being done, and how many rows of how many.
-        **options: For `record`, if a side is a loader. Without a ``limit`` the second side is read
-            until it has given twice as many rows as the first, because it may never end.
+        limit: Read at most about so many rows of a loader; without, the second side is read until
+            it has given twice as many rows as the first, because it may never end.
+        rows: Whether a loader gives single rows; by default the first item tells.
+        epochs: Passes over a loader.
 
     Raises:
         CannotCompareError: A recording is missing or damaged, or the rules make no sense.
         RecordingError: What a loader gives cannot be recorded.
     """
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
-        first = _opened(a, os.path.join(folder, "first"), options)
-        limit = options.get("limit")
+        # Under a launcher of several ranks, this one's loaders are compared.
+        options = {"rows": rows, "epochs": epochs, "rank": 0, "world_size": 1}
+        first = _opened(a, os.path.join(folder, "first"), {**options, "limit": limit})
         limit = 2 * first.rows + 1 if limit is None else limit
         second = _opened(b, os.path.join(folder, "second"), {**options, "limit": limit})
         return compare_recordings(
@@ -156,7 +168,11 @@ def _named(result: PromiseResult, labels: tuple[str, str]) -> PromiseResult:
             text = text if label in {"first", "second"} else text.replace(words, label)
         return text
 
-    findings = tuple(replace(f, message=name(f.message)) for f in result.findings)
+    def message(finding: Finding) -> str:
+        column = repr(finding.column)  # which may hold these words as well
+        return column.join(map(name, finding.message.split(column)))
+
+    findings = tuple(replace(f, message=message(f)) for f in result.findings)
     return replace(result, summary=name(result.summary), findings=findings)
 
 

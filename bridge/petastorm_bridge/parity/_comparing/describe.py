@@ -55,11 +55,28 @@ def describe_value(a: Any, b: Any) -> tuple[str, str]:
             return f"{where}: {texts[0]}", f"{where}: {texts[1]}"
     if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         place = next((i for i, pair in enumerate(zip(a, b, strict=True)) if pair[0] != pair[1]), 0)
-        return f"[{place}]: {show(a[place])}", f"[{place}]: {show(b[place])}"
+        texts = describe_value(a[place], b[place])
+        return f"[{place}]: {texts[0]}", f"[{place}]: {texts[1]}"
     texts = show(a), show(b)
-    if texts[0] == texts[1]:
-        return exactly(a), exactly(b)
-    return texts
+    if texts[0] != texts[1]:
+        return texts
+    if isinstance(a, (str, bytes)) and type(a) is type(b) and a != b:
+        start = max(0, _common_start(a, b) - _WIDTH // 2)
+        windows = [f"…{text[start : start + _WIDTH]!r}… ({len(text)} long)" for text in (a, b)]
+        return windows[0], windows[1]
+    return exactly(a), exactly(b)
+
+
+def _common_start(a: Any, b: Any) -> int:
+    """Return how many characters two texts that differ have in common at their beginning."""
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high) // 2
+        if a[low : middle + 1] == b[low : middle + 1]:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 def show(value: Any) -> str:
@@ -80,4 +97,4 @@ def exactly(value: Any) -> str:
         return f"{show(value)} (bits {value.tobytes()[::-1].hex()})"
     if isinstance(value, np.ndarray):
         return f"{show(value)} (bytes {value.tobytes()[:16].hex()})"
-    return f"{value!r} ({type(value).__name__})"
+    return f"{show(value)} ({type(value).__name__})"

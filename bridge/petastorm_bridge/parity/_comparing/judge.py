@@ -192,11 +192,7 @@ class Judge:
         """Judge the promise of this name."""
         reason = why_any_order(self.a, self.b, self.rules)
         if reason:
-            same = [m["digests"]["ordered"] for m in self.a.manifests] == [
-                m["digests"]["ordered"] for m in self.b.manifests
-            ]
-            seen = " (it is the same)" if same else ""
-            return _unchecked(Promise.ORDER, f"{reason}{seen}")
+            return _unchecked(Promise.ORDER, reason)
         if not self.rows.moved or self.rows.first_moved is None:
             if len(self.rows.missing) or len(self.rows.extra):
                 return PromiseResult(Promise.ORDER, State.SAME, "of the rows that both sides have")

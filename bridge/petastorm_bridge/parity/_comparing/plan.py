@@ -97,6 +97,9 @@ def make_plan(a: Recording, b: Recording, rules: Rules) -> Plan:
     for name in (*rules.ignore, *rules.key):
         if name not in known:
             raise CannotCompareError(f"there is no column {name!r}; there are {listed(a.names)}")
+    for name in rules.key:
+        if name in ignored:
+            raise CannotCompareError(f"column {name!r} cannot be the key and be ignored as well")
     findings = column_findings(a, b, names, rules)
     plans = []
     second = set(names[1])

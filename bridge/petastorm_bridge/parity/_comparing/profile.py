@@ -27,11 +27,57 @@ class ColumnProfiles:
     axis: tuple[str, str] = ("", "")
 
 
+@dataclass
+class _Facts:
+    """One side of a column: its types, and of all its values the missing ones and the range."""
+
+    shape: list[Any]
+    dtypes: list[str]
+    kinds: list[str]
+    nulls: int = 0
+    nans: int = 0
+    least: Any = None
+    greatest: Any = None
+
+    def add(self, cells: Cells) -> None:
+        """Take the column of some rows."""
+        values = _measured(cells)
+        if cells.kind == "number":
+            self.nulls += cells.values.size - values.size if cells.values.dtype.kind in "mM" else 0
+        else:
+            missing = [v is None for v in cells.values] if cells.kind == "ragged" else None
+            self.nulls += cells.values.null_count if missing is None else sum(missing)
+        if values.dtype.kind == "f":
+            self.nans += int(np.isnan(values).sum())
+            values = values[np.isfinite(values)]
+        if values.size:
+            # A long double has no item of Python's.
+            least, greatest = (
+                bound.item() if values.itemsize <= 8 else float(bound)
+                for bound in (values.min(), values.max())
+            )
+            self.least = least if self.least is None else min(self.least, least)
+            self.greatest = greatest if self.greatest is None else max(self.greatest, greatest)
+
+    @property
+    def are_times(self) -> bool:
+        """Whether all values are times or durations, which are measured as integers."""
+        return all(dtype.startswith(("datetime64", "timedelta64")) for dtype in self.dtypes)
+
+    def text(self, bound: Any) -> str:
+        """Write the least or the greatest value in words."""
+        if bound is None:
+            return ""
+        if self.are_times:
+            return str(np.int64(bound).view(self.dtypes[0]))
+        return f"{bound:.6g}" if isinstance(bound, float) else str(bound)
+
+
 def profiles(
     a: Recording, b: Recording, progress: Progress | None = None
 ) -> dict[str, ColumnProfiles]:
-    """Read both sides once more and count values (or lengths) in bins."""
-    facts = [_facts(side) for side in (a, b)]
+    """Read both sides twice more: for the ranges, and to count values (or lengths) in bins."""
+    facts = [_facts(side, progress) for side in (a, b)]
     names = list(dict.fromkeys([*a.names, *b.names]))
     edges = {name: _edges([side[name] for side in facts if name in side]) for name in names}
     bins = [_count(side, edges, progress) for side in (a, b)]
@@ -41,50 +87,45 @@ def profiles(
             _profile(side.get(name), counts.get(name))
             for side, counts in zip(facts, bins, strict=True)
         ]
-        kinds = {kind for side in facts if name in side for kind in side[name]["kinds"]}
-        measures = "values" if kinds == {"number"} else "lengths"
+        given = [side[name] for side in facts if name in side]
         if edges[name] is None:
             by_name[name] = ColumnProfiles(both[0], both[1], "")
         else:
-            axis = _axis([side[name] for side in facts if name in side])
-            by_name[name] = ColumnProfiles(both[0], both[1], measures, axis)
+            measures = "values" if all(f.kinds == ["number"] for f in given) else "lengths"
+            by_name[name] = ColumnProfiles(both[0], both[1], measures, _axis(given))
     return by_name
 
 
-def _axis(facts: list[dict[str, Any]]) -> tuple[str, str]:
+def _axis(facts: list[_Facts]) -> tuple[str, str]:
     """Return the least and the greatest value of both sides, in words; none of dates beside numbers."""
-    given = [each for each in facts if each["min"] is not None and each["max"] is not None]
-    if len({each["dtypes"][0].startswith(("datetime64", "timedelta64")) for each in given}) > 1:
+    given = [each for each in facts if each.least is not None]
+    if len({each.are_times for each in given}) > 1:
         return "", ""
-    least = min(given, key=lambda each: float(each["min"]))
-    greatest = max(given, key=lambda each: float(each["max"]))
-    return (
-        _bound(least["min"], least["dtypes"][0]),
-        _bound(greatest["max"], greatest["dtypes"][0]),
-    )
+    least = min(given, key=lambda each: float(each.least))
+    greatest = max(given, key=lambda each: float(each.greatest))
+    return least.text(least.least), greatest.text(greatest.greatest)
 
 
-def _facts(side: Recording) -> dict[str, dict[str, Any]]:
-    """Put together what the manifests of all ranks say of each column."""
-    by_name: dict[str, dict[str, Any]] = {}
+def _facts(side: Recording, progress: Progress | None) -> dict[str, _Facts]:
+    """Return what is known of each column, of all ranks together."""
+    by_name: dict[str, _Facts] = {}
     for manifest in side.manifests:
         for column in manifest["columns"]:
-            known = by_name.setdefault(column["name"], dict(column))
-            if known["name"] in by_name and known is not column and manifest is not side.manifest:
-                known["nulls"] += column["nulls"]
-                known["nans"] += column["nans"]
-                for key, pick in (("min", min), ("max", max)):
-                    given = [v for v in (known[key], column[key]) if v is not None]
-                    known[key] = pick(given) if given else None
-                known["dtypes"] = list(dict.fromkeys(known["dtypes"] + column["dtypes"]))
-                known["kinds"] = list(dict.fromkeys(known["kinds"] + column["kinds"]))
+            known = by_name.setdefault(column["name"], _Facts(column["shape"], [], []))
+            known.dtypes = list(dict.fromkeys(known.dtypes + column["dtypes"]))
+            known.kinds = list(dict.fromkeys(known.kinds + column["kinds"]))
+    for block in side.blocks(BLOCK_ROWS):
+        for name, cells in block.columns.items():
+            by_name[name].add(cells)
+        if progress:
+            progress("measuring", block.start + block.rows, side.rows)
     return by_name
 
 
-def _edges(facts: list[dict[str, Any]]) -> Array | None:
-    least = [f["min"] for f in facts if f["min"] is not None]
-    greatest = [f["max"] for f in facts if f["max"] is not None]
-    if not least or not greatest:
+def _edges(facts: list[_Facts]) -> Array | None:
+    least = [f.least for f in facts if f.least is not None]
+    greatest = [f.greatest for f in facts if f.greatest is not None]
+    if not least:
         return None
     low, high = float(min(least)), float(max(greatest))
     if not np.isfinite(high - low):
@@ -122,7 +163,8 @@ def _measured(cells: Cells) -> Array:
         if kind in "mM":
             given = cells.values[~np.isnat(cells.values)]
             return np.asarray(given.view(np.int64).reshape(-1))
-        return np.asarray(cells.values.reshape(-1)) if kind in "biuf" else np.zeros(0)
+        measurable = kind in "biuf" and cells.dtype != "bfloat16"  # whose values are bits
+        return np.asarray(cells.values.reshape(-1)) if measurable else np.zeros(0)
     if cells.kind == "ragged":
         return np.array([v.size for v in cells.values if v is not None], np.int64)
     if cells.kind == "object":
@@ -131,24 +173,15 @@ def _measured(cells: Cells) -> Array:
     return np.asarray(length(cells.values).drop_null().to_numpy(zero_copy_only=False))
 
 
-def _profile(facts: dict[str, Any] | None, bins: Array | None) -> Profile | None:
+def _profile(facts: _Facts | None, bins: Array | None) -> Profile | None:
     if facts is None:
         return None
-    shape = "" if not facts["shape"] else str(facts["shape"]).replace("None", "?")
     return Profile(
-        "|".join(facts["dtypes"]),
-        shape,
-        facts["nulls"],
-        facts["nans"],
-        _bound(facts["min"], facts["dtypes"][0]),
-        _bound(facts["max"], facts["dtypes"][0]),
+        "|".join(facts.dtypes),
+        str(facts.shape).replace("None", "?") if facts.shape else "",
+        facts.nulls,
+        facts.nans,
+        facts.text(facts.least),
+        facts.text(facts.greatest),
         tuple(int(n) for n in bins) if bins is not None else (),
     )
-
-
-def _bound(value: Any, dtype: str) -> str:
-    if value is None:
-        return ""
-    if dtype.startswith(("datetime64", "timedelta64")):
-        return str(np.int64(value).view(dtype))
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

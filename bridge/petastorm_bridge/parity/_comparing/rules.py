@@ -72,8 +72,8 @@ class Rules:
             that are not named are compared bit for bit.
         allow: Names of known differences that do not count.
         ignore: Columns that are not compared.
-        key: Columns that tell which row is which in shuffled rows; by default those whose values
-            agree as a whole.
+        key: Columns that tell which row is which in shuffled rows; by default, and where one of them
+            cannot be compared, those whose values agree as a whole.
 
     Raises:
         CannotCompareError: A value or name is unknown.

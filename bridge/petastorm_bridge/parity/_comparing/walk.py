@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from petastorm_bridge.parity import recorder
-from petastorm_bridge.parity._recordings.cells import Array, Cells, distance, hashes, unequal
+from petastorm_bridge.parity._recordings.cells import Array, Cells, distance, unequal
+from petastorm_bridge.parity._recordings.hashing import hash_rows, hashes
 from petastorm_bridge.parity._recordings.recording import Recording
 
 from .describe import counted
@@ -70,7 +70,7 @@ def row_hashes(columns: dict[str, Cells], plans: Sequence[ColumnPlan], rows: int
     if not plans:
         return np.zeros(rows, np.uint64)
     column_hashes = {plan.name: hashes(columns[plan.name]) for plan in plans}
-    return np.asarray(recorder.hash_rows(column_hashes))
+    return np.asarray(hash_rows(column_hashes))
 
 
 def gather(side: Recording, plan: Plan, rows: Array) -> dict[str, Cells]:

@@ -1,4 +1,4 @@
-"""One column of consecutive recorded rows: as NumPy or Arrow, compared and hashed without loops."""
+"""One column of consecutive recorded rows: as NumPy or Arrow, compared without loops."""
 
 from __future__ import annotations
 
@@ -131,8 +131,7 @@ def numbers(flat: Any, dtype: str) -> Array:
         return np.asarray(raw.view(_foreign(dtype, width)))
     timed = dtype.startswith(("datetime64", "timedelta64"))
     stored = "int64" if timed else "uint8" if dtype == "bool" else dtype
-    wanted = "float16" if stored == "float16" else stored
-    if wanted not in recorder.PRIMITIVES or flat.type != pa.from_numpy_dtype(np.dtype(wanted)):
+    if stored not in recorder.PRIMITIVES or flat.type != pa.from_numpy_dtype(np.dtype(stored)):
         raise ValueError(f"{flat.type} does not hold {dtype}")
     array = flat.to_numpy(zero_copy_only=False)
     if dtype == "bool":
@@ -175,20 +174,6 @@ def _ragged(fields: dict[str, Any], name: str, dtype: str, ndim: int) -> list[Ar
     ]
 
 
-def hashes(cells: Cells) -> Array:
-    """Hash each row, uint64 [rows]; equal to the recorder's hashes of the same values."""
-    if cells.kind == "mixed":
-        row_hashes = np.empty(cells.rows, np.uint64)
-        for rows, of_rows in _uniform(cells):
-            row_hashes[rows] = hashes(of_rows)
-        return row_hashes
-    if cells.kind == "ragged":
-        return np.asarray(recorder.hash_ragged(cells.values, cells.dtype))
-    if cells.kind == "number":
-        return np.asarray(recorder.hash_fixed(cells.values, cells.dtype))
-    return np.asarray(recorder.hash_flat(cells.values, cells.kind, cells.rows, cells.shape))
-
-
 def unequal(a: Cells, b: Cells, tolerance: Tolerance | None = None) -> Array:
     """Say in which rows two columns differ, bool [rows].
 
@@ -212,7 +197,7 @@ def unequal(a: Cells, b: Cells, tolerance: Tolerance | None = None) -> Array:
     return ~(_all_null(a) & _all_null(b)) if a.kind != b.kind else np.ones(a.rows, np.bool_)
 
 
-def _uniform(cells: Cells) -> Iterator[tuple[Array, Cells]]:
+def uniform(cells: Cells) -> Iterator[tuple[Array, Cells]]:
     """Yield the rows of mixed cells that come from one place, and their cells."""
     places: dict[int, list[int]] = {}
     for row, (part, _) in enumerate(cells.values):
@@ -224,7 +209,7 @@ def _uniform(cells: Cells) -> Iterator[tuple[Array, Cells]]:
 
 def _unequal_mixed(a: Cells, b: Cells, tolerance: Tolerance | None) -> Array:
     differ = np.ones(a.rows, np.bool_)
-    for rows, part in _uniform(a if a.kind == "mixed" else b):
+    for rows, part in uniform(a if a.kind == "mixed" else b):
         left, right = (part, b.take(rows)) if a.kind == "mixed" else (a.take(rows), part)
         differ[rows] = unequal(left, right, tolerance)
     return differ

@@ -9,8 +9,6 @@ import stat
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from petastorm_bridge.parity.recorder import FORMAT, manifest_checksum
 
 KINDS = {"number", "text", "bytes", "object", "ragged"}
@@ -97,8 +95,6 @@ def _contradiction(manifest: dict[str, Any]) -> str:
     used = {(c["name"], p, c[p]) for layout in manifest["layouts"] for c in layout for p in parts}
     if used != declared:
         return "its columns are not those of its layouts"
-    if not all(map(_has_range, manifest["columns"])):
-        return "the ranges of its times make no sense"
     return ""
 
 
@@ -114,25 +110,8 @@ def _is_flag(value: Any) -> bool:
     return isinstance(value, bool)
 
 
-def _is_bound(value: Any) -> bool:
-    return (
-        value is None
-        or (isinstance(value, (int, float)) and -_MOST <= value < 2 * _MOST)
-        or (isinstance(value, float) and abs(value) < float("inf"))
-    )
-
-
-def _has_range(column: dict[str, Any]) -> bool:
-    """Say whether the least and the greatest value of a column of times are times."""
-    dtype = column["dtypes"][0]
-    if not dtype.startswith(("datetime64", "timedelta64")):
-        return True
-    try:
-        known = np.dtype(dtype).kind in "mM"
-    except (TypeError, ValueError):
-        return False
-    bounds = [bound for bound in (column["min"], column["max"]) if bound is not None]
-    return known and all(isinstance(b, int) and -_MOST <= b < _MOST for b in bounds)
+def _is_seconds(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _MOST
 
 
 def _or_nothing(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -195,13 +174,8 @@ _REQUIRED: dict[str, Callable[[Any], bool]] = {
             kinds=_is_names,
             forms=_is_names,
             shape=_is_shape,
-            nulls=_is_count,
-            nans=_is_count,
-            min=_is_bound,
-            max=_is_bound,
         )
     ),
-    "digests": _dict_of(ordered=_is_text, unordered=_is_text),
     "files": _is_files,
     "layouts": _list_of(_is_layout),
 }
@@ -212,6 +186,6 @@ _OPTIONAL: dict[str, Callable[[Any], bool]] = {
     "padded": _is_flag,
     "batched": _is_flag,
     "source": _is_text,
-    "seconds": _or_nothing(lambda value: _is_bound(value) and not isinstance(value, bool)),
+    "seconds": _or_nothing(_is_seconds),
     "versions": lambda value: isinstance(value, dict) and all(map(_is_text, value.values())),
 }

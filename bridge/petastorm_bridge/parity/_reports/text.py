@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-import enum
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from dataclasses import asdict
 from xml.etree import ElementTree as ET
 
 from rich.console import Console
@@ -141,29 +139,11 @@ def _column_values(result: Result, columns: list[ColumnResult]) -> Iterator[Text
 
 def json_text(report: Report) -> str:
     """Return a report as JSON; its keys are those of the classes in `_result`."""
-    return json.dumps(as_data(report), indent=2, ensure_ascii=False) + "\n"
-
-
-def as_data(report: Report) -> dict[str, Any]:
-    """Return a report as plain data."""
-    document: dict[str, Any] = _plain(report)
-    document["version"] = __version__
-    document["exit_code"] = report.exit_code
+    document = {**asdict(report), "version": __version__, "exit_code": report.exit_code}
     for result, data in zip(report.results, document["results"], strict=True):
-        data["same"] = result.same
         failure = result.first_failure
-        data["first_failure"] = None if failure is None else _plain(failure)
-    return document
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, enum.Enum):
-        return value.value
-    if dataclasses.is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    return [_plain(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+        data |= {"same": result.same, "first_failure": failure and asdict(failure)}
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def junit_text(report: Report) -> str:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from petastorm_bridge.parity._recordings.recording import CannotCompareError
 
+_ROWS = 4096  # written as MDS at a time
+
 
 def find_data(data: str, folder: str) -> str:
     """Return the Parquet directory for a directory or a Spark table, which is written there.
@@ -63,27 +65,31 @@ def urls_of(data: str, paths: Sequence[str]) -> list[str] | str:
     return [Path(path).as_uri() for path in paths]
 
 
-def write_mds(files: Sequence[tuple[str, list[int]]], folder: str) -> None:
-    """Write Parquet files as MDS shards.
+def write_mds(data: str, folder: str) -> None:
+    """Write a Parquet directory as MDS shards, with the columns of its ``key=value`` parts.
+
+    What Petastorm's ``materialize_dataset`` has encoded stays so, as in ``make_batch_reader``; that is
+    why this is not `convert_dataset`.
 
     Raises:
-        CannotCompareError: A column's type cannot be stored.
+        CannotCompareError: It cannot be read in whole, or a column's type cannot be stored.
     """
-    from pyarrow import parquet
-
+    from petastorm_bridge.convert._columns import plan_columns
+    from petastorm_bridge.convert._places import open_parquet
     from petastorm_bridge.mds.commit import commit_dataset
+    from petastorm_bridge.mds.errors import DatasetError
     from petastorm_bridge.mds.writer import ShardWriter
 
     os.makedirs(folder)
-    schema = parquet.read_schema(files[0][0])
     try:
-        writer = ShardWriter(schema, folder)
-        for path, _ in files:
-            with parquet.ParquetFile(path) as file:
-                for batch in file.iter_batches():
-                    writer.write(batch.cast(schema) if hasattr(batch, "cast") else batch)
-        commit_dataset(folder, schema, writer.finish())
-    except (TypeError, ValueError) as error:
+        source = open_parquet(data, None)
+        plan = plan_columns(source, None)
+        writer = ShardWriter(plan.schema, folder)
+        for row_group in range(len(source.row_counts)):
+            for batch in source.batches(row_group, plan.types, _ROWS):
+                writer.write(batch)
+        commit_dataset(folder, plan.schema, writer.finish())
+    except (DatasetError, TypeError, ValueError) as error:
         raise CannotCompareError(
             f"streaming: the data cannot be written as MDS: {error}"
         ) from error

@@ -57,7 +57,7 @@ def run(
         say(package)
         try:
             if package == STREAMING:
-                write_mds(runner.files, os.path.join(folder, "mds"))
+                write_mds(request.data, os.path.join(folder, "mds"))
             recordings[package] = runner.run(package)
         except CannotCompareError as error:
             problems.append(str(error))

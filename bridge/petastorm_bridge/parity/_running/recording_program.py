@@ -21,8 +21,10 @@ def open_reader(package: str, urls: Any, options: dict[str, Any], transform: str
     """Open the package's batch reader with these options."""
     options = dict(READER_DEFAULTS, **options)
     if transform:
+        import recorder  # type: ignore[import-not-found] # a copy of it
+
         spec_class = importlib.import_module(package + ".transform").TransformSpec
-        options["transform_spec"] = find(transform)(spec_class)
+        options["transform_spec"] = recorder.find_function(transform)(spec_class)
     return importlib.import_module(package).make_batch_reader(urls, **options)
 
 
@@ -61,13 +63,6 @@ def open_streaming(spec: dict[str, Any]) -> Any:
     return StreamingDataLoader(dataset, batch_size=spec["batch_size"])
 
 
-def find(name: str) -> Any:
-    """Import ``module:function`` from the caller's working directory or path."""
-    import recorder  # type: ignore[import-not-found] # a copy of it
-
-    return recorder.find_function(name)
-
-
 def main() -> int:
     """Record what the specification in the named JSON file asks for."""
     import recorder
@@ -77,6 +72,8 @@ def main() -> int:
     epochs = 1
     if spec["package"] == "streaming":
         epochs = spec["options"].get("num_epochs", 1)
+        if epochs is None:  # the limit of rows ends it
+            epochs = sys.maxsize
         loader = open_streaming(spec)
     else:
         loader = open_loader(spec)

@@ -48,6 +48,7 @@ _SHUFFLES = {"shuffle_rows", "shuffle_row_groups", "shuffling_queue_capacity"}
 # Options that say how many rows, ranks and visits of row groups there are.
 _COUNTS = {"num_epochs", "shard_count", "shuffle_row_drop_partitions"}
 _MOST_WORKERS = 32
+_LEFT_BEHIND = "ignore::UserWarning:multiprocessing.resource_tracker"
 
 
 @dataclass(frozen=True)
@@ -205,6 +206,9 @@ class Runner:
             # Processes that a loader starts would look for modules in the working directory first. Petastorm's
             # worker processes are left to: it is the only place where they find a transform that is there.
             environment["PYTHONSAFEPATH"] = "1"
+        # What streaming leaves in shared memory is said after the last words of the program.
+        ignored = f"{environment.get('PYTHONWARNINGS', '')},{_LEFT_BEHIND}"
+        environment["PYTHONWARNINGS"] = ignored.removeprefix(",")
         if rank is not None and package == STREAMING:
             environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
             environment |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(self.ranks))

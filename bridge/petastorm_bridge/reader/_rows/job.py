@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from petastorm_bridge._blocks.columns import Block
-from petastorm_bridge._sources.source import RowGroup
+from petastorm_bridge._sources.source import RowGroup, number_of
 from petastorm_bridge._stored.decoding import Values, decode_column
 from petastorm_bridge.mds.shard import Rows
-from petastorm_bridge.reader._job import Job, chosen_rows, number_of
+from petastorm_bridge.reader._job import Job, chosen_rows
 from petastorm_bridge.reader._plan import Visit
 from petastorm_bridge.reader._sharding import Piece
 
-from .ngrams import Layout
+from .ngrams import Layout, values_at
 
 
 @dataclass(frozen=True)
@@ -33,15 +32,13 @@ class RowJob(Job):
     layout: Layout | None = None
     shuffle_seed: int | None = None
 
-    def is_cheap(self, visit: Visit) -> bool:
+    def is_cheap(self, visit: Visit) -> bool:  # noqa: ARG002 - of jobs that do not decode
         """Return False: values are decoded."""
-        return visit.piece is None
+        return False
 
     def run(self, visit: Visit) -> Block:
         """Return the block of one visit; raises whatever the user's functions raise."""
         piece = visit.piece
-        if piece is None:
-            return Block({}, 0, visit.ends_epoch)
         group = self.source.open(piece.group)
         decoded, count = self._decoded(group, piece.group, self._rows(piece, visit))
         if self.transform is not None and count:
@@ -62,7 +59,9 @@ class RowJob(Job):
             stop = min(stop + self.layout.ngram.length - 1, rows)
         if self.shuffle_seed is not None:
             first, end = piece.cut_from or (piece.start, piece.stop)
-            shuffled = _shuffled(end - first, self.shuffle_seed) + first
+            # As `DataFrame.sample(frac=1, random_state=seed)` orders so many rows.
+            random = np.random.RandomState(self.shuffle_seed)
+            shuffled = random.permutation(end - first) + first
             inner = shuffled[piece.start - first : piece.stop - first]
             if visit.order is not None:  # a row is left out or read twice
                 inner = inner[visit.order]
@@ -90,7 +89,7 @@ class RowJob(Job):
             return {}, 0
         columns = asked
         if len(kept) < len(mask):
-            columns = {name: _take(values, kept) for name, values in asked.items()}
+            columns = {name: values_at(values, kept) for name, values in asked.items()}
         remaining = chosen_rows(rows, kept)
         others = [name for name in self.schema.fields if name not in columns]
         return columns | self._values(group, position, others, remaining), len(kept)
@@ -102,9 +101,8 @@ class RowJob(Job):
             stored = rows.start + row if isinstance(rows, slice) else rows[row]
             return f"in row {stored} of row group {position}, both counted from 0"
 
-        fields = self.schema.fields
-        group.prefetch(names)
-        return {name: decode_column(fields[name], group.load(name, rows), place) for name in names}
+        fields, columns = self.schema.fields, group.load(names, rows)
+        return {name: decode_column(fields[name], columns.pop(name), place) for name in names}
 
     def _transformed_rows(
         self, columns: Mapping[str, Values], count: int
@@ -163,15 +161,3 @@ def _separate(values: Values) -> Any:
     if isinstance(values, np.ndarray) and values.ndim > 1:
         return (value.copy("K") for value in values)
     return values
-
-
-def _shuffled(count: int, seed: int) -> npt.NDArray[np.int64]:
-    """Return the order that ``DataFrame.sample(frac=1, random_state=seed)`` gives so many rows."""
-    return np.random.RandomState(seed).permutation(count)
-
-
-def _take(values: Values, kept: Any) -> Values:
-    if isinstance(values, np.ndarray):
-        taken: Values = values[kept]
-        return taken
-    return [values[i] for i in kept.tolist()]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from petastorm_bridge._stored.decoding import Values
 from petastorm_bridge.ngram import NGram
@@ -47,13 +47,14 @@ class Layout:
         """Return the columns of the sequences that begin at some rows."""
         rows = np.asarray(starts, np.int64)
         return {
-            column_name(step, name): _at(columns[name], rows + i)
+            column_name(step, name): values_at(columns[name], rows + i)
             for i, (step, names) in enumerate(self.fields.items())
             for name in names
         }
 
 
-def _at(values: Values, rows: Any) -> Values:
+def values_at(values: Values, rows: npt.NDArray[np.int64]) -> Values:
+    """Return the values of a column in some rows."""
     if isinstance(values, np.ndarray):
         taken: Values = values[rows]
         return taken

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from petastorm_bridge._blocks.columns import Block
+from petastorm_bridge._sources.parquet import ParquetSource
 from petastorm_bridge._sources.source import Source
-from petastorm_bridge._stored.schema import read_schema
+from petastorm_bridge._stored.indexes import stored_indexes
+from petastorm_bridge._stored.schema import ROW_GROUPS_KEY, UNISCHEMA_KEY, read_schema
+from petastorm_bridge.errors import PetastormMetadataError
 from petastorm_bridge.mds.locks import ForkSafeLock
 from petastorm_bridge.ngram import NGram
 from petastorm_bridge.reader._arguments import ReaderOptions
@@ -21,7 +25,6 @@ from petastorm_bridge.unischema import Unischema, tuple_class
 
 from .job import RowJob, separate_rows
 from .ngrams import Layout, column_name
-from .source import UNISCHEMA_KEY, notes_beside, stored_indexes
 
 _NOT_PETASTORMS = (
     "Currently make_reader supports reading only Petastorm datasets. "
@@ -51,7 +54,8 @@ class RowReader(Reader):
         self._block = Block({}, 0)
         self._taken = 0
         self._pass: Pass | None = None  # that the block is of
-        self._notes = notes_beside(source)
+        notes = source.common_metadata() if isinstance(source, ParquetSource) else None
+        self._notes = notes or {}
         pickled = self._notes.get(UNISCHEMA_KEY)
         if pickled is None:
             warnings.warn(_NOT_PETASTORMS, stacklevel=4)
@@ -78,6 +82,7 @@ class RowReader(Reader):
         if selector is None:
             return selection
         indexes = stored_indexes(self._notes)
+        _check_row_groups(self._notes, source)
         wanted = selector.get_index_names()
         if not set(wanted) <= set(indexes):
             raise ValueError(
@@ -122,10 +127,8 @@ class RowReader(Reader):
 
     def __next__(self) -> Any:
         with self._lock:
-            if self.stopped:
-                super().next_block()  # raises
             while True:
-                if self._pass is self.passes.current:
+                if self._pass is self.passes.current and not self.stopped:
                     for row in self._rows:
                         self._taken += 1
                         return row
@@ -175,3 +178,22 @@ class RowReader(Reader):
     def shown(self, name: str, column: Any) -> Any:  # noqa: ARG002 – of readers that show Arrow's
         """Return a column of a block: its values are those of the rows already."""
         return column
+
+
+def _check_row_groups(notes: Mapping[bytes, bytes], source: Source) -> None:
+    """Raise if a source does not have the row groups that its indexes number.
+
+    Raises:
+        PetastormMetadataError: Other numbers of row groups are noted than the files have.
+    """
+    if ROW_GROUPS_KEY not in notes or not isinstance(source, ParquetSource):
+        return  # they stand in a file _metadata, if anywhere
+    try:
+        noted = {path: count for path, count in json.loads(notes[ROW_GROUPS_KEY]).items() if count}
+    except (ValueError, AttributeError, RecursionError):
+        noted = None
+    if noted != source.row_groups_per_file():
+        raise PetastormMetadataError(
+            "Files were added, removed or written again since the row group indexes were built, which would select "
+            "other row groups. Run petastorm_bridge.etl.rowgroup_indexing.build_rowgroup_index again."
+        )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -17,11 +16,11 @@ from pyarrow import fs, parquet
 from petastorm_bridge import fs_utils
 from petastorm_bridge._sources.parquet_files import File, find_files
 from petastorm_bridge._sources.table_formats import refuse_table_formats
+from petastorm_bridge._workers.at_once import each_at_once
 from petastorm_bridge.mds.files import write_whole
 
 _COMMON = "_common_metadata"
 _SUMMARY = "_metadata"
-_FOOTER_THREADS = 16
 
 
 @dataclass(frozen=True)
@@ -123,9 +122,8 @@ class Store:
     def row_groups_per_file(self) -> dict[str, int]:
         """Return the number of row groups of each file, by its path below the directory."""
         files = self.files()
-        with ThreadPoolExecutor(min(_FOOTER_THREADS, len(files))) as pool:
-            counts = pool.map(lambda file: self._row_groups(file.path), files)
-            return {self.relative(f.path): n for f, n in zip(files, counts, strict=True)}
+        counts = each_at_once(lambda file: self._row_groups(file.path), files, is_far=True)
+        return {self.relative(f.path): n for f, n in zip(files, counts, strict=True)}
 
     def relative(self, path: str) -> str:
         """Return the path of a file below the directory."""

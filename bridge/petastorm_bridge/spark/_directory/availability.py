@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from petastorm_bridge._sources.table_formats import without_version
+from petastorm_bridge._workers.at_once import each_at_once
 from petastorm_bridge.errors import masked
 from petastorm_bridge.fs_utils import LocalFileSystem, get_filesystem_and_path_or_paths
 from petastorm_bridge.mds.access import is_far
@@ -18,7 +18,6 @@ from .deletion import was_deleted
 
 _POLL_SECONDS = 0.1
 _URLS_SHOWN = 5
-_REQUESTS = 32  # at once
 _RECOMMENDED_FILE_SIZE_BYTES = 50 * 1024 * 1024
 
 
@@ -40,7 +39,7 @@ def wait_for_files(urls: list[str], timeout: float) -> None:
     directory = missing[0][0].rpartition("/")[0]
     if was_deleted(directory):
         raise RuntimeError(
-            f"{_timeout_text(missing)} This process deleted {directory} (converter.delete() on "
+            f"{_timeout_text(missing)} This process deleted {masked(directory)} (converter.delete() on "
             "this converter or on another one of the same DataFrame). Make a new converter with "
             "make_spark_converter(df)."
         )
@@ -64,11 +63,8 @@ def _missing(filesystem: Any, files: list[tuple[str, str]]) -> list[tuple[str, s
     is_local = isinstance(filesystem, LocalFileSystem)
     if not is_local:
         filesystem.invalidate_cache()
-    if is_local and not is_far(os.path.dirname(files[0][1])):
-        present = [exists(path) for _, path in files]
-    else:
-        with ThreadPoolExecutor(_REQUESTS) as pool:
-            present = list(pool.map(exists, [path for _, path in files]))
+    paths = [path for _, path in files]
+    present = each_at_once(exists, paths, is_far=not is_local or is_far(os.path.dirname(paths[0])))
     return [file for file, is_there in zip(files, present, strict=True) if not is_there]
 
 
@@ -98,7 +94,7 @@ def warn_if_small(sizes: Sequence[int], first_url: str) -> None:
         "help improve the performance. Parquet files: %s, ...",
         median,
         sum(sizes),
-        first_url,
+        masked(first_url),
     )
 
 
@@ -107,4 +103,4 @@ def local_sizes(urls: list[str]) -> list[int]:
     filesystem, paths = get_filesystem_and_path_or_paths(urls)
     if not isinstance(filesystem, LocalFileSystem):
         return []
-    return [os.path.getsize(path) for path in paths]
+    return each_at_once(os.path.getsize, paths, is_far=is_far(os.path.dirname(paths[0])))

@@ -10,18 +10,20 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from petastorm_bridge._workers.at_once import each_at_once
 from petastorm_bridge.fs_utils import existing_local_path
+from petastorm_bridge.mds.access import is_far
 from petastorm_bridge.mds.dataset import INDEX_NAME
 from petastorm_bridge.spark._session import logger
 
 from .store import store_at
 
 # Beyond this many source files only their names are compared: asking a mounted object store for
-# that many sizes takes minutes, and Spark and Delta give every file they write a name of its own.
+# their sizes takes long, and Spark and Delta give every file they write a name of its own.
 _MAX_FILES_LOOKED_AT = 10_000
 
 _FileState = tuple[int, int] | None
@@ -74,7 +76,7 @@ def identity_of(df: Any, options: Hashable) -> Identity:
         columns=tuple((f.name, f.dataType.simpleString()) for f in df.schema.fields),
         semantic_hash=df.semanticHash(),
         files_digest=digest,
-        files=tuple(_file_state(name) for name in looked_at),
+        files=tuple(each_at_once(_file_state, looked_at, is_far=_are_far(looked_at))),
     )
 
 
@@ -84,6 +86,15 @@ def _input_files(df: Any) -> list[str]:
     except Exception as error:  # noqa: BLE001 - best effort in Spark, too
         logger.debug("Cannot list the source files of the DataFrame: %s", error)
         return []
+
+
+def _are_far(urls: Sequence[str]) -> bool:
+    """Return whether source files, like the first of them, are on a mount of the network."""
+    try:
+        path = existing_local_path(urls[0]) if urls else None
+    except ValueError:
+        return False
+    return path is not None and is_far(os.path.dirname(path))
 
 
 def _file_state(url: str) -> _FileState:
@@ -140,8 +151,7 @@ class ConversionCache:
     def __init__(self, entries: list[CacheEntry]) -> None:
         self._entries = entries
         self._start_anew()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._start_anew)
+        os.register_at_fork(after_in_child=self._start_anew)
 
     def _start_anew(self) -> None:
         # A child has no thread that would release its parent's lock or end its conversions.

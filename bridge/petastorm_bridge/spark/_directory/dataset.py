@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from petastorm_bridge._sources.table_formats import (
 )
 from petastorm_bridge._sources.table_store import TableStore, remote_table
 from petastorm_bridge._sources.unfinished import MARKER_NAME, unfinished_text
+from petastorm_bridge._workers.at_once import each_at_once
 from petastorm_bridge.errors import masked
 from petastorm_bridge.fs_utils import (
     FilesystemResolver,
@@ -27,6 +29,7 @@ from petastorm_bridge.fs_utils import (
     existing_local_path,
     get_filesystem_and_path_or_paths,
 )
+from petastorm_bridge.mds.access import is_far
 from petastorm_bridge.mds.dataset import INDEX_NAME, MdsDataset, open_dataset
 from petastorm_bridge.mds.entry import ShardEntry
 from petastorm_bridge.mds.errors import DatasetError
@@ -34,6 +37,7 @@ from petastorm_bridge.reader._rows.store import arrow_filesystem
 from petastorm_bridge.spark._errors import analysis_error, illegal_argument, missing_dataset
 from petastorm_bridge.spark._session import logger
 
+from .availability import local_sizes, warn_if_small
 from .store import store_at
 from .urls import sub_url
 
@@ -45,12 +49,10 @@ class DatasetFiles:
     Attributes:
         urls: In row order; the URL of ``index.json`` for a dataset without shards.
         num_rows: Rows in all of them.
-        sizes: Bytes of each local Parquet file; empty for others.
     """
 
     urls: list[str]
     num_rows: int
-    sizes: list[int]
 
 
 def describe_converted(directory_url: str) -> DatasetFiles:
@@ -61,7 +63,8 @@ def describe_converted(directory_url: str) -> DatasetFiles:
     """
     with store_at(directory_url).reading() as directory:
         dataset = open_dataset(directory)
-    return DatasetFiles(_written(directory_url, dataset), dataset.num_rows, [])
+    names = [shard.stored["basename"] for shard in dataset.shards] or [INDEX_NAME]
+    return DatasetFiles([sub_url(directory_url, name) for name in names], dataset.num_rows)
 
 
 def size_and_columns(directory_url: str) -> str:
@@ -73,13 +76,8 @@ def size_and_columns(directory_url: str) -> str:
         dataset = open_dataset(path)
     except (OSError, DatasetError):
         return ""
-    size = sum((shard.zip or shard.raw)["bytes"] for shard in dataset.shards)
+    size = sum(shard.stored["bytes"] for shard in dataset.shards)
     return f", {size} bytes, columns {dataset.schema.names}"
-
-
-def _written(directory_url: str, dataset: MdsDataset) -> list[str]:
-    names = [shard.basenames[-1] for shard in dataset.shards] or [INDEX_NAME]
-    return [sub_url(directory_url, name) for name in names]
 
 
 def describe_path(url: str) -> DatasetFiles:
@@ -102,9 +100,11 @@ def describe_path(url: str) -> DatasetFiles:
         return _describe_table(table, filesystem, full_url)
     files = _data_files(filesystem, path, url)
     _warn_of_partitions(files, path, url)
-    rows = sum(_parquet_rows(filesystem, file) for file in files)
-    sizes = [filesystem.size(file) for file in files] if _is_local(filesystem) else []
-    return DatasetFiles([_file_url(filesystem, full_url, file) for file in files], rows, sizes)
+    are_far = not _is_local(filesystem) or is_far(os.path.dirname(files[0]))
+    rows = each_at_once(functools.partial(_parquet_rows, filesystem), files, is_far=are_far)
+    urls = [_file_url(filesystem, full_url, file) for file in files]
+    warn_if_small(local_sizes(urls), urls[0])
+    return DatasetFiles(urls, sum(rows))
 
 
 def is_mds_directory(url: str) -> bool:
@@ -133,7 +133,7 @@ def _has_index(filesystem: Any, path: str) -> bool:
 def _describe_mds(filesystem: Any, url: str, path: str) -> DatasetFiles:
     if _is_local(filesystem):
         dataset = open_dataset(path)
-        return DatasetFiles(_shard_urls(path, dataset), dataset.num_rows, [])
+        return DatasetFiles(_shard_urls(path, dataset), dataset.num_rows)
     return describe_converted(url)
 
 
@@ -145,7 +145,7 @@ def _describe_table(place: TablePlace, filesystem: Any, url: str) -> DatasetFile
     source = open_table(store)
     named = place.version is not None or place.moment is not None
     plain = without_version(url) if named else url.rstrip("/")
-    return DatasetFiles([plain + source.suffix], sum(source.row_counts), [])
+    return DatasetFiles([plain + source.suffix], sum(source.row_counts))
 
 
 def _file_url(filesystem: Any, any_url: str, path: str) -> str:
@@ -163,14 +163,15 @@ def _is_local(filesystem: Any) -> bool:
 
 
 def _shard_urls(directory: str, dataset: MdsDataset) -> list[str]:
-    names = [_present_name(directory, shard) for shard in dataset.shards] or [INDEX_NAME]
+    present = functools.partial(_present_name, directory)
+    names = each_at_once(present, dataset.shards, is_far=is_far(directory)) or [INDEX_NAME]
     return [f"file://{directory}/{name}" for name in names]
 
 
 def _present_name(directory: str, shard: ShardEntry) -> str:
     """Return the name of a shard's file as it was written; expanded copies are second choice."""
     written = shard.basenames[-1]
-    if os.path.exists(os.path.join(directory, written)):
+    if shard.zip is None or os.path.exists(os.path.join(directory, written)):
         return written
     return shard.basenames[0]
 
@@ -212,7 +213,7 @@ def _warn_of_partitions(files: list[str], root: str, url: str) -> None:
             "The partition columns %s of %s are not in the batches of a converter, as in Petastorm. "
             "To have them, read the directory's url with make_batch_reader.",
             names,
-            url,
+            masked(url),
         )
 
 

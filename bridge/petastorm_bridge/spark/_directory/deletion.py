@@ -13,17 +13,13 @@ import os
 from collections.abc import Callable, Sequence
 
 from petastorm_bridge.errors import masked
-from petastorm_bridge.mds.locks import ForkSafeLock
 from petastorm_bridge.spark._session import logger
 
 from .store import store_at
 
 _NAMES_SHOWN = 5
 
-_lock = ForkSafeLock()
 _deleted: set[str] = set()
-_to_delete: dict[str, int] = {}
-_registered_pid: int | None = None
 
 Handler = Callable[[str], object]
 
@@ -49,7 +45,7 @@ def warn_of_left(dataset_url: str, names: Sequence[str]) -> None:
         shown = ", ".join(names[:_NAMES_SHOWN]) + (", …" if len(names) > _NAMES_SHOWN else "")
         logger.warning(
             "Deleted the dataset in %s, but left what petastorm-bridge did not write: %s.",
-            dataset_url,
+            masked(dataset_url),
             shown,
         )
 
@@ -71,9 +67,7 @@ def default_delete_handler(dataset_url: str) -> None:
 
 def note_deleted(dataset_url: str) -> None:
     """Remember that this process deleted a cache directory."""
-    with _lock:
-        _deleted.add(dataset_url)
-        _to_delete.pop(dataset_url, None)
+    _deleted.add(dataset_url)
 
 
 def was_deleted(dataset_url: str) -> bool:
@@ -88,22 +82,18 @@ def delete_at_exit(dataset_url: str, current_handler: Callable[[], Handler]) -> 
         dataset_url: The directory's URL.
         current_handler: Returns the delete handler in force then.
     """
-    global _registered_pid  # noqa: PLW0603 - one registration per process
-    with _lock:
-        _to_delete[dataset_url] = os.getpid()
-        if _registered_pid != os.getpid():
-            _registered_pid = os.getpid()
-            atexit.register(_delete_all, current_handler)
+    _deleted.discard(dataset_url)  # it may have been written again
+    atexit.register(_delete, dataset_url, os.getpid(), current_handler)
 
 
-def _delete_all(current_handler: Callable[[], Handler]) -> None:
-    for url, pid in list(_to_delete.items()):
-        if pid != os.getpid():
-            continue
-        try:
-            current_handler()(url)
-        except Exception as error:  # noqa: BLE001 - best effort: Python is exiting
-            with contextlib.suppress(Exception):
-                logger.warning(
-                    "Delete cache data %s failed due to %s", masked(url), masked(repr(error), url)
-                )
+def _delete(url: str, process: int, current_handler: Callable[[], Handler]) -> None:
+    if process != os.getpid() or url in _deleted:
+        return
+    note_deleted(url)
+    try:
+        current_handler()(url)
+    except Exception as error:  # noqa: BLE001 - best effort: Python is exiting
+        with contextlib.suppress(Exception):
+            logger.warning(
+                "Delete cache data %s failed due to %s", masked(url), masked(repr(error), url)
+            )

@@ -6,11 +6,11 @@ import contextlib
 import errno
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from petastorm_bridge._sources.unfinished import MARKER_NAME
+from petastorm_bridge._workers.at_once import each_at_once
 from petastorm_bridge._workers.file_lock import fcntl
 from petastorm_bridge.fs_utils import existing_local_path
 from petastorm_bridge.mds.access import is_far
@@ -21,8 +21,6 @@ from petastorm_bridge.spark._session import logger
 from .own_files import MARKER_BYTES, REMOVALS, marker_text, read_marker, sorted_out, this_machine
 
 T = TypeVar("T")
-
-_REQUESTS = 32  # at once, where each takes the time of a request
 
 
 class MountedStore:
@@ -119,10 +117,12 @@ class MountedStore:
     def exists(self, name: str) -> bool:
         return os.path.exists(self._path(name))
 
-    def sizes(self) -> dict[str, int]:
+    def sizes(self, known: Mapping[str, int] | None = None) -> dict[str, int]:
+        sizes: dict[str, int | None] = {**(known or {})}
         names = self.names()
-        sizes = zip(names, self._each(self._size, names), strict=True)
-        return {name: size for name, size in sizes if size is not None}
+        new = [name for name in names if name not in sizes]
+        sizes.update(zip(new, self._each(self._size, new), strict=True))
+        return {name: size for name in names if (size := sizes[name]) is not None}
 
     def _size(self, name: str) -> int | None:
         try:
@@ -165,15 +165,7 @@ class MountedStore:
         raise OSError(errno.ENOTEMPTY, "Files keep appearing in it", self._directory)
 
     def _each(self, function: Callable[[str], T], names: Iterable[str]) -> list[T]:
-        """Do something to each file; on mounts of the network to several at once."""
-        if not is_far(self._directory):
-            return list(map(function, names))
-        names = list(names)
-        try:
-            with ThreadPoolExecutor(_REQUESTS) as pool:
-                return list(pool.map(function, names))
-        except RuntimeError:  # Python is exiting, and starts no threads any more
-            return list(map(function, names))
+        return each_at_once(function, names, is_far=is_far(self._directory))
 
     def _path(self, name: str) -> str:
         return os.path.join(self._directory, name)

@@ -10,7 +10,7 @@ import errno
 import os
 import posixpath
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from glob import has_magic
 from typing import Any
 from urllib.parse import urlparse
@@ -102,7 +102,8 @@ class RemoteStore:
     def exists(self, name: str) -> bool:
         return bool(self._open().exists(self._name(name)))
 
-    def sizes(self) -> dict[str, int]:
+    def sizes(self, known: Mapping[str, int] | None = None) -> dict[str, int]:
+        del known  # a listing has all sizes
         try:
             entries = self._open().ls(self._path, detail=True)
         except FileNotFoundError:

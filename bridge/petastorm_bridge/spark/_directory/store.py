@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import Protocol
 
 from petastorm_bridge.fs_utils import existing_local_path
@@ -43,8 +44,12 @@ class Store(Protocol):
     def exists(self, name: str) -> bool:
         """Return whether a file is there."""
 
-    def sizes(self) -> dict[str, int]:
-        """Return the names of all files and their sizes in bytes."""
+    def sizes(self, known: Mapping[str, int] | None = None) -> dict[str, int]:
+        """Return the names of all files and their sizes in bytes.
+
+        Args:
+            known: Sizes of files that do not change any more, which need not be asked for.
+        """
 
     def names(self) -> list[str]:
         """Return the names of all files."""

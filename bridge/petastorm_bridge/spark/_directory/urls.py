@@ -6,7 +6,11 @@ import os
 from typing import Any
 from urllib.parse import urlparse
 
+from petastorm_bridge.errors import masked
 from petastorm_bridge.fs_utils import local_path
+
+PARENT_VARIABLE = "PETASTORM_BRIDGE_PARENT_CACHE_DIR_URL"
+"""Names the directory of conversions where the session does not."""
 
 _SHARED_ROOTS = ("/dbfs/", "/Volumes/")
 _NOT_IN_URLS = "\0\t\n\r"
@@ -38,7 +42,7 @@ def check_writable_place(url: Any) -> None:
     url = url.strip()
     if forbidden := next((character for character in url if character in _NOT_IN_URLS), None):
         raise ValueError(
-            f"The directory url {url!r} holds {forbidden!r}, which urls cannot hold. Give a directory "
+            f"The directory url {masked(repr(url))} holds {forbidden!r}, which urls cannot hold. Give a directory "
             "without it."
         )
     path = local_path(url) if url.lower().startswith("dbfs:") else None

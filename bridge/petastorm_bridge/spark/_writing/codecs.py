@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
 from typing import Any
 
 from petastorm_bridge.spark._errors import ArgumentTypeError
@@ -14,44 +13,14 @@ DEFAULT_ROW_GROUP_SIZE_BYTES = 32 * 1024 * 1024
 _PARQUET_BLOCK_SIZE = 128 * 1024 * 1024
 
 
-@dataclass(frozen=True)
-class CodecFate:
-    """What becomes of one value of ``compression_codec``.
-
-    Attributes:
-        name: Petastorm's name, lower case (any case is accepted).
-        mds: MDS compression the shards get, None for none.
-        fate: ``"honoured"`` where it is the same algorithm, ``"emulated"`` where another one stands in.
-        note: Why, in a sentence for the guide.
-    """
-
-    name: str
-    mds: str | None
-    fate: str
-    note: str
-
-
-# In the order of Petastorm's own error message.
-CODECS: dict[str, CodecFate] = {
-    codec.name: codec
-    for codec in (
-        CodecFate("uncompressed", None, "honoured", "Also what None means."),
-        CodecFate(
-            "bzip2",
-            "bz2",
-            "honoured",
-            "Petastorm accepts it, but Spark then cannot write Parquet with it.",
-        ),
-        CodecFate("gzip", "gz:6", "honoured", "Level 6, zlib's and Parquet's default."),
-        CodecFate("lz4", "zstd:1", "emulated", "MDS has no LZ4; zstd's fastest level stands in."),
-        CodecFate("snappy", "snappy", "honoured", "The same algorithm."),
-        CodecFate(
-            "deflate",
-            "gz:6",
-            "emulated",
-            "gzip is deflate with a header. Petastorm accepts it, but Spark then cannot write.",
-        ),
-    )
+# MDS compression for each, in the order of Petastorm's own error message.
+CODECS: dict[str, str | None] = {
+    "uncompressed": None,
+    "bzip2": "bz2",
+    "gzip": "gz:6",  # zlib's and Parquet's default level
+    "lz4": "zstd:1",  # MDS has no LZ4
+    "snappy": "snappy",
+    "deflate": "gz:6",  # gzip is deflate with a header
 }
 
 
@@ -69,13 +38,12 @@ def mds_compression(codec: Any) -> str | None:
             f"compression_codec must be a string or None, not {type(codec).__name__}: {codec!r}. "
             f"Supported: {', '.join(map(repr, CODECS))}."
         )
-    fate = CODECS.get(codec.lower())
-    if fate is None:
+    if codec.lower() not in CODECS:
         names = ", ".join(map(repr, CODECS))
         raise RuntimeError(
             f"compression_codec should be None or one of the following values: {names}"
         )
-    return fate.mds
+    return CODECS[codec.lower()]
 
 
 def shard_size(row_group_bytes: Any) -> int:

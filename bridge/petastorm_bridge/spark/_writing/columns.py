@@ -62,17 +62,19 @@ class ColumnPlan:
     ignored: tuple[tuple[str, str], ...]
 
 
-def check_dtype(dtype: Any) -> None:
-    """Check the ``dtype`` argument.
+def checked_dtype(dtype: Any) -> str | None:
+    """Return the ``dtype`` argument as plain text, which what equals it may stand for, as in Petastorm.
 
     Raises:
         ValueError: Neither ``'float32'``, ``'float64'`` nor None (Petastorm's text, gap included);
             also Spark's ``IllegalArgumentException``, Petastorm's type if there are vectors.
     """
-    if dtype is not None and dtype not in ("float32", "float64"):
-        raise illegal_argument(
-            f"dtype {dtype} is not supported.             Use 'float32' or float64"
-        )
+    if dtype is None:
+        return None
+    for name in _PRECISION:
+        if dtype == name:
+            return name
+    raise illegal_argument(f"dtype {dtype} is not supported.             Use 'float32' or float64")
 
 
 def plan_columns(df: Any, dtype: str | None, *, case_sensitive: bool = False) -> ColumnPlan:

@@ -7,7 +7,6 @@ plain values only.
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import gc
 import json
@@ -19,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from petastorm_bridge.errors import masked
+from petastorm_bridge.mds.commit import Rewrite
 from petastorm_bridge.mds.writer import ShardWriter
 from petastorm_bridge.spark._directory.store import Store
 
@@ -66,7 +66,7 @@ def writing(task: WriteTask) -> Callable[[Batches], Batches]:
 
 def rewriting(
     store: Store,
-    rewrite: Callable[[dict[str, Any]], dict[str, Any]],
+    rewrite: Rewrite,
     infos: list[dict[str, Any]],
 ) -> Callable[[Batches], Batches]:
     """Return the function for ``mapInArrow`` that rewrites shards whose positions it is given."""
@@ -81,14 +81,11 @@ def rewriting(
     return rewrite_partition
 
 
-def _rewrite(store: Store, rewrite: Any, info: dict[str, Any]) -> dict[str, Any]:
+def _rewrite(store: Store, rewrite: Rewrite, info: dict[str, Any]) -> dict[str, Any]:
     entry = info["index"]["zip_data"] or info["index"]["raw_data"]
     with store.writing() as directory:
         store.fetch([entry["basename"]], directory)
-        here = copy.copy(rewrite)
-        here.directory = directory
-        rewritten: dict[str, Any] = here(info)
-    return rewritten
+        return rewrite(directory, info)
 
 
 def _write_partition(task: WriteTask, batches: Batches) -> Batches:

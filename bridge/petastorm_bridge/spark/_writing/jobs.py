@@ -7,7 +7,7 @@ import inspect
 import os
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
@@ -155,15 +155,15 @@ def _lower(session: Any) -> Callable[[], None]:
 
 
 @contextlib.contextmanager
-def showing_progress(store: Store, *, delay: float = _DELAY_SECONDS) -> Iterator[None]:
+def showing_progress(store: Store) -> Iterator[None]:
     """Show shards and bytes written to ``store`` while the block runs.
 
     Only the directory is looked at, so this works for every kind of Spark session. Terminals and
-    notebooks get the display, from ``delay`` seconds on; other outputs get nothing.
+    notebooks get the display, after two seconds; other outputs get nothing.
     """
     stop = threading.Event()
     thread = threading.Thread(
-        target=_show, args=(store, stop, delay), name="petastorm-bridge-progress", daemon=True
+        target=_show, args=(store, stop), name="petastorm-bridge-progress", daemon=True
     )
     thread.start()
     try:
@@ -173,26 +173,29 @@ def showing_progress(store: Store, *, delay: float = _DELAY_SECONDS) -> Iterator
         thread.join()
 
 
-def _show(store: Store, stop: threading.Event, delay: float) -> None:
-    if stop.wait(delay):
+def _show(store: Store, stop: threading.Event) -> None:
+    if stop.wait(_DELAY_SECONDS):
         return
     bar = progress_bar("Converting to MDS", "B", unit_divisor=1024)
     if bar is None:
         return
     with bar:
+        sizes: dict[str, int] = {}
+        complete: dict[str, int] = {}
         while True:
             stopping = stop.wait(_PERIOD_SECONDS)
-            shards, size = _written(store)
-            bar.update(size - bar.n)
-            bar.set_postfix(shards=shards, refresh=True)
+            before, sizes = sizes, _shard_sizes(store, complete)
+            # Some mounts show a file while it is written: one is complete whose size stays.
+            complete = {name: size for name, size in sizes.items() if before.get(name) == size}
+            bar.update(sum(sizes.values()) - bar.n)
+            bar.set_postfix(shards=len(sizes), refresh=True)
             if stopping:
                 return
 
 
-def _written(store: Store) -> tuple[int, int]:
+def _shard_sizes(store: Store, complete: Mapping[str, int]) -> dict[str, int]:
     try:
-        sizes = [size for name, size in store.sizes().items() if ".mds" in name]
+        return {name: size for name, size in store.sizes(complete).items() if ".mds" in name}
     except Exception as error:  # noqa: BLE001 - the display is only a courtesy
         logger.debug("Cannot look at the progress: %s", error)
-        return 0, 0
-    return len(sizes), sum(sizes)
+        return {}

@@ -7,13 +7,15 @@ import datetime as dt
 import json
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from petastorm_bridge._sources.unfinished import MARKER_NAME
 from petastorm_bridge.errors import masked
-from petastorm_bridge.mds.commit import commit_dataset
+from petastorm_bridge.mds.commit import Rewrite, commit_dataset
 from petastorm_bridge.mds.dataset import INDEX_NAME, open_dataset
 from petastorm_bridge.mds.schema import SIDECAR_NAME
 from petastorm_bridge.spark import _session
@@ -22,11 +24,13 @@ from petastorm_bridge.spark._directory.store import Store, store_at
 from petastorm_bridge.spark._errors import analysis_error
 from petastorm_bridge.spark._session import logger
 
-from .columns import ColumnPlan
+from .columns import ColumnPlan, plan_columns
 from .executor import RESULT_SCHEMA, WriteTask, rewriting, writing
 from .failures import new_directory
-from .form import CONVERTER, Form
 from .jobs import run_job, showing_progress, small_arrow_batches
+
+Infos = list[dict[str, Any]]
+MapShards = Callable[[Rewrite, Iterable[dict[str, Any]]], Infos]
 
 _VISIBLE_WITHIN_SECONDS = 30.0
 _MAX_REWRITE_TASKS = 64
@@ -37,19 +41,52 @@ class Options:
     """How a DataFrame is written.
 
     Attributes:
-        parent_url: URL of the directory that gets the new directory.
         size_limit: Bytes per shard.
         compression: MDS compression, or None.
         dtype: Floating-point precision, ``'float32'``, ``'float64'`` or None.
     """
 
-    parent_url: str
     size_limit: int
     compression: str | None
     dtype: str | None
 
 
-def materialize(df: Any, options: Options, directory_url: str, form: Form = CONVERTER) -> int:
+class Form:
+    """The form of Petastorm's converter: columns keep their types, and nulls get flags beside them.
+
+    Attributes:
+        refusals: Exceptions of a form's own that reach the caller as they are.
+    """
+
+    refusals: tuple[type[Exception], ...] = ()
+
+    def plan(self, df: Any, dtype: str | None, *, case_sensitive: bool) -> ColumnPlan:
+        """Return what to write of a DataFrame; see :func:`plan_columns`."""
+        return plan_columns(df, dtype, case_sensitive=case_sensitive)
+
+    def settle(
+        self,
+        schema: pa.Schema,
+        infos: Infos,
+        map_shards: MapShards,  # noqa: ARG002 - for forms that change something
+    ) -> tuple[pa.Schema, Infos]:
+        """Decide on what only the written data tell, before they become a dataset.
+
+        Args:
+            schema: What was planned.
+            infos: What :meth:`ShardWriter.finish` returned for the shards, in row order.
+            map_shards: Rewrites some shards, given their infos; returns the new ones.
+
+        Returns:
+            The schema of the dataset and the infos of its shards.
+        """
+        return schema, infos
+
+
+_CONVERTER = Form()
+
+
+def materialize(df: Any, options: Options, directory_url: str, form: Form = _CONVERTER) -> int:
     """Write a DataFrame as a dataset, complete or not at all; return the number of its rows.
 
     The plan runs once. Every partition writes its own shards, in the partition's order; the driver
@@ -71,7 +108,7 @@ def materialize(df: Any, options: Options, directory_url: str, form: Form = CONV
             "[CALL_ON_STREAMING_DATASET_UNSUPPORTED] A streaming DataFrame cannot be converted. "
             "Write it to a table first and convert that."
         )
-    session = _session.session_of(df)
+    session = df.sparkSession
     case_sensitive = _session.conf_value(session, "spark.sql.caseSensitive") == "true"
     plan = form.plan(df, options.dtype, case_sensitive=case_sensitive)
     store = store_at(directory_url)
@@ -104,9 +141,7 @@ def new_directory_name(session: Any) -> str:
     return f"{now}-appid-{_session.application_id(session)}-{uuid.uuid4()}"
 
 
-def _run(
-    session: Any, plan: ColumnPlan, options: Options, directory_url: str
-) -> tuple[int, list[dict[str, Any]]]:
+def _run(session: Any, plan: ColumnPlan, options: Options, directory_url: str) -> tuple[int, Infos]:
     """Run the job; return the number of rows and the shards' entries in row order."""
     task = WriteTask(
         store=store_at(directory_url),
@@ -129,8 +164,8 @@ class _Rewriter:
         self._session = session
         self._store = store
 
-    def __call__(self, rewrite: Any, infos: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return ``[rewrite(info) for info in infos]``."""
+    def __call__(self, rewrite: Rewrite, infos: Iterable[dict[str, Any]]) -> Infos:
+        """Return ``[rewrite(directory, info) for info in infos]``."""
         todo = list(infos)
         tasks = min(len(todo), _MAX_REWRITE_TASKS)
         positions = self._session.range(0, len(todo), 1, tasks)
