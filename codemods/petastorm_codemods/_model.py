@@ -31,12 +31,20 @@ class State(enum.Enum):
 
 
 class Fact(enum.Enum):
-    """What a reviewer has to know of a repository in which a call is rewritten."""
+    """What is known of a call that opens a loader, besides what the message says in words."""
+
+    # Of calls that are rewritten: what a reviewer has to know.
 
     RANKS = "streaming splits rows by rank"
     SHORT_BATCHES = "an epoch may end with a smaller batch"
     LEFT_OUT = "rows that do not fill the last batch of a pass are left out of each"
     ORDER_OF_COLUMNS = "columns are in another order, and may be taken by place"
+    # What became of them.
+    NATIVE = "streaming's own classes read it"
+    ROW_BY_ROW = "its torch batches are made of single rows"
+    ON_BRIDGE = "it runs on the bridge"
+    HOROVOD = "its ranks are Horovod's"
+    OTHER_RANKS = "its ranks come from a place that the codemod cannot see"
 
 
 class Requirement(enum.Enum):
@@ -140,13 +148,13 @@ class ImportSlot:
 
     Attributes:
         start: Where the statement starts.
-        end: Where another name may be written; None if the statement takes no more.
+        end: Where another name may be written.
         module: The module that names come from there.
         names: What it binds already, under their own names.
     """
 
     start: int
-    end: int | None
+    end: int
     module: str
     names: tuple[str, ...] = ()
 
@@ -170,7 +178,7 @@ class Finding:
         told: Whether a summary tells of the rewrite, because something is lost by it.
         alone: What to do where nothing else in the file's code is rewritten, and this for that
             reason is not either; empty if the rewrite depends on no other.
-        facts: What a reviewer has to know of it.
+        facts: What is known of the call.
     """
 
     code: str
@@ -201,7 +209,7 @@ class Site:
         safety: The safety of the rewrite.
         state: What became of it.
         told: Whether a summary tells of it even if it is rewritten.
-        facts: What a reviewer has to know of it.
+        facts: What is known of the call.
     """
 
     code: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import glob
 import importlib
 import json
 import os
@@ -18,7 +19,8 @@ from ._model import Converted, Destination
 # What the nearest pyproject.toml may decide once and for all.
 _LISTS = ("select", "ignore", "exclude", "converted")
 _FLAGS = ("unsafe", "fast", "vendor")
-_OF_STREAMING = ("fast", "vendor", "converted")
+OF_STREAMING = ("fast", "vendor", "converted")
+OF_OUTPUT = ("check", "diff", "write", "report", "statistics", "output_file")
 
 
 @dataclass(frozen=True)
@@ -69,41 +71,68 @@ class Options:
 def with_configuration(asked: Options) -> Options:
     """Return options again, with what the nearest ``pyproject.toml`` says where the command line says nothing.
 
-    Patterns of files to pass over add up. The file's options of streaming wait until that is the destination.
+    Patterns of files to pass over add up; those of paths count from the folder of the file that has them. The file's
+    options of streaming wait until that is the destination.
 
     Raises:
         ValueError: The table has a key or a type that is not known, or is no TOML.
     """
-    decided = _table_for(asked.paths[0])
+    decided, folder = _table_for(asked.paths[0])
     to = asked.to or decided.get("to")
-    exclude = (*decided.get("exclude", ()), *asked.exclude)
+    below = (
+        os.path.normpath(os.path.join(glob.escape(folder), each)) if "/" in each else each
+        for each in decided.get("exclude", ())
+    )
     missing = {
         name: value
         for name, value in decided.items()
-        if not getattr(asked, name) and (to is Destination.STREAMING or name not in _OF_STREAMING)
+        if not getattr(asked, name) and (to is Destination.STREAMING or name not in OF_STREAMING)
     }
-    return dataclasses.replace(asked, **{**missing, "exclude": exclude})
+    return dataclasses.replace(asked, **{**missing, "exclude": (*below, *asked.exclude)})
 
 
-def _table_for(path: str) -> dict[str, Any]:
-    """Return the options in the table that holds for a file or directory, by their names.
+def towards(options: Options, to: Destination) -> Options:
+    """Return options again for a destination: to the bridge without those of streaming."""
+    if to is Destination.STREAMING:
+        return dataclasses.replace(options, to=to)
+    return dataclasses.replace(options, to=to, fast=False, vendor=False, converted=())
+
+
+def arguments(asked: Options) -> list[str]:
+    """Return paths and options as a command line has them, but for what is printed and written and how fast."""
+    words = [*asked.paths]
+    for each in dataclasses.fields(asked):
+        value = getattr(asked, each.name)
+        if each.name in {"paths", "jobs", *OF_OUTPUT} or value == each.default:
+            continue
+        option = f"--{each.name.replace('_', '-')}"
+        if value is True:
+            words.append(option)
+            continue
+        for one in value if isinstance(value, tuple) else (value,):
+            words += [option, one.value if isinstance(one, Destination) else one]
+    return words
+
+
+def _table_for(path: str) -> tuple[dict[str, Any], str]:
+    """Return the options in the nearest table above a file or directory, by their names, and the table's folder.
 
     Raises:
         ValueError: The table has a key or a type that is not known, or is no TOML.
     """
     directory = os.path.abspath(path)
-    while not os.path.isfile(os.path.join(directory, "pyproject.toml")):
+    while True:
+        file = os.path.join(directory, "pyproject.toml")
+        if os.path.isfile(file):
+            with open(file, "rb") as stream:
+                data = stream.read()
+            tools = _loads(data, file).get("tool") if b"petastorm-bridge" in data else None
+            if isinstance(tools, dict) and "petastorm-bridge" in tools:
+                return _checked(tools["petastorm-bridge"], file), directory
         above = os.path.dirname(directory)
         if above == directory:
-            return {}
+            return {}, directory
         directory = above
-    file = os.path.join(directory, "pyproject.toml")
-    with open(file, "rb") as stream:
-        data = stream.read()
-    if b"petastorm-bridge" not in data:
-        return {}
-    tools = _loads(data, file).get("tool")
-    return _checked(tools.get("petastorm-bridge", {}) if isinstance(tools, dict) else {}, file)
 
 
 def _loads(data: bytes, file: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import libcst as cst
 
 from ._meaning.analysis import Analysis
 from ._meaning.imports import imports_petastorm, names_bridge
-from ._model import Edit, Finding, ImportSlot, Need, Requirement, Safety, Site, State
+from ._model import Edit, Fact, Finding, ImportSlot, Need, Requirement, Safety, Site, State
 from ._petastorm.counterparts import MAKERS, original
 from ._project.dependency_files import CODE as REQUIREMENT
 from ._rewriting.ignored import is_ignored
@@ -79,8 +79,9 @@ def _found(analysis: Analysis, settings: Settings) -> list[Finding]:
     findings = [
         finding
         for rule in rules_for(settings)
-        for finding in rule.check(analysis)
-        if not is_ignored(analysis.source.text, finding.offset, finding.code)
+        for finding in rule.check(analysis)  # several rules may share one check
+        if finding.code == rule.code
+        and not is_ignored(analysis.source.text, finding.offset, finding.code)
     ]
     return _in_company(findings, unsafe=settings.unsafe)
 
@@ -107,7 +108,7 @@ def _plan(source: Source, settings: Settings) -> Plan:
         and not is_ignored(source.text, finding.offset, finding.code)
     )
     sites = [*decided.sites, *_hidden(analysis, settings)] if settings.shadow else decided.sites
-    return Plan(tuple(laid_out(analysis, edits, settings.width)), tuple(sites), tuple(quiet))
+    return Plan(tuple(laid_out(analysis, edits)), tuple(sites), tuple(quiet))
 
 
 def _hidden(analysis: Analysis, settings: Settings) -> Iterator[Site]:
@@ -121,7 +122,9 @@ def _hidden(analysis: Analysis, settings: Settings) -> Iterator[Site]:
         made = original(analysis.imported(call.func) or "") in MAKERS
         code = method.code if method is not None else "PM101" if made else ""
         if code and not is_ignored(analysis.source.text, analysis.start(call), code):
-            finding = Finding(code, analysis.start(call), message, Safety.SAFE, told=True)
+            facts = frozenset({Fact.ON_BRIDGE} if method is not None else ())
+            start = analysis.start(call)
+            finding = Finding(code, start, message, Safety.SAFE, told=True, facts=facts)
             yield _site(analysis.source, finding, State.WORKS)
 
 

@@ -11,6 +11,7 @@ called ``pickle.py`` would run.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import itertools
 import re
@@ -22,6 +23,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from multiprocessing.connection import Connection, Pipe, wait
 
 from ._engine import process
+from ._meaning.other_files import Project
 from ._model import Failed, Outcome
 from ._settings import Settings
 from ._text.ipynb import read_notebook
@@ -58,21 +60,19 @@ def work_on(
         settings: Returns what to do with the file at a path.
         jobs: Number of processes; files that may end a process are never worked on in this one.
     """
-    risky = [file for file in files if is_risky(*file)]
-    if not _HAS_WORKERS:
-        jobs = 1
-    plain = [file for file in files if not is_risky(*file)] if risky else list(files)
-    if jobs < 2 or len(plain) < _WORTH_A_PROCESS:
-        with _rare_collection():
-            for path, data in plain:
+    parallel = _HAS_WORKERS and jobs > 1 and len(files) >= _WORTH_A_PROCESS
+    away: list[File] = []
+    with _rare_collection():
+        for path, data in files:
+            if parallel or is_risky(path, data):
+                away.append((path, data))
+            else:
                 yield process(path, data, settings(path))
-    else:
-        # Largest first, so that no process is left alone with a large file at the end.
-        yield from in_processes(sorted(plain, key=lambda file: -len(file[1])), settings, jobs)
     if _HAS_WORKERS:
-        yield from in_processes(risky, settings, 1)
+        # Largest first, so that no process is left alone with a large file at the end.
+        yield from in_processes(sorted(away, key=lambda file: -len(file[1])), settings, jobs)
     else:
-        yield from (Failed(path, _TOO_RISKY) for path, _ in risky)
+        yield from (Failed(path, _TOO_RISKY) for path, _ in away)
 
 
 @contextlib.contextmanager
@@ -176,17 +176,20 @@ class _Worker:
             signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
         self._path = ""
         self._settings: Settings | None = None
+        self._project: Project | None = None
         self.deadline = 0.0
         self.is_usable = True
 
     def begin(self, path: str, data: bytes, settings: Settings, seconds: float) -> None:
         """Let the process work on a file."""
         self._path, self.deadline = path, time.monotonic() + seconds
-        # Settings know all modules of the run: sent with each file, they would cost the square of their number.
+        # The project knows all modules of the run: sent with each file, it would cost the square of their number.
+        project, settings = settings.project, dataclasses.replace(settings, project=Project())
         changed = None if settings == self._settings else settings
-        self._settings = settings
+        news = None if project is self._project else project
+        self._settings, self._project = settings, project
         with contextlib.suppress(ConnectionError):  # it has died, which its outcome says
-            self.connection.send((path, data, changed))
+            self.connection.send((path, data, changed, news))
 
     def outcome(self, seconds: float) -> Outcome:
         """Return what became of the file; a process that gave none is ended."""
@@ -224,15 +227,9 @@ def main(descriptor: int) -> None:
     """
     ours = Connection(descriptor)
     with ours as connection, _rare_collection(), contextlib.suppress(EOFError, ConnectionError):
-        settings = Settings()
+        settings, project = Settings(), Project()
         while True:
-            path, data, changed = connection.recv()
-            settings = changed or settings
-            outcome = process(path, data, settings)
-            try:
-                connection.send(outcome)
-            except ConnectionError:
-                raise
-            except Exception as error:  # noqa: BLE001 - what cannot be sent between processes
-                reason = f"{type(error).__name__}: {error}"
-                connection.send(Failed(path, reason, abnormal=True))
+            path, data, changed, news = connection.recv()
+            settings, project = changed or settings, news or project
+            settings = dataclasses.replace(settings, project=project)
+            connection.send(process(path, data, settings))

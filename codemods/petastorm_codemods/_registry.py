@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from importlib import metadata
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from ._model import Destination, Finding, Safety
+from ._project.distribution import own_metadata
 
 if TYPE_CHECKING:
     from ._meaning.analysis import Analysis
@@ -19,15 +21,13 @@ if TYPE_CHECKING:
 Check = Callable[["Analysis"], Iterable[Finding]]
 
 _RULES: dict[str, Rule] = {}
+# What write_mds returns has no loaders of Petastorm's, and streaming's loaders do not read Petastorm's files.
+_TOGETHER = frozenset({"PM101", "PM102", "PM103"})
 
 
 def _guide() -> str:
     """Return where the guide is published, with a slash behind; empty as long as it is nowhere."""
-    try:
-        urls = metadata.metadata("petastorm-bridge").get_all("Project-URL") or ()
-    except metadata.PackageNotFoundError:
-        return ""
-    named = dict(url.split(", ", 1) for url in urls)
+    named = dict(url.split(", ", 1) for url in own_metadata().get_all("Project-URL", []))
     address: str = named.get("Documentation", "")
     return address.rstrip("/") + "/" if address else ""
 
@@ -38,7 +38,7 @@ GUIDE = _guide()
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule and what the guide says about it.
+    """A rule and what the guide says about it; as a decorator, it registers its check.
 
     Attributes:
         code: Stable code, ``PM`` and three digits.
@@ -46,21 +46,34 @@ class Rule:
         summary: One sentence for reports.
         safety: The safety of most of its findings; a finding may be more careful.
         destinations: The destinations that the rule works for.
-        check: Yields the findings of one source.
-        text: Module docstring: what changes, why, and the source of truth.
+        text: What changes, why, and the source of truth; empty for the docstring of the check's module.
         before: Example for the guide.
         after: What the example becomes; empty for manual rules.
+        check: Yields the findings of one source.
     """
 
     code: str
     name: str
     summary: str
+    _: KW_ONLY
     safety: Safety
-    destinations: frozenset[Destination]
-    check: Check
-    text: str
-    before: str
-    after: str
+    destinations: Collection[Destination]
+    text: str = ""
+    before: str = ""
+    after: str = ""
+    check: Check = lambda _: ()
+
+    def __call__(self, check: Check) -> Check:
+        """Register the rule with its check.
+
+        Raises:
+            ValueError: The code is taken.
+        """
+        if self.code in _RULES:
+            raise ValueError(f"rule code {self.code} is used twice")
+        text = inspect.cleandoc(self.text or sys.modules[check.__module__].__doc__ or "")
+        _RULES[self.code] = dataclasses.replace(self, check=check, text=text)
+        return check
 
     @property
     def link(self) -> str:
@@ -71,42 +84,6 @@ class Rule:
     def command(self) -> str:
         """The command that explains the rule."""
         return f"petastorm-bridge rule {self.code}"
-
-
-def rule(
-    code: str,
-    name: str,
-    summary: str,
-    *,
-    safety: Safety,
-    destinations: Iterable[Destination],
-    text: str | None,
-    before: str = "",
-    after: str = "",
-) -> Callable[[Check], Check]:
-    """Return a decorator that registers a check as a rule; the arguments are those of `Rule`.
-
-    Raises:
-        ValueError: The code is taken.
-    """
-
-    def register(check: Check) -> Check:
-        if code in _RULES:
-            raise ValueError(f"rule code {code} is used twice")
-        _RULES[code] = Rule(
-            code=code,
-            name=name,
-            summary=summary,
-            safety=safety,
-            destinations=frozenset(destinations),
-            check=check,
-            text=inspect.cleandoc(text or ""),
-            before=before,
-            after=after,
-        )
-        return check
-
-    return register
 
 
 @functools.cache
@@ -130,7 +107,7 @@ def selected(
     """Yield the rules for a destination; selections are codes or prefixes of codes.
 
     Raises:
-        ValueError: A selection matches no rule at all.
+        ValueError: A selection matches no rule at all, or parts rules that only work together.
     """
     wanted, unwanted = tuple(select), tuple(ignore)
     rules = all_rules()
@@ -138,11 +115,14 @@ def selected(
         if not prefix or not any(each.code.startswith(prefix) for each in rules):
             known = ", ".join(each.code for each in rules)
             raise ValueError(f"no rule has the code {prefix!r}; there are {known}")
-    for each in rules:
-        chosen = not wanted or each.code.startswith(wanted)
-        if (
-            chosen
-            and not (unwanted and each.code.startswith(unwanted))
-            and destination in each.destinations
-        ):
-            yield each
+    chosen = [
+        each
+        for each in rules
+        if (not wanted or each.code.startswith(wanted))
+        and not (unwanted and each.code.startswith(unwanted))
+    ]
+    codes = {each.code for each in chosen}
+    if destination is Destination.STREAMING and codes & _TOGETHER and not codes >= _TOGETHER:
+        together = ", ".join(sorted(_TOGETHER))
+        raise ValueError(f"converters and their loaders move together: choose all of {together}")
+    yield from (each for each in chosen if destination in each.destinations)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 
 from ._engine import process
 from ._meaning.imports import imports_petastorm
-from ._model import Destination, Outcome, Requirement, Result, Rewritten
+from ._meaning.other_files import makes_converters
+from ._model import Destination, Fact, Outcome, Requirement, Result, Rewritten, State
 from ._processes import work_on
 from ._project.dependency_files import CODE as REQUIREMENT
 from ._project.evidence import Code, Lists, repository_code
@@ -22,8 +23,8 @@ from ._project.files import (
     streaming_of_its_own,
     tops_of,
 )
-from ._project.vendor import Homes, homes_for, support_files
-from ._project.widths import width_for
+from ._project.vendor import Homes, support_files
+from ._rewriting.sites import LOADERS
 from ._settings import Settings, rules_for
 
 
@@ -42,7 +43,7 @@ def run(
         paths: Files and directories.
         settings: What to do.
         exclude: Glob patterns of names or paths to pass over.
-        jobs: Number of processes; more than one needs an importable ``__main__``.
+        jobs: Number of processes.
         progress: Is called with the numbers of files done and to do.
         gathered: The files, where they have been read already; None to read them.
 
@@ -57,36 +58,62 @@ def run(
         gathered = gather(paths, exclude, settings.destination)
     settings = dataclasses.replace(settings, project=project_of(gathered, settings.destination))
     top = tops_of(paths)
-    homes = homes_for(gathered.sources, gathered.imported, top) if settings.vendor else None
+    homes = Homes(gathered.sources, top, gathered.imported) if settings.vendor else None
 
     of_folders: dict[str, Settings] = {}
 
     def settings_of(path: str) -> Settings:
         folder = os.path.dirname(os.path.abspath(path))
         if folder not in of_folders:
-            laid = dataclasses.replace(settings, width=width_for(folder, top(path)))
-            of_folders[folder] = _without_streaming(folder, top(path), laid)
+            of_folders[folder] = _without_streaming(folder, top(path), settings)
         kept = of_folders[folder]
         return _vendored(homes, path, kept) if homes and not kept.shadow else kept
 
     outcomes: list[Outcome] = [*gathered.failed, *gathered.left.values()]
     total = len(gathered.sources) + len(gathered.dependencies)
-    with contextlib.closing(work_on(gathered.sources, settings_of, jobs)) as done:
+    files = gathered.sources
+    known = len(outcomes)
+    with contextlib.closing(work_on(files, settings_of, jobs)) as done:
         for outcome in done:
             outcomes.append(outcome)
             show(len(outcomes), total)
+    if _all_stay(files, outcomes):
+        of_folders.clear()
+        settings = dataclasses.replace(
+            settings, project=dataclasses.replace(settings.project, on_bridge=True)
+        )
+        del outcomes[known:]
+        with contextlib.closing(work_on(files, settings_of, jobs)) as done:
+            outcomes += done
     if homes:
         outcomes += support_files(homes, _after(gathered.sources, outcomes))
     programs = [path for path in gathered.paths if is_program(path)]
     code = Code(programs, _after(gathered.sources, outcomes))
-    around = functools.partial(repository_code, exclude=exclude, destination=settings.destination)
-    lists = Lists(code, gathered.dependencies, around, settings.target.bridge)
+    code_in = functools.partial(repository_code, exclude=exclude, destination=settings.destination)
+    lists = Lists(code, gathered.dependencies, code_in, settings.target.bridge)
     outcomes = [_installing_both(outcome, settings_of, lists) for outcome in outcomes]
     for path, data in gathered.dependencies if REQUIREMENT in codes else ():
         outcomes += lists.outcome(path, data, lift=settings.lift_pyarrow)
         show(len(outcomes), total)
     ordered = sorted(outcomes, key=lambda outcome: outcome.path)
     return Result(tuple(ordered), len(gathered.paths))
+
+
+def _all_stay(files: Iterable[tuple[str, bytes]], outcomes: Iterable[Outcome]) -> bool:
+    """Say whether all loaders of a run stay on the bridge, and so what makes converters in its files can.
+
+    Not if anything there is native by an earlier run.
+    """
+    sites = [site for outcome in outcomes for site in outcome.sites]
+    loaders = [site for site in sites if site.code in LOADERS]
+    native = any(Fact.NATIVE in site.facts and site.state is State.REWRITTEN for site in sites)
+    return (
+        bool(loaders)
+        and all(Fact.ON_BRIDGE in site.facts for site in loaders)
+        and not native
+        and any(makes_converters(data) for _, data in files)
+        and not any(b"write_mds" in data for _, data in files)
+    )
 
 
 def _without_streaming(folder: str, top: str, settings: Settings) -> Settings:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import signal
 import sys
@@ -11,39 +10,27 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.text import Text
 
+from petastorm_bridge._workers.threads import usable_cores
+
 from ._model import (
-    Destination,
     Failed,
     Outcome,
     Result,
     Rewritten,
     Site,
     State,
-    Target,
     pending,
 )
-from ._options import Options, conversions, with_configuration
+from ._options import OF_OUTPUT, OF_STREAMING, Options, arguments, with_configuration
 from ._project.distribution import bridge
 from ._reports.closing import closing_lines, plural
 from ._reports.formats import FORMATS
 from ._reports.report import diff, exit_code, printable, statistics
 from ._run import run
-from ._settings import Settings
-from ._text.decode import write_atomically
+from ._settings import Settings, settings_for
+from ._text.decode import is_read_only, write_atomically
 
 _INTERRUPTED = 130  # as of a shell
-# Options that mean nothing as long as it is not known where the code goes.
-_OF_ONE_DESTINATION = (
-    "check",
-    "diff",
-    "write",
-    "report",
-    "statistics",
-    "output_file",
-    "fast",
-    "vendor",
-    "converted",
-)
 
 
 def rewrite(asked: Options) -> int:
@@ -54,8 +41,8 @@ def rewrite(asked: Options) -> int:
         _refuse_place(asked.output_file)
         options = with_configuration(asked)
         if options.to is None:
-            return _overview(options)
-        settings = _settings(options)
+            return _overview(asked, options)
+        settings = settings_for(options)
         result = _run(options, settings, errors)
         if asked.write:
             result = _write(result, written)
@@ -113,67 +100,40 @@ def _refuse_place(path: str | None) -> None:
     """Refuse a place that no file can be put at, before anything is done.
 
     Raises:
-        OSError: A directory, a device or the like is there, or no directory for it.
+        OSError: A directory, a device, a read-only file or the like is there, or no directory for it.
     """
     if path is None:
         return
     if os.path.exists(path) and not os.path.isfile(path):
         raise OSError(f"--output-file: {path} is no regular file")
+    if os.path.exists(path) and is_read_only(path):
+        raise OSError(f"--output-file: {path} is read-only")
     directory = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(directory):
         raise OSError(f"--output-file {path}: there is no directory {directory}")
+    if not os.access(directory, os.W_OK):
+        raise OSError(f"--output-file {path}: {directory} is read-only")
 
 
-def _overview(options: Options) -> int:
+def _overview(asked: Options, options: Options) -> int:
     """Print what either destination would do here, and return the exit code.
 
     Raises:
         ValueError: An option needs to know the destination.
     """
-    given = next((option for option in _OF_ONE_DESTINATION if getattr(options, option)), None)
+    # As long as it is not known where the code goes, these mean nothing.
+    given = next((name for name in (*OF_OUTPUT, *OF_STREAMING) if getattr(options, name)), None)
     if given is not None:
         raise ValueError(
             f"--{given.replace('_', '-')} needs a destination: --to bridge (first: imports only, the same "
             "batches) or --to streaming (then: streaming's own calls). Give it here, or once as "
             'to = "bridge" in [tool.petastorm-bridge] of pyproject.toml'
         )
-    from ._doctor.overview import overview
+    from ._doctor.shown import overview
 
-    lines, code = overview(options.paths, options.exclude, _settings(options), options.jobs)
+    lines, code = overview(asked, options)
     sys.stdout.writelines(f"{printable(line)}\n" for line in lines)
     return code
-
-
-def _settings(options: Options) -> Settings:
-    """Return what the options say of the rewriting itself.
-
-    Raises:
-        ValueError: Two of them exclude each other, or one says nothing that can be understood.
-    """
-    if options.fast and options.vendor:
-        raise ValueError(
-            "--fast reads with a dataset of petastorm_bridge, which --vendor does without; choose one"
-        )
-    for option in ("fast", "vendor", "converted"):
-        if options.to is Destination.BRIDGE and getattr(options, option):
-            raise ValueError(
-                f"--{option} is for --to streaming; --to bridge changes no call sites. Choose one"
-            )
-    if options.requirement == "":
-        raise ValueError("--requirement is empty. Say what to require, or leave it out")
-    requirement = options.requirement or ""
-    bridge(requirement)  # refuses what is no requirement on petastorm-bridge
-    return Settings(
-        destination=options.to or Destination.STREAMING,
-        select=options.select,
-        ignore=options.ignore,
-        unsafe=options.unsafe,
-        target=Target(
-            fast=options.fast, bridge=requirement, converted=conversions(options.converted)
-        ),
-        vendor=options.vendor,
-        lift_pyarrow=options.lift_pyarrow,
-    )
 
 
 def _run(options: Options, settings: Settings, errors: Console) -> Result:
@@ -183,20 +143,8 @@ def _run(options: Options, settings: Settings, errors: Console) -> Result:
         def show(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        exclude = (*options.exclude, *_reported(options))
-        jobs = options.jobs or os.cpu_count() or 1
-        return run(options.paths, settings, exclude=exclude, jobs=jobs, progress=show)
-
-
-def _reported(asked: Options) -> list[str]:
-    """Return patterns of the file for the report: that of an earlier run is none of the code.
-
-    It names Petastorm where it says what was found.
-    """
-    if asked.output_file is None:
-        return []
-    below = [os.path.join(path, os.path.relpath(asked.output_file, path)) for path in asked.paths]
-    return [glob.escape(os.path.normpath(path)) for path in below if os.path.normpath(path)]
+        jobs = options.jobs or usable_cores()
+        return run(options.paths, settings, exclude=options.exclude, jobs=jobs, progress=show)
 
 
 def _refuse_link(path: str) -> None:
@@ -252,19 +200,9 @@ def _changes(result: Result, *, with_diff: bool, written: bool) -> None:
 def _closing(result: Result, asked: Options, settings: Settings) -> None:
     """Print the numbers and the next step: the end is what is read first."""
     console = Console(highlight=False, soft_wrap=True)
-    arguments = list(asked.paths)
-    if asked.to is not None:
-        arguments += ["--to", asked.to.value]
-    arguments += [
-        f"--{option}" for option in ("fast", "vendor", "unsafe") if getattr(asked, option)
-    ]
-    for each in asked.converted:
-        arguments += ["--converted", each]
-    if asked.requirement is not None:
-        arguments += ["--requirement", asked.requirement]
     lines = closing_lines(
         result,
-        arguments,
+        arguments(asked),
         settings.destination,
         fast=settings.target.fast,
         written=asked.write,

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from dataclasses import dataclass
+
+from petastorm_codemods._model import Destination
+from petastorm_codemods._options import Options, arguments
 
 from .repository import Repository
 
@@ -23,11 +27,12 @@ class Advice:
     command: str
 
 
-def advise(repository: Repository, decided: str | None = None) -> Advice:
+def advise(repository: Repository, asked: Options, decided: str | None = None) -> Advice:
     """Return what comes next.
 
     Args:
         repository: The repository.
+        asked: Paths and options that were given.
         decided: The destination in its ``pyproject.toml``, ``bridge`` or ``streaming``; None if there is none.
     """
     bridge, streaming = repository.bridge, repository.streaming
@@ -36,7 +41,7 @@ def advise(repository: Repository, decided: str | None = None) -> Advice:
     if not bridge.rewritten and not streaming.rewritten:
         reason = "no place can be rewritten; the report says why for each"
         to = decided or "bridge"
-        return Advice("stays", reason, _command(repository, decided, to, "--report", "markdown"))
+        return Advice("stays", reason, _command(asked, decided, to, "--report", "markdown"))
     if decided == "bridge" and not bridge.rewritten:
         reason = "everything has moved to the bridge, which is where pyproject.toml wants it"
         return Advice("none", reason, "")
@@ -44,7 +49,7 @@ def advise(repository: Repository, decided: str | None = None) -> Advice:
         reason = "pyproject.toml says so"
         if not decided:
             reason = "the code runs on the bridge, where it may stay; the second step makes calls streaming's own"
-        return Advice("streaming", reason, _command(repository, decided, "streaming"))
+        return Advice("streaming", reason, _command(asked, decided, "streaming"))
     reason = "only imports change, and the batches stay the same"
     if bridge.stays:
         reason += "; what is listed above stays on Petastorm"
@@ -52,9 +57,9 @@ def advise(repository: Repository, decided: str | None = None) -> Advice:
         reason += "; streaming's own calls are the second step"
     if repository.own_format:
         reason += "; datasets in Petastorm's own format stay as they are, or `petastorm-bridge convert` makes MDS of them"
-    return Advice("bridge", reason, _command(repository, decided, "bridge"))
+    return Advice("bridge", reason, _command(asked, decided, "bridge"))
 
 
-def _command(repository: Repository, decided: str | None, to: str, *options: str) -> str:
-    named = () if decided else ("--to", to)
-    return shlex.join(["petastorm-bridge", "codemod", *repository.paths, *named, *options])
+def _command(asked: Options, decided: str | None, to: str, *options: str) -> str:
+    asked = asked if decided else dataclasses.replace(asked, to=Destination(to))
+    return shlex.join(["petastorm-bridge", "codemod", *arguments(asked), *options])

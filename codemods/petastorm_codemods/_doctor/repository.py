@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from petastorm_codemods._model import MOUNTED, Destination, Failed, Result, State
+from petastorm_bridge._workers.threads import usable_cores
+from petastorm_codemods._model import MOUNTED, Destination, Fact, Failed, Result, State
+from petastorm_codemods._options import Options, towards
 from petastorm_codemods._project.dependency_files import CODE as REQUIREMENT
 from petastorm_codemods._project.files import Gathered, gather, narrowed
 from petastorm_codemods._registry import all_rules
-from petastorm_codemods._reports.closing import LOADERS, stays_on_bridge
 from petastorm_codemods._reports.report import sites_of
+from petastorm_codemods._rewriting.sites import LOADERS
 from petastorm_codemods._run import run
-from petastorm_codemods._settings import Settings
+from petastorm_codemods._settings import settings_for
 from petastorm_codemods._text.sources import Source, read_source
 
-_CACHE = re.compile(r"[^\n]*(?:PARENT_CACHE_DIR_URL_CONF|petastorm\.spark\.converter\.parentCache)")
+_CACHE = re.compile(
+    r"^[^\n]*(?:PARENT_CACHE_DIR_URL_CONF|petastorm\.spark\.converter\.parentCache)", re.MULTILINE
+)
 _LONGEST = 120
 # A path or URL in quotes; of one that is put together, how it begins.
 _PLACE = re.compile(r"""["'](/|[a-z][a-z0-9+.-]*:/)([^"'\n]*)""", re.IGNORECASE)
@@ -87,29 +89,27 @@ class Repository:
     own_format: int
 
 
-def look_into(
-    paths: Sequence[str], exclude: Sequence[str], settings: Settings, jobs: int = 0
-) -> Repository:
+def look_into(options: Options) -> Repository:
     """Return what a repository has, and what either destination would make of it; nothing is written.
 
     Args:
-        paths: Files and directories.
-        exclude: Patterns of files to pass over.
-        settings: How either is tried; their destination does not matter.
-        jobs: Number of processes; 0 for as many as there are cores.
+        options: How either is tried; their destination does not matter.
 
     Raises:
         FileNotFoundError: A path does not exist.
-        ValueError: A selection matches no rule.
+        ValueError: A selection matches no rule, or an option says nothing that can be understood.
     """
-    gathered = gather(paths, exclude, Destination.STREAMING)
+    settings = {
+        destination: settings_for(towards(options, destination)) for destination in Destination
+    }
+    gathered = gather(options.paths, options.exclude, Destination.STREAMING)
     ours = {destination: narrowed(gathered, destination) for destination in Destination}
     results = {
         destination: run(
-            paths,
-            dataclasses.replace(settings, destination=destination),
-            exclude=exclude,
-            jobs=jobs or os.cpu_count() or 1,
+            options.paths,
+            settings[destination],
+            exclude=options.exclude,
+            jobs=options.jobs or usable_cores(),
             gathered=ours[destination],
         )
         for destination in Destination
@@ -117,7 +117,7 @@ def look_into(
     texts = list(_texts(ours[Destination.BRIDGE]))
     bridge = results[Destination.BRIDGE]
     return Repository(
-        paths=tuple(paths),
+        paths=options.paths,
         scanned=bridge.scanned,
         cache=tuple(_cache(texts)),
         bridge=_way(bridge, Destination.BRIDGE),
@@ -149,7 +149,7 @@ def _way(result: Result, destination: Destination) -> Way:
         done,
         sum(places.values()) - done,
         sum(site.code in LOADERS for _, site in sites_of(result)),
-        sum(stays_on_bridge(site) for _, site in sites_of(result)),
+        sum(Fact.ON_BRIDGE in site.facts for _, site in sites_of(result)),
         kinds,
         tuple(_staying(result)),
         tuple(_obstacles(result)),

@@ -1,4 +1,4 @@
-"""``petastorm-bridge doctor``: what is found, as lines for people or as JSON."""
+"""What is found in a repository, for people or as JSON: by ``doctor``, and by ``codemod`` without a destination."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from petastorm_codemods._options import Options, with_configuration
 from petastorm_codemods._reports.closing import plural
 from petastorm_codemods._reports.report import printable
-from petastorm_codemods._settings import Settings
 
 from .advice import Advice, advise
 from .environment import Environment, look_around
@@ -23,6 +22,10 @@ _KINDS = {
     "far": "far: each read there is a request of 10 to 50 ms; shards are copied to the machine's own disk "
     "once and read there",
     "near": "near: shards are read where they are, unless a network file system is mounted there",
+}
+_CHANGES = {
+    "bridge": "first: imports change, batches stay the same",
+    "streaming": "then: calls become streaming's own, for a review",
 }
 _WAYS = {
     "none": "Nothing to do",
@@ -37,15 +40,16 @@ def doctor(path: str, *, as_json: bool) -> int:
 
     1 says that something is in the way, or that no place can be rewritten; 2 that nothing could be said.
     """
+    asked = Options((path,))
     try:
-        options = with_configuration(Options((path,)))
-        repository = look_into([path], options.exclude, Settings())
+        options = with_configuration(asked)
+        repository = look_into(options)
     except (ValueError, OSError) as error:
         sys.stderr.write(printable(f"petastorm-bridge doctor: {error}\n"))
         return 2
     environment, advice = (
         look_around(),
-        advise(repository, options.to.value if options.to else None),
+        advise(repository, asked, options.to.value if options.to else None),
     )
     if as_json:
         text = _json(environment, repository, advice)
@@ -54,6 +58,59 @@ def doctor(path: str, *, as_json: bool) -> int:
     text = printable(text) if sys.stdout.isatty() else text
     sys.stdout.write(text.encode(errors="backslashreplace").decode() + "\n")
     return int(bool(_obstacles(repository)) or advice.way == "stays")
+
+
+def overview(asked: Options, options: Options) -> tuple[list[str], int]:
+    """Return what ``codemod`` shows as long as nobody has said where the code goes, and the exit code.
+
+    It is 0 if neither destination has anything to do, otherwise 1.
+
+    Args:
+        asked: Paths and options that were given.
+        options: These with what ``pyproject.toml`` says.
+
+    Raises:
+        FileNotFoundError: A path does not exist.
+        ValueError: A selection matches no rule, or an option says nothing that can be understood.
+    """
+    repository = look_into(options)
+    concerned = any(way.kinds or way.obstacles for way in (repository.bridge, repository.streaming))
+    return list(_in_short(repository, advise(repository, asked))), int(concerned)
+
+
+def _in_short(repository: Repository, advice: Advice) -> Iterator[str]:
+    yield (
+        f"{plural(repository.scanned, 'file')} looked at, nothing changed; "
+        f"{plural(repository.streaming.loaders, 'loader')} of converters"
+    )
+    for way in (repository.bridge, repository.streaming):
+        name = way.destination.value
+        text = f"{f'--to {name}':<14}  {_CHANGES[name]}: {_places(way, 'in')}"
+        yield (
+            f"{text}; {plural(way.on_bridge, 'loader')} on the bridge still"
+            if way.on_bridge
+            else text
+        )
+    if repository.own_format:
+        yield (
+            f"{plural(repository.own_format, 'place')} with datasets in Petastorm's own format: their readers stay on the "
+            "bridge, until petastorm-bridge convert SRC DST has made MDS of a dataset and --converted SRC=DST names it"
+        )
+    if not advice.command:
+        yield f"Nothing to do: {advice.reason}."
+        return
+    yield f"Next: {advice.command}"
+    to = 'to = "bridge"'
+    if advice.way == "streaming":  # the first step is done
+        to += ' (it may stay there) or to = "streaming"'
+    yield (
+        f"To decide it once, write {to} into [tool.petastorm-bridge] of pyproject.toml: hooks, CI and doctor follow it."
+    )
+
+
+def _places(way: Way, within: str) -> str:
+    files = plural(way.files, "file")
+    return f"{plural(way.rewritten, 'place')} {within} {files}, {way.left} left to you"
 
 
 def _obstacles(repository: Repository) -> list[tuple[str, str]]:
@@ -141,7 +198,7 @@ def _petastorm(environment: Environment) -> str:
 
 def _way(way: Way) -> str:
     option = f"codemod --to {way.destination.value}"
-    text = f"{plural(way.rewritten, 'place')} to rewrite in {plural(way.files, 'file')}, {way.left} left to you"
+    text = _places(way, "to rewrite in")
     if way.on_bridge:
         text += f"; {plural(way.on_bridge, 'call')} on the bridge, as streaming cannot express them"
     return f"{option:<22} {text}"

@@ -75,7 +75,7 @@ class Analysis:
     def _calls(self) -> dict[str, list[cst.Call]]:
         calls: dict[str, list[cst.Call]] = {}
         for call in self.nodes(cst.Call):
-            calls.setdefault(_last_name(call.func), []).append(call)
+            calls.setdefault(last_name(call.func), []).append(call)
         return calls
 
     def nodes(self, kind: type[Node]) -> Sequence[Node]:
@@ -94,6 +94,12 @@ class Analysis:
         """Return the node above; the module's is the module itself."""
         return self._index.parents.get(node, self.module)
 
+    def above(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        """Yield what a node is in, the innermost first."""
+        while node is not self.module:
+            node = self.parent(node)
+            yield node
+
     def enclosing(self, node: cst.CSTNode, *kinds: type[Node]) -> Node | None:
         """Return the nearest node of some types at or above a node."""
         current: cst.CSTNode = node
@@ -102,6 +108,12 @@ class Analysis:
                 return None
             current = self.parent(current)
         return current
+
+    def call_given(self, node: cst.CSTNode) -> cst.Call | None:
+        """Return the call that an expression is an argument of; None if it is none of a call."""
+        argument = self.parent(node)
+        call = self.parent(argument)
+        return call if isinstance(argument, cst.Arg) and isinstance(call, cst.Call) else None
 
     def span(self, node: cst.CSTNode) -> tuple[int, int]:
         """Return start and end of a node in characters of the text, without outer whitespace."""
@@ -244,6 +256,17 @@ class Analysis:
         """Yield the places where a plain name is read."""
         yield from (node for node in self._names.get(name, ()) if node in self._scopes)
 
+    def reads_by_bindings(
+        self, name: str
+    ) -> Iterator[tuple[frozenset[cst.CSTNode], Sequence[cst.Name]]]:
+        """Yield the reads of a name by the places that may have bound it, imports apart: reads in one scope share them."""
+        groups: dict[int, tuple[tuple[BaseAssignment, ...], list[cst.Name]]] = {}
+        for read in self.reads(name):
+            bound = self.assignments(read)  # kept: equal ones are the same tuple
+            groups.setdefault(id(bound), (bound, []))[1].append(read)
+        for bound, reads in groups.values():
+            yield frozenset(each.node for each in bound if isinstance(each, Assignment)), reads
+
     @functools.cached_property
     def _names(self) -> dict[str, list[cst.Name]]:
         names: dict[str, list[cst.Name]] = {}
@@ -260,7 +283,7 @@ class Analysis:
         return scopes_of(self.module)
 
 
-def _last_name(node: cst.CSTNode) -> str:
+def last_name(node: cst.CSTNode) -> str:
     """Return the name that is read last of an expression; empty if that is none."""
     while isinstance(node, cst.Call | cst.Subscript):
         node = node.func if isinstance(node, cst.Call) else node.value

@@ -17,29 +17,54 @@ def keyword(argument: cst.Arg) -> str | None:
     return argument.keyword.value if argument.keyword else None
 
 
+def first_given(call: cst.Call, name: str) -> cst.BaseExpression | None:
+    """Return what a call gives for the argument of a name, which comes first; None if it does not say it by itself."""
+    for argument in call.args:
+        is_first = argument is call.args[0] and not argument.keyword and not argument.star
+        if is_first or keyword(argument) == name:
+            return argument.value
+    return None
+
+
+def call_with(analysis: Analysis, node: cst.CSTNode, function: str) -> cst.Call | None:
+    """Return the call of a built-in function that an expression is an argument of; None if it is of none."""
+    call = analysis.call_given(node)
+    if call is not None and isinstance(call.func, cst.Name) and call.func.value == function:
+        return call
+    return None
+
+
 def is_none(node: cst.CSTNode) -> bool:
     """Say whether an expression is the literal None."""
     return isinstance(node, cst.Name) and node.value == "None"
+
+
+def text_of(node: cst.CSTNode | None) -> str:
+    """Return the text that a literal is; empty for all else."""
+    value: object = ""
+    if isinstance(node, cst.SimpleString | cst.ConcatenatedString):
+        value = node.evaluated_value
+    return value if isinstance(value, str) else ""
+
+
+def key_of(node: cst.Subscript) -> str:
+    """Return the text by which something is asked for an item; empty for all else."""
+    index = node.slice[0].slice if len(node.slice) == 1 else None
+    return text_of(index.value) if isinstance(index, cst.Index) else ""
 
 
 def argument_edits(
     analysis: Analysis,
     call: cst.Call,
     names: Mapping[str, str],
-    dropped: Collection[str],
+    dropped: Collection[cst.Arg],
 ) -> Iterator[Edit]:
-    """Yield the edits that rename some keywords of a call and drop others."""
-    arguments = call.args
-    keep = [each for each in arguments if keyword(each) not in dropped]
-    for argument in keep:
+    """Yield the edits that rename some keywords of a call and remove other arguments with their commas."""
+    for argument in call.args:
         name = keyword(argument)
-        if argument.keyword and name is not None and names.get(name, name) != name:
+        kept = all(argument is not each for each in dropped)
+        if argument.keyword and name is not None and kept and names.get(name, name) != name:
             yield analysis.replace(argument.keyword, names[name])
-    yield from drop(analysis, call, [each for each in arguments if keyword(each) in dropped])
-
-
-def drop(analysis: Analysis, call: cst.Call, dropped: Collection[cst.Arg]) -> Iterator[Edit]:
-    """Yield the edits that remove arguments with their commas; neighbours keep their lines."""
     yield from remove(analysis, call.args, dropped)
 
 
@@ -48,7 +73,7 @@ def remove(
     listed: Sequence[cst.Arg] | Sequence[cst.ImportAlias],
     dropped: Collection[cst.CSTNode],
 ) -> Iterator[Edit]:
-    """Yield the edits that remove some of the things that commas part."""
+    """Yield the edits that remove some of the things that commas part; neighbours keep their lines."""
     gone = [any(each is other for other in dropped) for each in listed]
     if not any(gone):
         return

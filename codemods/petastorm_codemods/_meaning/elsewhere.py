@@ -6,16 +6,17 @@ They are looked at as text, and parsed only where they mention a dictionary.
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeVar
 
+from petastorm_codemods._text.import_lines import code_of
 from petastorm_codemods._text.sources import problem_of_python, python_tree, read_source
 
-from .other_files import METHODS, module_at, modules_named
+from .other_files import METHODS, Project, module_at, modules_named, names_of_petastorm
 
 _OPENS = re.compile("|".join(METHODS).encode())
 _DEFINED = re.compile(rb"\b(?:def|class)[ \t]+(\w+)")
@@ -49,37 +50,18 @@ Names = frozenset[str]
 _Key = TypeVar("_Key")
 
 
-@dataclass(frozen=True)
-class Elsewhere:
-    """What other files do with what is in files that open loaders.
-
-    Attributes:
-        given: Paths of such files, each with the name of a function or class of its own that others may call, or
-            of an attribute that they may set.
-        handled: Paths, each with the name of a dictionary that others may change.
-        on_ranks: Paths, each with the name of a function or class of its own that another file, which has to do
-            with ranks, mentions.
-        dictionaries: The code of dictionaries of modules, by the last names of these and their own: those that
-            nothing may change.
-    """
-
-    given: frozenset[tuple[str, str]] = frozenset()
-    handled: frozenset[tuple[str, str]] = frozenset()
-    on_ranks: frozenset[tuple[str, str]] = frozenset()
-    dictionaries: Mapping[tuple[str, str], str] = field(default_factory=dict)
-
-
-def elsewhere(paths: Iterable[str], read: Callable[[str], bytes]) -> Elsewhere:
-    """Return what modules and notebooks do with what is in others that open loaders.
+def with_elsewhere(project: Project, paths: Iterable[str], read: Callable[[str], bytes]) -> Project:
+    """Return what is known of other files, with what these do with what is in those that open loaders.
 
     Args:
-        paths: Those of all of them.
+        project: What is known before.
+        paths: Those of all modules and notebooks.
         read: Gives the bytes of one.
     """
     paths = tuple(paths)
     opening = {path: data for path in paths if opens_loaders(data := read(path))}
     if not opening:
-        return Elsewhere()
+        return project
     asked = {path: _asked(path, data) for path, data in opening.items()}
     words = frozenset[str]().union(*(_found(_WORD, data) for data in opening.values()))
     every = frozenset[str]().union(*asked.values())
@@ -87,8 +69,12 @@ def elsewhere(paths: Iterable[str], read: Callable[[str], bytes]) -> Elsewhere:
     given = {(path, name) for path, data in opening.items() for name in files.give(path, data)}
     handled = {(path, name) for path in opening for name in asked[path] if files.handle(path, name)}
     on_ranks = {(path, name) for path, data in opening.items() for name in files.spread(path, data)}
-    return Elsewhere(
-        frozenset(given), frozenset(handled), frozenset(on_ranks), dict(files.dictionaries())
+    return dataclasses.replace(
+        project,
+        given=frozenset(given),
+        handled=frozenset(handled),
+        on_ranks=frozenset(on_ranks),
+        dictionaries=dict(files.dictionaries()),
     )
 
 
@@ -98,7 +84,7 @@ def opens_loaders(data: bytes) -> bool:
 
 
 def _found(pattern: re.Pattern[bytes], data: bytes) -> Names:
-    return frozenset(name.decode(errors="replace") for name in pattern.findall(data))
+    return frozenset(name.decode(errors="replace") for name in pattern.findall(code_of(data)))
 
 
 def _tree(path: str, data: bytes) -> ast.Module | None:
@@ -134,8 +120,9 @@ class _File:
         self.mentioned = _found(_WORD, data) & words
         self.called = _found(_CALLED, data) & words
         self.sets = (_found(_SET, data) | _found(_SET_BY_NAME, data)) & words
-        self.changes_anything = _ANYTHING.search(data) is not None
-        self.has_ranks = _RANKS.search(data) is not None and _HOROVOD.search(data) is None
+        code = code_of(data)
+        self.changes_anything = _ANYTHING.search(code) is not None
+        self.has_ranks = _RANKS.search(code) is not None and _HOROVOD.search(code) is None
         self.attributes: set[str] = set()
         self.names: set[str] = set()
         self.dictionaries: dict[str, str] = {}
@@ -185,10 +172,10 @@ class _Files:
         self._mentions: dict[tuple[str, bool], Counter[str]] = {}
 
     def give(self, path: str, data: bytes) -> Iterator[str]:
-        """Yield what in a file others may give something: functions, classes and attributes."""
+        """Yield what in a file others may use: functions, classes, what it has of Petastorm's, and attributes."""
         methods, module = _found(_METHOD, data), module_at(path)
         mentions, file = self._mentions_by_users(module), self._at[path]
-        for name in _found(_DEFINED, data):
+        for name in _found(_DEFINED, data) | names_of_petastorm(data):
             called = name in methods and any(self._others(path, self._called[name]))
             by_itself = module in file.named and name in file.mentioned
             mentioned = mentions[name] > by_itself

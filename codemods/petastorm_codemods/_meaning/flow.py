@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
 from libcst.metadata import Assignment, BaseAssignment, ImportAssignment
 
 from .analysis import Analysis, once
+from .calls import is_none
 from .functions import functions_of
 from .origins import Bindings, Origins
-from .questions import Answer, Question, Questions
+from .other_files import CONVERTERS
 from .reexports import is_reexported, unseen_reads
 from .support import is_class, is_maker, is_support
 
@@ -39,27 +41,51 @@ class Provenance(enum.Enum):
     FOREIGN = "something else"
 
 
-_Answer = Answer[Provenance]
+# What is asked next: a method of `Flow`, with its arguments.
+_Step = tuple[Any, ...]
+_Ways = Iterator[_Step | Provenance]
 
 
 class Flow:
     """Follows the expressions of one source back to where their objects come from.
 
-    Each method that begins with ``_of`` answers one sort of question, and asks for what it needs;
-    an answer of None stands for the literal ``None``, or for nothing that is assigned.
+    Each method that begins with ``_of`` yields what one sort of thing may be, or what else says so; nothing for the
+    literal ``None``. All that can be reached that way is what is known.
     """
 
     def __init__(self, analysis: Analysis) -> None:
         self._analysis = analysis
         self._origins = Origins(analysis)
         self._functions = functions_of(analysis)
-        self._unseen = frozenset(unseen_reads(analysis))
-        self._questions: Questions[Provenance] = Questions()
+        self._unseen = {each for each in unseen_reads(analysis) if each.value in CONVERTERS}
+        self._known: dict[_Step, Provenance | None] = {}
         self._instances: dict[object, bool] = {None: False}  # by what binds names or attributes
 
     def provenance(self, node: cst.CSTNode) -> Provenance:
         """Return what is known about the object that an expression gives."""
-        return self._questions.answer(self._provenance(node)) or Provenance.UNKNOWN
+        # What is behind a name is shared by all that read it.
+        steps = (
+            each if isinstance(each, Provenance) else self._reached(each) for each in self._of(node)
+        )
+        return _combined(steps) or Provenance.UNKNOWN
+
+    def _reached(self, first: _Step) -> Provenance | None:
+        """Return what is known at all ends that a step leads to, in whatever circle."""
+        if first not in self._known:
+            known: Provenance | None = None
+            seen, pending = {first}, [first]
+            while pending:
+                method, *arguments = pending.pop()
+                for each in method(*arguments):
+                    if isinstance(each, Provenance) or each in self._known:
+                        known = _combined(
+                            [known, each if isinstance(each, Provenance) else self._known[each]]
+                        )
+                    elif each not in seen:
+                        seen.add(each)
+                        pending.append(each)
+            self._known[first] = known
+        return self._known[first]
 
     def is_instance(self, node: cst.CSTNode) -> bool:
         """Say whether an expression is an object of a class of this file or the project's."""
@@ -80,43 +106,42 @@ class Flow:
             self._instances[binds] = any(map(self._gets_instance, targets))
         return self._instances[binds]
 
-    def _provenance(self, node: cst.CSTNode) -> Question:
-        return (self._of, node)
-
-    def _of(self, node: cst.CSTNode) -> _Answer:  # noqa: PLR0911, PLR0912 - one line for each syntax
+    def _of(self, node: cst.CSTNode) -> _Ways:  # noqa: PLR0912 - one line for each syntax
         if isinstance(node, cst.Name):
-            return None if node.value == "None" else (yield from self._of_name(node))
-        if isinstance(node, cst.Attribute):
-            return (yield from self._of_attribute(node))
-        if isinstance(node, cst.Call):
-            return (yield from self._of_call(node))
-        if isinstance(node, cst.IfExp):
-            return (yield from self._of_any((node.body, node.orelse)))
-        if isinstance(node, cst.BooleanOperation):
-            return (yield from self._of_any((node.left, node.right)))
-        if isinstance(node, cst.Await):
-            return (yield self._provenance(node.expression))
-        if isinstance(node, cst.Subscript):
-            return (yield from self._of_member(node.value))
-        if isinstance(node, cst.NamedExpr | cst.Element | cst.StarredElement):
-            return (yield self._provenance(node.value))
-        if isinstance(node, cst.Tuple | cst.List | cst.Set):
-            return (yield from self._of_any(node.elements))
-        if isinstance(node, cst.Dict):
-            return (yield from self._of_any(element.value for element in node.elements))
-        if isinstance(node, cst.ListComp | cst.GeneratorExp | cst.SetComp):
-            return (yield self._provenance(node.elt))
-        if isinstance(node, cst.DictComp):
-            return (yield self._provenance(node.value))
-        if isinstance(node, cst.BaseString | cst.BaseNumber | cst.Lambda | cst.Comparison):
-            return Provenance.FOREIGN
-        return Provenance.UNKNOWN
+            yield from self._of_name(node) if node.value != "None" else ()
+        elif isinstance(node, cst.Attribute):
+            yield from self._of_attribute(node)
+        elif isinstance(node, cst.Call):
+            yield from self._of_call(node)
+        elif isinstance(node, cst.IfExp):
+            yield from self._of_any((node.body, node.orelse))
+        elif isinstance(node, cst.BooleanOperation):
+            yield from self._of_any((node.left, node.right))
+        elif isinstance(node, cst.Await):
+            yield (self._of, node.expression)
+        elif isinstance(node, cst.Subscript):
+            yield from self._of_member(node.value)
+        elif isinstance(node, cst.NamedExpr | cst.Element | cst.StarredElement):
+            yield (self._of, node.value)
+        elif isinstance(node, cst.Tuple | cst.List | cst.Set):
+            yield from self._of_any(node.elements)
+        elif isinstance(node, cst.Dict):
+            yield from self._of_any(element.value for element in node.elements)
+        elif isinstance(node, cst.ListComp | cst.GeneratorExp | cst.SetComp):
+            yield (self._of, node.elt)
+        elif isinstance(node, cst.DictComp):
+            yield (self._of, node.value)
+        elif isinstance(node, cst.BaseString | cst.BaseNumber | cst.Lambda | cst.Comparison):
+            yield Provenance.FOREIGN
+        else:
+            yield Provenance.UNKNOWN
 
-    def _of_member(self, holder: cst.CSTNode) -> _Answer:
+    def _of_any(self, nodes: Iterable[cst.CSTNode]) -> _Ways:
+        yield from ((self._of, each) for each in nodes)
+
+    def _of_member(self, holder: cst.CSTNode) -> _Ways:
         """What a collection has in it, or what an object gives by its own ``__getitem__`` and the like."""
-        held = yield self._provenance(holder)
-        is_object = held is Provenance.FOREIGN and self.is_instance(holder)
-        return Provenance.UNKNOWN if is_object else held
+        yield Provenance.UNKNOWN if self.is_instance(holder) else (self._of, holder)
 
     def _gets_instance(self, target: cst.CSTNode) -> bool:
         if isinstance(target, cst.Param):
@@ -130,51 +155,50 @@ class Flow:
         is_imported = path.rpartition(".")[2][:1].isupper() and self._origins.is_own_name(node)
         return is_imported or bool(self._functions.classes(node))
 
-    def _of_any(self, nodes: Iterable[cst.CSTNode]) -> _Answer:
-        return (yield from _any_of(map(self._provenance, nodes)))
-
     # --- calls ------------------------------------------------------------------------------------
 
-    def _of_call(self, node: cst.Call) -> _Answer:  # noqa: PLR0911 - one for each callee
+    def _of_call(self, node: cst.Call) -> _Ways:
         path = self._analysis.imported(node.func)
-        if path is not None:
-            return (yield from self._of_imported_call(node, path))
         meanings = {meaning.name for meaning in self._analysis.meanings(node.func)}
-        if any(is_maker(meaning, self._analysis) for meaning in meanings):
-            return Provenance.DOUBTFUL  # and something else
-        if node.func in self._unseen:
-            return Provenance.CONVERTER
-        classes = self._functions.classes(node.func)
-        if classes:
-            return _combined(map(self._of_class, classes))
-        functions = self._functions.called(node)
-        if functions:
-            return (yield from _any_of((self._of_returns, each) for each in functions))
         name = get_full_name_for_node(node.func) or ""
-        if isinstance(node.func, cst.Name) and name in _PASSING:
-            return (yield from self._of_any(argument.value for argument in node.args[:2]))
-        if isinstance(node.func, cst.Name) and name == "super":
-            owner = self._analysis.enclosing(node, cst.ClassDef)
-            return self._of_class(owner) if owner else Provenance.UNKNOWN
-        if isinstance(node.func, cst.Attribute) and node.func.attr.value in _MEMBERS:
-            return (yield from self._of_member(node.func.value))
-        return Provenance.UNKNOWN
+        is_name = isinstance(node.func, cst.Name)
+        owner = self._analysis.enclosing(node, cst.ClassDef)
+        if path is not None:
+            yield from self._of_imported_call(node, path)
+        elif any(is_maker(meaning, self._analysis) for meaning in meanings):
+            yield Provenance.DOUBTFUL  # and something else
+        elif node.func in self._unseen:
+            yield Provenance.CONVERTER
+        elif classes := self._functions.classes(node.func):
+            yield from map(self._of_class, classes)
+        elif functions := self._functions.called(node):
+            yield from ((self._of_returns, each) for each in functions)
+        elif is_name and name in _PASSING:
+            yield from self._of_any(argument.value for argument in node.args[:2])
+        elif is_name and name == "super" and owner:
+            yield self._of_class(owner)
+        elif isinstance(node.func, cst.Attribute) and node.func.attr.value in _MEMBERS:
+            yield from self._of_member(node.func.value)
+        else:
+            yield Provenance.UNKNOWN
 
-    def _of_returns(self, function: cst.FunctionDef) -> _Answer:
-        return (yield from self._of_any(self._functions.returned(function)))
+    def _of_returns(self, function: cst.FunctionDef) -> _Ways:
+        yield from self._of_any(self._functions.returned(function))
 
-    def _of_imported_call(self, node: cst.Call, path: str) -> _Answer:
-        if is_maker(path, self._analysis) or is_reexported(self._analysis, path):
-            return Provenance.CONVERTER
-        if is_class(path, self._analysis):
-            return Provenance.CONVERTER if is_support(path, self._analysis) else Provenance.FILES
-        if path in _COPIES:
-            return (yield from self._of_any(argument.value for argument in node.args[:1]))
+    def _of_imported_call(self, node: cst.Call, path: str) -> _Ways:
         is_class_name = path.rpartition(".")[2][:1].isupper()
         is_own = self._origins.is_own_name(node.func)
-        if _LOADING.fullmatch(path) or (is_own and not is_class_name):
-            return Provenance.UNKNOWN
-        return Provenance.FOREIGN if is_class_name else Provenance.DOUBTFUL
+        taken = is_reexported(self._analysis, path) and path.rpartition(".")[2] in CONVERTERS
+        if taken or is_maker(path, self._analysis):
+            yield Provenance.CONVERTER
+        elif is_class(path, self._analysis):
+            yield Provenance.CONVERTER if is_support(path, self._analysis) else Provenance.FILES
+        elif path in _COPIES:
+            yield from self._of_any(argument.value for argument in node.args[:1])
+        elif _LOADING.fullmatch(path) or (is_own and not is_class_name):
+            yield Provenance.UNKNOWN
+        else:
+            yield Provenance.FOREIGN if is_class_name else Provenance.DOUBTFUL
 
     def _of_class(self, owner: cst.ClassDef) -> Provenance:
         bases = [self._analysis.imported(base.value) for base in owner.bases]
@@ -183,92 +207,99 @@ class Flow:
 
     # --- names ------------------------------------------------------------------------------------
 
-    def _of_name(self, node: cst.Name) -> _Answer:
+    def _of_name(self, node: cst.Name) -> _Ways:
         bindings = self._origins.bindings(node)
         if bindings is None:
-            return Provenance.UNKNOWN
+            yield Provenance.UNKNOWN
+            return
         last = self._origins.last(node, bindings)
-        return (yield (self._of_assignment, last) if last else (self._of_bindings, bindings))
+        yield (self._of_assignment, last) if last else (self._of_bindings, bindings)
 
-    def _of_bindings(self, bindings: Bindings) -> _Answer:
-        return (yield from _any_of((self._of_assignment, each) for each in bindings.assignments))
+    def _of_bindings(self, bindings: Bindings) -> _Ways:
+        yield from ((self._of_assignment, each) for each in bindings.assignments)
 
-    def _of_assignment(self, assignment: BaseAssignment) -> _Answer:
+    def _of_assignment(self, assignment: BaseAssignment) -> _Ways:
+        node = assignment.node if isinstance(assignment, Assignment) else None
         if isinstance(assignment, ImportAssignment):
-            return Provenance.UNKNOWN if self._origins.is_own(assignment) else Provenance.FOREIGN
-        if not isinstance(assignment, Assignment):
-            return Provenance.UNKNOWN
-        node = assignment.node
-        if isinstance(node, cst.Param):
-            return (yield from self._of_parameter(node))
-        if isinstance(node, cst.FunctionDef | cst.ClassDef):
-            return Provenance.FOREIGN
-        return (yield from self._of_target(node))
+            yield Provenance.UNKNOWN if self._origins.is_own(assignment) else Provenance.FOREIGN
+        elif node is None:
+            yield Provenance.UNKNOWN
+        elif isinstance(node, cst.Param):
+            yield from self._of_parameter(node)
+        elif isinstance(node, cst.FunctionDef | cst.ClassDef):
+            yield Provenance.FOREIGN
+        else:
+            yield from self._of_target(node)
 
-    def _of_target(self, node: cst.CSTNode) -> _Answer:
+    def _of_target(self, node: cst.CSTNode) -> _Ways:
         """What is bound to a name, wherever in a target it stands."""
         above = self._analysis.parent(node)
+        item = self._analysis.parent(above)
         if isinstance(above, cst.Element | cst.StarredElement):
-            return (yield from self._of_unpacked(above))
-        if isinstance(above, cst.AssignTarget | cst.AnnAssign | cst.NamedExpr):
+            yield from self._of_unpacked(above)
+        elif isinstance(above, cst.AssignTarget | cst.AnnAssign | cst.NamedExpr):
             annotation = above.annotation if isinstance(above, cst.AnnAssign) else None
             annotated = self._of_annotation(annotation) if annotation else None
             value = self._analysis.assigned(above)
-            return annotated or ((yield self._provenance(value)) if value is not None else None)
-        if isinstance(above, cst.For | cst.CompFor):
-            return (yield from self._of_member(above.iter))
-        if isinstance(above, cst.AsName):
-            item = self._analysis.parent(above)
-            return (
-                (yield from self._of_member(item.item))
-                if isinstance(item, cst.WithItem)
-                else Provenance.FOREIGN
-            )
-        return Provenance.UNKNOWN
+            if annotated:
+                yield annotated
+            elif value is not None:
+                yield (self._of, value)
+        elif isinstance(above, cst.For | cst.CompFor):
+            yield from self._of_member(above.iter)
+        elif isinstance(above, cst.AsName) and isinstance(item, cst.WithItem):
+            yield from self._of_member(item.item)
+        else:
+            yield Provenance.FOREIGN if isinstance(above, cst.AsName) else Provenance.UNKNOWN
 
-    def _of_unpacked(self, element: cst.CSTNode) -> _Answer:
+    def _of_unpacked(self, element: cst.CSTNode) -> _Ways:
         """One of several targets: the same place on the right, where there are places."""
         targets = self._analysis.parent(element)
         above = self._analysis.parent(targets)
-        if not isinstance(targets, cst.Tuple | cst.List):
-            return Provenance.UNKNOWN
+        value = (
+            above.iter
+            if isinstance(above, cst.For | cst.CompFor)
+            else self._analysis.assigned(above)
+        )
+        if not isinstance(targets, cst.Tuple | cst.List) or value is None:
+            yield Provenance.UNKNOWN
+            return
         place = next(n for n, each in enumerate(targets.elements) if each is element)
-        loop = above.iter if isinstance(above, cst.For | cst.CompFor) else None
-        value = loop or self._analysis.assigned(above)
-        return (yield (self._of_place, value, place)) if value is not None else Provenance.UNKNOWN
+        yield (self._of_place, value, place)
 
-    def _of_place(self, value: cst.CSTNode, place: int) -> _Answer:
-        if isinstance(value, cst.Tuple | cst.List) and place < len(value.elements):
-            chosen = value.elements[place]
-            if not any(isinstance(each, cst.StarredElement) for each in value.elements):
-                return (yield self._provenance(chosen.value))
+    def _of_place(self, value: cst.CSTNode, place: int) -> _Ways:
+        listed = value.elements if isinstance(value, cst.Tuple | cst.List) else ()
+        if place < len(listed) and not any(isinstance(each, cst.StarredElement) for each in listed):
+            yield (self._of, listed[place].value)
+            return
         if isinstance(value, cst.Call):
-            name = get_full_name_for_node(value.func)
-            if name == "zip" and place < len(value.args):
-                return (yield self._provenance(value.args[place].value))
+            if get_full_name_for_node(value.func) == "zip" and place < len(value.args):
+                yield (self._of, value.args[place].value)
+                return
             functions = self._functions.called(value)
             returned = [each for one in functions for each in self._functions.returned(one)]
             if returned:
-                return (yield from _any_of((self._of_place, each, place) for each in returned))
-        return (yield from self._of_member(value))
+                yield from ((self._of_place, each, place) for each in returned)
+                return
+        yield from self._of_member(value)
 
     # --- parameters, annotations and attributes ---------------------------------------------------
 
-    def _of_parameter(self, parameter: cst.Param) -> _Answer:
+    def _of_parameter(self, parameter: cst.Param) -> _Ways:
         annotated = self._of_annotation(parameter.annotation) if parameter.annotation else None
-        if annotated:
-            return annotated
         function = self._analysis.enclosing(parameter, cst.FunctionDef, cst.Lambda)
-        if not isinstance(function, cst.FunctionDef):
-            return Provenance.UNKNOWN
+        if annotated or not isinstance(function, cst.FunctionDef):
+            yield annotated or Provenance.UNKNOWN
+            return
         owner = self._functions.instance_of(parameter, function)
         if owner:
-            return self._of_class(owner)
-        default = (yield self._provenance(parameter.default)) if parameter.default else None
+            yield self._of_class(owner)
+            return
         given = list(self._functions.given(parameter, function))
-        if not given:
-            return default or Provenance.UNKNOWN
-        return _combined([default, (yield from self._of_any(given))])
+        default = parameter.default
+        if default is not None and not is_none(default):
+            given.append(default)
+        yield from self._of_any(given) if given else (Provenance.UNKNOWN,)
 
     def _of_annotation(self, annotation: cst.Annotation) -> Provenance | None:
         says = self._origins.annotates_converter(annotation)
@@ -276,23 +307,20 @@ class Flow:
             return None
         return Provenance.CONVERTER if says else Provenance.FOREIGN
 
-    def _of_attribute(self, node: cst.Attribute) -> _Answer:
+    def _of_attribute(self, node: cst.Attribute) -> _Ways:
+        name, owner = node.attr.value, self._origins.self_class(node.value)
         if self._analysis.imported(node) is not None:
-            return Provenance.UNKNOWN if self._origins.is_own_name(node) else Provenance.FOREIGN
-        owner = self._origins.self_class(node.value)
-        assigned = yield (self._of_field, node.attr.value, owner)
-        if assigned is not None:
-            return assigned
-        if owner:
-            return Provenance.UNKNOWN  # set by a base class, or from outside
-        if node.attr.value in {"value", "values"}:
-            return (yield self._provenance(node.value))
-        return Provenance.UNKNOWN
+            yield Provenance.UNKNOWN if self._origins.is_own_name(node) else Provenance.FOREIGN
+        elif self._origins.is_assigned(name, owner):
+            yield (self._of_field, name, owner)
+        elif not owner and name in {"value", "values"}:
+            yield (self._of, node.value)
+        else:
+            yield Provenance.UNKNOWN  # set by a base class, or from outside
 
-    def _of_field(self, name: str, owner: cst.ClassDef | None) -> _Answer:
+    def _of_field(self, name: str, owner: cst.ClassDef | None) -> _Ways:
         """What is assigned to an attribute of this name, in a class or in the whole file."""
-        targets = self._origins.fields(name, owner)
-        return (yield from _any_of((self._of_target, each) for each in targets))
+        yield from ((self._of_target, each) for each in self._origins.fields(name, owner))
 
 
 def _combined(provenances: Iterable[Provenance | None]) -> Provenance | None:
@@ -305,14 +333,6 @@ def _combined(provenances: Iterable[Provenance | None]) -> Provenance | None:
     if Provenance.FILES in possible:
         return Provenance.FILES
     return Provenance.CONVERTER  # and UNKNOWN: another way to the same place
-
-
-def _any_of(questions: Iterable[Question]) -> _Answer:
-    """Return what is known about an object that may be what any of some questions are about."""
-    known: Provenance | None = None
-    for question in questions:
-        known = _combined([known, (yield question)])
-    return known
 
 
 @once

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
-from libcst.metadata import Assignment
+from libcst.metadata import Assignment, ClassScope
 
 from .analysis import Analysis, Node, once
+from .imports import imports, relative_names
+from .other_files import module_at, stem_of
 
 
 class Functions:
@@ -20,15 +22,25 @@ class Functions:
 
     def called(self, call: cst.Call) -> Sequence[cst.FunctionDef]:
         """Return the functions that a call may run; a method may be that of any class."""
-        if isinstance(call.func, cst.Name):
-            return self._definitions(call.func, cst.FunctionDef)
         if isinstance(call.func, cst.Attribute):
-            return self._by_name.get(call.func.attr.value, ())
-        return ()
+            return self._attributes.get(call.func.attr.value, ())
+        return self._definitions(call.func, cst.FunctionDef)
+
+    def run_by(self, call: cst.Call) -> Sequence[cst.FunctionDef]:
+        """Return the functions that a call may run, constructors included."""
+        made = self.classes(call.func)
+        if isinstance(call.func, cst.Attribute):
+            made = self._classes.get(call.func.attr.value, ())
+        constructors = (one for each in made for one in self._constructors.get(each, ()))
+        return [*self.called(call), *constructors]
+
+    def calls(self, function: cst.FunctionDef) -> Sequence[cst.Call]:
+        """Return the calls of the source that may run a function."""
+        return self._calls.get(function, ())
 
     def classes(self, node: cst.CSTNode) -> Sequence[cst.ClassDef]:
         """Return the classes that an expression may name."""
-        return self._definitions(node, cst.ClassDef) if isinstance(node, cst.Name) else ()
+        return self._definitions(node, cst.ClassDef)
 
     def returned(self, function: cst.FunctionDef) -> Sequence[cst.BaseExpression]:
         """Return the expressions that a function returns or yields."""
@@ -61,7 +73,7 @@ class Functions:
         names = [each.name.value for each in function.params.params]
         bound = owner is not None and not _is_static(function)
         place = names.index(name) - bound if name in names else None
-        for call in self._analysis.calls(self.called_as(function)):
+        for call in self.calls(function):
             positional = [each for each in call.args if not each.keyword]
             named = [each for each in call.args if each.keyword and each.keyword.value == name]
             if named:
@@ -73,47 +85,91 @@ class Functions:
             else:
                 yield None
 
-    def called_as(self, function: cst.FunctionDef) -> str:
-        """Return the name that calls have which run a function: its own, or that of a constructor's class."""
-        owner = self.owner(function)
-        return (owner if owner and function.name.value == "__init__" else function).name.value
-
     def is_called(self, function: cst.FunctionDef) -> bool:
-        """Say whether the source calls a function, by all appearance."""
-        return any(self._analysis.calls(self.called_as(function)))
+        """Say whether the source calls a function, by all appearance; a decorator may call it with more."""
+        names = {get_full_name_for_node(each.decorator) for each in function.decorators}
+        return names <= {"classmethod", "staticmethod"} and any(self.calls(function))
 
     def is_called_unseen(self, function: cst.FunctionDef) -> bool:
         """Say whether a function may be given what no call of the source shows.
 
         That is where it is passed on or gets what starred arguments hold, and where other files may call it.
         """
-        name, project = self.called_as(function), self._analysis.project
-        starred = any(each.star for call in self._analysis.calls(name) for each in call.args)
-        elsewhere = project.gives(self._analysis.source.path, name)
-        return starred or elsewhere or name in self._passed_on
+        called, name = self._called_for(function), self._called_for(function).name.value
+        starred = any(each.star for call in self.calls(function) for each in call.args)
+        elsewhere = self._analysis.project.gives(self._analysis.source.path, name)
+        as_attribute = self.owner(function) is not None and name in self._attributes_read
+        return starred or elsewhere or as_attribute or called in self._passed_on
+
+    def _called_for(self, function: cst.FunctionDef) -> cst.FunctionDef | cst.ClassDef:
+        """Return what is called to run a function: itself, or the class of a constructor."""
+        owner = self.owner(function)
+        return owner if owner is not None and function.name.value == "__init__" else function
 
     @functools.cached_property
-    def _passed_on(self) -> frozenset[str]:
-        """Names of what is read and not called."""
-        analysis = self._analysis
-        called = {id(call.func) for call in analysis.nodes(cst.Call)}
-        inner = {id(each.value) for each in analysis.nodes(cst.Attribute)}
-        inner |= {id(each.attr) for each in analysis.nodes(cst.Attribute)}
-        inner |= {id(each.name) for each in analysis.nodes(cst.FunctionDef)}
-        inner |= {id(each.name) for each in analysis.nodes(cst.ClassDef)}
-        names = {
-            each.value
-            for each in analysis.nodes(cst.Name)
-            if id(each) not in called and id(each) not in inner
-        }
-        attributes = (each for each in analysis.nodes(cst.Attribute) if id(each) not in called)
-        return frozenset(names | {each.attr.value for each in attributes})
+    def _calls(self) -> dict[cst.FunctionDef, list[cst.Call]]:
+        calls: dict[cst.FunctionDef, list[cst.Call]] = {}
+        for call in self._analysis.nodes(cst.Call):
+            # super().__init__(…) is that of another class, which is passed on to be extended.
+            is_base = isinstance(call.func, cst.Attribute) and call.func.attr.value == "__init__"
+            for function in self.run_by(call) if not is_base else ():
+                calls.setdefault(function, []).append(call)
+        return calls
 
-    def _definitions(self, name: cst.Name, kind: type[Node]) -> list[Node]:
-        """Return the statements of a type that may have given a name its meaning."""
+    @functools.cached_property
+    def _constructors(self) -> dict[cst.ClassDef, list[cst.FunctionDef]]:
+        constructors: dict[cst.ClassDef, list[cst.FunctionDef]] = {}
+        for function in self._by_name.get("__init__", ()):
+            owner = self.owner(function)
+            if owner is not None:
+                constructors.setdefault(owner, []).append(function)
+        return constructors
+
+    @functools.cached_property
+    def _classes(self) -> dict[str, list[cst.ClassDef]]:
+        classes: dict[str, list[cst.ClassDef]] = {}
+        for each in self._analysis.nodes(cst.ClassDef):
+            classes.setdefault(each.name.value, []).append(each)
+        return classes
+
+    @functools.cached_property
+    def _passed_on(self) -> frozenset[cst.CSTNode]:
+        """Functions and classes that are used in other ways than by calls of their names."""
+        analysis = self._analysis
+        called = {call.func for call in analysis.nodes(cst.Call)}
+        passed_on: set[cst.CSTNode] = set()
+        for name in (each for each in analysis.nodes(cst.Name) if each not in called):
+            above = analysis.parent(name)
+            if not isinstance(above, cst.FunctionDef | cst.ClassDef):
+                bound = analysis.assignments(name)
+                if any(isinstance(each.scope, ClassScope) for each in bound):
+                    passed_on.update(self._by_name.get(name.value, ()))  # as in fit = fit
+                passed_on.update(self._definitions(name, cst.FunctionDef))
+                if not isinstance(above, cst.Attribute):
+                    passed_on.update(self._definitions(name, cst.ClassDef))
+        # cls(…), self.__class__(…), type(self)(…)
+        for call in analysis.calls("cls", "__class__", "type"):
+            owner = analysis.enclosing(call, cst.ClassDef)
+            passed_on |= {owner} if owner is not None else set()
+        if any(analysis.calls("getattr", "globals")):
+            for _, text in analysis.strings:
+                passed_on.update(self._by_name.get(text, ()))
+        return frozenset(passed_on)
+
+    @functools.cached_property
+    def _attributes_read(self) -> frozenset[str]:
+        """Attributes that are read and not called."""
+        called = {call.func for call in self._analysis.nodes(cst.Call)}
+        attributes = self._analysis.nodes(cst.Attribute)
+        return frozenset(each.attr.value for each in attributes if each not in called)
+
+    def _definitions(self, node: cst.CSTNode, kind: type[Node]) -> list[Node]:
+        """Return the statements of a type that may have given a name its meaning; none for other expressions."""
         return [
             assignment.node
-            for assignment in self._analysis.assignments(name)
+            for assignment in (
+                self._analysis.assignments(node) if isinstance(node, cst.Name) else ()
+            )
             if isinstance(assignment, Assignment) and isinstance(assignment.node, kind)
         ]
 
@@ -123,6 +179,26 @@ class Functions:
         for function in self._analysis.nodes(cst.FunctionDef):
             functions.setdefault(function.name.value, []).append(function)
         return functions
+
+    @functools.cached_property
+    def _attributes(self) -> dict[str, list[cst.FunctionDef]]:
+        """What objects may have as attributes: methods, what is passed on, and all of a module that gets at itself."""
+        if self._gets_at_itself:
+            return self._by_name
+        return {
+            name: [each for each in functions if self.owner(each) or each in self._passed_on]
+            for name, functions in self._by_name.items()
+        }
+
+    @functools.cached_property
+    def _gets_at_itself(self) -> bool:
+        """Say whether a source imports itself, or takes itself from ``sys.modules``."""
+        analysis = self._analysis
+        imported = {stem_of(each.path) for each in imports(analysis)} | relative_names(analysis)
+        modules = [each for each in analysis.nodes(cst.Attribute) if each.attr.value == "modules"]
+        return not imported.isdisjoint({module_at(analysis.source.path), "__main__"}) or any(
+            analysis.imported(each) == "sys.modules" for each in modules
+        )
 
     @functools.cached_property
     def _returned(self) -> dict[cst.FunctionDef, list[cst.BaseExpression]]:

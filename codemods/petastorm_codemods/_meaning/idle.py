@@ -27,7 +27,8 @@ def is_unused(analysis: Analysis, each: Imported) -> bool:
     if each.alias is None or analysis.source.path.endswith("__init__.py"):
         return False
     if (
-        is_taken_from_here(analysis, name)
+        analysis.project.gives(analysis.source.path, name)
+        or is_taken_from_here(analysis, name)
         or is_run_with(analysis, name)
         or name in _written(analysis)
     ):

@@ -12,6 +12,7 @@ import libcst as cst
 from libcst.metadata import Assignment, BaseAssignment, ImportAssignment, QualifiedNameSource
 
 from .analysis import Analysis
+from .calls import is_none
 from .imports import modules_of, root_name
 from .support import is_class
 
@@ -82,18 +83,19 @@ class Origins:
         last = bindings.assignments[place]
         assert isinstance(last, Assignment)
         block = analysis.enclosing(last.node, cst.IndentedBlock, cst.Module)
-        above: cst.CSTNode = node
-        while above is not block:
-            if above is analysis.module:
-                return None
-            above = analysis.parent(above)
-        return last
+        return last if any(each is block for each in analysis.above(node)) else None
 
     # --- attributes -------------------------------------------------------------------------------
 
     def fields(self, name: str, owner: cst.ClassDef | None) -> Sequence[cst.CSTNode]:
         """Return the targets that assign to an attribute, in a class or in the whole source."""
         return self._fields.get((name, owner), ())
+
+    def is_assigned(self, name: str, owner: cst.ClassDef | None) -> bool:
+        """Say whether an attribute is given anything but None, in a class or in the whole source."""
+        above = (self._analysis.parent(each) for each in self.fields(name, owner))
+        values = (self._analysis.assigned(each) for each in above)
+        return any(value is None or not is_none(value) for value in values)
 
     @functools.cached_property
     def _fields(self) -> dict[tuple[str, cst.ClassDef | None], list[cst.CSTNode]]:

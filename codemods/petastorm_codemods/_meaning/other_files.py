@@ -9,7 +9,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from petastorm_codemods._text.import_lines import files_run, import_lines
+from petastorm_codemods._text.import_lines import code_of, files_run, import_lines
+
+from .places import reached
 
 METHODS = ("make_torch_dataloader", "make_tf_dataset")
 
@@ -17,10 +19,12 @@ _PETASTORM = re.compile(rb"petastorm", re.IGNORECASE)
 _MAKES = re.compile(rb"\b(?:make_spark_converter|SparkDatasetConverter|write_mds)\b")
 _DEFINES = re.compile(rb"\bdef[ \t]+(make_torch_dataloader|make_tf_dataset)\b")
 _NAME = re.compile(r"[A-Za-z_]\w*")
-# What files may have from each other instead of from Petastorm.
-REEXPORTABLE = ("make_spark_converter", "SparkDatasetConverter")
-_REEXPORTABLE = re.compile(rb"\b(make_spark_converter|SparkDatasetConverter)\b")
-_DOTTED = re.compile(rb"(?<![\w.])([\w.]*\b\w+)\.(make_spark_converter|SparkDatasetConverter)\b")
+# What files may have from each other instead of from Petastorm: what gives converters, and what is given to loaders.
+CONVERTERS = ("make_spark_converter", "SparkDatasetConverter")
+REEXPORTABLE = (*CONVERTERS, "TransformSpec")
+_NAMES = "|".join(REEXPORTABLE).encode()
+_REEXPORTABLE = re.compile(rb"\b(%b)\b" % _NAMES)
+_DOTTED = re.compile(rb"(?<![\w.])([\w.]*\b\w+)\.(%b)\b" % _NAMES)
 _OURS = ("petastorm", "mds_support")
 _STARRED = re.compile(r"petastorm(?:_bridge)?\.spark[.\w]*")
 _CALLS = re.compile(rb"\b(?:make_spark_converter|write_mds)\b")
@@ -37,7 +41,7 @@ class Project:
 
     Attributes:
         converters: Whether any file makes converters, so that one may be passed to any other file.
-        defines: Those of the methods that open loaders that some class or module defines itself.
+        defines: Those of the methods that open loaders that some class or module defines itself, tests apart.
         modules: First parts of the names that the project's own modules are imported by.
         importers: Last names of the project's modules that import converters' names from Petastorm,
             with these names.
@@ -45,12 +49,13 @@ class Project:
         mentioners: Last names of modules that use converters' names without importing them.
         makers: Last names of modules that make converters.
         kept: Those in which what makes them stays as it is.
+        on_bridge: Whether all loaders of the run stay on the bridge, so that what makes their converters does.
         borrowers: Last names of modules that open loaders and make no converters.
         lenders: Last names of modules that such which open loaders import.
         joined: Those that import another module of the project, or are imported by any: converters
             may come to them from elsewhere.
         given: Paths of files that open loaders, each with the name of a function or class of its own that others
-            may call, or of an attribute that they may set.
+            may call, of an attribute that they may set, or of an import of Petastorm's that they may use.
         handled: Such paths with the name of a dictionary that others may change.
         on_ranks: Such paths with the name of a function or class of their own that another file, which has to do
             with ranks, mentions.
@@ -66,6 +71,7 @@ class Project:
     mentioners: frozenset[tuple[str, str]] = frozenset()
     makers: frozenset[str] = frozenset()
     kept: frozenset[str] = frozenset()
+    on_bridge: bool = False
     borrowers: frozenset[str] = frozenset()
     lenders: frozenset[str] = frozenset()
     joined: frozenset[str] = frozenset()
@@ -98,7 +104,7 @@ class Project:
 
 def makes_converters(data: bytes) -> bool:
     """Say whether a file's bytes name Petastorm, or the bridge, and what makes its converters."""
-    return _MAKES.search(data) is not None and _PETASTORM.search(data) is not None
+    return _MAKES.search(code_of(data)) is not None and _PETASTORM.search(data) is not None
 
 
 def keeps_makers(data: bytes) -> bool:
@@ -111,7 +117,15 @@ def keeps_makers(data: bytes) -> bool:
     return (
         any(_STARRED.fullmatch(module) and names.startswith(b"*") for module, names in lines)
         or (any(ours) and not all(ours))
-        or (any(ours) and _TAKEN.search(data) is not None)
+        or (any(ours) and _TAKEN.search(code_of(data)) is not None)
+    )
+
+
+def names_of_petastorm(data: bytes) -> frozenset[str]:
+    """Return the names that a file's bytes import from Petastorm or from the bridge."""
+    lines = (names for module, names in import_lines(data) if _ABOUT.match(module))
+    return frozenset(
+        name.decode(errors="replace") for names in lines for name in _WORD.findall(names)
     )
 
 
@@ -153,27 +167,28 @@ def project_from(
     defines, makers, kept, borrowers, lenders = (set[str]() for _ in range(5))
     joined = {*named & here}
     for path, data in sources:
-        module = module_at(path)
+        module, code = module_at(path), code_of(data)
         for origin, text in import_lines(data):
             if origin.startswith(_OURS):
                 importers |= {(module, name) for name in _reexportable(text)}
             else:
                 taken |= {(stem_of(origin), name) for name in _reexportable(text)}
-        for match in _DOTTED.finditer(data):
+        for match in _DOTTED.finditer(code):
             origin = match[1].decode()
             if not origin.startswith(_OURS):
                 taken.add((stem_of(origin), match[2].decode()))
-        mentioners |= {(module, name) for name in _reexportable(data)}
-        defines |= {name.decode() for name in _DEFINES.findall(data)}
+        mentioners |= {(module, name) for name in _reexportable(code)}
+        # In tests, such a class stands in for a converter.
+        defines |= set() if is_test(path) else {name.decode() for name in _DEFINES.findall(code)}
         # A copy of the support module, of an earlier run, defines what makes them.
-        makes = _CALLS.search(data) is not None and module not in _OURS
+        makes = _CALLS.search(code) is not None and module not in _OURS
         makers |= {module} if makes else set()
         kept |= {module} if keeps_makers(data) else set()
-        if any(method.encode() in data for method in METHODS):
-            others = modules_named(data)
+        others = modules_named(data)
+        joined |= {module} if others & here else set()
+        if any(method.encode() in code for method in METHODS):
             lenders |= others
             borrowers |= set() if makes else {module}
-            joined |= {module} if others & here else set()
     return Project(
         defines=frozenset(defines),
         importers=frozenset(importers),
@@ -208,21 +223,9 @@ def reexported_names(
     for module, source in passing:
         sources[module].add(source)
         passers[source].add(module)
-    having = _reached(importers, passers)
-    return _reached(taken & having, sources) & having
-
-
-def _reached(
-    names: frozenset[tuple[str, str]], links: Mapping[str, set[str]]
-) -> frozenset[tuple[str, str]]:
-    """Return some modules with names, and those with the same names that links lead to."""
-    reached, pending = set(names), [*names]
-    while pending:
-        module, name = pending.pop()
-        new = {(each, name) for each in links.get(module, ())} - reached
-        reached |= new
-        pending += new
-    return frozenset(reached)
+    having = reached(importers, lambda of: ((each, of[1]) for each in passers[of[0]])).keys()
+    lending = reached(taken & having, lambda of: ((each, of[1]) for each in sources[of[0]]))
+    return frozenset(lending.keys() & having)
 
 
 def module_at(path: str) -> str:
@@ -230,6 +233,13 @@ def module_at(path: str) -> str:
     folder, file = re.split(r"[/\\]", os.path.abspath(path))[-2:]
     stem = file.partition(".")[0]
     return folder if stem == "__init__" else stem
+
+
+def is_test(path: str) -> bool:
+    """Say whether a file is one of tests, by its name or its folder's."""
+    folder, name = re.split(r"[/\\]", os.path.abspath(path))[-2:]
+    named = name.startswith(("test_", "conftest.")) or name.endswith("_test.py")
+    return named or folder in {"test", "tests"}
 
 
 def stem_of(module: str) -> str:

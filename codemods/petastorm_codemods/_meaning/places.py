@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import libcst as cst
 from libcst._nodes.internal import CodegenState
 from libcst.metadata import ExpressionContext, Scope, ScopeProvider
 from libcst.metadata.scope_provider import ScopeVisitor
+
+Item = TypeVar("Item", bound=Hashable)
 
 # Fields that hold whitespace, comments and punctuation, and no names.
 _TRIVIA = frozenset(
@@ -90,6 +92,20 @@ def children(node: cst.CSTNode) -> list[cst.CSTNode]:
         elif isinstance(value, (list, tuple)):
             nodes += (each for each in value if type(each) in _NODES)
     return nodes
+
+
+def reached(starts: Iterable[Item], ways: Callable[[Item], Iterable[Item]]) -> dict[Item, bool]:
+    """Return some things and all that ways lead to from them, each with whether it ends there."""
+    ends = dict.fromkeys(starts, True)
+    pending = [*ends]
+    while pending:
+        each = pending.pop()
+        for further in ways(each):
+            ends[each] = False
+            if further not in ends:
+                ends[further] = True
+                pending.append(further)
+    return ends
 
 
 def below(node: cst.CSTNode) -> Iterator[cst.CSTNode]:

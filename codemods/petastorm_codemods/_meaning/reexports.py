@@ -10,13 +10,15 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from petastorm_codemods._petastorm.counterparts import COUNTERPARTS
 from petastorm_codemods._text.import_lines import files_run
 
 from .analysis import Analysis, once
 from .imports import modules_of
 from .other_files import REEXPORTABLE, module_at, stem_of
 
-NATIVE = {"make_spark_converter": "write_mds", "SparkDatasetConverter": "MdsDirectory"}
+# Counterparts of their names.
+NATIVE = {stem_of(old): new for old, new in COUNTERPARTS.items()}
 
 
 def unseen_reads(analysis: Analysis) -> Iterator[cst.Name]:

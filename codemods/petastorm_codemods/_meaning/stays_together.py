@@ -1,4 +1,4 @@
-"""What stays with Petastorm because it works with something that has no counterpart."""
+"""Names that stay with Petastorm, as its `Reader` does where a source makes one of its own or extends it."""
 
 from __future__ import annotations
 

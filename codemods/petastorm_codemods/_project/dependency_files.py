@@ -6,7 +6,9 @@ reported with its line and left as it is.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import functools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,8 +30,9 @@ from petastorm_codemods._model import (
     Unchanged,
 )
 from petastorm_codemods._petastorm.offered import OLD
-from petastorm_codemods._text.decode import decode_python, decode_utf8, newline_of
+from petastorm_codemods._text.decode import decode, newline_of
 from petastorm_codemods._text.edits import apply_edits
+from petastorm_codemods._text.tokens import line_starts
 
 from .distribution import (
     DISTRIBUTION,
@@ -92,12 +95,17 @@ _PYTHON = re.compile(
 )
 # Other ways to say that Petastorm is to be installed: from its sources; as the key of a table, or on a line that is
 # no requirement; and as a value of YAML or JSON, but for those that are names.
-_SOURCES = r"git\+\S*/petastorm(?:\.git)?(?=[@#\s'\"]|$)"
+_SOURCES = r"git\+\S{,400}/petastorm(?:\.git)?(?=[@#\s'\"]|$)"
 _KEY = r"^[ \t]*[\"']?petastorm[\"']?[ \t]*(?=[=<>~!;\[\\]|\r?$)"
 _SAID = r"(?<![\w./@-])petastorm(?:\[[\w, -]*\])?(?=\s*(?:[=<>~!]=?=?\s*\d|['\",;\s)\]}]|$))"
 _MENTION = re.compile(f"{_SOURCES}|{_KEY}", re.MULTILINE)
+_MENTION_IN_INI = re.compile(
+    _SOURCES
+)  # a line with the name alone is a module's, if it is no requirement
 _MENTION_IN_DATA = re.compile(f"{_SOURCES}|{_SAID}", re.MULTILINE)
-_LABEL = re.compile(r"\b(?:name|title|id|group|image)[\"']?\s*[:=]\s*[\"']?\s*$", re.IGNORECASE)
+_LABEL = re.compile(
+    r"\b(?:name|title|id|group|image)[\"']?\s{,9}[:=]\s{,9}[\"']?\s{,9}$", re.IGNORECASE
+)
 
 
 def rewritten(path: str, data: bytes, want: Wanted, *, lift: bool = False) -> Outcome:
@@ -110,7 +118,7 @@ def rewritten(path: str, data: bytes, want: Wanted, *, lift: bool = False) -> Ou
         lift: Whether limits on pyarrow are raised.
     """
     try:
-        decoded = decode_python(data) if path.endswith(".py") else decode_utf8(data)
+        decoded = decode(path, data)
     except (SyntaxError, ValueError) as error:
         return Failed(path, f"{type(error).__name__}: {error}")
     text = decoded.text
@@ -274,8 +282,12 @@ def _mentions(path: str, text: str, old_entries: Sequence[Entry], want: Wanted) 
     if path.endswith(".py") or (want.joined and DISTRIBUTION in text):
         return
     known = {_line_start(text, entry.start) for entry in old_entries}
-    data = path.lower().endswith((".yml", ".yaml", ".json", ".tf"))
-    for match in (_MENTION_IN_DATA if data else _MENTION).finditer(text):
+    pattern = _MENTION
+    if path.lower().endswith((".yml", ".yaml", ".json", ".tf")):
+        pattern = _MENTION_IN_DATA
+    elif path.lower().endswith((".cfg", ".ini")):
+        pattern = _MENTION_IN_INI
+    for match in pattern.finditer(text):
         start = _line_start(text, match.start())
         before = text[start : match.start()]
         is_comment = re.search(r"(?:^|\s)(?:#|//)", before) is not None
@@ -326,8 +338,12 @@ def _too_old(text: str, want: Wanted) -> Iterator[Change]:
             yield Change(match.start(which), f"Python {given} lets older ones in, {ours}: raise it")
 
 
+_line_starts = functools.lru_cache(maxsize=1)(line_starts)  # many places of one file are asked for
+
+
 def _line_start(text: str, offset: int) -> int:
-    return max(text.rfind("\n", 0, offset), text.rfind("\r", 0, offset)) + 1
+    starts = _line_starts(text)
+    return starts[bisect.bisect_right(starts, offset) - 1]
 
 
 def _line_end(text: str, offset: int) -> int:
@@ -340,8 +356,8 @@ def _line_at(text: str, offset: int) -> str:
 
 
 def _site(text: str, change: Change) -> Site:
-    before = text[: change.offset]
-    line, column = before.count("\n") + 1, change.offset - before.rfind("\n")
+    line = bisect.bisect_right(_line_starts(text), change.offset)
+    column = change.offset - _line_start(text, change.offset) + 1
     state = State.REWRITTEN if change.edits else State.MANUAL
     safety = Safety.SAFE if change.edits else Safety.MANUAL
     return Site(CODE, line, column, None, change.message, safety, state)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Collection
+from email.message import Message
 from importlib import metadata
 
 from packaging.markers import Marker
@@ -46,38 +47,35 @@ def _wrong(text: str) -> str:
     )
 
 
-def _running() -> str:
+@functools.cache
+def own_metadata() -> metadata.PackageMetadata | Message:
+    """Return the distribution's metadata; empty in a checkout that is not installed."""
     try:
-        return f"{DISTRIBUTION}=={metadata.version(DISTRIBUTION)}"
-    except metadata.PackageNotFoundError:  # a checkout that is not installed
-        return DISTRIBUTION
+        return metadata.metadata(DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        return Message()
+
+
+def _running() -> str:
+    version = own_metadata()["Version"]
+    return f"{DISTRIBUTION}=={version}" if version else DISTRIBUTION
 
 
 @functools.cache
 def needs() -> tuple[Requirement, ...]:
-    """Return what the distribution requires; nothing where it is not installed, as in a checkout."""
-    try:
-        return tuple(map(Requirement, metadata.requires(DISTRIBUTION) or ()))
-    except metadata.PackageNotFoundError:
-        return ()
+    """Return what the distribution requires."""
+    return tuple(map(Requirement, own_metadata().get_all("Requires-Dist", [])))
 
 
 def extra_names() -> list[str]:
     """Return the names of the distribution's extras, but for the one that joins all others."""
-    try:
-        names = metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") or ()
-    except metadata.PackageNotFoundError:
-        names = ()
-    return [name for name in names if name != "all"]
+    return [name for name in own_metadata().get_all("Provides-Extra", []) if name != "all"]
 
 
 @functools.cache
 def python_limit() -> SpecifierSet:
     """Return the Pythons that the distribution runs on."""
-    try:
-        return SpecifierSet(metadata.metadata(DISTRIBUTION)["Requires-Python"] or "")
-    except metadata.PackageNotFoundError:
-        return SpecifierSet()
+    return SpecifierSet(own_metadata()["Requires-Python"] or "")
 
 
 @functools.cache
@@ -168,9 +166,14 @@ def pythons() -> list[str]:
 
 
 def never_applies(marker: Marker | None) -> bool:
-    """Say whether an environment marker holds on no Python that the distribution runs on."""
-    return marker is not None and not any(
-        marker.evaluate({"extra": "", "python_version": each, "python_full_version": f"{each}.9"})
+    """Say whether an environment marker holds on older Pythons, and on none that the distribution runs on."""
+    if marker is None:
+        return False
+    held = [
+        each
         for each in pythons()
-        if python_limit().contains(each)
-    )
+        if marker.evaluate(
+            {"extra": "", "python_version": each, "python_full_version": f"{each}.9"}
+        )
+    ]
+    return bool(held) and not any(map(python_limit().contains, held))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections import defaultdict
@@ -9,8 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 
 from petastorm_codemods._meaning.imports import imports_petastorm
+from petastorm_codemods._meaning.places import reached
 from petastorm_codemods._model import Destination, Outcome, Unchanged
 from petastorm_codemods._petastorm.offered import OLD
+from petastorm_codemods._text.decode import decode
 from petastorm_codemods._text.import_lines import imported_modules
 
 from .dependency_files import Wanted, rewritten
@@ -23,7 +26,7 @@ from .distribution import (
     limits,
     vendored,
 )
-from .files import gather, is_dependency_file, is_lock_file, is_program, repository_of
+from .files import gather, is_dependency_file, is_lock_file, is_program, repository_of, upwards
 from .requirements import Entry, entries
 from .vendor import NAME as SUPPORT
 
@@ -95,13 +98,17 @@ class Code:
     texts: Mapping[str, bytes]
     _imports: dict[str, frozenset[str]] = field(default_factory=dict)
     _inside: dict[str, list[str]] = field(default_factory=dict)
+    _by_part: dict[str, list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         inside: defaultdict[str, list[str]] = defaultdict(list)
         for path in self.paths:
-            for folder in _upwards(os.path.dirname(path)):
+            for folder in upwards(os.path.dirname(path)):
                 inside[folder].append(path)
         self._inside = dict(inside)
+        for path in self.texts:
+            for part in {*os.path.splitext(path)[0].split(os.sep)}:
+                self._by_part.setdefault(part, []).append(path)
 
     def folder_for(self, path: str) -> str:
         """Return the folder whose programs a list of dependencies is for.
@@ -137,7 +144,7 @@ class Code:
     def nearest(self, path: str, folders: Collection[str]) -> str:
         """Return the nearest folder with a list around a program; else the outermost one."""
         outermost = ""
-        for folder in _upwards(os.path.dirname(path)):
+        for folder in upwards(os.path.dirname(path)):
             if folder in folders:
                 return folder
             outermost = folder
@@ -171,10 +178,7 @@ class Code:
     def _borrowed(self, paths: Iterable[str]) -> Iterator[str]:
         """Yield the files elsewhere that concern the run and that some files import."""
         names = frozenset().union(*map(self._imported, paths))
-        for path in self.texts:
-            parts = {*os.path.splitext(path)[0].split(os.sep)}
-            if parts & names:
-                yield path
+        yield from dict.fromkeys(path for name in names for path in self._by_part.get(name, ()))
 
     def _imported(self, path: str) -> frozenset[str]:
         if path not in self._imports:
@@ -184,9 +188,8 @@ class Code:
         return self._imports[path]
 
 
-def repository_code(path: str, exclude: Iterable[str], destination: Destination) -> Code:
-    """Return the programs of the repository around a file, as they are."""
-    top = repository_of(path) or os.path.dirname(path) or os.curdir
+def repository_code(top: str, exclude: Iterable[str], destination: Destination) -> Code:
+    """Return the programs in a folder, as they are."""
     gathered = gather([top], exclude, destination)
     here = [os.path.relpath(each) for each in gathered.paths]
     texts = {os.path.relpath(each): data for each, data in gathered.sources}
@@ -207,14 +210,6 @@ def _is_program(path: str) -> bool:
 
 def _is_within(folder: str, other: str) -> bool:
     return folder != other and (not other or folder.startswith(f"{other}{os.sep}"))
-
-
-def _upwards(folder: str) -> Iterator[str]:
-    """Yield a folder and those above it, as far as its path says; the last one is empty."""
-    yield folder
-    while folder and os.path.dirname(folder) != folder:
-        folder = os.path.dirname(folder)
-        yield folder
 
 
 def wanted(
@@ -266,7 +261,7 @@ class Lists:
     Args:
         code: The programs of the run.
         files: Path and bytes of the lists, and of other files that may install packages.
-        repository: Returns the programs around a file of which the run has none.
+        code_in: Returns the programs in a folder of which the run has none.
         requirement: What ``--requirement`` says; empty for the version that runs.
     """
 
@@ -274,13 +269,13 @@ class Lists:
         self,
         code: Code,
         files: Sequence[tuple[str, bytes]],
-        repository: Callable[[str], Code],
+        code_in: Callable[[str], Code],
         requirement: str = "",
     ) -> None:
         self._code = code
-        self._repository = repository
+        self._code_in = functools.cache(code_in)  # many lists may be in one repository
         self._requirement = requirement
-        self._texts = {path: data.decode("utf-8", "replace") for path, data in files}
+        self._texts = {path: _text(path, data) for path, data in files}
         self._folders = {path: code.folder_for(path) for path in self._texts}
         naming = [path for path, text in self._texts.items() if OLD in text]
         # What is installed for everyone does not make the folder of a program its own.
@@ -307,7 +302,7 @@ class Lists:
             return
         evidence = self._evidence(folder)
         if evidence.empty:
-            around = self._repository(path)
+            around = self._code_in(repository_of(path) or os.path.dirname(path) or os.curdir)
             evidence = around.evidence(around.folder_for(os.path.relpath(path)), ())
         want = wanted(evidence, self._listed[folder], self._asked[folder], self._requirement)
         outcome = rewritten(path, data, want, lift=lift)
@@ -318,6 +313,13 @@ class Lists:
         if folder not in self._evidence_of:
             self._evidence_of[folder] = self._code.evidence(folder, self._homes - {folder})
         return self._evidence_of[folder]
+
+
+def _text(path: str, data: bytes) -> str:
+    try:
+        return decode(path, data).text
+    except (SyntaxError, ValueError):
+        return data.decode("utf-8", "replace")
 
 
 def _asked_extras(entry: Entry) -> frozenset[str]:
@@ -335,9 +337,4 @@ def _linked(texts: Mapping[str, str], naming: Sequence[str]) -> set[str]:
             other = os.path.normpath(os.path.join(os.path.dirname(path), name))
             links[path].add(other)
             links[other].add(path)
-    reached, waiting = set(naming), [*naming]
-    while waiting:
-        new = links[waiting.pop()] - reached
-        reached |= new
-        waiting += new
-    return reached & set(texts)
+    return reached(naming, lambda path: links[path]).keys() & texts.keys()

@@ -13,9 +13,11 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from petastorm_codemods._meaning.elsewhere import elsewhere, opens_loaders
+from petastorm_codemods._meaning.elsewhere import opens_loaders, with_elsewhere
 from petastorm_codemods._meaning.imports import imports_petastorm
 from petastorm_codemods._meaning.other_files import (
+    METHODS,
+    REEXPORTABLE,
     Project,
     makes_converters,
     module_names,
@@ -81,6 +83,7 @@ _TELLS = re.compile(
     rb'|"title": "[^"\n]*",\s*"results": \['
     rb'|"version": \d+,\s*"(?:counts": \{\s*"scanned|environment": \{\s*"python)": '
     rb'|"\$schema": "[^"\n]*\bsarif\b)'
+    rb'|\[\s*\{\s*"description": "PM\d'
 )
 # Other files than programs and lists of dependencies are data if they are longer.
 _LONGEST = 1 << 20
@@ -90,7 +93,7 @@ _SECONDS = 30
 _ROOTS = ("src", "lib", "python")
 _MAKER = re.compile(rb"^[ \t]*(?:async[ \t]+)?def[ \t]+make_spark_converter\b", re.MULTILINE)
 # Files that use a converter made elsewhere, or names imported there, show it by these words only.
-_NAMES = b"make_torch_dataloader|make_tf_dataset|make_spark_converter|SparkDatasetConverter"
+_NAMES = "|".join((*METHODS, *REEXPORTABLE)).encode()
 _WORDS = {
     Destination.BRIDGE: re.compile(b"petastorm", re.IGNORECASE),
     Destination.STREAMING: re.compile(b"petastorm|" + _NAMES, re.IGNORECASE),
@@ -100,7 +103,9 @@ _WORDS = {
 def is_dependency_file(path: str) -> bool:
     """Say by its name whether a file lists dependencies; ``setup.py`` does, and is Python too."""
     folder, name = os.path.split(path)
-    in_folder = os.path.basename(folder).lower() == "requirements" and name.endswith(".txt")
+    in_folder = os.path.basename(folder).lower() == "requirements" and name.endswith(
+        (".txt", ".in")
+    )
     return in_folder or _DEPENDENCY.fullmatch(name) is not None
 
 
@@ -200,9 +205,11 @@ def _mode(path: str) -> int:
 
 
 def _is_excluded(path: str, exclude: tuple[str, ...]) -> bool:
-    path = os.path.normpath(path)
-    name = os.path.basename(path)
-    return any(fnmatch.fnmatch(name, each) or fnmatch.fnmatch(path, each) for each in exclude)
+    # Patterns of a pyproject.toml are absolute, whatever paths a run is given.
+    names = (
+        {os.path.basename(path), os.path.normpath(path), os.path.abspath(path)} if exclude else ()
+    )
+    return any(fnmatch.fnmatch(name, each) for name in names for each in exclude)
 
 
 def _listed_by_walking(directory: str, is_passed: Callable[[str], bool]) -> Iterator[str]:
@@ -247,13 +254,16 @@ def _listed_by_git(directory: str) -> list[str] | None:
 
 def repository_above(directory: str) -> str | None:
     """Return the top of the Git repository that a directory is in; None outside of one."""
-    candidate = os.path.abspath(directory)
-    while not os.path.exists(os.path.join(candidate, ".git")):
-        above = os.path.dirname(candidate)
-        if above == candidate:
-            return None
-        candidate = above
-    return candidate
+    folders = upwards(os.path.abspath(directory))
+    return next((each for each in folders if os.path.exists(os.path.join(each, ".git"))), None)
+
+
+def upwards(folder: str) -> Iterator[str]:
+    """Yield a folder and those above it, as far as its path says."""
+    yield folder
+    while folder and os.path.dirname(folder) != folder:
+        folder = os.path.dirname(folder)
+        yield folder
 
 
 # What they hold.
@@ -302,7 +312,7 @@ def gather(paths: Iterable[str], exclude: Iterable[str], destination: Destinatio
         FileNotFoundError: A path does not exist.
     """
     gathered, paths = Gathered(), tuple(paths)
-    top = tops_of(paths)
+    top, own = tops_of(paths), functools.cache(_petastorm_of_its_own)
     for path in find_files(paths, exclude):
         package = _petastorm_around(path)
         if package:
@@ -311,7 +321,11 @@ def gather(paths: Iterable[str], exclude: Iterable[str], destination: Destinatio
         data = _read(path)
         if isinstance(data, Failed):
             gathered.failed.append(data)
-        elif is_program(path) and (package := _own_package(path, data, top)):
+        elif (
+            is_program(path)
+            and concerns(data, Destination.STREAMING)
+            and (package := own(os.path.dirname(path), top(path)))
+        ):
             gathered.left.setdefault(package, _own(path, package))
         elif not _is_other(path) or (OLD.encode() in data and not _TELLS.match(data)):
             _add(gathered, path, data, destination)
@@ -325,12 +339,15 @@ def narrowed(gathered: Gathered, destination: Destination) -> Gathered:
 
 
 def _read(path: str) -> bytes | Failed:
-    """Return the bytes of a file, the first ones if it is data."""
+    """Return the bytes of a file, none if it is data."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe could wait for ever
             return Failed(path, "left alone, because it is no regular file", abnormal=True)
         with open(path, "rb") as file:
-            return file.read(_LONGEST if _is_other(path) and not is_lock_file(path) else -1)
+            if not _is_other(path) or is_lock_file(path):
+                return file.read()
+            data = file.read(_LONGEST + 1)
+            return data if len(data) <= _LONGEST else b""
     except OSError as error:
         return Failed(path, str(error), abnormal=True)
 
@@ -350,13 +367,6 @@ def _add(gathered: Gathered, path: str, data: bytes, destination: Destination) -
     gathered.named |= modules_named(data)
     if concerns(data, destination):
         gathered.sources.append((path, data))
-
-
-def _own_package(path: str, data: bytes, top: Callable[[str], str]) -> str:
-    """Return the repository's own package ``petastorm`` that a file imports; empty if there is none."""
-    if not concerns(data, Destination.STREAMING):
-        return ""
-    return _petastorm_of_its_own(os.path.dirname(path), top(path))
 
 
 def _own(path: str, package: str) -> Unchanged:
@@ -388,14 +398,7 @@ def project_of(gathered: Gathered, destination: Destination) -> Project:
     )
     if destination is Destination.BRIDGE:
         return project  # where loaders keep their arguments, whatever these are
-    outside = elsewhere(*_programs_around(gathered))
-    return dataclasses.replace(
-        project,
-        given=outside.given,
-        handled=outside.handled,
-        on_ranks=outside.on_ranks,
-        dictionaries=outside.dictionaries,
-    )
+    return with_elsewhere(project, *_programs_around(gathered))
 
 
 def _programs_around(gathered: Gathered) -> tuple[list[str], Callable[[str], bytes]]:
@@ -454,19 +457,16 @@ def tops_of(paths: Iterable[str]) -> Callable[[str], str]:
 
 def _petastorm_around(path: str) -> str:
     """Return the directory of Petastorm's own package that a file is in; empty if it is in none."""
-    directory = os.path.dirname(os.path.abspath(path))
-    while os.path.dirname(directory) != directory:
-        above = os.path.dirname(directory)
+    for directory in upwards(os.path.dirname(os.path.abspath(path))):
         if (
             os.path.basename(directory) == "petastorm"
-            and not os.path.exists(os.path.join(above, "__init__.py"))
+            and not os.path.exists(os.path.join(os.path.dirname(directory), "__init__.py"))
             and all(
                 os.path.exists(os.path.join(directory, name))
                 for name in ("__init__.py", "unischema.py")
             )
         ):
             return directory
-        directory = above
     return ""
 
 
@@ -494,13 +494,11 @@ def _petastorm_of_its_own(directory: str, top: str) -> str:
 def _modules(directory: str, top: str, name: str) -> Iterator[str]:
     """Yield the files of modules of a name in a directory, and at the roots of imports above it."""
     directory, top = os.path.abspath(directory), os.path.abspath(top)
-    above = directory
-    while True:
+    for above in upwards(directory):
         if above == directory or not os.path.exists(os.path.join(above, "__init__.py")):
             yield from _modules_in(above, name)
-        if above == top or os.path.dirname(above) == above:
+        if above == top:
             return
-        above = os.path.dirname(above)
 
 
 def _modules_in(directory: str, name: str) -> tuple[str, ...]:

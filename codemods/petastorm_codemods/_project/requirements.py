@@ -7,6 +7,7 @@ programs. `packaging` says what each of them requires.
 
 from __future__ import annotations
 
+import bisect
 import enum
 import os
 import re
@@ -67,20 +68,31 @@ class Entry:
 
 
 # What a requirement may stand in, by the format of the file; `packaging` says whether it is one.
-_BODY = r"(?P<text>[A-Za-z0-9](?:(?![ \t](?:#|--))[^\r\n])*?)"
+_BODY = r"(?P<text>[A-Za-z0-9](?:(?:[ \t]+(?!#|--))?[^ \t\r\n])*)"
 _END = r"[ \t]*(?=[ \t](?:#|--)|\r|$)"
 _LINE = re.compile(rf"^[ \t]*{_BODY}{_END}", re.MULTILINE)
+# A key at the start of a line, and a value beside it or below.
 _VALUE = re.compile(
-    rf"^(?:(?:deps|install_requires)[ \t]*=[ \t]*|[ \t]+){_BODY}{_END}", re.MULTILINE
+    r"^(?=(?P<list>[\w.\[-]+)?)"
+    rf"(?:(?:(?:deps|install_requires)[ \t]*=[ \t]*|[ \t]+){_BODY}{_END})?",
+    re.MULTILINE,
 )
 _ITEM = re.compile(
     rf"^(?P<indent>[ \t]*)-[ \t]+(?P<quote>['\"]?){_BODY}(?P=quote){_END}", re.MULTILINE
 )
-# A comment, or a string; one that is a key or the value of one, such as a name, is told by what is around it.
+# A comment, where a list begins or ends, or a string; one that is a key or the value of one, such as a name, is told
+# by what is around it.
 _STRING = re.compile(
     r"(?:^|[ \t])#[^\r\n]*"
+    r"|(?P<list>(?<![\w-])[\w-]+(?=[\"']?[ \t]*=[ \t]*\[)|\])"
     r"|(?P<key>=[ \t]*)?(?P<quote>['\"])(?P<text>(?:(?!(?P=quote))[^\\\r\n])*)(?P=quote)(?P<colon>[ \t]*[:=])?",
     re.MULTILINE,
+)
+# Lists of modules, folders and words.
+_NO_REQUIREMENTS = re.compile(
+    r"classifiers|exclude|files|include|keywords|known[-_][\w-]+|modules?|(?:namespace[-_])?packages|provides|"
+    r"py[-_]modules|source|src|testpaths",
+    re.IGNORECASE,
 )
 _PIP = re.compile(r"^(?P<indent>[ \t]*)-[ \t]+pip[ \t]*:[ \t]*\r?$", re.MULTILINE)
 
@@ -121,17 +133,22 @@ def _entries(path: str, text: str) -> Iterator[Entry]:
 
 
 def _matched(pattern: re.Pattern[str], text: str, form: Form) -> Iterator[Entry]:
+    around = ""
     for match in pattern.finditer(text):
         groups = match.groupdict()
-        if groups["text"] and not groups.get("key") and not groups.get("colon"):
+        around = groups.get("list") or around
+        if not groups["text"] or groups.get("key") or groups.get("colon"):
+            continue
+        if not _NO_REQUIREMENTS.fullmatch(around):
             yield from _entry(match["text"], match.start("text"), form)
 
 
 def _of_conda(text: str) -> Iterator[Entry]:
     sections = [(match.end(), len(match["indent"])) for match in _PIP.finditer(text)]
+    ends = [end for end, _ in sections]
     for match in _ITEM.finditer(text):
-        above = [indent for end, indent in sections if end <= match.start()]
-        pip = bool(above) and above[-1] < len(match["indent"])
+        above = bisect.bisect_right(ends, match.start())
+        pip = above > 0 and sections[above - 1][1] < len(match["indent"])
         form = Form.LINE if pip else Form.CONDA
         yield from _entry(match["text"], match.start("text"), form)
 

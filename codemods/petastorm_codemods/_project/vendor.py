@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
+from pathlib import Path
 
 from petastorm_codemods._model import Failed, Outcome, Safety, Site, State, Success
 from petastorm_codemods._petastorm.offered import NEW, OLD
@@ -24,45 +25,73 @@ class Home:
     file: str
     module: str
 
+    @property
+    def package(self) -> str:
+        """The dotted name of the package that it is in; empty if it is in none."""
+        return self.module.rpartition(".")[0]
+
+    @property
+    def root(self) -> str:
+        """The folder from which it is imported by its name."""
+        return str(Path(self.file).parents[self.module.count(".")])
+
 
 class Homes:
     """Places copies where those who import them find them, also installed or from another folder.
 
     A module in a package has it in the outermost package around it, a script or notebook beside
-    itself, and tests have that of what they test. Nothing goes above the boundary.
+    itself or in a package there that it imports, and tests have that of what they test. Nothing goes
+    above the boundary.
 
     Args:
-        users: Paths of the files that may import it.
+        sources: Path and bytes of the files of a run, of which some may import it.
         boundary: Returns the folder that nothing is written above for a file; see `files.tops_of`.
         imported: Dotted names of the modules that files of the run import.
     """
 
     def __init__(
         self,
-        users: Collection[str],
+        sources: Iterable[tuple[str, bytes]],
         boundary: Callable[[str], str],
-        imported: Collection[str] = (),
+        imported: Collection[str],
     ) -> None:
+        self._users = {path: imported_modules(data) for path, data in sources if _may_need(data)}
         self._boundary = boundary
         # With the packages around each, so that asking costs the same however much is imported.
         self._imported = frozenset(
             package for name in imported for package in accumulate(name.split("."), "{}.{}".format)
         )
         self._tested = sorted(
-            {self._own(path) for path in users if not _is_test(path)}, key=lambda home: home.file
+            {self._own(path) for path in self._users if not _is_test(path)},
+            key=lambda home: home.file,
         )
+        self._packages = [home for home in self._tested if home.package]
+        # By the folders around each: what is nearest to a test, packages first.
+        self._nearest: dict[Path, Home] = {}
+        for home in sorted(self._tested, key=lambda home: not home.package):
+            for folder in Path(home.file).parents:
+                self._nearest.setdefault(folder, home)
 
     def home(self, path: str) -> Home:
         """Return where a file has the module from."""
         if not self._tested or not _is_test(path):
-            return self._own(path)
-        here = os.path.abspath(path)
+            return self._beside(path) or self._own(path)
+        folders = Path(os.path.abspath(path)).parents
+        return next(self._nearest[folder] for folder in folders if folder in self._nearest)
 
-        def nearness(home: Home) -> tuple[int, bool]:
-            shared = os.path.commonpath([here, home.file])
-            return shared.count(os.sep), "." in home.module
-
-        return max(self._tested, key=nearness)
+    def _beside(self, path: str) -> Home | None:
+        """Return the copy of a package that a script imports from the folder in which it is itself."""
+        folder = os.path.dirname(os.path.abspath(path))
+        imported = [f"{module}." for module in self._users.get(path, ())]
+        return next(
+            (
+                home
+                for home in self._packages
+                if home.root == folder
+                and any(module.startswith(f"{home.package}.") for module in imported)
+            ),
+            None,
+        )
 
     def _own(self, path: str) -> Home:
         start = os.path.dirname(os.path.abspath(path))
@@ -112,21 +141,6 @@ def _is_test(path: str) -> bool:
 def support_module() -> bytes:
     """Return the module that copies are made of; it imports nothing of ours."""
     return importlib.resources.files(NEW).joinpath("native").joinpath("support.py").read_bytes()
-
-
-def homes_for(
-    sources: Iterable[tuple[str, bytes]],
-    imported: Collection[str],
-    boundary: Callable[[str], str],
-) -> Homes:
-    """Return where copies of the support module go.
-
-    Args:
-        sources: Path and bytes of the files of a run.
-        imported: Dotted names of the modules that these and others import.
-        boundary: Returns the folder that nothing is written above for a file.
-    """
-    return Homes([path for path, data in sources if _may_need(data)], boundary, imported)
 
 
 def _may_need(data: bytes) -> bool:

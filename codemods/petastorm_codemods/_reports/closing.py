@@ -22,7 +22,7 @@ _FACTS = {
         "the next epoch."
     ),
     Fact.LEFT_OUT: (
-        "Rows left out: {} in the stored order without end, in full batches: rows that do not fill the last one of a "
+        "Rows left out: {} in the stored order, in full batches: rows that do not fill the last one of a "
         "pass are never read, where Petastorm's batches ran on."
     ),
     Fact.ORDER_OF_COLUMNS: (
@@ -30,8 +30,6 @@ _FACTS = {
         "them by place."
     ),
 }
-LOADERS = frozenset({"PM102", "PM103"})
-_STAYS = "stays on the bridge"
 
 
 def closing_lines(
@@ -59,8 +57,9 @@ def closing_lines(
     yield from _left(sites)
     if destination is Destination.STREAMING:
         yield from _facts(sites)
+        yield from _without_loaders(sites)
         yield from _bridged(sites)
-        yield from _speed(sites, fast=fast)
+        yield from _speed(sites) if not fast else ()
     yield from _source(sites, requirement)
     if changes:
         command = shlex.join(["petastorm-bridge", "codemod", *arguments])
@@ -96,11 +95,6 @@ def _left(sites: Sequence[Site]) -> Iterator[str]:
             )
 
 
-def stays_on_bridge(site: Site) -> bool:
-    """Say whether a call that was to go to streaming runs on the bridge."""
-    return site.code in LOADERS and site.message.startswith(_STAYS)
-
-
 def _facts(sites: Sequence[Site]) -> Iterator[str]:
     """Yield what a reviewer has to know of rewritten calls, each once."""
     for fact, sentence in _FACTS.items():
@@ -112,7 +106,7 @@ def _facts(sites: Sequence[Site]) -> Iterator[str]:
 
 def _whole(sites: Sequence[Site]) -> Iterator[str]:
     """Yield how many calls take no shard, where others take one: their files may not show that ranks run them."""
-    native = [site for site in sites if "becomes" in site.message and "Streaming" in site.message]
+    native = [site for site in sites if Fact.NATIVE in site.facts]
     whole = [site for site in native if Fact.RANKS not in site.facts]
     if 0 < len(whole) < len(native):
         yield (
@@ -121,10 +115,21 @@ def _whole(sites: Sequence[Site]) -> Iterator[str]:
         )
 
 
+def _without_loaders(sites: Sequence[Site]) -> Iterator[str]:
+    """Yield that what a converter became has no loader here: those in files that were not given would break."""
+    made = [site for site in sites if site.code == "PM101" and site.state is State.REWRITTEN]
+    opened = any(site.facts & {Fact.NATIVE, Fact.ON_BRIDGE} for site in sites)
+    if made and not opened:
+        yield (
+            "No loaders: no call of make_torch_dataloader or make_tf_dataset was looked at. If other files of the "
+            "repository have some, give them too: these calls fail on what is made here now."
+        )
+
+
 def _bridged(sites: Sequence[Site]) -> Iterator[str]:
     """Yield how many calls run on the bridge, over the directories that streaming reads."""
-    stay = [site for site in sites if stays_on_bridge(site)]
-    horovod = [site for site in stay if "Horovod" in site.message]
+    stay = [site for site in sites if Fact.ON_BRIDGE in site.facts]
+    horovod = [site for site in stay if Fact.HOROVOD in site.facts]
     if horovod:
         yield (
             f"On the bridge: {plural(len(horovod), 'call')} with Horovod's ranks, which streaming "
@@ -135,14 +140,9 @@ def _bridged(sites: Sequence[Site]) -> Iterator[str]:
         yield f"On the bridge: {others} not rewritten to streaming."
 
 
-def _speed(sites: Sequence[Site], *, fast: bool) -> Iterator[str]:
+def _speed(sites: Sequence[Site]) -> Iterator[str]:
     """Yield what the moved calls would take to be fast."""
-    moved = [
-        site
-        for site in sites
-        if site.code == "PM102" and "StreamingDataset" in site.message and not fast
-    ]
-    slow = [site for site in moved if "ColumnarStreamingDataset" not in site.message]
+    slow = [site for site in sites if Fact.ROW_BY_ROW in site.facts]
     if slow:
         yield (
             f"Speed: {plural(len(slow), 'loader')} {'reads' if len(slow) == 1 else 'read'} row by row, as streaming does; --fast reads "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import hashlib
 import json
@@ -10,12 +9,11 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import PurePath
 from urllib.parse import quote
 
 from petastorm_codemods._model import Failed, Result, Site, State
-from petastorm_codemods._project.distribution import DISTRIBUTION
+from petastorm_codemods._project.distribution import own_metadata
 from petastorm_codemods._registry import GUIDE, Rule, all_rules
 
 from .guide import NOW
@@ -109,8 +107,8 @@ def to_sarif(result: Result) -> str:
         "name": "petastorm-bridge codemod",
         "rules": [_rule(rule) for rule in rules],
     }
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        driver["version"] = metadata.version(DISTRIBUTION)
+    if own_metadata()["Version"]:
+        driver["version"] = own_metadata()["Version"]
     if GUIDE:
         driver["informationUri"] = GUIDE
     run = {

@@ -20,7 +20,7 @@ from petastorm_codemods._model import (
     pending,
 )
 from petastorm_codemods._registry import all_rules
-from petastorm_codemods._text.decode import decode_python, decode_utf8
+from petastorm_codemods._text.decode import decode
 
 # Line ends stay, those of Windows too.
 _STEERING = re.compile(
@@ -65,7 +65,9 @@ def diff(outcome: Outcome) -> str:
     if not isinstance(outcome, Rewritten) or not pending(outcome):
         return ""
     before, after = (
-        _text(outcome.path, data).splitlines(keepends=True)
+        re.findall(
+            r"[^\n]*\n|[^\n]+", decode(outcome.path, data).text
+        )  # Git's lines: form feeds end none
         for data in (outcome.before, outcome.after)
     )
     name = outcome.path.replace(os.sep, "/").lstrip("/")
@@ -74,10 +76,6 @@ def diff(outcome: Outcome) -> str:
     return "".join(
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
     )
-
-
-def _text(path: str, data: bytes) -> str:
-    return (decode_python(data) if path.endswith(".py") else decode_utf8(data)).text
 
 
 def counts(result: Result) -> dict[str, int]:

@@ -10,26 +10,29 @@ where several of a machine make their datasets in the same milliseconds all but 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._meaning.elsewhere import SEVERAL_RANKS
 from petastorm_codemods._meaning.functions import functions_of
+from petastorm_codemods._meaning.places import reached
+from petastorm_codemods._model import Fact
 
 from .arguments import shards_of
 from .given import Stays
 from .ranks import Shards
 from .sites import METHODS
 
-READS_ALL = (
+_READS_ALL = Stays(
     "each rank reads all of it; streaming would divide it among them: "
     "give it cur_shard and shard_count to read natively"
 )
-ON_HOROVOD = (
+_ON_HOROVOD = Stays(
     "Horovod's ranks read it, and streaming does not know them; launch with TorchDistributor to "
-    "read natively"
+    "read natively",
+    frozenset({Fact.HOROVOD}),
 )
 _STARTING = ("init_process_group", "Accelerator")
 # Petastorm's readers take shards by name. Those of converted datasets, ``make_reader``'s, may be gone in a second run,
@@ -44,8 +47,8 @@ def read_on_ranks(analysis: Analysis, call: cst.Call) -> Stays | None:
     """Return why a loader without a shard stays if it is opened on several ranks, by all appearance."""
     home = _home(analysis, call)
     if home in _homes_on_ranks(analysis):
-        return Stays(READS_ALL)
-    return Stays(ON_HOROVOD, marked=False) if home in _homes_on_horovod(analysis) else None
+        return _READS_ALL
+    return _ON_HOROVOD if home in _homes_on_horovod(analysis) else None
 
 
 @once
@@ -62,7 +65,8 @@ def _homes_on_ranks(analysis: Analysis) -> frozenset[cst.CSTNode]:
     for home, others in called.items():
         for each in others:
             calling.setdefault(each, set()).add(home)
-    return frozenset(_reached(called, _reached(calling, homes) | used))
+    starts = reached(homes, lambda home: calling.get(home, ())).keys() | used
+    return frozenset(reached(starts, lambda home: called.get(home, ())))
 
 
 @once
@@ -70,29 +74,15 @@ def _homes_on_horovod(analysis: Analysis) -> frozenset[cst.CSTNode]:
     """Return the functions and classes at the top that take Horovod's shards, and what they call."""
     sharded = _sharded(analysis, _OPENING_FOR_HOROVOD, {Shards.HOROVOD})
     homes = {_home(analysis, each) for each in sharded}
-    return frozenset(_reached(_called(analysis), homes) if homes else ())
-
-
-def _reached(
-    ways: Mapping[cst.CSTNode, Collection[cst.CSTNode]], starts: Collection[cst.CSTNode]
-) -> set[cst.CSTNode]:
-    """Return what ways lead to, and where they start."""
-    reached, pending = set(starts), list(starts)
-    while pending:
-        more = [each for each in ways.get(pending.pop(), ()) if each not in reached]
-        reached |= {*more}
-        pending += more
-    return reached
+    called = _called(analysis) if homes else {}
+    return frozenset(reached(homes, lambda home: called.get(home, ())))
 
 
 def _home(analysis: Analysis, node: cst.CSTNode) -> cst.CSTNode:
     """Return the function or class at the top that a node is in; the module for none."""
-    home: cst.CSTNode = analysis.module
-    above = analysis.enclosing(node, cst.FunctionDef, cst.ClassDef)
-    while above is not None:
-        home = above
-        above = analysis.enclosing(analysis.parent(above), cst.FunctionDef, cst.ClassDef)
-    return home
+    around = (node, *analysis.above(node))
+    homes = [each for each in around if isinstance(each, cst.FunctionDef | cst.ClassDef)]
+    return homes[-1] if homes else analysis.module
 
 
 def _trainers(analysis: Analysis) -> Iterator[cst.Call]:
@@ -103,7 +93,7 @@ def _trainers(analysis: Analysis) -> Iterator[cst.Call]:
 
 
 def _sharded(
-    analysis: Analysis, opening: Mapping[str, Sequence[str]], kinds: Collection[Shards]
+    analysis: Analysis, opening: Mapping[str, tuple[str, ...]], kinds: Collection[Shards]
 ) -> Iterator[cst.Call]:
     """Yield the calls that open loaders or readers with such shards.
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import libcst as cst
 
-from petastorm_codemods._meaning.analysis import Analysis
+from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._meaning.calls import is_none
-from petastorm_codemods._model import Pieces
+from petastorm_codemods._meaning.places import reached
+from petastorm_codemods._model import Fact, Pieces
 from petastorm_codemods._petastorm.counterparts import original
 
-from .given import Given, Stays, given_arguments, named
+from .dictionaries import Given
+from .given import Stays, given_arguments, named
 from .options import DROPPED, REFUSED, TRANSLATED
 from .ranks import Shards, shards
 from .repeatable import is_repeatable
@@ -28,17 +30,18 @@ _NUMBERS = frozenset(
         *("randint", "randrange", "range", "round", "suggest_int"),
     }
 )
-HOROVOD = (
-    "streaming does not know Horovod's ranks; launch with TorchDistributor and leave out "
-    "cur_shard and shard_count to read natively"
-)
-OTHER_RANKS = "streaming takes ranks from its launcher, not cur_shard"
 _FOR_THEIR_SHARDS = {
-    Shards.OTHER: Stays(OTHER_RANKS),
+    Shards.OTHER: Stays(
+        "streaming takes ranks from its launcher, not cur_shard", frozenset({Fact.OTHER_RANKS})
+    ),
     Shards.SOME: Stays(
         "some calls read a shard and others all rows; streaming would divide them in both"
     ),
-    Shards.HOROVOD: Stays(HOROVOD, marked=False),
+    Shards.HOROVOD: Stays(
+        "streaming does not know Horovod's ranks; launch with TorchDistributor and leave out "
+        "cur_shard and shard_count to read natively",
+        frozenset({Fact.HOROVOD}),
+    ),
 }
 
 
@@ -94,7 +97,7 @@ class Reading:
         return (*pieces, *(piece for name in names for piece in self.comments.get(name, ())))
 
 
-def reading_of(analysis: Analysis, call: cst.Call, positions: Sequence[str]) -> Reading | Stays:
+def reading_of(analysis: Analysis, call: cst.Call, positions: tuple[str, ...]) -> Reading | Stays:
     """Return what a call of one of the two methods asks for, or why streaming cannot give it."""
     given = given_arguments(analysis, call, positions)
     if not isinstance(given, Stays):
@@ -103,7 +106,7 @@ def reading_of(analysis: Analysis, call: cst.Call, positions: Sequence[str]) -> 
     return given if kind is None else _FOR_THEIR_SHARDS.get(kind, given)
 
 
-def shards_of(analysis: Analysis, call: cst.Call, positions: Sequence[str]) -> Shards | None:
+def shards_of(analysis: Analysis, call: cst.Call, positions: tuple[str, ...]) -> Shards | None:
     """Return whose shards a call of one of the two methods reads; None where its arguments are not known."""
     given = given_arguments(analysis, call, positions)
     if not isinstance(given, Stays):
@@ -125,7 +128,7 @@ def translated(analysis: Analysis, given: Mapping[str, Given]) -> Reading | Stay
     columnar = _loader_class(analysis, given) == "Batched"
     transform = _pieces(given, "transform_spec")
     node = _node(given, "transform_spec")
-    maybe = node is not None and None in constants(values(analysis).of(node))
+    maybe = node is not None and None in _constants(analysis, values(analysis).alike(node))
     workers = _pieces(given, "workers_count") if transform else ()
     lost = {*given} & DROPPED
     lost |= {"workers_count"} if "workers_count" in given and not workers else set()
@@ -135,7 +138,7 @@ def translated(analysis: Analysis, given: Mapping[str, Given]) -> Reading | Stay
         return Stays("its num_epochs is needed twice; put it into a variable")
     seed = "seed" if "seed" in given else "shard_seed"
     node = _node(given, seed)
-    open_seed = node is not None and _may_be_none(analysis, node)
+    open_seed = node is not None and _may_be_none(analysis, values(analysis).alike(node))
     if open_seed and node is not None and not is_repeatable(node):
         return Stays("its seed is needed twice; put it into a variable")
     return Reading(
@@ -149,7 +152,7 @@ def translated(analysis: Analysis, given: Mapping[str, Given]) -> Reading | Stay
         workers=workers,
         times=times,
         epochs=epochs,
-        drop_last=_drop_last(analysis, given, times),
+        drop_last=_drop_last(given, times),
         columnar=columnar,
         lost=tuple(sorted(lost)),
         ranks=kind is Shards.STREAMING,
@@ -209,20 +212,27 @@ def _batch_size_again(analysis: Analysis, given: Mapping[str, Given]) -> Pieces:
     return _batch_size(given) if is_repeatable(each.node) else ()
 
 
-def _may_be_none(analysis: Analysis, node: cst.BaseExpression) -> bool:
+@once
+def _constants(analysis: Analysis, node: cst.CSTNode) -> frozenset[int | None]:
+    """Return the numbers, or None, that an expression may be by its looks."""
+    return frozenset(constants(values(analysis).of(node)))
+
+
+@once
+def _is_always_none(analysis: Analysis, node: cst.CSTNode) -> bool:
+    """Say whether an expression is None in any case; not a parameter, whatever it is given so far."""
+    followed = values(analysis)
+    if any(_is_parameter(analysis, each) for each in followed.passed(node)):
+        return False
+    leaves = followed.of(node)
+    return bool(leaves) and all(map(is_none, leaves))
+
+
+@once
+def _may_be_none(analysis: Analysis, node: cst.CSTNode) -> bool:
     """Say whether an expression may be None."""
-    seen: set[cst.CSTNode] = set()
-    pending: list[cst.CSTNode] = [node]
-    while pending:
-        each = pending.pop()
-        if each in seen or _is_number(each):
-            continue
-        seen.add(each)
-        further = list(values(analysis).behind(each))
-        if not further:
-            return True
-        pending += further
-    return False
+    ends = reached([node], lambda each: () if _is_number(each) else values(analysis).behind(each))
+    return any(is_last and not _is_number(each) for each, is_last in ends.items())
 
 
 def _is_parameter(analysis: Analysis, node: cst.CSTNode) -> bool:
@@ -241,25 +251,10 @@ def _is_number(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.Integer | cst.BinaryOperation | cst.UnaryOperation)
 
 
-def _drop_last(analysis: Analysis, given: Mapping[str, Given], times: Times) -> Pieces:
+def _drop_last(given: Mapping[str, Given], times: Times) -> Pieces:
     if times is Times.OPEN:
-        return _is_chosen_none(analysis, given) or _is_none_of(given, "num_epochs")
+        return _is_none_of(given, "num_epochs")
     return ("True",) if times is Times.ENDLESS else ()
-
-
-def _is_chosen_none(analysis: Analysis, given: Mapping[str, Given]) -> Pieces:
-    """Return what says that the number of epochs is None where it is a choice of None and a number; else nothing."""
-    node = given["num_epochs"].node
-    if not isinstance(node, cst.IfExp) or len(given["num_epochs"].pieces) > 1:
-        return ()
-    test = (analysis.span(node.test),)
-    if is_none(node.body) and not _may_be_none(analysis, node.orelse):
-        return ("bool(", *test, ")")
-    known = not _may_be_none(analysis, node.body) or node.body.deep_equals(node.test)
-    if not is_none(node.orelse) or not known:
-        return ()
-    loose = isinstance(node.test, cst.BooleanOperation | cst.Comparison | cst.IfExp)
-    return ("not (", *test, ")") if loose else ("not ", *test)
 
 
 def _is_none_of(given: Mapping[str, Given], name: str) -> Pieces:
@@ -301,12 +296,9 @@ def _times(analysis: Analysis, given: Mapping[str, Given]) -> tuple[Times, Piece
         return Times.ENDLESS, ()
     if constants([node]) == [1]:
         return Times.ONCE, ()
-    passed = values(analysis).passed(node)
-    # A parameter goes on to say so, whatever it is given so far, and so does a dictionary that may lack it.
-    if given["num_epochs"].is_certain and not any(_is_parameter(analysis, each) for each in passed):
-        leaves = values(analysis).of(node)
-        numbers = constants(leaves)
-        if numbers and set(numbers) == {None} and len(numbers) == len(leaves):
-            return Times.ENDLESS, ()
-    times = Times.OPEN if _may_be_none(analysis, node) else Times.SOME
+    alike = values(analysis).alike(node)
+    # A dictionary that may lack it goes on to say so, as a parameter does.
+    if given["num_epochs"].is_certain and _is_always_none(analysis, alike):
+        return Times.ENDLESS, ()
+    times = Times.OPEN if _may_be_none(analysis, alike) else Times.SOME
     return times, _pieces(given, "num_epochs")

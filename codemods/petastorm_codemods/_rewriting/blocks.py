@@ -1,4 +1,4 @@
-"""Blocks of ``with`` one level out, and statements taken away."""
+"""Blocks of ``with`` one level out."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from petastorm_codemods._model import Edit, Piece, Pieces
 from petastorm_codemods._text.tokens import next_line
 
 from .comments import comments_outside
+from .layout import call_of
 
-# Edits, and comments to keep.
-Result = tuple[tuple[Edit, ...], tuple[str, ...]]
-# A statement that may be taken away: one on a line, or a loop.
-Left = cst.SimpleStatementLine | cst.SimpleStatementSuite | cst.For
 # What has a block that may move one level out.
 _Holder = cst.With | cst.Try | cst.Finally
 # What may stand between the last item of a `with` and its colon.
+_STRINGS: tuple[type[cst.CSTNode], ...] = (cst.SimpleString, cst.FormattedString)
+if hasattr(cst, "TemplatedString"):  # since LibCST 1.8.3
+    _STRINGS += (cst.TemplatedString,)
 _BEFORE_COLON = re.compile(r"(?:[\s,)\\]|#[^\r\n]*[\r\n])*:")
 
 
 @dataclass(frozen=True)
-class Lift:
-    """A ``with`` of which some items become assignments.
+class Result:
+    """What becomes of a call, or of a ``with`` of which some items become assignments.
 
     Attributes:
         edits: The edits.
-        comments: Comments that have no place in what takes the place of its head.
+        comments: Comments that have no place in them.
     """
 
-    edits: tuple[Edit, ...]
-    comments: tuple[str, ...]
+    edits: tuple[Edit, ...] = ()
+    comments: tuple[str, ...] = ()
 
 
 def lifts(
     analysis: Analysis,
     plain: Mapping[cst.WithItem, Pieces],
     loops: Mapping[cst.CSTNode, Pieces] | None = None,
-) -> dict[cst.WithItem, Lift]:
+) -> dict[cst.WithItem, Result]:
     """Return how some items of ``with`` statements become assignments; without those that cannot.
 
     Args:
@@ -52,7 +52,7 @@ def lifts(
     blocks: dict[cst.CSTNode, dict[cst.WithItem, Pieces]] = {}
     for item, statement in plain.items():
         blocks.setdefault(analysis.parent(item), {})[item] = statement
-    made: dict[cst.WithItem, Lift] = {}
+    made: dict[cst.WithItem, Result] = {}
     for block, items in blocks.items():
         if isinstance(block, cst.With) and block.asynchronous is None:
             lifted = _lift(analysis, block, items, (loops or {}).get(block, ()))
@@ -68,7 +68,7 @@ def replaced(analysis: Analysis, node: cst.Call, pieces: Pieces) -> Result:
         pieces = (" ", *pieces)  # return(conv).make_…
     holes = [piece for piece in pieces if not isinstance(piece, str)]
     comments = tuple(dict.fromkeys(comments_outside(analysis, start, end, holes)))
-    return (Edit(start, end, _whole_text(analysis, pieces), pieces),), comments
+    return Result((Edit(start, end, whole_text(analysis, pieces), pieces),), comments)
 
 
 def _lift(
@@ -76,7 +76,7 @@ def _lift(
     node: cst.With,
     plain: Mapping[cst.WithItem, Pieces],
     loop: Pieces = (),
-) -> Lift | None:
+) -> Result | None:
     """Return how some items of a ``with`` become assignments.
 
     They stand before the ``with``, or first in its block if items that stay come before them. If none
@@ -106,13 +106,13 @@ def _lift(
         inner = _inner_indent(analysis, node) if kept else ""
         indent = (analysis.line_start(begin), begin)
         pieces += [indent, inner, (first, last), analysis.source.newline]
-        end = _line_end(analysis, last)
+        end = next_line(analysis.source.text, last)
     holes = [piece for piece in pieces if not isinstance(piece, str)]
     comments = comments_outside(analysis, begin, end, holes)
     line = analysis.line_start(begin)
-    head = Edit(line, end, _whole_text(analysis, pieces), tuple(pieces) or ("",), lines=True)
-    dedented = () if kept or loop else tuple(_dedents(analysis, node, _head_end(analysis, node)))
-    return Lift((head, *dedented), tuple(dict.fromkeys(comments)))
+    head = Edit(line, end, whole_text(analysis, pieces), tuple(pieces) or ("",), lines=True)
+    dedented = () if kept or loop else tuple(dedents(analysis, node, _head_end(analysis, node)))
+    return Result((head, *dedented), tuple(dict.fromkeys(comments)))
 
 
 def _head(
@@ -137,7 +137,10 @@ def _head(
     for statement in filter(None, (plain.get(item) for item in node.items)):
         assigned += [indent, inner, *statement, newline]
     kept = [(analysis.span(item),) for item in node.items if item not in plain]
-    head: list[Piece] = [indent, "with ", *_listed(kept), ":", newline] if kept else []
+    # Older versions of Python know no parentheses here.
+    in_brackets = len(kept) > 1 and isinstance(node.lpar, cst.LeftParen)
+    listed = call_of("", [("", each) for each in kept]) if in_brackets else _listed(kept)
+    head: list[Piece] = [indent, "with ", *listed, ":", newline] if kept else []
     return [*head, *assigned] if inside else [*assigned, *head]
 
 
@@ -175,11 +178,7 @@ def _head_end(analysis: Analysis, node: cst.With) -> int:
     assert match is not None
     if isinstance(node.body, cst.SimpleStatementSuite):
         return analysis.start(node.body)
-    return _line_end(analysis, match.end())
-
-
-def _line_end(analysis: Analysis, offset: int) -> int:
-    return next_line(analysis.source.text, offset)
+    return next_line(analysis.source.text, match.end())
 
 
 def _inner_indent(analysis: Analysis, node: _Holder) -> str:
@@ -190,7 +189,7 @@ def _inner_indent(analysis: Analysis, node: _Holder) -> str:
     return "    "
 
 
-def _dedents(analysis: Analysis, node: _Holder, start: int) -> Iterator[Edit]:
+def dedents(analysis: Analysis, node: _Holder, start: int) -> Iterator[Edit]:
     """Yield the edits that take one level of indentation from the lines of a block, the first of which starts there."""
     if not isinstance(node.body, cst.IndentedBlock):
         return
@@ -200,9 +199,9 @@ def _dedents(analysis: Analysis, node: _Holder, start: int) -> Iterator[Edit]:
     last = analysis.span(node.body.body[-1])[1]
     strings = _inside_strings(analysis, start, last)
     while start < len(text):
-        end = _line_end(analysis, start)
+        end = next_line(analysis.source.text, start)
         line = text[start:end]
-        if start >= last and not line.startswith(f"{inner}#"):
+        if start >= last and not (line.startswith(inner) and line.lstrip().startswith("#")):
             return  # no comment of the block behind its last statement
         if line.startswith(inner) and start not in strings:
             yield Edit(start + len(outer), start + len(inner), "")
@@ -212,104 +211,21 @@ def _dedents(analysis: Analysis, node: _Holder, start: int) -> Iterator[Edit]:
 def _inside_strings(analysis: Analysis, start: int, end: int) -> set[int]:
     """Return where lines start that are within a string of several lines."""
     starts: set[int] = set()
-    kinds: tuple[type[cst.CSTNode], ...] = (cst.SimpleString, cst.FormattedString)
-    for kind in kinds:
+    for kind in _STRINGS:
         for node in analysis.nodes(kind):
             first, last = analysis.span(node)
             if first >= start and last <= end:
-                place = _line_end(analysis, first)
+                place = next_line(analysis.source.text, first)
                 while place < last:
                     starts.add(place)
-                    place = _line_end(analysis, place)
+                    place = next_line(analysis.source.text, place)
     return starts
 
 
-def _text(analysis: Analysis, piece: Piece) -> str:
-    return piece if isinstance(piece, str) else analysis.source.text[piece[0] : piece[1]]
-
-
-def _whole_text(analysis: Analysis, pieces: Sequence[Piece]) -> str:
+def whole_text(analysis: Analysis, pieces: Sequence[Piece]) -> str:
     """Return what pieces are without any edits."""
-    return "".join(_text(analysis, piece) for piece in pieces)
-
-
-def removals(analysis: Analysis, lines: Collection[Left]) -> Iterator[Edit]:
-    """Yield the edits that take statements away, and what around them has nothing left to do.
-
-    That are conditions, attempts, and what had to be done finally. What else has to have a block keeps ``pass`` in it.
-    """
-    gone: set[cst.CSTNode] = set(lines)
-    pending: list[cst.CSTNode] = list(lines)
-    while pending:
-        node = pending.pop()
-        block = analysis.parent(node)
-        if isinstance(node, cst.SimpleStatementSuite):
-            block = node
-        owner = block if isinstance(node, cst.Finally) else analysis.parent(block)
-        if owner not in gone and _is_idle(analysis, owner, gone):
-            gone.add(owner)
-            pending.append(owner)
-    kept: set[cst.CSTNode] = set()
-    for node in sorted(gone, key=analysis.start):
-        block = analysis.parent(node)
-        owner = analysis.parent(block)
-        if block in gone or owner in gone:
-            continue
-        first, last = analysis.span(node)
-        if isinstance(node, cst.SimpleStatementSuite):
-            yield Edit(first, last, "pass", ("pass",))
-        elif block in kept or not _is_emptied(block, gone):
-            yield Edit(analysis.line_start(first), _line_end(analysis, last), "", ("",))
-            if isinstance(block, cst.Try) and not block.handlers:
-                yield from _unwrapped(analysis, block, block)
-        else:
-            finally_ = _all_that_stays(owner, block)
-            if finally_ is not None:
-                gone.add(block)
-                yield from _unwrapped(analysis, owner, finally_)
-            else:
-                kept.add(block)
-                yield Edit(first, last, "pass", ("pass",))
-
-
-def _all_that_stays(owner: cst.CSTNode, emptied: cst.CSTNode) -> cst.Finally | None:
-    """Return the ``finally`` of an attempt of nothing; None for all else."""
-    if isinstance(owner, cst.Try) and owner.body is emptied and owner.orelse is None:
-        finally_ = owner.finalbody
-        if finally_ is not None and isinstance(finally_.body, cst.IndentedBlock):
-            return finally_
-    return None
-
-
-def _unwrapped(
-    analysis: Analysis, attempt: cst.CSTNode, kept: cst.Try | cst.Finally
-) -> Iterator[Edit]:
-    """Yield the edits that leave the block of an attempt, or of its ``finally``, one level out."""
-    end = _line_end(analysis, analysis.start(kept))
-    yield Edit(analysis.line_start(analysis.start(attempt)), end, "", ("",))
-    yield from _dedents(analysis, kept, end)
-
-
-def _is_emptied(block: cst.CSTNode, gone: Collection[cst.CSTNode]) -> bool:
-    """Say whether nothing stays of a block."""
-    inside = block.body if isinstance(block, cst.IndentedBlock) else ()
-    return bool(inside) and all(each in gone for each in inside)
-
-
-def _is_idle(analysis: Analysis, node: cst.CSTNode, gone: Collection[cst.CSTNode]) -> bool:
-    """Say whether a statement with blocks, or a ``finally``, has nothing left to do without what is gone."""
-    if not isinstance(node, cst.If | cst.Try | cst.Finally):
-        return False
-    if node.body not in gone and not _is_emptied(node.body, gone):
-        return False
-    above = analysis.parent(node)
-    if isinstance(node, cst.If):
-        return node.orelse is None and not isinstance(above, cst.If | cst.Else)
-    if isinstance(node, cst.Try):
-        return node.orelse is None and (node.finalbody is None or node.finalbody in gone)
-    first, last = analysis.span(node)
-    plain = isinstance(above, cst.Try) and isinstance(above.body, cst.IndentedBlock)
-    return plain and "#" not in analysis.source.text[first:last]
+    text = analysis.source.text
+    return "".join(each if isinstance(each, str) else text[slice(*each)] for each in pieces)
 
 
 class Indents:

@@ -15,11 +15,13 @@ import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._meaning.calls import is_none
+from petastorm_codemods._meaning.effects import has_no_effect
 from petastorm_codemods._meaning.reexports import is_read
 from petastorm_codemods._model import Edit, Pieces
 
-from .blocks import Left, Lift, Result, lifts, removals, replaced
+from .blocks import Result, lifts, replaced
 from .expressions import Native
+from .removals import Left, removals
 from .sites import Site
 from .uses import reads_within
 
@@ -41,13 +43,11 @@ class _Variable:
     """A variable that holds contexts.
 
     Attributes:
-        sites: The calls whose contexts it holds.
         items: Items of ``with`` that enter it.
         entered: Calls of ``__enter__``.
         left: Statements that are calls of ``__exit__``, and loops of nothing else.
     """
 
-    sites: list[Site] = field(default_factory=list)
     items: list[cst.WithItem] = field(default_factory=list)
     entered: list[cst.Call] = field(default_factory=list)
     left: list[Left] = field(default_factory=list)
@@ -76,18 +76,18 @@ class _Contexts:
             item, variable, outer = self._item(site), variables.get(site), self._entering(site)
             if item is not None:
                 if item in lifted:
-                    results[site] = lifted[item].edits, lifted[item].comments
+                    results[site] = lifted[item]
             elif outer is not None:
-                edits, comments = replaced(self._analysis, outer, self._native[site].pieces)
+                made = replaced(self._analysis, outer, self._native[site].pieces)
                 stack = next((each for each, calls in self._stacks.items() if outer in calls), None)
                 gone_too = lifted[stack].edits if stack in lifted else ()
-                results[site] = (*edits, *gone_too), comments
+                results[site] = Result((*made.edits, *gone_too), made.comments)
             elif variable is not None and all(each in lifted for each in variable.items):
-                edits, comments = self._held(site, variable, lifted)
-                results[site] = (*edits, *removed), comments
+                made = self._held(site, variable, lifted)
+                results[site] = Result((*made.edits, *removed), made.comments)
         return results
 
-    def _lifts(self, variables: Collection[_Variable]) -> dict[cst.WithItem, Lift]:
+    def _lifts(self, variables: Collection[_Variable]) -> dict[cst.WithItem, Result]:
         """Return how each item of a ``with`` becomes an assignment; without those that cannot."""
         analysis = self._analysis
         values: dict[cst.WithItem, Pieces] = {}
@@ -150,19 +150,19 @@ class _Contexts:
         if isinstance(above, cst.Attribute) and above.attr.value == "__enter__":
             call = analysis.parent(above)
             return call if isinstance(call, cst.Call) and call.func is above else None
-        call = analysis.parent(above)
-        if isinstance(above, cst.Arg) and isinstance(call, cst.Call) and len(call.args) == 1:
-            method = call.func
-            if isinstance(method, cst.Attribute) and method.attr.value == "enter_context":
-                return call
-        return None
+        given = analysis.call_given(site.call)
+        method = given.func if given is not None and len(given.args) == 1 else None
+        is_entering = isinstance(method, cst.Attribute) and method.attr.value == "enter_context"
+        return given if is_entering else None
 
     # --- variables --------------------------------------------------------------------------------
 
-    def _held(self, site: Site, variable: _Variable, lifted: Mapping[cst.WithItem, Lift]) -> Result:
+    def _held(
+        self, site: Site, variable: _Variable, lifted: Mapping[cst.WithItem, Result]
+    ) -> Result:
         assert site.call is not None
-        edits, comments = replaced(self._analysis, site.call, self._native[site].pieces)
-        more: list[Edit] = []
+        made = replaced(self._analysis, site.call, self._native[site].pieces)
+        more, comments = [*made.edits], made.comments
         for item in variable.items:
             more += lifted[item].edits
             comments += lifted[item].comments
@@ -170,7 +170,7 @@ class _Contexts:
             assert isinstance(call.func, cst.Attribute)
             end = self._analysis.span(call)[1]
             more.append(Edit(self._analysis.span(call.func.value)[1], end, ""))
-        return (*edits, *dict.fromkeys(more)), comments
+        return Result(tuple(dict.fromkeys(more)), comments)
 
     def _variables(self) -> dict[Site, _Variable]:
         """Return the variable that holds the context of a call, where all its uses are known."""
@@ -186,8 +186,7 @@ class _Contexts:
         for group in groups.values():
             variable = self._variable([target for _, target in group])
             if variable is not None:
-                variable.sites = [site for site, _ in group]
-                variables |= dict.fromkeys(variable.sites, variable)
+                variables |= dict.fromkeys((site for site, _ in group), variable)
         return variables
 
     def _target(self, site: Site) -> cst.BaseExpression | None:
@@ -312,7 +311,7 @@ class _Contexts:
 
 def _is_only(line: cst.CSTNode, leaving: Collection[cst.CSTNode]) -> bool:
     """Say whether a statement does nothing but leave a context, perhaps if there is one."""
-    if isinstance(line, cst.If) and line.orelse is None:
+    if isinstance(line, cst.If) and line.orelse is None and has_no_effect(line.test):
         return all(each in leaving for each in line.body.body)
     return line in leaving
 

@@ -17,25 +17,27 @@ from libcst.metadata import Assignment
 
 from petastorm_bridge._tables.options import OPTIONS
 from petastorm_codemods._meaning.analysis import Analysis, manual, once
+from petastorm_codemods._meaning.calls import first_given, text_of
 from petastorm_codemods._meaning.imports import Imported
 from petastorm_codemods._meaning.reexports import uses_of
-from petastorm_codemods._model import MOUNTED, Converted, Edit, Fact, Finding, Need, Pieces, Safety
+from petastorm_codemods._model import MOUNTED, Converted, Fact, Finding, Need, Pieces
 from petastorm_codemods._petastorm.counterparts import STREAMING, original
 from petastorm_codemods._petastorm.offered import canonical
 
 from .among_ranks import read_on_ranks
 from .arguments import Reading, Times, translated
+from .dictionaries import Given
 from .expressions import (
     Arguments,
     Native,
-    call_of,
     is_made_anew,
     repeated,
     shuffling,
     torch_loader,
 )
-from .given import Given, Stays, given_arguments
+from .given import Stays, given_arguments
 from .ignored import is_ignored
+from .layout import call_of
 from .needs_bridge import loader_needs_bridge
 from .options import ALL
 from .placement import clashes, need
@@ -92,26 +94,10 @@ def _findings(analysis: Analysis) -> Iterator[Finding]:
     results = edits_of(analysis, [each for each in decided.values() if isinstance(each, TakenOver)])
     for call, each in decided.items():
         if isinstance(each, TakenOver) and each in results:
-            yield _moved(analysis, each, *results[each])
+            yield each.native.finding(CODE, analysis.start(call), results[each])
         else:
             reason = each.reason if isinstance(each, Stays) else "its with cannot be taken apart"
             yield manual(CODE, analysis.start(call), f"stays on the bridge: {reason}")
-
-
-def _moved(
-    analysis: Analysis, each: TakenOver, edits: tuple[Edit, ...], comments: tuple[str, ...]
-) -> Finding:
-    return Finding(
-        CODE,
-        analysis.start(each.opened),
-        each.native.message,
-        Safety.SAFE,
-        edits,
-        needs=each.native.needs,
-        comments=comments,
-        told=each.native.told,
-        facts=each.native.facts,
-    )
 
 
 def _decided(analysis: Analysis) -> Iterator[tuple[cst.Call, TakenOver | Stays]]:
@@ -127,11 +113,8 @@ def _decided(analysis: Analysis) -> Iterator[tuple[cst.Call, TakenOver | Stays]]
 
 def _url(analysis: Analysis, call: cst.Call) -> str:
     """Return the URL that a reader is opened with; empty if the source does not say it."""
-    for argument in call.args:
-        first = argument is call.args[0] and not argument.keyword and not argument.star
-        if first or (argument.keyword is not None and argument.keyword.value == "dataset_url"):
-            return _text(analysis, argument.value)
-    return ""
+    value = first_given(call, "dataset_url")
+    return _text(analysis, value) if value is not None else ""
 
 
 def _text(analysis: Analysis, node: cst.BaseExpression) -> str:
@@ -144,10 +127,7 @@ def _text(analysis: Analysis, node: cst.BaseExpression) -> str:
         if assigned is None:
             return ""
         node = assigned
-    if not isinstance(node, cst.SimpleString | cst.ConcatenatedString):
-        return ""
-    value = node.evaluated_value
-    return value if isinstance(value, str) else ""
+    return text_of(node)
 
 
 def _taken_over(analysis: Analysis, call: cst.Call, data: Converted) -> TakenOver | Stays:
@@ -256,13 +236,13 @@ def _native(
         becomes = "StreamingDataset(...)"
     needs = [*places, *needs]
     notes = list(_notes(data, use, reading, columnar=columnar))
-    facts = frozenset({Fact.RANKS} if reading.ranks else ())
+    known = [Fact.RANKS] if reading.ranks else []
     if reading.shuffle != ("False",) and not reading.seed and is_made_anew(analysis, call):
         notes.append("each time it is made it is shuffled as the first time, without shuffle_seed=")
     without = f" without {', '.join(reading.lost)}" if reading.lost else ""
-    known = [fact.value for fact in facts]
-    message = "; ".join([f"make_reader becomes {becomes}{without}", *notes, *known])
-    return Native(made, (), tuple(needs), message, told=bool(notes), facts=facts)
+    said = [f"make_reader becomes {becomes}{without}", *notes, *(fact.value for fact in known)]
+    facts = frozenset({Fact.NATIVE, *known})
+    return Native(made, (), tuple(needs), "; ".join(said), told=bool(notes), facts=facts)
 
 
 def _where(analysis: Analysis, directory: str) -> tuple[Arguments, list[Need]]:

@@ -7,13 +7,18 @@ all stay on the bridge: they are the bridge's, all of them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._meaning.flow import Provenance, flow_of
-from petastorm_codemods._meaning.imports import Imported, imports, petastorm_imports
+from petastorm_codemods._meaning.imports import (
+    Imported,
+    imports,
+    petastorm_imports,
+    root_name,
+)
 from petastorm_codemods._meaning.other_files import module_at
 from petastorm_codemods._meaning.reexports import (
     is_run_with,
@@ -34,6 +39,7 @@ from petastorm_codemods._petastorm.offered import NEW, is_petastorm
 
 from .among_ranks import read_on_ranks
 from .arguments import Times, reading_of
+from .batches import as_taken
 from .blocks import Result
 from .contexts import rewritten
 from .expressions import Native, native_call
@@ -64,7 +70,7 @@ class Outcome:
 
     site: Site
     native: Native | None = None
-    result: Result = ((), ())
+    result: Result = field(default_factory=Result)
     stays: Stays | None = None
     problem: str = ""
     follows: bool = False
@@ -94,7 +100,9 @@ def _unknown(analysis: Analysis, site: Site) -> Stays:
 
 @once
 def keeps_bridge(analysis: Analysis) -> bool:
-    """Say whether all names of a source are the bridge's, because all of its loaders are."""
+    """Say whether all names of a source are the bridge's, because all of its loaders are, or all of the run's."""
+    if analysis.project.on_bridge:
+        return True
     decided = outcomes(analysis)
     opened = [each.value for each in analysis.nodes(cst.Attribute) if each.attr.value in METHODS]
     known = decided or any(opens_directory(analysis, each) for each in opened)  # by an earlier run
@@ -105,7 +113,14 @@ def keeps_bridge(analysis: Analysis) -> bool:
 @once
 def keeps_petastorm(analysis: Analysis) -> bool:
     """Say whether what converters work with stays Petastorm's in a source, as they do."""
-    return any(each.follows for each in outcomes(analysis))
+    follows = any(each.follows for each in outcomes(analysis))
+    return follows or _is_silenced(analysis) or bool(_kept_elsewhere(analysis))
+
+
+@once
+def opens_natively(analysis: Analysis) -> bool:
+    """Say whether any loader of a source becomes streaming's."""
+    return any(each.native is not None for each in outcomes(analysis))
 
 
 def native_uses(analysis: Analysis, local: str) -> Iterator[Use]:
@@ -117,6 +132,8 @@ def native_uses(analysis: Analysis, local: str) -> Iterator[Use]:
 @once
 def is_made_on_bridge(analysis: Analysis, site: Site) -> bool:
     """Say whether the converter of a loader is the bridge's own."""
+    if analysis.project.on_bridge:
+        return True
     if not keeps_bridge(analysis) or not _makers(analysis):
         return False
     module, project = module_at(analysis.source.path), analysis.project
@@ -137,23 +154,41 @@ def _is_apart(analysis: Analysis) -> bool:
     borrowed = [*unseen_reads(analysis), *reexported_reads(analysis)]
     lent = any(
         is_taken_from_here(analysis, each.local) or is_run_with(analysis, each.local)
-        for each in _makers(analysis)
+        for each in imports(analysis)
+        if each in _makers(analysis) or original(each.path) in COUNTERPARTS
     )
     wanted = bool(_makers(analysis)) and _has_others(project.borrowers, module)
     return not (borrowed or lent or wanted or module in project.lenders)
 
 
 def _decided(analysis: Analysis) -> Iterator[Outcome]:
+    for site, verdict in _sites(analysis):
+        problem = _problem(analysis)
+        if verdict or problem:
+            yield Outcome(site, problem=verdict or problem, follows=not verdict)
+            continue
+        native = _native(analysis, site)
+        if isinstance(native, Stays):
+            yield Outcome(site, stays=native)
+        else:
+            yield Outcome(site, native)
+
+
+@once
+def _sites(analysis: Analysis) -> tuple[tuple[Site, str], ...]:
+    """Return the uses of the methods that may be a converter's, with what speaks against it."""
+    return tuple(_found(analysis))
+
+
+def _found(analysis: Analysis) -> Iterator[tuple[Site, str]]:
     attributes = [each for each in analysis.nodes(cst.Attribute) if each.attr.value in METHODS]
     if not attributes:
         return
     flow = flow_of(analysis)
-    calls = {id(call.func): call for call in analysis.nodes(cst.Call)}
     for attribute in attributes:
-        site = Site.of(analysis, attribute, calls.get(id(attribute)))
-        if is_ignored(analysis.source.text, site.start, site.method.code):
-            continue
         above = analysis.parent(attribute)
+        call = above if isinstance(above, cst.Call) and above.func is attribute else None
+        site = Site.of(analysis, attribute, call)
         if not analysis.is_read(attribute) or isinstance(above, cst.Attribute):
             continue  # a stub of tests, or what such a stub has recorded
         kind = flow.provenance(attribute.value)
@@ -164,15 +199,7 @@ def _decided(analysis: Analysis) -> Iterator[Outcome]:
             continue  # left on the bridge by an earlier run
         verdict = _verdict(analysis, site, kind)
         if verdict is not None:
-            problem = _problem(analysis, kind)
-            if verdict or problem:
-                yield Outcome(site, problem=verdict or problem, follows=not verdict)
-                continue
-            native = _native(analysis, site)
-            if isinstance(native, Stays):
-                yield Outcome(site, stays=native)
-            else:
-                yield Outcome(site, native)
+            yield site, verdict
 
 
 def _native(analysis: Analysis, site: Site) -> Native | Stays:
@@ -183,6 +210,8 @@ def _native(analysis: Analysis, site: Site) -> Native | Stays:
         how = "call it in a function that opens a loader"
         return Stays(f"{site.method.name} is passed on; {how}")
     reading = reading_of(analysis, site.call, site.method.positions)
+    if site.method.is_torch and not isinstance(reading, Stays):
+        reading = as_taken(analysis, site.call, reading)
     if isinstance(reading, Stays):
         return reading
     among = None if reading.ranks else read_on_ranks(analysis, site.call)
@@ -202,13 +231,10 @@ def _native(analysis: Analysis, site: Site) -> Native | Stays:
 
 def is_partial(analysis: Analysis, site: Site) -> bool:
     """Say whether a method is what ``functools.partial`` is called with."""
-    argument = analysis.parent(site.attribute)
-    call = analysis.parent(argument)
-    return (
-        isinstance(call, cst.Call)
-        and analysis.imported(call.func) == "functools.partial"
-        and argument is call.args[0]
-    )
+    call = analysis.call_given(site.attribute)
+    if call is None or analysis.imported(call.func) != "functools.partial":
+        return False
+    return call.args[0].value is site.attribute
 
 
 def _verdict(analysis: Analysis, site: Site, kind: Provenance) -> str | None:
@@ -261,28 +287,59 @@ def _uses_converters(analysis: Analysis) -> bool:
     )
 
 
-def _problem(analysis: Analysis, kind: Provenance) -> str:
-    """Return why a converter stays Petastorm's, and its loaders with it; empty if it does not."""
+@once
+def _problem(analysis: Analysis) -> str:
+    """Return why the converters of a source stay Petastorm's, and their loaders; empty if they do not."""
+    if _is_silenced(analysis):
+        return "a comment silences its other half; a converter moves with all of its loaders"
     if _is_kept(analysis):
         return "make_spark_converter may come from elsewhere; decide on one source first"
     taken = _taken(analysis)
     if taken and not _is_apart(analysis):
         return f"{taken} means something else in this file; rename it first"
-    others = sorted(analysis.project.kept - {module_at(analysis.source.path)})
-    if others and kind is not Provenance.CONVERTER:
+    other = _kept_elsewhere(analysis)
+    if other:
         return (
-            f"its converter may be one of {others[0]}, where make_spark_converter stays Petastorm's"
+            f"converters may pass from or to {other}, where make_spark_converter stays Petastorm's"
         )
     return ""
+
+
+@once
+def _kept_elsewhere(analysis: Analysis) -> str:
+    """Return another module that may share converters with this one and keeps Petastorm's; empty if none does."""
+    module, project = module_at(analysis.source.path), analysis.project
+    others = sorted(project.kept - {module})
+    makes, opens = bool(_makers(analysis)), bool(_sites(analysis))
+    shares = module in project.joined or not (makes and opens)
+    return others[0] if others and shares and (makes or opens) else ""
+
+
+@once
+def _is_silenced(analysis: Analysis) -> bool:
+    """Say whether a comment keeps a call from moving that makes a converter or opens a loader, or an import for it."""
+    text = analysis.source.text
+    places = [analysis.start(each.statement) for each in imports(analysis) if each.path in MAKERS]
+    for call in analysis.nodes(cst.Call):
+        if original(analysis.imported(call.func) or "") in MAKERS:
+            root = root_name(call.func)
+            made = analysis.imports_of(root) if root is not None else ()
+            places += map(analysis.start, (call, *made))
+    if any(is_ignored(text, place, "PM101") for place in places):
+        return True
+    return any(
+        not verdict and is_ignored(text, site.start, site.method.code)
+        for site, verdict in _sites(analysis)
+    )
 
 
 @once
 def _is_kept(analysis: Analysis) -> bool:
     """Say whether a source has makers of converters that are left alone."""
     starred = {f"{maker.rpartition('.')[0]}.*" for maker in MAKERS}
-    movable = {id(each.alias) for each in petastorm_imports(analysis)}
+    movable = {each.alias for each in petastorm_imports(analysis)}
     return any(
-        original(each.path) in starred or (each.path in MAKERS and id(each.alias) not in movable)
+        original(each.path) in starred or (each.path in MAKERS and each.alias not in movable)
         for each in imports(analysis)
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,9 +11,10 @@ from libcst.helpers import get_full_name_for_node
 from libcst.metadata import GlobalScope
 
 from petastorm_codemods._meaning.analysis import Analysis, once
-from petastorm_codemods._meaning.calls import is_none
+from petastorm_codemods._meaning.calls import is_none, key_of, keyword, text_of
 from petastorm_codemods._meaning.functions import functions_of
 from petastorm_codemods._meaning.other_files import stem_of
+from petastorm_codemods._meaning.places import reached
 from petastorm_codemods._model import Pieces
 
 from .values import values
@@ -26,17 +28,19 @@ _DEFAULTS = {"batch_size": ", 32", "shuffle_row_groups": ", True", "workers_coun
 
 
 @dataclass(frozen=True)
-class Written:
-    """An argument that is in a dictionary.
+class Given:
+    """An argument of a call, which a dictionary may hold.
 
     Attributes:
         pieces: The expression, as it is written into rewritten code.
-        value: The expression to learn from.
-        is_certain: Whether the dictionary has it in any case.
+        node: The expression to learn from.
+        comments: Its comments, each behind what says where it stands.
+        is_certain: Whether it is given in any case; the expression is None where it is not, or Petastorm's default.
     """
 
     pieces: Pieces
-    value: cst.BaseExpression
+    node: cst.BaseExpression
+    comments: Pieces = ()
     is_certain: bool = True
 
 
@@ -52,39 +56,54 @@ class _Item:
     values: tuple[cst.BaseExpression, ...]
     is_certain: bool = True
 
-    def written(self, key: str, place: tuple[int, int]) -> Written:
-        """Return the item of the dictionary that stands at a place."""
+    @functools.cached_property
+    def node(self) -> cst.BaseExpression:
+        """What it may be, as an expression may be either."""
         others = self.values[1:] if self.is_certain else (*self.values[1:], cst.Name("None"))
         value = self.values[0]
-        for other in others:  # what it may be, as an expression may be either
+        for other in others:
             value = cst.IfExp(test=cst.Name("True"), body=value, orelse=other)
+        return value
+
+    def written(self, key: str, place: tuple[int, int]) -> Given:
+        """Return the item of the dictionary that stands at a place."""
         code = f'["{key}"]' if self.is_certain else f'.get("{key}"{_DEFAULTS.get(key, "")})'
-        return Written((place, code), value, self.is_certain)
+        return Given((place, code), self.node, is_certain=self.is_certain)
 
 
 _Items = dict[str, _Item]
 
 
-def items_of(analysis: Analysis, node: cst.BaseExpression) -> Mapping[str, Written] | None:
+def items_of(analysis: Analysis, node: cst.BaseExpression) -> Mapping[str, Given] | None:
     """Return the arguments in a dictionary, by name; None if the source does not say all of them."""
-    dictionaries = _Dictionaries(analysis)
     if not isinstance(node, cst.Name | cst.Attribute):
-        return _items_written_here(analysis, dictionaries.parts(node))
-    items = dictionaries.of(node)
+        return _items_written_here(analysis, node)
+    # Those of attributes are not the same in each class.
+    items = _items(analysis, values(analysis).alike(node) if isinstance(node, cst.Name) else node)
     if items is None:
         return None
     place = analysis.span(node)
-    all_items = _added(items, dictionaries.changed)
-    return {key: item.written(key, place) for key, item in all_items.items()}
+    return {key: item.written(key, place) for key, item in items.items()}
+
+
+@once
+def _items(analysis: Analysis, node: cst.CSTNode) -> _Items | None:
+    """Return the items of a dictionary that has a name, with all that is done to it; None if some are unknown."""
+    dictionaries = _Dictionaries(analysis)
+    items = dictionaries.of(node)
+    return None if items is None else _added(items, dictionaries.changed)
 
 
 def _added(items: _Items, values: Mapping[str, Collection[cst.BaseExpression]]) -> _Items:
     """Return items with values that some of them may get, or have got."""
-    all_items = dict(items)
-    for key, more in values.items():
-        known = items.get(key, _Item((), is_certain=False))
-        all_items[key] = _Item(tuple(dict.fromkeys([*known.values, *more])), known.is_certain)
-    return all_items
+    nothing = _Item((), is_certain=False)
+    more = {key: _joined(items.get(key, nothing), given) for key, given in values.items()}
+    return {**items, **more}
+
+
+def _joined(item: _Item, values: Iterable[cst.BaseExpression]) -> _Item:
+    """Return an item that may have other values."""
+    return _Item(tuple(dict.fromkeys([*item.values, *values])), item.is_certain)
 
 
 def _either(several: Sequence[_Items]) -> _Items:
@@ -102,17 +121,18 @@ _Part = tuple[str | None, cst.BaseExpression] | None
 _Values = dict[str, list[cst.BaseExpression]]
 
 
-def _items_written_here(analysis: Analysis, parts: Iterable[_Part]) -> Mapping[str, Written] | None:
+def _items_written_here(analysis: Analysis, node: cst.BaseExpression) -> Mapping[str, Given] | None:
     """Return the arguments in a dictionary that is written where it is needed; None if one is unknown."""
-    written: dict[str, Written] = {}
-    for part in parts:
+    written: dict[str, Given] = {}
+    for part in _parts(node):
         name, value = part or (None, None)
-        if value is None or _has_brackets(value):
+        brackets = getattr(value, "lpar", ())  # which are not in its span
+        if value is None or brackets:
             return None
         items = (
             items_of(analysis, value)
             if name is None
-            else {name: Written((analysis.span(value),), value)}
+            else {name: Given((analysis.span(value),), value)}
         )
         if items is None or are_in_doubt(items, written):
             return None
@@ -120,15 +140,28 @@ def _items_written_here(analysis: Analysis, parts: Iterable[_Part]) -> Mapping[s
     return written
 
 
-def are_in_doubt(items: Mapping[str, Written], names: Collection[str]) -> bool:
+def are_in_doubt(items: Mapping[str, Given], names: Collection[str]) -> bool:
     """Say whether it is uncertain for one of some names that a dictionary gives it."""
     return any(not item.is_certain for key, item in items.items() if key in names)
 
 
-def _has_brackets(node: cst.BaseExpression) -> bool:
-    """Say whether an expression has parentheses, which are not in its span."""
-    brackets: Sequence[cst.LeftParen] = getattr(node, "lpar", ())
-    return bool(brackets)
+def _parts(node: cst.CSTNode) -> Iterator[_Part]:
+    """Yield the items of a dictionary, without a name for those that it takes in; None if unknown."""
+    if isinstance(node, cst.Dict):
+        for element in node.elements:
+            if isinstance(element, cst.StarredDictElement):
+                yield None, element.value
+            else:
+                key = text_of(element.key) if isinstance(element, cst.DictElement) else ""
+                yield (key, element.value) if key else None
+    elif isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.BitOr):
+        yield from ((None, node.left), (None, node.right))
+    elif isinstance(node, cst.Call) and get_full_name_for_node(node.func) == "dict":
+        for argument in node.args:
+            known = argument.star != "*"
+            yield (keyword(argument), argument.value) if known else None
+    else:
+        yield None
 
 
 class _Dictionaries:
@@ -162,7 +195,7 @@ class _Dictionaries:
         if isinstance(node, cst.Param):
             return self._of_keywords(node)
         self._open.add(node)
-        items = self._merged(self.parts(node))
+        items = self._merged(_parts(node))
         self._open.remove(node)
         return items
 
@@ -172,7 +205,7 @@ class _Dictionaries:
         function = analysis.enclosing(parameter, cst.FunctionDef, cst.Lambda)
         if not isinstance(function, cst.FunctionDef) or function.decorators:
             return None
-        calls = [*analysis.calls(functions.called_as(function))]
+        calls = functions.calls(function)
         if not calls or functions.is_called_unseen(function):
             return None
         declared = {
@@ -180,7 +213,7 @@ class _Dictionaries:
         }
         given: _Values = {}
         for argument in (each for call in calls for each in call.args if each.keyword):
-            name = argument.keyword.value if argument.keyword is not None else ""
+            name = keyword(argument) or ""
             if name not in declared:
                 given.setdefault(name, []).append(argument.value)
         return _added({}, given)
@@ -190,7 +223,7 @@ class _Dictionaries:
         analysis = self._analysis
         for each in values(analysis).passed(node):
             if isinstance(each, cst.Name | cst.Attribute):
-                changes = _changes(analysis, each)
+                changes = _changes(analysis, _name(each))
                 for key, given in (changes or {}).items():
                     self.changed.setdefault(key, []).extend(given)
                 if changes is None or _is_handled(analysis, each):
@@ -204,26 +237,6 @@ class _Dictionaries:
             leaves = _given_in_class(self._analysis, node) or leaves
         return [_imported(self._analysis, each) or each for each in leaves]
 
-    def parts(self, node: cst.CSTNode) -> Iterator[_Part]:
-        """Yield the items of a dictionary, without a name for those that it takes in; None if unknown."""
-        if isinstance(node, cst.Dict):
-            for element in node.elements:
-                if isinstance(element, cst.StarredDictElement):
-                    yield None, element.value
-                else:
-                    key = element.key if isinstance(element, cst.DictElement) else None
-                    name = key.evaluated_value if isinstance(key, cst.SimpleString) else None
-                    yield (name, element.value) if isinstance(name, str) else None
-        elif isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.BitOr):
-            yield from ((None, node.left), (None, node.right))
-        elif isinstance(node, cst.Call) and get_full_name_for_node(node.func) == "dict":
-            for argument in node.args:
-                known = argument.star != "*"
-                name = argument.keyword.value if argument.keyword is not None else None
-                yield (name, argument.value) if known else None
-        else:
-            yield None
-
     def _merged(self, parts: Iterable[_Part]) -> _Items | None:
         merged: _Items = {}
         for part in parts:
@@ -235,13 +248,10 @@ class _Dictionaries:
                 return None
             for key, item in items.items():
                 before = merged.get(key)
-                merged[key] = item if item.is_certain or before is None else _joined(before, item)
+                merged[key] = (
+                    item if before is None or item.is_certain else _joined(before, item.values)
+                )
         return merged
-
-
-def _joined(before: _Item, after: _Item) -> _Item:
-    """Return an item of a dictionary that may take it in from another one."""
-    return _Item((*before.values, *after.values), before.is_certain)
 
 
 def _given_in_class(analysis: Analysis, node: cst.Attribute) -> list[cst.CSTNode]:
@@ -285,67 +295,104 @@ def _is_handled(analysis: Analysis, node: cst.Name | cst.Attribute) -> bool:
     return analysis.project.handles(analysis.source.path, node.attr.value)
 
 
-def _changes(
-    analysis: Analysis, node: cst.Name | cst.Attribute, seen: frozenset[str] = frozenset()
-) -> _Values | None:
+# The name of a variable, or of an attribute, which is then that of whichever object: (False, "options").
+_Name = tuple[bool, str]
+
+
+def _name(node: cst.CSTNode) -> _Name | None:
+    """Return the name that a dictionary may have; None for other expressions."""
+    if isinstance(node, cst.Attribute):
+        return True, node.attr.value
+    return (False, node.value) if isinstance(node, cst.Name) else None
+
+
+@once
+def _changes(analysis: Analysis, name: _Name | None) -> _Values | None:
     """Return the keys of a dictionary of this name that get values, with these; None if more is done to it.
 
     That may also be done by who has it by another name, and by a function of the project that gets it.
     """
-    code = analysis.code(node)
-    if code in seen:
-        return {}
-    others: list[cst.CSTNode] = []
-    for assign in analysis.nodes(cst.Assign):
-        if _is_same(assign.value, node):
-            others += [each.target for each in assign.targets]
-    for call in analysis.nodes(cst.Call):
-        if any(_is_same(each.value, node) for each in call.args if not each.star):
-            if _is_elsewhere(analysis, call.func):
-                return None
-            others += _parameters(analysis, call.func)
-    changes = _values_set(analysis, node)
-    for each in others:
-        more = None
-        if isinstance(each, cst.Name | cst.Attribute):
-            more = _changes(analysis, each, seen | {code})
-        if changes is None or more is None:
+    changes: _Values = {}
+    for each in reached([name], lambda each: _other_names(analysis, each)):
+        more = _values_set(analysis, each) if each is not None else None
+        if more is None:
             return None
         for key, given in more.items():
             changes.setdefault(key, []).extend(given)
     return changes
 
 
-def _values_set(analysis: Analysis, node: cst.Name | cst.Attribute) -> _Values | None:
-    """Return the keys that get values in a dictionary by this name, with these; None if more is done to its items."""
+def _other_names(analysis: Analysis, name: _Name | None) -> Iterable[_Name | None]:
+    """Yield the names that a dictionary of a name also gets; None for what is no name, and for who knows."""
+    for node in _handed_on(analysis).get(name, ()):
+        if isinstance(node, cst.Assign):
+            yield from (_name(each.target) for each in node.targets)
+        elif _is_elsewhere(analysis, node.func):
+            yield None
+        else:
+            for function in functions_of(analysis).run_by(node):
+                of = function.params
+                parameters = (*of.posonly_params, *of.params, *of.kwonly_params)
+                yield from (_name(each.name) for each in parameters)
 
-    def is_it(changed: cst.BaseExpression) -> bool:
-        if isinstance(node, cst.Attribute):  # of whichever object
-            name = changed.attr if isinstance(changed, cst.Attribute) else changed
-            return isinstance(name, cst.Name) and name.value == node.attr.value
-        return analysis.code(changed) == node.value
 
-    values_set: _Values = {}
+@once
+def _handed_on(analysis: Analysis) -> Mapping[_Name | None, list[cst.Assign | cst.Call]]:
+    """Return the assignments and the calls that names are given to."""
+    given: dict[_Name | None, list[cst.Assign | cst.Call]] = {}
+    for assign in analysis.nodes(cst.Assign):
+        given.setdefault(_name(assign.value), []).append(assign)
+    for call in analysis.nodes(cst.Call):
+        for name in dict.fromkeys(_name(each.value) for each in call.args if not each.star):
+            given.setdefault(name, []).append(call)
+    given.pop(None, None)
+    return given
+
+
+@once
+def _touched(analysis: Analysis) -> Mapping[_Name | None, list[cst.Subscript | cst.Call]]:
+    """Return the items that are set, and the calls of methods, by the name of what has them."""
+    touched: dict[_Name | None, list[cst.Subscript | cst.Call]] = {}
     for subscript in analysis.nodes(cst.Subscript):
         above = analysis.parent(subscript)
         grown = isinstance(above, cst.AugAssign) and above.target is subscript
-        if (grown or not analysis.is_read(subscript)) and is_it(subscript.value):
-            index = subscript.slice[0].slice
-            name = _text(index.value) if isinstance(index, cst.Index) else ""
-            value = analysis.assigned(above) if isinstance(above, cst.AssignTarget) else None
-            if not name or not isinstance(value, cst.BaseExpression):
-                return None
-            values_set.setdefault(name, []).append(value)
+        if grown or not analysis.is_read(subscript):
+            touched.setdefault(_name(subscript.value), []).append(subscript)
     for call in analysis.nodes(cst.Call):
-        method = call.func
-        if not isinstance(method, cst.Attribute) or not is_it(method.value):
-            continue
-        added = [*_values_added(call)] if method.attr.value in _ADDING else []
-        if method.attr.value in _CHANGING or not all(name for name, _ in added):
+        if isinstance(call.func, cst.Attribute):
+            touched.setdefault(_name(call.func.value), []).append(call)
+    return touched
+
+
+def _values_set(analysis: Analysis, name: _Name) -> _Values | None:
+    """Return the keys that get values in a dictionary by this name, with these; None if more is done to its items."""
+    is_attribute, word = name
+    touched = [*_touched(analysis).get(name, ())]
+    if is_attribute:  # which is a plain name in the body of its class
+        touched += _touched(analysis).get((False, word), ())
+    values_set: _Values = {}
+    for key, value in (each for node in touched for each in _values_given(analysis, node)):
+        if not key or value is None:
             return None
-        for name, value in added:
-            values_set.setdefault(name, []).append(value)
-    return None if _is_named_in_text(analysis, node) else values_set
+        values_set.setdefault(key, []).append(value)
+    return None if _is_named_in_text(analysis, word) else values_set
+
+
+def _values_given(
+    analysis: Analysis, node: cst.Subscript | cst.Call
+) -> Iterator[tuple[str, cst.BaseExpression | None]]:
+    """Yield the values that a dictionary gets, by key; an empty one, or None, where these are unknown."""
+    if isinstance(node, cst.Subscript):
+        above = analysis.parent(node)
+        yield (
+            key_of(node),
+            analysis.assigned(above) if isinstance(above, cst.AssignTarget) else None,
+        )
+    elif isinstance(node.func, cst.Attribute):
+        if node.func.attr.value in _CHANGING:
+            yield "", None
+        elif node.func.attr.value in _ADDING:
+            yield from _values_added(node)
 
 
 def _values_added(call: cst.Call) -> Iterator[tuple[str, cst.BaseExpression]]:
@@ -353,50 +400,24 @@ def _values_added(call: cst.Call) -> Iterator[tuple[str, cst.BaseExpression]]:
     first = call.args[0].value if call.args else None
     if isinstance(call.func, cst.Attribute) and call.func.attr.value == "setdefault":
         value = call.args[1].value if len(call.args) > 1 else cst.Name("None")
-        yield (_text(first), value)
+        yield (text_of(first), value)
         return
     for argument in call.args:
         if isinstance(argument.value, cst.Dict) and not argument.star and not argument.keyword:
             for element in argument.value.elements:
                 key = element.key if isinstance(element, cst.DictElement) else None
-                yield _text(key), element.value
+                yield text_of(key), element.value
         else:
-            yield (argument.keyword.value if argument.keyword is not None else ""), argument.value
+            yield keyword(argument) or "", argument.value
 
 
-def _text(node: cst.CSTNode | None) -> str:
-    """Return the text that a literal is; empty for all else."""
-    value = node.evaluated_value if isinstance(node, cst.SimpleString) else ""
-    return value if isinstance(value, str) else ""
-
-
-def _is_named_in_text(analysis: Analysis, node: cst.Name | cst.Attribute) -> bool:
+def _is_named_in_text(analysis: Analysis, name: str) -> bool:
     """Say whether a source may get at a name by a string: ``globals()["options"]``, ``setattr(job, "options", …)``."""
-    name = node.attr.value if isinstance(node, cst.Attribute) else node.value
     by_name = any(any(analysis.calls(each)) for each in ("globals", "setattr", "vars"))
     return by_name and any(value == name for _, value in analysis.strings)
-
-
-def _is_same(one: cst.BaseExpression, other: cst.Name | cst.Attribute) -> bool:
-    if isinstance(one, cst.Attribute) and isinstance(other, cst.Attribute):
-        return one.attr.value == other.attr.value  # of whichever object
-    return isinstance(one, cst.Name) and one.deep_equals(other)
 
 
 def _is_elsewhere(analysis: Analysis, function: cst.BaseExpression) -> bool:
     """Say whether another module of the project has a function; those of packages are taken to change nothing."""
     module = (analysis.imported(function) or "-").partition(".")[0]
     return not module or module in analysis.project.modules
-
-
-def _parameters(analysis: Analysis, function: cst.BaseExpression) -> list[cst.Name]:
-    """Return the names of the parameters of the source's functions and classes of a name."""
-    name = function.attr if isinstance(function, cst.Attribute) else function
-    names: list[cst.Name] = []
-    for each in analysis.nodes(cst.FunctionDef):
-        owner = analysis.enclosing(each, cst.ClassDef)
-        called = owner if owner is not None and each.name.value == "__init__" else each
-        if isinstance(name, cst.Name) and called.name.value == name.value:
-            of = each.params
-            names += [one.name for one in (*of.posonly_params, *of.params, *of.kwonly_params)]
-    return names

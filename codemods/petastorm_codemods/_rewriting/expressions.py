@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import libcst as cst
 
-from petastorm_codemods._meaning.analysis import Analysis
+from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._meaning.flow import flow_of
 from petastorm_codemods._meaning.places import below
-from petastorm_codemods._model import Fact, Need, Piece, Pieces
+from petastorm_codemods._model import Fact, Finding, Need, Piece, Pieces, Safety
 from petastorm_codemods._petastorm.counterparts import COLUMNAR, STREAMING
 
 from .arguments import Reading, Times
+from .blocks import Result
 from .given import Stays
+from .layout import PART, call_of
 from .placement import need
 from .sites import Site, receiver_end
 from .timestamps import looks_into_others
@@ -38,7 +40,7 @@ class Native:
         needs: Names that it uses.
         message: What a report says.
         told: Whether a summary says it too.
-        facts: What a reviewer has to know of it.
+        facts: What is known of it.
         converter: The statement that gives the converter a name, before the one that the call is in.
     """
 
@@ -49,6 +51,20 @@ class Native:
     told: bool
     facts: frozenset[Fact] = frozenset()
     converter: Pieces = ()
+
+    def finding(self, code: str, offset: int, result: Result) -> Finding:
+        """Return the finding of a call at a place that this one takes the place of."""
+        return Finding(
+            code,
+            offset,
+            self.message,
+            Safety.SAFE,
+            result.edits,
+            needs=self.needs,
+            comments=result.comments,
+            told=self.told,
+            facts=self.facts,
+        )
 
 
 def native_call(analysis: Analysis, site: Site, reading: Reading) -> Native | Stays:
@@ -81,11 +97,17 @@ def native_call(analysis: Analysis, site: Site, reading: Reading) -> Native | St
     notes = [*_speed(site, reading, columnar=columnar, wanted=wanted)]
     notes += _cautions(analysis, reading)
     name = "ColumnarStreamingDataset" if columnar else "StreamingDataset"
-    facts = frozenset(_facts(analysis.source.text, site, reading))
-    known = [fact.value for fact in Fact if fact in facts]
-    message = "; ".join([_message(site, reading, name), *notes, *known])
+    known = [*_known(analysis.source.text, site, reading)]
+    message = "; ".join([_message(site, reading, name), *notes, *(fact.value for fact in known)])
     told = bool(notes)
-    return Native(made, again, tuple(needs), message, told, facts=facts, converter=converter)
+    facts = {
+        Fact.NATIVE,
+        *known,
+        *([Fact.ROW_BY_ROW] if site.method.is_torch and not columnar else ()),
+    }
+    return Native(
+        made, again, tuple(needs), message, told, facts=frozenset(facts), converter=converter
+    )
 
 
 def shuffling(reading: Reading, seed: Pieces, *, anew: bool) -> Arguments:
@@ -99,7 +121,7 @@ def shuffling(reading: Reading, seed: Pieces, *, anew: bool) -> Arguments:
         anew: Whether to take it also if the program asks for none.
     """
     if reading.unseeded:
-        seed = (*seed, " if ", *reading.unseeded, " else ", *reading.seed)
+        seed = (PART, *seed, PART, "if ", *reading.unseeded, PART, "else ", *reading.seed)
     elif reading.seed or reading.shuffle == ("False",) or not anew:
         seed = reading.seed
     shuffle = reading.commented(reading.shuffle, "shuffle_row_groups")
@@ -126,15 +148,9 @@ def _loop_over_epochs(analysis: Analysis, site: Site, reading: Reading) -> Piece
     if loop.orelse is not None or loop.asynchronous is not None:
         return ()
     over = isinstance(loop.iter, cst.Name) and loop.iter.value == name.value
-    if not over or any(analysis.reads("_")) or _is_left_early(analysis, loop):
+    if not over or any(analysis.reads("_")) or any(analysis.within(loop.body, cst.Break)):
         return ()
     return ("for _ in range(", *reading.epochs, "):")
-
-
-def _is_left_early(analysis: Analysis, loop: cst.For) -> bool:
-    """Say whether a loop has a ``break`` of its own."""
-    breaks = analysis.within(loop.body, cst.Break)
-    return any(analysis.enclosing(each, cst.For, cst.While) is loop for each in breaks)
 
 
 def _name_for(analysis: Analysis, site: Site) -> str:
@@ -150,9 +166,15 @@ def _name_for(analysis: Analysis, site: Site) -> str:
     if len(block.items) > 1 or block.asynchronous is not None:
         return ""
     scope = analysis.enclosing(block, cst.FunctionDef) or analysis.module
-    taken = {each.value for each in analysis.within(scope, cst.Name)}
+    taken = _names_in(analysis, scope)
     names = itertools.chain(["converter"], (f"converter_{number}" for number in itertools.count(2)))
     return next(name for name in names if name not in taken)
+
+
+@once
+def _names_in(analysis: Analysis, scope: cst.CSTNode) -> frozenset[str]:
+    """Return the names in a function, or in the whole module."""
+    return frozenset(each.value for each in analysis.within(scope, cst.Name))
 
 
 def _may_be_made_here(analysis: Analysis, site: Site) -> bool:
@@ -195,13 +217,14 @@ def _speed(site: Site, reading: Reading, *, columnar: bool, wanted: bool) -> Ite
         yield f"rows are read one by one in one process{way}"
 
 
-def _facts(text: str, site: Site, reading: Reading) -> Iterator[Fact]:
+def _known(text: str, site: Site, reading: Reading) -> Iterator[Fact]:
     """Yield what a reviewer has to know of a call."""
     if reading.ranks:
         yield Fact.RANKS
-    if reading.times in {Times.SOME, Times.OPEN}:
+    is_full = reading.drop_last == ("True",)
+    if reading.times in {Times.SOME, Times.OPEN} and not is_full:
         yield Fact.SHORT_BATCHES
-    if reading.times is Times.ENDLESS and reading.shuffle == ("False",):
+    if is_full and reading.shuffle == ("False",):
         yield Fact.LEFT_OUT
     if site.method.is_torch and _POSITIONS.search(text):
         yield Fact.ORDER_OF_COLUMNS
@@ -286,14 +309,3 @@ def _tensorflow(
     if reading.transform:
         outer.append(("transform", reading.commented(reading.transform, "transform_spec")))
     return call_of(needs[1].local, outer), needs
-
-
-def call_of(name: str, arguments: Sequence[tuple[str, Pieces]]) -> Pieces:
-    """Return a call with arguments by their names, which are empty for positional ones."""
-    return (f"{name}(", *_listed(arguments), ")")
-
-
-def _listed(arguments: Sequence[tuple[str, Pieces]]) -> Iterator[Piece]:
-    for number, (name, value) in enumerate(arguments):
-        yield (", " if number else "") + (f"{name}=" if name else "")
-        yield from value

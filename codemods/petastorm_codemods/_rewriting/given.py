@@ -3,36 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
 
-from petastorm_codemods._meaning.analysis import Analysis
+from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._meaning.calls import is_none, keyword
-from petastorm_codemods._model import Pieces
+from petastorm_codemods._model import Fact, Pieces
 
 from .comments import comments_between
-from .dictionaries import are_in_doubt, items_of
+from .dictionaries import Given, are_in_doubt, items_of
+from .layout import ABOVE, BEHIND
 
 _BY_NAME = "give the arguments by name, so that they can be translated"
-
-
-@dataclass(frozen=True)
-class Given:
-    """An argument of a call.
-
-    Attributes:
-        pieces: The expression, as it is written into rewritten code.
-        node: The expression to learn from.
-        comments: Its comments, each with line breaks, as they may follow the expression.
-        is_certain: Whether it is given in any case; the expression is None where it is not, or Petastorm's default.
-    """
-
-    pieces: Pieces
-    node: cst.BaseExpression
-    comments: Pieces = ()
-    is_certain: bool = True
 
 
 @dataclass(frozen=True)
@@ -41,11 +25,11 @@ class Stays:
 
     Attributes:
         reason: The reason, and what to do.
-        marked: Whether a comment in the code says so.
+        facts: What is known of the call.
     """
 
     reason: str
-    marked: bool = True
+    facts: frozenset[Fact] = frozenset()
 
 
 def named(call: cst.Call, positions: Sequence[str]) -> list[tuple[str | None, cst.Arg]]:
@@ -57,9 +41,10 @@ def named(call: cst.Call, positions: Sequence[str]) -> list[tuple[str | None, cs
     return arguments
 
 
+@once
 def given_arguments(
-    analysis: Analysis, call: cst.Call, positions: Sequence[str]
-) -> dict[str, Given] | Stays:
+    analysis: Analysis, call: cst.Call, positions: tuple[str, ...]
+) -> Mapping[str, Given] | Stays:
     """Return the arguments of a call by their names, also those in dictionaries of the source.
 
     An argument whose None means the default is not given then.
@@ -76,10 +61,7 @@ def given_arguments(
             items = items_of(analysis, argument.value)
             if items is None or are_in_doubt(items, given):
                 return Stays("its arguments are in a dictionary; give them by name")
-            given |= {
-                key: Given(item.pieces, item.value, is_certain=item.is_certain)
-                for key, item in items.items()
-            }
+            given |= items
         else:
             return Stays(_BY_NAME)
     return {
@@ -102,9 +84,8 @@ def _comments(analysis: Analysis, call: cst.Call) -> dict[cst.Arg, Pieces]:
             argument = call.args[min(max(number - (not alone), 0), len(call.args) - 1)]
             comments[argument] = (
                 *comments.get(argument, ()),
-                "\n" if alone else "  ",
+                ABOVE if alone else BEHIND,
                 (place, end),
-                "\n",
             )
     return comments
 

@@ -15,6 +15,8 @@ from petastorm_codemods._model import Edit
 from petastorm_codemods._text.edits import apply_edits
 from petastorm_codemods._text.tokens import next_line
 
+from .layout import import_of
+
 # Between the cells of a Databricks notebook, which people run one by one.
 _COMMAND = re.compile(r"^# COMMAND -+", re.MULTILINE)
 # Modules in the order of the text, each with the names that are imported from it, with aliases.
@@ -29,6 +31,7 @@ class _Statement:
         line: The original.
         modules: What it imports.
         rewritten: Whether edits are made in it.
+        on_one_line: Whether it was on one.
         in_order: Whether its names were sorted, on one line, and so are to be again.
         changes: Whether names have come or gone that the edits do not know of.
     """
@@ -36,6 +39,7 @@ class _Statement:
     line: cst.SimpleStatementLine
     modules: _Modules
     rewritten: bool
+    on_one_line: bool
     in_order: bool
     changes: bool = False
 
@@ -77,6 +81,8 @@ def joined_imports(analysis: Analysis, edits: Sequence[Edit]) -> list[Edit]:
         if each.in_order and (each.rewritten or each.changes):
             each.changes |= not _is_sorted(each.modules)
             each.modules = {module: sorted(names) for module, names in each.modules.items()}
+        if each.on_one_line and each.rewritten:  # it may have become too long for that
+            each.changes |= any("(" in import_of(*item) for item in each.modules.items())
     changed = {each.line: each for each in statements if each.changes}
     kept = [edit for edit, line in zip(edits, around, strict=True) if line not in changed]
     return [*kept, *(_written(analysis, each) for each in changed.values())]
@@ -106,9 +112,7 @@ def _is_sorted(modules: _Modules) -> bool:
 def _written(analysis: Analysis, statement: _Statement) -> Edit:
     """Return the edit that writes a statement anew; its line goes if nothing is left of it."""
     start, end = analysis.span(statement.line)
-    lines = [
-        f"from {module} import {', '.join(names)}" for module, names in statement.modules.items()
-    ]
+    lines = [import_of(module, names) for module, names in statement.modules.items()]
     if not lines:
         below = min(next_line(analysis.source.text, end), analysis.source.cell_end(end))
         return Edit(analysis.line_start(start), below, "")
@@ -134,8 +138,9 @@ def _statements(
         before = None if plain else _modules(text[start:end])
         modules = _modules(apply_edits(text[start:end], shifted)) if shifted else before
         if modules is not None:
-            in_order = "\n" not in text[start:end] and _is_sorted(before or {})
-            yield _Statement(line, modules, line in inside, in_order)
+            on_one_line = "\n" not in text[start:end]
+            in_order = on_one_line and _is_sorted(before or {})
+            yield _Statement(line, modules, line in inside, on_one_line, in_order)
 
 
 def _modules(text: str) -> _Modules | None:

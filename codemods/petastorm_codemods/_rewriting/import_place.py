@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import libcst as cst
@@ -24,13 +23,11 @@ class Place:
     Attributes:
         start: Where the first of them starts.
         indent: Their indentation.
-        above: How many blank lines go above them.
         below: How many go below.
     """
 
     start: int
     indent: str = ""
-    above: int = 0
     below: int = 0
 
 
@@ -38,8 +35,7 @@ def import_place(analysis: Analysis) -> Place:
     """Return where an import of a library goes.
 
     It follows the last import of Petastorm or the bridge at the top of the source, also within a
-    ``with`` block there; without one, the last of a library among the first imports at the top, else it stands
-    between those of Python and of the project; else it is the first statement.
+    ``with`` block there; without one, the first imports at the top; else it is the first statement.
     """
     body = analysis.module.body
     restart = _last_restart(analysis)
@@ -49,7 +45,7 @@ def import_place(analysis: Analysis) -> Place:
         return Place(beside(analysis, neighbour), analysis.indent(analysis.start(neighbour)))
     first = _first_imports(rest)
     if first:
-        return _among(analysis, first)
+        return Place(beside(analysis, first[-1]))
     if rest:
         decorators = getattr(rest[0], "decorators", ())
         start = analysis.start(decorators[0] if decorators else rest[0])
@@ -58,63 +54,11 @@ def import_place(analysis: Analysis) -> Place:
     return Place(_after_line(analysis, analysis.span(body[-1])[1]) if body else 0)
 
 
-def _among(analysis: Analysis, first: Sequence[cst.SimpleStatementLine]) -> Place:
-    """Return where an import of a library goes among imports."""
-    if any(isinstance(getattr(line.body[0], "names", ()), cst.ImportStar) for line in first):
-        return Place(beside(analysis, first[-1]))  # which may have the same names
-    first_party = [line for line in first if _is_own(analysis, line.body[0])]
-    others = [line for line in first if line not in first_party]
-    libraries = [line for line in others if not _is_of_python(line.body[0])]
-    if libraries or (first_party and others):
-        last = (libraries or others)[-1]
-        return Place(beside(analysis, last), above=not libraries)
-    if first_party:
-        return Place(analysis.line_start(analysis.start(first_party[0])), below=1)
-    return Place(beside(analysis, first[-1]), above=1)
-
-
-def _is_own(analysis: Analysis, statement: cst.CSTNode) -> bool:
-    """Say whether a statement imports what is the project's own."""
-    if isinstance(statement, cst.ImportFrom) and statement.relative:
-        return True
-    return any(map(analysis.project.owns, modules_of(statement)))
-
-
-def _is_of_python(statement: cst.CSTNode) -> bool:
-    """Say whether a statement imports of Python's own library."""
-    return all(name.partition(".")[0] in sys.stdlib_module_names for name in modules_of(statement))
-
-
 def beside(analysis: Analysis, line: cst.CSTNode) -> int:
     """Return the start of the line below an import; that of its own if it has other statements on it."""
     start, end = analysis.span(line)
     alone = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
     return _after_line(analysis, end) if alone else analysis.line_start(start)
-
-
-def last_before(analysis: Analysis, line: cst.CSTNode, *, module: str) -> cst.CSTNode:
-    """Return the import that a new one of a module follows: among those below a line if they are sorted, else that."""
-    last, names = line, [""]
-    for each in _joined(analysis, line):
-        names += map(str.lower, modules_of(each.body[0]))
-        if names != sorted(names):
-            return line
-        last = each if names[-1] < module else last
-    return last
-
-
-def _joined(analysis: Analysis, line: cst.CSTNode) -> Iterator[cst.SimpleStatementLine]:
-    """Yield an import of a module's names and those of its cell that follow it, each on the next line."""
-    block = getattr(analysis.parent(line), "body", ())
-    end = analysis.source.cell_end(analysis.start(line))
-    for each in block[block.index(line) :] if line in block else ():
-        if not isinstance(each, cst.SimpleStatementLine):
-            return
-        is_next = each is line or not each.leading_lines
-        names = isinstance(each.body[0], cst.ImportFrom) and not each.body[0].relative
-        if not (is_next and names and analysis.start(each) < end):
-            return
-        yield each
 
 
 def _below_preamble(analysis: Analysis, restart: int) -> Sequence[cst.BaseStatement]:

@@ -1,262 +1,254 @@
-"""New calls and imports fit into the lines of their file; everything else keeps the user's layout.
+"""New calls fit into the lines of their file; everything else keeps the user's layout.
 
-What is written stands on one line if it fits, else what is in its brackets gets one line for each argument, with a
-comma behind the last one. More is the business of the user's own formatter.
+A call of ours stands on one line if it fits, else each of its arguments does, with a comma behind the last one. Lines
+that are aligned with a bracket stay so. More is the business of the user's own formatter.
 """
 
 from __future__ import annotations
 
 import bisect
 import dataclasses
-import functools
-import itertools
-import tokenize
-from collections import deque
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis
-from petastorm_codemods._model import Edit
+from petastorm_codemods._model import Edit, Piece, Pieces
 from petastorm_codemods._text.edits import apply_edits
 from petastorm_codemods._text.tokens import line_starts, lines_of, next_line, tokens_of
 
-from .brackets import Brackets, Part, taken_apart
-
-# A file whose repository has no formatter is as wide as its own lines, between the usual limits of two.
+# What stands in the text of calls of ours until it is known which of them fit on a line: characters that no text has.
+# A call opens, has more arguments and closes; a comment follows that is above or behind one; a part of a choice begins.
+OPEN, NEXT, CLOSE, ABOVE, BEHIND, PART = "\ufdd0\ufdd1\ufdd2\ufdd3\ufdd4\ufdd5"
+# A file is as wide as its own lines, between the usual limits of two formatters.
 _NARROWEST, _WIDEST = 88, 100
+_MARK = re.compile(f"([{OPEN}{NEXT}{CLOSE}{ABOVE}{BEHIND}])")
 
 
-def laid_out(analysis: Analysis, edits: Sequence[Edit], width: int | None = None) -> list[Edit]:
-    """Return edits with the same effect but for line breaks and indentation.
+def call_of(name: str, arguments: Sequence[tuple[str, Pieces]]) -> Pieces:
+    """Return a call with arguments by their names, which are empty for positional ones."""
+    return (f"{name}({OPEN}", *_listed(arguments), f"{CLOSE})")
+
+
+def _listed(arguments: Sequence[tuple[str, Pieces]]) -> Iterator[Piece]:
+    for number, (name, value) in enumerate(arguments):
+        yield (NEXT if number else "") + (f"{name}=" if name else "")
+        yield from value
+
+
+def is_long(line: str) -> bool:
+    """Say whether a line is longer than any formatter's."""
+    return len(line) > _WIDEST
+
+
+def import_of(module: str, names: Sequence[str]) -> str:
+    """Return the statement that imports names, in brackets if it is too long for a line."""
+    line = f"from {module} import {', '.join(names)}"
+    return f"from {module} import ({OPEN}{NEXT.join(names)}{CLOSE})" if is_long(line) else line
+
+
+def laid_out(analysis: Analysis, edits: Sequence[Edit]) -> list[Edit]:
+    """Return edits with the same effect, in which calls of ours have their line breaks.
 
     Args:
         analysis: Of the source before the edits.
         edits: They do not overlap.
-        width: Characters in a line of the file; None to go by its own lines.
+
+    Raises:
+        ValueError: The source has the characters that stand for these line breaks.
     """
-    return list(_Layout(analysis, width).edits(edits)) if edits else []
+    if not edits:
+        return []
+    if re.search(f"[{OPEN}-{PART}]", analysis.source.text):
+        raise ValueError("has characters that Unicode reserves")
+    layout = _Layout(analysis, sorted(edits, key=lambda edit: (edit.start, edit.end)))
+    return [*map(layout.laid, edits), *layout.aligned()]
 
 
 class _Layout:
     """How the lines of a file are laid out.
 
     Args:
-        analysis: Of the file.
-        width: Characters in a line; None to go by its own lines.
+        analysis: Of the source before the edits.
+        edits: In the order of the text.
     """
 
-    def __init__(self, analysis: Analysis, width: int | None) -> None:
+    def __init__(self, analysis: Analysis, edits: Sequence[Edit]) -> None:
         self._analysis = analysis
         self._text = analysis.source.text
-        lines = [line for line in analysis.source.masked.splitlines() if line.strip()]
-        code = [line for line in lines if not line.lstrip().startswith("#")]
-        longest = max(map(len, code), default=0)
-        self._width = width or min(max(longest, _NARROWEST), _WIDEST)
+        self._edits = edits
+        self._starts = [edit.start for edit in edits]
+        lines = lines_of(analysis.source.masked)
+        code = [line for line in lines if line.strip()[:1] not in {"", "#"}]
+        self._width = min(max([_NARROWEST, *map(len, code)]), _WIDEST)
         # Lines that go on from others tell it only where there are no blocks.
         indents = filter(None, (line[: len(line) - len(line.lstrip())] for line in code))
         unit = min(indents, key=len, default="    ")[:4]
         self._unit = analysis.module.default_indent if analysis.nodes(cst.IndentedBlock) else unit
 
-    def edits(self, edits: Sequence[Edit]) -> Iterator[Edit]:
-        """Yield edits again, those as one that share lines which are laid out anew."""
-        # Insertions at one place keep their order.
-        waiting = deque(sorted(edits, key=lambda edit: (edit.start, edit.end)))
-        while waiting:
-            first = waiting.popleft()
-            if self._is_whole_lines(first):
-                yield (
-                    dataclasses.replace(first, text=self.laid(first.text)) if first.lines else first
-                )
-                continue
-            group, start = [first], self._analysis.line_start(first.start)
-            end = self._take(waiting, group, self._line_end(first.end))
-            if self._is_needed(group, start, end):
-                end = self._take(waiting, group, self._statement_end(start, end))
-                laid = self.laid(_changed(self._text, group, start, end))
-                yield Edit(start, end, laid)
-            else:
-                yield from group
+    def laid(self, edit: Edit) -> Edit:
+        """Return an edit with line breaks in calls of ours that need them."""
+        if OPEN not in edit.text:
+            return edit
+        start, end = self._analysis.line_start(edit.start), next_line(self._text, edit.end)
+        before = "" if edit.lines else self._changed(start, edit.start)
+        behind = 0 if edit.lines else len(self._changed(edit.end, end).rstrip())
+        before, text = ("\n".join(lines_of(each)) for each in (before, edit.text))
+        whole = _MARK.split(before + text)
+        (outside,) = _arguments(iter(whole))
+        text = self._written(outside.words, "", behind)
+        laid = self._analysis.source.newline.join(lines_of(_on_one_line(text)[len(before) :]))
+        return dataclasses.replace(edit, text=laid)
 
-    def _is_whole_lines(self, edit: Edit) -> bool:
-        """Say whether an edit replaces lines by lines, or puts some in between two."""
-        whole = not edit.text or edit.text.endswith(("\n", "\r"))
-        starts = (edit.start, edit.end) if edit.start < edit.end else ()
-        return edit.lines or (whole and all(at == self._analysis.line_start(at) for at in starts))
+    def _changed(self, start: int, end: int) -> str:
+        """Return a part of a line after the edits in it, those of whole lines apart."""
+        first, last = bisect.bisect_left(self._starts, start), bisect.bisect(self._starts, end)
+        inside = [e for e in self._edits[first:last] if e.end <= end and not e.lines]
+        shifted = [
+            Edit(e.start - start, e.end - start, e.text) for e in inside if OPEN not in e.text
+        ]
+        return apply_edits(self._text[start:end], shifted)
 
-    def _take(self, waiting: deque[Edit], group: list[Edit], end: int) -> int:
-        """Take the edits that begin before a line's end, and return the end of the last one's line."""
-        while waiting and waiting[0].start <= end and not self._is_whole_lines(waiting[0]):
-            group.append(waiting.popleft())
-            end = max(end, self._line_end(group[-1].end))
-        return end
+    def _written(self, words: Sequence[_Word], text: str, behind: int) -> str:
+        """Return a text with words behind it, and line breaks in those calls that need them.
 
-    def _line_end(self, offset: int) -> int:
-        """Return where a line ends, without its line break."""
-        line = self._text[offset : next_line(self._text, offset)]
-        return offset + len(line.rstrip("\r\n"))
-
-    def _statement_end(self, start: int, end: int) -> int:
-        """Return where the statement ends that some lines are of, if they leave a bracket open."""
-        if not _open_brackets(self._text[start:end]):
-            return end
-        ends = self._ends_of_statements
-        return ends[bisect.bisect_left(ends, end)]
-
-    @functools.cached_property
-    def _ends_of_statements(self) -> list[int]:
-        text, ends = self._analysis.source.masked, [0]
-        for line in _logical_lines(text):
-            for _ in lines_of(line):
-                ends[-1] = next_line(text, ends[-1])
-            ends.append(ends[-1])
-        return ends
-
-    def _is_needed(self, edits: Sequence[Edit], start: int, end: int) -> bool:
-        """Say whether edits make lines too long, write calls over several, or move what others are aligned with."""
-        before, after = self._text[start:end], _changed(self._text, edits, start, end)
-        if self._analysis.source.masked[start:end] != before:
-            return False  # a magic of a notebook is no Python, and one line
-        widest = max(self._width, *map(len, lines_of(before)))
-        if max(map(len, lines_of(after))) > widest:
-            return True
-        if any(edit.written and "\n" in edit.text for edit in edits):
-            return True
-        if not any(before[: edit.end - start].strip() for edit in edits):
-            return False  # nothing on the lines is moved
-        column = next(iter(_open_brackets(before)), len(before))
-        moved = [e for e in edits if e.end < start + column and before[: e.end - start].strip()]
-        shift = sum(len(edit.text) - (edit.end - edit.start) for edit in moved)
-        return shift != 0 and bool(before[column:].partition("#")[0].strip())
-
-    def laid(self, text: str) -> str:
-        """Return lines of code with those broken that are too long or have line breaks in brackets."""
-        result: list[str] = []
-        for line in _logical_lines(text):
-            code = line.lstrip(" \t")
-            indent = line[: len(line) - len(code)]
-            if code.startswith("#") or ("\n" not in line and len(line) <= self._width):
-                result.append(line)
-                continue
-            whole = _with_brackets(taken_apart(code))
-            lines = self._lines(whole.words, indent)
-            result += [*lines[:-1], lines[-1] + whole.behind]
-        return self._analysis.source.newline.join("\n".join(result).split("\n"))
-
-    def _lines(self, words: Sequence[str | Brackets], indent: str) -> list[str]:
-        """Return the lines of what stands in brackets, or of a whole line of code."""
-        pairs = [at for at, word in enumerate(words) if isinstance(word, Brackets) and word.splits]
-        commented = [at for at in pairs if _is_commented(words[at])]
-        whole = indent + _on_one_line(words)
-        if not commented and (not pairs or "\n" in whole or len(whole) <= self._width):
-            return [whole]
-        at = self._best(words, commented or pairs, indent)
-        pair = words[at]
-        assert isinstance(pair, Brackets)
-        lines = self._lines([*words[:at], pair.opening], indent)
-        comma = [","] if len(pair.filled) > 1 or pair.ends_with_comma else []
-        inner = indent + self._unit
-        for part in pair.parts:
-            lines += [inner + comment for comment in part.above]
-            lines += self._part(part.words, comma, inner) if part.words else []
-            lines[-1] += part.behind
-        return [*lines, *self._lines([pair.closing, *words[at + 1 :]], indent)]
-
-    def _part(self, words: Sequence[str | Brackets], comma: list[str], indent: str) -> list[str]:
-        """Return the lines of one of the things in brackets.
-
-        A long choice has parentheses of its own, and each loop of a long comprehension a line.
+        Args:
+            words: Parts of code and the arguments of calls.
+            text: What comes before, on this line and others.
+            behind: How many characters come behind the last word on its line.
         """
-        texts = [word.strip() if isinstance(word, str) else "" for word in words]
-        chooses = texts.count("if") == texts.count("else") == 1 and not {"for", "lambda"} & {*texts}
-        fits = len(indent + _on_one_line([*words, *comma])) <= self._width
-        if not fits and "for" in texts and not {"async", "else", "lambda"} & {*texts}:
-            starts = [at for at, text in enumerate(texts) if text == "for"]
-            starts += [at for at, text in enumerate(texts) if text == "if" and at > starts[0]]
-            cuts = itertools.pairwise([0, *sorted(starts), len(words)])
-            return [line for first, last in cuts for line in self._lines(words[first:last], indent)]
-        if not chooses or fits:
-            return self._lines([*words, *comma], indent)
-        start = 2 if texts[1] == "=" else 0
-        ends = [start, texts.index("if"), texts.index("else"), len(words)]
-        lines = [f"{indent}{_on_one_line(words[:start])}("]
-        for first, last in itertools.pairwise(ends):
-            lines += self._lines(words[first:last], indent + self._unit)
-        return [*lines, "".join([indent, ")", *comma])]
+        for number, word in enumerate(words):
+            if isinstance(word, str):
+                text += word
+            else:
+                rest, newline, _ = _flat(words[number + 1 :]).partition("\n")
+                text += self._call(word, text, len(rest) + (0 if newline else behind))
+        return text
 
-    def _best(self, words: Sequence[str | Brackets], pairs: Sequence[int], indent: str) -> int:
-        """Return which brackets are broken: the last ones up to which the line fits."""
-        fitting = [at for at in pairs if len(indent + _on_one_line(words[:at])) < self._width]
-        return (fitting or pairs)[-1]
+    def _call(self, arguments: Sequence[_Argument], text: str, behind: int) -> str:
+        """Return what stands in the brackets of a call; see `_written`."""
+        line = text.rpartition("\n")[2]
+        flat = _flat([arguments])
+        commented = any(each.commented() for each in arguments)
+        fits = len(line) + len(flat) + behind <= self._width
+        if fits and not commented and "\n" not in flat:
+            return flat
+        indent = line[: len(line) - len(line.lstrip())]
+        inner = indent + self._unit
+        comma = "," if len(arguments) > 1 else ""
+        lines = [""]
+        for each in arguments:
+            lines += [inner + comment for comment in each.above]
+            argument = self._written(each.words, inner, len(comma))
+            lines += self._parts(argument, inner) if PART in argument else [argument]
+            lines[-1] += comma + each.behind
+        return "\n".join([*lines, indent])
+
+    def _parts(self, argument: str, indent: str) -> list[str]:
+        """Return the lines of a choice: one if it fits, else one for each part, in parentheses."""
+        flat = _on_one_line(argument)
+        if len(flat) + 1 <= self._width:
+            return [flat]
+        first, *parts = argument.split(PART)
+        return [f"{first}(", *(f"{indent}{self._unit}{part}" for part in parts), f"{indent})"]
+
+    def aligned(self) -> Iterator[Edit]:
+        """Yield the edits that keep lines below what they are aligned with, behind a bracket that moves."""
+        shifts: dict[int, int] = {}
+        for start in sorted({self._analysis.line_start(edit.start) for edit in self._edits}):
+            end = next_line(self._text, start)
+            first, last = (bisect.bisect_left(self._starts, place) for place in (start, end))
+            # What stands on lines of its own above moves nothing.
+            edits = [
+                e for e in self._edits[first:last] if e.end > start or not e.text[-1:].isspace()
+            ]
+            if any(edit.lines or edit.end > end or "\n" in edit.text for edit in edits):
+                continue
+            line = self._text[start:end].rstrip()
+            bracket = _last_open_bracket(line)
+            if not line[bracket:].partition("#")[0].strip():
+                continue
+            moved = [e for e in edits if self._text[start : e.end].strip()]
+            before = [edit for edit in moved if edit.end <= start + bracket]
+            shift = sum(len(_on_one_line(e.text)) - (e.end - e.start) for e in before)
+            while shift and end < len(self._text):
+                below = self._text[end : next_line(self._text, end)]
+                place = end + len(below) - len(below.lstrip(" "))
+                if place - end < bracket:
+                    break
+                shifts[place] = shifts.get(place, 0) + shift
+                end = next_line(self._text, end)
+        for place, shift in shifts.items():
+            yield Edit(place + min(shift, 0), place, " " * max(shift, 0))
 
 
-def _logical_lines(text: str) -> Iterator[str]:
-    """Yield lines of code as Python counts them, those that go on in brackets as one; comments are lines."""
-    lines = lines_of(text)
-    ends = [token.start[0] for token in tokens_of(text) if token.type == tokenize.NEWLINE]
-    done = 0
-    for end in [*ends, len(lines)]:
-        while done < end and lines[done].lstrip()[:1] in {"", "#"}:
-            yield lines[done]
-            done += 1
-        if done < end:
-            yield "\n".join(lines[done:end])
-            done = end
+# A part of code, or the arguments of a call.
+_Word = str | Sequence["_Argument"]
 
 
-def _with_brackets(line: Part) -> Part:
-    """Return an import of names, or a ``with`` of several items, with brackets around these."""
-    words = [word if isinstance(word, str) else "" for word in line.words]
-    if ";" in map(str.strip, words):
-        return line  # more than the import
-    if words[:1] == ["from"] and " import" in words and words[-1]:
-        start, end = words.index(" import") + 1, len(words)
-    elif words[:1] == ["with"] and "," in words and words[-1] == ":":
-        start, end = 1, len(words) - 1
-    else:
-        return line
-    parts = [Part()]
-    for word in line.words[start:end]:
-        if word == ",":
-            parts.append(Part())
-        else:
-            parts[-1].words.append(word if parts[-1].words or word not in words else word.lstrip())
-    line.words[start:end] = [Brackets(" (", ")", [*parts, Part()], called=False)]
-    return line
+@dataclass
+class _Argument:
+    """An argument of a call of ours.
+
+    Attributes:
+        words: Its text, and the arguments of calls of ours in it.
+        above: Comments on lines of their own.
+        behind: The comments behind it on its line.
+    """
+
+    words: list[_Word] = field(default_factory=list)
+    above: list[str] = field(default_factory=list)
+    behind: str = ""
+
+    def commented(self) -> bool:
+        """Say whether there are comments in it."""
+        inner = (each for word in self.words if not isinstance(word, str) for each in word)
+        return bool(self.above or self.behind) or any(each.commented() for each in inner)
 
 
-def _changed(text: str, edits: Sequence[Edit], start: int, end: int) -> str:
-    """Return a part of a text after some edits."""
-    shifted = [
-        dataclasses.replace(each, start=each.start - start, end=each.end - start) for each in edits
-    ]
-    return apply_edits(text[start:end], shifted)
-
-
-def _on_one_line(words: Sequence[str | Brackets]) -> str:
-    """Return words on one line, without their comments."""
-    texts: list[str] = []
+def _arguments(words: Iterator[str]) -> list[_Argument]:
+    """Return the arguments of a call, up to its end."""
+    arguments = [_Argument()]
     for word in words:
-        if isinstance(word, str):
-            texts.append(word)
+        if word == CLOSE:
+            break
+        if word == NEXT:
+            arguments.append(_Argument())
+        elif word == OPEN:
+            arguments[-1].words.append(_arguments(words))
+        elif word == ABOVE:
+            arguments[-1].above.append(next(words))
+        elif word == BEHIND:
+            arguments[-1].behind += f"  {next(words)}"
         else:
-            inside = ", ".join(_on_one_line(part.words) for part in word.filled)
-            alone = len(word.filled) == 1 and word.ends_with_comma and not word.called
-            texts += [word.opening, inside, "," if alone else "", word.closing]
-    return "".join(texts).lstrip(" ")
+            arguments[-1].words.append(word)
+    return arguments
 
 
-def _is_commented(word: str | Brackets) -> bool:
-    return isinstance(word, Brackets) and word.commented
+def _flat(words: Sequence[_Word]) -> str:
+    """Return words on one line."""
+    texts = (
+        word if isinstance(word, str) else ", ".join(_flat(each.words) for each in word)
+        for word in words
+    )
+    return _on_one_line("".join(texts))
 
 
-def _open_brackets(lines: str) -> list[int]:
-    """Return where the brackets end, in characters, that some lines leave open."""
-    ends: list[int] = []
-    starts = line_starts(lines)
-    for token in tokens_of(lines):
+def _on_one_line(text: str) -> str:
+    """Return text with the parts of its choices on one line."""
+    first, *parts = text.split(PART)
+    return first + " ".join(parts)
+
+
+def _last_open_bracket(line: str) -> int:
+    """Return where the last bracket ends that a line leaves open; its end if there is none."""
+    places: list[int] = []
+    starts = line_starts(line)
+    for token in tokens_of(line):
         if token.string in {"(", "[", "{"}:
-            ends.append(starts[token.end[0] - 1] + token.end[1])
-        elif token.string in {")", "]", "}"} and ends:
-            ends.pop()
-    return ends
+            places.append(starts[token.end[0] - 1] + token.end[1])
+        elif token.string in {")", "]", "}"} and places:
+            places.pop()
+    return places[-1] if places else len(line)

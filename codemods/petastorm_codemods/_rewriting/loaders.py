@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 from petastorm_codemods._meaning.analysis import Analysis, manual, once
 from petastorm_codemods._meaning.imports import imports, relative_names
-from petastorm_codemods._model import Edit, Finding, Need, Safety
+from petastorm_codemods._model import Edit, Fact, Finding, Need, Pieces, Safety
 from petastorm_codemods._petastorm.counterparts import ALIASES, BRIDGE, MAKERS, original
 
-from .decisions import Outcome, is_made_on_bridge, keeps_bridge, outcomes
-from .expressions import Native
+from .blocks import replaced
+from .decisions import is_made_on_bridge, keeps_bridge, outcomes
+from .expressions import Arguments
 from .given import Stays
+from .layout import call_of
 from .moves import keeps_its_name
 from .placement import clashes
 from .sites import Method, Site, receiver_end
@@ -28,22 +30,7 @@ def loader_findings(analysis: Analysis, method: Method) -> Iterator[Finding]:
         elif outcome.stays is not None:
             yield _left(analysis, site, outcome.stays)
         elif outcome.native is not None:
-            yield _moved(outcome, outcome.native)
-
-
-def _moved(outcome: Outcome, native: Native) -> Finding:
-    site, (edits, comments) = outcome.site, outcome.result
-    return Finding(
-        site.method.code,
-        site.start,
-        native.message,
-        Safety.SAFE,
-        edits,
-        needs=native.needs,
-        comments=comments,
-        told=native.told,
-        facts=native.facts,
-    )
+            yield outcome.native.finding(method.code, site.start, outcome.result)
 
 
 @once
@@ -90,14 +77,27 @@ def _left(analysis: Analysis, site: Site, stays: Stays) -> Finding:
         Safety.SAFE,
         edits,
         needs=needs,
-        remark=f"stays on the bridge: {stays.reason}" if stays.marked else "",
+        # Of Horovod's ranks the summary speaks, not every place.
+        remark="" if Fact.HOROVOD in stays.facts else f"stays on the bridge: {stays.reason}",
         told=True,
+        facts=stays.facts | {Fact.ON_BRIDGE},
     )
 
 
 def _opened(analysis: Analysis, site: Site, opener: str) -> tuple[Edit, ...]:
-    """Return the edits that open the directory of a converter on the bridge."""
+    """Return the edits that open the directory of a converter on the bridge.
+
+    A call whose arguments begin behind its bracket is laid out like one of ours, as its first line grows.
+    """
     start, end = analysis.start(site.attribute), receiver_end(analysis, site.attribute)
     text = analysis.source.text
     space = " " if text[max(start - 1, 0) : start].isidentifier() else ""
-    return Edit(start, start, f"{space}{opener}("), Edit(end, end, ".cache_dir_url)")
+    parts = [analysis.span(each) for each in site.call.args] if site.call is not None else []
+    kept = [(end, parts[0][0]), *parts] if parts else []
+    several_lines = any("\n" in text[first:last] for first, last in kept)
+    if site.call is None or not parts or several_lines or "#" in analysis.code(site.call):
+        return Edit(start, start, f"{space}{opener}("), Edit(end, end, ".cache_dir_url)")
+    arguments: Arguments = [("", (part,)) for part in parts]
+    opened: Pieces = (f"{opener}(", (start, end), ".cache_dir_url).")
+    pieces = (*opened, *call_of(site.method.name, arguments))
+    return replaced(analysis, site.call, pieces).edits

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-import itertools
 from collections.abc import Iterator, Sequence
 
 import libcst as cst
@@ -26,6 +25,8 @@ _STATEMENTS = (
     cst.While,
     cst.If,
     cst.Try,
+    cst.Match,
+    cst.MatchCase,
     cst.FunctionDef,
     cst.ClassDef,
 )
@@ -45,41 +46,15 @@ def markers(
         findings: In the order of the text.
         edits: The rewrites, which may change indentation.
     """
-    if not findings:
-        return
-    starts = sorted(_statement_starts(analysis))
-    indents = Indents(analysis, edits)
     written: set[tuple[int, str]] = set()
-    below = _imports_below_imports(analysis)
     last = (-1, "")
-    for finding in findings:
-        at = bisect.bisect_right(starts, finding.offset) - 1
-        if at < 0:
-            continue
+    for finding, at, place, indent in _statements_of(analysis, findings, edits):
         what = f"{finding.code}: {_brief(finding.remark or finding.message)}"
         follows, last = last in {(at - 1, what), (at, what)}, (at, what)
-        if follows:
-            continue
-        place = analysis.line_start(starts[at])
-        if (place, finding.code) in written or _is_marked(analysis, place, finding.code):
-            continue
-        written.add((place, finding.code))
-        newline = analysis.source.newline
-        blank = newline if place in below else ""
-        comment = f"# {MARK} {what}"
-        yield Edit(place, place, f"{blank}{indents.at(starts[at])}{comment}{newline}")
-
-
-def _imports_below_imports(analysis: Analysis) -> set[int]:
-    """Return where the lines of imports at the top start that follow another one without a blank line."""
-    starts: set[int] = set()
-    kinds = (cst.Import, cst.ImportFrom)
-    for above, line in itertools.pairwise(analysis.module.body):
-        both = [each for each in (above, line) if isinstance(each, cst.SimpleStatementLine)]
-        imports = len(both) == 2 and all(isinstance(each.body[0], kinds) for each in both)
-        if imports and not both[1].leading_lines:
-            starts.add(analysis.line_start(analysis.start(line)))
-    return starts
+        is_written = (place, finding.code) in written or _is_marked(analysis, place, finding.code)
+        if not follows and not is_written:
+            written.add((place, finding.code))
+            yield Edit(place, place, f"{indent}# {MARK} {what}{analysis.source.newline}")
 
 
 def beside_what_stays(edits: Sequence[Edit]) -> list[Edit]:
@@ -115,19 +90,25 @@ def comments(
     analysis: Analysis, findings: Sequence[Finding], edits: Sequence[Edit]
 ) -> Iterator[Edit]:
     """Yield the comments of calls that are rewritten, each above the statement that it was in."""
-    if not findings:
-        return
-    starts = sorted(_statement_starts(analysis))
+    lines = {
+        (place, comment): indent
+        for finding, _, place, indent in _statements_of(analysis, findings, edits)
+        for comment in finding.comments
+    }
+    for (place, comment), indent in lines.items():
+        yield Edit(place, place, f"{indent}{comment}{analysis.source.newline}")
+
+
+def _statements_of(
+    analysis: Analysis, findings: Sequence[Finding], edits: Sequence[Edit]
+) -> Iterator[tuple[Finding, int, int, str]]:
+    """Yield findings with the statement that each is in: its number, where its line starts, its indentation then."""
+    starts = sorted(_statement_starts(analysis)) if findings else []
     indents = Indents(analysis, edits)
-    written: set[tuple[int, str]] = set()
     for finding in findings:
         at = bisect.bisect_right(starts, finding.offset) - 1
-        for comment in finding.comments if at >= 0 else ():
-            place = analysis.line_start(starts[at])
-            if (place, comment) not in written:
-                written.add((place, comment))
-                text = f"{indents.at(starts[at])}{comment}{analysis.source.newline}"
-                yield Edit(place, place, text)
+        if at >= 0:
+            yield finding, at, analysis.line_start(starts[at]), indents.at(starts[at])
 
 
 def _brief(message: str) -> str:

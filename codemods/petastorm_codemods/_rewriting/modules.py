@@ -24,8 +24,9 @@ from petastorm_codemods._petastorm.offered import (
     renamed,
 )
 
-from .decisions import native_uses
+from .decisions import native_uses, opens_natively
 from .placement import clashes
+from .unused import goes_unused, without_statement
 
 # Modules that `import petastorm_bridge` already loads.
 _LOADED = frozenset({"petastorm", "petastorm.errors", "petastorm.transform"})
@@ -46,6 +47,15 @@ def rename_root(analysis: Analysis, node: cst.CSTNode) -> Edit:
     root = root_name(node)
     assert root is not None
     return analysis.replace(root, NEW)
+
+
+def parted(analysis: Analysis, statement: cst.ImportFrom, texts: Sequence[str]) -> Edit:
+    """Return the edit that puts several statements in the place of one."""
+    line = analysis.parent(statement)
+    alone = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
+    indent = analysis.indent(analysis.start(statement))
+    between = analysis.source.newline + indent if alone else "; "
+    return analysis.replace(statement, between.join(texts))
 
 
 def module_uses(analysis: Analysis, local: str) -> list[Use]:
@@ -145,6 +155,10 @@ def _finding(analysis: Analysis, imports: Sequence[Imported], local: str, proble
         problem = f"{', '.join(clash)} means something else in this file; rename it first"
     if problem:
         return manual("PM104", start, problem)
+    removals = _removals(analysis, imports)
+    if removals:
+        what = f"the unused import of {imports[0].path} goes"
+        return Finding("PM101", start, what, Safety.SAFE, tuple(removals))
     taken = {analysis.start(node) for _, node in native}
     rest = [use for use in module_uses(analysis, local) if analysis.start(use[1]) not in taken]
     edits = [*native_edits(analysis, native)]
@@ -161,6 +175,15 @@ def _finding(analysis: Analysis, imports: Sequence[Imported], local: str, proble
     idle = all(each.path == OLD and is_unused(analysis, each) for each in imports)
     alone = unused_advice([OLD]) if idle else ""
     return Finding(code, start, what, Safety.SAFE, tuple(edits), needs=needs, alone=alone)
+
+
+def _removals(analysis: Analysis, imports: Sequence[Imported]) -> list[Edit]:
+    """Return the edits that remove imports which go because nothing uses them; none if not all can."""
+    if not opens_natively(analysis) or not all(goes_unused(analysis, each) for each in imports):
+        return []
+    alone = [each.statement for each in imports if each.statement.names == (each.alias,)]
+    edits = [edit for each in alone if (edit := without_statement(analysis, each)) is not None]
+    return edits if len(edits) == len(imports) else []
 
 
 def _without_module(

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, once
-from petastorm_codemods._meaning.calls import remove
-from petastorm_codemods._meaning.idle import is_unused
+from petastorm_codemods._meaning.calls import keyword, remove
 from petastorm_codemods._meaning.imports import (
     Imported,
     by_statement,
@@ -26,13 +25,13 @@ from petastorm_codemods._meaning.stays_together import reason_to_stay
 from petastorm_codemods._meaning.support import counterpart, is_support, opens_directories
 from petastorm_codemods._model import Edit, ImportSlot
 from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, original
-from petastorm_codemods._petastorm.offered import NEW, OLD, advices, canonical, is_offered
-from petastorm_codemods._text.tokens import next_line
+from petastorm_codemods._petastorm.offered import NEW, OLD, advices, canonical, is_offered, renamed
 
-from .decisions import keeps_bridge, keeps_petastorm, native_uses
-from .modules import native_edits
+from .comments import comments_outside
+from .decisions import keeps_bridge, keeps_petastorm, native_uses, opens_natively
+from .modules import native_edits, parted
 from .timestamps import timestamps_edits
-from .unused import without_statement
+from .unused import goes_unused, without_statement
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Move:
         emptied: Its modules of which only names with a counterpart are used.
         bridged: Its names that only the bridge has.
         missing: Its names that stay with Petastorm.
-        unused: Its names of transforms that nothing uses, and that go.
+        unused: Its names that nothing uses, and that go.
     """
 
     statement: cst.ImportFrom
@@ -61,16 +60,13 @@ class Move:
         root = root_name(self.statement.module) if self.statement.module else None
         return root is not None and root.value == NEW
 
-    def needs(self, analysis: Analysis) -> tuple[str, ...]:
-        """Return the native names that uses of its modules need."""
-        modules = (*self.emptied, *self.bridged)
-        uses = (use for each in modules for use in native_uses(analysis, each.local))
-        return tuple(dict.fromkeys(name for name, _ in uses))
-
-    def names_of_emptied(self, analysis: Analysis) -> list[str]:
-        """Return the native names that take the place of modules which nothing uses any more."""
-        uses = (use for each in self.emptied for use in native_uses(analysis, each.local))
-        return list(dict.fromkeys(name for name, _ in uses))
+    @property
+    def is_parted(self) -> bool:
+        """Whether several statements come in its place."""
+        return (
+            bool(self.emptied)
+            or len([*filter(None, (self.missing, self.bridged, self.native))]) > 1
+        )
 
     def changes(self) -> bool:
         """Say whether anything in the statement moves."""
@@ -109,16 +105,14 @@ def _moves(analysis: Analysis) -> Iterator[Move]:
             and not opens_directories(analysis, each)
         ]
         rest = [each for each in movable if each not in native]
-        unused = [
-            each
-            for each in native
-            if COUNTERPARTS[original(each.path)] == "PandasCollate"
-            and is_unused(analysis, each)
-            and not _is_meant_for_others(analysis, statement)
-        ]
+        may_go = movable if opens_natively(analysis) else native
+        # A name that is imported alone, or among others without use, may be meant for whoever imports this file.
+        in_use = any(uses_of(analysis, each.local) for each in native)
+        unused = [each for each in may_go if goes_unused(analysis, each, is_beside_used=in_use)]
         if len(unused) == len(names) and without_statement(analysis, statement) is None:
             unused = []
         native = [each for each in native if each not in unused]
+        rest = [each for each in rest if each not in unused]
         bridged = [each for each in rest if each.alias and is_offered(original(each.path))]
         emptied = [each for each in bridged if _is_emptied(analysis, each)]
         bridged = [each for each in bridged if each not in emptied]
@@ -126,10 +120,10 @@ def _moves(analysis: Analysis) -> Iterator[Move]:
         yield Move(statement, *map(tuple, (native, emptied, bridged, missing, unused)))
 
 
-def _is_meant_for_others(analysis: Analysis, statement: cst.CSTNode) -> bool:
-    """Say whether a comment keeps linters from complaining that an import is unused."""
-    first, last = analysis.span(statement)
-    return "F401" in analysis.source.text[first : next_line(analysis.source.text, last)]
+def used_of(analysis: Analysis, modules: Sequence[Imported]) -> list[str]:
+    """Return the native names that take the place of what is used of modules."""
+    uses = (use for each in modules for use in native_uses(analysis, each.local))
+    return list(dict.fromkeys(name for name, _ in uses))
 
 
 def _is_emptied(analysis: Analysis, each: Imported) -> bool:
@@ -153,10 +147,7 @@ def _is_for_calls(analysis: Analysis, each: Imported) -> bool:
         return False
     above = [analysis.parent(read) for read in uses_of(analysis, each.local)]
     return bool(above) and all(
-        isinstance(argument, cst.Arg)
-        and argument.keyword is not None
-        and argument.keyword.value == "data_loader_fn"
-        for argument in above
+        isinstance(each, cst.Arg) and keyword(each) == "data_loader_fn" for each in above
     )
 
 
@@ -204,8 +195,8 @@ def move_edits(analysis: Analysis, move: Move) -> Iterator[Edit]:
         assert removal is not None
         yield removal
         return
-    if len(groups) > 1 or move.emptied:
-        yield analysis.replace(statement, _parted(analysis, move))
+    if move.is_parted:
+        yield parted(analysis, statement, [*_parts(analysis, move)])
         return
     assert not isinstance(statement.names, cst.ImportStar)
     yield from remove(analysis, statement.names, [each.alias for each in move.unused if each.alias])
@@ -222,6 +213,12 @@ def move_edits(analysis: Analysis, move: Move) -> Iterator[Edit]:
         yield analysis.replace(each.alias.name, _spelled(analysis, each))
 
 
+def move_comments(analysis: Analysis, move: Move) -> tuple[str, ...]:
+    """Return the comments in a statement that are not in what comes in its place."""
+    span = analysis.span(move.statement)
+    return tuple(comments_outside(analysis, *span, ())) if move.is_parted else ()
+
+
 def move_slots(analysis: Analysis, move: Move) -> tuple[ImportSlot, ...]:
     """Return where a statement, once it is rewritten, has room for more names of the support module."""
     last = move.native[-1].alias if move.native else None
@@ -231,7 +228,7 @@ def move_slots(analysis: Analysis, move: Move) -> tuple[ImportSlot, ...]:
     parted = last is None or bool(move.emptied or move.bridged or move.missing)
     end = analysis.span(move.statement if parted or last is None else last)[1]
     names = [_spelled(analysis, each) for each in move.native if not _as_written(each, "")]
-    names += move.names_of_emptied(analysis)
+    names += used_of(analysis, move.emptied)
     start = analysis.start(move.statement)
     return (ImportSlot(start, end, analysis.target.module, tuple(names)),)
 
@@ -328,29 +325,19 @@ def _uses(analysis: Analysis) -> Mapping[tuple[cst.CSTNode, str], list[cst.Name]
     return reads
 
 
-def _parted(analysis: Analysis, move: Move) -> str:
-    """Return several statements in the place of one; what stays comes first, below its marker."""
-    statement = move.statement
-    line = analysis.parent(statement)
-    alone = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
-    indent = analysis.indent(analysis.start(statement))
-    between = analysis.source.newline + indent if alone else "; "
-    module = analysis.code(statement.module) if statement.module else ""
-    bridge = (
-        NEW + module[len(OLD) :]
-        if module.startswith(OLD) and not module.startswith(NEW)
-        else module
-    )
+def _parts(analysis: Analysis, move: Move) -> Iterator[str]:
+    """Yield the statements that come in the place of one; what stays comes first, below its marker."""
+    assert move.statement.module is not None
+    module = analysis.code(move.statement.module)
+    bridge = module if move.from_bridge else renamed(module)
     native = [_as_written(each, _spelled(analysis, each)) for each in move.native]
-    native += move.names_of_emptied(analysis)
+    native += used_of(analysis, move.emptied)
     parts = [
         (module, [_as_written(each, each.path.rpartition(".")[2]) for each in move.missing]),
         (bridge, [_as_written(each, each.path.rpartition(".")[2]) for each in move.bridged]),
         (analysis.target.module, list(dict.fromkeys(native))),
     ]
-    return between.join(
-        f"from {place} import {', '.join(names)}" for place, names in parts if names
-    )
+    yield from (f"from {place} import {', '.join(names)}" for place, names in parts if names)
 
 
 def _as_written(each: Imported, name: str) -> str:

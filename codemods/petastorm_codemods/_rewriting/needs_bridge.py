@@ -11,12 +11,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._meaning.functions import functions_of
+from petastorm_codemods._meaning.places import reached
 
 from .uses import MORE_THAN_BATCHES
 from .values import values
@@ -102,9 +103,20 @@ def _of_petastorm(analysis: Analysis) -> frozenset[cst.CSTNode]:
     """Return what is used as Petastorm's loaders can be, and what that has its value from."""
     attributes = analysis.nodes(cst.Attribute)
     used = [each.value for each in attributes if each.attr.value == "reader"]
-    used += [each.item for each in analysis.nodes(cst.WithItem)]
+    entered = [each.item for each in analysis.nodes(cst.WithItem)]
+    used += [each for each in entered if not _is_made_by_a_generator(analysis, each)]
     used += [each.args[0].value for each in analysis.calls(*_ASKING) if each.args]
     return _with_all_behind(analysis, used)
+
+
+def _is_made_by_a_generator(analysis: Analysis, context: cst.BaseExpression) -> bool:
+    """Say whether a context is one of ``contextlib.contextmanager``: what the generator yields is not entered."""
+    called = functions_of(analysis).called(context) if isinstance(context, cst.Call) else ()
+    decorators = (each.decorator for function in called for each in function.decorators)
+    return any(
+        analysis.imported(each) in {"contextlib.contextmanager", "contextlib.asynccontextmanager"}
+        for each in decorators
+    )
 
 
 def _with_all_behind(
@@ -117,13 +129,10 @@ def _with_all_behind(
         used: The expressions.
         through_methods: Whether what a method returns is taken to be made of what it belongs to.
     """
-    expressions: set[cst.CSTNode] = set()
-    pending = [*used]
-    while pending:
-        each = pending.pop()
-        if each not in expressions:
-            expressions.add(each)
-            pending += values(analysis).behind(each)
-            if through_methods and isinstance(each, cst.Call):
-                pending += [each.func.value] if isinstance(each.func, cst.Attribute) else []
-    return frozenset(expressions)
+
+    def behind(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        yield from values(analysis).behind(node)
+        if through_methods and isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+            yield node.func.value
+
+    return frozenset(reached(used, behind))

@@ -11,7 +11,8 @@ from petastorm_codemods._meaning.imports import imports, modules_of, relative_na
 from petastorm_codemods._model import Edit, ImportSlot, Need
 from petastorm_codemods._petastorm.counterparts import ALIASES, COUNTERPARTS, original
 
-from .import_place import Place, beside, import_place, last_before
+from .import_place import Place, beside, import_place
+from .layout import import_of
 
 _Place = cst.CSTNode | None
 
@@ -93,31 +94,25 @@ def _imported(
     analysis: Analysis, slots: Sequence[ImportSlot], modules: Mapping[str, set[str]]
 ) -> Iterator[Edit]:
     """Yield the edits that import names of modules: in rewritten imports of them, or on lines below the first."""
-    ends = {slot.module: slot.end for slot in reversed(slots) if slot.end is not None}
+    ends = {slot.module: slot.end for slot in reversed(slots)}
     lines: list[str] = []
     for module, names in sorted(modules.items()):
-        listed = ", ".join(sorted(names))
         if module in ends:
-            yield Edit(ends[module], ends[module], f", {listed}")
+            yield Edit(ends[module], ends[module], f", {', '.join(sorted(names))}")
         else:
-            lines.append(f"from {module} import {listed}")
+            lines.append(import_of(module, sorted(names)))
     if not lines:
         return
     if not slots:
         yield _at(analysis, import_place(analysis), lines)
         return
-    statement = analysis.parent(_statements(analysis)[slots[0].start])
-    places: dict[int, list[str]] = {}
-    for line in lines:
-        above = last_before(analysis, statement, module=line.split()[1])
-        places.setdefault(beside(analysis, above), []).append(line)
-    for start, some in places.items():
-        yield _at(analysis, Place(start, analysis.indent(slots[0].start)), some)
+    start = beside(analysis, analysis.parent(_statements(analysis)[slots[0].start]))
+    yield _at(analysis, Place(start, analysis.indent(slots[0].start)), lines)
 
 
 def _at(analysis: Analysis, place: Place, lines: Sequence[str]) -> Edit:
     newline, start = analysis.source.newline, place.start
-    text = newline * place.above + newline.join(f"{place.indent}{line}" for line in lines)
+    text = newline.join(f"{place.indent}{line}" for line in lines)
     if start > 0 and analysis.source.text[start - 1] not in "\r\n":
         return Edit(start, start, f"{newline}{text}", lines=True)
     return Edit(start, start, text + newline * (1 + place.below), lines=True)

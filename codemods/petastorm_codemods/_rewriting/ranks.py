@@ -10,7 +10,7 @@ from libcst.helpers import get_full_name_for_node
 from libcst.metadata import Assignment
 
 from petastorm_codemods._meaning.analysis import Analysis, once
-from petastorm_codemods._meaning.calls import keyword
+from petastorm_codemods._meaning.calls import key_of, keyword, text_of
 from petastorm_codemods._meaning.functions import functions_of
 
 from .values import constants, values
@@ -45,17 +45,22 @@ def shards(analysis: Analysis, rank: cst.CSTNode | None, size: cst.CSTNode | Non
         return Shards.ALL
     if rank is None or size is None:
         return Shards.OTHER
-    given = ((rank, 0), (size, 1))  # each with that of a process that reads everything
-    kinds = {
-        _of_leaf(analysis, leaf, whole)
-        for node, whole in given
-        for leaf in values(analysis).of(node)
-    }
+    alike = values(analysis).alike
+    given = ((alike(rank), 0), (alike(size), 1))  # with that of a process that reads everything
+    kinds = {kind for each in given for kind in _kinds(analysis, *each)}
     strictest = next((each for each in _STRICTEST if each in kinds), Shards.ALL)
     differ = strictest is Shards.STREAMING and any(_differ(analysis, *each) for each in given)
     return Shards.SOME if differ else strictest
 
 
+@once
+def _kinds(analysis: Analysis, node: cst.CSTNode, whole: int) -> frozenset[Shards]:
+    """Return what an expression may say of shards; ``whole`` stands for there being none."""
+    leaves = values(analysis).of(node)
+    return frozenset(_of_leaf(analysis, leaf, whole) for leaf in leaves)
+
+
+@once
 def _differ(analysis: Analysis, node: cst.CSTNode, whole: int) -> bool:
     """Say whether calls of a function differ in whether they give it what a value comes from."""
     functions = functions_of(analysis)
@@ -72,8 +77,7 @@ def _differ(analysis: Analysis, node: cst.CSTNode, whole: int) -> bool:
 
 
 def _reads_all(analysis: Analysis, node: cst.CSTNode, whole: int) -> bool:
-    leaves = values(analysis).of(node)
-    return all(_of_leaf(analysis, leaf, whole) is Shards.ALL for leaf in leaves)
+    return _kinds(analysis, values(analysis).alike(node), whole) <= {Shards.ALL}
 
 
 def _of_leaf(analysis: Analysis, node: cst.CSTNode, whole: int) -> Shards:
@@ -111,17 +115,11 @@ def _is_numbered_by_hand(analysis: Analysis) -> bool:
 
 def _variable(analysis: Analysis, node: cst.CSTNode) -> str:
     """Return the name of the environment variable that an expression reads; empty if it reads none."""
-    key: cst.CSTNode | None = None
-    if isinstance(node, cst.Subscript) and len(node.slice) == 1:
-        index = node.slice[0].slice
-        key = index.value if isinstance(index, cst.Index) else None
-        source: cst.CSTNode = node.value
+    if isinstance(node, cst.Subscript):
+        key, source = key_of(node), node.value
     elif isinstance(node, cst.Call) and node.args:
-        key, source = node.args[0].value, node.func
+        key, source = text_of(node.args[0].value), node.func
     else:
         return ""
     path = analysis.imported(source) or get_full_name_for_node(source) or ""
-    if not _READING.fullmatch(path) or not isinstance(key, cst.SimpleString):
-        return ""
-    value = key.evaluated_value
-    return value if isinstance(value, str) else ""
+    return key if _READING.fullmatch(path) else ""

@@ -13,7 +13,7 @@ import libcst as cst
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._meaning.flow import Provenance, flow_of
 from petastorm_codemods._meaning.imports import imports
-from petastorm_codemods._meaning.places import below
+from petastorm_codemods._meaning.places import below, reached
 from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, original
 from petastorm_codemods._petastorm.offered import canonical
 
@@ -49,15 +49,8 @@ def _is_url(call: cst.Call, argument: cst.Arg) -> bool:
 
 def _comes_from(analysis: Analysis, value: cst.CSTNode, members: Collection[cst.CSTNode]) -> bool:
     """Say whether an expression, or what its names are assigned, has such a member in it."""
-    seen: set[cst.CSTNode] = set()
-    pending = [value]
-    while pending:
-        node = pending.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        for each in below(node):
-            pending += values(analysis).behind(each)
-            if each in members:
-                return True
-    return False
+
+    def behind(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        yield from (one for each in below(node) for one in values(analysis).behind(each))
+
+    return any(each in members for node in reached([value], behind) for each in below(node))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis
+
+# What may stand before a closing bracket, and the bracket.
+_CLOSING = re.compile(r"(?:[^)#]|#[^\r\n]*)*\)")
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,8 @@ TENSORFLOW = Method(
     ("batch_size", "prefetch", "num_epochs", "workers_count", "shuffling_queue_capacity"),
 )
 METHODS = {each.name: each for each in (TORCH, TENSORFLOW)}
+# Codes of their rules.
+LOADERS = frozenset(each.code for each in METHODS.values())
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,5 +75,7 @@ def receiver_end(analysis: Analysis, node: cst.Attribute) -> int:
     """Return where the expression before a method ends, its own parentheses included."""
     end = analysis.span(node.value)[1]
     for _ in getattr(node.value, "rpar", ()):
-        end = analysis.source.text.index(")", end) + 1
+        closing = _CLOSING.match(analysis.source.text, end)
+        assert closing is not None
+        end = closing.end()
     return end

@@ -10,7 +10,7 @@ import libcst as cst
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._model import Pieces
 
-from .blocks import Lift, Result, lifts, replaced
+from .blocks import Result, lifts, replaced
 from .expressions import Native
 from .sites import METHODS
 from .uses import Use
@@ -75,11 +75,11 @@ def _result(
     analysis: Analysis,
     each: TakenOver,
     items: Mapping[cst.WithItem, Pieces],
-    lifted: Mapping[cst.WithItem, Lift],
+    lifted: Mapping[cst.WithItem, Result],
 ) -> Result:
-    results = [(lifted[item].edits, lifted[item].comments) for item in items]
+    results = [lifted[item] for item in items]
     if not any(items.values()):
         results.append(replaced(analysis, each.replaced, each.native.pieces))
-    edits = [*each.use.reads, *(edit for edits, _ in results for edit in edits)]
-    comments = [comment for _, comments in results for comment in comments]
-    return tuple(dict.fromkeys(edits)), tuple(dict.fromkeys(comments))
+    edits = [*each.use.reads, *(edit for result in results for edit in result.edits)]
+    comments = (comment for result in results for comment in result.comments)
+    return Result(tuple(dict.fromkeys(edits)), tuple(dict.fromkeys(comments)))

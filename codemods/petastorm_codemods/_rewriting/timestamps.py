@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, once
-from petastorm_codemods._meaning.calls import keyword
+from petastorm_codemods._meaning.calls import first_given, key_of
 from petastorm_codemods._meaning.functions import functions_of
 from petastorm_codemods._model import Edit
 
@@ -56,25 +56,19 @@ def _looks(analysis: Analysis, call: cst.Call) -> tuple[tuple[cst.Attribute, str
 
 def _functions(analysis: Analysis, call: cst.Call) -> Iterator[cst.CSTNode]:
     """Yield the functions that a transform may call, those with some arguments bound as well."""
-    given = [each.value for each in call.args if keyword(each) == "func"]
-    given += [each.value for each in call.args[:1] if each.keyword is None and not each.star]
-    for each in given:
-        bound = isinstance(each, cst.Call) and analysis.imported(each.func) == "functools.partial"
-        node = each.args[0].value if isinstance(each, cst.Call) and bound and each.args else each
-        if isinstance(node, cst.Lambda):
-            yield node
-        else:
-            yield from functions_of(analysis).called(cst.Call(node))
+    node = first_given(call, "func")
+    bound = isinstance(node, cst.Call) and analysis.imported(node.func) == "functools.partial"
+    if isinstance(node, cst.Call) and bound and node.args:
+        node = node.args[0].value
+    if isinstance(node, cst.Lambda):
+        yield node
+    elif node is not None:
+        yield from functions_of(analysis).called(cst.Call(node))
 
 
 def _column(node: cst.CSTNode) -> str:
     """Return the column that an expression takes from a DataFrame; empty if it is none by its looks."""
     if isinstance(node, cst.Attribute):
         return node.attr.value if isinstance(node.value, cst.Name) else ""
-    if not isinstance(node, cst.Subscript) or len(node.slice) != 1:
-        return ""
-    index = node.slice[0].slice
-    text = index.value if isinstance(index, cst.Index) else None
-    value = text.evaluated_value if isinstance(text, cst.SimpleString) else ""
-    plain = isinstance(value, str) and value.isprintable() and not set(value) & set('"\\')
-    return value if plain and isinstance(value, str) else ""
+    key = key_of(node) if isinstance(node, cst.Subscript) else ""
+    return key if key.isprintable() and not set(key) & set('"\\') else ""

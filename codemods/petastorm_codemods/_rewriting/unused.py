@@ -1,38 +1,74 @@
-"""Imports that a rewrite leaves without use are removed by it.
+"""Imports that nothing uses, and imports and variables that a rewrite leaves without use, are removed by it.
 
 ``data_loader_fn=BatchedDataLoader`` and the ranks that streaming finds itself go with the other arguments that it
-has no use for; an import that is left over would keep the bridge, or Petastorm, a requirement.
+has no use for; an import that is left over would keep the bridge, or Petastorm, a requirement, and linters complain of
+a variable that nothing reads. Variables of a module stay, as others may read them.
 """
 
 from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
+from libcst.metadata import Assignment, FunctionScope
 
-from petastorm_codemods._meaning.analysis import Analysis
+from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._meaning.calls import remove
+from petastorm_codemods._meaning.effects import has_no_effect
+from petastorm_codemods._meaning.idle import is_unused
 from petastorm_codemods._meaning.imports import Imported, imports
+from petastorm_codemods._meaning.other_files import module_at
 from petastorm_codemods._meaning.reexports import is_taken_from_here, uses_of
 from petastorm_codemods._model import Edit
-from petastorm_codemods._petastorm.counterparts import original
+from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, original
 from petastorm_codemods._petastorm.offered import NEW, OLD, canonical
 from petastorm_codemods._text.edits import overlaps
 from petastorm_codemods._text.tokens import next_line
 
 from .comments import is_pragma
+from .decisions import opens_natively
+
+
+def goes_unused(analysis: Analysis, each: Imported, *, is_beside_used: bool = False) -> bool:
+    """Say whether an import goes because nothing uses it, here or in another file.
+
+    Args:
+        analysis: Of the source.
+        each: The import.
+        is_beside_used: Whether its statement imports a converter's name that is used. Alone, such a name stays.
+    """
+    name = COUNTERPARTS.get(original(each.path))
+    if name is None:
+        may_go = not _is_only_one(analysis, each.statement)
+    else:
+        may_go = is_beside_used or name == "PandasCollate"
+    # What others use of a file is known if it opens loaders.
+    is_lent = module_at(analysis.source.path) in analysis.project.lenders
+    return (
+        may_go
+        and (opens_natively(analysis) or not is_lent)
+        and is_unused(analysis, each)
+        and not _is_meant_for_others(analysis, each)
+    )
+
+
+def _is_meant_for_others(analysis: Analysis, each: Imported) -> bool:
+    """Say whether a comment keeps linters from complaining that an import is unused."""
+    first, last = analysis.span(each.statement)
+    return "F401" in analysis.source.text[first : next_line(analysis.source.text, last)]
 
 
 def without_unused(analysis: Analysis, edits: Sequence[Edit]) -> list[Edit]:
-    """Return edits that also remove the imports which they remove all uses of."""
+    """Return edits that also remove the imports and variables which they remove all uses of."""
+    edits = [*edits, *_unused_variables(analysis, edits)]
     if analysis.source.path.endswith("__init__.py"):
         return list(edits)  # others import from here
     removals = sorted(edit for edit in edits if edit.start < edit.end)
     gone = [each for each in imports(analysis) if _is_unused(analysis, each, removals)]
     result = list(edits)
-    for statement in {id(each.statement): each.statement for each in gone}.values():
+    for statement in dict.fromkeys(each.statement for each in gone):
         names = [each.alias for each in gone if each.statement is statement and each.alias]
         listed = statement.names if isinstance(statement.names, Sequence) else ()
         if len(names) < len(listed):
@@ -77,16 +113,88 @@ def _is_unused(analysis: Analysis, each: Imported, removals: Sequence[Edit]) -> 
     listed = any(value == each.local for _, value in analysis.strings)  # say, in ``__all__``
     if not spans or listed or is_taken_from_here(analysis, each.local):
         return False
-    starts = [edit.start for edit in removals]
-    word = re.compile(rf"\b{re.escape(each.local)}\b")
-    for start, end in spans:
-        # Only the last one before a use can cover it.
-        place = bisect.bisect_right(starts, start) - 1
-        if place < 0 or end > removals[place].end or word.search(removals[place].text):
-            return False
-        if ours and (start, end) == (removals[place].start, removals[place].end):
-            return False  # the root of a path, which is another one now
-    return True
+    gone = [_removal_of(span, each.local, removals) for span in spans]
+    # The root of a path of ours is another one now.
+    return all(
+        removal is not None and not (ours and span == (removal.start, removal.end))
+        for span, removal in zip(spans, gone, strict=True)
+    )
+
+
+def _removal_of(span: tuple[int, int], name: str, removals: Sequence[Edit]) -> Edit | None:
+    """Return the edit that takes a use of a name away; None if none does, or if it uses the name again."""
+    # Only the last one before a use can cover it.
+    place = bisect.bisect_right(removals, span[0], key=lambda edit: edit.start) - 1
+    if place < 0 or span[1] > removals[place].end:
+        return None
+    again = re.search(rf"\b{re.escape(name)}\b", removals[place].text)
+    return removals[place] if again is None else None
+
+
+# --- variables ------------------------------------------------------------------------------------
+
+
+def _unused_variables(analysis: Analysis, edits: Sequence[Edit]) -> Iterator[Edit]:
+    """Yield the edits that remove what functions assign for uses that edits take away."""
+    removals = sorted(edit for edit in edits if edit.start < edit.end)
+    names = analysis.nodes(cst.Name)
+    places = [analysis.start(each) for each in names]
+    statements: dict[cst.Assign, None] = {}
+    for edit in removals:
+        first, last = (bisect.bisect_left(places, place) for place in (edit.start, edit.end))
+        bound = filter(None, (_local_target(analysis, each) for each in names[first:last]))
+        assigned = (analysis.enclosing(each, cst.Assign, cst.FunctionDef) for each in bound)
+        statements |= {each: None for each in assigned if isinstance(each, cst.Assign)}
+    for statement in statements:
+        target = statement.targets[0].target
+        targets = [e.value for e in target.elements] if isinstance(target, cst.Tuple) else [target]
+        idle = len(statement.targets) == 1 and all(
+            isinstance(each, cst.Name)
+            and all(
+                _removal_of(analysis.span(read), each.value, removals)
+                for read in _reads_of_locals(analysis, each.value).get(each, (each,))
+            )
+            for each in targets
+        )
+        removal = _without_assignment(analysis, statement) if idle else None
+        if removal is not None and not overlaps([*removals, removal]):
+            yield removal
+
+
+def _local_target(analysis: Analysis, read: cst.Name) -> cst.CSTNode | None:
+    """Return the only place in a function that binds a name which is read; None for any other name."""
+    bound = analysis.assignments(read)
+    only = bound[0] if len(bound) == 1 else None
+    if isinstance(only, Assignment) and isinstance(only.scope, FunctionScope):
+        return only.node if only.node is not read else None
+    return None
+
+
+@once
+def _reads_of_locals(analysis: Analysis, name: str) -> dict[cst.CSTNode, list[cst.Name]]:
+    """Return the reads of the variables of a name that functions bind in one place."""
+    reads: dict[cst.CSTNode, list[cst.Name]] = {}
+    for read in analysis.reads(name):
+        target = _local_target(analysis, read)
+        if target is not None:
+            reads.setdefault(target, []).append(read)
+    return reads
+
+
+def _without_assignment(analysis: Analysis, statement: cst.Assign) -> Edit | None:
+    """Return the edit that removes an assignment in a function; None if it is more than that, or has a comment."""
+    line = analysis.parent(statement)
+    block = analysis.parent(line)
+    if not isinstance(line, cst.SimpleStatementLine) or not _is_alone(analysis, statement):
+        return None
+    commented = line.trailing_whitespace.comment or any(each.comment for each in line.leading_lines)
+    if commented or not isinstance(block, cst.IndentedBlock) or not has_no_effect(statement.value):
+        return None
+    text, (first, last) = analysis.source.text, analysis.span(statement)
+    start, end = analysis.line_start(first), next_line(text, last)
+    if text[:start].endswith(("\n\n", ":\n")) and not text[end : next_line(text, end)].strip():
+        end = next_line(text, end)
+    return Edit(start, end, "")
 
 
 def _is_of_readers(analysis: Analysis, each: Imported) -> bool:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import libcst as cst
-from libcst.metadata import Assignment
 
 from petastorm_codemods._meaning.analysis import Analysis, once
-from petastorm_codemods._meaning.calls import keyword
+from petastorm_codemods._meaning.calls import call_with, first_given
 from petastorm_codemods._meaning.reexports import is_read, is_taken_from_here
 from petastorm_codemods._model import Edit
 from petastorm_codemods._petastorm.counterparts import original
@@ -95,34 +94,21 @@ class _Name:
 
 @once
 def _name(analysis: Analysis, name: str) -> _Name:
-    # Reads in one scope share what may have bound them.
-    groups: dict[int, tuple[frozenset[cst.CSTNode], frozenset[cst.CSTNode]]] = {}
     reads: list[tuple[int, cst.Name, frozenset[cst.CSTNode]]] = []
-    straying: dict[int, frozenset[cst.CSTNode]] = {}
-    handled: dict[int, frozenset[cst.CSTNode]] = {}
-    for read in analysis.reads(name):
-        assignments = analysis.assignments(read)
-        if id(assignments) not in groups:
-            assigned = frozenset(each.node for each in assignments if isinstance(each, Assignment))
-            groups[id(assignments)] = (
-                assigned,
-                frozenset(_binder(analysis, node) for node in assigned),
-            )
-        nodes, binders = groups[id(assignments)]
-        if read in nodes or not is_read(analysis, read):
-            continue
-        reads.append((analysis.start(read), read, nodes))
-        if any(each in binders for each in _above(analysis, read)):
-            continue
-        straying[id(assignments)] = nodes
-        if not _is_iterated(analysis, read):
-            handled[id(assignments)] = nodes
-    every = frozenset().union(*(nodes for nodes, _ in groups.values()))
+    bound, straying, handled = (set[cst.CSTNode]() for _ in range(3))
+    for nodes, group in analysis.reads_by_bindings(name):
+        bound |= nodes
+        binders = {_binder(analysis, node) for node in nodes}
+        used = [each for each in group if each not in nodes and is_read(analysis, each)]
+        reads += [(analysis.start(each), each, nodes) for each in used]
+        outside = [each for each in used if binders.isdisjoint(analysis.above(each))]
+        straying |= nodes if outside else set()
+        handled |= nodes if not all(_is_iterated(analysis, each) for each in outside) else set()
     return _Name(
-        tuple(sorted(map(analysis.start, every))),
+        tuple(sorted(map(analysis.start, bound))),
         tuple(sorted(reads, key=lambda each: each[0])),
-        frozenset().union(*straying.values()),
-        frozenset().union(*handled.values()),
+        frozenset(straying),
+        frozenset(handled),
     )
 
 
@@ -158,15 +144,8 @@ def _inside(analysis: Analysis, target: cst.Name, owner: cst.CSTNode) -> list[cs
 
 def _binder(analysis: Analysis, node: cst.CSTNode) -> cst.CSTNode:
     """Return the statement or expression that binds a name for what is in it; the name if none does."""
-    above = next(each for each in _above(analysis, node) if not isinstance(each, _TARGETS))
+    above = next(each for each in analysis.above(node) if not isinstance(each, _TARGETS))
     return above if isinstance(above, (cst.With, cst.For, *_COMPREHENSIONS)) else node
-
-
-def _above(analysis: Analysis, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """Yield what a node is in, the innermost first."""
-    while node is not analysis.module:
-        node = analysis.parent(node)
-        yield node
 
 
 def _reads_of_item(analysis: Analysis, item: cst.WithItem) -> Sequence[cst.Name] | None:
@@ -181,12 +160,8 @@ def _reads_of_item(analysis: Analysis, item: cst.WithItem) -> Sequence[cst.Name]
 
 def _loader_over(analysis: Analysis, reader: cst.BaseExpression) -> cst.Call | Stays | None:
     """Return the call of Petastorm's loader that a reader is given to, or why it is no known one."""
-    argument = analysis.parent(reader)
-    call = analysis.parent(argument)
-    if not isinstance(argument, cst.Arg) or not isinstance(call, cst.Call):
-        return None
-    first = argument is call.args[0] and not argument.keyword and not argument.star
-    if not first and keyword(argument) != "reader":
+    call = analysis.call_given(reader)
+    if call is None or first_given(call, "reader") is not reader:
         return None
     path = canonical(original(analysis.imported(call.func) or ""))
     if path.startswith(_LOADERS) and path != _LOADER:
@@ -219,11 +194,10 @@ def _is_iterated(analysis: Analysis, node: cst.BaseExpression) -> bool:
     above = analysis.parent(node)
     if isinstance(above, cst.For | cst.CompFor):
         return above.iter is node
-    call = analysis.parent(above)
-    if not isinstance(above, cst.Arg) or not isinstance(call, cst.Call):
-        return False
     # What enters a context would find that streaming's loader is none.
-    return not analysis.code(call.func).endswith(("enter_context", "closing", "nullcontext"))
+    entering = ("enter_context", "closing", "nullcontext")
+    call = analysis.call_given(node)
+    return call is not None and not analysis.code(call.func).endswith(entering)
 
 
 # --- rows ---------------------------------------------------------------------------------------------
@@ -252,13 +226,10 @@ def _loop_over(
     analysis: Analysis, reader: cst.BaseExpression
 ) -> tuple[cst.CSTNode | None, cst.BaseExpression | None]:
     """Return the loop over a reader, or over its numbered rows, and what it binds each row to."""
-    above, used = analysis.parent(reader), reader
-    call = analysis.parent(above)
-    counted = isinstance(above, cst.Arg) and isinstance(call, cst.Call) and call.args[0] is above
-    if counted and isinstance(call, cst.Call):
-        if not isinstance(call.func, cst.Name) or call.func.value != "enumerate":
-            return None, None
-        above, used = analysis.parent(call), call
+    call = call_with(analysis, reader, "enumerate")
+    counted = call is not None and call.args[0].value is reader
+    used = call if call is not None and counted else reader
+    above = analysis.parent(used)
     if not isinstance(above, cst.For | cst.CompFor) or above.iter is not used or above.asynchronous:
         return None, None
     target: cst.BaseExpression = above.target
@@ -274,7 +245,7 @@ def _loop_over(
 def _is_repeated(analysis: Analysis, used: cst.CSTNode, block: cst.CSTNode) -> bool:
     """Say whether an expression in a block may be evaluated more than once: in a loop, or a function."""
     inner, once_only = used, False
-    for each in itertools.takewhile(lambda above: above is not block, _above(analysis, used)):
+    for each in itertools.takewhile(lambda above: above is not block, analysis.above(used)):
         if isinstance(each, cst.CompFor):
             once_only = each.iter is inner
         elif isinstance(each, cst.For):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 import libcst as cst
 from libcst.metadata import Assignment, GlobalScope, ImportAssignment
 
 from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._meaning.functions import functions_of
+from petastorm_codemods._meaning.places import reached
 
 
 class Values:
@@ -23,26 +24,27 @@ class Values:
     def __init__(self, analysis: Analysis) -> None:
         self._analysis = analysis
         self._functions = functions_of(analysis)
+        self._alike: dict[Hashable, cst.CSTNode] = {}
+
+    def alike(self, node: cst.CSTNode) -> cst.CSTNode:
+        """Return the first expression asked for that leads where this one does: another read of the same name, say.
+
+        What is worked out for that one holds for all, and is worked out once.
+        """
+        key: Hashable = node
+        if isinstance(node, cst.Name):
+            key = id(self._analysis.assignments(node)), node.value
+        elif isinstance(node, cst.Attribute) and self._analysis.imported(node) is None:
+            key = node.attr.value
+        return self._alike.setdefault(key, node)
 
     def of(self, node: cst.CSTNode) -> list[cst.CSTNode]:
         """Return the expressions that an expression may have its value from, each once."""
-        return [each for each, is_last in self._followed(node).items() if is_last]
+        return [each for each, is_last in reached([node], self.behind).items() if is_last]
 
     def passed(self, node: cst.CSTNode) -> list[cst.CSTNode]:
         """Return an expression with those that lead to where it may have its value from, these included."""
-        return [*self._followed(node)]
-
-    def _followed(self, node: cst.CSTNode) -> dict[cst.CSTNode, bool]:
-        """Return the expressions on the way back from one, with whether it ends there."""
-        ends: dict[cst.CSTNode, bool] = {}
-        pending = [node]
-        while pending:
-            each = pending.pop()
-            if each not in ends:
-                further = list(self.behind(each))
-                ends[each] = not further
-                pending += further
-        return ends
+        return [*reached([node], self.behind)]
 
     def behind(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """Yield what an expression has its value from; nothing if that is where it ends."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import io
 import os
 import stat
@@ -18,17 +19,31 @@ class Decoded:
     Attributes:
         text: The text with newlines as they are, without a byte order mark.
         encoding: Name of the codec.
-        mark: Whether the file begins with UTF-8's byte order mark.
+        mark: The byte order mark that the file begins with.
     """
 
     text: str
     encoding: str
-    mark: bool
+    mark: bytes
 
     def encode(self, text: str) -> bytes:
         """Return the bytes of another text in the encoding of this one."""
-        data = text.encode(self.encoding)
-        return codecs.BOM_UTF8 + data if self.mark else data
+        return self.mark + text.encode(self.encoding)
+
+
+def decode(path: str, data: bytes) -> Decoded:
+    """Decode a Python file, or a list of dependencies: UTF-8, or UTF-16 with a mark, as pip reads it.
+
+    Raises:
+        SyntaxError: A Python file declares an encoding that is unknown.
+        UnicodeDecodeError: The bytes are in no such encoding.
+    """
+    if path.endswith(".py"):
+        return decode_python(data)
+    for mark, encoding in ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")):
+        if data.startswith(mark):
+            return Decoded(data[len(mark) :].decode(encoding), encoding, mark)
+    return decode_utf8(data)
 
 
 def decode_python(data: bytes) -> Decoded:
@@ -52,9 +67,8 @@ def decode_utf8(data: bytes) -> Decoded:
 
 
 def _decode(data: bytes, encoding: str) -> Decoded:
-    mark = data.startswith(codecs.BOM_UTF8)
-    text = data[len(codecs.BOM_UTF8) :].decode(encoding) if mark else data.decode(encoding)
-    return Decoded(text, encoding, mark)
+    mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
+    return Decoded(data[len(mark) :].decode(encoding), encoding, mark)
 
 
 def newline_of(text: str) -> str:
@@ -65,8 +79,13 @@ def newline_of(text: str) -> str:
     return "\r" if end < 0 and "\r" in text else "\n"
 
 
+def is_read_only(path: str) -> bool:
+    """Say whether nobody may write a file; another one could still take its place."""
+    return not os.stat(path).st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
+
+
 def write_atomically(path: str, data: bytes) -> None:
-    """Replace a file's content in one step, keeping its permissions; links are followed.
+    """Replace a file's content in one step, keeping its permissions and owner; links are followed.
 
     A file that does not exist is made.
 
@@ -74,16 +93,23 @@ def write_atomically(path: str, data: bytes) -> None:
         OSError: The directory cannot be written to, or the file is read-only, for its owner too.
     """
     target = os.path.realpath(path)
-    mode = stat.S_IMODE(os.stat(target).st_mode) if os.path.exists(target) else 0o644
-    if not mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
-        raise PermissionError(f"{path} is read-only")  # another one could still take its place
+    before = os.stat(target) if os.path.exists(target) else None
+    if before is not None and is_read_only(target):
+        raise PermissionError(f"{path} is read-only")
     handle, temporary = tempfile.mkstemp(
         prefix=f".{os.path.basename(target)[:40]}.", suffix=".tmp", dir=os.path.dirname(target)
     )
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
-        os.chmod(temporary, mode)
+        if before is None:
+            mask = os.umask(0)  # which tells it only when it is set
+            os.umask(mask)
+            os.chmod(temporary, 0o666 & ~mask)
+        else:
+            with contextlib.suppress(OSError, AttributeError):  # only root may, and not on Windows
+                os.chown(temporary, before.st_uid, before.st_gid)
+            os.chmod(temporary, stat.S_IMODE(before.st_mode))
         os.replace(temporary, target)
     except BaseException:
         os.unlink(temporary)

@@ -5,16 +5,21 @@ from __future__ import annotations
 import functools
 import re
 
+from .decode import decode_utf8
+from .ipynb import read_notebook
+
 # What is in brackets ends before the next such statement, so that brackets left open cost no more than others.
-# A line of a notebook is a string in JSON, or in the middle of one.
 _STATEMENT = re.compile(
-    rb"(?:^|\\n)[ \t\"]*(?:from[ \t]+(?P<module>[.\w]+)[ \t]+import[ \t]*(?P<names>"
-    rb"\((?:[^)\n]|\n(?![ \t\"]*from\b))*\)|[^\n]*(?<=\\)\r?\n[^\n]*|(?:[^\n\\]|\\(?!n))*)"
+    rb"^[ \t]*(?:from[ \t]+(?P<module>[.\w]+)[ \t]+import[ \t]*(?P<names>"
+    rb"\((?:[^)\n]|\n(?![ \t]*from\b))*\)|[^\n]*(?<=\\)\r?\n[^\n]*|[^\n]*)"
     rb"|import[ \t]+(?P<plain>[.\w]+(?:[ \t]*,[ \t]*[.\w]+|[ \t]+as[ \t]+\w+)*))",
     re.MULTILINE,
 )
 
-_RUN = re.compile(rb"^[ \t\"]*(?:# MAGIC[ \t]+)?%run[ \t]+[\"']?([^\s\"']+)", re.MULTILINE)
+_RUN = re.compile(rb"^[ \t]*(?:# MAGIC[ \t]+)?%run[ \t]+[\"']?([^\s\"']+)", re.MULTILINE)
+_JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*\{")
+# Where lines begin in the strings of a notebook whose JSON cannot be read.
+_IN_STRINGS = re.compile(rb"\"|\\n")
 
 
 @functools.lru_cache(
@@ -26,7 +31,7 @@ def import_lines(data: bytes) -> tuple[tuple[str, bytes], ...]:
     The text is empty for ``import a``, which is one entry for each module; relative modules keep their dots.
     """
     imported: list[tuple[str, bytes]] = []
-    for match in _STATEMENT.finditer(data):
+    for match in _STATEMENT.finditer(code_of(data)):
         if match["module"]:
             imported.append((match["module"].decode(errors="replace"), match["names"]))
         else:
@@ -42,4 +47,17 @@ def imported_modules(data: bytes) -> frozenset[str]:
 
 def files_run(data: bytes) -> frozenset[str]:
     """Return the paths of the notebooks and programs that a file runs by ``%run``, as they are written."""
-    return frozenset(name.decode(errors="replace") for name in _RUN.findall(data))
+    names = (name.decode(errors="replace") for name in _RUN.findall(code_of(data)))
+    return frozenset(re.sub(r"\.(?:py|ipynb)$", "", name) for name in names)
+
+
+@functools.lru_cache(maxsize=2)
+def code_of(data: bytes) -> bytes:
+    """Return the code of a notebook, however its JSON is laid out; a program as it is."""
+    if not _JSON.match(data):
+        return data
+    try:
+        cells = read_notebook(decode_utf8(data).text).cells
+    except ValueError:
+        return _IN_STRINGS.sub(b"\n", data)
+    return "\n".join(cell.text for cell in cells).encode(errors="replace")

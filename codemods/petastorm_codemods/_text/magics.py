@@ -30,7 +30,7 @@ _NO_CODE = frozenset(
 _OTHER_LANGUAGES = frozenset({"fs", "md", "md-sandbox", "r", "scala", "sh", "sql"})
 _FIRST = re.compile(r"\s*(%{1,2})([\w-]+)")
 _MAGIC = re.compile(r"[ \t]*([%!?].*|[\w.]+\?{1,2}[ \t]*)\Z")
-_ASSIGNED = re.compile(r"([ \t]*[\w.,\[\] \t]+=[ \t]*)([%!](?!=).*)\Z")
+_ASSIGNED = re.compile(r"([\w.,\[\] \t]+=[ \t]*)([%!](?!=).*)\Z")
 _TOKEN = re.compile(
     r"#.*|\\.|[()\[\]{}]|"
     r"'''|\"\"\"|'(?:[^'\\\n]|\\.)*'?|\"(?:[^\"\\\n]|\\.)*\"?",

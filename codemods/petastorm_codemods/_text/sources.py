@@ -167,7 +167,7 @@ def _read_module(path: str, decoded: Decoded, problem_in: Callable[[str], str]) 
         comments = tuple(
             match.span()
             for match in _MAGIC_CELL.finditer(text)
-            if not text[: match.start()].rstrip("\r\n").rpartition("\n")[2].startswith("# MAGIC")
+            if not _line_above(text, match.start()).startswith("# MAGIC")
         )
         foreign = tuple((*each.span(), f"%{each[1]}") for each in _FOREIGN_CELL.finditer(text))
     newline = newline_of(text)
@@ -187,6 +187,13 @@ def _read_module(path: str, decoded: Decoded, problem_in: Callable[[str], str]) 
         0, cells[0].text, cells[0].masked, (*comments, *cells[0].shell), cells[0].problem
     )
     return _joined(path, decoded, cells, text, newline, foreign, problem_in)
+
+
+def _line_above(text: str, offset: int) -> str:
+    """Return the last line above an offset that is not empty."""
+    while offset and text[offset - 1] in "\r\n":
+        offset -= 1
+    return text[text.rfind("\n", 0, offset) + 1 : offset]
 
 
 def _read_notebook(path: str, decoded: Decoded, problem_in: Callable[[str], str]) -> Source:

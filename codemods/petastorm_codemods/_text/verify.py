@@ -18,13 +18,8 @@ from .tokens import line_starts
 _KNOWN = frozenset(dir(builtins)) | {
     "__annotations__",
     "__builtins__",
-    "__doc__",
     "__file__",
-    "__loader__",
-    "__name__",
-    "__package__",
     "__path__",
-    "__spec__",
     # What notebooks and Databricks put into every namespace.
     "dbutils",
     "display",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._model import Destination, Finding, Safety
-from petastorm_codemods._registry import rule
+from petastorm_codemods._registry import Rule
 from petastorm_codemods._text.tokens import next_line
 
 _CODE = "PM000"
@@ -23,13 +23,12 @@ _TELLING = re.compile(
 _LINE = re.compile(r"line (\d+): (.*)", re.DOTALL)
 
 
-@rule(
+@Rule(
     _CODE,
     "does-not-parse",
     "a file or cell does not parse",
     safety=Safety.MANUAL,
     destinations=list(Destination),
-    text=__doc__,
     before="converter = FILL IN",
 )
 def check(analysis: Analysis) -> Iterator[Finding]:
@@ -38,7 +37,9 @@ def check(analysis: Analysis) -> Iterator[Finding]:
     for start, end, language in source.foreign:
         if language and _TELLING.search(source.text, start, end):
             message = f"cell left alone, it is in {language.lstrip('%')}"
-            if language.startswith("%%"):
+            if language == "%python":
+                message = "cell left alone, it is Python in comments: take '# MAGIC' away"
+            elif language.startswith("%%"):
                 message = f"cell left alone, it is what {language} is given"
             yield _left_alone(start, message)
     for cell in source.cells:

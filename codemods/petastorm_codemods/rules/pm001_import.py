@@ -13,9 +13,14 @@ from dataclasses import replace
 
 import libcst as cst
 
-from petastorm_codemods._meaning.analysis import Analysis
+from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._meaning.idle import is_unused, unused_advice
-from petastorm_codemods._meaning.imports import Imported, by_statement, petastorm_imports
+from petastorm_codemods._meaning.imports import (
+    Imported,
+    by_statement,
+    modules_of,
+    petastorm_imports,
+)
 from petastorm_codemods._meaning.stays_together import reason_to_stay
 from petastorm_codemods._model import Destination, Edit, Finding, Safety
 from petastorm_codemods._petastorm.offered import (
@@ -26,14 +31,17 @@ from petastorm_codemods._petastorm.offered import (
     advices,
     is_module,
     is_offered,
+    renamed,
 )
-from petastorm_codemods._registry import rule
+from petastorm_codemods._registry import Rule
+from petastorm_codemods._rewriting.layout import import_of, is_long
 from petastorm_codemods._rewriting.modules import (
     come_from,
     import_roots,
     is_plain,
     module_problem,
     module_uses,
+    parted,
     rename_root,
     stuck_reason,
 )
@@ -41,24 +49,16 @@ from petastorm_codemods._rewriting.modules import (
 _MISSING = "PM003"
 
 
-@rule(
+@Rule(
     "PM001",
     "import",
     "imports come from petastorm_bridge",
     safety=Safety.SAFE,
     destinations=[Destination.BRIDGE],
-    text=__doc__,
     before="from petastorm.spark import SparkDatasetConverter, make_spark_converter",
     after="from petastorm_bridge.spark import SparkDatasetConverter, make_spark_converter",
 )
-def check(analysis: Analysis) -> Iterator[Finding]:
-    """Yield one finding for each import statement."""
-    for finding in _findings(analysis):
-        if finding.code == "PM001":
-            yield finding
-
-
-@rule(
+@Rule(
     _MISSING,
     "not-offered",
     "the bridge does not offer this name",
@@ -70,14 +70,13 @@ def check(analysis: Analysis) -> Iterator[Finding]:
     the mark says what to use instead.""",
     before="from petastorm.workers_pool.thread_pool import ThreadPool",
 )
-def check_missing(analysis: Analysis) -> Iterator[Finding]:
-    """Yield one finding for each import that stays."""
-    for finding in _findings(analysis):
-        if finding.code == _MISSING:
-            yield finding
+@once
+def check(analysis: Analysis) -> Sequence[Finding]:
+    """Return the findings of all import statements."""
+    return tuple(_found(analysis))
 
 
-def _findings(analysis: Analysis) -> Iterator[Finding]:
+def _found(analysis: Analysis) -> Iterator[Finding]:
     imported = petastorm_imports(analysis)
     plain = [each for each in imported if each.alias and not each.alias.asname and is_plain(each)]
     if plain:
@@ -149,25 +148,34 @@ def _from_import(
     analysis: Analysis, statement: cst.ImportFrom, names: Sequence[Imported]
 ) -> Iterator[Finding]:
     assert statement.module is not None
-    problems = {id(each): _name_problem(analysis, each) for each in names}
-    moved = [each for each in names if not problems[id(each)]]
-    kept = [each for each in names if problems[id(each)]]
+    problems = {each: _name_problem(analysis, each) for each in names}
+    moved = [each for each in names if not problems[each]]
+    kept = [each for each in names if problems[each]]
     if kept:
         yield _missing(analysis, statement, _message(analysis, kept, problems))
     if not moved:
         return
     edits = [rename_root(analysis, statement.module)]
     if kept:
-        edits = [_split(analysis, statement, moved, kept)]
+        texts = [
+            analysis.module.code_for_node(_with_names(statement, [each.alias for each in part]))
+            for part in (kept, moved)
+        ]
+        texts[1] = texts[1].replace(OLD, NEW, 1)
+        edits = [parted(analysis, statement, texts)]
+    elif not statement.lpar and is_long(analysis.code(statement).replace(OLD, NEW, 1)):
+        aliases = [analysis.code(each.alias) for each in moved if each.alias is not None]
+        whole = import_of(renamed(modules_of(statement)[0]), aliases)
+        edits = [analysis.replace(statement, whole)]
     yield _safe(analysis, statement, [each.path for each in moved], edits)
 
 
-def _message(analysis: Analysis, kept: Sequence[Imported], problems: dict[int, str]) -> str:
+def _message(analysis: Analysis, kept: Sequence[Imported], problems: dict[Imported, str]) -> str:
     """Return what keeps some names of a statement; like ones in one sentence."""
     idle = [each for each in kept if is_unused(analysis, each)]
     kept = [each for each in kept if each not in idle]
-    plain = [each.path for each in kept if problems[id(each)] == advice(each.path)]
-    texts = [problems[id(each)] for each in kept if each.path not in plain]
+    plain = [each.path for each in kept if problems[each] == advice(each.path)]
+    texts = [problems[each] for each in kept if each.path not in plain]
     unneeded = filter(None, [unused_advice(each.path for each in idle)])
     return "; ".join(dict.fromkeys([*texts, *advices(plain), *unneeded]))
 
@@ -183,25 +191,6 @@ def _name_problem(analysis: Analysis, each: Imported) -> str:
     module, _, name = each.path.rpartition(".")
     offered = OFFERED.get(module[len(OLD) + 1 :], frozenset()) if is_module(module) else frozenset()
     return "" if name in offered else advice(each.path)
-
-
-def _split(
-    analysis: Analysis,
-    statement: cst.ImportFrom,
-    moved: Sequence[Imported],
-    kept: Sequence[Imported],
-) -> Edit:
-    """Two statements in the place of one; what stays comes first, below its marker."""
-    line = analysis.parent(statement)
-    alone = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
-    start = analysis.start(statement)
-    between = analysis.source.newline + analysis.indent(start) if alone else "; "
-    texts = [
-        analysis.module.code_for_node(_with_names(statement, [each.alias for each in part]))
-        for part in (kept, moved)
-    ]
-    texts[1] = texts[1].replace(OLD, NEW, 1)
-    return analysis.replace(statement, between.join(texts))
 
 
 def _with_names(

@@ -15,14 +15,14 @@ import re
 from collections.abc import Iterator
 
 import libcst as cst
-from libcst.helpers import get_full_name_for_node
 
-from petastorm_codemods._meaning.analysis import Analysis, manual
+from petastorm_codemods._meaning.analysis import Analysis, last_name, manual
+from petastorm_codemods._meaning.calls import keyword, text_of
 from petastorm_codemods._meaning.stays_together import reason_to_stay
 from petastorm_codemods._model import Destination, Edit, Finding, Safety
 from petastorm_codemods._petastorm.counterparts import COUNTERPARTS
 from petastorm_codemods._petastorm.offered import NEW, OLD, is_offered, renamed
-from petastorm_codemods._registry import rule
+from petastorm_codemods._registry import Rule
 
 _PATH = re.compile(r"petastorm(?:\.[A-Za-z_]\w*)*")
 # Functions that take the name of a module; loggers have the names of modules.
@@ -33,13 +33,12 @@ _IMPORTERS = frozenset(
 _PATTERN = re.compile(r"\^?petastorm(?![\w-])[\w.*+\\$|()]*")
 
 
-@rule(
+@Rule(
     "PM002",
     "module-string",
     "strings that name modules follow the imports",
     safety=Safety.SAFE,
     destinations=list(Destination),
-    text=__doc__,
     before='importlib.import_module("petastorm.pytorch")',
     after='importlib.import_module("petastorm_bridge.pytorch")',
 )
@@ -85,29 +84,24 @@ def _names_logger(analysis: Analysis, node: cst.SimpleString) -> bool:
     loggers = analysis.parent(analysis.parent(element))
     if not isinstance(element, cst.DictElement) or element.key is not node:
         return False
-    if not isinstance(loggers, cst.DictElement) or not isinstance(loggers.key, cst.SimpleString):
-        return False
-    return loggers.key.evaluated_value == "loggers"
+    return isinstance(loggers, cst.DictElement) and text_of(loggers.key) == "loggers"
 
 
 def _is_patched(analysis: Analysis, node: cst.SimpleString) -> bool:
     """Say whether a string is the first argument of ``patch``."""
-    argument = analysis.parent(node)
-    call = analysis.parent(argument)
-    if not isinstance(call, cst.Call) or argument is not call.args[0]:
-        return False
-    return (get_full_name_for_node(call.func) or "").rpartition(".")[2] == "patch"
+    call = analysis.call_given(node)
+    return call is not None and call.args[0].value is node and last_name(call.func) == "patch"
 
 
 def _is_module_of_warnings(analysis: Analysis, node: cst.SimpleString) -> bool:
     """Say whether a string is the argument that tells warnings by their module."""
-    argument = analysis.parent(node)
-    call = analysis.parent(argument)
-    if not isinstance(argument, cst.Arg) or not isinstance(call, cst.Call):
+    call = analysis.call_given(node)
+    if call is None or last_name(call.func) != "filterwarnings":
         return False
-    name = (get_full_name_for_node(call.func) or "").rpartition(".")[2]
-    by_keyword = argument.keyword is not None and argument.keyword.value == "module"
-    return name == "filterwarnings" and (by_keyword or argument in call.args[3:4])
+    return any(
+        each.value is node and (number == 3 or keyword(each) == "module")
+        for number, each in enumerate(call.args)
+    )
 
 
 def _successor(analysis: Analysis, value: str) -> str | None:
@@ -123,11 +117,7 @@ def _successor(analysis: Analysis, value: str) -> str | None:
 
 
 def _is_reference(analysis: Analysis, node: cst.SimpleString, value: str) -> bool:
-    argument = analysis.parent(node)
     if value != OLD:
-        return not isinstance(argument, cst.Expr | cst.ConcatenatedString)
-    call = analysis.parent(argument)
-    if not isinstance(argument, cst.Arg) or not isinstance(call, cst.Call):
-        return False
-    name = get_full_name_for_node(call.func) or ""
-    return name.rpartition(".")[2] in _IMPORTERS
+        return not isinstance(analysis.parent(node), cst.Expr | cst.ConcatenatedString)
+    call = analysis.call_given(node)
+    return call is not None and last_name(call.func) in _IMPORTERS

@@ -44,7 +44,7 @@ from petastorm_codemods._project.requirements import (
     installed,
     words_of,
 )
-from petastorm_codemods._registry import rule
+from petastorm_codemods._registry import Rule
 
 # Notebooks of Databricks: a second copy of Spark, torch or TensorFlow breaks a runtime that has them.
 _MANAGED = re.compile(
@@ -71,13 +71,12 @@ _RUNNERS = frozenset(
 )
 
 
-@rule(
+@Rule(
     CODE,
     "requirement",
     "requirements name petastorm-bridge",
     safety=Safety.SAFE,
     destinations=list(Destination),
-    text=__doc__,
     before="%pip install petastorm==0.12.1",
     after=f"%pip install {bridge()}",
 )

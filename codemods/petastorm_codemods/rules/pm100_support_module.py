@@ -12,16 +12,15 @@ from collections.abc import Iterator
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._model import Destination, Finding, Safety
 from petastorm_codemods._project.vendor import CODE
-from petastorm_codemods._registry import rule
+from petastorm_codemods._registry import Rule
 
 
-@rule(
+@Rule(
     CODE,
     "support-module",
     "the support module is written into the repository",
     safety=Safety.SAFE,
     destinations=[Destination.STREAMING],
-    text=__doc__,
 )
 def check(analysis: Analysis) -> Iterator[Finding]:
     """Yield nothing: the run writes the file once it knows what is used."""

@@ -16,17 +16,26 @@ from collections.abc import Iterator
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, manual, once
-from petastorm_codemods._meaning.calls import argument_edits, drop, is_none, keyword
+from petastorm_codemods._meaning.calls import argument_edits, is_none, keyword
 from petastorm_codemods._meaning.idle import is_unused, unused_advice
 from petastorm_codemods._meaning.reexports import NATIVE, reexported_reads, unseen_reads
 from petastorm_codemods._meaning.support import constructions, opens_directory
 from petastorm_codemods._model import Destination, Edit, Finding, Need, Safety
 from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, MAKERS, original
 from petastorm_codemods._petastorm.offered import canonical
-from petastorm_codemods._registry import rule
+from petastorm_codemods._registry import Rule
 from petastorm_codemods._rewriting.converted import is_taken_over
+from petastorm_codemods._rewriting.ignored import is_ignored
 from petastorm_codemods._rewriting.modules import come_from, module_findings
-from petastorm_codemods._rewriting.moves import Move, move_edits, move_slots, moves, reasons
+from petastorm_codemods._rewriting.moves import (
+    Move,
+    move_comments,
+    move_edits,
+    move_slots,
+    moves,
+    reasons,
+    used_of,
+)
 from petastorm_codemods._rewriting.placement import clashes
 from petastorm_codemods._rewriting.reread import readers_of_converters
 
@@ -43,19 +52,18 @@ spark.conf.set(MdsDirectory.PARENT_CACHE_DIR_URL_CONF, url)
 conv = write_mds(df)"""
 
 
-@rule(
+@Rule(
     "PM101",
     "converter",
     "make_spark_converter becomes write_mds",
     safety=Safety.SAFE,
     destinations=[Destination.STREAMING],
-    text=__doc__,
     before=_BEFORE,
     after=_AFTER,
 )
 def check(analysis: Analysis) -> Iterator[Finding]:
     """Yield one finding for each import statement with its uses, and one for each call."""
-    yield from (each for each in _imports(analysis) if each.code == "PM101")
+    yield from _imports(analysis)
     for call in constructions(analysis):
         message = "streaming reads MDS only; write these rows with write_mds, or keep the bridge"
         yield manual("PM101", analysis.start(call), message)
@@ -111,6 +119,8 @@ def _replaced(analysis: Analysis) -> Iterator[Finding]:
 
 def _shared(analysis: Analysis) -> Iterator[Finding]:
     """Yield a finding for each use of a name that comes from another file of the project."""
+    if analysis.project.on_bridge:
+        return
     for read in unseen_reads(analysis):
         name = NATIVE[read.value]
         edits = (analysis.replace(read, name), *_around(analysis, read))
@@ -143,7 +153,9 @@ def _moved(analysis: Analysis, move: Move) -> Finding | None:
     if not move.changes():
         return None
     module = analysis.target.module
-    needs = tuple(Need(module, name, name) for name in move.needs(analysis))
+    needs = tuple(
+        Need(module, name, name) for name in used_of(analysis, (*move.emptied, *move.bridged))
+    )
     names = [COUNTERPARTS[original(each.path)] for each in move.native]
     start = analysis.start(move.statement)
     clash = clashes(analysis, [*(Need(module, name, name) for name in names), *needs])
@@ -166,10 +178,14 @@ def _moved(analysis: Analysis, move: Move) -> Finding | None:
     )
     code = "PM101" if converters else "PM105"
     slots = move_slots(analysis, move)
-    return Finding(code, start, "; ".join(notes), Safety.SAFE, edits, needs=needs, slots=slots)
+    comments = move_comments(analysis, move)
+    message = "; ".join(notes)
+    return Finding(
+        code, start, message, Safety.SAFE, edits, needs=needs, slots=slots, comments=comments
+    )
 
 
-@rule(
+@Rule(
     "PM104",
     "no-counterpart",
     "neither streaming nor the bridge has a counterpart of this name",
@@ -185,15 +201,18 @@ def check_missing(analysis: Analysis) -> Iterator[Finding]:
     """Yield one finding for each import statement that leaves something to a human."""
     for move in moves(analysis):
         # What is on the bridge already has been marked, or was put there on purpose.
+        start = analysis.start(move.statement)
+        if is_ignored(analysis.source.text, start, "PM101"):
+            continue  # which also says that it stays
         if move.missing and not move.from_bridge:
             idle = [each for each in move.missing if is_unused(analysis, each)]
             used = [each for each in move.missing if each not in idle]
             texts = reasons(analysis, used), unused_advice(each.path for each in idle)
-            yield manual("PM104", analysis.start(move.statement), "; ".join(filter(None, texts)))
-    yield from (each for each in _imports(analysis) if each.code == "PM104")
+            yield manual("PM104", start, "; ".join(filter(None, texts)))
+    yield from _imports(analysis)
 
 
-@rule(
+@Rule(
     "PM105",
     "reader",
     "readers and their loaders come from petastorm_bridge",
@@ -208,7 +227,7 @@ def check_missing(analysis: Analysis) -> Iterator[Finding]:
 )
 def check_reader(analysis: Analysis) -> Iterator[Finding]:
     """Yield one finding for each import statement that moves to the bridge as it is."""
-    yield from (each for each in _imports(analysis) if each.code == "PM105")
+    yield from _imports(analysis)
     for call in readers_of_converters(analysis):
         message = (
             "booleans and timestamps are read as numbers here; "
@@ -240,7 +259,6 @@ def _call_problem(call: cst.Call) -> str:
 
 
 def _call_edits(analysis: Analysis, call: cst.Call) -> Iterator[Edit]:
-    yield from argument_edits(analysis, call, _RENAMED, _dropped(call))
     positional = [each for each in call.args if each.keyword is None and not each.star]
     if len(positional) > 4 or any(isinstance(each.value, cst.NamedExpr) for each in positional):
         return  # the first is a mistake, which would only become another one
@@ -249,14 +267,17 @@ def _call_edits(analysis: Analysis, call: cst.Call) -> Iterator[Edit]:
         if argument not in away:
             start = analysis.start(argument)
             yield Edit(start, start, f"{name}=")
-    yield from drop(analysis, call, away)
+    yield from argument_edits(analysis, call, _RENAMED, [*away, *_dropped(call)])
 
 
-def _dropped(call: cst.Call) -> list[str]:
-    """Return the keywords of a call that mean nothing to shards."""
+def _dropped(call: cst.Call) -> list[cst.Arg]:
+    """Return the arguments of a call whose keywords mean nothing to shards."""
     size = "parquet_row_group_size_bytes"
-    none = any(keyword(each) == size and _is_no_size(each) for each in call.args)
-    return ["compression_codec", *([size] if none else [])]
+    return [
+        each
+        for each in call.args
+        if keyword(each) == "compression_codec" or (keyword(each) == size and _is_no_size(each))
+    ]
 
 
 def _is_no_size(argument: cst.Arg) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._model import Destination, Finding, Safety
-from petastorm_codemods._registry import rule
+from petastorm_codemods._registry import Rule
 from petastorm_codemods._rewriting.loaders import loader_findings
 from petastorm_codemods._rewriting.sites import TENSORFLOW
 
@@ -26,13 +26,12 @@ dataset = to_tf_dataset(
 model.fit(dataset)"""
 
 
-@rule(
+@Rule(
     "PM103",
     "tf-dataset",
     "make_tf_dataset becomes to_tf_dataset(StreamingDataset(...))",
     safety=Safety.SAFE,
     destinations=[Destination.STREAMING],
-    text=__doc__,
     before="with conv.make_tf_dataset(batch_size=64) as dataset:\n    model.fit(dataset)",
     after=_AFTER,
 )

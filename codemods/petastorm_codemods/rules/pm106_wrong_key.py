@@ -9,34 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import libcst as cst
-
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._model import Destination, Edit, Finding, Safety
-from petastorm_codemods._registry import rule
+from petastorm_codemods._registry import Rule
 
 _WRONG = "SparkDatasetConverter.PARENT_CACHE_DIR_URL_CONF"
 _RIGHT = "petastorm.spark.converter.parentCacheDirUrl"
 
 
-@rule(
+@Rule(
     "PM106",
     "wrong-key",
     "the cache directory is set under a key that nothing reads",
     safety=Safety.BEHAVIOUR,
     destinations=list(Destination),
-    text=__doc__,
     before=f'spark.conf.set("{_WRONG}", url)',
     after=f'spark.conf.set("{_RIGHT}", url)',
 )
 def check(analysis: Analysis) -> Iterator[Finding]:
     """Yield one finding for each string that is the first argument of a call."""
     for node, value in analysis.strings:
-        argument = analysis.parent(node)
-        call = analysis.parent(argument)
-        if value != _WRONG or not isinstance(argument, cst.Arg):
-            continue
-        if isinstance(call, cst.Call) and call.args[0] is argument:
+        call = analysis.call_given(node) if value == _WRONG else None
+        if call is not None and call.args[0].value is node:
             start = analysis.start(node) + node.value.index(_WRONG)
             edit = Edit(start, start + len(_WRONG), _RIGHT)
             message = f"no one reads this key; the one meant is {_RIGHT}"

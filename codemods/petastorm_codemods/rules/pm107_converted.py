@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._model import Destination, Finding, Safety
-from petastorm_codemods._registry import rule
+from petastorm_codemods._registry import Rule
 from petastorm_codemods._rewriting.converted import CODE, converted_findings
 
 _BEFORE = """from petastorm import make_reader
@@ -36,13 +36,12 @@ loader = StreamingDataLoader(
 train(loader)"""
 
 
-@rule(
+@Rule(
     CODE,
     "converted",
     "make_reader of a converted dataset becomes StreamingDataset",
     safety=Safety.SAFE,
     destinations=[Destination.STREAMING],
-    text=__doc__,
     before=_BEFORE,
     after=_AFTER,
 )

@@ -11,21 +11,20 @@ The report also names tests in which every name is Petastorm's: they are about P
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import libcst as cst
-from libcst.helpers import get_full_name_for_node
 
-from petastorm_codemods._meaning.analysis import Analysis, manual
+from petastorm_codemods._meaning.analysis import Analysis, last_name, manual
 from petastorm_codemods._meaning.calls import is_none
 from petastorm_codemods._meaning.flow import Provenance, flow_of
 from petastorm_codemods._meaning.imports import imports
+from petastorm_codemods._meaning.other_files import is_test
 from petastorm_codemods._meaning.support import is_class, is_maker
 from petastorm_codemods._model import Destination, Finding, Safety
 from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, original
 from petastorm_codemods._petastorm.offered import OLD, is_petastorm
-from petastorm_codemods._registry import rule
+from petastorm_codemods._registry import Rule
 from petastorm_codemods._rewriting.sites import METHODS
 
 _CODE = "PM108"
@@ -34,13 +33,12 @@ _TESTING = frozenset({"mock", "pytest", "unittest"})
 _LOOKUPS = frozenset({"attrgetter", "getattr", "hasattr", "methodcaller", "object", "setattr"})
 
 
-@rule(
+@Rule(
     _CODE,
     "by-name",
     "a converter is used in a way that cannot be followed",
     safety=Safety.MANUAL,
     destinations=list(Destination),
-    text=__doc__,
     before='with getattr(conv, "make_torch_dataloader")(batch_size=64) as loader:\n    train(loader)',
 )
 def check(analysis: Analysis) -> Iterator[Finding]:
@@ -70,19 +68,17 @@ def _named_methods(analysis: Analysis) -> Iterator[Finding]:
 
 def _is_looked_up(analysis: Analysis, node: cst.SimpleString) -> bool:
     """Say whether a string is the name of an attribute, or one that may be looked up later."""
-    above = analysis.parent(node)
-    if not isinstance(above, cst.Arg):
-        return isinstance(above, cst.Assign | cst.IfExp | cst.Element)
-    call = analysis.parent(above)
-    name = get_full_name_for_node(call.func) if isinstance(call, cst.Call) else None
-    return (name or "").rpartition(".")[2] in _LOOKUPS
+    call = analysis.call_given(node)
+    if call is not None:
+        return last_name(call.func) in _LOOKUPS
+    return isinstance(analysis.parent(node), cst.Assign | cst.IfExp | cst.Element)
 
 
 def _stubs(analysis: Analysis) -> Iterator[Finding]:
     """Yield a finding for each statement that stubs a method, or asks a stub for its calls."""
     for each in analysis.nodes(cst.FunctionDef):
         own_class = analysis.enclosing(each, cst.ClassDef)
-        if each.name.value in METHODS and own_class is not None and _is_test(analysis):
+        if each.name.value in METHODS and own_class is not None and is_test(analysis.source.path):
             message = f"{own_class.name.value} stands in for a converter, of which rewritten code reads remote and local"
             yield manual(_CODE, analysis.start(each), message)
     for node in analysis.nodes(cst.Attribute):
@@ -122,18 +118,13 @@ def _other_branches(analysis: Analysis) -> Iterator[Finding]:
             yield manual(_CODE, analysis.start(node), message)
 
 
-def _is_test(analysis: Analysis) -> bool:
-    name = os.path.basename(analysis.source.path)
-    return name.startswith(("test_", "conftest")) or name.endswith("_test.py")
-
-
 def _makes(analysis: Analysis, node: cst.BaseExpression) -> bool:
     return isinstance(node, cst.Call) and is_maker(analysis.imported(node.func), analysis)
 
 
 def _asserted_parts(analysis: Analysis) -> Iterator[Finding]:
     """Yield a finding for each test in which every name that the file gives a meaning is of Petastorm."""
-    for test in analysis.nodes(cst.FunctionDef) if _is_test(analysis) else ():
+    for test in analysis.nodes(cst.FunctionDef) if is_test(analysis.source.path) else ():
         names = [
             each for each in analysis.within(test.body, cst.Name) if analysis.assignments(each)
         ]
