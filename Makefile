@@ -21,10 +21,13 @@ WHICH := $(if $(ALL)$(ROOM)$(ARGS),not alone,not alone and (smoke or not (slow o
 # What touches no engine finds the same on every version of them: it runs on today's.
 WHICH_ON_LEGACY := $(WHICH)$(if $(ROOM)$(ARGS),, and not anystack)
 PLACES := $(ROOM:%=tests/%)
-# Benchmarks race the real Petastorm, people come from it, and building environments and wheels is the same
-# everywhere. Of the two clusters the one of real daemons runs beside Petastorm, the other one on today's versions.
-ONCE := $(addprefix tests/project/test_,benchmarks.py environment.py packaging.py)
+# Benchmarks race the real Petastorm, programs at far places are compared with it, people come from it, and building
+# environments and wheels is the same everywhere. Of the two clusters the one of real daemons runs beside Petastorm, the
+# other one on today's versions.
+ONCE := $(addprefix tests/,project/test_benchmarks.py project/test_environment.py project/test_packaging.py codemods/test_programs_far.py)
 PEOPLE := tests/project/test_five_people.py
+# The examples of frameworks are for today's versions of these.
+OF_TODAY := tests/project/test_framework_examples.py
 # Not in the two minutes of test-fast: what looks at the project itself, asks the real Petastorm, waits for far places,
 # or imports streaming or Lightning, which each test process would.
 NOT_FAST := project against_petastorm/live far native streaming torch/test_lightning.py \
@@ -72,7 +75,7 @@ test-fast: setup ## quick tests in .venv: of everything but NOT_FAST, named abov
 	@$(DEV) $(PYTEST) $(BESIDE) -m 'not (alone or slow or spark or anystack)' $(NOT_FAST:%=--ignore tests/%) $(ARGS)
 
 test-legacy: setup ## of `make test`, what runs beside the real Petastorm
-	@$(DEV) $(PYTEST) $(BESIDE) -m '$(WHICH_ON_LEGACY)' $(PLACES) $(ARGS)
+	@$(DEV) $(PYTEST) $(BESIDE) -m '$(WHICH_ON_LEGACY)' $(if $(ROOM)$(ARGS),,--ignore $(OF_TODAY)) $(PLACES) $(ARGS)
 
 test-modern: setup-modern ## of `make test`, what runs on today's versions (what needs Petastorm is skipped)
 	@$(MODERN) $(PYTEST) $(BESIDE) -m '$(WHICH)' $(ONCE:%=--ignore %) \

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import logging
 import sys
-import warnings
 
 from benchmarks._data import Data
+from benchmarks._process import silence
 from benchmarks._races import RACES
 
 
 def main(result: str, directory: str, *names: str) -> None:
     """Writes the measurements of the named races to the file ``result`` as JSON."""
-    logging.disable(logging.WARNING)
-    warnings.simplefilter("ignore")
+    silence()
     data = Data.load(directory)
     measurements = [one for name in names for one in RACES[name](data)]
     with open(result, "w", encoding="utf-8") as file:

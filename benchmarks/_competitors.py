@@ -8,12 +8,10 @@ They need newer versions of their libraries than Petastorm allows, so the race r
 from __future__ import annotations
 
 import json
-import logging
 import os
 import subprocess
 import sys
 import tempfile
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -26,6 +24,7 @@ from pyarrow import parquet
 
 from benchmarks._measure import Contestant, Measurement, loader_contestant, race
 from benchmarks._parquet import ceiling, parquet_loader, shuffled_loader
+from benchmarks._process import silence
 from benchmarks._settings import FULL, QUICK, Settings
 from benchmarks._table import FLOATS, write_parquet
 
@@ -59,8 +58,7 @@ def competitors(settings: Settings) -> list[Measurement]:
 
 def main(result: str, size: str) -> None:
     """Write the measurements as JSON."""
-    logging.disable(logging.WARNING)
-    warnings.simplefilter("ignore")
+    silence()
     settings = QUICK if size == "quick" else FULL
     with (
         tempfile.TemporaryDirectory() as directory,

@@ -10,19 +10,18 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import logging
 import re
 import subprocess
 import sys
 import tempfile
 import time
-import warnings
 from pathlib import Path
 
 import pyarrow as pa
 from pyarrow import parquet
 
 from benchmarks._data import jpeg, spark_session
+from benchmarks._process import silence
 
 __all__ = ["FORMS", "IMAGES", "WARM", "write_images"]
 
@@ -78,8 +77,7 @@ def _run(cells: list[str], table: Path, cache: str) -> dict[str, float]:
 
 def main(form: str, tables: str, cache: str) -> None:
     """Run the notebook twice; print what came of the second run."""
-    logging.disable(logging.WARNING)
-    warnings.simplefilter("ignore")
+    silence()
     with tempfile.TemporaryDirectory() as folder:
         spark_session(folder)
         cells = _cells(form)

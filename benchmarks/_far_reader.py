@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import json
-import logging
 import os
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,6 +24,7 @@ import numpy.typing as npt
 from benchmarks._far_places import FarMount, FarStore
 from benchmarks._loaders import torch_module
 from benchmarks._measure import IncompleteEpochError
+from benchmarks._process import silence
 from benchmarks._settings import MODULES
 
 __all__ = ["COLUMNS", "FIRST_VALUES", "MDS", "PARQUET", "WARM", "WIDE", "Found", "Job"]
@@ -40,6 +40,7 @@ _QUEUE = 10_000
 
 # Ids of some rows, None where the dataset has none, and how their arrays begin; nothing of who reads bytes alone.
 Rows = tuple[npt.NDArray[Any] | None, npt.NDArray[Any]] | None
+Batch = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 # Opens an epoch.
 Epoch = Callable[[], Iterator[Rows]]
 
@@ -88,7 +89,7 @@ def measure(job: Job) -> Found:
     """
     dataset, open_dataset = READERS[job.reader]
     counter = _counter(job.counter)
-    tiny = dataclasses.replace(job, rows=job.batch_size)
+    tiny = dataclasses.replace(job, rows=job.batch_size, epochs=1)
     for _ in open_dataset(f"{job.place}/{WARM}{dataset}", tiny)():
         pass
     found = Found([], 0, [])
@@ -146,13 +147,13 @@ def _check(job: Job, rows: Iterable[Rows]) -> None:
         raise IncompleteEpochError(f"{job.reader}: {len(begins)} rows, or others' arrays")
 
 
-def _batches(loader: Any) -> Iterator[Rows]:
+def _batches(loader: Any) -> Iterator[Batch]:
     for batch in loader:
         # Copies: loaders may use their memory again.
         yield np.array(batch["id"]), np.array(batch["values"][:, 0])
 
 
-def _closing(loader: Any) -> Iterator[Rows]:
+def _closing(loader: Any) -> Iterator[Batch]:
     with loader:
         yield from _batches(loader)
 
@@ -201,7 +202,7 @@ def _plain(url: str, job: Job) -> Epoch:
 
 def _loader(package: str, kind: str, is_shuffled: bool, url: str, job: Job) -> Epoch:
     """A new reader for each epoch, as Petastorm's programs have."""
-    make = __import__(MODULES[package]).make_batch_reader
+    make = importlib.import_module(MODULES[package]).make_batch_reader
     queue = {"shuffling_queue_capacity": _QUEUE} if is_shuffled else {}
 
     def epoch() -> Iterator[Rows]:
@@ -209,6 +210,26 @@ def _loader(package: str, kind: str, is_shuffled: bool, url: str, job: Job) -> E
             url if "://" in url else f"file://{url}", num_epochs=1, shuffle_row_groups=is_shuffled
         )
         return _closing(getattr(torch_module(package), kind)(reader, job.batch_size, **queue))
+
+    return epoch
+
+
+def _one_reader(url: str, job: Job) -> Epoch:
+    """One reader for all epochs, of which batches begin in one and end in the next."""
+    reader = importlib.import_module(MODULES["bridge"]).make_batch_reader(
+        url if "://" in url else f"file://{url}", num_epochs=job.epochs, shuffle_row_groups=False
+    )
+    batches = _closing(torch_module("bridge").DataLoader(reader, job.batch_size))
+    carried: list[Batch] = []
+
+    def epoch() -> Iterator[Rows]:
+        missing = job.rows
+        while missing:
+            ids, begins = carried.pop() if carried else next(batches)
+            yield ids[:missing], begins[:missing]
+            if len(ids) > missing:
+                carried.append((ids[missing:], begins[missing:]))
+            missing -= min(missing, len(ids))
 
     return epoch
 
@@ -291,6 +312,7 @@ def _pyarrow(columns: tuple[str, ...], url: str, job: Job) -> Epoch:
 READERS: dict[str, tuple[str, Callable[[str, Job], Epoch]]] = {
     "plain": (MDS, _plain),
     "in order": (MDS, functools.partial(_loader, "bridge", "DataLoader", False)),
+    "in order, one reader": (MDS, _one_reader),
     "shuffled": (MDS, functools.partial(_loader, "bridge", "DataLoader", True)),
     "columnar": (MDS, functools.partial(_streaming, True, 0)),
     "stock, 0 workers": (MDS, functools.partial(_streaming, False, 0)),
@@ -309,8 +331,7 @@ READERS: dict[str, tuple[str, Callable[[str, Job], Epoch]]] = {
 
 def main(job: str) -> None:
     """Measure and print it."""
-    logging.disable(logging.WARNING)
-    warnings.simplefilter("ignore")
+    silence()
     print(json.dumps(dataclasses.asdict(measure(Job(**json.loads(job))))), flush=True)
 
 

@@ -6,17 +6,16 @@ It writes a tiny dataset into the place before, which starts Spark and its worke
 from __future__ import annotations
 
 import importlib
-import logging
 import os
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks._far_reader import MDS, PARQUET, WARM
+from benchmarks._process import silence
 from benchmarks._settings import MODULES
 
 __all__ = ["WRITERS"]
@@ -83,8 +82,7 @@ WRITERS: dict[str, tuple[str, Callable[[str], Writer]]] = {
 
 def main(name: str, near: str, place: str) -> None:
     """Write twice; the seconds of the second time are the last that is printed."""
-    logging.disable(logging.WARNING)
-    warnings.simplefilter("ignore")
+    silence()
     dataset, make = WRITERS[name]
     with tempfile.TemporaryDirectory() as folder:
         write = make(folder)

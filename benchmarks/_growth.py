@@ -8,15 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import importlib
-import logging
 import os
-import subprocess
 import sys
 import tempfile
-import time
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +21,7 @@ from pyarrow import parquet
 
 from benchmarks._data import Data
 from benchmarks._measure import IncompleteEpochError, Measurement
-from benchmarks._memory import forget_peak, status_mib
+from benchmarks._process import cost, last_line, silence
 from benchmarks._settings import MODULES, SEED, Settings
 
 GROWTH = 4
@@ -159,21 +154,17 @@ def _write_shards(place: Path, rows: int) -> None:
 
 
 def _probe(package: str, job: str, place: str, rows: int) -> tuple[float, float]:
-    command = [sys.executable, "-m", "benchmarks._growth", package, job, place]
     # Streaming leaves locks among the temporary files, and looks at all that are there.
     environment = {**os.environ, "TMPDIR": os.path.dirname(place)}
     failure = ""
     for _ in range(_MAX_REPEATS if package == "petastorm" else 1):
-        process = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False
-        )
-        # Petastorm sometimes aborts after its last row: what counts is that the figures were printed.
-        with contextlib.suppress(IndexError, ValueError):
-            count, milliseconds, mebibytes = process.stdout.splitlines()[-1].split()
+        line, errors = last_line("_growth", package, job, place, environment=environment)
+        with contextlib.suppress(ValueError):
+            count, milliseconds, mebibytes = line.split()
             if int(count) == rows:
                 return float(milliseconds), float(mebibytes)
-        failure = f"{process.stdout!r} where {rows} rows were due\n{process.stderr}"
-    raise IncompleteEpochError(f"{' '.join(command)}: {failure}")
+        failure = f"{line!r} where {rows} rows were due\n{errors}"
+    raise IncompleteEpochError(f"{package}, {job}, {place}: {failure}")
 
 
 def _run(package: str, job: str, place: str) -> int:
@@ -208,16 +199,10 @@ def _main(package: str, job: str, place: str) -> None:
         importlib.import_module("petastorm_bridge.streaming")
     elif job == WIDE:
         importlib.import_module(f"{MODULES[package]}.pytorch")
-    gc.collect()
-    forget_peak()
-    before = status_mib("VmRSS")
-    start = time.perf_counter()
-    rows = _run(package, job, place)
-    milliseconds = (time.perf_counter() - start) * 1000
-    print(rows, milliseconds, max(status_mib("VmHWM") - before, 0.1))
+    rows, milliseconds, mebibytes = cost(lambda: _run(package, job, place))
+    print(rows, milliseconds, max(mebibytes, 0.1))
 
 
 if __name__ == "__main__":
-    logging.disable(logging.WARNING)
-    warnings.simplefilter("ignore")
+    silence()
     _main(*sys.argv[1:])

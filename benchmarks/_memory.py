@@ -6,17 +6,14 @@ Run as a script this module is that process:
 
 from __future__ import annotations
 
-import gc
 import importlib
-import logging
-import subprocess
 import sys
-import warnings
 from typing import Any
 
 from benchmarks._data import Data
 from benchmarks._loaders import native_contestant, tf_contestant, torch_contestant
 from benchmarks._measure import Contestant, IncompleteEpochError, Measurement, timed_run
+from benchmarks._process import answer, cost, silence
 
 TABLES = ("numeric", "larger")
 NATIVE = "native"
@@ -48,7 +45,7 @@ def memory(data: Data, directory: str) -> list[Measurement]:
     samples: dict[tuple[str, str, str], list[float]] = {one: [] for one in contenders}
     for _ in range(data.settings.slow_rounds):
         for one in contenders:
-            samples[one].append(_probe(directory, *one))
+            samples[one].append(answer("_memory", directory, *one))
     return [
         Measurement(
             "memory",
@@ -70,16 +67,6 @@ def _rows(data: Data, package: str, table: str) -> int:
     return data.settings.native_rows if package == NATIVE else len(getattr(data, table)[package])
 
 
-def _probe(directory: str, package: str, loader: str, table: str) -> float:
-    command = [sys.executable, "-m", "benchmarks._memory", directory, package, loader, table]
-    process = subprocess.run(command, capture_output=True, text=True, check=False)
-    # Petastorm sometimes aborts after its last row: what counts is that the figure was printed.
-    try:
-        return float(process.stdout.split()[-1])
-    except (IndexError, ValueError):
-        raise RuntimeError(f"{' '.join(command)} failed:\n{process.stderr}") from None
-
-
 def _contestant(data: Data, package: str, loader: str, table: str) -> Contestant:
     settings = data.settings
     if package == NATIVE:
@@ -92,34 +79,17 @@ def _contestant(data: Data, package: str, loader: str, table: str) -> Contestant
     return torch_contestant(package, converter, settings, batched=batched, capacity=capacity)
 
 
-def status_mib(key: str) -> float:
-    """A line of ``/proc/self/status`` that is given in kB."""
-    with open("/proc/self/status", encoding="ascii") as file:
-        line = next(line for line in file if line.startswith(f"{key}:"))
-    return int(line.split()[1]) / 1024
-
-
-def forget_peak() -> None:
-    """Resets the process's peak memory to what it holds now (see proc(5), ``clear_refs``)."""
-    with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
-        file.write("5")
-
-
 def _measure(directory: str, package: str, loader: str, table: str) -> float:
     imports = _TF_IMPORTS if loader == "make_tf_dataset" else _IMPORTS
     for module in imports[package]:
         importlib.import_module(module)
     data = Data.load(directory)
-    gc.collect()
-    forget_peak()
-    before = status_mib("VmRSS")
-    timed_run(_contestant(data, package, loader, table))
-    return status_mib("VmHWM") - before
+    _, _, mebibytes = cost(lambda: timed_run(_contestant(data, package, loader, table)))
+    return mebibytes
 
 
 if __name__ == "__main__":
-    logging.disable(logging.WARNING)
-    warnings.simplefilter("ignore")
+    silence()
     try:
         print(_measure(*sys.argv[1:]))
     except IncompleteEpochError as error:

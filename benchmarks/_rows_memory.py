@@ -6,19 +6,15 @@ MiB.
 
 from __future__ import annotations
 
-import gc
 import importlib
-import logging
 import os
-import subprocess
 import sys
 import tempfile
-import warnings
 
 from benchmarks import _stored
 from benchmarks._data import Data
 from benchmarks._measure import IncompleteEpochError, Measurement, timed_run
-from benchmarks._memory import forget_peak, status_mib
+from benchmarks._process import answer, cost, silence
 from benchmarks._rows import reader_contestant
 from benchmarks._settings import MODULES
 
@@ -49,37 +45,24 @@ def rows_memory(data: Data) -> list[Measurement]:
         samples: dict[tuple[str, str], list[float]] = {one: [] for one in contenders}
         for _ in range(settings.slow_rounds):
             for package, size in contenders:
-                samples[package, size].append(_probe(package, urls[size], counts[size]))
+                arguments = package, urls[size], str(counts[size])
+                samples[package, size].append(answer("_rows_memory", *arguments))
     return [
         Measurement(GROUP, name(*one), "MiB", counts[one[1]], tuple(samples[one]))
         for one in contenders
     ]
 
 
-def _probe(package: str, url: str, rows: int) -> float:
-    command = [sys.executable, "-m", "benchmarks._rows_memory", package, url, str(rows)]
-    process = subprocess.run(command, capture_output=True, text=True, check=False)
-    # Petastorm sometimes aborts after its last row: what counts is that the figure was printed.
-    try:
-        return float(process.stdout.split()[-1])
-    except (IndexError, ValueError):
-        raise RuntimeError(f"{' '.join(command)} failed:\n{process.stderr}") from None
-
-
 def _measure(package: str, url: str, rows: int) -> float:
     importlib.import_module("pyarrow.parquet")
     importlib.import_module(MODULES[package])
-    gc.collect()
     contestant = reader_contestant(package, url, rows)
-    forget_peak()
-    before = status_mib("VmRSS")
-    timed_run(contestant)
-    return status_mib("VmHWM") - before
+    _, _, mebibytes = cost(lambda: timed_run(contestant))
+    return mebibytes
 
 
 if __name__ == "__main__":
-    logging.disable(logging.WARNING)
-    warnings.simplefilter("ignore")
+    silence()
     try:
         print(_measure(sys.argv[1], sys.argv[2], int(sys.argv[3])))
     except IncompleteEpochError as error:

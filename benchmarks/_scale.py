@@ -8,25 +8,21 @@ in a process of its own. Run as a script this module is those processes:
 from __future__ import annotations
 
 import functools
-import gc
 import importlib
 import json
-import logging
 import math
 import multiprocessing
 import os
 import subprocess
 import sys
 import tempfile
-import time
-import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from benchmarks._data import Data
 from benchmarks._measure import Measurement
-from benchmarks._memory import forget_peak, status_mib
+from benchmarks._process import cost, silence
 
 STOCK, COLUMNAR, LOADER = (
     "native StreamingDataset",
@@ -128,21 +124,12 @@ def _opener(contestant: str, directory: str) -> Callable[[], Any]:
 
 
 def _measure(contestant: str, directory: str) -> tuple[float, float]:
-    opener = _opener(contestant, directory)
-    gc.collect()
-    forget_peak()
-    before = status_mib("VmRSS")
-    start = time.perf_counter()
-    opened = opener()
-    milliseconds = (time.perf_counter() - start) * 1000
-    peak = max(status_mib("VmHWM") - before, _LEAST_MIB)
-    assert opened
-    return milliseconds, peak
+    _, milliseconds, mebibytes = cost(_opener(contestant, directory))
+    return milliseconds, max(mebibytes, _LEAST_MIB)
 
 
 if __name__ == "__main__":
-    logging.disable(logging.WARNING)
-    warnings.simplefilter("ignore")
+    silence()
     _opener(sys.argv[1], "")  # imports, for all
     with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
         for directory in sys.argv[2:]:

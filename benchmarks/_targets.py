@@ -195,7 +195,7 @@ def _far_targets() -> Iterable[Target]:
         yield Target(far.FIRST[far.MOUNT], ours, far.PETASTORM, 1.5)
     for place in far.FIRST:
         fast = (far.ORDERED, far.SHUFFLED, far.FAST)
-        later = [(far.LATER, ours) for ours in (*fast, *far.STOCK.values())]
+        later = [(far.LATER, ours) for ours in (far.ONE_READER, *fast, *far.STOCK.values())]
         later += [(far.LATER_LARGE, ours) for ours in fast]
         for group, ours in later:
             yield Target(group, f"{ours}, {place}", f"{ours}, {far.DISK}", 0.9)

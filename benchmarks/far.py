@@ -12,8 +12,6 @@ import functools
 import importlib.util
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -27,6 +25,7 @@ from benchmarks._far_notebook import FORMS, write_images
 from benchmarks._far_places import far_mount, far_store, no_mount_because, no_store_because
 from benchmarks._far_reader import MDS, PARQUET, WIDE, Found, Job
 from benchmarks._measure import Measurement
+from benchmarks._process import answer, last_line
 from benchmarks._settings import MODULES, SEED, Far, Settings
 
 MOUNT, STORE, DISK = "mount", "store", "local disk"
@@ -39,12 +38,22 @@ GROUPS = (*FIRST.values(), LATER, LATER_LARGE, TABLES, REQUESTS, BYTES, WRITING,
 
 CEILING = "sixteen requests of a plain program"
 ORDERED, SHUFFLED = "bridge DataLoader, in order", "bridge DataLoader, shuffled"
+ONE_READER = "bridge DataLoader, in order, one reader for all epochs"
 PETASTORM = "petastorm BatchedDataLoader, Parquet"
 OVER_PARQUET = "bridge DataLoader, Parquet"
 FAST = "columnar, remote= and local=, shuffled"
 STOCK = {workers: f"native, remote= and local=, shuffled, {workers} workers" for workers in (0, 4)}
 ALL, ONE = "twenty columns", "one column of twenty"
-READERS_OF_ROWS = (CEILING, ORDERED, SHUFFLED, FAST, *STOCK.values(), OVER_PARQUET, PETASTORM)
+READERS_OF_ROWS = (
+    CEILING,
+    ORDERED,
+    ONE_READER,
+    SHUFFLED,
+    FAST,
+    *STOCK.values(),
+    OVER_PARQUET,
+    PETASTORM,
+)
 LIMIT, DATASET = "three requests", "the dataset"
 PLAIN = "the same bytes, two files at once"
 WRITTEN = {
@@ -65,6 +74,7 @@ TIMED = ("converting and training", "training")
 _READERS = {
     "plain": CEILING,
     "in order": ORDERED,
+    "in order, one reader": ONE_READER,
     "shuffled": SHUFFLED,
     "columnar": FAST,
     "stock, 0 workers": STOCK[0],
@@ -77,7 +87,14 @@ _READERS = {
     "pyarrow, one column": f"pyarrow dataset, {ONE}",
 }
 # Those whose later epochs count, which are compared with the same of a local disk.
-_AGAIN = ("in order", "shuffled", "columnar", "stock, 0 workers", "stock, 4 workers")
+_AGAIN = (
+    "in order",
+    "in order, one reader",
+    "shuffled",
+    "columnar",
+    "stock, 0 workers",
+    "stock, 4 workers",
+)
 # A later epoch begins with a look at the index: with the same at several times the rows, what that takes is told from
 # what each row does.
 _AGAIN_LARGE = ("in order", "shuffled", "columnar")
@@ -212,21 +229,13 @@ def _run(key: tuple[str, str], sizes: Far, near: Path, store: Any, samples: _Sam
                 environment.update(store.environment)
             epochs = 2 if reader in _AGAIN else 1
             job = Job(reader, where, counter, sizes.rows, sizes.batch_size, epochs)
-            command = ["-m", "benchmarks._far_reader", json.dumps(dataclasses.asdict(job))]
-            line, errors = _last_line(command, environment)
+            text = json.dumps(dataclasses.asdict(job))
+            line, errors = last_line("_far_reader", text, environment=environment)
         if line:
             samples.found.setdefault(key, []).append(Found(**json.loads(line)))
             samples.repeated[key] = samples.repeated.get(key, 0) + repeats
             return
     raise RuntimeError(f"{reader}, {place}: no complete epoch:\n{errors}")
-
-
-def _last_line(arguments: list[str], environment: dict[str, str]) -> tuple[str, str]:
-    """Return what a program printed last, or nothing, and what it complained of."""
-    command = [sys.executable, *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    # Petastorm sometimes aborts at exit: what counts is that it printed something.
-    return (done.stdout.splitlines() or [""])[-1], done.stderr
 
 
 def _measurements(samples: _Samples, settings: Settings) -> list[Measurement]:
@@ -303,12 +312,10 @@ def _write(name: str, near: Path, sizes: Far) -> float:
         with far_mount(
             behind, mounted, seconds=sizes.mount_seconds, bandwidth=sizes.mount_bandwidth
         ):
-            arguments = ["-m", "benchmarks._far_writer", name, str(near), str(mounted)]
-            line, errors = _last_line(arguments, {**os.environ, "TMPDIR": own})
-    try:
-        return float(line)
-    except ValueError:
-        raise RuntimeError(f"{' '.join(arguments)} failed:\n{errors}") from None
+            environment = {**os.environ, "TMPDIR": own}
+            places = str(near), str(mounted)
+            seconds: float = answer("_far_writer", name, *places, environment=environment)
+            return seconds
 
 
 # --- a notebook -----------------------------------------------------------------------------------
@@ -348,10 +355,9 @@ def _notebook(form: str, tables: str, sizes: Far) -> dict[str, float]:
         with far_mount(
             behind, mounted, seconds=sizes.mount_seconds, bandwidth=sizes.mount_bandwidth
         ):
-            arguments = ["-m", "benchmarks._far_notebook", form, tables, mounted.as_uri()]
-            line, errors = _last_line(arguments, {**os.environ, "TMPDIR": own})
-    try:
-        found: dict[str, float] = json.loads(line)
-    except ValueError:
-        raise RuntimeError(f"{' '.join(arguments)} failed:\n{errors}") from None
-    return found
+            environment = {**os.environ, "TMPDIR": own}
+            places = tables, mounted.as_uri()
+            found: dict[str, float] = answer(
+                "_far_notebook", form, *places, environment=environment
+            )
+            return found

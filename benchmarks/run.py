@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import subprocess
 import sys
 import tempfile
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -24,6 +22,7 @@ from benchmarks._competitors import competitors
 from benchmarks._materialise import materialise
 from benchmarks._measure import Measurement
 from benchmarks._memory import memory
+from benchmarks._process import silence
 from benchmarks._races import RACES
 from benchmarks._settings import FULL, GROUPS, QUICK, RESULTS, Settings
 from benchmarks._targets import judge
@@ -71,8 +70,7 @@ def run(
             f"{RESULTS.name} was measured with other versions or settings, so the other races' figures cannot "
             "stay beside these. Run all of them; or give a setting that only these races read a new name."
         )
-    logging.disable(logging.WARNING)
-    warnings.simplefilter("ignore")
+    silence()
     console = wide_console()
     measurements: list[Measurement] = []
     with tempfile.TemporaryDirectory(prefix="benchmarks-", dir=directory) as work:
@@ -84,7 +82,8 @@ def run(
         if group in groups and (why := why_skipped(group)):
             console.print(f"{group}, or a part of it, was skipped: there is {why}.")
     _report.print_verdicts(console, judge(measurements, settings))
-    measurements += [one for one in earlier if one.group not in groups]
+    measured = {one.group for one in measurements}  # some may have been skipped
+    measurements += [one for one in earlier if one.group not in measured]
     measurements.sort(key=lambda one: GROUPS.index(one.group))
     if json_path:
         json_path.parent.mkdir(parents=True, exist_ok=True)
@@ -95,7 +94,7 @@ def run(
 def _races(
     work: str, settings: Settings, groups: list[str], console: Console
 ) -> Iterator[list[Measurement]]:
-    """Builds the tables, then runs the races in the order of `GROUPS`."""
+    """Builds the tables, then runs the races: those between loaders first."""
     if _ALONE.issuperset(groups):
         for name in groups:
             with console.status(f"Measuring: {name}"):
@@ -116,7 +115,7 @@ def _races(
 
 
 def _processes(groups: list[str], settings: Settings) -> list[list[str]]:
-    """The races in the order of `GROUPS`, those together that share a process."""
+    """The races, those between loaders first; those together that share a process."""
     between_loaders = [group for group in GROUPS if group in groups and group in RACES]
     others = [[group] for group in GROUPS if group in groups and group not in RACES]
     if settings.isolate:

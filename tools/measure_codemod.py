@@ -24,6 +24,7 @@ from pathlib import Path
 
 from petastorm_codemods._model import (
     Destination,
+    Fact,
     Failed,
     NeedsHuman,
     Outcome,
@@ -34,8 +35,8 @@ from petastorm_codemods._model import (
     Target,
 )
 from petastorm_codemods._reports.report import diff
-from petastorm_codemods._rewriting.arguments import OTHER_RANKS
 from petastorm_codemods._rewriting.options import ALL
+from petastorm_codemods._rewriting.sites import LOADERS, METHODS
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
 from petastorm_codemods._text.decode import write_atomically
@@ -48,9 +49,6 @@ FORMS = {
     "fast": Settings(target=Target(fast=True)),
     "vendored": Settings(vendor=True),
 }
-METHODS = ("make_torch_dataloader", "make_tf_dataset")
-RULES = {"PM102": METHODS[0], "PM103": METHODS[1]}
-STAYS = "stays on the bridge"
 # What becomes of a call: streaming's own classes, the bridge because of Horovod's ranks, the bridge or
 # nothing with a comment that says why, or nothing that anybody is told of.
 NATIVE, RANKS, MARKED, SILENT = "native", "Horovod's ranks", "marked", "silent"
@@ -158,9 +156,9 @@ def fate(site: Site, *, beside_horovod: bool) -> str:
         site: The call.
         beside_horovod: Whether its repository imports Horovod: ranks that come from another file are its then.
     """
-    if "Horovod" in site.message or (beside_horovod and OTHER_RANKS in site.message):
+    if Fact.HOROVOD in site.facts or (beside_horovod and Fact.OTHER_RANKS in site.facts):
         return RANKS
-    if site.message.startswith(STAYS) or site.state is not State.REWRITTEN:
+    if Fact.ON_BRIDGE in site.facts or site.state is not State.REWRITTEN:
         return MARKED
     return NATIVE
 
@@ -173,7 +171,7 @@ def imports_horovod(folder: Path) -> bool:
 
 def count(measured: Measured, outcome: Outcome, *, beside_horovod: bool) -> None:
     """Add what became of the calls of one file."""
-    sites = [site for site in outcome.sites if site.code in RULES]
+    sites = [site for site in outcome.sites if site.code in LOADERS]
     measured.calls.update(fate(site, beside_horovod=beside_horovod) for site in sites)
     path = Path(outcome.path)
     parsed = tree_of(outcome.path, path.read_bytes()) if path.exists() else None

@@ -48,12 +48,24 @@ TESTS = {
 
 def modules() -> dict[str, Path]:
     """Return the path of every module by its name; a package's name stands for its ``__init__``."""
-    found = {}
+    return {
+        _dotted(path.relative_to(root)): path
+        for package, root in SOURCE_ROOTS.items()
+        for path in sorted((root / package).rglob("*.py"))
+    }
+
+
+def _dotted(path: Path) -> str:
+    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+
+
+def _module(file: str) -> str:
+    """Return the name of the module that a file is, or was before it was deleted; empty if it is none."""
     for package, root in SOURCE_ROOTS.items():
-        for path in sorted((root / package).rglob("*.py")):
-            parts = path.relative_to(root).with_suffix("").parts
-            found[".".join(parts).removesuffix(".__init__")] = path
-    return found
+        path = ROOT / file
+        if path.suffix == ".py" and path.is_relative_to(root / package):
+            return _dotted(path.relative_to(root))
+    return ""
 
 
 def imports(paths: Mapping[str, Path]) -> dict[str, set[str]]:
@@ -116,16 +128,14 @@ def folders(files: Iterable[str]) -> set[str]:
     Args:
         files: Paths below the repository.
     """
-    paths = modules()
-    by_path = {str(path.relative_to(ROOT)): name for name, path in paths.items()}
-    files = set(files)
-    chosen = {
-        folder(name) for name in touched({by_path[f] for f in files & set(by_path)}, imports(paths))
-    }
-    for file in files - set(by_path):
+    changed = {file: _module(file) for file in files}
+    chosen = set(map(folder, touched(filter(None, changed.values()), imports(modules()))))
+    for file in (file for file, module in changed.items() if not module):
         top, _, rest = file.partition("/")
-        chosen.add(rest.partition("/")[0] if top == "tests" and "/" in rest else "project")
-    return {name for name in chosen if (ROOT / "tests" / name).is_dir()} - {"helpers"}
+        chosen.add(rest.partition("/")[0] if top == "tests" else "project")
+    there = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()}
+    there -= {"helpers", "__pycache__"}
+    return there if chosen & {"helpers", "conftest.py"} else chosen & there
 
 
 def main(since: str) -> None:

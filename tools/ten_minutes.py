@@ -4,8 +4,8 @@
     python3 tools/ten_minutes.py keras contributor --keep
 
 For each person a folder that is empty at first: a clone of this checkout as it was last committed, a virtual
-environment of its own, the installation as the pages say it, and then the person's path of
-`tests/project/test_five_people.py`, which makes the sample repository, runs the pages' own commands in it and
+environment of its own, the installation as the pages say it, and then the person's path, a test of
+`tests/project/`, which makes the sample repository, runs the pages' own commands in it and
 compares the rows with those from before: the bridge's, because today's versions have no Petastorm. Nothing that
 is installed already is used but Python, Git, make and, if it suits Spark, Java. pip keeps no cache, as on a
 fresh machine.
@@ -32,7 +32,7 @@ import environment
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT = 10.0
 """Minutes that a person has."""
-TESTS = "tests/project/test_five_people.py"
+TESTS = "tests/project"
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Person:
     """Somebody who comes from the README.
 
     Attributes:
-        test: The path, a function of `TESTS`.
+        test: The path, a test in the folder `TESTS`.
         install: Commands of the installation, each of them on one of the pages.
         spark: Whether the path needs Java. On Databricks the runtime has it.
         python: The interpreter of the environment, below the clone.
@@ -54,23 +54,25 @@ class Person:
 
 PEOPLE = {
     "databricks": Person(
-        "test_a_databricks_notebook",
+        "test_five_people.py::test_a_databricks_notebook",
         ("pip install '.[streaming]'", "pip install '.[spark]'"),
         spark=True,
     ),
-    "platform": Person("test_a_platform_team", ("pip install '.[streaming]'",)),
+    "platform": Person(
+        "test_five_people.py::test_a_platform_team", ("pip install '.[streaming]'",)
+    ),
     "keras": Person(
-        "test_a_keras_user",
+        "test_five_people.py::test_a_keras_user",
         ("pip install '.[tensorflow]'", "pip install '.[spark]'"),
         spark=True,
     ),
     "datasets": Person(
-        "test_a_team_with_datasets_in_petastorms_format",
+        "test_five_people.py::test_a_team_with_datasets_in_petastorms_format",
         ("pip install '.[streaming]'", "pip install '.[spark]'", "pip install '.[images]'"),
         spark=True,
     ),
     "contributor": Person(
-        "test_a_contributor_who_adds_a_rule", ("make setup",), python=".venv/bin/python"
+        "test_adding.py::test_a_rule", ("make setup",), python=".venv/bin/python"
     ),
 }
 
@@ -172,7 +174,7 @@ def walk(person: Person, folder: Path, gone: Gone) -> None:
         # pytest is how the path is gone here, not part of it.
         step(gone, "(what judges)", f"pip install {judge}", clone, surroundings)
     surroundings["PETASTORM_BRIDGE_STEPS"] = str(steps)
-    test = f"python -m pytest -q -rs -p no:cacheprovider '{TESTS}::{person.test}'"
+    test = f"python -m pytest -q -rs -p no:cacheprovider '{TESTS}/{person.test}'"
     started = time.monotonic()
     try:
         printed = step(gone, "rest of the path, with the programs", test, clone, surroundings)

@@ -1,5 +1,0 @@
-"""``python -m benchmarks`` is ``python -m benchmarks.run``."""
-
-from benchmarks.run import main
-
-main()
