@@ -6,9 +6,9 @@
 # COMMAND ----------
 
 from petastorm_bridge.native import MdsDirectory, to_tf_dataset, write_mds
+from streaming import StreamingDataset
 from pyspark.sql import SparkSession
 from sklearn.datasets import load_digits
-from streaming import StreamingDataset
 
 # COMMAND ----------
 

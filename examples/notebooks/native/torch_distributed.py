@@ -6,10 +6,10 @@
 # COMMAND ----------
 
 from petastorm_bridge.native import Epochs, MdsDirectory, write_mds
+from streaming import StreamingDataLoader, StreamingDataset
 from pyspark.ml.torch.distributor import TorchDistributor
 from pyspark.sql import SparkSession
 from sklearn.datasets import load_digits
-from streaming import StreamingDataLoader, StreamingDataset
 
 # COMMAND ----------
 

@@ -6,9 +6,9 @@
 # COMMAND ----------
 
 from petastorm_bridge.native import MdsDirectory, write_mds
+from streaming import StreamingDataLoader, StreamingDataset
 from pyspark.sql import SparkSession
 from sklearn.datasets import load_digits
-from streaming import StreamingDataLoader, StreamingDataset
 
 # COMMAND ----------
 
