@@ -20,12 +20,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 PARENT_CACHE_DIR_URL_CONF = "petastorm.spark.converter.parentCacheDirUrl"
-SHARED_MEMORY = Path("/dev/shm")
 
 # Tests are no package; what all of them may import lies in this folder.
 sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 
-from prefixes import reserve  # noqa: E402 - from that folder
+from prefixes import SHARED_MEMORY, reserve  # noqa: E402 - from that folder
 
 # The same examples on every run and every machine: a failure here is a failure everywhere.
 settings.register_profile(
@@ -163,6 +162,14 @@ def unused_locks(own_prefixes: Path) -> Iterator[None]:
         in_use = (SHARED_MEMORY / f"{lock.name[:6]}_locals").exists()
         if lock.name not in placeholders and not in_use:
             lock.unlink(missing_ok=True)
+
+
+@pytest.fixture(autouse=True)
+def eager_stock_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have streaming's writer ask more often whether its shards are where they belong than once a second."""
+    writing = sys.modules.get("streaming.base.format.base.writer")
+    if writing is not None:
+        monkeypatch.setattr(writing, "sleep", lambda _: time.sleep(0.005))
 
 
 @pytest.fixture(scope="session")

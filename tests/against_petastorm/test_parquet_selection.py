@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -251,6 +252,11 @@ PARTITION_FILTERS = {
     "not in": ("integers", [("k", "not in", {1, 3})]),
     "not equal": ("integers", [("k", "!=", 2)]),
     "alternatives": ("integers", [[("k", "=", 1)], [("k", ">=", 4)]]),
+    "lists": ("integers", [["k", ">", 1], ["k", "<", 3]]),
+    "tuple in a list": ("integers", [(("k", "=", 1), ("k", "<", 3))]),
+    "tuples": ("integers", ((("k", "=", 1),), (("k", ">=", 4),))),
+    "set in a list": ("integers", [{("k", "=", 1)}]),
+    "expression": ("integers", pc.field("k") > 1),
     "float": ("integers", [("k", "<", 2.5)]),
     "truth": ("integers", [("k", "==", True)]),
     "none": ("integers", [("k", "=", None)]),

@@ -7,6 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import torch
 from pyarrow.fs import LocalFileSystem
@@ -244,6 +245,8 @@ def test_predicates_without_fields_are_refused(numbered):
         ([("id", "<", 3)], [0, 1, 2]),
         ([("id", ">", 1), ("x", "<=", 8.0)], [2, 3, 4]),
         ([[("id", "=", 0)], [("id", "in", {4, 5})]], [0, 4, 5]),
+        ([["id", ">", 1], ["x", "<=", 8.0]], [2, 3, 4]),
+        ([(("id", ">", 1), ("x", "<=", 8.0))], [2, 3, 4]),
     ],
 )
 def test_filters(numbered, filters, kept):
@@ -253,6 +256,11 @@ def test_filters(numbered, filters, kept):
 def test_filters_on_unknown_fields_are_refused(numbered):
     with pytest.raises(ValueError, match="filters name nope"):
         make_batch_reader(numbered(3), filters=[("nope", "=", 1)])
+
+
+def test_expressions_of_arrow_are_refused_as_filters(numbered):
+    with pytest.raises(TypeError, match=r"filters is the Arrow expression \(id > 1\); give"):
+        make_batch_reader(numbered(3), filters=pc.field("id") > 1)
 
 
 IGNORED = {

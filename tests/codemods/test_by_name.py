@@ -2,7 +2,7 @@
 
 import pytest
 
-from petastorm_codemods._model import NeedsHuman, Success
+from petastorm_codemods._model import NeedsHuman, Success, Unchanged
 from petastorm_codemods._project.files import is_dependency_file
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
@@ -70,3 +70,24 @@ def test_a_stub_in_a_file_without_imports_is_reported(tmp_path):
     app = IMPORT + "conv = make_spark_converter(df)\n"
     found = outcomes(tmp_path, {"app.py": app, "test_app.py": test})
     assert [(site.code, site.line) for site in found["test_app.py"].sites] == [("PM108", 2)]
+
+
+def test_a_class_of_tests_that_opens_loaders_stands_in_for_a_converter(tmp_path):
+    fake = (
+        "class FakeConverter:\n"
+        "    def make_torch_dataloader(self, batch_size=32):\n        return []\n"
+    )
+    train = (
+        "def train(conv):\n"
+        "    with conv.make_torch_dataloader(batch_size=8, num_epochs=1) as loader:\n"
+        "        fit(loader)\n"
+    )
+    app = f"{IMPORT}conv = make_spark_converter(df)\n"
+    files = {"app.py": app, "train.py": train, "tests/fakes.py": fake}
+    (tmp_path / "tests").mkdir()
+    found = outcomes(tmp_path, files)
+    assert b"remote=conv.remote" in found["train.py"].after
+    (site,) = found["fakes.py"].sites
+    assert (site.code, site.line) == ("PM108", 2)
+    # Elsewhere it is the program's own.
+    assert isinstance(outcomes(tmp_path, {**files, "own.py": fake})["train.py"], Unchanged)

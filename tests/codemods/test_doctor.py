@@ -13,7 +13,7 @@ from petastorm_bridge.cli import app
 
 pytestmark = pytest.mark.anystack
 
-REPOSITORIES = pathlib.Path(__file__).parent / "repositories"
+REPOSITORIES = pathlib.Path(__file__).parent / "repositories_hard"
 CONVERTER = """from petastorm.spark import SparkDatasetConverter, make_spark_converter
 
 spark.conf.set(SparkDatasetConverter.PARENT_CACHE_DIR_URL_CONF, "file:///dbfs/tmp/cache")
@@ -206,6 +206,16 @@ def test_what_the_repository_has_decided_is_followed(report, call, tmp_path, dec
         answer = call(*shlex.split(advice["command"])[1:], "--write")
         assert answer.exit_code == 0, answer.output
         assert ("StreamingDataLoader(" in (tmp_path / "a.py").read_text()) == (way == "streaming")
+
+
+def test_what_the_repository_ignores_is_not_in_the_way(call, tmp_path):
+    table = '[tool.petastorm-bridge]\nto = "bridge"\nignore = ["PM003", "PM010"]\n'
+    (tmp_path / "pyproject.toml").write_text(table)
+    (tmp_path / "requirements.txt").write_text("petastorm\npyarrow<10\n")
+    (tmp_path / "a.py").write_text("from petastorm_bridge import TransformSpec\nTransformSpec\n")
+    assert call("codemod", "--check").exit_code == 0
+    answer = call("doctor")
+    assert (answer.exit_code, "pyarrow<10" in answer.stdout) == (0, False)
 
 
 def test_what_stays_is_located_and_blocks_if_it_is_all(call, tmp_path):

@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from petastorm_codemods._meaning.elsewhere import elsewhere
+from petastorm_codemods._meaning.elsewhere import with_elsewhere
+from petastorm_codemods._meaning.other_files import Project
 from petastorm_codemods._model import Rewritten, Unchanged
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
@@ -262,6 +263,21 @@ def test_a_dictionary_that_is_changed_where_it_is_used_is_not(rewritten):
     assert "make_torch_dataloader(**OPTIONS)" in rewritten(changed, settings=SETTINGS)
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        "from ours import make_reader\n",
+        "from ours import *\nmake_reader(url)\n",
+        "import ours\nours.make_reader(url)\n",
+        "from package import make_reader\n",
+    ],
+)
+def test_an_import_that_only_others_use_stays(rewritten, other):
+    text = f"from petastorm import make_reader\n{NAME}"
+    assert "make_reader" not in rewritten(text)
+    assert "from petastorm_bridge import make_reader\n" in rewritten(text, other=other)
+
+
 def test_files_around_those_of_a_run_count_as_well(tmp_path):
     (tmp_path / ".git").mkdir()
     (tmp_path / "ours.py").write_text(FUNCTION)
@@ -272,9 +288,12 @@ def test_files_around_those_of_a_run_count_as_well(tmp_path):
 
 def test_files_are_read_only_where_any_opens_loaders():
     read = {"a.py": b"import b\n", "b.py": b"OPTIONS = {}\n"}
-    assert elsewhere(read, read.__getitem__) == elsewhere((), read.__getitem__)
+    assert with_elsewhere(Project(), read, read.__getitem__) == with_elsewhere(
+        Project(), (), read.__getitem__
+    )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["x.a,", "x.a:1,", "setattr(x, y) ", "setattr(x, 'y z "])
 def test_a_long_line_costs_in_proportion_to_its_length(unit):
     def seconds(length):
@@ -282,7 +301,7 @@ def test_a_long_line_costs_in_proportion_to_its_length(unit):
         times = []
         for _ in range(3):
             start = time.thread_time()
-            elsewhere(texts, texts.__getitem__)
+            with_elsewhere(Project(), texts, texts.__getitem__)
             times.append(time.thread_time() - start)
         return min(times)
 

@@ -252,6 +252,17 @@ def test_selection():
         list(_registry.selected(Destination.BRIDGE, ["PM9"]))
 
 
+@pytest.mark.parametrize(
+    ("select", "ignore"),
+    [(["PM101"], []), (["PM102"], []), ([], ["PM102"]), (["PM1"], ["PM101"])],
+)
+def test_converters_and_their_loaders_are_selected_together(select, ignore):
+    with pytest.raises(ValueError, match="choose all of PM101, PM102, PM103"):
+        list(_registry.selected(Destination.STREAMING, select, ignore))
+    assert list(_registry.selected(Destination.STREAMING, ["PM10"], ["PM105"]))
+    assert list(_registry.selected(Destination.STREAMING, ["PM0"]))
+
+
 def test_rules_are_documented_and_examples_do_what_they_say():
     for rule in _registry.all_rules():
         assert rule.text, rule.code

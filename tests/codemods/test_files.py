@@ -154,6 +154,7 @@ def test_patterns_above_and_below_count(tmp_path):
         ("requirements.txt", True),
         ("requirements-gpu.txt", True),
         ("requirements/dev.txt", True),
+        ("requirements/dev.in", True),
         ("constraints.txt", True),
         ("requirements.in", True),
         ("pyproject.toml", True),

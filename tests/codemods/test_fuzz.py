@@ -103,7 +103,7 @@ def sources():
             path = "n.ipynb" if "ipynb" in header else "x.py"
             if "dependencies" not in file.stem:
                 texts.append((path, destination, body.partition("####>\n")[0]))
-    for folder in ("programs", "repositories"):
+    for folder in ("programs", "repositories_hard"):
         for file in sorted((pathlib.Path(__file__).parent / folder).rglob("*.txt")):
             name = file.name.removesuffix(".txt")
             if name.endswith((".py", ".ipynb")):

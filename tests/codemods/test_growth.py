@@ -1,14 +1,20 @@
 """The cost of looking into a file grows as the file does, whatever its shape."""
 
 import json
+import os
+from types import SimpleNamespace
 
 import pytest
 from growth import assert_grows_linearly
 
+from petastorm_codemods import _processes
 from petastorm_codemods._engine import process
-from petastorm_codemods._meaning.elsewhere import elsewhere
+from petastorm_codemods._meaning.elsewhere import with_elsewhere
 from petastorm_codemods._meaning.other_files import Project, modules_named
 from petastorm_codemods._model import Converted, Destination, Failed, Success, Target
+from petastorm_codemods._project.evidence import Code, Lists
+from petastorm_codemods._project.files import gather
+from petastorm_codemods._project.vendor import Homes
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
 
@@ -24,8 +30,8 @@ def lines(count, text):
     )
 
 
-def ask(name):
-    return f"{name}.make_torch_dataloader(num_epochs=1)\n"
+def ask(name, arguments="num_epochs=1"):
+    return f"{name}.make_torch_dataloader({arguments})\n"
 
 
 SHAPES = {
@@ -76,6 +82,36 @@ SHAPES = {
     ),
     "calls of a function with a parameter": lambda count: (
         "def f(x):\n" + lines(count, "    " + ask("x")) + lines(count, "f(c)\n")
+    ),
+    "epochs in a variable that is set again": lambda count: lines(
+        count, "epochs = {n}\n" + ask("c", "num_epochs=epochs")
+    ),
+    "epochs in fields of objects": lambda count: lines(
+        count,
+        "class A{n}:\n    def __init__(self, epochs): self.epochs = epochs\n"
+        "    def f(self): " + ask("c", "num_epochs=self.epochs") + "A{n}({n})\n",
+    ),
+    "a dictionary for each call": lambda count: lines(
+        count,
+        "o{n} = {}\no{n}['num_epochs'] = 1\no{n}.update(batch_size=8)\n" + ask("c", "**o{n}"),
+    ),
+    "one dictionary for all calls": lambda count: (
+        "o = {'num_epochs': 1}\n" + lines(count, ask("c", "**o"))
+    ),
+    "one dictionary that is made again": lambda count: lines(
+        count, "o = {'num_epochs': 1}\n" + ask("c", "**o")
+    ),
+    "converters without a name": lambda count: lines(
+        count, f"with {ask('make_spark_converter(df)').strip()} as loader: fit(loader)\n"
+    ),
+    "ranks that functions are given": lambda count: (
+        "import os\nrank, size = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])\n"
+        + lines(
+            count,
+            "def f{n}(rank, size):\n    "
+            + ask("c", "cur_shard=rank, shard_count=size")
+            + "f{n}(rank, size)\n",
+        )
     ),
     "imports": lambda count: lines(count, "import m{n}, petastorm.spark as p{n}\n") + ask("c"),
     "imports in functions": lambda count: lines(
@@ -187,9 +223,74 @@ def test_modules_of_one_name_that_each_folder_has():
     def prepare(count):
         texts = {f"p{number}/data.py": opening.encode() for number in range(count)}
         texts |= {f"p{number}/train.py": b"from data import load\n" for number in range(count)}
-        return lambda: elsewhere(texts, texts.__getitem__)
+        return lambda: with_elsewhere(Project(), texts, texts.__getitem__)
 
     assert_grows_linearly(prepare, 200, limit=4.5)
+
+
+def test_an_own_package_of_petastorms_name(tmp_path):
+    def prepare(count):
+        folder = tmp_path / str(count) / "petastorm"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "__init__.py").touch()
+        for number in range(count):
+            (folder / f"m{number}.py").write_text("import petastorm.x\n")
+        return lambda: gather([str(folder.parent)], (), Destination.BRIDGE)
+
+    assert_grows_linearly(prepare, 20)
+
+
+def test_lists_of_a_repository_without_programs(tmp_path):
+    def prepare(count):
+        folder = tmp_path / str(count)
+        (folder / ".git").mkdir(parents=True, exist_ok=True)
+        for number in range(count):
+            (folder / f"s{number}").mkdir(exist_ok=True)
+            (folder / f"s{number}" / "requirements.txt").write_text("petastorm\n")
+        return lambda: run([str(folder)], Settings(Destination.BRIDGE))
+
+    assert_grows_linearly(prepare, 8)
+
+
+def test_lists_for_programs_that_import_nothing_of_it():
+    def prepare(count):
+        texts = {f"s{number}/train.py": b"import numpy\n" for number in range(count)}
+        texts |= {f"lib/m{number}.py": b"import petastorm_bridge\n" for number in range(count)}
+        files = [(f"s{number}/requirements.txt", b"petastorm\n") for number in range(count)]
+
+        def decide():
+            lists = Lists(Code(texts, texts), files, lambda _: Code((), {}))
+            assert all(list(lists.outcome(*file, lift=False)) for file in files)
+
+        return decide
+
+    assert_grows_linearly(prepare, 40)
+
+
+def test_homes_of_the_support_module_for_tests():
+    sources = b"from petastorm.spark import make_spark_converter\n"
+
+    def prepare(count):
+        names = [f"s{n}/{name}.py" for n in range(count) for name in ("train", "test_train")]
+        homes = Homes([(name, sources) for name in names], lambda _: os.getcwd(), ())
+        return lambda: [homes.home(name) for name in names]
+
+    assert_grows_linearly(prepare, 40)
+
+
+def test_what_is_known_of_a_project_is_sent_once_to_each_process():
+    sent = []
+    worker = _processes._Worker()
+    worker.connection.close()
+    worker.connection = SimpleNamespace(send=sent.append, close=lambda: None)
+    project = Project(modules=frozenset("abc"))
+    for module in ("a.mds_support", "b.mds_support"):
+        settings = Settings(project=project, target=Target(module=module))
+        worker.begin("x.py", b"", settings, 1.0)
+    worker.close()
+    assert [message[3] for message in sent] == [project, None]
+    assert [message[2].target.module for message in sent] == ["a.mds_support", "b.mds_support"]
+    assert not any(message[2].project.modules for message in sent)
 
 
 def test_a_file_costs_the_same_in_a_repository_of_any_size():

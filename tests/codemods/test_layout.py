@@ -48,8 +48,9 @@ def test_no_rewritten_line_is_longer_than_the_file_allows(arguments):
         pytest.param(
             "from petastorm.spark import (SparkDatasetConverter,\n"
             "                             make_spark_converter)\n",
-            "from petastorm_bridge.spark import (SparkDatasetConverter, make_spark_converter)\n",
-            id="aligned names get one line, if they fit",
+            "from petastorm_bridge.spark import (SparkDatasetConverter,\n"
+            "                                    make_spark_converter)\n",
+            id="aligned names stay aligned",
         ),
         pytest.param(
             "from petastorm.spark.spark_dataset_converter import SparkDatasetConverter, "
@@ -178,3 +179,17 @@ def test_a_long_line_of_several_statements():
     after = rewritten(f"{names};data = make_batch_reader(url);fit(data);\n")
     ast.parse(after)
     assert "from petastorm_bridge import make_batch_reader;" in after
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_lines_below_a_bracket_stay_aligned_with_it(newline):
+    calls = "x = (make_spark_converter(df,\n" + " " * 26 + "dtype='float64'),\n     other)\n"
+    marked = "y = conv.make_torch_dataloader({'a': f,\n" + " " * 33 + "}, predicate=p)\n"
+    text = IMPORT + "conv = make_spark_converter(df)\n" + CALL.format("num_epochs=1")
+    after = rewritten((text + calls + marked).replace("\n", newline)).replace(newline, "\n")
+    assert "x = (write_mds(df,\n" + " " * 15 + "dtype='float64'),\n     other)\n" in after
+    assert (
+        "y = make_spark_converter(conv.cache_dir_url).make_torch_dataloader({'a': f,\n"
+        + " " * 69
+        + "}, predicate=p)\n"
+    ) in after

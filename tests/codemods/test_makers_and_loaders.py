@@ -1,7 +1,10 @@
 """Loaders follow the decision about what made their converters, also where that is in another file."""
 
+import pathlib
+
 import pytest
 
+from petastorm_bridge.native import support
 from petastorm_codemods._model import NeedsHuman, Success
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
@@ -91,6 +94,8 @@ def test_converters_may_come_to_files_that_import_each_other(outcomes, imported,
     maker = (
         "from petastorm.spark import make_spark_converter\n"
         "other_conv = make_spark_converter(other_df)\n"
+        "with other_conv.make_torch_dataloader(num_epochs=1) as loader:\n"
+        "    fit(loader)\n"
     )
     found = outcomes({"hvd_train.py": handed_over(imported), "other.py": maker, "main.py": third})
     kind, after = found["hvd_train.py"]
@@ -139,3 +144,84 @@ def test_loaders_of_makers_that_stay_stay_in_other_files(outcomes, maker):
     sure = outcomes({"data.py": maker, "own.py": NATIVE})["own.py"]
     assert sure[0] is Success
     assert "write_mds" in sure[1]
+
+
+PREPARED = "from petastorm.spark import make_spark_converter\nconv = make_spark_converter(df)\n"
+STAR = f"from petastorm.spark import *\nconv = make_spark_converter(df)\n{BORROWER}"
+UNSURE = f"{NATIVE}with space.val.make_torch_dataloader(num_epochs=1) as loader:\n    fit(loader)\n"
+
+
+def test_readers_move_beside_makers_that_stay(outcomes):
+    reader = (
+        "from petastorm import TransformSpec, make_reader\nmake_reader(url, TransformSpec(f))\n"
+    )
+    after = reader.replace("petastorm", "petastorm_bridge")
+    assert outcomes({"star.py": STAR, "reader.py": reader})["reader.py"] == (Success, after)
+
+
+def test_a_file_of_its_own_is_rewritten_beside_makers_that_stay(outcomes):
+    kind, after = outcomes({"star.py": STAR, "own.py": UNSURE})["own.py"]
+    assert kind is Success
+    assert "conv = write_mds(df)" in after
+    assert after.count("StreamingDataLoader(\n") == 2
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"own.py": f"from star import conv as star_conv\n{UNSURE}"},
+        {
+            "util.py": PREPARED,
+            "main.py": f"from util import conv\n{BORROWER}",
+        },
+        {"train.py": BORROWER, "main.py": f"from train import train\n{PREPARED}train(conv)\n"},
+        {"own.py": NATIVE, "main.py": f"from own import conv\n{BORROWER}"},
+    ],
+    ids=["imports it", "made for others", "handed to others", "lent to others"],
+)
+def test_converters_that_are_shared_stay_together(outcomes, files):
+    found = outcomes({"star.py": STAR, **files})
+    assert found == {name: (NeedsHuman, text) for name, text in ({"star.py": STAR} | files).items()}
+
+
+PREPARE = (
+    "from petastorm.spark import make_spark_converter\n"
+    "def prepare(df):\n"
+    "    return make_spark_converter(df)\n"
+)
+SPECS = "from petastorm import TransformSpec\nSPEC = TransformSpec(f)\n"
+ALL_HOROVOD = (
+    "import horovod.torch as hvd\n"
+    "from prepare import prepare\n"
+    "from specs import SPEC\n"
+    "def train(conv):\n"
+    "    with conv.make_torch_dataloader(\n"
+    "        cur_shard=hvd.rank(), shard_count=hvd.size(), transform_spec=SPEC\n"
+    "    ) as loader:\n"
+    "        fit(loader)\n"
+    "train(prepare(df))\n"
+)
+
+
+def test_files_without_loaders_keep_the_names_if_all_loaders_stay(outcomes):
+    files = {"prepare.py": PREPARE, "specs.py": SPECS, "train.py": ALL_HOROVOD}
+    found = {name: after for name, (_, after) in outcomes(files).items()}
+    moved = [text.replace("from petastorm", "from petastorm_bridge") for text in (PREPARE, SPECS)]
+    assert found == {"prepare.py": moved[0], "specs.py": moved[1], "train.py": ALL_HOROVOD}
+
+    # One that can be native takes the rest to streaming, on a later day as well.
+    later = outcomes({**found, "other.py": BORROWER})
+    assert "write_mds(df)" in later["prepare.py"][1]
+    assert "PandasCollate(f)" in later["specs.py"][1]
+    assert "make_spark_converter(conv.cache_dir_url).make_torch" in later["train.py"][1]
+
+
+@pytest.mark.parametrize("module", ["petastorm_bridge.native", "mds_support"])
+def test_what_an_earlier_run_has_written_stays_native(outcomes, module):
+    other = f"from {module} import write_mds\nother = write_mds(df)\n"
+    files = {"prepare.py": PREPARE, "train.py": ALL_HOROVOD, "other.py": other}
+    if module == "mds_support":
+        files["mds_support.py"] = pathlib.Path(support.__file__).read_text()
+    found = outcomes(files)
+    assert "write_mds(df)" in found["prepare.py"][1]
+    assert "make_spark_converter(conv.cache_dir_url).make_torch" in found["train.py"][1]

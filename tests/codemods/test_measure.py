@@ -7,10 +7,6 @@ import sys
 
 import pytest
 
-from petastorm_codemods._engine import process
-from petastorm_codemods._meaning.other_files import Project
-from petastorm_codemods._settings import Settings
-
 pytestmark = pytest.mark.anystack
 
 HERE = pathlib.Path(__file__).parent
@@ -29,8 +25,8 @@ def measure(*arguments):
 
 def samples(folder, *names):
     for name in names:
-        for path in (HERE / "repositories" / name).rglob("*.txt"):
-            place = folder / path.relative_to(HERE / "repositories").with_suffix("")
+        for path in (HERE / "repositories_hard" / name).rglob("*.txt"):
+            place = folder / path.relative_to(HERE / "repositories_hard").with_suffix("")
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, place)
     return folder
@@ -38,7 +34,7 @@ def samples(folder, *names):
 
 @pytest.mark.slow
 def test_samples_have_no_faults(tmp_path):
-    names = sorted(path.name for path in (HERE / "repositories").iterdir())
+    names = sorted(path.name for path in (HERE / "repositories_hard").iterdir())
     before = {path: path.read_bytes() for path in samples(tmp_path / "in", *names).rglob("*.*")}
     code, text = measure(tmp_path / "in", "--diffs", tmp_path / "diffs")
     assert "FAULT" not in text
@@ -73,43 +69,3 @@ def test_ranks_that_another_file_gives_are_horovods_where_it_is_imported(tmp_pat
     (tmp_path / "train.py").write_text(f"{text}        fit(loader)\n")
     (tmp_path / "main.py").write_text(f"{imported}\nfrom train import train\nrun(train, shard())\n")
     assert f"calls: 1: 1 {fate}\n" in measure(tmp_path)[1]
-
-
-LOOP = """
-from petastorm.spark import make_spark_converter
-conv = make_spark_converter(df)
-def one_epoch(model):
-    with conv.make_torch_dataloader(num_epochs=1) as loader:
-        fit(model, loader)
-"""
-MADE_ANEW = {
-    "called in a loop over epochs": f"{LOOP}for epoch in range(9):\n    one_epoch(model)\n",
-    "called in another loop": f"{LOOP}for model in models:\n    one_epoch(model)\n",
-    "while": """
-while epoch < last:
-    with conv.make_torch_dataloader(num_epochs=1) as loader:
-        fit(loader)
-""",
-    "Lightning": """
-trainer = Trainer(reload_dataloaders_every_n_epochs=1)
-class Images(LightningDataModule):
-    def train_dataloader(self):
-        self.context = self.conv.make_torch_dataloader(num_epochs=1)
-        return self.context.__enter__()
-""",
-    "Lightning that asks once": """
-class Images(LightningDataModule):
-    def train_dataloader(self):
-        self.context = self.conv.make_torch_dataloader(num_epochs=1)
-        return self.context.__enter__()
-""",
-}
-
-
-@pytest.mark.parametrize("name", MADE_ANEW)
-def test_loaders_that_are_made_anew_get_another_seed_each_time(name):
-    """Streaming shuffles the first epoch of every dataset alike."""
-    settings = Settings(project=Project(converters=True))
-    outcome = process("train.py", MADE_ANEW[name].encode(), settings)
-    assert b"shuffle_seed=conv.next_seed()" in outcome.after.replace(b"self.conv", b"conv")
-    assert not any(site.told for site in outcome.sites)

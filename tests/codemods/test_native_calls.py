@@ -139,7 +139,7 @@ def outcomes_of_cases(settings):
 
 
 def outcomes_of_repositories(folder, settings):
-    for part in [*(folder / "repositories").iterdir(), folder / "programs"]:
+    for part in [*folder.glob("repositories*/*"), folder / "programs"]:
         for outcome in run([str(part)], settings).outcomes:
             if outcome.path.endswith((".py", ".ipynb")):
                 yield outcome.path, outcome
@@ -203,3 +203,43 @@ def test_what_a_rewrite_changes_is_told(body, said):
     (site,) = outcome.sites
     assert said in site.message
     assert site.told
+
+
+LOOP = """
+from petastorm.spark import make_spark_converter
+conv = make_spark_converter(df)
+def one_epoch(model):
+    with conv.make_torch_dataloader(num_epochs=1) as loader:
+        fit(model, loader)
+"""
+MADE_ANEW = {
+    "called in a loop over epochs": f"{LOOP}for epoch in range(9):\n    one_epoch(model)\n",
+    "called in another loop": f"{LOOP}for model in models:\n    one_epoch(model)\n",
+    "while": """
+while epoch < last:
+    with conv.make_torch_dataloader(num_epochs=1) as loader:
+        fit(loader)
+""",
+    "Lightning": """
+trainer = Trainer(reload_dataloaders_every_n_epochs=1)
+class Images(LightningDataModule):
+    def train_dataloader(self):
+        self.context = self.conv.make_torch_dataloader(num_epochs=1)
+        return self.context.__enter__()
+""",
+    "Lightning that asks once": """
+class Images(LightningDataModule):
+    def train_dataloader(self):
+        self.context = self.conv.make_torch_dataloader(num_epochs=1)
+        return self.context.__enter__()
+""",
+}
+
+
+@pytest.mark.parametrize("name", MADE_ANEW)
+def test_loaders_that_are_made_anew_get_another_seed_each_time(name):
+    """Streaming shuffles the first epoch of every dataset alike."""
+    settings = Settings(project=Project(converters=True))
+    outcome = process("train.py", MADE_ANEW[name].encode(), settings)
+    assert b"shuffle_seed=conv.next_seed()" in outcome.after.replace(b"self.conv", b"conv")
+    assert not any(site.told for site in outcome.sites)

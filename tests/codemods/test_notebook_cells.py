@@ -46,7 +46,7 @@ def test_imports_stay_in_the_cell_of_petastorms(ending, follower):
 def test_imports_stay_in_the_block_of_petastorms():
     first, second, *_ = rewritten([f"with quiet():\n    {IMPORT}\n", "%%time\nx = 1", MAKE, READ])
     native, streaming = first.splitlines()[1:]
-    assert native == "    from petastorm_bridge.native import Epochs, MdsDirectory, write_mds"
+    assert native == "    from petastorm_bridge.native import write_mds"
     assert streaming == f"    {NEW}"
     assert second == "%%time\nx = 1"
 

@@ -79,6 +79,18 @@ def test_what_is_worked_on_alone(text, risky):
     assert _processes.is_risky("x.py", text.encode()) is risky
 
 
+def test_long_files_are_shared_among_processes(monkeypatch):
+    long = (GOOD + "x = [" + "1 + 2,\n" * 3100 + "]\n").encode()
+    assert _processes.is_risky("x.py", long)
+    started = []
+    monkeypatch.setattr(
+        _processes, "_Worker", lambda make=_processes._Worker: started.append(1) or make()
+    )
+    files = [(f"{name}.py", long) for name in "abcd"]
+    assert len(list(_processes.work_on(files, lambda _: BRIDGE, 2))) == 4
+    assert len(started) == 2
+
+
 @pytest.mark.slow
 def test_deep_code_that_the_parser_survives_fails_with_a_reason():
     outcome = process("x.py", (GOOD + "x=" + "[" * 900 + "]" * 900).encode(), BRIDGE)

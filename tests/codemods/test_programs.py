@@ -10,14 +10,13 @@ import pytest
 from petastorm_bridge import parity
 
 PROGRAMS = programs.programs_in("programs")
-# These show counted steps, orders of epochs, what has no length, tasks of Spark; the others run in the whole suite.
+# These show counted steps, orders of epochs, what has no length; the others run in the whole suite.
 QUICK = {
     "endless_and_smaller_than_a_batch",
     "keras_fit",
     "lightning_fit",
     "torch_data_module_with_a_helper",
     "torch_steps_counted",
-    "tuning_in_spark_tasks",
 }
 NAMES = [
     pytest.param(name, marks=[pytest.mark.smoke] if name in QUICK else []) for name in PROGRAMS

@@ -89,6 +89,31 @@ def test_many_modules_that_pass_everything_on():
     assert found == {(module, name) for module in modules}
 
 
+def test_transforms_that_come_from_other_files(rewrite):
+    transform = "from petastorm import TransformSpec\n"
+    loader = (
+        "from petastorm.spark import make_spark_converter\n"
+        "conv = make_spark_converter(df)\n"
+        "with conv.make_torch_dataloader(num_epochs=1, transform_spec=TransformSpec(f)) as loader:\n"
+        "    fit(loader)\n"
+    )
+    after = rewrite(
+        {
+            "spec.py": transform,
+            "named.py": f"from spec import TransformSpec\n{loader}",
+            "setup/imports.py": f"{NOTEBOOK}{transform}",
+            "run.py": f"{NOTEBOOK}# MAGIC %run ./setup/imports\n\n# COMMAND ----------\n\n{loader}",
+        }
+    )
+    native = "from petastorm_bridge.native import PandasCollate"
+    assert after["spec.py"] == f"{native} as TransformSpec\n"
+    assert "from spec import TransformSpec\n" in after["named.py"]
+    assert "collate_fn=TransformSpec(f)" in after["named.py"]
+    assert after["setup/imports.py"] == f"{NOTEBOOK}{native}\n"
+    assert f"{native}, write_mds\n" in after["run.py"]
+    assert "collate_fn=PandasCollate(f)" in after["run.py"]
+
+
 def test_modules_that_are_imported_as_a_whole(rewrite):
     after = rewrite(
         {

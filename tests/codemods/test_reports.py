@@ -77,6 +77,8 @@ def test_sarif(call):
     paths = [unquote(place["artifactLocation"]["uri"]) for place in places]
     assert paths == ["n.ipynb", *["src/a, 100%:b.py"] * 3, "broken.py"]
     assert [place.get("region", {}).get("startLine") for place in places] == [None, 1, 2, 3, None]
+    levels = [result["level"] for result in results]
+    assert levels == ["warning", "note", "warning", "warning", "error"]
     prints = [result["partialFingerprints"]["petastormBridge/v1"] for result in results]
     assert len(set(prints)) == 5
 
@@ -141,22 +143,31 @@ def test_gitlab(call, tmp_path):
     assert again[2]["location"]["lines"] == {"begin": 4}
 
 
-@pytest.mark.parametrize("form", ["json", "sarif", "markdown", "github", "gitlab"])
-def test_a_report_in_a_file_is_the_one_that_is_printed(call, tmp_path, form):
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [
+        ("json", "a.json"),
+        ("sarif", "a.sarif.json"),
+        ("markdown", "a.md"),
+        ("github", "a.txt"),
+        ("gitlab", "a.json"),
+    ],
+)
+def test_a_report_in_a_file_is_the_one_that_is_printed(call, tmp_path, form, name):
     shown = call(".", "--report", form)
-    refused = call(".", "--report", form, "--output-file", "out/report.json", "--write")
+    refused = call(".", "--report", form, "--output-file", f"out/{name}", "--write")
     assert refused.exit_code == 2
     assert "there is no directory" in refused.output
     assert call(".", "--report", form).stdout == shown.stdout  # nothing was written
     (tmp_path / "out").mkdir()
-    place = tmp_path / "out/report.json"
+    place = tmp_path / f"out/{name}"
     for _ in range(2):  # the second run does not read what the first has written
-        answer = call(".", "--report", form, "--output-file", "out/report.json")
+        answer = call(".", "--report", form, "--output-file", f"out/{name}")
         assert answer.exit_code == shown.exit_code == 1
         assert place.read_text() == shown.stdout
         assert "3 files looked at" in answer.stdout
         assert "PM003 petastorm_bridge has no" not in answer.stdout
-    assert os.listdir(tmp_path / "out") == ["report.json"]
+    assert os.listdir(tmp_path / "out") == [name]
 
 
 def test_a_report_that_cannot_be_written_is_none_at_all(call, tmp_path, monkeypatch):
@@ -297,6 +308,17 @@ def test_loaders_without_a_shard_are_counted_where_other_files_take_one(call, tm
         found = [line for line in lines if line.startswith("Whole datasets:")]
         assert len(found) == bool(said)
         assert all(said in line for line in found)
+
+
+def test_a_run_says_that_loaders_in_files_that_were_not_given_would_break(call, tmp_path):
+    (tmp_path / "maker.py").write_text(MAKER)
+    (tmp_path / "train.py").write_text(
+        "from maker import conv\n" + LOADER.format("", "fit(loader)")
+    )
+    for given, says in (("maker.py", True), (".", False)):
+        lines = call(given, "--to", "streaming", "--check").stdout.splitlines()
+        assert any(line.startswith("No loaders:") for line in lines) == says
+    assert "No loaders:" not in call("maker.py", "--to", "bridge", "--check").stdout
 
 
 @pytest.mark.parametrize("destination", ["bridge", "streaming"])

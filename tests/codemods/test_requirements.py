@@ -160,6 +160,60 @@ def test_whatever_installs_petastorm_is_rewritten(write, name, before, after):
     assert (again, left) == (files, {})
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (
+            "pyproject.toml",
+            """[project]
+keywords = ["spark", "petastorm"] # of [readers]
+dependencies = ["{}"]
+optional-dependencies.test = [
+    "{}",
+]
+[tool.ruff.lint.isort]
+known-third-party = [
+    # a comment
+    "petastorm", "streaming",
+]
+[[tool.mypy.overrides]]
+module = ["petastorm", "petastorm.*"]
+""",
+        ),
+        (
+            "setup.py",
+            "setup(keywords=['petastorm'], packages=['petastorm'], install_requires=['{}'], x=f('{}'))\n",
+        ),
+        (
+            "setup.cfg",
+            """[options]
+packages =
+    petastorm
+install_requires =
+    {}
+[isort]
+known_third_party =
+    petastorm
+[options.extras_require]
+    {}
+""",
+        ),
+    ],
+)
+def test_words_and_modules_in_lists_are_no_requirements(write, name, text):
+    files, left = write({"train.py": CONVERTS, name: text.replace("{}", "petastorm")})
+    assert files[name] == text.replace("{}", NATIVE)
+    assert not left
+
+
+@pytest.mark.parametrize("system", ["linux", "darwin", "win32"])
+def test_it_does_not_matter_where_it_runs(write, system):
+    text = f"petastorm==0.12; sys_platform == '{system}'\n"
+    files, left = write({"train.py": CONVERTS, "requirements.txt": text})
+    assert files["requirements.txt"] == text.replace("petastorm==0.12", NATIVE)
+    assert not left
+
+
 def test_pyarrow_is_lifted_when_that_is_asked_for(write):
     before = "petastorm\npyarrow==10.0.1\ntorch<2\n"
     files, left = write({"train.py": CONVERTS, "requirements.txt": before}, "--lift-pyarrow")

@@ -57,6 +57,34 @@ def test_copies_go_where_their_importers_find_them(tmp_path, monkeypatch, files,
 
 
 @pytest.mark.parametrize(
+    ("importing", "folder", "module"),
+    [
+        ("import pkg\n", ".", "pkg.mds_support"),
+        ("from pkg.a import train\n", ".", "pkg.mds_support"),
+        # An installed package, and one whose code would run for nothing else.
+        ("import pkg\n", "src", "mds_support"),
+        ("import pkgs\n", ".", "mds_support"),
+    ],
+)
+def test_a_notebook_has_that_of_a_package_beside_it_that_it_imports(
+    tmp_path, monkeypatch, importing, folder, module
+):
+    monkeypatch.chdir(tmp_path)
+    package = tmp_path / folder / "pkg"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "a.py").write_text(MAKES)
+    (tmp_path / "nb.py").write_text(importing + MAKES)
+    outcomes = {
+        each.path: each.after.decode() for each in run(["."], Settings(vendor=True)).outcomes
+    }
+    assert f"from {module} import write_mds" in outcomes["nb.py"]
+    written = {path for path in outcomes if path.endswith("mds_support.py")}
+    copies = {str((package / "mds_support.py").relative_to(tmp_path))}
+    assert written == copies | ({"mds_support.py"} if module == "mds_support" else set())
+
+
+@pytest.mark.parametrize(
     ("importing", "module"),
     [
         ("from libs.common.c import c\n", "libs.common"),
@@ -139,9 +167,11 @@ def test_a_copy_makes_no_converters_for_the_loaders_beside_it(tmp_path):
     (tmp_path / "spec.py").write_text(
         "from petastorm import TransformSpec\nimport base\nspec = TransformSpec()\n"
     )
+    (tmp_path / "mds_support.py").write_bytes(SUPPORT.read_bytes())
     for outcome in run([str(tmp_path)], Settings(vendor=True)).outcomes:
-        pathlib.Path(outcome.path).write_bytes(outcome.after)
-    assert (tmp_path / "mds_support.py").exists()
+        if not outcome.path.endswith("mds_support.py"):
+            pathlib.Path(outcome.path).write_bytes(outcome.after)
+    assert "PandasCollate()" in (tmp_path / "spec.py").read_text()
     assert "(converters[0].make_torch_dataloader())" in (tmp_path / "base.py").read_text()
     again = run([str(tmp_path)], Settings(vendor=True)).outcomes
     assert all(getattr(each, "after", b"") == getattr(each, "before", b"") for each in again)

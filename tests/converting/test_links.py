@@ -77,6 +77,7 @@ def test_links_under_names_of_ours_are_replaced_or_removed_themselves(store, pre
     assert read_table(open_dataset(str(made)))["x"].to_pylist() == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_what_is_not_ours_stays(store, tmp_path):
     """Files of the user's, put there while a conversion is unfinished, and directories of our names."""
     made = tmp_path / "made"

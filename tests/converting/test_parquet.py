@@ -19,9 +19,13 @@ from typer.testing import CliRunner
 from petastorm_bridge import make_batch_reader
 from petastorm_bridge._sources.unfinished import CONVERSION_NAME
 from petastorm_bridge.cli import app
+from petastorm_bridge.cli._convert import _bytes
+from petastorm_bridge.cli._convert import convert as convert_command
 from petastorm_bridge.convert import UnsupportedColumnsError, _run, convert_dataset
 from petastorm_bridge.convert._columns import ColumnPlan
 from petastorm_bridge.convert._compare import ConversionError, compare
+from petastorm_bridge.convert._options import Options
+from petastorm_bridge.convert._parts import Part, cut_parts
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.spark import make_spark_converter
@@ -210,8 +214,8 @@ def test_a_run_that_ends_early_goes_on(tmp_path, how):
     # A part whose shards are not what was noted is written anew.
     shard = next(made.glob("shard.00000.*.mds"))
     shard.write_bytes(shard.read_bytes()[:-1])
-    before = sum(json.loads(p.read_text())["rows"] for p in made.glob("*/part-*.json"))
-    damaged = json.loads((made / CONVERSION_NAME / "part-00000.json").read_text())["rows"]
+    before = sum(json.loads(p.read_text())["part"]["rows"] for p in made.glob("*/part-*.json"))
+    damaged = json.loads((made / CONVERSION_NAME / "part-00000.json").read_text())["part"]["rows"]
     done = convert_dataset(store, made, size_limit=100 << 10, workers=2)
     assert done.taken_over == before - damaged
     assert done.rows == 24_000
@@ -236,6 +240,14 @@ def test_hashes_of_an_earlier_run_are_compared_in_any_case(tmp_path, monkeypatch
     done = convert_dataset(store, made, **few)
     assert 0 < done.taken_over < done.rows  # the damaged one was written again
     assert read_table(open_dataset(done.path))["id"].to_pylist() == list(range(done.rows))
+
+
+def test_what_a_second_run_has_checked_is_said(tmp_path):
+    store = write_store(tmp_path / "store", files=1)
+    for hashes, checked in (("sha1", "hashes"), ("", "sizes")):
+        arguments = (store, tmp_path / checked, "--hashes", hashes, "--no-verify", "-q")
+        assert "Checked: nothing, as asked." in command(*arguments).output
+        assert f"Checked: {checked} of what an earlier run wrote." in command(*arguments).output
 
 
 def refused(code, text, *arguments):
@@ -284,6 +296,7 @@ def test_what_cannot_be_done_is_said_in_one_sentence(tmp_path):
     refused(2, "cannot be read as Parquet", store, tmp_path / "damaged")
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_no_dataset(tmp_path):
     store = write_store(tmp_path / "store", files=2, rows=3000)
     script = (
@@ -299,6 +312,7 @@ def test_a_full_disk_leaves_no_dataset(tmp_path):
     assert command(store, tmp_path / "mds").exit_code == 0
 
 
+@pytest.mark.slow
 def test_two_at_once_are_refused(tmp_path):
     store = write_store(tmp_path / "store", files=8, rows=3000)
     made = tmp_path / "mds"
@@ -337,6 +351,26 @@ def test_the_check_sees_every_kind_of_difference():
         check([table.set_column(0, "id", table["id"].cast(pa.int32()))])
 
 
+def test_small_datasets_have_parts_for_several_workers():
+    """And large ones parts of eight shards, whatever the number of workers."""
+    options = Options.checked(100, None, None, None, is_verified=False)
+    for shards, parts in [(1, 1), (2, 1), (6, 3), (16, 8), (40, 8), (64, 8), (256, 32)]:
+        cut = cut_parts([10] * (2 * shards), [50] * (2 * shards), options)
+        assert len(cut) == parts
+        assert [part.start for part in cut] == [0, *(part.stop for part in cut[:-1])]
+        assert sum(part.rows for part in cut) == 10 * 2 * shards
+
+
+def test_names_of_parts_that_begin_like_others(tmp_path, monkeypatch):
+    """Numbers have more digits beyond a hundred thousand parts."""
+    pq.write_table(pa.table({"x": range(4)}), tmp_path / "0.parquet", row_group_size=2)
+    parts = [Part(10_000, 0, 1, 2), Part(100_000, 1, 2, 2)]
+    monkeypatch.setattr("petastorm_bridge.convert._run.cut_parts", lambda *_: parts)
+    for was_finished in (False, True):
+        done = convert_dataset(tmp_path / "0.parquet", tmp_path / "mds", workers=1)
+        assert (done.was_finished, done.shards) == (was_finished, 2)
+
+
 def test_types_that_mds_has_no_place_for_are_named(tmp_path):
     pq.write_table(pa.table({"n": [[[1]]], "m": [{"a": 1}]}), tmp_path / "0.parquet")
     with pytest.raises(
@@ -356,3 +390,4 @@ def test_shards_are_as_large_as_those_of_a_spark_converter():
         )
     ]
     assert sizes[0] == sizes[1] == 32 << 20
+    assert _bytes(inspect.signature(convert_command).parameters["size_limit"].default) == 32 << 20

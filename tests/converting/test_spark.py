@@ -1,13 +1,18 @@
 """Spark's executors convert as processes of this machine do."""
 
 import filecmp
+import os
 import pickle
+import signal
+import threading
+import time
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from petastorm_bridge._sources.unfinished import CONVERSION_NAME
 from petastorm_bridge.cli import app
 from petastorm_bridge.convert import convert_dataset
 from petastorm_bridge.convert._workers import SparkPool, results
@@ -60,6 +65,28 @@ def test_the_command(store, tmp_path):
     assert "1,200 rows" in done.output
 
 
+@pytest.mark.usefixtures("spark")
+def test_an_interrupted_command_says_that_it_goes_on(tmp_path):
+    store, made = tmp_path / "store.parquet", tmp_path / "out"
+    pq.write_table(pa.table({"x": range(20_000)}), store, row_group_size=100)
+
+    def interrupt():
+        deadline = time.monotonic() + 60
+        while not list(made.glob(f"{CONVERSION_NAME}/part-*.json")) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    done = CliRunner().invoke(
+        app, ["convert", str(store), str(made), "--spark", "--quiet", "--size-limit", "100"]
+    )
+    thread.join()
+    assert done.exit_code == 130, done.output
+    assert "the same command goes on" in done.output
+    assert not (made / "index.json").exists()
+
+
 def test_what_cannot_be_together(spark, store, tmp_path):
     with pytest.raises(ValueError, match="with Spark its cores decide"):
         convert_dataset(store, tmp_path / "out", spark=spark, workers=2)
@@ -85,3 +112,16 @@ class Speculating:
 def test_tasks_that_may_run_twice_are_refused():
     with pytest.raises(ValueError, match=r"spark\.speculation is on"):
         SparkPool(Speculating(), None)
+
+
+def test_a_session_that_refuses_to_look_up_the_setting():
+    """Serverless ones, of which only the documented error can be had here."""
+
+    class Conf:
+        def get(self, key, default):
+            raise RuntimeError(f"[CONFIG_NOT_AVAILABLE] Configuration {key} is not available.")
+
+    class Session:
+        conf = Conf()
+
+    SparkPool(Session(), None).close()

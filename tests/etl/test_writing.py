@@ -21,8 +21,14 @@ import petastorm_bridge
 from petastorm_bridge import codecs, unischema
 from petastorm_bridge._stored.indexes import read_indexes
 from petastorm_bridge._stored.schema import read_schema
+from petastorm_bridge._tables.spark_types import STAND_INS
 from petastorm_bridge.errors import BridgeWarning, DatasetError, StoredSchemaError
-from petastorm_bridge.etl import dataset_metadata, rowgroup_indexers, rowgroup_indexing
+from petastorm_bridge.etl import (
+    dataset_metadata,
+    metadata_util,
+    rowgroup_indexers,
+    rowgroup_indexing,
+)
 from petastorm_bridge.etl._pickling import pickled_indexes, pickled_schema
 from petastorm_bridge.etl.dataset_metadata import (
     PetastormMetadataError,
@@ -277,6 +283,19 @@ def test_the_pickle_names_nothing_of_ours(schema):
         pickled_schema({})
 
 
+@pytest.mark.parametrize("name", sorted(STAND_INS.keys() - {"StructType"}))
+def test_types_of_a_schema_that_was_read_are_pickled_as_sparks(name):
+    """Such a schema holds the bridge's own classes in place of Spark's, which Petastorm does not know."""
+    spark_type = STAND_INS[name](**dict.fromkeys(STAND_INS[name].arguments, 1))
+    field = unischema.UnischemaField("x", np.int64, (), codecs.ScalarCodec(spark_type), False)
+    stored = pickled_schema(unischema.Unischema("Read", [field]))
+    assert b"petastorm_bridge" not in stored
+    if petastorm is not None:
+        found = pickle.loads(stored).fields["x"].codec._spark_type
+        assert type(found) is getattr(T, name)
+        assert vars(found).items() >= vars(spark_type).items()
+
+
 class OwnCodec(codecs.NdarrayCodec):
     pass
 
@@ -326,6 +345,32 @@ def test_sparks_settings_hold_in_the_block_only(spark, schema, tmp_path):
     ):
         pass  # writes nothing
     assert settings(spark) == before
+
+
+class _Settings(dict):
+    """A session of Spark Connect that refuses one setting; it has no Spark context."""
+
+    @property
+    def conf(self):
+        return self
+
+    def set(self, key, value):
+        if key == "parquet.block.size":
+            raise ValueError(key)
+        self[key] = value
+
+    def unset(self, key):
+        self.pop(key, None)
+
+
+def test_a_refused_setting_puts_back_those_before_it(schema):
+    session = _Settings({"parquet.summary.metadata.level": "ALL"})
+    with (
+        pytest.raises(ValueError, match=r"parquet\.block\.size"),
+        materialize_dataset(session, "file:///nowhere", schema, 3),
+    ):
+        pass
+    assert session == {"parquet.summary.metadata.level": "ALL"}
 
 
 def test_what_is_missing_is_said(spark, schema, tmp_path):
@@ -463,6 +508,14 @@ def test_the_schema_is_printed(ours, tmp_path):
     assert "UnischemaField('matrix', float32, (2, None), NdarrayCodec(), True)" in printed
     assert "Index: by text" in printed
     assert "  -- text 2(" in printed
+
+
+def test_the_schema_is_printed_where_there_are_no_indexes(ours, capsys):
+    with pytest.raises(ValueError, match="index is not available"):
+        metadata_util.main(["--dataset-url", f"file://{ours}"])
+    printed = capsys.readouterr().out
+    assert "UnischemaField('id', int64" in printed
+    assert "indexes" not in printed
 
 
 def test_hostile_metadata_is_refused(ours, tmp_path):

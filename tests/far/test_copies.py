@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -264,6 +265,25 @@ def test_two_that_clear_at_once_do_not_disturb_each_other(place):
     processes = [start("pass", f"{number}" * 32)[0] for number in (2, 3, 4)]
     assert [finish(process) for process in processes] == [0, 0, 0]
     assert not any(path.exists() for path in left)
+
+
+def test_a_reader_may_be_collected_while_another_one_takes_its_directory(place, monkeypatch):
+    """One for a reader alone that lies in a cycle: the collector runs whenever something is allocated."""
+    left = Copies(NAME, is_private=True)
+    path, left.itself = left.path, left
+    del left
+    lock_with_others = room._lock_with_others
+
+    def collecting(directory):
+        gc.collect()
+        return lock_with_others(directory)
+
+    monkeypatch.setattr(room, "_lock_with_others", collecting)
+    thread = threading.Thread(target=Copies, args=(OTHER,), daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert not os.path.exists(path)
 
 
 def test_without_locks_of_the_file_system_a_directory_goes_with_its_process(place):

@@ -11,6 +11,7 @@ from far_datasets import write_numbers
 from far_mount import far_mount, no_mount_because
 
 from petastorm_bridge import make_batch_reader
+from petastorm_bridge._far.fetch import Beginning
 from petastorm_bridge._far.limits import (
     ATTEMPTS_VARIABLE,
     CACHE_VARIABLE,
@@ -66,6 +67,16 @@ def sizes(mount):
     return {path.name: path.stat().st_size for path in (mount.behind / "data").glob("*.mds")}
 
 
+def test_a_beginning_is_complete_only_when_each_byte_is_there():
+    """Also if an attempt failed, and the next one brings its bytes in other pieces."""
+    beginning = Beginning(500)
+    for start, stop in [(0, 256), (256, 356), (0, 150), (150, 400)]:
+        beginning.put(start, memoryview(bytes([7] * (stop - start))))
+    assert not beginning._is_over.is_set()
+    beginning.put(400, memoryview(bytes([7] * 200)))
+    assert beginning.wait().tolist() == [7] * 500
+
+
 def test_each_byte_is_fetched_once_for_all_epochs_and_readers(mount):
     assert ids_of(url(mount), num_epochs=2) == ALL * 2
     assert read_of_shards(mount) == sizes(mount)
@@ -75,11 +86,15 @@ def test_each_byte_is_fetched_once_for_all_epochs_and_readers(mount):
 
 def test_opening_again_takes_what_reading_a_file_takes(mount):
     ids_of(url(mount))
-    time.sleep(1.1)  # Linux asks again for names after a second
-    mount.start_counting()
-    make_batch_reader(url(mount)).stop()
+    chains = []
+    # What is asked at once on an idle machine may come one after the other on a busy one.
+    for _ in range(3):
+        time.sleep(1.1)  # Linux asks again for names after a second
+        mount.start_counting()
+        make_batch_reader(url(mount)).stop()
+        chains.append(mount.counts()["in_sequence"])
     # The names of the directory and of a file in it, opening that, its content; the sidecar comes beside the index.
-    assert mount.counts()["in_sequence"] <= 4
+    assert min(chains) <= 4
 
 
 def test_without_room_each_epoch_is_fetched_anew(mount, monkeypatch, cache, caplog):
@@ -115,15 +130,16 @@ def test_copies_are_kept_while_there_is_room(mount, monkeypatch, cache):
 
 
 class TestTheFirstBatch:
-    """It comes after a few requests, which take 50 ms each, and not after those of a whole shard."""
+    """It comes after a few requests, and not after those of a whole shard.
+
+    Each takes long enough that a busy machine makes a batch before many more have been answered.
+    """
 
     @pytest.fixture(params=[(4000, WIDTH, 0), (130_000, 0, 15)], ids=["lists", "numbers"])
     def slow(self, request, tmp_path):
         rows, width, columns = request.param  # 16 MB
         write_numbers(tmp_path / "behind" / "data", rows, 1, width, columns)
-        with far_mount(
-            tmp_path / "behind", tmp_path / "slow", seconds=0.05, bandwidth=1e9
-        ) as mount:
+        with far_mount(tmp_path / "behind", tmp_path / "slow", seconds=0.2, bandwidth=1e9) as mount:
             yield mount
 
     @pytest.mark.parametrize("limit", ["1mb", "1gb"])

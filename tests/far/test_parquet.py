@@ -154,7 +154,10 @@ def test_a_source_pickles(far):
     again = pickle.loads(pickle.dumps(source))
     assert again.is_far
     assert again.want(1) > 0
-    assert again.open(1).load("id", slice(0, 2)).tolist() == [ROWS // GROUPS, ROWS // GROUPS + 1]
+    assert again.open(1).load(["id"], slice(0, 2))["id"].tolist() == [
+        ROWS // GROUPS,
+        ROWS // GROUPS + 1,
+    ]
     assert again.want(1) == 0
 
 

@@ -65,6 +65,15 @@ def test_an_answer_that_is_cut_in_the_middle_is_asked_for_again(store, monkeypat
     assert "Attempt 1 of 5 failed" in caplog.text
 
 
+def test_names_with_marks_of_urls(store, folder):
+    for name in ("run#2", "run?2", "a;b"):
+        store.put(folder, name)
+        url = f"s3://{store.bucket}/{name}"
+        with make_batch_reader(url, shuffle_row_groups=False, num_epochs=1) as reader:
+            ids = np.concatenate([group.id for group in reader])
+        assert ids.tolist() == list(range(ROWS * SHARDS))
+
+
 def test_each_hash_is_computed_once(store, monkeypatch):
     sizes = []
     compute = codecs.digest

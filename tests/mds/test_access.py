@@ -58,6 +58,18 @@ def test_inodes_that_tell_files_apart(tmp_path, monkeypatch, type_, lasts):
     assert access.has_lasting_inodes(str(tmp_path)) == lasts
 
 
+def test_a_directory_that_was_not_there_is_looked_at_again(tmp_path, monkeypatch):
+    """Whoever asked too early would otherwise map files of a mount that may fail."""
+    monkeypatch.delenv(ACCESS_VARIABLE, raising=False)
+    monkeypatch.setattr(access, "file_system_type", lambda _: "nfs")
+    directory = tmp_path / "later"
+    assert access.is_mapped(str(directory))
+    assert access.has_lasting_inodes(str(directory))
+    directory.mkdir()
+    assert not access.is_mapped(str(directory))
+    assert not access.has_lasting_inodes(str(directory))
+
+
 def test_a_word_that_is_none(tmp_path, monkeypatch):
     monkeypatch.setenv(ACCESS_VARIABLE, "mmap")
     directory = write(tmp_path, fixed_table())

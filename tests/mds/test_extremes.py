@@ -87,7 +87,7 @@ def test_floats_keep_every_bit(tmp_path, beside, name, null):
     view = column_view(dataset.open_shard(0), dataset.schema["x"], slice(None))
     assert view.dtype == name
     assert (np.ascontiguousarray(view).view(word)[~mask] == expected[~mask]).all()
-    assert dataset.schema.stats["x"].nulls == int(null)
+    assert dataset.schema["x"].nulls == int(null)
 
 
 def test_dates_and_times(tmp_path, beside):

@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import random
+import tracemalloc
 from decimal import Decimal
 
 import numpy as np
@@ -15,6 +16,7 @@ from petastorm_bridge._blocks.columns import to_frame, to_numpy
 from petastorm_bridge._sources.mds import MdsSource
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.errors import DatasetError
+from petastorm_bridge.mds.ndarray import parse_headers
 
 streaming = pytest.importorskip("streaming")
 
@@ -168,7 +170,7 @@ def check_arrays(directory, values, uniform):
     first = 0
     for position, count in enumerate(source.row_counts):
         for rows in (slice(0, count), np.arange(count)[::-1].copy()):
-            loaded = source.open(position).load("x", rows)
+            loaded = source.open(position).load(["x"], rows)["x"]
             expected = [stock[first + row] for row in np.arange(count)[rows]]
             if uniform and count:  # the stock writer also writes empty shards
                 array = to_numpy("x", loaded)
@@ -210,9 +212,9 @@ def test_arrays_of_differing_shape_are_refused(tmp_path, shapes):
     directory = write(tmp_path, {"x": "ndarray:float32"}, samples)
     source = MdsSource(open_dataset(directory))
     with pytest.raises(DatasetError, match=r"'x' of .* differing shapes, such as \("):
-        source.open(0).load("x", slice(0, 2))
+        source.open(0).load(["x"], slice(0, 2))["x"]
     # Batches of one shape are fine.
-    assert source.open(0).load("x", slice(1, 2)).shape == (1, *shapes[1])
+    assert source.open(0).load(["x"], slice(1, 2))["x"].shape == (1, *shapes[1])
 
 
 def merge(directory, names):
@@ -236,7 +238,10 @@ def test_shards_whose_static_shapes_differ(tmp_path):
     assert dataset.num_rows == 6
     assert dataset.schema["x"].shape == (2, None)
     source = MdsSource(dataset)
-    assert [source.open(i).load("x", slice(0, 3)).shape for i in (0, 1)] == [(3, 2, 3), (3, 2, 4)]
+    assert [source.open(i).load(["x"], slice(0, 3))["x"].shape for i in (0, 1)] == [
+        (3, 2, 3),
+        (3, 2, 4),
+    ]
 
 
 @pytest.mark.parametrize("order", [["a", "b"], ["b", "a"]])
@@ -249,7 +254,7 @@ def test_shards_with_static_and_dynamic_shapes(tmp_path, order):
     assert dataset.schema["x"].shape == (None, None)
     source = MdsSource(dataset)
     for position, name in enumerate(order):
-        loaded = source.open(position).load("x", slice(0, 3))
+        loaded = source.open(position).load(["x"], slice(0, 3))["x"]
         assert np.array_equal(loaded, np.stack([values[name]] * 3))
 
 
@@ -263,6 +268,22 @@ def test_shards_whose_arrays_differ_in_kind_are_refused(tmp_path, encoding):
     merge(tmp_path, ["a", "b"])
     with pytest.raises(DatasetError, match="differ in their columns"):
         open_dataset(str(tmp_path))
+
+
+def test_one_array_of_many_axes_takes_no_memory_for_all_others():
+    """A header of 65 bytes may announce 63 axes."""
+    plain, odd = bytes([1 << 2, 0]), bytes([63 << 2]) + bytes([1] * 63) + b"x"
+    raw = np.frombuffer(odd + plain * 20_000, np.uint8)
+    lengths = np.array([len(odd)] + [len(plain)] * 20_000)
+    starts = np.cumsum(lengths) - lengths
+    tracemalloc.start()
+    headers = parse_headers(raw, starts, lengths, "ndarray:uint8")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 150 * len(lengths)
+    assert [headers.shape(row) for row in (0, 1, 20_000)] == [(1,) * 63, (0,), (0,)]
+    assert headers.shapes() == [(0,), (1,) * 63]
+    assert headers.counts.tolist() == [1] + [0] * 20_000
 
 
 def test_a_fetched_shard_tells_the_type_of_dynamic_arrays(tmp_path):
@@ -296,7 +317,7 @@ def test_dynamic_arrays_of_a_remote_dataset(tmp_path, monkeypatch):
     try:
         source = open_remote(["memory://dynamic-arrays"], listed=False)
         assert source.schema.fields["x"].shape == (None, None)
-        last = source.open(len(source.row_counts) - 1).load("x", slice(0, 1))
+        last = source.open(len(source.row_counts) - 1).load(["x"], slice(0, 1))["x"]
         assert last.dtype == np.int16
         assert last.shape == (1, 2, 2)
     finally:
@@ -316,7 +337,7 @@ def test_a_transform_sees_arrays_of_several_axes(tmp_path):
     directory = write(tmp_path, {"x": "ndarray:int32:2,3"}, [{"x": value} for value in values])
     source = MdsSource(open_dataset(directory))
     assert source.schema.fields["x"].shape == (2, 3)
-    loaded = {"x": source.open(0).load("x", slice(0, 4))}
+    loaded = {"x": source.open(0).load(["x"], slice(0, 4))["x"]}
     frame = to_frame(loaded, source.types, source.nulls)
     assert [cell.tolist() for cell in frame["x"]] == [value.tolist() for value in values]
 

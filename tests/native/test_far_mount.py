@@ -3,19 +3,19 @@
 import json
 import os
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import warm
 from far_mount import far_mount, no_mount_because
-
-boto3 = pytest.importorskip("boto3", reason="talks to the store")
-moto_server = pytest.importorskip("moto.server", reason="is the store")
+from far_store import far_store, no_store_because
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 needs_mount = pytest.mark.skipif(no_mount_because() is not None, reason=str(no_mount_because()))
 
 ROWS = 600
+SCRIPT = Path(__file__).parent / "run_reader.py"
 
 
 @pytest.fixture
@@ -68,27 +68,14 @@ def test_shards_are_fetched_once(native, behind, mount, cache, loader, workers):
     assert read_of_shards(mount) == {}
 
 
-READ = """
-import importlib, json, sys
-native = importlib.import_module(sys.argv[1])
-from streaming import StreamingDataLoader, StreamingDataset
-directory = native.MdsDirectory(sys.argv[2], 600)
-dataset = StreamingDataset(remote=directory.remote, local=directory.local, shuffle=True, batch_size=10)
-ids = [i for batch in StreamingDataLoader(dataset, batch_size=10) for i in batch["id"].tolist()]
-print(json.dumps([dataset.streams[0].local, ids]), flush=True)
-"""
-
-
 @needs_mount
 @pytest.mark.slow
 def test_ranks_fetch_each_shard_once_for_both(native, behind, mount, tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(READ)
     (tmp_path / "tmp").mkdir()
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     mount.start_counting()
     done = warm.run(
-        [sys.executable, *launcher, str(script), native.__name__, str(mount.path / "data")],
+        [sys.executable, *launcher, str(SCRIPT), native.__name__, str(mount.path / "data")],
         capture_output=True,
         text=True,
         timeout=300,
@@ -129,45 +116,16 @@ def test_copies_go_to_a_mount_that_takes_them(native, streaming, mount, tmp_path
         assert [int(sample["id"]) for sample in dataset] == list(range(ROWS))
 
 
-@pytest.fixture
-def stored(behind, monkeypatch, tmp_path):
-    """The directory in a store, as its URL, and what removes the shards there."""
-    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    for name in [name for name in os.environ if name.startswith(("AWS_", "S3_"))]:
-        monkeypatch.delenv(name)
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "testing",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_CONFIG_FILE": str(tmp_path / "none"),
-        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "S3_ENDPOINT_URL": f"http://{host}:{port}",
-    }.items():
-        monkeypatch.setenv(name, value)
-    client = boto3.client("s3", endpoint_url=f"http://{host}:{port}")
-    client.create_bucket(Bucket="training")
-    for path in behind.iterdir():
-        client.put_object(Bucket="training", Key=f"data/{path.name}", Body=path.read_bytes())
-
-    def remove_shards():
-        for path in behind.glob("*.mds"):
-            client.delete_object(Bucket="training", Key=f"data/{path.name}")
-
-    yield "s3://training/data", remove_shards
-    client.close()
-    server.stop()
-
-
 @pytest.mark.slow
+@pytest.mark.skipif(no_store_because() is not None, reason=str(no_store_because()))
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_store(native, stored, cache, loader, workers):
-    url, remove_shards = stored
-    directory = native.MdsDirectory(url, ROWS)
-    assert directory.remote == url
-    assert ids(loader(directory, 50, num_workers=workers, shuffle=True)) == list(range(ROWS))
-    remove_shards()
-    assert ids(loader(directory, 50, num_workers=workers, shuffle=True)) == list(range(ROWS))
+def test_a_store(native, behind, cache, loader, monkeypatch, workers):
+    with far_store(seconds=0.002) as store:
+        for name, value in store.environment.items():
+            monkeypatch.setenv(name, value)
+        directory = native.MdsDirectory(store.put(behind, "data"), ROWS)
+        assert directory.remote == f"s3://{store.bucket}/data"
+        assert ids(loader(directory, 50, num_workers=workers, shuffle=True)) == list(range(ROWS))
+        store.start_counting()
+        assert ids(loader(directory, 50, num_workers=workers, shuffle=True)) == list(range(ROWS))
+        assert not [name for name in store.counts() if name.startswith("read ") and ".mds" in name]

@@ -46,8 +46,7 @@ def write(batch, directory):
     _, infos = executor._write(task, SCHEMA, str(directory), "shard.00000.a0", [batch])
 
     def here(rewrite, infos):
-        rewrite.directory = str(directory)
-        return [rewrite(info) for info in infos]
+        return [rewrite(str(directory), info) for info in infos]
 
     return batch_form.BatchForm([]).settle(SCHEMA, infos, here)
 

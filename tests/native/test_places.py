@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import warm
-from prefixes import reserve
+from prefixes import reserve, unused
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.anystack, pytest.mark.filterwarnings("ignore")]
 
 ROWS = 600
+SCRIPT = Path(__file__).parent / "run_reader.py"
 
 
 def write(streaming, path, first=0):
@@ -157,22 +158,8 @@ def test_databricks_own_disk(native, directory, tmp_path, monkeypatch):
     assert directory.local.startswith(str(tmp_path / "disk"))
 
 
-READ = """
-import importlib, json, os, pickle, sys
-native = importlib.import_module(sys.argv[1])
-native.MdsDirectory._is_far = lambda directory: True
-from streaming import StreamingDataLoader, StreamingDataset
-directory = pickle.loads(sys.stdin.buffer.read()) if sys.argv[2] == "-" else native.MdsDirectory(sys.argv[2], 600)
-dataset = StreamingDataset(remote=directory.remote, local=directory.local, shuffle=True, batch_size=10)
-ids = [i for batch in StreamingDataLoader(dataset, batch_size=10) for i in batch["id"].tolist()]
-# At once, with the end of the line: ranks write into one file.
-sys.stdout.write(json.dumps([dataset.streams[0].local, ids]) + "\\n")
-sys.stdout.flush()
-"""
-
-
 def read_command(native, path):
-    return [sys.executable, "-c", READ, native.__name__, str(path)]
+    return [sys.executable, str(SCRIPT), native.__name__, str(path), "far"]
 
 
 @pytest.mark.slow
@@ -182,10 +169,11 @@ def test_processes_at_once(native, directory, cache, tmp_path, prefixes):
     Each has names for streaming's shared memory, too: stock datasets that begin at one moment may take the same.
     """
     programs = []
+    free = unused(prefixes)
     for number in range(3):
         temporary = tmp_path / f"temporary {number}"
         temporary.mkdir()
-        reserve(temporary, prefixes[10 * (number + 1) :])
+        reserve(temporary, free[10 * number :])
         programs.append(
             subprocess.Popen(
                 read_command(native, "-"),
@@ -239,12 +227,10 @@ def test_places_go_when_python_exits(native, path, tmp_path):
 
 
 @pytest.mark.slow
-def test_ranks_share_a_place(native, path, cache, tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(READ)
+def test_ranks_share_a_place(native, path, cache):
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = warm.run(
-        [sys.executable, *launcher, str(script), native.__name__, str(path)],
+        [sys.executable, *launcher, *read_command(native, path)[1:]],
         capture_output=True,
         text=True,
         timeout=300,

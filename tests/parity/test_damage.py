@@ -247,6 +247,7 @@ def outcome(good, folder, known, rules):
     return "different"
 
 
+@pytest.mark.anystack
 @pytest.mark.slow
 def test_any_damage_is_refused_or_judged_rightly(good, tmp_path):
     known, tally = content(good), Counter()
@@ -326,6 +327,7 @@ NO_MANIFESTS = {
     "no number of rows": lambda m: m.update(rows="many"),
     "no versions": lambda m: m.update(versions=None),
     "no source": lambda m: m.update(source=None),
+    "another format": lambda m: m.update(format=99),
 }
 
 
@@ -339,7 +341,7 @@ def test_what_is_no_manifest(good, tmp_path, name):
         manifest = json.loads((folder / "manifest.json").read_text())
         change(manifest)
         write(folder, manifest)
-    with pytest.raises(CannotCompareError, match=r"damaged|cannot be read|no manifest"):
+    with pytest.raises(CannotCompareError, match=r"damaged|cannot be read|no manifest|format 99"):
         compare(good, tmp_path / "bad")
 
 
@@ -357,17 +359,14 @@ def test_more_rows_than_there_can_be(good, tmp_path):
         compare(good, tmp_path / "bad")
 
 
-TIMES_THAT_ARE_NONE = [{"min": 2**63}, {"max": 1.5}, {"dtypes": ["int64"]}, {"kinds": ["text"]}]
-
-
-@pytest.mark.parametrize("change", TIMES_THAT_ARE_NONE)
+@pytest.mark.parametrize("change", [{"dtypes": ["int64"]}, {"kinds": ["text"]}])
 def test_a_manifest_that_contradicts_itself(good, tmp_path, change):
     folder = tmp_path / "bad"
     shutil.copytree(good, folder)
     manifest = json.loads((folder / "manifest.json").read_text())
     next(c for c in manifest["columns"] if c["name"] == "when").update(change)
     write(folder, manifest)
-    with pytest.raises(CannotCompareError, match=r"damaged: (its columns|the ranges)"):
+    with pytest.raises(CannotCompareError, match="damaged: its columns"):
         compare(good, folder, profile=True)
 
 

@@ -69,6 +69,7 @@ def pairs(report):
     return {(r["a"]["label"], r["b"]["label"]): r for r in report["results"]}
 
 
+@pytest.mark.slow
 def test_a_package_that_is_missing_is_told_with_the_remedy(call, tmp_path):
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\nexec {sys.executable} -c 'import petastorm_of_nobody'\n")
@@ -224,6 +225,43 @@ def test_what_cannot_be_run_is_exit_code_2(call, arguments, message):
 )
 def test_values_of_options_are_python_s_or_json_s(text, value):
     assert parse_options([f"name={text}"]) == {"name": value}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", ["partitions", "dtypes"])
+def test_streaming_gets_the_columns_of_the_whole_table(call, tmp_path, table):
+    pytest.importorskip("streaming", reason="compares with it")
+    for part in range(2):
+        folder = tmp_path / table / (f"part={part}" if table == "partitions" else ".")
+        folder.mkdir(parents=True, exist_ok=True)
+        ids = pa.array(range(part * 10, part * 10 + 10), [pa.int64(), pa.int32()][part])
+        if table == "partitions":
+            ids = ids.cast(pa.int64())
+        pq.write_table(pa.table({"id": ids}), folder / f"{part}.parquet")
+    flags = ["--data", table, "--batch-size", "4", "--only", "bridge", "--only", "streaming"]
+    answer, report = call(*flags)
+    assert answer.exit_code == 0, answer.output
+    columns = ["id", "part"] if table == "partitions" else ["id"]
+    assert sorted(c["name"] for c in report["results"][0]["columns"]) == columns
+
+
+@pytest.mark.slow
+def test_endless_epochs_are_compared_up_to_the_limit(call):
+    pytest.importorskip("streaming", reason="compares with it")
+    flags = ["--data", "plain", "--batch-size", "8", "--only", "bridge", "--only", "streaming"]
+    _, report = call(*flags, "--option", "num_epochs=None", "--limit", "150")
+    # The bridge's batches go on across the end of an epoch, streaming's do not.
+    assert not report["problems"]
+    assert [report["results"][0][side]["rows"] >= 150 for side in "ab"] == [True, True]
+
+
+@pytest.mark.slow
+def test_the_last_words_are_the_loader_s(call):
+    pytest.importorskip("streaming", reason="its shared memory is missed after that")
+    flags = ["--data", "plain", "--batch-size", "4", "--only", "bridge", "--only", "streaming"]
+    answer, report = call(*flags, "--option", "num_epochs=0")
+    assert answer.exit_code == 2
+    assert "epochs is 0; it must be at least 1" in report["problems"][-1]
 
 
 @pytest.mark.slow

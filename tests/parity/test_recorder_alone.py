@@ -136,9 +136,6 @@ def test_it_records_there_what_is_compared_here(old, tmp_path, monkeypatch):
 
     result = compare(tmp_path / "golden", loaders.small)
     assert result.same, result.first_failure
-    # Digests are the same on every stack.
-    here = recorder.record(loaders.small, tmp_path / "here")
-    assert here["digests"] == open_recording(tmp_path / "golden").manifest["digests"]
 
 
 @pytest.mark.slow

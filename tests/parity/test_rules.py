@@ -82,6 +82,31 @@ def test_a_key_pairs_shuffled_rows():
         compare(batches(TABLE), batches(TABLE), Rules(key=["number"]))
 
 
+@pytest.mark.parametrize("tolerances", [{}, {"float": Tolerance(1e-6)}])
+def test_a_key_that_is_not_the_same_on_both_sides_tells_nothing(tolerances):
+    changed = {**TABLE, "x": TABLE["x"] + (ALL == 23)}
+    narrow = {**changed, "id": changed["id"].astype("int32")}
+    lacking = {name: column for name, column in changed.items() if name != "id"}
+    rules = Rules(order="shuffled", key=["id"], tolerances=tolerances)
+    for table in (narrow, lacking):
+        result = compare(batches(TABLE), batches(table), rules)
+        assert result.first_failure.column == "id"
+        column = next(c for c in result.columns if c.name == "x")
+        assert column.differing == 1, "the other columns tell the rows apart"
+
+
+def test_a_key_cannot_be_ignored():
+    with pytest.raises(CannotCompareError, match="'id' cannot be the key and be ignored as well"):
+        compare(batches(TABLE), batches(TABLE), Rules(ignore=["id"], key=["id"]))
+
+
+def test_rules_that_recordings_are_given_as_options_are_refused(tmp_path):
+    for name in ("a", "b"):
+        record(batches(TABLE), tmp_path / name)
+    with pytest.raises(TypeError, match="order"):
+        compare(tmp_path / "a", tmp_path / "b", order="shuffled")
+
+
 def test_unknown_choices_and_names_are_refused():
     for name in ("order", "batches", "shards", "nan", "containers"):
         with pytest.raises(CannotCompareError, match=f"{name} is 'loose'; it can be exact or"):
@@ -185,6 +210,23 @@ def test_a_flipping_dtype_is_widened():
         assert compare(flipping(), batches(steady), rules).first_failure.column == "id"
         allowed = dataclasses.replace(rules, allow=["one-dtype-per-column"])
         assert compare(flipping(), batches(steady), allowed).same
+
+
+@pytest.mark.parametrize("values", [(2**53 + 1, 2**53), (-1, 2**64 - 1), (5, 5)])
+def test_a_dtype_that_rounds_both_sides_is_not_allowed(values):
+    sides = [[{"v": np.array([v, 1], kind)}] for v, kind in zip(values, ("i8", "u8"), strict=True)]
+    result = compare(*sides, Rules(allow=["one-dtype-per-column"]))
+    assert result.first_failure.message == "column 'v' is int64 on one side and uint64 on the other"
+    assert result.columns[0].accepted == "--ignore v"
+
+
+def test_the_name_of_a_column_is_not_taken_for_a_side():
+    sides = [[{"id": ALL, "of the second side": ALL + n}] for n in range(2)]
+    message = compare(*sides, labels=("old", "new")).first_failure.message
+    assert message.startswith("column 'of the second side' differs in 60 rows")
+    lacking = [{"id": ALL}]
+    message = compare(sides[0], lacking, labels=("old", "new")).first_failure.message
+    assert message == "column 'of the second side' is missing on new"
 
 
 def test_what_cannot_be_seen_in_the_end_is_noted():

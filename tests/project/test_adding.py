@@ -188,18 +188,17 @@ import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._model import Destination, Edit, Finding, Safety
-from petastorm_codemods._registry import rule
+from petastorm_codemods._registry import Rule
 
 _OLD, _NEW = '"petastorm.no.such.key"', '"bridge.no.such.key"'
 
 
-@rule(
+@Rule(
     "PM900",
     "no-such-key",
     "a key that nobody has got another name",
     safety=Safety.SAFE,
     destinations=list(Destination),
-    text=__doc__,
     before=f"spark.conf.set({_OLD}, 1)",
     after=f"spark.conf.set({_NEW}, 1)",
 )
@@ -229,14 +228,26 @@ def test_a_rule(copy):
     module = "codemods/petastorm_codemods/rules/pm900_no_such_key.py"
     cases = "tests/codemods/cases/bridge_no_such_key.case"
     tests = "tests/codemods/test_cases.py"
+    now = "codemods/petastorm_codemods/_reports/guide.py"
+    text = (copy.folder / "CONTRIBUTING.md").read_text("utf-8")
+    told = text[text.index("- **A rule**") :].partition("- **A type**")[0]
+    places = ("codemods/petastorm_codemods/rules/pm0xx_name.py", "tests/codemods/cases/", now)
+    assert all(name in told for name in (*places, "make docs"))
     copy.create(module, RULE)
     assert copy.failures(f"{tests}::test_every_rule_has_a_case", GUIDE) == {
         "test_every_rule_has_a_case",
         "test_generated_pages_are_current",
     }
     copy.create(cases, CASES)
+    copy.insert(now, "NOW = {\n", '    "PM900": "- Remove the key.",\n', after=True)
     copy.note("The codemod knows a key that nobody has (PM900).")
     copy.make_docs()
     assert copy.failures(tests, "-k", "no_such_key or every_rule or as_many") == set()
     assert copy.failures(GUIDE) == set()
-    assert copy.touched == {module, cases, CHANGES}
+    page = (copy.folder / "migration_guide" / "rules.md").read_text("utf-8")
+    assert "## PM900 no-such-key" in page
+    assert "If a place is left to you:\n\n- Remove the key.\n" in page
+    assert copy.touched == {module, cases, now, CHANGES}
+    (copy.folder / "try.py").write_text('spark.conf.set("petastorm.no.such.key", 1)\n')
+    done = copy.run("-m", "petastorm_bridge", "codemod", "try.py", "--to", "bridge")
+    assert '+spark.conf.set("bridge.no.such.key", 1)' in done.stdout, done.stdout

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +19,16 @@ sys.path.insert(0, str(REPOSITORY))
 from benchmarks import (  # noqa: E402 - no package, run from the root
     _codemod,
     _competitors,
+    _far_data,
     _far_reader,
     _growth,
     _materialise,
     _measure,
     _races,
+    _report,
     _targets,
     far,
+    run,
 )
 from benchmarks._command import chosen_groups  # noqa: E402
 from benchmarks._settings import FULL, GROUPS, QUICK, RESULTS  # noqa: E402
@@ -170,6 +174,15 @@ def test_readers_of_far_places_have_their_rows_checked():
     _far_reader._check(job, [(None, begins)])
 
 
+@pytest.mark.parametrize("rows", [64, 60])
+def test_one_reader_for_all_epochs_has_the_rows_of_each(tmp_path, rows):
+    """Also where an epoch ends in the middle of a batch."""
+    sizes = replace(QUICK.far, rows=rows, shards=3, batch_size=16)
+    _far_data.write_datasets(tmp_path, sizes, [_far_reader.MDS])
+    job = _far_reader.Job("in order, one reader", str(tmp_path), "", rows, 16, epochs=3)
+    assert len(_far_reader.measure(job).seconds) == 3
+
+
 def test_the_beginning_of_names_stands_for_all_that_begin_so():
     assert chosen_groups("far,memory") == [*far.GROUPS, "memory"]
     assert chosen_groups("") == list(GROUPS)
@@ -302,6 +315,20 @@ def test_an_unknown_race_is_refused():
     )
     assert process.returncode == 2
     assert "choose from" in process.stderr
+
+
+def test_a_race_that_is_skipped_stays_as_recorded(tmp_path, monkeypatch):
+    recorded = json.loads(RESULTS.read_text())
+    (tmp_path / "results.json").write_bytes(RESULTS.read_bytes())
+    monkeypatch.setattr(run, "RESULTS", tmp_path / "results.json")
+    monkeypatch.setattr(_report, "environment", lambda: recorded["environment"])
+    monkeypatch.setattr(run, "far", lambda name, settings: [])
+    monkeypatch.setattr(run, "why_skipped", lambda group: "no mount: no /dev/fuse")
+    monkeypatch.setattr(run, "silence", lambda: None)
+    run.run(only="far-mount", record=True)
+    after = json.loads((tmp_path / "results.json").read_text())
+    assert len(after["measurements"]) == len(recorded["measurements"])
+    assert "far-mount" in {one["group"] for one in after["measurements"]}
 
 
 @pytest.mark.slow

@@ -91,13 +91,6 @@ def test_output_that_finds_no_room_is_one_sentence(tmp_path, words):
     assert done.stderr.count("\n") == 1
 
 
-def test_it_runs_as_a_module():
-    command = [sys.executable, "-m", "petastorm_bridge", "--version"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    assert done.stdout == f"petastorm-bridge {__version__}\n"
-
-
 def groups():
     """The program, its commands, and those of its groups, as words of a command line."""
     import typer

@@ -4,9 +4,7 @@ import ast
 import pathlib
 import sys
 
-import pytest
-
-from petastorm_bridge._tables.differences import DIFFERENCES, find_difference
+from petastorm_bridge._tables.differences import DIFFERENCES
 
 TESTS = pathlib.Path(__file__).parents[1]
 
@@ -45,9 +43,3 @@ def test_every_difference_is_exercised_and_every_exercise_is_listed():
 def test_names_are_unique():
     names = [difference.name for difference in DIFFERENCES]
     assert len(names) == len(set(names))
-
-
-def test_unknown_name():
-    assert find_difference("no-lost-rows").area == "Rows and epochs"
-    with pytest.raises(KeyError):
-        find_difference("nothing")

@@ -130,28 +130,44 @@ def test_every_option_has_an_anchor():
         assert f"{option.api}-{option.name}" in known
 
 
+def programs(page):
+    """The programs of a page by their names; each has one."""
+    found = blocks(f"migration_guide/{page}.md")
+    found = {name: code for name, language, code in found if language == "python"}
+    assert found
+    assert None not in found
+    return found
+
+
+def finished(code, folder, **environment):
+    """Run a program in a folder to its end; return what it prints."""
+    program = folder / "program.py"
+    program.write_text(f"{code}\nprint('complete')\n")
+    result = warm.run(
+        [sys.executable, str(program)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env={**os.environ, **environment},
+    )
+    assert result.stdout.strip().endswith("complete"), result.stdout + result.stderr
+    return result.stdout
+
+
 @pytest.mark.anystack
 @pytest.mark.spark
 @pytest.mark.slow
 def test_code_of_the_swap_page_runs(tmp_path):
-    text = (GUIDE / "swap-the-import.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"<!-- test: (\w+) -->\n```python\n(.*?)```", text, re.DOTALL)
-    assert len(blocks) == text.count("```python") > 5
-    program = tmp_path / "swap_the_import.py"
-    program.write_text("\n".join(code for _, code in blocks) + "\nprint('complete')\n")
-    result = warm.run(
-        [sys.executable, str(program)], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
-    assert result.stdout.strip().endswith("complete"), result.stdout + result.stderr
+    finished("\n".join(programs("swap-the-import").values()), tmp_path)
 
 
 # Runs the blocks of each page in names of their own; one Spark session serves them all.
 RUN_PAGES = """
-import json, sys
-for name, code in json.load(open(sys.argv[1])).items():
+import json
+for name, code in json.load(open("pages.json")).items():
     print("page", name, flush=True)
     exec(compile(code, name, "exec"), {"__name__": name})
-print("complete")
 """
 
 
@@ -159,27 +175,15 @@ print("complete")
 @pytest.mark.spark
 @pytest.mark.slow
 def test_code_of_the_shorter_pages_runs(tmp_path):
-    pages = {}
-    for name in (
-        "spark-connect",
-        "keras",
-        "storage",
-    ):  # the first is without a cache directory's conf
-        text = (GUIDE / f"{name}.md").read_text(encoding="utf-8")
-        blocks = re.findall(r"<!-- test: \w+ -->\n```python\n(.*?)```", text, re.DOTALL)
-        assert len(blocks) == text.count("```python") > 2
-        pages[name] = "\n".join(blocks)
+    names = ("spark-connect", "keras", "storage")  # the first is without a cache directory's conf
+    pages = {name: "\n".join(programs(name).values()) for name in names}
     (tmp_path / "pages.json").write_text(json.dumps(pages))
-    result = warm.run(
-        [sys.executable, "-c", RUN_PAGES, str(tmp_path / "pages.json")],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert result.stdout.strip().endswith("complete"), result.stdout + result.stderr
-    shown = re.search(r"```text\n(Parquet.*?)```", text, re.DOTALL)[1]
-    (found,) = re.findall(r"page storage\n(.*)complete", result.stdout, re.DOTALL)
+    printed = finished(RUN_PAGES, tmp_path)
+    texts = [
+        code for _, language, code in blocks("migration_guide/storage.md") if language == "text"
+    ]
+    (shown,) = (text for text in texts if text.startswith("Parquet"))
+    (found,) = re.findall(r"page storage\n(.*)complete", printed, re.DOTALL)
     for line, measured in zip(shown.splitlines(), found.splitlines(), strict=True):
         what, size = line.rsplit("  ", 1)
         assert measured.startswith(what)
@@ -202,15 +206,7 @@ def test_code_of_the_pages_without_spark_runs(tmp_path):
     del pages["distributed"]["torchrun"]
     pages = {name: "\n".join(found.values()) for name, found in pages.items()}
     (tmp_path / "pages.json").write_text(json.dumps(pages))
-    result = warm.run(
-        [sys.executable, "-c", RUN_PAGES, str(tmp_path / "pages.json")],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONWARNINGS": "ignore"},
-    )
-    assert result.stdout.strip().endswith("complete"), result.stdout + result.stderr
+    finished(RUN_PAGES, tmp_path, PYTHONWARNINGS="ignore")
     (tmp_path / "train.py").write_text(train)
     (tmp_path / "data").mkdir()
     table = pa.table({"id": range(1025), "feature": [0.5] * 1025})
@@ -323,20 +319,14 @@ def test_the_page_of_trouble_quotes_messages_that_there_are():
 def test_code_of_the_page_on_datasets_runs(tmp_path):
     """With its command, which prints what the page says."""
     pytest.importorskip("streaming", reason="needs the extra [streaming]")
-    text = (GUIDE / "petastorm-datasets.md").read_text(encoding="utf-8")
-    text = text.replace("/tmp/", f"{tmp_path}/")
-    blocks = dict(re.findall(r"<!-- test: (\w+) -->\n```\w+\n(.*?)```", text, re.DOTALL))
+    found = {
+        name: code.replace("/tmp/", f"{tmp_path}/")
+        for name, _, code in blocks("migration_guide/petastorm-datasets.md")
+    }
     # The last two are tests/codemods/test_converted.py's.
-    assert list(blocks) == ["write", "convert", "read", "option", "codemod"]
-    assert text.count("```") / 2 == len(blocks)
-    code = f"{blocks['write']}\n{blocks['read']}\nprint('complete')\n"
-    program = tmp_path / "datasets.py"
-    program.write_text(code)
-    result = warm.run(
-        [sys.executable, str(program)], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
-    assert result.stdout.strip().endswith("complete"), result.stdout + result.stderr
-    command, _, said = blocks["convert"].partition("\n")
+    assert list(found) == ["write", "convert", "read", "option", "codemod"]
+    finished(f"{found['write']}\n{found['read']}", tmp_path)
+    command, _, said = found["convert"].partition("\n")
     arguments = command.removeprefix("$ petastorm-bridge ").split()
     result = warm.run(
         [sys.executable, "-m", "petastorm_bridge", *arguments],
@@ -354,19 +344,10 @@ def test_code_of_the_page_on_datasets_runs(tmp_path):
 def test_code_of_the_native_page_runs(tmp_path):
     """Of its part on rewritten code; and what that says of ranks and of resumption."""
     pytest.importorskip("streaming", reason="needs the extra [streaming]")
-    text = (GUIDE / "native-streaming.md").read_text(encoding="utf-8")
-    part = text[text.index('<a id="after">') :]
-    blocks = re.findall(r"<!-- test: ([\w.]+) -->\n```python\n(.*?)```", part, re.DOTALL)
-    assert len(blocks) == part.count("```python") > 5
-    program = tmp_path / "native.py"
-    code = "\n".join(code for name, code in blocks if name != "train.py")
-    program.write_text(f"{code}\nprint('complete')\n")
-    result = warm.run(
-        [sys.executable, str(program)], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
-    assert result.stdout.strip().endswith("complete"), result.stdout + result.stderr
+    pieces = programs("native-streaming")
     train = tmp_path / "train.py"
-    train.write_text(dict(blocks)["train.py"])
+    train.write_text(pieces.pop("train.py"))
+    finished("\n".join(pieces.values()), tmp_path)
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     both = ranks_of([*launcher, str(train)], tmp_path)
     assert [len(rows) for rows in both.values()] == [500, 500]

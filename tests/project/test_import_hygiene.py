@@ -236,16 +236,6 @@ def test_the_directory_of_the_package_shows_what_it_offers():
     assert not {"Any", "TYPE_CHECKING", "annotations", "import_module"} & set(names)
 
 
-def test_the_package_runs_as_a_program():
-    done = subprocess.run(
-        [sys.executable, "-m", "petastorm_bridge", "--version"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == f"petastorm-bridge {petastorm_bridge.__version__}\n"
-
-
 @pytest.mark.parametrize("path", SPARK_MODULES, ids=lambda path: path.stem)
 def test_nothing_that_spark_connect_lacks_is_touched(path):
     tree = ast.parse(path.read_text("utf-8"))
@@ -274,6 +264,7 @@ def test_the_converter_offers_petastorm_s_two_names():
         petastorm_bridge.spark.nothing  # noqa: B018 - the access is the test
 
 
+@pytest.mark.slow
 def test_a_first_batch_of_variable_width_does_without_pandas(tmp_path):
     from streaming import MDSWriter
 

@@ -51,7 +51,7 @@ def shadow(folder, names):
         (folder / name / "__init__.py").write_text(_MARK)
 
 
-@pytest.fixture(params=["script", "module"])
+@pytest.fixture(params=["script", pytest.param("module", marks=pytest.mark.slow)])
 def call(request, tmp_path):
     """Run a command in a directory full of modules that note that they were run; return exit code and output."""
     here, ran = tmp_path / "here", tmp_path / "ran"
@@ -99,7 +99,7 @@ def call(request, tmp_path):
     return run
 
 
-@pytest.mark.smoke
+@pytest.mark.anystack
 def test_commands_that_only_tell(call):
     for arguments in (["versions"], ["rule", "PM003"], ["difference", "values-have-a-limit"]):
         code, said = call(*arguments)
@@ -109,6 +109,7 @@ def test_commands_that_only_tell(call):
     assert "cannot be imported" not in said
 
 
+@pytest.mark.anystack
 @pytest.mark.parametrize("options", [["--jobs", "1"], ["-j", "2", "--write", "--report", "sarif"]])
 def test_codemod(call, options):
     # One of them is worked on in a process of its own.
@@ -121,12 +122,14 @@ def test_codemod(call, options):
         assert "petastorm_bridge" in (call.here / "job3.py").read_text()
 
 
+@pytest.mark.anystack
 @pytest.mark.slow
 def test_convert(call):
     code, said = call("convert", call.data, "made", "--workers", "2", "--quiet")
     assert code == 0, said
 
 
+@pytest.mark.anystack
 @pytest.mark.slow
 def test_recording_and_comparing_what_is_named(call):
     call.only_installed()
@@ -163,6 +166,7 @@ def test_converting_with_spark(call):
     assert code == 0, said
 
 
+@pytest.mark.anystack
 def test_the_modules_would_run(call):
     """The directory is one in which they do: in Python's own programs."""
     command = [sys.executable, "-c", "import petastorm"]
@@ -170,6 +174,7 @@ def test_the_modules_would_run(call):
     assert [path.name for path in call.ran.iterdir()] == ["petastorm"]
 
 
+@pytest.mark.anystack
 def test_what_is_named_is_looked_for_here_first(call):
     """And what it imports here last: modules of one's own beside it are found, Python's are Python's."""
     call.only_installed()

@@ -65,6 +65,7 @@ def test_the_package_page_has_no_link_that_leads_nowhere(dist_info, readme):
             assert "/raw/HEAD/migration_guide/images/four_bars.svg" in "".join(made)
 
 
+@pytest.mark.slow
 def test_the_source_distribution_builds_the_same_wheel(wheel, tmp_path):
     """What an index would hold is complete: its tests, its guide, and all that building needs."""
     run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path, folder=ROOT)

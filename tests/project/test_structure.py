@@ -21,16 +21,16 @@ ROOMS = {
         _workers _far _sources reader weighted_sampling_reader
         pytorch tf_utils
         utils etl spark_utils tools generator test_util
-        convert
         spark
+        convert
         __init__
         native streaming
         parity
         cli __main__
     """,
     "petastorm_bridge.reader": """
-        _names _ranks _groups _selection _sharding
-        _plan _job _parts _ahead
+        _ranks _groups _selection _sharding
+        _plan _job _ahead
         _processes _pool
         _arguments _passes _reader
         _rows
@@ -54,7 +54,6 @@ ROOMS = {
         _registry rules
         _settings _plan _engine _processes _run
         _reports _doctor _terminal _cli
-        libcst_commands
     """,
 }
 # Rules register themselves: the registry loads whatever modules lie in their folder, and knows none of them.

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from petastorm_bridge import make_batch_reader
-from petastorm_bridge._tables.options import OPTIONS, Fate, Option, find_option
+from petastorm_bridge._tables.options import OPTIONS, Fate, Option
 from petastorm_bridge._tables.types import TYPES, find_type
 from petastorm_bridge.errors import NullValueWarning
 from petastorm_bridge.pytorch import BatchedIterableDataset, DataLoader
@@ -129,10 +129,6 @@ def test_every_option_is_given_in_some_test():
 def test_no_option_has_two_rows():
     rows = [(option.api, option.name) for option in OPTIONS]
     assert len(set(rows)) == len(rows)
-    for api, name in rows:
-        assert find_option(api, name).meaning
-    with pytest.raises(KeyError):
-        find_option("make_batch_reader", "no_such_argument")
 
 
 # --- types -------------------------------------------------------------------------------------------

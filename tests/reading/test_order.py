@@ -126,12 +126,6 @@ def test_shards_are_disjoint_complete_and_equal(url, ids_of, count):
     assert max(sizes) - min(sizes) <= 1
 
 
-def test_equal_row_groups_are_sharded_as_petastorm_does(numbered, ids_of):
-    url = numbered(24, [4] * 6)
-    got = ids_of(url, cur_shard=1, shard_count=3, shuffle_row_groups=False)
-    assert got == [4, 5, 6, 7, 16, 17, 18, 19]
-
-
 def test_more_shards_than_rows_is_an_error(url):
     with pytest.raises(NoDataAvailableError, match=f"{TOTAL + 1} shards of a dataset of {TOTAL}"):
         make_batch_reader(url, cur_shard=0, shard_count=TOTAL + 1)
@@ -143,6 +137,13 @@ def test_numpy_integers_name_shards(url, ids_of):
     assert len(got) == TOTAL // 2
     shards = {"cur_shard": 0, "shard_count": 2}
     assert ids_of(url, seed=np.int64(7), **shards) == ids_of(url, seed=7, **shards)
+
+
+@pytest.mark.parametrize("seed", [[1, 2], (3, 4), np.array([5, 6])], ids=["list", "tuple", "array"])
+def test_several_integers_are_a_seed(url, ids_of, seed):
+    orders = [ids_of(url, seed=seed, num_epochs=2) for _ in range(2)]
+    assert orders[0] == orders[1]
+    assert sorted(orders[0]) == sorted([*range(TOTAL), *range(TOTAL)])
 
 
 @pytest.mark.difference("reiteration-starts-clean")
@@ -165,7 +166,7 @@ def test_an_endless_pass_without_rows_ends(url):
 
 
 @pytest.mark.difference("endless-whole-batch-refused")
-@pytest.mark.parametrize("size", [None, 0, -1, 2.5, "4"])
+@pytest.mark.parametrize("size", [None, 0, -1, 2.5, float("inf"), "4"])
 def test_a_batch_of_everything(url, size):
     with make_batch_reader(url, num_epochs=2) as reader:
         (batch,) = DataLoader(reader, batch_size=size)
@@ -184,6 +185,21 @@ def test_a_batch_of_everything(url, size):
 def test_batched_loader_checks_its_size(url, size, kind):
     with make_batch_reader(url) as reader, pytest.raises(kind, match="batch_size is"):
         next(iter(BatchedDataLoader(reader, batch_size=size)))
+
+
+@pytest.mark.parametrize("loader", [DataLoader, BatchedDataLoader])
+@pytest.mark.parametrize("capacity", ["4", None, 2.5])
+def test_a_capacity_that_is_no_integer_is_refused(url, loader, capacity):
+    """Petastorm's is a TypeError as well."""
+    refusal = pytest.raises(TypeError, match=f"shuffling_queue_capacity is {capacity!r}, a")
+    with make_batch_reader(url) as reader, refusal:
+        next(iter(loader(reader, 4, shuffling_queue_capacity=capacity)))
+
+
+@pytest.mark.parametrize("capacity", [0.0, -1, -1.5])
+def test_a_capacity_of_nothing_is_no_buffer(url, capacity):
+    with make_batch_reader(url, seed=1) as reader:
+        assert len(list(DataLoader(reader, 4, shuffling_queue_capacity=capacity))) == -(-TOTAL // 4)
 
 
 @pytest.mark.difference("inmem-empty")

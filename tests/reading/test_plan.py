@@ -114,7 +114,7 @@ def test_children_differ_from_each_other_and_repeat():
     reason="needs the real petastorm, which needs pyarrow 14 or older",
 )
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("seed", [1, 7, 2**31])
+@pytest.mark.parametrize("seed", [1, 7, 2**31, [1, 2]])
 def test_the_first_epoch_has_petastorms_order(seed):
     from petastorm.workers_pool.ventilator import ConcurrentVentilator
 

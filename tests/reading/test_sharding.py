@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from petastorm_bridge.errors import NoDataAvailableError
 from petastorm_bridge.reader._sharding import Piece, _take_head, shard_pieces, split_pieces
 
 COUNTS = st.lists(st.integers(0, 40), max_size=12)
@@ -73,11 +72,6 @@ def test_as_few_rows_as_possible_move():
     assert shard_pieces(counts, 1, 2) == [Piece(1, 0, 4), Piece(2, 1, 2)]
     # The longer shard keeps the odd row.
     assert shard_pieces([3, 4], 1, 2) == [Piece(1, 0, 4)]
-
-
-def test_more_shards_than_rows():
-    with pytest.raises(NoDataAvailableError, match=r"4 shards of a dataset of 3 rows: at least 1 "):
-        shard_pieces([2, 1], 0, 4)
 
 
 @pytest.mark.parametrize("cur_shard", [None, -1, 2])

@@ -130,6 +130,36 @@ def test_what_is_under_way_is_waited_for(url, no_leaks, caplog):
     assert 0 in ended
 
 
+def test_passes_that_begin_together_share_their_threads(url, monkeypatch, no_leaks):
+    made, read = [], []
+
+    class SlowToStart(threads.Threads):
+        def __init__(self, *arguments, **options):
+            made.append(self)
+            time.sleep(0.2)
+            super().__init__(*arguments, **options)
+
+    monkeypatch.setattr("petastorm_bridge.reader._pool.Threads", SlowToStart)
+    gate = threading.Barrier(2)
+
+    def count(blocks):
+        gate.wait(20)
+        read.append(sum(block.num_rows for block in blocks))
+
+    with no_leaks():
+        spec = TransformSpec(lambda frame: frame)
+        with make_batch_reader(url, workers_count=2, transform_spec=spec) as reader:
+            both = [
+                threading.Thread(target=count, args=(blocks,))
+                for blocks in (reader.blocks(), reader.passes.beside())
+            ]
+            for thread in both:
+                thread.start()
+            for thread in both:
+                thread.join(20)
+    assert (read, len(made)) == ([40, 40], 1)
+
+
 def test_threads_of_a_forgotten_reader_end(url, no_leaks):
     with no_leaks():
         reader = make_batch_reader(

@@ -1,5 +1,7 @@
 """What a transform may return."""
 
+import copy
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -38,6 +40,17 @@ def test_arrays_in_any_memory_order(url, pool, arrange):
         assert group.v.flags.c_contiguous
         for i, found in zip(group.id, group.v, strict=True):
             np.testing.assert_array_equal(found, expected + i)
+
+
+def test_a_copy_is_stopped_with_its_reader(url):
+    reader = make_batch_reader(url)
+    other = copy.copy(reader)
+    other.stop()
+    assert reader.stopped
+    for each in (reader, other):
+        with pytest.raises(RuntimeError, match="has stopped"):
+            next(each)
+    reader.join()
 
 
 def test_a_reader_says_what_it_reads(url):

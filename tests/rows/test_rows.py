@@ -136,7 +136,9 @@ PERMUTED = [3, 4, 1, 0, 2]  # DataFrame(range(5)).sample(frac=1, random_state=3)
 @pytest.mark.difference("row-permutations-differ")
 @pytest.mark.difference("row-drop-keeps-rows")
 @pytest.mark.difference("predicate-keeps-rows-whole")
-@pytest.mark.parametrize("pool", ["dummy", "thread", "process"])
+@pytest.mark.parametrize(
+    "pool", ["dummy", "thread", pytest.param("process", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("parts", [1, 2])
 def test_a_seed_permutes_all_row_groups_as_petastorm_does(tmp_path, pool, parts):
     schema = SCHEMA.create_schema_view(["id"])
@@ -674,6 +676,7 @@ def test_unlike_readers_are_not_mixed(url):
             ([one, one], [1], "same length"),
             ([one, other], [1, 1], "same schema"),
             ([one, one], [1, -1], "none may be negative"),
+            ([one, one], [float("inf"), 1], "none may be negative or infinite"),
         ):
             with pytest.raises(ValueError, match=text):
                 WeightedSamplingReader(readers, shares)

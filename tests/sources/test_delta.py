@@ -429,6 +429,13 @@ def test_a_log_that_points_elsewhere_is_refused(tmp_path, name):
         rows(f"file://{tmp_path}/t")
 
 
+def test_a_refusal_shows_the_beginning_of_a_long_name(tmp_path):
+    write_table(tmp_path / "t", [field("id", "long")], {"a" * 40_000 + ":x": (None, {})})
+    with pytest.raises(TableFormatError, match="not in its own directory") as caught:
+        rows(f"file://{tmp_path}/t")
+    assert len(str(caught.value)) < 2000
+
+
 def test_a_shallow_clone_is_refused_and_the_own_files_are_read_by_any_name(tmp_path):
     deltalake.write_deltalake(tmp_path / "source", two_columns(0, 6))
     (origin,) = (tmp_path / "source").glob("*.parquet")

@@ -716,7 +716,10 @@ VECTORS = {
 }
 
 
-@pytest.mark.parametrize("name", VECTORS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(each, marks=pytest.mark.slow if "all" in each else ()) for each in VECTORS],
+)
 def test_no_vector_takes_more_memory_than_its_rows(delta, name):
     """deltalake would allocate as much as they say, and end the process where it cannot."""
     vector, count, told = VECTORS[name]

@@ -200,7 +200,7 @@ def test_worker_processes_fetch_what_they_read(dataset, tmp_path):
 
 def test_a_source_fetches_in_another_process_too(dataset):
     source = pickle.loads(pickle.dumps(open_remote([dataset], listed=False)))
-    assert source.open(1).load("id", slice(0, 2)).tolist() == [ROWS, ROWS + 1]
+    assert source.open(1).load(["id"], slice(0, 2))["id"].tolist() == [ROWS, ROWS + 1]
 
 
 def test_processes_share_a_named_directory(dataset, tmp_path):

@@ -1,6 +1,7 @@
 """Passwords, keys and signatures in URLs are shown nowhere."""
 
 import logging
+import time
 import traceback
 
 import pytest
@@ -8,7 +9,10 @@ import pytest
 from petastorm_bridge import make_batch_reader
 from petastorm_bridge._far.errors import explain
 from petastorm_bridge._far.limits import ATTEMPTS_VARIABLE
+from petastorm_bridge._sources.unfinished import unfinished_text
 from petastorm_bridge.errors import masked, without_secrets
+from petastorm_bridge.spark import SparkDatasetConverter
+from petastorm_bridge.spark._directory import availability, dataset, deletion, urls
 
 
 @pytest.mark.parametrize(
@@ -39,6 +43,16 @@ def test_what_is_masked(text, shown):
     assert masked(shown) == shown
 
 
+@pytest.mark.parametrize(
+    "text", ["a" * 100_000, "http://h/" + "?" * 100_000, "http://h/" + "?a" * 50_000]
+)
+def test_long_texts_are_searched_in_linear_time(text):
+    """Quadratic search takes a minute of them."""
+    began = time.thread_time()
+    assert masked(text) == text
+    assert time.thread_time() - began < 5
+
+
 def test_secrets_are_masked_without_their_url():
     text = 'Invalid bucket name "KEY:TOPSECRET@bucket", TOPSECRET, a+b/c=dddd'
     found = masked(text, "s3://KEY:TOPSECRET@bucket/x?sig=a%2Bb%2Fc%3Ddddd")
@@ -54,6 +68,34 @@ def test_a_cause_that_tells_the_secret_is_not_shown():
     assert without_secrets(OSError("no connection"), url) is not None
     explained = explain(outer, url)
     assert "***@host" in str(explained)
+
+
+def test_what_a_converter_and_its_directories_say(monkeypatch, caplog):
+    url = "http://user:TOPSECRET@127.0.0.1:9/data"
+
+    class Empty:
+        def exists(self, path):
+            return False
+
+        def invalidate_cache(self):
+            pass
+
+    where = "petastorm_bridge.spark._directory.availability.get_filesystem_and_path_or_paths"
+    monkeypatch.setattr(where, lambda urls: (Empty(), ["/x" for _ in urls]))
+    deletion.note_deleted(url)
+    with caplog.at_level(logging.DEBUG, "petastorm_bridge"):
+        with pytest.raises(RuntimeError) as deleted:
+            availability.wait_for_files([f"{url}/x.mds"], 0)
+        with pytest.raises(ValueError, match="cannot hold") as refused:
+            urls.check_writable_place(f"{url}\n/x")
+        deletion.warn_of_left(url, ["model.pt"])
+        dataset._warn_of_partitions(["/d/k=1/f"], "/d", url)
+        availability.warn_if_small([1, 2], f"{url}/x")
+    converter = SparkDatasetConverter(url, [f"{url}/x.mds"], 1)
+    texts = [repr(converter), repr(converter.make_torch_dataloader()), unfinished_text(url)]
+    texts += [str(deleted.value), str(refused.value), *caplog.messages]
+    assert len(texts) == 8
+    assert [text for text in texts if "TOPSECRET" in text or "***@127" not in text] == []
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,11 @@ def test_an_unknown_dtype_is_refused_with_petastorms_text(spark, cache_dir, dtyp
 
 
 @pytest.mark.smoke
+def test_a_dtype_that_equals_its_name(spark, cache_dir):
+    frame = spark.range(1).selectExpr("CAST(id AS DOUBLE) AS x")
+    assert written(frame, dtype=np.dtype("float32")).schema.field("x").type == "float"
+
+
 @pytest.mark.parametrize(("dtype", "arrow"), [("float32", "float"), ("float64", "double")])
 def test_vectors_of_both_libraries_become_arrays(spark, cache_dir, dtype, arrow):
     from pyspark.ml.linalg import Vectors

@@ -17,9 +17,6 @@ import local_connect
 import pyspark
 import pytest
 
-import petastorm_bridge
-
-BRIDGE = str(Path(petastorm_bridge.__file__).parents[1])
 MAJOR = int(pyspark.__version__.partition(".")[0])
 
 pytestmark = [
@@ -309,7 +306,7 @@ def run(remote, steps, folder, **environment):
 
 
 def surroundings():
-    ours = {"PYTHONPATH": BRIDGE, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    ours = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     return {**os.environ, **ours}
 
 

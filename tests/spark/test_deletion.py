@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import petastorm_bridge
 from petastorm_bridge._sources.unfinished import MARKER_NAME
 from petastorm_bridge.fs_utils import local_path
 from petastorm_bridge.spark import (
@@ -22,8 +21,6 @@ from petastorm_bridge.spark._directory import store as _store
 from petastorm_bridge.spark.spark_dataset_converter import register_delete_dir_handler
 
 pytestmark = pytest.mark.spark
-
-BRIDGE = str(Path(petastorm_bridge.__file__).parents[1])
 
 
 @pytest.fixture
@@ -223,14 +220,15 @@ def test_links_are_not_followed(spark, cache_dir, tmp_path):
 
 
 def test_a_failing_deletion_at_exit_is_logged_only(caplog, monkeypatch):
-    monkeypatch.setattr(deletion, "_to_delete", {"file:///a": os.getpid(), "file:///b": -1})
+    monkeypatch.setattr(deletion, "_deleted", set())
     deleted = []
 
     def handler(url):
         deleted.append(url)
         raise PermissionError("read only")
 
-    deletion._delete_all(lambda: handler)
+    for url, process in (("file:///a", os.getpid()), ("file:///b", -1), ("file:///a", os.getpid())):
+        deletion._delete(url, process, lambda: handler)
     assert deleted == ["file:///a"]  # b was made by another process, this one's parent
     assert "Delete cache data file:///a failed due to PermissionError('read only')" in caplog.text
 
@@ -302,23 +300,8 @@ def test_the_directory_goes_when_the_process_ends(tmp_path, end):
         text=True,
         timeout=300,
         check=False,
-        env={**os.environ, "PYTHONPATH": BRIDGE, "PYSPARK_PYTHON": sys.executable},
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
     )
     assert (tmp_path / "cache").is_dir(), finished.stderr
     assert bool(list((tmp_path / "cache").iterdir())) == remains, finished.stderr
     assert (tmp_path / "called").exists() == (end == "handler")
-
-
-def test_the_exit_handler_is_registered_once(monkeypatch):
-    registered = []
-    monkeypatch.setattr(deletion.atexit, "register", lambda *args: registered.append(args))
-    monkeypatch.setattr(deletion, "_to_delete", {})
-    monkeypatch.setattr(deletion, "_registered_pid", None)
-    deletion.delete_at_exit("file:///a", lambda: print)
-    deletion.delete_at_exit("file:///b", lambda: print)
-    assert len(registered) == 1
-    assert set(deletion._to_delete) == {"file:///a", "file:///b"}
-    deletion.note_deleted("file:///a")
-    assert set(deletion._to_delete) == {"file:///b"}
-    assert deletion.was_deleted("file:///a")
-    assert not deletion.was_deleted("file:///b")

@@ -17,11 +17,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-import petastorm_bridge
-
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-BRIDGE = str(Path(petastorm_bridge.__file__).parents[1])
 
 SCRIPT = r"""
 import json, os, signal, sys, time
@@ -236,7 +233,7 @@ IN_FULL = [
 
 
 def run(master, steps, directory):
-    environment = {**os.environ, "PYTHONPATH": BRIDGE, "PYSPARK_PYTHON": sys.executable}
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     environment.pop("SPARK_HOME", None)
     (directory / "script.py").write_text(SCRIPT, "utf-8")
     command = [sys.executable, "-W", "ignore", "script.py", master, *steps]

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as sf
 
-import petastorm_bridge
 from petastorm_bridge import TransformSpec, make_batch_reader
 from petastorm_bridge.fs_utils import local_path
 from petastorm_bridge.mds.dataset import open_dataset, read_table
@@ -28,8 +27,6 @@ from petastorm_bridge.spark._writing import jobs as _jobs
 from petastorm_bridge.spark._writing import materialize
 
 pytestmark = pytest.mark.spark
-
-BRIDGE = str(Path(petastorm_bridge.__file__).parents[1])
 
 
 def directory_of(converter):
@@ -509,7 +506,7 @@ def run_script(body, tmp_path, prelude="", **environment):
         timeout=300,
         check=False,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": BRIDGE, "PYSPARK_PYTHON": sys.executable, **environment},
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, **environment},
     )
 
 

@@ -1,20 +1,16 @@
 """Converters made from a path: Parquet or MDS, read where they are, without Spark."""
 
 import logging
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import petastorm_bridge
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.spark import make_spark_converter
 
-BRIDGE = str(Path(petastorm_bridge.__file__).parents[1])
 CONF = "petastorm.spark.converter.parentCacheDirUrl"
 
 
@@ -204,7 +200,6 @@ def test_no_spark_is_needed(parquet):
         capture_output=True,
         text=True,
         timeout=200,
-        env={**os.environ, "PYTHONPATH": BRIDGE},
     )
     lines = finished.stdout.splitlines()
     assert lines[0] == "no such path"

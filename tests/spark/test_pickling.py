@@ -5,19 +5,15 @@ import os
 import pickle
 import pickletools
 import sys
-from pathlib import Path
 
 import pytest
 import warm
 from pyspark.errors import PythonException
 
-import petastorm_bridge
 from petastorm_bridge.fs_utils import local_path
 from petastorm_bridge.spark import make_spark_converter
 
 pytestmark = pytest.mark.spark
-
-BRIDGE = str(Path(petastorm_bridge.__file__).parents[1])
 
 
 def read_ids(converter):
@@ -173,6 +169,5 @@ def test_a_converter_needs_neither_spark_nor_its_own_process(spark, cache_dir, t
         cwd=tmp_path,
         check=True,
         timeout=200,
-        env={**os.environ, "PYTHONPATH": BRIDGE},
     )
     assert list(cache_dir.iterdir()) == []

@@ -9,22 +9,21 @@ import subprocess
 import sys
 import termios
 import threading
-from pathlib import Path
+import time
+from collections import Counter
 
 import pytest
 
-import petastorm_bridge
+from petastorm_bridge.spark._directory.mounted import MountedStore
 from petastorm_bridge.spark._directory.store import store_at
 from petastorm_bridge.spark._writing import jobs
-
-BRIDGE = str(Path(petastorm_bridge.__file__).parents[1])
 
 SCRIPT = """
 import os, sys, time
 from petastorm_bridge.spark._writing import jobs
 from petastorm_bridge.spark._directory.store import store_at
-jobs._PERIOD_SECONDS = 0.05
-with jobs.showing_progress(store_at('file://' + os.getcwd()), delay=float(sys.argv[1])):
+jobs._DELAY_SECONDS, jobs._PERIOD_SECONDS = float(sys.argv[1]), 0.05
+with jobs.showing_progress(store_at('file://' + os.getcwd())):
     for number in range(3):
         with open(f"shard.{number}.mds", "wb") as file:
             file.write(bytes(1024))
@@ -39,7 +38,6 @@ def run(tmp_path, delay, stderr):
         stderr=stderr,
         check=True,
         timeout=100,
-        env={**os.environ, "PYTHONPATH": BRIDGE},
     )
 
 
@@ -78,15 +76,15 @@ def test_a_batch_job_sees_nothing(tmp_path):
 
 
 def test_a_directory_that_is_not_mounted_here_does_no_harm(tmp_path):
-    assert jobs._written(store_at(f"file://{tmp_path}/nothing")) == (0, 0)
+    assert jobs._shard_sizes(store_at(f"file://{tmp_path}/nothing"), {}) == {}
 
 
 def test_a_store_that_cannot_be_looked_at_does_no_harm():
     class Refusing:
-        def sizes(self):
+        def sizes(self, known):
             raise PermissionError
 
-    assert jobs._written(Refusing()) == (0, 0)
+    assert jobs._shard_sizes(Refusing(), {}) == {}
 
 
 class Terminal(io.StringIO):
@@ -94,13 +92,34 @@ class Terminal(io.StringIO):
         return True
 
 
+def test_the_sizes_of_complete_shards_are_asked_for_twice(tmp_path, monkeypatch):
+    """Each question is a request on mounts of the network, beside those of the executors' writing."""
+    asked = Counter()
+
+    def size(store, name):
+        asked[name] += 1
+        return asked[name] if name == "shard.1.mds" else 100  # one of them is being written
+
+    monkeypatch.setattr(MountedStore, "_size", size)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setattr(jobs, "_DELAY_SECONDS", 0)
+    monkeypatch.setattr(jobs, "_PERIOD_SECONDS", 0.01)
+    for number in range(3):
+        (tmp_path / f"shard.{number}.mds").touch()
+    with jobs.showing_progress(store_at(tmp_path.as_uri())):
+        while asked["shard.1.mds"] < 5:
+            time.sleep(0.01)
+    assert asked["shard.0.mds"] == asked["shard.2.mds"] == 2
+
+
 def test_no_thread_is_left_and_errors_pass(tmp_path, monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(jobs, "_DELAY_SECONDS", 0)
     before = set(threading.enumerate())
 
     def convert():
-        with jobs.showing_progress(store_at(tmp_path.as_uri()), delay=0):
+        with jobs.showing_progress(store_at(tmp_path.as_uri())):
             while "Converting" not in terminal.getvalue():
                 pass
             raise ValueError("boom")

@@ -7,12 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import fsspec
 import pytest
 
-import petastorm_bridge
 from petastorm_bridge import make_batch_reader
 from petastorm_bridge._sources.unfinished import MARKER_NAME
 from petastorm_bridge.mds.files import write_whole
@@ -21,7 +19,6 @@ from petastorm_bridge.spark._directory import mounted
 from petastorm_bridge.spark._directory import store as _store
 from petastorm_bridge.spark._directory.own_files import is_own_file
 
-BRIDGE = str(Path(petastorm_bridge.__file__).parents[1])
 SHARD = "shard.00000.a0.00000.mds"
 HALF_A_SHARD = f"{SHARD}.{32 * '0'}.tmp"
 
@@ -51,7 +48,6 @@ def at_work():
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": BRIDGE},
         )
         started.append(process)
         assert process.stdout.readline() == "here\n"

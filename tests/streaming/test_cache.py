@@ -4,20 +4,32 @@ import copy
 import itertools
 import json
 import os
+import pickle
 import shutil
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 import pytest
 from streaming import Stream, StreamingDataLoader
-from streaming_oracle import FIXED, RAGGED, columnar_loader, ids, stock_loader, write_shards
+from streaming_oracle import (
+    FIXED,
+    RAGGED,
+    columnar_loader,
+    ids,
+    mapped_loader,
+    stock_loader,
+    write_shards,
+)
 from torch.utils.data import DataLoader
 
 from petastorm_bridge.mds.errors import ShardCorruptedError
 from petastorm_bridge.streaming import ColumnarStreamingDataset, MappedStreamingDataset
 
-# Stock streaming opens files to check or expand them and leaves them to the collector.
 pytestmark = [
     pytest.mark.anystack,
+    # Of single samples, as of stock ones.
+    pytest.mark.filterwarnings("ignore:The given NumPy array is not writable:UserWarning"),
+    # Stock streaming opens files to check or expand them and leaves them to the collector.
     pytest.mark.filterwarnings(
         r"ignore:unclosed file <_io.BufferedReader name='.*shard:ResourceWarning"
     ),
@@ -27,6 +39,9 @@ pytestmark = [
 ]
 
 SIZES = [40, 7, 25, 33, 40, 40, 12, 28, 35, 40]
+
+
+each_dataset = pytest.mark.parametrize("loaded", [columnar_loader, mapped_loader])
 
 
 def chained(batches):
@@ -42,16 +57,17 @@ def wanted(tmp_path, **arguments):
     return [ids(loader), ids(loader)]
 
 
+@each_dataset
 @pytest.mark.parametrize("columns", [FIXED, RAGGED], ids=["fixed", "ragged"])
 @pytest.mark.parametrize("compression", [None, "zstd:3", "gz"])
 @pytest.mark.parametrize("keep_zip", [False, True])
-def test_remote_shards(tmp_path, compression, columns, keep_zip):
+def test_remote_shards(tmp_path, loaded, compression, columns, keep_zip):
     """Fetched ahead, checked by their hash, expanded."""
     remote = tmp_path / "remote"
     write_shards(remote, SIZES, columns, compression=compression, hashes=["sha1", "xxh3_64"])
     arguments = {"batch_size": 16, "shuffle": True, "shuffle_block_size": 64, "predownload": 20}
     place = {"remote": str(remote), "local": str(tmp_path / "local"), "validate_hash": "sha1"}
-    loader = columnar_loader({**arguments, **place, "keep_zip": keep_zip})
+    loader = loaded({**arguments, **place, "keep_zip": keep_zip})
     assert [ids(loader), ids(loader)] == wanted(tmp_path, **arguments)
     names = {path.suffix for path in (tmp_path / "local").iterdir()}
     assert ".mds" in names
@@ -65,9 +81,10 @@ def test_local_shards_that_are_compressed(tmp_path):
     assert [ids(loader), ids(loader)] == wanted(tmp_path, **arguments)
 
 
+@each_dataset
 @pytest.mark.parametrize("compression", [None, "zstd"])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_cache_limit(tmp_path, compression, workers):
+def test_cache_limit(tmp_path, loaded, compression, workers):
     """More shards are in use at once than the cache holds: they come and go while they are read."""
     remote, local = tmp_path / "remote", tmp_path / "local"
     write_shards(remote, SIZES, RAGGED, compression=compression)
@@ -77,7 +94,7 @@ def test_cache_limit(tmp_path, compression, workers):
     limit = 5 * largest
     arguments = {"batch_size": 8, "shuffle": True, "shuffle_block_size": 200}
     place = {"remote": str(remote), "local": str(local), "cache_limit": limit}
-    loader = columnar_loader({**arguments, **place}, num_workers=workers)
+    loader = loaded({**arguments, **place}, num_workers=workers)
     found = [ids(loader), ids(loader)]
     if workers == 0:
         assert found == wanted(tmp_path, **arguments)
@@ -88,6 +105,31 @@ def test_cache_limit(tmp_path, compression, workers):
     assert dataset.cache_usage <= limit + (threads - 1) * largest
     assert sum(path.stat().st_size for path in local.iterdir()) == dataset.cache_usage
     assert len(list(local.glob("*.mds"))) < len(SIZES)
+
+
+def test_threads_take_turns_with_the_cache(tmp_path):
+    """By a lock that stays, and that a call which fails while it makes room does not keep."""
+    write_shards(tmp_path / "remote", [20] * 8)
+    limit = 6 * max(path.stat().st_size for path in (tmp_path / "remote").glob("*.mds"))
+    dataset = ColumnarStreamingDataset(
+        remote=str(tmp_path / "remote"),
+        local=str(tmp_path / "local"),
+        batch_size=20,
+        cache_limit=limit,
+    )
+    lock = dataset._cache_filelock
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dataset, "_evict_coldest_shard", lambda: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            list(map(dataset.prepare_shard, range(8)))
+    assert dataset._cache_filelock is lock
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(dataset.prepare_shard, range(8), timeout=60))
+        with lock:
+            waiting = threads.submit(dataset.evict_shard, 7)
+            assert wait([waiting], 0.2).not_done
+        waiting.result(60)
+    assert pickle.loads(pickle.dumps(dataset))._cache_filelock is not lock
 
 
 def test_mapped_files_do_not_keep_evicted_ones_on_disk(tmp_path):
@@ -273,13 +315,13 @@ def test_damaged_copy_is_replaced(tmp_path, damage):
     assert chained(ids(dataset)) == list(range(sum(SIZES)))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_fetch_that_fails_is_an_error_not_a_wait(tmp_path, workers):
+@each_dataset
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_fetch_that_fails_is_an_error_not_a_wait(tmp_path, loaded, workers):
     remote = tmp_path / "remote"
     write_shards(remote, SIZES)
     sorted(remote.glob("*.mds"))[5].unlink()
-    loader = columnar_loader(
+    loader = loaded(
         {"remote": str(remote), "local": str(tmp_path / "local"), "batch_size": 16},
         num_workers=workers,
     )

@@ -3,7 +3,6 @@
 import json
 import os
 import resource
-import subprocess
 import threading
 import time
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from streaming import MDSWriter, Stream, StreamingDataLoader
 from streaming_oracle import FIXED, RAGGED, ids, write_shards
 
+from petastorm_bridge._workers.file_lock import locked
 from petastorm_bridge.mds.errors import DatasetError, ShardCorruptedError
 from petastorm_bridge.streaming import ColumnarStreamingDataset, MappedStreamingDataset
 from petastorm_bridge.streaming._stock import with_names
@@ -30,6 +30,7 @@ pytestmark = [
 ]
 
 SIZES = [20, 20, 20]
+ENDS = ["", ".tmp", ".part"]
 
 
 def columnar(**arguments):
@@ -64,6 +65,18 @@ def edit_index(directory, edit):
     path.write_text(json.dumps(index))
 
 
+def write_in_folder(directory, sizes):
+    """Write shards as dataframe_to_mds merges them."""
+    write_shards(directory / "0", sizes)
+    os.rename(directory / "0" / "index.json", directory / "index.json")
+
+    def merge(index):
+        for shard in index["shards"]:
+            shard["raw_data"]["basename"] = "0/" + shard["raw_data"]["basename"]
+
+    edit_index(directory, merge)
+
+
 def flip_last_byte(path):
     data = path.read_bytes()
     path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
@@ -93,15 +106,8 @@ def test_a_link_out_of_the_cache_is_refused(tmp_path, read):
     victim.parent.mkdir()
     victim.write_text("mine")
     remote, local = tmp_path / "remote", tmp_path / "local"
-    write_shards(remote / "0", SIZES)
-    os.rename(remote / "0" / "index.json", remote / "index.json")
-
-    def merge(index):
-        for shard in index["shards"]:
-            shard["raw_data"]["basename"] = "0/" + shard["raw_data"]["basename"]
-
-    edit_index(remote, merge)
-    assert len(read(remote=str(remote), local=str(tmp_path / "good")))  # as dataframe_to_mds merges
+    write_in_folder(remote, SIZES)
+    assert len(read(remote=str(remote), local=str(tmp_path / "good")))
     local.mkdir()
     (local / "0").symlink_to(victim.parent)
     with pytest.raises(DatasetError, match=r"is a link to .*home, outside of the directory"):
@@ -181,16 +187,42 @@ def test_a_pass_that_cannot_be_whole_raises(tmp_path, is_damaged, workers):
     assert dataset.cache_usage == held()
 
 
-def test_what_a_killed_process_left_of_fetching_goes(tmp_path, read):
-    write_shards(tmp_path / "remote", SIZES)
-    (tmp_path / "local").mkdir()
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    names = [f"shard.00001.mds.{pid}-1.fetched.tmp" for pid in (ended.pid, os.getpid())]
+@pytest.mark.parametrize("folder", ["", "0/"])
+def test_what_a_killed_process_left_of_fetching_goes(tmp_path, read, folder):
+    """Also in folders, as dataframe_to_mds has them; and it is not taken for what is to be fetched."""
+    remote, local = tmp_path / "remote", tmp_path / "local"
+    (write_in_folder if folder else write_shards)(remote, SIZES)
+    (local / folder).mkdir(parents=True)
+    names = ["index.json.tmp.fetched", *(f"{folder}shard.00001.mds.fetched{end}" for end in ENDS)]
     for name in names:
-        (tmp_path / "local" / name).write_bytes(b"x")
-    assert read(remote=str(tmp_path / "remote"), local=str(tmp_path / "local"))
-    assert [name for name in names if (tmp_path / "local" / name).exists()] == names[1:]
+        (local / name).write_bytes(b"x")
+    assert read(remote=str(remote), local=str(local))
+    here = sorted(path.suffix for path in local.rglob("*") if path.is_file())
+    assert here == [".json"] + [".mds"] * len(SIZES)
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_what_another_process_fetches_is_waited_for(tmp_path, comes):
+    """Its part is left alone, and the shard not fetched again; unless it ends before."""
+    remote, local = tmp_path / "remote", tmp_path / "local"
+    write_shards(remote, SIZES)
+    local.mkdir()
+    shard, part = local / "shard.00001.mds", local / "shard.00001.mds.fetched"
+    with locked(f"{shard}.lock", 1) as has_lock:
+        assert has_lock
+        part.write_bytes(b"half of it")
+        dataset = MappedStreamingDataset(remote=str(remote), local=str(local), batch_size=10)
+        thread = threading.Thread(target=dataset.prepare_shard, args=(1,))
+        thread.start()
+        thread.join(0.5)
+        assert thread.is_alive()
+        assert part.read_bytes() == b"half of it"
+        if comes:
+            os.rename(remote / shard.name, part)
+            os.rename(part, shard)
+    thread.join(30)
+    assert len(list(dataset)) == sum(SIZES)
+    assert not list(local.glob("*.fetched*"))
 
 
 @pytest.fixture

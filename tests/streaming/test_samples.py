@@ -3,13 +3,10 @@
 Orders are compared in test_order.py, values in test_values.py.
 """
 
-import itertools
-import json
-
 import numpy as np
 import pytest
 from streaming import Stream, StreamingDataset
-from streaming_oracle import FIXED, RAGGED, ids, mapped_loader, stock_loader, write_shards
+from streaming_oracle import RAGGED, ids, mapped_loader, stock_loader, write_shards
 
 from petastorm_bridge.streaming import MappedStreamingDataset, _mapped_reader
 
@@ -34,13 +31,6 @@ class Doubled(StreamingDataset):
         return {"id": super().__getitem__(at)["id"] * 2}
 
 
-def expected(tmp_path, **arguments):
-    """Two epochs of stock streaming over a copy that needs no fetching."""
-    write_shards(tmp_path / "copy", SIZES, {"id": "int64"})
-    loader = stock_loader({"local": str(tmp_path / "copy"), **arguments})
-    return [ids(loader), ids(loader)]
-
-
 def test_a_subclass_with_its_own_getitem(tmp_path):
     """As users of StreamingDataset write it."""
     write_shards(tmp_path, SIZES)
@@ -52,34 +42,6 @@ def test_a_subclass_with_its_own_getitem(tmp_path):
     arguments = {"local": str(tmp_path), "batch_size": 7, "shuffle": True}
     stock, mapped = Doubled(**arguments), Mapped(**arguments)
     assert [sample["id"] for sample in mapped] == [sample["id"] for sample in stock]
-
-
-@pytest.mark.parametrize("compression", [None, "zstd:3"])
-def test_remote_shards(tmp_path, compression):
-    remote = tmp_path / "remote"
-    write_shards(remote, SIZES, RAGGED, compression=compression, hashes=["sha1"])
-    arguments = {"batch_size": 16, "shuffle": True, "shuffle_block_size": 64, "predownload": 20}
-    place = {"remote": str(remote), "local": str(tmp_path / "local"), "validate_hash": "sha1"}
-    loader = mapped_loader({**arguments, **place})
-    assert [ids(loader), ids(loader)] == expected(tmp_path, **arguments)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_cache_limit(tmp_path, workers):
-    """Shards are evicted while they are read."""
-    remote = tmp_path / "remote"
-    write_shards(remote, SIZES, FIXED, compression="zstd")
-    shards = json.loads((remote / "index.json").read_text())["shards"]
-    limit = 5 * max(shard["raw_data"]["bytes"] + shard["zip_data"]["bytes"] for shard in shards)
-    arguments = {"batch_size": 8, "shuffle": True, "shuffle_block_size": 200}
-    place = {"remote": str(remote), "local": str(tmp_path / "local"), "cache_limit": limit}
-    loader = mapped_loader({**arguments, **place}, num_workers=workers)
-    found = [ids(loader), ids(loader)]
-    if workers == 0:
-        assert found == expected(tmp_path, **arguments)
-    for epoch in found:
-        assert sorted(itertools.chain.from_iterable(epoch)) == list(range(sum(SIZES)))
-    assert len(list((tmp_path / "local").glob("*.mds"))) < len(SIZES)
 
 
 def test_streams_that_the_user_made(tmp_path):
@@ -109,17 +71,6 @@ def test_workers(tmp_path, context):
     next(iter(loader.dataset))  # a dataset in use, too, travels
     loader.dataset.next_epoch = 0
     assert ids(loader) == wanted
-
-
-def test_a_fetch_that_fails_is_an_error_not_a_wait(tmp_path):
-    remote = tmp_path / "remote"
-    write_shards(remote, SIZES)
-    sorted(remote.glob("*.mds"))[5].unlink()
-    arguments = {"remote": str(remote), "local": str(tmp_path / "local"), "batch_size": 16}
-    dataset = MappedStreamingDataset(**arguments)
-    with pytest.raises(FileNotFoundError, match=r"shard\.00005\.mds"):
-        list(dataset)
-    assert set(dataset._shard_states.numpy().tolist()) == {1, 3}
 
 
 def test_a_pass_that_is_left_ends_its_thread(tmp_path, no_leaks):

@@ -64,7 +64,9 @@ def cost(directory, opened):
     return found
 
 
-@pytest.mark.parametrize("opened", [columnar, mapped, own_loader])
+@pytest.mark.parametrize(
+    "opened", [columnar, mapped, pytest.param(own_loader, marks=pytest.mark.slow)]
+)
 def test_opening_depends_on_shards_not_on_rows(tmp_path, opened):
     """A thousand million rows cost what a million do; twenty times the shards, twenty times as much."""
     cases = {"small": (2_000, 500), "rows": (2_000, 500_000), "few": (100, 500)}

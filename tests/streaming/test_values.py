@@ -13,6 +13,7 @@ from streaming_oracle import FIXED, RAGGED, columnar_loader, stock_loader, write
 from petastorm_bridge.errors import DatasetError, ShardCorruptedError
 from petastorm_bridge.streaming import ColumnarStreamingDataset, MappedStreamingDataset
 from petastorm_bridge.streaming._stock import with_names
+from petastorm_bridge.streaming._values import join
 
 # Of the stock samples; ours are writable, which has its own test.
 pytestmark = [
@@ -141,6 +142,25 @@ def test_arrays_of_differing_shape(tmp_path):
         found = [value for batch in dataset for value in batch["tokens"]]
         assert [type(value) for value in found] == [kind] * ROWS
         assert [value.tolist() for value in found] == [value.tolist() for value in stock]
+
+
+def test_the_common_type_of_many_arrays_is_found_once(tmp_path, monkeypatch):
+    """Not once for each of them, which takes minutes for a batch of thousands."""
+    asked, promote = [], torch.promote_types
+
+    def counted(*types):
+        asked.append(types)
+        return promote(*types)
+
+    monkeypatch.setattr(torch, "promote_types", counted)
+    types = [np.float32, np.float64]
+    write(tmp_path, {"a": ("ndarray", lambda row: np.full(2, row, types[row % 2]))}, 40, 40)
+    (batch,) = ColumnarStreamingDataset(local=str(tmp_path), batch_size=40)
+    assert batch["a"].dtype == np.float64
+    assert batch["a"][:, 0].tolist() == list(range(40))
+    assert len(asked) == 1
+    assert join("a", [np.zeros(3, types[part % 2]) for part in range(40)]).dtype == np.float64
+    assert len(asked) == 2
 
 
 def test_lists_stay_lists_where_shapes_happen_to_agree(tmp_path):

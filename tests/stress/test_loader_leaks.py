@@ -21,7 +21,6 @@ ROWS, SHARDS = 20_000, 8
 MEMORY_BOUND = 24 << 20
 
 
-@pytest.mark.smoke
 def test_loaders_leave_nothing_behind(shard_directory, no_leaks):
     url = f"file://{shard_directory(ROWS, SHARDS)}"
     mapped = _mapped_shared_memory()
@@ -36,6 +35,7 @@ def test_loaders_leave_nothing_behind(shard_directory, no_leaks):
     assert _memory() < settled + MEMORY_BOUND
 
 
+@pytest.mark.smoke
 def test_loaders_close_their_shards_without_the_garbage_collector(shard_directory, no_leaks):
     url = f"file://{shard_directory(ROWS, SHARDS)}"
     mapped = _mapped_shared_memory()

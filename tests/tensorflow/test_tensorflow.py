@@ -1,8 +1,11 @@
 """tf.data datasets over readers: what differs from Petastorm on purpose."""
 
+import datetime as dt
 import warnings
+from collections import namedtuple
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -10,6 +13,8 @@ from petastorm_bridge import TransformSpec, make_batch_reader
 from petastorm_bridge.errors import NullValueWarning
 
 pytestmark = pytest.mark.slow
+
+DAY = 86_400_000_000_000  # in nanoseconds
 
 
 def dataset(reader, batch_size=4, capacity=None):
@@ -118,8 +123,7 @@ def test_arrays_of_dates_are_nanoseconds(write):
     days = pa.array([[0, 1], [2, 3]], pa.list_(pa.int32())).cast(pa.list_(pa.date32()))
     with make_batch_reader(write(pa.table({"d": days}))) as reader:
         (batch,) = dataset(reader)
-    day = 86_400_000_000_000
-    assert batch.d.numpy().tolist() == [[0, day], [2 * day, 3 * day]]
+    assert batch.d.numpy().tolist() == [[0, DAY], [2 * DAY, 3 * DAY]]
 
 
 @pytest.mark.parametrize("is_list", [False, True])
@@ -134,6 +138,68 @@ def test_dates_that_nanoseconds_do_not_reach_are_refused(write, day, is_list):
     refusal = pytest.raises(tf.errors.UnknownError, match="'d' holds dates before 1677-09-22")
     with make_batch_reader(write(pa.table({"d": column}))) as reader, refusal:
         list(dataset(reader))
+
+
+def made(url, values, dtype, shape=()):
+    """What TensorFlow gets of a column that a transform makes."""
+
+    def make(frame):
+        return pd.DataFrame({"made": pd.Series(values, frame.index)})
+
+    spec = TransformSpec(make, [("made", dtype, shape, True)], selected_fields=["made"])
+    with make_batch_reader(url, transform_spec=spec) as reader:
+        (batch,) = dataset(reader)
+    return batch.made.numpy().tolist()
+
+
+@pytest.mark.difference("tf-null-warning")
+@pytest.mark.parametrize(
+    ("values", "dtype", "shape", "expected"),
+    [
+        (pd.to_datetime(["1970-01-01", None]), np.datetime64, (), [0, -(2**63)]),
+        (pd.Series([True, None], dtype=object), np.bool_, (), [True, False]),
+        ([[True, None], [True, True]], np.bool_, (2,), [[True, False], [True, True]]),
+    ],
+    ids=["timestamps", "booleans", "lists-of-booleans"],
+)
+def test_nulls_that_a_transform_makes_are_announced(numbered, values, dtype, shape, expected):
+    with pytest.warns(NullValueWarning, match="'made' holds nulls"):
+        assert made(numbered(2), values, dtype, shape) == expected
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_null_dates_are_named_wherever_they_stand(numbered, first):
+    import tensorflow as tf
+
+    days = [None, None, None]
+    days[first] = dt.date(2020, 1, 1)
+    with pytest.raises(tf.errors.OpError, match="'made' holds null dates"):
+        made(numbered(3), days, np.datetime64)
+
+
+@pytest.mark.difference("timestamp-range")
+@pytest.mark.parametrize("year", [1000, 3000])
+@pytest.mark.parametrize("unit", ["s", "us"])
+def test_timestamps_that_nanoseconds_do_not_reach_are_refused(numbered, year, unit):
+    import tensorflow as tf
+
+    def moments(*texts):
+        # NumPy's arrays keep their unit from pandas 2 on.
+        return np.array(texts, f"datetime64[{unit}]")
+
+    assert made(numbered(2), moments("1970-01-02", "1969-12-31"), np.datetime64) == [DAY, -DAY]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="'made' holds timestamps outside"):
+        made(numbered(2), moments("1970-01-02", f"{year}-01-01"), np.datetime64)
+
+
+def test_nor_in_arrays_of_a_row():
+    from petastorm_bridge.tf_utils._rows import sanitized
+
+    row = namedtuple("Row", "moments")  # noqa: PYI024
+    moments = np.array(["1970-01-02", "NaT"], "datetime64[s]")
+    assert sanitized(row(moments)).moments.tolist() == [DAY, -(2**63)]
+    with pytest.raises(ValueError, match="'moments' holds timestamps outside"):
+        sanitized(row(np.array(["3000-01-01"], "datetime64[s]")))
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,7 @@ from petastorm_bridge.pytorch import BatchedDataLoader, BatchedIterableDataset
 from petastorm_bridge.pytorch import DataLoader as BridgeLoader
 from petastorm_bridge.pytorch._epochs import Epochs
 from petastorm_bridge.reader import _ranks as ranks
-from petastorm_bridge.reader._parts import Part, rows_of_part, visits_of_part
-from petastorm_bridge.reader._plan import Plan, Randomness, without_rows
+from petastorm_bridge.reader._plan import Part, Plan, Randomness, between, rows_of_part
 from petastorm_bridge.reader._sharding import Piece
 
 ROWS, SIZE = 47, 5
@@ -182,14 +181,15 @@ def test_a_part_may_be_gone_on_with(skipped, count, size, shuffled):
     whole, found = rows_of(visits()), []
     for number in range(count):
         rows = rows_of_part(Part(number, count, size or None), len(whole))
-        part = list(visits_of_part(visits(), rows))
+        part = list(between(visits(), rows.start, rows.stop))
         assert [visit.ends_epoch for visit in part] == [False] * (len(part) - 1) + [True] * bool(
             part
         )
         found += rows_of(part)
-        left = rows_of(without_rows(iter(part), skipped))
-        assert left == rows_of(part)[skipped:]
+        left = between(visits(), rows.start + skipped, rows.stop)
+        assert rows_of(left) == rows_of(part)[skipped:]
     assert found == whole
+    assert rows_of(between(visits(), skipped)) == whole[skipped:]
 
 
 def test_ranks_may_be_uneven_or_read_everything(dataset, world):
@@ -375,6 +375,7 @@ REFUSED = {
     "cur_shard": ({"cur_shard": 0, "shard_count": 2}, TypeError, "takes no cur_shard"),
     "typo": ({"shufle_rows": True}, TypeError, "'shufle_rows'. Did you mean 'shuffle_rows'"),
     "size": ({"batch_size": 0}, ValueError, "at least 1"),
+    "capacity": ({"shuffling_queue_capacity": None}, TypeError, "capacity is None, a NoneType"),
     "dropping": ({"drop_last": True, "shard_by_rank": False}, TypeError, "goes with shard_by_rank"),
 }
 

@@ -1,6 +1,7 @@
 """What programs and frameworks do to a torch loader besides iterating over it."""
 
 import copy
+import json
 import pickle
 
 import numpy as np
@@ -193,6 +194,36 @@ def test_states_before_within_and_after_a_pass(open_reader):
         assert state["rows"] == 8 * state["batches"] == 8 * -(-len(seen) // 8)
     assert seen == 2 * list(range(ROWS))
     assert loader.state_dict()["batches"] == 0
+
+
+def test_a_state_is_plain_whatever_integer_the_seed_is(open_reader):
+    states = []
+    for seed in (7, np.int64(7)):
+        loader = DataLoader(open_reader(seed=seed), batch_size=8)
+        next(iter(loader))
+        states.append(json.dumps(loader.state_dict()))
+    assert states[0] == states[1]
+
+
+def test_a_state_costs_the_same_whatever_the_number_of_row_groups(open_reader, monkeypatch):
+    """Loaders of torchdata ask after each batch."""
+    looks = 0
+
+    class Pieces(list):
+        def __iter__(self):
+            nonlocal looks
+            looks += 1
+            return super().__iter__()
+
+    monkeypatch.setattr(
+        "petastorm_bridge.reader._reader.split_pieces", lambda pieces, _: Pieces(pieces)
+    )
+    loader = DataLoader(open_reader(seed=1), batch_size=8)
+    for _ in loader:
+        loader.state_dict()
+        before = looks
+        loader.state_dict()
+        assert looks == before > 0
 
 
 @pytest.mark.parametrize("make_copy", [pickle.dumps, copy.deepcopy])

@@ -56,6 +56,48 @@ def test_one_at_a_time_among_threads(path):
     assert not _open_files
 
 
+def test_a_thread_gets_the_lock_when_another_lets_go_of_it(path, monkeypatch):
+    """And not at the end of a pause."""
+    waits = threading.Event()
+    monkeypatch.setattr(file_lock, "_FIRST_PAUSE_SECONDS", 300)
+    notice = file_lock._released.wait
+    monkeypatch.setattr(file_lock._released, "wait", lambda pause: waits.set() or notice(pause))
+    got = []
+
+    def work():
+        with locked(path, 600) as alone:
+            got.append(alone)
+
+    thread = threading.Thread(target=work, daemon=True)
+    with locked(path, 1):
+        thread.start()
+        assert waits.wait(60)
+    thread.join(60)
+    assert got == [True]
+
+
+def test_a_fork_does_not_wait_for_a_thread_that_let_go_of_a_lock(path):
+    held, ends = threading.Event(), threading.Event()
+
+    def hold():
+        with file_lock._released:
+            held.set()
+            ends.wait(60)
+
+    def lock():
+        with locked(path, 1) as alone:
+            return alone
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        assert held.wait(60)
+        assert in_fork(lock, patience=10) == "True"
+    finally:
+        ends.set()
+        thread.join()
+
+
 def test_the_lock_of_a_killed_process_is_free(path):
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, path], stdout=subprocess.PIPE, text=True,

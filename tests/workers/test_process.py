@@ -3,6 +3,7 @@
 import os
 import pickle
 import signal
+import sys
 import threading
 
 import psutil
@@ -58,6 +59,22 @@ def test_an_error_comes_as_it_was_raised_and_the_process_goes_on(processes):
         processes.run("1 / 0")
     assert "Traceback" in str(caught.value.__cause__)
     assert processes.run("os.getpid()") == process
+
+
+def test_an_answer_that_nobody_read_is_no_other_tasks(processes, no_leaks):
+    def fail(_):
+        raise OSError("nobody listens")
+
+    with no_leaks():
+        with pytest.raises(OSError, match="nobody listens"):
+            processes.run("[report(1), 'first'][1]", fail)
+        assert [processes.run(f"{n} + {n}") for n in (2, 3)] == [4, 6]
+        processes.kill()
+
+
+def test_a_path_in_the_search_path_is_ignored_as_python_does(processes, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "path", [*sys.path, tmp_path])
+    assert str(tmp_path) not in processes.run("__import__('sys').path")
 
 
 def test_a_process_that_dies_is_told_and_another_takes_its_place(processes):

@@ -14,35 +14,32 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-def test_the_lowest_rank_comes_first_and_equal_ones_as_they_came():
+def test_calls_begin_in_the_order_in_which_they_came():
     threads, go, seen = Threads("test", 1), threading.Event(), []
-    threads.submit(0, go.wait)
-    futures = [
-        threads.submit(rank, lambda name=name: seen.append(name))
-        for rank, name in [(2, "a"), (1, "b"), (2, "c"), (1, "d")]
-    ]
+    threads.submit(go.wait)
+    futures = [threads.submit(lambda name=name: seen.append(name)) for name in "bdac"]
     go.set()
     for future in futures:
         future.result(20)
-    assert seen == ["b", "d", "a", "c"]
+    assert seen == list("bdac")
     threads.close()
 
 
 def test_a_thread_starts_only_where_none_is_idle(no_leaks):
     with no_leaks():
         threads = Threads("test", 8)
-        names = {threads.submit(0, lambda: threading.current_thread().name).result(20)}
+        names = {threads.submit(lambda: threading.current_thread().name).result(20)}
         for _ in range(5):
             while threads._crew.idle == 0:
                 time.sleep(0.001)
-            names.add(threads.submit(0, lambda: threading.current_thread().name).result(20))
+            names.add(threads.submit(lambda: threading.current_thread().name).result(20))
         threads.close()
     assert len(names) == 1
 
 
 def test_one_more_is_allowed_where_something_waits():
     threads, meeting = Threads("test", 1), threading.Barrier(2)
-    futures = [threads.submit(0, lambda: meeting.wait(20)) for _ in range(2)]
+    futures = [threads.submit(lambda: meeting.wait(20)) for _ in range(2)]
     threads.grow()
     assert sorted(future.result(20) for future in futures) == [0, 1]
     threads.grow()
@@ -53,15 +50,15 @@ def test_one_more_is_allowed_where_something_waits():
 def test_idle_threads_end_and_start_again(no_leaks):
     threads = Threads("test", 2, idle_seconds=0.01)
     with no_leaks():
-        assert threads.submit(0, lambda: 1).result(20) == 1
-    assert threads.submit(0, lambda: 2).result(20) == 2
+        assert threads.submit(lambda: 1).result(20) == 1
+    assert threads.submit(lambda: 2).result(20) == 2
 
 
 def test_an_error_is_raised_where_the_result_is_asked_for():
     threads = Threads("test", 1)
     with pytest.raises(KeyError, match="here"):
-        threads.submit(0, lambda: {}["here"]).result(20)
-    assert threads.submit(0, lambda: 2).result(20) == 2
+        threads.submit(lambda: {}["here"]).result(20)
+    assert threads.submit(lambda: 2).result(20) == 2
     threads.close()
 
 
@@ -69,7 +66,7 @@ def test_an_error_is_raised_where_the_result_is_asked_for():
 def test_what_waits_is_cancelled_at_the_end(no_leaks, is_closed):
     with no_leaks():
         threads, go = Threads("test", 1), threading.Event()
-        running, waiting = threads.submit(0, go.wait), threads.submit(1, go.wait)
+        running, waiting = threads.submit(go.wait), threads.submit(go.wait)
         while not running.running():
             time.sleep(0.001)
         if is_closed:
@@ -83,28 +80,35 @@ def test_what_waits_is_cancelled_at_the_end(no_leaks, is_closed):
         assert running.result(20)
 
 
-def test_who_does_not_end_in_time_is_given_up_by_rank(monkeypatch):
+def test_what_comes_after_the_end_is_cancelled():
+    threads = Threads("test", 1)
+    assert threads.submit(lambda: 1).result(20) == 1
+    threads.close()
+    assert threads.submit(lambda: 2).cancelled()
+
+
+def test_who_does_not_end_in_time_is_given_up_by_what_it_is_about(monkeypatch):
     monkeypatch.setattr("petastorm_bridge._workers.threads._GRACE_SECONDS", 0.1)
     go, given_up = threading.Event(), []
 
-    def give_up(ranks):
-        given_up.extend(ranks)
+    def give_up(calls):
+        given_up.extend(calls)
         go.set()
         return True
 
     threads = Threads("test", 2, give_up=give_up)
-    futures = [threads.submit(rank, go.wait) for rank in (7, 3)]
+    futures = [threads.submit(go.wait, about) for about in (7, 3)]
     while not all(future.running() for future in futures):
         time.sleep(0.001)
     threads.close()
-    assert given_up == [3, 7]
+    assert sorted(given_up) == [3, 7]
     assert all(future.done() for future in futures)
 
 
 def test_a_fork_begins_anew():
     threads, go = Threads("test", 1), threading.Event()
-    threads.submit(0, go.wait)
-    assert in_fork(lambda: threads.submit(0, lambda: "there").result(20)) == "'there'"
+    threads.submit(go.wait)
+    assert in_fork(lambda: threads.submit(lambda: "there").result(20)) == "'there'"
     go.set()
-    assert threads.submit(0, lambda: "here").result(20) == "here"
+    assert threads.submit(lambda: "here").result(20) == "here"
     threads.close()

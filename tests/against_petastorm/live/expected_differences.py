@@ -278,6 +278,12 @@ _TYPES = (
         raises("InvalidArgumentError", "Py4JJavaError"),
         "Spark refuses to write them as Parquet",
     ),
+    Expected(
+        "timestamp-range",
+        ("odd far_timestamp_ntz tf",),
+        raises("InvalidArgumentError"),
+        "Petastorm's wrap around",
+    ),
 )
 
 _NAMES = (

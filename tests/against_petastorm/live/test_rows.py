@@ -240,7 +240,7 @@ def numbers(tmp_path_factory):
 
 # A second each; whoever changes what a seed does runs all.
 @pytest.mark.parametrize(
-    "seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 30))]
+    "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 30))]
 )
 def test_seeded_rows(numbers, seed):
     rng = random.Random(seed)

@@ -3,8 +3,8 @@
 What the original does to a scenario depends on the scenario, on the harness around it and on the
 versions of the engines, and on nothing of this project. So its outcome is stored with a digest of
 these. A stored outcome is good while both digests hold; otherwise the original is run. With the
-original at hand a share of the scenarios is run on it all the same, chosen by name and by the
-bridge's sources, and must give what is stored.
+original at hand a share of the scenarios, always the same, is run on it nevertheless, and must give
+what is stored.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from parity_harness.stored_form import NotStorableError, from_json, to_json
 
 LIVE = Path(__file__).resolve().parent.parent
 OUTCOMES = LIVE / "outcomes"
-REPOSITORY = LIVE.parents[2]
 # What decides, beside a scenario's own module, what the original is asked and how it is told.
 HARNESS = ("columns", "frames", "frames_options", "original", "outcome", "session")
 PACKAGES = ("petastorm", "pyarrow", "pandas", "pyspark", "numpy", "torch", "tensorflow-cpu")
@@ -61,15 +60,9 @@ def versions() -> dict[str, str]:
     return {"python": ".".join(platform.python_version_tuple()[:2]), **found}
 
 
-@cache
-def _share_seed() -> str:
-    """Another bridge, another share; the same bridge, the same share."""
-    return _digest(sorted((REPOSITORY / "bridge").rglob("*.py")))
-
-
 def in_share(name: str) -> bool:
     """Whether a scenario belongs to those that are run on the original every time."""
-    number = hashlib.sha256(f"{_share_seed()} {name}".encode()).digest()[:8]
+    number = hashlib.sha256(name.encode()).digest()[:8]
     return int.from_bytes(number, "big") % ONE_OF == 0
 
 

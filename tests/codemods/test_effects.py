@@ -1,0 +1,47 @@
+"""Which expressions may go with what has used them."""
+
+import libcst as cst
+import pytest
+
+from petastorm_codemods._meaning.effects import has_no_effect
+
+pytestmark = pytest.mark.anystack
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "rank",
+        "hvd.rank()",
+        "torch.distributed.get_world_size()",
+        'int(os.environ["RANK"])',
+        'int(os.environ.get("WORLD_SIZE", 1))',
+        "(hvd.rank(), hvd.size())",
+        "not self.context",
+        "self.context is not None",
+        "sizes[0]",
+    ],
+)
+def test_what_only_asks(code):
+    assert has_no_effect(cst.parse_expression(code))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "connect()",
+        "connect().rank()",
+        "workers[start()].rank()",
+        "dist.get_rank(join(group))",
+        "int(read())",
+        "(hvd.rank(), join())",
+        "not stop()",
+        "stop() is None",
+        "sizes[pop()]",
+        "[pop()]",
+        "rank + step()",
+        "(found := find())",
+    ],
+)
+def test_what_may_do_more(code):
+    assert not has_no_effect(cst.parse_expression(code))
