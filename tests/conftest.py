@@ -303,7 +303,20 @@ def _to_spark() -> set[str]:
             if child.name() == "java":
                 ports |= {each.laddr.port for each in child.net_connections("tcp")}
     connections = process.net_connections("tcp")
-    return {str(each.fd) for each in connections if each.raddr and each.raddr.port in ports}
+    listed = {str(each.fd) for each in connections if each.raddr and each.raddr.port in ports}
+    return listed | _of_py4j()
+
+
+def _of_py4j() -> set[str]:
+    """The descriptors that Py4J holds, also of sockets that are no connections any more.
+
+    A fork that ends shuts the connection of Py4J's finalizer thread, which its parent shares. No table of the kernel
+    lists such a socket; the parent opens another one when a reference ends the next time.
+    """
+    sockets = [
+        each.socket for each in gc.get_objects() if type(each).__name__ == "ClientServerConnection"
+    ]
+    return {str(each.fileno()) for each in sockets if each is not None}
 
 
 def _is_ours(entry: Path) -> bool:

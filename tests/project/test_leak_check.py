@@ -3,10 +3,12 @@
 import subprocess
 import sys
 import threading
+import time
 from multiprocessing import shared_memory
 from pathlib import Path
 
 import pytest
+from forks import in_fork
 
 SHARED_MEMORY = Path("/dev/shm")
 FAILS = pytest.raises(AssertionError, match="left behind")
@@ -55,3 +57,18 @@ def test_streaming_s_shared_memory_is_noticed_if_it_is_of_this_process(no_leaks,
         other.touch()
     ours.unlink()
     other.unlink()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_connection_of_spark_that_a_fork_has_shut_is_not_noticed(spark, no_leaks):
+    def ended_by_a_fork():
+        spark.range(1)
+        ended = spark.sparkContext._gateway._gateway_client.finalizer_deque
+        while ended:  # a thread of Py4J looks each second
+            time.sleep(0.1)
+        assert in_fork(int) == "0"
+
+    ended_by_a_fork()
+    with no_leaks(patience=0.1):
+        ended_by_a_fork()
