@@ -18,6 +18,10 @@ from .columns import Block
 # What is moved at once: enough for vector speed, and so little that it stays in cache.
 _CHUNK = 4096
 _CHUNK_BYTES = 512 << 10
+# From so many bytes a field on, rows are stored field by field, each copied once.
+_WIDE_FIELD_BYTES = 256
+# Slots are made at once for what will wait, as making room anew copies all rows, but for so many bytes at most.
+_EXPECTED_BYTES = 256 << 20
 
 Records = npt.NDArray[Any]
 
@@ -30,11 +34,11 @@ def shuffle_pool(
     Whole blocks go in whenever fewer than ``capacity`` rows wait; then rows leave, each drawn
     uniformly from all that wait, until fewer than ``capacity`` are left.
     """
-    slots = _Slots()
+    slots = _Slots(capacity)
     live: npt.NDArray[np.int64] = np.empty(0, np.int64)
     for block in blocks:
-        slots.reserve(block)
-        live = np.concatenate([live, *map(slots.insert, _packed(block, slots))])
+        if block.num_rows:
+            live = np.concatenate([live, slots.insert(block)])
         leaving = len(live) if block.ends_epoch else max(len(live) - capacity + 1, 0)
         gone, live = _draw(live, leaving, rng)
         yield from _emit(slots, gone, block.ends_epoch)
@@ -49,12 +53,12 @@ def shuffle_window(
 
     ``capacity`` rows wait; each further row takes the place of a random waiting one, which leaves.
     """
-    slots = _Slots()
+    slots = _Slots(capacity)
     waiting: npt.NDArray[np.int64] = np.empty(0, np.int64)
     for block in blocks:
-        for packed in _packed(block, slots):
+        for packed in slots.packed(block):
             room = max(capacity - len(waiting), 0)
-            waiting = np.concatenate([waiting, slots.insert(packed[:room])])
+            waiting = np.concatenate([waiting, slots.insert_packed(packed[:room])])
             arriving = packed[room:]
             if len(arriving):
                 chosen = waiting[rng.integers(0, capacity, len(arriving))]
@@ -98,20 +102,6 @@ def _rows_at_once(dtype: np.dtype[Any]) -> int:
     return max(1, min(_CHUNK, _CHUNK_BYTES // max(1, dtype.itemsize)))
 
 
-def _packed(block: Block, slots: _Slots) -> Iterator[Records]:
-    """Yield a block's rows as records, few enough at a time to stay in the processor's cache."""
-    if not block.num_rows:
-        return
-    dtype, columns = slots.accept(block)
-    step = _rows_at_once(dtype)
-    for start in range(0, block.num_rows, step):
-        stop = min(start + step, block.num_rows)
-        packed = np.empty(stop - start, dtype)
-        for field, column in zip(dtype.names or (), columns, strict=True):
-            packed[field] = column[start:stop]
-        yield packed
-
-
 def _scatter(target: Records, places: npt.NDArray[np.int64], source: Records) -> None:
     """Do ``target[places] = source``."""
     if target.dtype.hasobject:
@@ -126,15 +116,18 @@ class _Slots:
     """A growing array of records with free places.
 
     A record's fields are called by their position, because NumPy does not take every column name.
+
+    Args:
+        capacity: How many rows will wait, as far as that is known; there may be more.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, capacity: int) -> None:
         self.records: Records = np.empty(0, np.dtype([]))
+        self._capacity = capacity
         self._names: tuple[str, ...] = ()
         self._free: npt.NDArray[np.int64] = np.empty(0, np.int64)
-        self._coming = 0
 
-    def accept(self, block: Block) -> tuple[np.dtype[Any], list[npt.NDArray[Any]]]:
+    def _accept(self, block: Block) -> tuple[np.dtype[Any], list[npt.NDArray[Any]]]:
         """Return the record type that holds ``block`` and what waits already, and its columns."""
         first = not self._names
         if first:
@@ -160,24 +153,57 @@ class _Slots:
         columns = {name: records[f"{i}"] for i, name in enumerate(self._names)}
         return Block(columns, len(records), ends_epoch)
 
-    def reserve(self, block: Block) -> None:
-        """Note how many rows are coming, so that room is made once."""
-        self._coming = block.num_rows
+    def packed(self, block: Block) -> Iterator[Records]:
+        """Yield a block's rows as records, few enough at a time to stay in the processor's cache."""
+        if not block.num_rows:
+            return
+        dtype, columns = self._accept(block)
+        step = _rows_at_once(dtype)
+        for start in range(0, block.num_rows, step):
+            stop = min(start + step, block.num_rows)
+            packed = np.empty(stop - start, dtype)
+            for field, column in zip(dtype.names or (), columns, strict=True):
+                packed[field] = column[start:stop]
+            yield packed
 
-    def insert(self, packed: Records) -> npt.NDArray[np.int64]:
+    def insert(self, block: Block) -> npt.NDArray[np.int64]:
+        """Store a block's rows and return their places."""
+        dtype, columns = self._accept(block)
+        places = self._places(block.num_rows)
+        if dtype.itemsize >= _WIDE_FIELD_BYTES * len(columns):
+            for field, column in zip(dtype.names or (), columns, strict=True):
+                self.records[field][places] = column
+            return places
+        start = 0
+        for packed in self.packed(block):
+            _scatter(self.records, places[start : start + len(packed)], packed)
+            start += len(packed)
+        return places
+
+    def insert_packed(self, packed: Records) -> npt.NDArray[np.int64]:
         """Store records and return their places."""
-        count = len(packed)
-        missing = max(count, self._coming) - len(self._free)
-        self._coming = 0
+        places = self._places(len(packed))
+        _scatter(self.records, places, packed)
+        return places
+
+    def _places(self, count: int) -> npt.NDArray[np.int64]:
+        """Take free places, made if need be."""
+        missing = count - len(self._free)
         if missing > 0:
-            size = len(self.records)
-            grown = np.empty(max(size + missing, size + size // 4), packed.dtype)
+            size, dtype = len(self.records), self.records.dtype
+            grown = np.empty(max(size + missing, size + size // 4, self._expected(count)), dtype)
             _scatter(grown, np.arange(size), self.records)
             self._free = np.concatenate([self._free, np.arange(size, len(grown))])
             self.records = grown
         places, self._free = self._free[:count], self._free[count:]
-        _scatter(self.records, places, packed)
         return places
+
+    def _expected(self, coming: int) -> int:
+        """Return how many rows may wait, as far as their memory is not taken before they come."""
+        dtype = self.records.dtype
+        if dtype.hasobject:  # NumPy fills these
+            return 0
+        return min(self._capacity + coming, _EXPECTED_BYTES // max(1, dtype.itemsize))
 
     def release(self, places: npt.NDArray[np.int64]) -> None:
         """Make places free again."""
