@@ -1,6 +1,7 @@
 """The two shuffle buffers, against models that move one row at a time."""
 
 import math
+import resource
 
 import numpy as np
 import pytest
@@ -197,6 +198,44 @@ def test_the_window_draws_uniformly():
         found = rows_of(shuffle_window(blocks_of([[30]]), 10, rng))
         first[found[0]] += 1
     assert abs(chi_square(first)) < 4.5
+
+
+@BOTH
+@pytest.mark.parametrize("width", [1, 250, 30_000])
+def test_room_for_many_rows_takes_no_memory_for_few(shuffle, width):
+    def few():
+        for texts in (
+            "a",
+            "abc",
+            "abcdef",
+        ):  # each of another type, which a record for all has to take
+            columns = {"v": np.zeros((20, width)), "text": np.array([texts] * 20)}
+            yield Block(columns, 20, texts == "abcdef")
+
+    list(shuffle(few(), 10, np.random.default_rng(0)))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(3):
+        found = shuffle(few(), 10**12, np.random.default_rng(0))
+        assert sum(block.num_rows for block in found) == 60
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert after - before < 64 << 10  # KiB
+
+
+def test_wide_rows_beside_narrow_ones_stay_together():
+    """They go into their places field by field, among others that come and leave."""
+    count = 2000
+    ids = np.arange(count)
+    wide = np.repeat(ids[:, None], 300, axis=1).astype(np.float32)
+    sizes = [7, 500, 3, 990, 500]
+    ends = np.cumsum(sizes)
+    blocks = [
+        Block({"i": ids[end - size : end], "v": wide[end - size : end]}, size, end == count)
+        for size, end in zip(sizes, ends, strict=True)
+    ]
+    found = list(shuffle_pool(iter(blocks), 120, np.random.default_rng(1)))
+    order = np.concatenate([block.columns["i"] for block in found])
+    assert sorted(order) == ids.tolist()
+    assert np.array_equal(np.concatenate([block.columns["v"] for block in found]), wide[order])
 
 
 @BOTH

@@ -20,8 +20,9 @@ _CHUNK = 4096
 _CHUNK_BYTES = 512 << 10
 # From so many bytes a field on, rows are stored field by field, each copied once.
 _WIDE_FIELD_BYTES = 256
-# Slots are made at once for what will wait, as making room anew copies all rows, but for so many bytes at most.
-_EXPECTED_BYTES = 256 << 20
+# Slots are made at once for what will wait, as making room anew copies all rows. At most so many bytes and slots:
+# the system gives memory when it is first written to, but the list of free slots is written at once.
+_EXPECTED_BYTES, _EXPECTED_SLOTS = 256 << 20, 1 << 18
 
 Records = npt.NDArray[Any]
 
@@ -126,6 +127,7 @@ class _Slots:
         self._capacity = capacity
         self._names: tuple[str, ...] = ()
         self._free: npt.NDArray[np.int64] = np.empty(0, np.int64)
+        self._written = 0  # slots up to here hold or held rows
 
     def _accept(self, block: Block) -> tuple[np.dtype[Any], list[npt.NDArray[Any]]]:
         """Return the record type that holds ``block`` and what waits already, and its columns."""
@@ -145,7 +147,10 @@ class _Slots:
             parts.append((field, base, shape))
         dtype = np.dtype(parts)
         if dtype != old:
-            self.records = self.records.astype(dtype) if len(self.records) else np.empty(0, dtype)
+            records = np.empty(len(self.records), dtype)
+            if self._written:
+                records[: self._written] = self.records[: self._written]
+            self.records = records
         return dtype, columns
 
     def block(self, records: Records, *, ends_epoch: bool) -> Block:
@@ -196,14 +201,17 @@ class _Slots:
             self._free = np.concatenate([self._free, np.arange(size, len(grown))])
             self.records = grown
         places, self._free = self._free[:count], self._free[count:]
+        if count:
+            self._written = max(self._written, int(places.max()) + 1)
         return places
 
     def _expected(self, coming: int) -> int:
-        """Return how many rows may wait, as far as their memory is not taken before they come."""
+        """Return how many rows may wait, as far as slots for them take no memory before they come."""
         dtype = self.records.dtype
         if dtype.hasobject:  # NumPy fills these
             return 0
-        return min(self._capacity + coming, _EXPECTED_BYTES // max(1, dtype.itemsize))
+        most = min(_EXPECTED_SLOTS, _EXPECTED_BYTES // max(1, dtype.itemsize))
+        return min(self._capacity + coming, most)
 
     def release(self, places: npt.NDArray[np.int64]) -> None:
         """Make places free again."""
