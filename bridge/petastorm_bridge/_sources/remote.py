@@ -41,8 +41,9 @@ from .table import open_table
 from .table_formats import find_table
 from .table_store import remote_table
 
-# What is here after a few requests at once to a mount, which answers in pieces of 128 KiB.
-_BEGINNING_BYTES = 2 << 20
+# What a mount answers at once: Linux asks it for twelve pieces of 128 KiB at a time (FUSE's max_background), and for the
+# thirteenth when the first has come.
+_BEGINNING_BYTES = 12 * (128 << 10)
 
 
 def open_remote(
