@@ -102,7 +102,8 @@ def test_without_room_each_epoch_is_fetched_anew(mount, monkeypatch, cache, capl
     assert ids_of(url(mount), num_epochs=2) == ALL * 2
     once = sizes(mount)
     assert read_of_shards(mount).keys() == once.keys()
-    assert all(size in (once[name], 2 * once[name]) for name, size in read_of_shards(mount).items())
+    # The system may have kept some of the pages.
+    assert all(once[name] <= size <= 2 * once[name] for name, size in read_of_shards(mount).items())
     assert not list(cache.rglob("*.mds*"))
     assert caplog.text.count("is fetched again, because there is no room for a copy of it") == 1
     assert f"Raise {LIMIT_VARIABLE} or cache_size_limit" in caplog.text
