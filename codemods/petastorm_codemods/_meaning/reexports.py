@@ -65,9 +65,9 @@ def uses_of(analysis: Analysis, name: str) -> tuple[cst.Name, ...]:
 def is_read(analysis: Analysis, node: cst.Name) -> bool:
     """Say whether a name stands for its object, and not as part of an import or as a keyword."""
     above = analysis.parent(node)
-    if isinstance(above, cst.ImportAlias | cst.ImportFrom | cst.AsName | cst.Param | cst.NameItem):
+    if isinstance(above, cst.ImportAlias | cst.ImportFrom | cst.AsName | cst.NameItem):
         return False
-    if isinstance(above, cst.FunctionDef | cst.ClassDef) and above.name is node:
+    if isinstance(above, cst.FunctionDef | cst.ClassDef | cst.Param) and above.name is node:
         return False
     return not (
         (isinstance(above, cst.Attribute) and above.attr is node)

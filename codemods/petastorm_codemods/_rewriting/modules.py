@@ -26,6 +26,7 @@ from petastorm_codemods._petastorm.offered import (
 
 from .decisions import native_uses, opens_natively
 from .placement import clashes
+from .timestamps import timestamps_edits
 from .unused import goes_unused, without_statement
 
 # Modules that `import petastorm_bridge` already loads.
@@ -68,6 +69,9 @@ def native_edits(analysis: Analysis, uses: Sequence[Use]) -> Iterator[Edit]:
     """Yield the edits that put native names in the place of such uses."""
     for name, node in uses:
         yield analysis.replace(node, name)
+        call = analysis.parent(node)
+        if name == "PandasCollate" and isinstance(call, cst.Call) and call.func is node:
+            yield from timestamps_edits(analysis, call)
 
 
 def module_problem(analysis: Analysis, each: Imported) -> str:

@@ -18,7 +18,8 @@ import libcst as cst
 from petastorm_codemods._meaning.analysis import Analysis, manual, once
 from petastorm_codemods._meaning.calls import argument_edits, is_none, keyword
 from petastorm_codemods._meaning.idle import is_unused, unused_advice
-from petastorm_codemods._meaning.reexports import NATIVE, reexported_reads, unseen_reads
+from petastorm_codemods._meaning.imports import imports
+from petastorm_codemods._meaning.reexports import NATIVE, reexported_reads, unseen_reads, uses_of
 from petastorm_codemods._meaning.support import constructions, opens_directory
 from petastorm_codemods._model import Destination, Edit, Finding, Need, Safety
 from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, MAKERS, original
@@ -38,6 +39,7 @@ from petastorm_codemods._rewriting.moves import (
 )
 from petastorm_codemods._rewriting.placement import clashes
 from petastorm_codemods._rewriting.reread import readers_of_converters
+from petastorm_codemods._rewriting.values import values
 
 _KEYWORDS = ("parquet_row_group_size_bytes", "compression_codec", "dtype")
 _RENAMED = {"df": "dataframe", "parquet_row_group_size_bytes": "size_limit"}
@@ -72,17 +74,49 @@ def check(analysis: Analysis) -> Iterator[Finding]:
     for call in analysis.nodes(cst.Call):
         if opens_directory(analysis, call):
             continue  # on the bridge, by an earlier run
-        if original(analysis.imported(call.func) or "") in MAKERS and _is_movable(
-            analysis, call.func
-        ):
-            edits = tuple(_call_edits(analysis, call))
-            problem = _call_problem(call)
-            if problem:
-                yield manual("PM101", analysis.start(call), problem)
-            elif edits:
-                yield Finding("PM101", analysis.start(call), _ARGUMENTS, Safety.SAFE, edits)
+        if _is_moved(analysis, call.func):
+            yield from _call(analysis, call)
         elif _is_partial(analysis, call):
             yield from _partial(analysis, call)
+        elif _is_passed_on(analysis) and analysis.imported(call.func) is None:
+            yield from _call_of_variable(analysis, call)
+
+
+def _call(analysis: Analysis, call: cst.Call) -> Iterator[Finding]:
+    """Yield the finding of a call of a maker that is moved; none if its arguments stay as they are."""
+    edits = tuple(_call_edits(analysis, call))
+    problem = _call_problem(call)
+    if problem:
+        yield manual("PM101", analysis.start(call), problem)
+    elif edits:
+        yield Finding("PM101", analysis.start(call), _ARGUMENTS, Safety.SAFE, edits)
+
+
+def _call_of_variable(analysis: Analysis, call: cst.Call) -> Iterator[Finding]:
+    """Yield the finding of a call of what may be a maker that is moved; none if no argument needs it."""
+    called = values(analysis).of(call.func)
+    makers = [each for each in called if _is_moved(analysis, each)]
+    bound = [each for each in called if isinstance(each, cst.Call) and _is_partial(analysis, each)]
+    named = [each for each in bound if all(argument.keyword for argument in each.args[1:])]
+    if not makers and not bound:
+        return
+    if len(makers) + len(named) == len(called):
+        yield from _call(analysis, call)
+    elif any(_call_edits(analysis, call)):
+        message = "this may call write_mds, whose arguments are dataframe, size_limit and dtype"
+        yield manual("PM101", analysis.start(call), message)
+
+
+@once
+def _is_passed_on(analysis: Analysis) -> bool:
+    """Say whether a maker that is moved is anything else than called."""
+    named: list[cst.CSTNode] = [*analysis.nodes(cst.Attribute)]
+    named += [read for each in imports(analysis) for read in uses_of(analysis, each.local)]
+    return any(
+        getattr(analysis.parent(each), "func", None) is not each
+        for each in named
+        if _is_moved(analysis, each)
+    )
 
 
 def _is_partial(analysis: Analysis, call: cst.Call) -> bool:
@@ -90,7 +124,7 @@ def _is_partial(analysis: Analysis, call: cst.Call) -> bool:
     if analysis.imported(call.func) not in {"functools.partial", "functools.partialmethod"}:
         return False
     maker = call.args[0].value if call.args else call.func
-    return original(analysis.imported(maker) or "") in MAKERS and _is_movable(analysis, maker)
+    return _is_moved(analysis, maker)
 
 
 def _partial(analysis: Analysis, call: cst.Call) -> Iterator[Finding]:
@@ -236,10 +270,20 @@ def check_reader(analysis: Analysis) -> Iterator[Finding]:
         yield manual("PM105", analysis.start(call), message)
 
 
-def _is_movable(analysis: Analysis, maker: cst.CSTNode) -> bool:
-    """Say whether the name of a maker is moved; guarded imports are not."""
-    path = canonical(analysis.imported(maker) or "")
-    return any(canonical(each.path) == path for move in moves(analysis) for each in move.native)
+def _is_moved(analysis: Analysis, maker: cst.CSTNode) -> bool:
+    """Say whether an expression is a maker whose name is moved; guarded imports are not."""
+    path = analysis.imported(maker) or ""
+    if original(path) not in MAKERS:
+        return False
+    native = (each for move in moves(analysis) for each in move.native)
+    is_name = any(canonical(each.path) == canonical(path) for each in native)
+    return is_name or analysis.span(maker) in _renamed(analysis)
+
+
+@once
+def _renamed(analysis: Analysis) -> frozenset[tuple[int, int]]:
+    """Return where names are that change with imports, such as those behind a module's."""
+    return frozenset((edit.start, edit.end) for each in _imports(analysis) for edit in each.edits)
 
 
 def _call_problem(call: cst.Call) -> str:
