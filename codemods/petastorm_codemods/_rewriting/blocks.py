@@ -201,7 +201,8 @@ def dedents(analysis: Analysis, node: _Holder, start: int) -> Iterator[Edit]:
     while start < len(text):
         end = next_line(analysis.source.text, start)
         line = text[start:end]
-        if start >= last and not (line.startswith(inner) and line.lstrip().startswith("#")):
+        is_comment = line.startswith(inner) and line.lstrip().startswith("#")
+        if start >= last and line.strip() and not is_comment:
             return  # no comment of the block behind its last statement
         if line.startswith(inner) and start not in strings:
             yield Edit(start + len(outer), start + len(inner), "")
