@@ -20,7 +20,7 @@ from .blocks import Result
 from .given import Stays
 from .layout import PART, call_of
 from .placement import need
-from .sites import Site, receiver_end
+from .sites import METHODS, Site, receiver_end
 from .timestamps import looks_into_others
 
 Arguments = list[tuple[str, Pieces]]
@@ -85,7 +85,7 @@ def native_call(analysis: Analysis, site: Site, reading: Reading) -> Native | St
     if problem:
         return Stays(problem)
     place: Arguments = [("remote", (receiver, ".remote")), ("local", (receiver, ".local"))]
-    anew = is_made_anew(analysis, site.attribute)
+    anew = is_made_anew(analysis, site.attribute) or _is_beside_another(analysis, site)
     arguments = [*place, *shuffling(reading, (receiver, ".next_seed()"), anew=anew)]
     again: Pieces = ()
     if site.method.is_torch:
@@ -133,6 +133,36 @@ def is_made_anew(analysis: Analysis, node: cst.CSTNode) -> bool:
     """Say whether an expression may be evaluated more than once: in a function, or in a loop."""
     kinds = (cst.FunctionDef, cst.Lambda, cst.For, cst.While, cst.CompFor)
     return analysis.enclosing(node, *kinds) is not None
+
+
+def _is_beside_another(analysis: Analysis, site: Site) -> bool:
+    """Say whether a ``with`` opens two loaders on a converter, itself or in its block.
+
+    Two orders of the same rows, as pairs of them need, would be one for streaming.
+    """
+    start, block = analysis.start(site.attribute), _with_around(analysis, site.attribute)
+    for other in _by_receiver(analysis)[analysis.code(site.attribute.value)]:
+        spans = filter(None, (block, _with_around(analysis, other)))
+        both = start, analysis.start(other)
+        if other is not site.attribute and any(a <= min(both) and max(both) < b for a, b in spans):
+            return True
+    return False
+
+
+@once
+def _by_receiver(analysis: Analysis) -> dict[str, list[cst.Attribute]]:
+    """Return the attributes that may open loaders, by the text of what they are of."""
+    found: dict[str, list[cst.Attribute]] = {}
+    for each in analysis.nodes(cst.Attribute):
+        if each.attr.value in METHODS:
+            found.setdefault(analysis.code(each.value), []).append(each)
+    return found
+
+
+def _with_around(analysis: Analysis, node: cst.CSTNode) -> tuple[int, int] | None:
+    """Return the span of the nearest ``with`` around a node; None if there is none."""
+    block = analysis.enclosing(node, cst.With)
+    return None if block is None else analysis.span(block)
 
 
 def _loop_over_epochs(analysis: Analysis, site: Site, reading: Reading) -> Pieces:
