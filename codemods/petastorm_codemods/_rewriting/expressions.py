@@ -131,8 +131,9 @@ def shuffling(reading: Reading, seed: Pieces, *, anew: bool) -> Arguments:
 
 def is_made_anew(analysis: Analysis, node: cst.CSTNode) -> bool:
     """Say whether an expression may be evaluated more than once: in a function, or in a loop."""
-    kinds = (cst.FunctionDef, cst.Lambda, cst.For, cst.While, cst.CompFor)
-    return analysis.enclosing(node, *kinds) is not None
+    functions = (cst.FunctionDef, cst.Lambda, cst.For, cst.While)
+    comprehensions = (cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp)
+    return analysis.enclosing(node, *functions, *comprehensions) is not None
 
 
 def _is_beside_another(analysis: Analysis, site: Site) -> bool:
