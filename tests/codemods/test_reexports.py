@@ -154,6 +154,20 @@ def test_names_that_others_import_stay(rewrite, user):
     assert after == {"pkg/names.py": ALIASED, "user.py": user}
 
 
+@pytest.mark.parametrize(
+    "user",
+    [
+        "import pkg.names\nc = pkg.names.make_spark_converter(df, {})\n",
+        "import pkg.names as names\nc = names.make_spark_converter(df, {})\n",
+        "from pkg import names as n\nc = n.make_spark_converter(df, {})\n",
+        "from pkg.names import make_spark_converter as make\nc = make(df, {})\n",
+    ],
+)
+def test_arguments_of_names_behind_modules_and_aliases(rewrite, user):
+    tree = {"pkg/names.py": HOLDER, "user.py": user.format("parquet_row_group_size_bytes=9")}
+    assert rewrite(tree) == {"pkg/names.py": ALIASED, "user.py": user.format("size_limit=9")}
+
+
 def test_arguments_and_keys_of_imported_names(rewrite):
     text = (
         "from names import SparkDatasetConverter, make_spark_converter as make, np\n"

@@ -25,6 +25,7 @@ REEXPORTABLE = (*CONVERTERS, "TransformSpec")
 _NAMES = "|".join(REEXPORTABLE).encode()
 _REEXPORTABLE = re.compile(rb"\b(%b)\b" % _NAMES)
 _DOTTED = re.compile(rb"(?<![\w.])([\w.]*\b\w+)\.(%b)\b" % _NAMES)
+_ALIAS = re.compile(rb"(\w+)[ \t]+as[ \t]+(\w+)")
 _OURS = ("petastorm", "mds_support")
 _STARRED = re.compile(r"petastorm(?:_bridge)?\.spark[.\w]*")
 _CALLS = re.compile(rb"\b(?:make_spark_converter|write_mds)\b")
@@ -173,10 +174,11 @@ def project_from(
                 importers |= {(module, name) for name in _reexportable(text)}
             else:
                 taken |= {(stem_of(origin), name) for name in _reexportable(text)}
-        for match in _DOTTED.finditer(code):
-            origin = match[1].decode()
+        aliases = {alias: name for name, alias in _ALIAS.findall(code)}
+        for holder, name in _DOTTED.findall(code):
+            origin = aliases.get(holder, holder).decode()
             if not origin.startswith(_OURS):
-                taken.add((stem_of(origin), match[2].decode()))
+                taken.add((stem_of(origin), name.decode()))
         mentioners |= {(module, name) for name in _reexportable(code)}
         # In tests, such a class stands in for a converter.
         defines |= set() if is_test(path) else {name.decode() for name in _DEFINES.findall(code)}

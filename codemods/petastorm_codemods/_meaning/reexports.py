@@ -32,12 +32,17 @@ def unseen_reads(analysis: Analysis) -> Iterator[cst.Name]:
         yield from (read for read in uses_of(analysis, name) if not analysis.assignments(read))
 
 
-def reexported_reads(analysis: Analysis) -> Iterator[cst.Name]:
-    """Yield the reads of names that are imported from a file of the project that has them."""
-    for name in REEXPORTABLE:
-        for read in uses_of(analysis, name):
-            if is_reexported(analysis, analysis.imported(read)):
-                yield read
+def reexported_reads(analysis: Analysis) -> Iterator[cst.Name | cst.Attribute]:
+    """Yield the reads of names that come from a file of the project that has them, alone or behind its module."""
+    imported = (each for each in analysis.nodes(cst.ImportAlias) if each.asname is not None)
+    aliases = (each.evaluated_alias for each in imported if each.evaluated_name in REEXPORTABLE)
+    local = dict.fromkeys((*REEXPORTABLE, *filter(None, aliases)))
+    names = (read for name in local for read in uses_of(analysis, name))
+    members = (each for each in analysis.nodes(cst.Attribute) if each.attr.value in REEXPORTABLE)
+    reads: tuple[cst.Name | cst.Attribute, ...] = (*names, *members)
+    for read in reads:
+        if is_reexported(analysis, analysis.imported(read)):
+            yield read
 
 
 def is_reexported(analysis: Analysis, path: str | None) -> bool:

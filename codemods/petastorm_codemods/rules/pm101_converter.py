@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from petastorm_codemods._meaning.analysis import Analysis, manual, once
+from petastorm_codemods._meaning.analysis import Analysis, last_name, manual, once
 from petastorm_codemods._meaning.calls import argument_edits, is_none, keyword
 from petastorm_codemods._meaning.idle import is_unused, unused_advice
 from petastorm_codemods._meaning.imports import imports
@@ -161,18 +161,24 @@ def _shared(analysis: Analysis) -> Iterator[Finding]:
         message = f"{read.value} becomes {name}"
         needs = (Need(analysis.target.module, name, name),)
         yield Finding("PM101", analysis.start(read), message, Safety.SAFE, edits, needs=needs)
-    for read in reexported_reads(analysis):
-        around = tuple(_around(analysis, read))
+    for each in reexported_reads(analysis):
+        around = tuple(_around(analysis, each))
         if around:
-            message = f"{read.value} is {NATIVE[read.value]} where it comes from"
-            yield Finding("PM101", analysis.start(read), message, Safety.SAFE, around)
+            name = _name_of(analysis, each)
+            message = f"{name} is {NATIVE[name]} where it comes from"
+            yield Finding("PM101", analysis.start(each), message, Safety.SAFE, around)
 
 
-def _around(analysis: Analysis, read: cst.Name) -> Iterator[Edit]:
+def _around(analysis: Analysis, read: cst.Name | cst.Attribute) -> Iterator[Edit]:
     """Yield the edits of what a name is called with."""
-    call = analysis.parent(read)
-    if isinstance(call, cst.Call) and call.func is read and read.value == "make_spark_converter":
+    call, name = analysis.parent(read), _name_of(analysis, read)
+    if isinstance(call, cst.Call) and call.func is read and name == "make_spark_converter":
         yield from _call_edits(analysis, call)
+
+
+def _name_of(analysis: Analysis, read: cst.Name | cst.Attribute) -> str:
+    """Return the name that something has where it comes from."""
+    return (analysis.imported(read) or last_name(read)).rpartition(".")[2]
 
 
 @once
