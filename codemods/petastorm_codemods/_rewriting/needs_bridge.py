@@ -124,6 +124,8 @@ def _with_all_behind(
 ) -> frozenset[cst.CSTNode]:
     """Return expressions with all that they may have their values from, each followed once.
 
+    What a loop gives one by one is not what it goes through: batches are no loaders.
+
     Args:
         analysis: Of the source.
         used: The expressions.
@@ -131,7 +133,10 @@ def _with_all_behind(
     """
 
     def behind(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-        yield from values(analysis).behind(node)
+        for each in values(analysis).behind(node):
+            above = analysis.parent(each)
+            if not isinstance(above, cst.For | cst.CompFor) or above.iter is not each:
+                yield each
         if through_methods and isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
             yield node.func.value
 
