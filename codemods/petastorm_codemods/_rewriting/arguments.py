@@ -30,6 +30,12 @@ _NUMBERS = frozenset(
         *("randint", "randrange", "range", "round", "suggest_int"),
     }
 )
+_OPPOSITES: Mapping[type[cst.CSTNode], str] = {
+    cst.Equal: "!=",
+    cst.NotEqual: "==",
+    cst.Is: "is not",
+    cst.IsNot: "is",
+}
 _FOR_THEIR_SHARDS = {
     Shards.OTHER: Stays(
         "streaming takes ranks from its launcher, not cur_shard", frozenset({Fact.OTHER_RANKS})
@@ -141,10 +147,11 @@ def translated(analysis: Analysis, given: Mapping[str, Given]) -> Reading | Stay
     open_seed = node is not None and _may_be_none(analysis, values(analysis).alike(node))
     if open_seed and node is not None and not is_repeatable(node):
         return Stays("its seed is needed twice; put it into a variable")
+    number = _choice(analysis, given, seed)
     return Reading(
         shuffle=_shuffle(given),
-        seed=_pieces(given, seed),
-        unseeded=_is_none_of(given, seed) if open_seed else (),
+        seed=_pieces(given, seed) if number is None else number.number,
+        unseeded=_is_none_of(analysis, given, seed) if open_seed else (),
         batch_size=_batch_size(given),
         again=_batch_size_again(analysis, given),
         transform=transform,
@@ -152,7 +159,7 @@ def translated(analysis: Analysis, given: Mapping[str, Given]) -> Reading | Stay
         workers=workers,
         times=times,
         epochs=epochs,
-        drop_last=_drop_last(given, times),
+        drop_last=_drop_last(analysis, given, times),
         columnar=columnar,
         lost=tuple(sorted(lost)),
         ranks=kind is Shards.STREAMING,
@@ -251,18 +258,80 @@ def _is_number(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.Integer | cst.BinaryOperation | cst.UnaryOperation)
 
 
-def _drop_last(given: Mapping[str, Given], times: Times) -> Pieces:
-    if times is Times.OPEN:
-        return _is_none_of(given, "num_epochs")
-    return ("True",) if times is Times.ENDLESS else ()
+def _drop_last(analysis: Analysis, given: Mapping[str, Given], times: Times) -> Pieces:
+    if times is not Times.OPEN:
+        return ("True",) if times is Times.ENDLESS else ()
+    choice = _choice(analysis, given, "num_epochs")
+    is_none = _is_none_of(analysis, given, "num_epochs")
+    # Torch takes nothing else that is true.
+    return is_none if choice is None or choice.is_bool else ("bool(", *is_none, ")")
 
 
-def _is_none_of(given: Mapping[str, Given], name: str) -> Pieces:
+def _is_none_of(analysis: Analysis, given: Mapping[str, Given], name: str) -> Pieces:
     """Return the expression that says whether an argument is None."""
+    choice = _choice(analysis, given, name)
+    if choice is not None:
+        return choice.is_none
     node, pieces = _node(given, name), _pieces(given, name)
     simple = isinstance(node, cst.Name | cst.Attribute | cst.Subscript | cst.Call | cst.Integer)
     whole = simple or len(pieces) > 1 or bool(getattr(node, "lpar", ()))
     return (*pieces, " is None") if whole else ("(", *pieces, ") is None")
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """An argument that is None under a condition, and a number else.
+
+    Attributes:
+        is_none: The condition.
+        is_bool: Whether that is a bool in any case, and not what only counts as one.
+        number: The number.
+    """
+
+    is_none: Pieces
+    is_bool: bool
+    number: Pieces
+
+
+def _choice(analysis: Analysis, given: Mapping[str, Given], name: str) -> _Choice | None:
+    """Return what an argument chooses by an ``if`` where it is given; None if it does not."""
+    node = _node(given, name)
+    if not isinstance(node, cst.IfExp) or len(_pieces(given, name)) > 1:  # an item of a dictionary
+        return None
+    number, other = (node.body, node.orelse) if is_none(node.orelse) else (node.orelse, node.body)
+    if not is_none(other) or _may_be_none(analysis, number):
+        return None
+    test, negated = node.test, other is node.orelse
+    if negated and isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+        test, negated = test.expression, False
+    condition: Pieces = (analysis.span(test),)
+    if negated:
+        simple = isinstance(test, cst.Name | cst.Attribute | cst.Subscript | cst.Call)
+        condition = _opposite(analysis, test) or (
+            ("not ", *condition) if simple else ("not (", *condition, ")")
+        )
+    return _Choice(condition, negated or _is_bool(test), (analysis.span(number),))
+
+
+def _is_bool(test: cst.BaseExpression) -> bool:
+    """Say whether a condition is a bool in any case, as a comparison of arrays is not."""
+    if isinstance(test, cst.UnaryOperation):
+        return isinstance(test.operator, cst.Not)
+    return isinstance(test, cst.Comparison) and all(
+        isinstance(each.operator, cst.Is | cst.IsNot) or isinstance(each.comparator, cst.BaseString)
+        for each in test.comparisons
+    )
+
+
+def _opposite(analysis: Analysis, test: cst.BaseExpression) -> Pieces:
+    """Return a comparison by the opposite operator; nothing where there is none, or brackets."""
+    if not isinstance(test, cst.Comparison) or len(test.comparisons) > 1 or not _is_bool(test):
+        return ()
+    left, right = test.left, test.comparisons[0].comparator
+    operator = _OPPOSITES.get(type(test.comparisons[0].operator))
+    if operator is None or left.lpar or right.lpar:
+        return ()
+    return (analysis.span(left), f" {operator} ", analysis.span(right))
 
 
 def _shuffle(given: Mapping[str, Given]) -> Pieces:
