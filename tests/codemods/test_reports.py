@@ -266,6 +266,8 @@ MAKER = "from petastorm.spark import make_spark_converter\nconv = make_spark_con
     [
         ("num_epochs=1", "fit(loader)", set()),
         ("num_epochs=3", "fit(loader)", {"Short batches"}),
+        ("num_epochs=3 if train else None", "fit(loader)", {"Short batches"}),
+        ("num_epochs=1 if train else None", "fit(loader)", set()),
         ("", "fit(loader)", set()),
         ("shuffle_row_groups=False", "fit(loader)", {"Rows left out"}),
         ("num_epochs=1, shuffle_row_groups=False", "fit(loader)", set()),

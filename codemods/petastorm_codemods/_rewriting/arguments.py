@@ -75,6 +75,7 @@ class Reading:
         workers: Processes that work on transforms; empty for none.
         times: How often all rows come.
         epochs: The number, if one says it.
+        several: Whether that may be more than one.
         drop_last: Whether all batches are full, as Petastorm's are where epochs have no end; empty for no.
         columnar: Whether the call asks for whole batches.
         lost: Arguments that are left out.
@@ -92,6 +93,7 @@ class Reading:
     workers: Pieces
     times: Times
     epochs: Pieces
+    several: bool
     drop_last: Pieces
     columnar: bool
     lost: tuple[str, ...]
@@ -140,6 +142,9 @@ def translated(analysis: Analysis, given: Mapping[str, Given]) -> Reading | Stay
     lost |= {"workers_count"} if "workers_count" in given and not workers else set()
     times, epochs = _times(analysis, given)
     node = _node(given, "num_epochs")
+    several = node is not None and any(
+        not is_none(each) and constants([each]) != [1] for each in values(analysis).of(node)
+    )
     if times is Times.OPEN and node is not None and not is_repeatable(node):
         return Stays("its num_epochs is needed twice; put it into a variable")
     seed = "seed" if "seed" in given else "shard_seed"
@@ -159,6 +164,7 @@ def translated(analysis: Analysis, given: Mapping[str, Given]) -> Reading | Stay
         workers=workers,
         times=times,
         epochs=epochs,
+        several=several,
         drop_last=_drop_last(analysis, given, times),
         columnar=columnar,
         lost=tuple(sorted(lost)),

@@ -253,7 +253,7 @@ def _known(text: str, site: Site, reading: Reading) -> Iterator[Fact]:
     if reading.ranks:
         yield Fact.RANKS
     is_full = reading.drop_last == ("True",)
-    if reading.times in {Times.SOME, Times.OPEN} and not is_full:
+    if reading.times in {Times.SOME, Times.OPEN} and reading.several and not is_full:
         yield Fact.SHORT_BATCHES
     if is_full and reading.shuffle == ("False",):
         yield Fact.LEFT_OUT
