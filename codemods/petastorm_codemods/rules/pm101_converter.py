@@ -11,6 +11,7 @@ that names every such column.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import libcst as cst
@@ -41,6 +42,7 @@ from petastorm_codemods._rewriting.placement import clashes
 from petastorm_codemods._rewriting.reread import readers_of_converters
 from petastorm_codemods._rewriting.values import values
 
+_MAKERS = frozenset(path.rpartition(".")[2] for path in MAKERS)
 _KEYWORDS = ("parquet_row_group_size_bytes", "compression_codec", "dtype")
 _RENAMED = {"df": "dataframe", "parquet_row_group_size_bytes": "size_limit"}
 _ARGUMENTS = "arguments that Parquet needed become those of shards"
@@ -110,12 +112,12 @@ def _call_of_variable(analysis: Analysis, call: cst.Call) -> Iterator[Finding]:
 @once
 def _is_passed_on(analysis: Analysis) -> bool:
     """Say whether a maker that is moved is anything else than called."""
-    named: list[cst.CSTNode] = [*analysis.nodes(cst.Attribute)]
-    named += [read for each in imports(analysis) for read in uses_of(analysis, each.local)]
+    members = (each for each in analysis.nodes(cst.Attribute) if last_name(each) in _MAKERS)
+    imported = (each for each in imports(analysis) if original(each.path) in MAKERS)
+    names = (read for each in imported for read in uses_of(analysis, each.local))
     return any(
-        getattr(analysis.parent(each), "func", None) is not each
-        for each in named
-        if _is_moved(analysis, each)
+        getattr(analysis.parent(each), "func", None) is not each and _is_moved(analysis, each)
+        for each in itertools.chain(members, names)
     )
 
 
