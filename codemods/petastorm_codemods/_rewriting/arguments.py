@@ -142,9 +142,7 @@ def translated(analysis: Analysis, given: Mapping[str, Given]) -> Reading | Stay
     lost |= {"workers_count"} if "workers_count" in given and not workers else set()
     times, epochs = _times(analysis, given)
     node = _node(given, "num_epochs")
-    several = node is not None and any(
-        not is_none(each) and constants([each]) != [1] for each in values(analysis).of(node)
-    )
+    several = node is not None and _may_be_several(analysis, values(analysis).alike(node))
     if times is Times.OPEN and node is not None and not is_repeatable(node):
         return Stays("its num_epochs is needed twice; put it into a variable")
     seed = "seed" if "seed" in given else "shard_seed"
@@ -248,6 +246,13 @@ def _may_be_none(analysis: Analysis, node: cst.CSTNode) -> bool:
     return any(is_last and not _is_number(each) for each, is_last in ends.items())
 
 
+@once
+def _may_be_several(analysis: Analysis, node: cst.CSTNode) -> bool:
+    """Say whether an expression may be anything but 1 and None."""
+    leaves = values(analysis).of(node)
+    return any(not is_none(each) and constants([each]) != [1] for each in leaves)
+
+
 def _is_parameter(analysis: Analysis, node: cst.CSTNode) -> bool:
     """Say whether a name is a function's parameter."""
     bound = analysis.assignments(node) if isinstance(node, cst.Name) else ()
@@ -305,7 +310,7 @@ def _choice(analysis: Analysis, given: Mapping[str, Given], name: str) -> _Choic
     if not isinstance(node, cst.IfExp) or len(_pieces(given, name)) > 1:  # an item of a dictionary
         return None
     number, other = (node.body, node.orelse) if is_none(node.orelse) else (node.orelse, node.body)
-    if not is_none(other) or _may_be_none(analysis, number):
+    if not is_none(other) or _may_be_none(analysis, values(analysis).alike(number)):
         return None
     test, negated = node.test, other is node.orelse
     if negated and isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import re
 from collections.abc import Iterator
@@ -137,33 +138,25 @@ def is_made_anew(analysis: Analysis, node: cst.CSTNode) -> bool:
 
 
 def _is_beside_another(analysis: Analysis, site: Site) -> bool:
-    """Say whether a ``with`` opens two loaders on a converter, itself or in its block.
+    """Say whether a ``with`` around a loader has another one on the same converter, beside it or in its block.
 
     Two orders of the same rows, as pairs of them need, would be one for streaming.
     """
-    start, block = analysis.start(site.attribute), _with_around(analysis, site.attribute)
-    for other in _by_receiver(analysis)[analysis.code(site.attribute.value)]:
-        spans = filter(None, (block, _with_around(analysis, other)))
-        both = start, analysis.start(other)
-        if other is not site.attribute and any(a <= min(both) and max(both) < b for a, b in spans):
-            return True
-    return False
+    receiver = analysis.code(site.attribute.value)
+    blocks = (each for each in analysis.above(site.attribute) if isinstance(each, cst.With))
+    return any(_loaders_within(analysis)[receiver, each] > 1 for each in blocks)
 
 
 @once
-def _by_receiver(analysis: Analysis) -> dict[str, list[cst.Attribute]]:
-    """Return the attributes that may open loaders, by the text of what they are of."""
-    found: dict[str, list[cst.Attribute]] = {}
+def _loaders_within(analysis: Analysis) -> collections.Counter[tuple[str, cst.With]]:
+    """Return how many loaders on what has some text are opened within each ``with``."""
+    within: collections.Counter[tuple[str, cst.With]] = collections.Counter()
     for each in analysis.nodes(cst.Attribute):
         if each.attr.value in METHODS:
-            found.setdefault(analysis.code(each.value), []).append(each)
-    return found
-
-
-def _with_around(analysis: Analysis, node: cst.CSTNode) -> tuple[int, int] | None:
-    """Return the span of the nearest ``with`` around a node; None if there is none."""
-    block = analysis.enclosing(node, cst.With)
-    return None if block is None else analysis.span(block)
+            receiver = analysis.code(each.value)
+            blocks = (above for above in analysis.above(each) if isinstance(above, cst.With))
+            within.update((receiver, block) for block in blocks)
+    return within
 
 
 def _loop_over_epochs(analysis: Analysis, site: Site, reading: Reading) -> Pieces:

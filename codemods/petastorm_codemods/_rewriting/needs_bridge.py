@@ -131,11 +131,12 @@ def _with_all_behind(
         used: The expressions.
         through_methods: Whether what a method returns is taken to be made of what it belongs to.
     """
+    gone_through = {each.iter for each in analysis.nodes(cst.For)}
+    gone_through |= {each.iter for each in analysis.nodes(cst.CompFor)}
 
     def behind(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         for each in values(analysis).behind(node):
-            above = analysis.parent(each)
-            if not isinstance(above, cst.For | cst.CompFor) or above.iter is not each:
+            if each not in gone_through:
                 yield each
         if through_methods and isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
             yield node.func.value
