@@ -31,20 +31,25 @@ class Place:
     below: int = 0
 
 
-def import_place(analysis: Analysis) -> Place:
+def import_place(analysis: Analysis, used: int) -> Place:
     """Return where an import of a library goes.
 
     It follows the last import of Petastorm or the bridge at the top of the source, also within a
     ``with`` block there; without one, the first imports at the top; else it is the first statement.
+    So it is if those imports stand below the first use, as in notebooks whose cells import what they need.
+
+    Args:
+        analysis: Of the source.
+        used: Where the import has to be done.
     """
     body = analysis.module.body
     restart = _last_restart(analysis)
     rest = _below_preamble(analysis, restart)
-    neighbour = _beside_petastorm(analysis, restart)
+    neighbour = _beside_petastorm(analysis, restart, used)
     if neighbour is not None:
         return Place(beside(analysis, neighbour), analysis.indent(analysis.start(neighbour)))
     first = _first_imports(rest)
-    if first:
+    if first and analysis.start(first[0]) < used:
         return Place(beside(analysis, first[-1]))
     if rest:
         decorators = getattr(rest[0], "decorators", ())
@@ -72,8 +77,8 @@ def _below_preamble(analysis: Analysis, restart: int) -> Sequence[cst.BaseStatem
     return [node for node in rest if analysis.start(node) >= restart] or rest
 
 
-def _beside_petastorm(analysis: Analysis, restart: int) -> cst.CSTNode | None:
-    """Return the last line at the top, or in a ``with`` there, that imports Petastorm or the bridge."""
+def _beside_petastorm(analysis: Analysis, restart: int, used: int) -> cst.CSTNode | None:
+    """Return the last line above a place, at the top or in a ``with`` there, that imports Petastorm or the bridge."""
     last = None
     for line in analysis.nodes(cst.SimpleStatementLine):
         block = analysis.parent(line)
@@ -82,6 +87,8 @@ def _beside_petastorm(analysis: Analysis, restart: int) -> cst.CSTNode | None:
             isinstance(owner, cst.With) and analysis.parent(owner) is analysis.module
         )
         modules = modules_of(line.body[0])
+        if analysis.start(line) > used:
+            continue
         if at_top and any(name.split(".")[0] in {OLD, NEW} for name in modules):
             last = line if analysis.start(line) >= restart else last
     return last

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import bisect
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import libcst as cst
 
@@ -48,7 +49,7 @@ def _bound(analysis: Analysis) -> dict[str, str]:
 
 
 def import_edits(
-    analysis: Analysis, needed: Iterable[tuple[int, Need]], slots: Sequence[ImportSlot]
+    analysis: Analysis, needed: Collection[tuple[int, Need]], slots: Sequence[ImportSlot]
 ) -> Iterator[Edit]:
     """Yield the edits that import names, each needed at some offset, which are not imported yet.
 
@@ -73,8 +74,33 @@ def import_edits(
             wanted.setdefault(key, {}).setdefault(each.module, set()).add(words)
     for end, names in joining.items():
         yield Edit(end, end, "".join(f", {words}" for words in sorted(names)))
+    used = _first_use(analysis, [offset for offset, _ in needed if places.around(offset) is None])
     for (_, place), modules in wanted.items():
-        yield from _imported(analysis, places.slots(place), modules)
+        slots_here = places.slots(place)
+        if place is None:
+            slots_here = [slot for slot in slots_here if slot.start < used]
+        yield from _imported(analysis, slots_here, modules, used)
+
+
+def _first_use(analysis: Analysis, offsets: Iterable[int]) -> int:
+    """Return where a run through the source first comes to one of some places; its end if never.
+
+    What stands in a function or class counts from where the top of the source first names that.
+    """
+    body = analysis.module.body
+    starts = [analysis.start(statement) for statement in body]
+    used = [len(analysis.source.text)]
+    for offset in offsets:
+        statement = body[max(bisect.bisect_right(starts, offset) - 1, 0)] if body else None
+        if not isinstance(statement, cst.FunctionDef | cst.ClassDef):
+            used.append(offset)
+            continue
+        used += [
+            analysis.start(read)
+            for read in analysis.reads(statement.name.value)
+            if analysis.enclosing(read, cst.FunctionDef, cst.Lambda) is None
+        ]
+    return min(used)
 
 
 def _room(analysis: Analysis, module: str, offset: int, slots: Sequence[ImportSlot]) -> int | None:
@@ -91,7 +117,7 @@ def _room(analysis: Analysis, module: str, offset: int, slots: Sequence[ImportSl
 
 
 def _imported(
-    analysis: Analysis, slots: Sequence[ImportSlot], modules: Mapping[str, set[str]]
+    analysis: Analysis, slots: Sequence[ImportSlot], modules: Mapping[str, set[str]], used: int
 ) -> Iterator[Edit]:
     """Yield the edits that import names of modules: in rewritten imports of them, or on lines below the first."""
     ends = {slot.module: slot.end for slot in reversed(slots)}
@@ -104,7 +130,7 @@ def _imported(
     if not lines:
         return
     if not slots:
-        yield _at(analysis, import_place(analysis), lines)
+        yield _at(analysis, import_place(analysis, used), lines)
         return
     start = beside(analysis, analysis.parent(_statements(analysis)[slots[0].start]))
     yield _at(analysis, Place(start, analysis.indent(slots[0].start)), lines)
