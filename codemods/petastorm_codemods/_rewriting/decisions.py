@@ -28,6 +28,7 @@ from petastorm_codemods._meaning.reexports import (
 )
 from petastorm_codemods._meaning.support import (
     Use,
+    counterpart,
     is_support,
     opens_directories,
     opens_directory,
@@ -127,6 +128,13 @@ def native_uses(analysis: Analysis, local: str) -> Iterator[Use]:
     """Yield the native name and the expression for uses of a module that become native."""
     if not keeps_bridge(analysis) and not keeps_petastorm(analysis):
         yield from uses_with_counterpart(analysis, local)
+
+
+def native_name(analysis: Analysis, path: str) -> str | None:
+    """Return the native name that takes the place of a dotted path in a source; None if none does."""
+    if keeps_bridge(analysis) or keeps_petastorm(analysis):
+        return None
+    return counterpart(analysis, path)
 
 
 @once

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import libcst as cst
@@ -24,7 +25,7 @@ from petastorm_codemods._petastorm.offered import (
     renamed,
 )
 
-from .decisions import native_uses, opens_natively
+from .decisions import native_name, native_uses, opens_natively
 from .placement import clashes
 from .timestamps import timestamps_edits
 from .unused import goes_unused, without_statement
@@ -151,7 +152,8 @@ def module_findings(analysis: Analysis) -> Iterator[Finding]:
 def _finding(analysis: Analysis, imports: Sequence[Imported], local: str, problem: str) -> Finding:
     start = analysis.start(imports[0].statement)
     native = list(native_uses(analysis, local))
-    names = tuple(dict.fromkeys(name for name, _ in native))
+    quoted, others_quoted = _in_quotes(analysis, local, imports[0].path)
+    names = tuple(dict.fromkeys([*(name for name, _ in native), *(each.text for each in quoted)]))
     module = analysis.target.module
     needs = tuple(Need(module, name, name) for name in names)
     clash = clashes(analysis, needs)
@@ -167,7 +169,8 @@ def _finding(analysis: Analysis, imports: Sequence[Imported], local: str, proble
     rest = [use for use in module_uses(analysis, local) if analysis.start(use[1]) not in taken]
     edits = [*native_edits(analysis, native)]
     what = come_from([imports[0].path], NEW)
-    if native and not rest:
+    edits += quoted
+    if names and not rest and not others_quoted:
         import_edits, slots = _without_module(analysis, imports, names)
         edits += import_edits
         needs = () if slots else needs
@@ -179,6 +182,27 @@ def _finding(analysis: Analysis, imports: Sequence[Imported], local: str, proble
     idle = all(each.path == OLD and is_unused(analysis, each) for each in imports)
     alone = unused_advice([OLD]) if idle else ""
     return Finding(code, start, what, Safety.SAFE, tuple(edits), needs=needs, alone=alone)
+
+
+def _in_quotes(analysis: Analysis, local: str, path: str) -> tuple[list[Edit], bool]:
+    """Return the edits that put native names into annotations in quotes, and whether others of a module are there.
+
+    A path that begins with ``petastorm`` is a string of its own for the rule about these.
+    """
+    edits: list[Edit] = []
+    has_others = False
+    member = re.compile(rf"(?<![\w.]){re.escape(local)}(?P<rest>(?:\.\w+)+)")
+    for node in analysis.nodes(cst.SimpleString):
+        if analysis.enclosing(node, cst.Annotation) is None:
+            continue
+        for match in member.finditer(node.value):
+            name = native_name(analysis, f"{path}{match['rest']}")
+            if name is None or local == OLD or "\\" in node.value:
+                has_others = True
+                continue
+            start = analysis.start(node)
+            edits.append(Edit(start + match.start(), start + match.end(), name))
+    return edits, has_others
 
 
 def _removals(analysis: Analysis, imports: Sequence[Imported]) -> list[Edit]:

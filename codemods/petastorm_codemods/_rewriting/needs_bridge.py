@@ -58,7 +58,8 @@ def loader_needs_bridge(analysis: Analysis, call: cst.Call, *, is_torch_loader: 
     if is_torch_loader and (_is_all_prepared(analysis) or opened in _prepared(analysis)):
         return _PREPARED
     # A call outside of a ``with`` may be entered by one.
-    is_more = opened is not call and opened in _of_petastorm(analysis)
+    is_entered_again = opened is not call and opened in _entered(analysis)
+    is_more = is_entered_again or opened in _asked(analysis)
     return MORE_THAN_BATCHES if is_more else ""
 
 
@@ -99,13 +100,19 @@ def _prepared(analysis: Analysis) -> frozenset[cst.CSTNode]:
 
 
 @once
-def _of_petastorm(analysis: Analysis) -> frozenset[cst.CSTNode]:
-    """Return what is used as Petastorm's loaders can be, and what that has its value from."""
+def _asked(analysis: Analysis) -> frozenset[cst.CSTNode]:
+    """Return what is asked for its reader or its kind, and what that has its value from."""
     attributes = analysis.nodes(cst.Attribute)
     used = [each.value for each in attributes if each.attr.value == "reader"]
-    entered = [each.item for each in analysis.nodes(cst.WithItem)]
-    used += [each for each in entered if not _is_made_by_a_generator(analysis, each)]
     used += [each.args[0].value for each in analysis.calls(*_ASKING) if each.args]
+    return _with_all_behind(analysis, used)
+
+
+@once
+def _entered(analysis: Analysis) -> frozenset[cst.CSTNode]:
+    """Return what is entered by a ``with``, and what that has its value from."""
+    entered = [each.item for each in analysis.nodes(cst.WithItem)]
+    used = [each for each in entered if not _is_made_by_a_generator(analysis, each)]
     return _with_all_behind(analysis, used)
 
 
@@ -122,7 +129,7 @@ def _is_made_by_a_generator(analysis: Analysis, context: cst.BaseExpression) -> 
 def _with_all_behind(
     analysis: Analysis, used: Iterable[cst.CSTNode], *, through_methods: bool = False
 ) -> frozenset[cst.CSTNode]:
-    """Return expressions with all that they may have their values from, each followed once.
+    """Return expressions with all that they may have their values from, each followed once, and into contexts.
 
     What a loop gives one by one is not what it goes through: batches are no loaders.
 
@@ -138,7 +145,11 @@ def _with_all_behind(
         for each in values(analysis).behind(node):
             if each not in gone_through:
                 yield each
-        if through_methods and isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+        if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+            return
+        if through_methods or node.func.attr.value == "__enter__":
             yield node.func.value
+        if node.func.attr.value == "enter_context":
+            yield from (each.value for each in node.args)
 
     return frozenset(reached(used, behind))
