@@ -63,6 +63,8 @@ def test_a_maker_that_is_patched_in_a_module_of_the_project_is_reported(tmp_path
     found = outcomes(tmp_path, {"app.py": app, "test_app.py": test})
     (site,) = found["test_app.py"].sites
     assert (site.code, site.line) == ("PM108", 4)
+    assert "stands for write_mds now" in site.message
+    assert b"write_mds as make_spark_converter" in found["app.py"].after  # it is called as before
 
 
 def test_a_stub_in_a_file_without_imports_is_reported(tmp_path):

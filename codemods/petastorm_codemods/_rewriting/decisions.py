@@ -53,6 +53,10 @@ from .sites import METHODS, Site
 
 _SUCCESSORS = frozenset(COUNTERPARTS.values())
 _HANDED_ON = Stays("it is passed on before a with opens it; open it where it is made")
+_CHOSEN = Stays(
+    "an expression chooses between it and something else; open each in a with of its own"
+)
+_BY_HAND = Stays("who opens and leaves it cannot be followed; open it in a with where it is made")
 _TANGLED = Stays("its with cannot be taken apart; open one thing after the other")
 
 
@@ -96,7 +100,19 @@ def outcomes(analysis: Analysis) -> tuple[Outcome, ...]:
 def _unknown(analysis: Analysis, site: Site) -> Stays:
     """Return why it is not known what becomes of the context of a call."""
     above = analysis.parent(site.call) if site.call is not None else None
+    if isinstance(above, cst.IfExp | cst.BooleanOperation):
+        return _CHOSEN
+    if isinstance(above, cst.Assign) and _is_entered_by_hand(analysis, above.targets[0].target):
+        return _BY_HAND
     return _TANGLED if isinstance(above, cst.WithItem) else _HANDED_ON
+
+
+def _is_entered_by_hand(analysis: Analysis, target: cst.BaseExpression) -> bool:
+    name = analysis.code(target)
+    return any(
+        each.attr.value == "__enter__" and analysis.code(each.value) == name
+        for each in analysis.nodes(cst.Attribute)
+    )
 
 
 @once

@@ -2,7 +2,7 @@
 
 - *A method named by a string*: ``getattr(converter, "make_torch_dataloader")``.
 - *A test's stub* of a method that rewritten code does not call any more.
-- *A patch* of ``make_spark_converter`` in a module of the project.
+- *A patch* of ``make_spark_converter`` in a module of the project, which stands for ``write_mds`` then.
 - *A converter that may come from another call* than the one that was rewritten.
 - *A part of Petastorm that the program replaces by its own*: the bridge may not use that part.
 
@@ -98,7 +98,10 @@ def _patched_makers(analysis: Analysis) -> Iterator[Finding]:
             continue
         module, _, name = value.rpartition(".")
         if (module.rpartition(".")[2], name) in analysis.project.importers:
-            message = f"{value} is patched by its name, and {module} may not call that any more"
+            message = (
+                f"{value} is patched by its name, and stands for write_mds now; "
+                "see that its arguments and what it returns fit"
+            )
             yield manual(_CODE, analysis.start(node), message)
 
 
@@ -108,7 +111,8 @@ def _other_branches(analysis: Analysis) -> Iterator[Finding]:
         makes = [_makes(analysis, branch) for branch in (node.body, node.orelse)]
         other = node.orelse if makes[0] else node.body
         named = isinstance(other, cst.Call | cst.Name) and not is_none(other)
-        unknown = named and any(makes) and not all(makes)
+        checked = named and _is_checked(analysis, node.test, other)
+        unknown = named and any(makes) and not all(makes) and not checked
         known = [flow_of(analysis).provenance(each) for each in (node, other)] if unknown else []
         # Whatever may be something else is marked where a loader is opened.
         if known[:1] == [Provenance.CONVERTER] and known[1] is not Provenance.CONVERTER:
@@ -116,6 +120,17 @@ def _other_branches(analysis: Analysis) -> Iterator[Finding]:
             function = analysis.module.code_for_node(called)
             message = f"{function} may give another object than write_mds; see that its loaders fit"
             yield manual(_CODE, analysis.start(node), message)
+
+
+def _is_checked(analysis: Analysis, test: cst.BaseExpression, other: cst.BaseExpression) -> bool:
+    """Say whether a condition asks whether an expression is a converter."""
+    return any(
+        last_name(call.func) == "isinstance"
+        and len(call.args) == 2
+        and analysis.code(call.args[0].value) == analysis.code(other)
+        and is_class(analysis.imported(call.args[1].value), analysis)
+        for call in analysis.within(test, cst.Call)
+    )
 
 
 def _makes(analysis: Analysis, node: cst.BaseExpression) -> bool:
