@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -64,7 +65,22 @@ def laid_out(analysis: Analysis, edits: Sequence[Edit]) -> list[Edit]:
     if re.search(f"[{OPEN}-{PART}]", analysis.source.text):
         raise ValueError("has characters that Unicode reserves")
     layout = _Layout(analysis, sorted(edits, key=lambda edit: (edit.start, edit.end)))
-    return [*map(layout.laid, edits), *layout.aligned()]
+    return [*map(layout.laid, edits), *layout.opened(), *layout.aligned()]
+
+
+@dataclass(frozen=True)
+class _Comprehension:
+    """A comprehension on one line.
+
+    Attributes:
+        open: Where its opening bracket ends; that of a call around a generator.
+        close: Where its closing bracket starts.
+        clauses: Where what follows its result starts: each ``for`` and ``if``.
+    """
+
+    open: int
+    close: int
+    clauses: tuple[int, ...]
 
 
 class _Layout:
@@ -87,6 +103,7 @@ class _Layout:
         indents = filter(None, (line[: len(line) - len(line.lstrip())] for line in code))
         unit = min(indents, key=len, default="    ")[:4]
         self._unit = analysis.module.default_indent if analysis.nodes(cst.IndentedBlock) else unit
+        self._opened: dict[_Comprehension, None] = {}
 
     def laid(self, edit: Edit) -> Edit:
         """Return an edit with line breaks in calls of ours that need them."""
@@ -95,12 +112,74 @@ class _Layout:
         start, end = self._analysis.line_start(edit.start), next_line(self._text, edit.end)
         before = "" if edit.lines else self._changed(start, edit.start)
         behind = 0 if edit.lines else len(self._changed(edit.end, end).rstrip())
+        laid = self._laid(edit, before, behind)
+        around = None if edit.lines else self._comprehension(edit)
+        if around is None or "\n" not in laid.text:
+            return laid
+        # A formatter breaks the brackets of the comprehension first.
+        self._opened[around] = None
+        before = self._indent(around) + self._unit + self._changed(around.open, edit.start)
+        behind = len(self._changed(edit.end, around.clauses[0]).rstrip())
+        return self._laid(edit, before, behind)
+
+    def _laid(self, edit: Edit, before: str, behind: int) -> Edit:
+        """Return an edit with line breaks in calls of ours.
+
+        Args:
+            edit: The edit.
+            before: What comes before it on its line.
+            behind: How many characters come behind it there.
+        """
         before, text = ("\n".join(lines_of(each)) for each in (before, edit.text))
         whole = _MARK.split(before + text)
         (outside,) = _arguments(iter(whole))
         text = self._written(outside.words, "", behind)
         laid = self._analysis.source.newline.join(lines_of(_on_one_line(text)[len(before) :]))
         return dataclasses.replace(edit, text=laid)
+
+    def _comprehension(self, edit: Edit) -> _Comprehension | None:
+        """Return the outermost comprehension that an edit's result is of, if all of it is on one line."""
+        here = self._comprehensions.get(self._analysis.line_start(edit.start), ())
+        around = [each for each in here if each.open <= edit.start <= edit.end <= each.clauses[0]]
+        return min(around, key=lambda each: each.open, default=None)
+
+    @functools.cached_property
+    def _comprehensions(self) -> dict[int, list[_Comprehension]]:
+        """The comprehensions that are on one line, by where that starts."""
+        found: dict[int, list[_Comprehension]] = {}
+        for kind in (cst.DictComp, cst.GeneratorExp, cst.ListComp, cst.SetComp):
+            for node in self._analysis.nodes(kind):
+                start, end = self._analysis.span(node)
+                if "\n" in self._text[start:end]:
+                    continue
+                bracket = not isinstance(node, cst.GeneratorExp) or bool(node.lpar)
+                clauses = tuple(self._clauses(node.for_in))
+                comprehension = _Comprehension(start + bracket, end - bracket, clauses)
+                line = self._analysis.line_start(start)
+                found.setdefault(line, []).append(comprehension)
+        return found
+
+    def _clauses(self, clause: cst.CompFor | None) -> Iterator[int]:
+        """Yield where the clauses of a comprehension start."""
+        while clause is not None:
+            yield from map(self._analysis.start, (clause, *clause.ifs))
+            clause = clause.inner_for_in
+
+    def opened(self) -> Iterator[Edit]:
+        """Yield the edits that put the parts of comprehensions on lines of their own, in which a call has several."""
+        newline = self._analysis.source.newline
+        for each in self._opened:
+            indent = newline + self._indent(each)
+            yield Edit(each.open, each.open, indent + self._unit)
+            for start in each.clauses:
+                clause = self._text[start : each.close].lstrip()
+                yield Edit(start, self._text.index(clause, start), indent + self._unit)
+            yield Edit(each.close, each.close, indent)
+
+    def _indent(self, around: _Comprehension) -> str:
+        """Return the whitespace that a comprehension's line begins with after the edits."""
+        line = self._changed(self._analysis.line_start(around.open), around.open)
+        return line[: len(line) - len(line.lstrip())]
 
     def _changed(self, start: int, end: int) -> str:
         """Return a part of a line after the edits in it, those of whole lines apart."""

@@ -90,16 +90,19 @@ def _first_use(analysis: Analysis, offsets: Iterable[int]) -> int:
     body = analysis.module.body
     starts = [analysis.start(statement) for statement in body]
     used = [len(analysis.source.text)]
+    names: set[str] = set()
     for offset in offsets:
         statement = body[max(bisect.bisect_right(starts, offset) - 1, 0)] if body else None
-        if not isinstance(statement, cst.FunctionDef | cst.ClassDef):
+        if isinstance(statement, cst.FunctionDef | cst.ClassDef):
+            names.add(statement.name.value)
+        else:
             used.append(offset)
-            continue
-        used += [
-            analysis.start(read)
-            for read in analysis.reads(statement.name.value)
-            if analysis.enclosing(read, cst.FunctionDef, cst.Lambda) is None
-        ]
+    used += [
+        analysis.start(read)
+        for name in names
+        for read in analysis.reads(name)
+        if analysis.enclosing(read, cst.FunctionDef, cst.Lambda) is None
+    ]
     return min(used)
 
 
