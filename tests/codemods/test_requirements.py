@@ -481,6 +481,22 @@ def test_the_second_step_requires_streaming_of_vendored_code(write):
     assert write(files, "--vendor")[0] == files
 
 
+def test_vendored_code_requires_what_came_with_petastorm(write):
+    """Its support module imports pandas, and streaming brings no TensorFlow."""
+    program = CONVERTS.replace("import pandas\n", "")
+    files, _ = write({"a.py": program, "requirements.txt": "petastorm[tf]\n"}, "--vendor")
+    assert files["requirements.txt"].splitlines() == [str(vendored()), "pandas", "tensorflow"]
+    assert write(files, "--vendor")[0] == files
+
+
+def test_vendored_code_beside_a_file_that_stays(write):
+    """A copy of the support module names the bridge, and is none of its users."""
+    files = {"a.py": CONVERTS, "old.py": f"{READS}print 1\n", "requirements.txt": "petastorm\n"}
+    files, _ = write(files, "--vendor")
+    assert files["requirements.txt"].splitlines() == ["petastorm", str(vendored()), "pandas"]
+    assert write(files, "--vendor")[0] == files
+
+
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 def test_encodings_and_line_ends_stay(newline, mark):

@@ -195,10 +195,13 @@ def _replacement(text: str, entry: Entry, want: Wanted, listed: frozenset[str]) 
         yield Change(entry.start, want.reason)
         return
     package = Requirement(str(want.package))
-    if package.name == DISTRIBUTION:
-        package.extras |= extras_for(entry.requirement.extras - {"torch"})
+    extras = extras_for(entry.requirement.extras - {"torch"})
     is_listed = canonicalize_name(package.name) in listed
     beside = [*want.beside]
+    if package.name == DISTRIBUTION:
+        package.extras |= extras
+    else:  # streaming, which brings torch and no more of what Petastorm's extras brought
+        beside += sorted(extras - listed)
     if "torch" in entry.requirement.extras and "streaming" not in package.extras:
         beside += ["torch"] if "torch" not in listed and package.name == DISTRIBUTION else []
     old = text[entry.start : entry.end]

@@ -151,7 +151,8 @@ class Code:
         return outermost
 
     def _of(self, paths: Iterable[str]) -> Evidence:
-        programs = [path for path in paths if _is_program(path)]
+        # Copies of the support module need what is vendored needs, whether they are there already or not.
+        programs = [path for path in paths if _is_program(path) and not _is_support(path)]
         texts = {path: self.texts[path] for path in programs if path in self.texts}
         bridged = {path: text for path, text in texts.items() if _BRIDGE.search(text)}
         vendored = {
@@ -166,12 +167,13 @@ class Code:
             needs.add("streaming")
         if "tensorflow" not in imported:
             needs -= {"tensorflow"}
+        came_along = {_CAME_ALONG[name] for name in imported & {*_CAME_ALONG}}
         return Evidence(
             old=next((path for path, text in texts.items() if imports_petastorm(text)), ""),
             new=next(iter(new), ""),
             bridge=bool(bridged),
             needs=frozenset(needs),
-            came_along=frozenset(_CAME_ALONG[name] for name in imported & {*_CAME_ALONG}),
+            came_along=frozenset(came_along | ({"pandas"} if vendored else set())),
             empty=not programs,
         )
 
@@ -206,6 +208,10 @@ def _read(path: str) -> bytes:
 
 def _is_program(path: str) -> bool:
     return is_program(path) and os.path.basename(path) not in _NO_PROGRAMS
+
+
+def _is_support(path: str) -> bool:
+    return os.path.basename(path) == f"{SUPPORT}.py"
 
 
 def _is_within(folder: str, other: str) -> bool:
