@@ -8,6 +8,7 @@ a variable that nothing reads. Variables of a module stay, as others may read th
 from __future__ import annotations
 
 import bisect
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 
@@ -25,7 +26,7 @@ from petastorm_codemods._model import Edit
 from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, original
 from petastorm_codemods._petastorm.offered import NEW, OLD, canonical
 from petastorm_codemods._text.edits import overlaps
-from petastorm_codemods._text.tokens import next_line
+from petastorm_codemods._text.tokens import lines_of, next_line
 
 from .comments import is_pragma
 from .decisions import opens_natively
@@ -84,8 +85,30 @@ def without_unused(analysis: Analysis, edits: Sequence[Edit]) -> list[Edit]:
                 for each in result
                 if not first < each.end <= last or each.text.startswith(("\n", "\r"))
             ]
-            result = [*kept, removal]
+            result = [*kept, _with_blank_lines(analysis, removal, kept)]
     return result
+
+
+def _with_blank_lines(analysis: Analysis, removal: Edit, others: Sequence[Edit]) -> Edit:
+    """Return the removal of a line with those blank ones below it that are there above it, or all at the top."""
+    if removal.text:
+        return removal
+    text, source = analysis.source.text, analysis.source
+    top = max(cell.start for cell in source.cells if cell.start <= removal.start)
+    above = lines_of(text[top : removal.start])[:-1]
+    below = lines_of(text[removal.end : source.cell_end(removal.start)])[:-1]
+    blank_above = len(list(itertools.takewhile(_is_blank, reversed(above))))
+    blank_below = len(list(itertools.takewhile(_is_blank, below)))
+    end = removal.end
+    for _ in range(blank_below if blank_above == len(above) else min(blank_above, blank_below)):
+        end = next_line(text, end)
+    is_used = any(removal.start < each.end and each.start < end for each in others)
+    is_used |= any(removal.end <= each.start < end for each in others)
+    return removal if is_used else Edit(removal.start, end, "")
+
+
+def _is_blank(line: str) -> bool:
+    return not line.strip()
 
 
 def without_statement(analysis: Analysis, statement: cst.CSTNode) -> Edit | None:
