@@ -323,6 +323,26 @@ def test_a_run_says_that_loaders_in_files_that_were_not_given_would_break(call, 
     assert "No loaders:" not in call("maker.py", "--to", "bridge", "--check").stdout
 
 
+def test_a_run_of_readers_alone_says_nothing_of_loaders_elsewhere(call, tmp_path):
+    (tmp_path / "read.py").write_text(
+        "from petastorm import TransformSpec, make_batch_reader\n"
+        "for batch in make_batch_reader(url, transform_spec=TransformSpec(func)):\n    fit(batch)\n"
+    )
+    assert "No loaders:" not in call("read.py", "--to", "streaming", "--check").stdout
+
+
+def test_a_run_says_which_classes_extend_another_one_now(call, tmp_path):
+    (tmp_path / "stones.py").write_text(
+        "import petastorm.spark as ps\n"
+        "class Stones(ps.SparkDatasetConverter):\n    pass\n"
+        "conv = ps.make_spark_converter(df)\n"
+    )
+    said = "stones.py:2:1: PM101 Stones extends MdsDirectory now"
+    assert said in call(".", "--to", "streaming", "--write").stdout
+    assert said not in call(".", "--to", "streaming", "--check").stdout
+    assert "extends" not in call(".", "--to", "bridge", "--check").stdout
+
+
 @pytest.mark.parametrize("destination", ["bridge", "streaming"])
 def test_nothing_names_a_page_that_readers_may_not_have(call, tmp_path, destination):
     (tmp_path / "train.py").write_text(MAKER + LOADER.format("num_epochs=3", "fit(loader)"))

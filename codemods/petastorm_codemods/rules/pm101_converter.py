@@ -23,10 +23,11 @@ from petastorm_codemods._meaning.imports import imports
 from petastorm_codemods._meaning.reexports import NATIVE, reexported_reads, unseen_reads, uses_of
 from petastorm_codemods._meaning.support import constructions, opens_directory
 from petastorm_codemods._model import Destination, Edit, Finding, Need, Safety
-from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, MAKERS, original
+from petastorm_codemods._petastorm.counterparts import CLASSES, COUNTERPARTS, MAKERS, original
 from petastorm_codemods._petastorm.offered import canonical
 from petastorm_codemods._registry import Rule
 from petastorm_codemods._rewriting.converted import is_taken_over
+from petastorm_codemods._rewriting.decisions import native_name
 from petastorm_codemods._rewriting.ignored import is_ignored
 from petastorm_codemods._rewriting.modules import come_from, module_findings
 from petastorm_codemods._rewriting.moves import (
@@ -72,6 +73,7 @@ def check(analysis: Analysis) -> Iterator[Finding]:
         message = "streaming reads MDS only; write these rows with write_mds, or keep the bridge"
         yield manual("PM101", analysis.start(call), message)
     yield from _replaced(analysis)
+    yield from _inherited(analysis)
     yield from _shared(analysis)
     for call in analysis.nodes(cst.Call):
         if opens_directory(analysis, call):
@@ -153,6 +155,15 @@ def _replaced(analysis: Analysis) -> Iterator[Finding]:
                 yield manual("PM101", analysis.start(node), message)
 
 
+def _inherited(analysis: Analysis) -> Iterator[Finding]:
+    """Yield a finding for each class that extends that of converters, which is another one now."""
+    for owner in analysis.nodes(cst.ClassDef):
+        paths = [original(analysis.imported(base.value) or "") for base in owner.bases]
+        if any(path in CLASSES and native_name(analysis, path) for path in paths):
+            message = f"{owner.name.value} extends MdsDirectory now, which opens no loaders; see that what it adds fits"
+            yield Finding("PM101", analysis.start(owner), message, Safety.SAFE, told=True)
+
+
 def _shared(analysis: Analysis) -> Iterator[Finding]:
     """Yield a finding for each use of a name that comes from another file of the project."""
     if analysis.project.on_bridge:
@@ -216,7 +227,7 @@ def _moved(analysis: Analysis, move: Move) -> Finding | None:
         names
         or needs
         or move.unused
-        or any(original(each.path) in COUNTERPARTS for each in bridged)
+        or any(original(each.path) in {*MAKERS, *CLASSES} for each in bridged)
     )
     code = "PM101" if converters else "PM105"
     slots = move_slots(analysis, move)
