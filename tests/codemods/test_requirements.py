@@ -77,6 +77,7 @@ def write(tmp_path, monkeypatch):
         ("Pipfile.lock", '{"default": {\n"petastorm": {}}}', 2, "lock file"),
         ("requirements.txt", "petastorm @ git+https://host/petastorm.git\n", 1, "from elsewhere"),
         ("deploy.yml", "a:\n  b: petastorm\n", 2, "not edited"),
+        ("ci.yml", "- run: python -c 'import petastorm; x'\n", 1, "a command imports petastorm"),
         ("requirements.txt", "six\npetastorm \\\n  >=0.9\n", 2, "not edited"),
         ("requirements.txt", "-e git+https://host/petastorm.git#egg=x\n", 1, "not edited"),
         (".github/workflows/ci.yml", "x:\n- run: pip install petastorm\n", 2, "command"),

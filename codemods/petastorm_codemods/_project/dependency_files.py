@@ -103,6 +103,7 @@ _MENTION_IN_INI = re.compile(
     _SOURCES
 )  # a line with the name alone is a module's, if it is no requirement
 _MENTION_IN_DATA = re.compile(f"{_SOURCES}|{_SAID}", re.MULTILINE)
+_IMPORT = re.compile(r"\b(?:import|from)[ \t]+$")
 _LABEL = re.compile(
     r"\b(?:name|title|id|group|image)[\"']?\s{,9}[:=]\s{,9}[\"']?\s{,9}$", re.IGNORECASE
 )
@@ -299,6 +300,8 @@ def _mentions(path: str, text: str, old_entries: Sequence[Entry], want: Wanted) 
         known.add(start)
         offset = match.start() + len(match[0]) - len(match[0].lstrip())
         message = f"installs petastorm in a form that is not edited; {want.package} takes its place"
+        if _IMPORT.search(before):
+            message = f"a command imports petastorm; {want.package} takes its place"
         yield Change(offset, message if want.package else want.reason)
 
 
