@@ -124,6 +124,13 @@ def test_what_stops_it_and_where_the_cache_is(report, call):
     assert shown.endswith(f"Next: {found['advice']['command']}\n")
 
 
+def test_a_place_that_is_in_the_way_of_both_ways_is_named_once(call, tmp_path):
+    (tmp_path / "a.py").write_text(CONVERTER)
+    (tmp_path / "Pipfile").write_text('[packages]\npetastorm = "*"\n')
+    printed = call("doctor", ".").stdout
+    assert printed.count("Pipfile:2") == 1
+
+
 def test_the_environment_is_that_of_the_metadata(report):
     found = report()["environment"]
     assert found["version"] == metadata.version("petastorm-bridge")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
+import re
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,8 @@ from .environment import Environment, look_around
 from .repository import Repository, Way, look_into
 
 _MOST = 5
+# In the requirement that a destination writes.
+_EXTRAS = re.compile(r"(?<=petastorm-bridge)\[[\w,-]+\]")
 _KINDS = {
     "far": "far: each read there is a request of 10 to 50 ms; shards are copied to the machine's own disk "
     "once and read there",
@@ -114,10 +117,11 @@ def _places(way: Way, within: str) -> str:
 
 
 def _obstacles(repository: Repository) -> list[tuple[str, str]]:
-    """Return what is in the way of either destination, each conflict once although both have it."""
+    """Return what is in the way of either destination, each once although both have it with other extras."""
     once: dict[tuple[str, str], str] = {}
     for place, text in (*repository.bridge.obstacles, *repository.streaming.obstacles):
-        once.setdefault((place, text.partition(" contradicts ")[0].partition(", ")[0]), text)
+        what = _EXTRAS.sub("", text).partition(" contradicts ")[0].partition(", ")[0]
+        once.setdefault((place, what), text)
     return [(place, text) for (place, _), text in once.items()]
 
 
@@ -200,7 +204,7 @@ def _way(way: Way) -> str:
     option = f"codemod --to {way.destination.value}"
     text = _places(way, "to rewrite in")
     if way.on_bridge:
-        text += f"; {plural(way.on_bridge, 'call')} on the bridge, as streaming cannot express them"
+        text += f"; {plural(way.on_bridge, 'call')} on the bridge, each with its reason"
     return f"{option:<22} {text}"
 
 
