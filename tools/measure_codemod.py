@@ -177,10 +177,12 @@ def count(measured: Measured, outcome: Outcome, *, beside_horovod: bool) -> None
     parsed = tree_of(outcome.path, path.read_bytes()) if path.exists() else None
     if parsed is None:
         return
-    missing = len(loader_calls(parsed[1])) - len(sites)
+    called = loader_calls(parsed[1])
+    stubs = [site for site in outcome.sites if site.code == "PM108" and site.line in called]
+    missing = len(called) - len(sites) - len(stubs)
     if missing > 0:
         measured.calls[SILENT] += missing
-        lines = ", ".join(map(str, loader_calls(parsed[1])))
+        lines = ", ".join(map(str, called))
         measured.silent.append(f"{outcome.path}: {missing} of the calls in lines {lines}")
 
 

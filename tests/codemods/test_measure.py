@@ -69,3 +69,15 @@ def test_ranks_that_another_file_gives_are_horovods_where_it_is_imported(tmp_pat
     (tmp_path / "train.py").write_text(f"{text}        fit(loader)\n")
     (tmp_path / "main.py").write_text(f"{imported}\nfrom train import train\nrun(train, shard())\n")
     assert f"calls: 1: 1 {fate}\n" in measure(tmp_path)[1]
+
+
+def test_stubs_of_tests_are_no_calls_that_nobody_is_told_of(tmp_path):
+    text = "from petastorm.spark import make_spark_converter\nconv = make_spark_converter(df)\n"
+    text += "with conv.make_torch_dataloader(num_epochs=1) as loader:\n    fit(loader)\n"
+    test = "conv = Mock()\nconv.make_torch_dataloader.return_value = []\n"
+    (tmp_path / "one" / "tests").mkdir(parents=True)
+    (tmp_path / "one" / "train.py").write_text(text)
+    (tmp_path / "one" / "tests" / "test_train.py").write_text(test)
+    code, said = measure(tmp_path)
+    assert code == 0, said
+    assert "silent" not in said
