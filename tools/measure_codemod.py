@@ -123,7 +123,7 @@ def unused_imports(tree: ast.Module) -> int:
     """Return how many names are imported and never mentioned."""
     words = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
-    words |= {value for value in constants if isinstance(value, str)}
+    words |= {value.partition(".")[0] for value in constants if isinstance(value, str)}
     found = {
         (alias.asname or alias.name).split(".")[0]
         for node in ast.walk(tree)

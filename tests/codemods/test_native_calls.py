@@ -80,7 +80,9 @@ def imported(tree):
 def unused_imports(text):
     tree = ast.parse(text)
     words = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    words |= {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    strings = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    # Names, and paths in annotations in quotes.
+    words |= {each.partition(".")[0] for each in strings if isinstance(each, str)}
     return set(imported(tree)) - words
 
 

@@ -10,7 +10,13 @@ import libcst as cst
 from petastorm_codemods._meaning.analysis import Analysis, manual
 from petastorm_codemods._meaning.calls import remove
 from petastorm_codemods._meaning.idle import is_unused, unused_advice
-from petastorm_codemods._meaning.imports import Imported, by_statement, petastorm_imports, root_name
+from petastorm_codemods._meaning.imports import (
+    Imported,
+    by_statement,
+    imports,
+    petastorm_imports,
+    root_name,
+)
 from petastorm_codemods._meaning.stays_together import reason_to_stay
 from petastorm_codemods._meaning.support import Use
 from petastorm_codemods._model import Edit, Finding, ImportSlot, Need, Safety
@@ -137,9 +143,9 @@ def _parents(path: str) -> Iterator[str]:
 
 def module_findings(analysis: Analysis) -> Iterator[Finding]:
     """Yield a finding for each ``import petastorm…`` statement, with all uses of its name."""
-    imports = [each for each in petastorm_imports(analysis) if is_plain(each)]
-    plain = [each for each in imports if each.alias and not each.alias.asname]
-    for each in imports:
+    old = [each for each in petastorm_imports(analysis) if is_plain(each)]
+    plain = [each for each in old if each.alias and not each.alias.asname]
+    for each in old:
         if each.alias and each.alias.asname:
             problem = module_problem(analysis, each)
             yield _finding(analysis, [each], each.local, problem)
@@ -147,12 +153,25 @@ def module_findings(analysis: Analysis) -> Iterator[Finding]:
         kept = [each for each in plain if not is_module(each.path)]
         problem = "; ".join(advice(each.path) for each in kept)
         yield _finding(analysis, plain, OLD, problem or stuck_reason(analysis, kept) or "")
+    yield from _findings_of_bridge(analysis)
 
 
-def _finding(analysis: Analysis, imports: Sequence[Imported], local: str, problem: str) -> Finding:
-    start = analysis.start(imports[0].statement)
+def _findings_of_bridge(analysis: Analysis) -> Iterator[Finding]:
+    """Yield a finding for each name of the bridge's modules by which a source reaches what becomes native."""
+    by_name: dict[str, list[Imported]] = {}
+    for each in imports(analysis):
+        if is_plain(each) and each.path.partition(".")[0] == NEW:
+            by_name.setdefault(each.local, []).append(each)
+    for local, imported in by_name.items():
+        if any(native_uses(analysis, local)):
+            yield _finding(analysis, imported, local, "")
+
+
+def _finding(analysis: Analysis, imported: Sequence[Imported], local: str, problem: str) -> Finding:
+    start = analysis.start(imported[0].statement)
     native = list(native_uses(analysis, local))
-    quoted, others_quoted = _in_quotes(analysis, local, imports[0].path)
+    path = local if local in {OLD, NEW} else imported[0].path
+    quoted, others_quoted = _in_quotes(analysis, local, path)
     names = tuple(dict.fromkeys([*(name for name, _ in native), *(each.text for each in quoted)]))
     module = analysis.target.module
     needs = tuple(Need(module, name, name) for name in names)
@@ -161,34 +180,33 @@ def _finding(analysis: Analysis, imports: Sequence[Imported], local: str, proble
         problem = f"{', '.join(clash)} means something else in this file; rename it first"
     if problem:
         return manual("PM104", start, problem)
-    removals = _removals(analysis, imports)
+    removals = _removals(analysis, imported)
     if removals:
-        what = f"the unused import of {imports[0].path} goes"
+        what = f"the unused import of {imported[0].path} goes"
         return Finding("PM101", start, what, Safety.SAFE, tuple(removals))
     taken = {analysis.start(node) for _, node in native}
     rest = [use for use in module_uses(analysis, local) if analysis.start(use[1]) not in taken]
     edits = [*native_edits(analysis, native)]
-    what = come_from([imports[0].path], NEW)
+    is_petastorm_itself = imported[0].path.partition(".")[0] == OLD
+    what = come_from([imported[0].path], NEW if is_petastorm_itself else module)
     edits += quoted
     if names and not rest and not others_quoted:
-        import_edits, slots = _without_module(analysis, imports, names)
+        import_edits, slots = _without_module(analysis, imported, names)
         edits += import_edits
         needs = () if slots else needs
         return Finding("PM101", start, what, Safety.SAFE, tuple(edits), needs=needs, slots=slots)
     if local == OLD:
         edits += [rename_root(analysis, node) for _, node in rest]
-    edits += import_roots(analysis, imports, [path for path, _ in rest])
+    if is_petastorm_itself:
+        edits += import_roots(analysis, imported, [path for path, _ in rest])
     code = "PM101" if native else "PM105"
-    idle = all(each.path == OLD and is_unused(analysis, each) for each in imports)
+    idle = all(each.path == OLD and is_unused(analysis, each) for each in imported)
     alone = unused_advice([OLD]) if idle else ""
     return Finding(code, start, what, Safety.SAFE, tuple(edits), needs=needs, alone=alone)
 
 
 def _in_quotes(analysis: Analysis, local: str, path: str) -> tuple[list[Edit], bool]:
-    """Return the edits that put native names into annotations in quotes, and whether others of a module are there.
-
-    A path that begins with ``petastorm`` is a string of its own for the rule about these.
-    """
+    """Return the edits that put native names into annotations in quotes, and whether others of a module are there."""
     edits: list[Edit] = []
     has_others = False
     member = re.compile(rf"(?<![\w.]){re.escape(local)}(?P<rest>(?:\.\w+)+)")
@@ -197,7 +215,7 @@ def _in_quotes(analysis: Analysis, local: str, path: str) -> tuple[list[Edit], b
             continue
         for match in member.finditer(node.value):
             name = native_name(analysis, f"{path}{match['rest']}")
-            if name is None or local == OLD or "\\" in node.value:
+            if name is None or "\\" in node.value:
                 has_others = True
                 continue
             start = analysis.start(node)

@@ -18,6 +18,7 @@ import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, last_name, manual
 from petastorm_codemods._meaning.calls import keyword, text_of
+from petastorm_codemods._meaning.imports import imports
 from petastorm_codemods._meaning.stays_together import reason_to_stay
 from petastorm_codemods._model import Destination, Edit, Finding, Safety
 from petastorm_codemods._petastorm.counterparts import COUNTERPARTS
@@ -59,6 +60,8 @@ def check(analysis: Analysis) -> Iterator[Finding]:
             message = f"the test is about Petastorm itself: nothing uses {value} any more"
             yield manual("PM002", analysis.start(node), message)
         if not is_offered(value) or not _is_reference(analysis, node, value):
+            continue
+        if _follows_its_module(analysis, node, value):
             continue
         after = _successor(analysis, value)
         if after is None:
@@ -114,6 +117,16 @@ def _successor(analysis: Analysis, value: str) -> str | None:
         if any(value.startswith(f"{old}.") for old in COUNTERPARTS):
             return None
     return renamed(value)
+
+
+def _follows_its_module(analysis: Analysis, node: cst.SimpleString, value: str) -> bool:
+    """Say whether a string is an annotation that becomes native with what ``import petastorm…`` has imported."""
+    return (
+        analysis.destination is Destination.STREAMING
+        and value in COUNTERPARTS
+        and analysis.enclosing(node, cst.Annotation) is not None
+        and any(each.local == OLD for each in imports(analysis))
+    )
 
 
 def _is_reference(analysis: Analysis, node: cst.SimpleString, value: str) -> bool:
