@@ -20,6 +20,8 @@ pytestmark = pytest.mark.anystack
         "not self.context",
         "self.context is not None",
         "sizes[0]",
+        "{'rows': 1, **more}",
+        "dict(rows=1)",
     ],
 )
 def test_what_only_asks(code):
@@ -41,6 +43,8 @@ def test_what_only_asks(code):
         "[pop()]",
         "rank + step()",
         "(found := find())",
+        "{'rows': count()}",
+        "dict(rows=count())",
     ],
 )
 def test_what_may_do_more(code):

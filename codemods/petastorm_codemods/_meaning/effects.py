@@ -11,7 +11,7 @@ from .calls import is_none
 
 # What says which rank a process has, and of how many.
 _RANKS = frozenset({"rank", "size", "local_rank", "get_rank", "get_world_size"})
-_READING = frozenset({"int", "os.environ.get", "os.getenv"})
+_READING = frozenset({"dict", "int", "os.environ.get", "os.getenv"})
 
 
 def has_no_effect(node: cst.CSTNode) -> bool:
@@ -29,6 +29,9 @@ def has_no_effect(node: cst.CSTNode) -> bool:
         inner = [node.left, *(each.comparator for each in node.comparisons)]
     elif isinstance(node, cst.Tuple):
         inner = [each.value for each in node.elements]
+    elif isinstance(node, cst.Dict):
+        inner = [each.value for each in node.elements]
+        inner += [each.key for each in node.elements if isinstance(each, cst.DictElement)]
     elif isinstance(node, cst.Subscript):
         inner = [node.value, *(each.slice for each in node.slice)]
     elif isinstance(node, cst.Attribute | cst.Index):
