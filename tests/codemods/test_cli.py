@@ -513,7 +513,7 @@ def test_vendored_beside_scripts(call, tree):
     answer = call(".", "--write", "--vendor", *STREAMING)
     assert answer.exit_code == 0, answer.stdout
     assert (root / "a.py").read_text().startswith("from mds_support import write_mds\n")
-    assert (root / "requirements.txt").read_text() == f"{vendored()}\n"
+    assert (root / "requirements.txt").read_text() == f"{vendored()}\npandas\n"
     support = (root / "mds_support.py").read_text()
     assert "def write_mds" in support
     assert "import petastorm_bridge" not in support
