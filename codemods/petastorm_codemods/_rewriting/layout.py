@@ -70,17 +70,19 @@ def laid_out(analysis: Analysis, edits: Sequence[Edit]) -> list[Edit]:
 
 @dataclass(frozen=True)
 class _Comprehension:
-    """A comprehension on one line.
+    """A comprehension on one line, perhaps without its brackets.
 
     Attributes:
         open: Where its opening bracket ends; that of a call around a generator.
         close: Where its closing bracket starts.
         clauses: Where what follows its result starts: each ``for`` and ``if``.
+        stands_alone: Whether its brackets are on lines of their own.
     """
 
     open: int
     close: int
     clauses: tuple[int, ...]
+    stands_alone: bool
 
 
 class _Layout:
@@ -118,7 +120,7 @@ class _Layout:
             return laid
         # A formatter breaks the brackets of the comprehension first.
         self._opened[around] = None
-        before = self._indent(around) + self._unit + self._changed(around.open, edit.start)
+        before = self._inner_indent(around) + self._changed(around.open, edit.start).lstrip()
         behind = len(self._changed(edit.end, around.clauses[0]).rstrip())
         return self._laid(edit, before, behind)
 
@@ -150,12 +152,18 @@ class _Layout:
         for kind in (cst.DictComp, cst.GeneratorExp, cst.ListComp, cst.SetComp):
             for node in self._analysis.nodes(kind):
                 start, end = self._analysis.span(node)
-                if "\n" in self._text[start:end]:
-                    continue
                 bracket = not isinstance(node, cst.GeneratorExp) or bool(node.lpar)
+                inside = self._text[start + bracket : end - bracket]
+                if "\n" in inside.strip():
+                    continue
+                stands_alone = "\n" in inside[: len(inside) - len(inside.lstrip())]
+                if stands_alone is not ("\n" in inside[len(inside.rstrip()) :]):
+                    continue
                 clauses = tuple(self._clauses(node.for_in))
-                comprehension = _Comprehension(start + bracket, end - bracket, clauses)
-                line = self._analysis.line_start(start)
+                comprehension = _Comprehension(
+                    start + bracket, end - bracket, clauses, stands_alone
+                )
+                line = self._analysis.line_start(clauses[0])
                 found.setdefault(line, []).append(comprehension)
         return found
 
@@ -169,16 +177,23 @@ class _Layout:
         """Yield the edits that put the parts of comprehensions on lines of their own, in which a call has several."""
         newline = self._analysis.source.newline
         for each in self._opened:
-            indent = newline + self._indent(each)
-            yield Edit(each.open, each.open, indent + self._unit)
+            inner = newline + self._inner_indent(each)
             for start in each.clauses:
                 clause = self._text[start : each.close].lstrip()
-                yield Edit(start, self._text.index(clause, start), indent + self._unit)
-            yield Edit(each.close, each.close, indent)
+                yield Edit(start, self._text.index(clause, start), inner)
+            if not each.stands_alone:
+                yield Edit(each.open, each.open, inner)
+                yield Edit(each.close, each.close, newline + self._indent(each.open))
 
-    def _indent(self, around: _Comprehension) -> str:
-        """Return the whitespace that a comprehension's line begins with after the edits."""
-        line = self._changed(self._analysis.line_start(around.open), around.open)
+    def _inner_indent(self, around: _Comprehension) -> str:
+        """Return the whitespace that the lines in a comprehension's brackets begin with after the edits."""
+        if around.stands_alone:
+            return self._indent(around.clauses[0])
+        return self._indent(around.open) + self._unit
+
+    def _indent(self, place: int) -> str:
+        """Return the whitespace that the line of a place begins with after the edits."""
+        line = self._changed(self._analysis.line_start(place), place)
         return line[: len(line) - len(line.lstrip())]
 
     def _changed(self, start: int, end: int) -> str:
