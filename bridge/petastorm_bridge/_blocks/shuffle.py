@@ -103,6 +103,17 @@ def _rows_at_once(dtype: np.dtype[Any]) -> int:
     return max(1, min(_CHUNK, _CHUNK_BYTES // max(1, dtype.itemsize)))
 
 
+def _packed(dtype: np.dtype[Any], columns: list[npt.NDArray[Any]], count: int) -> Iterator[Records]:
+    """Yield rows of columns as records, a few at a time."""
+    step = _rows_at_once(dtype)
+    for start in range(0, count, step):
+        stop = min(start + step, count)
+        packed = np.empty(stop - start, dtype)
+        for field, column in zip(dtype.names or (), columns, strict=True):
+            packed[field] = column[start:stop]
+        yield packed
+
+
 def _scatter(target: Records, places: npt.NDArray[np.int64], source: Records) -> None:
     """Do ``target[places] = source``."""
     if target.dtype.hasobject:
@@ -160,16 +171,8 @@ class _Slots:
 
     def packed(self, block: Block) -> Iterator[Records]:
         """Yield a block's rows as records, few enough at a time to stay in the processor's cache."""
-        if not block.num_rows:
-            return
-        dtype, columns = self._accept(block)
-        step = _rows_at_once(dtype)
-        for start in range(0, block.num_rows, step):
-            stop = min(start + step, block.num_rows)
-            packed = np.empty(stop - start, dtype)
-            for field, column in zip(dtype.names or (), columns, strict=True):
-                packed[field] = column[start:stop]
-            yield packed
+        if block.num_rows:
+            yield from _packed(*self._accept(block), block.num_rows)
 
     def insert(self, block: Block) -> npt.NDArray[np.int64]:
         """Store a block's rows and return their places."""
@@ -180,7 +183,7 @@ class _Slots:
                 self.records[field][places] = column
             return places
         start = 0
-        for packed in self.packed(block):
+        for packed in _packed(dtype, columns, block.num_rows):
             _scatter(self.records, places[start : start + len(packed)], packed)
             start += len(packed)
         return places

@@ -22,7 +22,7 @@ from petastorm_bridge._far.ahead import Fetcher
 from petastorm_bridge._far.copies import CacheSettings, Copies
 from petastorm_bridge._far.errors import explain
 from petastorm_bridge._far.fetch import Extent, fetch_file
-from petastorm_bridge._far.stores import FsspecStore, Store, open_store
+from petastorm_bridge._far.stores import FsspecStore, MountStore, Store, open_store
 from petastorm_bridge.errors import masked, without_secrets
 from petastorm_bridge.mds.dataset import INDEX_NAME, open_dataset, read_index
 from petastorm_bridge.mds.entry import ShardEntry
@@ -41,9 +41,9 @@ from .table import open_table
 from .table_formats import find_table
 from .table_store import remote_table
 
-# What a mount answers at once: Linux asks it for twelve pieces of 128 KiB at a time (FUSE's max_background), and for the
-# thirteenth when the first has come.
-_BEGINNING_BYTES = 12 * (128 << 10)
+# What a mount answers at once: Linux asks it for twelve pieces at a time (FUSE's max_background), and for the thirteenth
+# when the first has come.
+_BEGINNING_BYTES = 12 * MountStore.answer_bytes
 
 
 def open_remote(
