@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
@@ -12,6 +13,8 @@ from libcst.metadata import Assignment, ClassScope
 from .analysis import Analysis, Node, once
 from .imports import imports, relative_names
 from .other_files import module_at, stem_of
+
+_Definition = TypeVar("_Definition", cst.ClassDef, cst.FunctionDef)
 
 
 class Functions:
@@ -127,10 +130,7 @@ class Functions:
 
     @functools.cached_property
     def _classes(self) -> dict[str, list[cst.ClassDef]]:
-        classes: dict[str, list[cst.ClassDef]] = {}
-        for each in self._analysis.nodes(cst.ClassDef):
-            classes.setdefault(each.name.value, []).append(each)
-        return classes
+        return self._named(cst.ClassDef)
 
     @functools.cached_property
     def _passed_on(self) -> frozenset[cst.CSTNode]:
@@ -175,10 +175,13 @@ class Functions:
 
     @functools.cached_property
     def _by_name(self) -> dict[str, list[cst.FunctionDef]]:
-        functions: dict[str, list[cst.FunctionDef]] = {}
-        for function in self._analysis.nodes(cst.FunctionDef):
-            functions.setdefault(function.name.value, []).append(function)
-        return functions
+        return self._named(cst.FunctionDef)
+
+    def _named(self, kind: type[_Definition]) -> dict[str, list[_Definition]]:
+        found: dict[str, list[_Definition]] = {}
+        for each in self._analysis.nodes(kind):
+            found.setdefault(each.name.value, []).append(each)
+        return found
 
     @functools.cached_property
     def _attributes(self) -> dict[str, list[cst.FunctionDef]]:
