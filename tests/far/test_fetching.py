@@ -18,6 +18,8 @@ from petastorm_bridge._far.limits import (
     LIMIT_VARIABLE,
     TIMEOUT_VARIABLE,
 )
+from petastorm_bridge._far.ranges import copy_in_ranges
+from petastorm_bridge._far.stores import MountStore
 from petastorm_bridge.errors import DatasetError, DatasetNotFoundError
 from petastorm_bridge.pytorch import BatchedDataLoader
 
@@ -128,6 +130,51 @@ def test_copies_are_kept_while_there_is_room(mount, monkeypatch, cache):
     mount.start_counting()
     assert ids_of(url(mount)) == ALL
     assert len(read_of_shards(mount)) <= 1
+
+
+class NotingStore(MountStore):
+    """A mount's files; notes which ranges of them are asked for."""
+
+    def __init__(self):
+        self.ranges = []
+
+    def open(self, url):
+        file = super().open(url)
+        pieces = file.pieces
+
+        def noted(start, size):
+            self.ranges.append((start, size))
+            return pieces(start, size)
+
+        file.pieces = noted
+        return file
+
+
+@pytest.mark.parametrize("beginning", [0, 1, 1536 << 10, 2 << 20, 3 << 20])
+def test_ranges_behind_a_beginning_start_at_multiples_of_their_size(beginning, tmp_path):
+    """Where they met amid pages that Linux keeps as one, a mount was asked for some of them twice."""
+    content = np.random.default_rng(0).bytes((5 << 20) + 7)
+    (tmp_path / "file").write_bytes(content)
+    store, found = NotingStore(), bytearray(len(content))
+
+    def put(start, part):
+        found[start : start + len(part)] = part
+
+    copy_in_ranges(
+        store,
+        str(tmp_path / "file"),
+        range(len(content)),
+        put,
+        is_whole=True,
+        is_dropped=lambda: False,
+        beginning=beginning,
+    )
+    assert found == content
+    answers = [*range(0, beginning, store.answer_bytes)]
+    begun = len(answers) * store.answer_bytes
+    multiples = [start for start in range(0, len(content), store.range_bytes) if start >= begun]
+    between = [begun] if begun not in multiples else []
+    assert sorted(start for start, _ in store.ranges) == [*answers, *between, *multiples]
 
 
 class TestTheFirstBatch:
