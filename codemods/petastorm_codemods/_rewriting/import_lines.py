@@ -82,7 +82,7 @@ def joined_imports(analysis: Analysis, edits: Sequence[Edit]) -> list[Edit]:
             each.changes |= not _is_sorted(each.modules)
             each.modules = {module: sorted(names) for module, names in each.modules.items()}
         if each.on_one_line and each.rewritten:  # it may have become too long for that
-            each.changes |= any("(" in import_of(*item) for item in each.modules.items())
+            each.changes |= any("(" in line for line in _lines(analysis, each))
     changed = {each.line: each for each in statements if each.changes}
     kept = [edit for edit, line in zip(edits, around, strict=True) if line not in changed]
     return [*kept, *(_written(analysis, each) for each in changed.values())]
@@ -112,12 +112,18 @@ def _is_sorted(modules: _Modules) -> bool:
 def _written(analysis: Analysis, statement: _Statement) -> Edit:
     """Return the edit that writes a statement anew; its line goes if nothing is left of it."""
     start, end = analysis.span(statement.line)
-    lines = [import_of(module, names) for module, names in statement.modules.items()]
+    lines = _lines(analysis, statement)
     if not lines:
         below = min(next_line(analysis.source.text, end), analysis.source.cell_end(end))
         return Edit(analysis.line_start(start), below, "")
     between = analysis.source.newline + analysis.indent(start)
     return Edit(start, end, between.join(lines), written=True)
+
+
+def _lines(analysis: Analysis, statement: _Statement) -> list[str]:
+    """Return the imports that a statement is to become."""
+    width = analysis.source.width - len(analysis.indent(analysis.start(statement.line)))
+    return [import_of(*item, width) for item in statement.modules.items()]
 
 
 def _statements(

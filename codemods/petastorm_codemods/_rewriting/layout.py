@@ -1,7 +1,8 @@
 """New calls fit into the lines of their file; everything else keeps the user's layout.
 
 A call of ours stands on one line if it fits, else each of its arguments does, with a comma behind the last one. Lines
-that are aligned with a bracket stay so. More is the business of the user's own formatter.
+that are aligned with a bracket stay so, and a call of the user's that has become short enough for a line stands on one. More
+is the business of the user's own formatter.
 """
 
 from __future__ import annotations
@@ -17,14 +18,13 @@ import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._model import Edit, Piece, Pieces
-from petastorm_codemods._text.edits import apply_edits
+from petastorm_codemods._text.edits import apply_edits, overlaps
 from petastorm_codemods._text.tokens import line_starts, lines_of, next_line, tokens_of
 
 # What stands in the text of calls of ours until it is known which of them fit on a line: characters that no text has.
 # A call opens, has more arguments and closes; a comment follows that is above or behind one; a part of a choice begins.
 OPEN, NEXT, CLOSE, ABOVE, BEHIND, PART = "\ufdd0\ufdd1\ufdd2\ufdd3\ufdd4\ufdd5"
-# A file is as wide as its own lines, between the usual limits of two formatters.
-_NARROWEST, _WIDEST = 88, 100
+_CLOSE_BELOW = re.compile(r"\s*?\n\s*(?=\))")
 _MARK = re.compile(f"([{OPEN}{NEXT}{CLOSE}{ABOVE}{BEHIND}])")
 
 
@@ -39,15 +39,12 @@ def _listed(arguments: Sequence[tuple[str, Pieces]]) -> Iterator[Piece]:
         yield from value
 
 
-def is_long(line: str) -> bool:
-    """Say whether a line is longer than any formatter's."""
-    return len(line) > _WIDEST
-
-
-def import_of(module: str, names: Sequence[str]) -> str:
-    """Return the statement that imports names, in brackets if it is too long for a line."""
+def import_of(module: str, names: Sequence[str], width: int) -> str:
+    """Return the statement that imports names, in brackets if it is longer than a width."""
     line = f"from {module} import {', '.join(names)}"
-    return f"from {module} import ({OPEN}{NEXT.join(names)}{CLOSE})" if is_long(line) else line
+    if len(line) <= width:
+        return line
+    return f"from {module} import ({OPEN}{NEXT.join(names)}{CLOSE})"
 
 
 def laid_out(analysis: Analysis, edits: Sequence[Edit]) -> list[Edit]:
@@ -65,7 +62,8 @@ def laid_out(analysis: Analysis, edits: Sequence[Edit]) -> list[Edit]:
     if re.search(f"[{OPEN}-{PART}]", analysis.source.text):
         raise ValueError("has characters that Unicode reserves")
     layout = _Layout(analysis, sorted(edits, key=lambda edit: (edit.start, edit.end)))
-    return [*map(layout.laid, edits), *layout.opened(), *layout.aligned()]
+    laid = [*map(layout.laid, edits), *layout.opened(), *layout.aligned()]
+    return [*laid, *layout.joined(laid)]
 
 
 @dataclass(frozen=True)
@@ -98,10 +96,9 @@ class _Layout:
         self._text = analysis.source.text
         self._edits = edits
         self._starts = [edit.start for edit in edits]
-        lines = lines_of(analysis.source.masked)
-        code = [line for line in lines if line.strip()[:1] not in {"", "#"}]
-        self._width = min(max([_NARROWEST, *map(len, code)]), _WIDEST)
+        self._width = analysis.source.width
         # Lines that go on from others tell it only where there are no blocks.
+        code = analysis.source.code_lines
         indents = filter(None, (line[: len(line) - len(line.lstrip())] for line in code))
         unit = min(indents, key=len, default="    ")[:4]
         self._unit = analysis.module.default_indent if analysis.nodes(cst.IndentedBlock) else unit
@@ -241,12 +238,15 @@ class _Layout:
         return "\n".join([*lines, indent])
 
     def _parts(self, argument: str, indent: str) -> list[str]:
-        """Return the lines of a choice: one if it fits, else one for each part, in parentheses."""
+        """Return the lines of a choice: one if it fits, else in parentheses one or one for each part."""
         flat = _on_one_line(argument)
         if len(flat) + 1 <= self._width:
             return [flat]
         first, *parts = argument.split(PART)
-        return [f"{first}(", *(f"{indent}{self._unit}{part}" for part in parts), f"{indent})"]
+        inner = indent + self._unit
+        whole = inner + " ".join(parts)
+        lines = [whole] if len(whole) <= self._width else [inner + part for part in parts]
+        return [f"{first}(", *lines, f"{indent})"]
 
     def aligned(self) -> Iterator[Edit]:
         """Yield the edits that keep lines below what they are aligned with, behind a bracket that moves."""
@@ -276,6 +276,42 @@ class _Layout:
                 end = next_line(self._text, end)
         for place, shift in shifts.items():
             yield Edit(place + min(shift, 0), place, " " * max(shift, 0))
+
+    def joined(self, edits: Sequence[Edit]) -> Iterator[Edit]:
+        """Yield the edits that put a call on one line that was broken at its brackets only, as it was too long.
+
+        Args:
+            edits: All others.
+        """
+        edits = sorted(edits, key=lambda edit: (edit.start, edit.end))
+        starts = [edit.start for edit in edits]
+        for node in self._analysis.nodes(cst.Call):
+            if not isinstance(node.whitespace_before_args, cst.ParenthesizedWhitespace):
+                continue
+            first, last = self._analysis.start(node.args[0]), self._analysis.span(node.args[-1])[1]
+            opened = self._text.rfind("(", 0, first) + 1
+            close = _CLOSE_BELOW.match(self._text, last)
+            is_plain = self._text[opened:first].isspace() and "\n" not in self._text[first:last]
+            if close is None or not is_plain:
+                continue
+            breaks = [Edit(opened, first, ""), Edit(last, close.end(), "")]
+            start, end = self._analysis.line_start(opened), next_line(self._text, close.end())
+            here = edits[bisect.bisect_left(starts, start) : bisect.bisect_left(starts, end)]
+            if here and self._makes_room(here, breaks, start, end):
+                yield from breaks
+
+    def _makes_room(
+        self, edits: Sequence[Edit], breaks: Sequence[Edit], start: int, end: int
+    ) -> bool:
+        """Say whether some lines fit on one after edits and without breaks, and did not before the edits."""
+        if any(edit.end > end or "\n" in edit.text for edit in edits):
+            return False
+        before = [Edit(each.start - start, each.end - start, each.text) for each in breaks]
+        after = [Edit(each.start - start, each.end - start, each.text) for each in edits]
+        text = self._text[start:end].rstrip()
+        if overlaps([*before, *after]) or len(apply_edits(text, before)) <= self._width:
+            return False
+        return len(apply_edits(text, [*before, *after])) <= self._width
 
 
 # A part of code, or the arguments of a call.

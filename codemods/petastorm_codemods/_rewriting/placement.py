@@ -130,7 +130,7 @@ def _imported(
         if module in ends:
             yield _joined(analysis, ends[module], sorted(names))
         else:
-            lines.append(import_of(module, sorted(names)))
+            lines.append(import_of(module, sorted(names), analysis.source.width))
     if not lines:
         return
     if not slots:

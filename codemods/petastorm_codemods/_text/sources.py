@@ -22,7 +22,7 @@ from .decode import Decoded, decode_python, decode_utf8, newline_of
 from .edits import apply_edits
 from .ipynb import CellSource, read_notebook, replace_source
 from .magics import blank, is_python_cell, language_of, mask, says_python
-from .tokens import line_starts
+from .tokens import line_starts, lines_of
 
 _DATABRICKS = re.compile(r"# Databricks notebook source[ \t]*\r?\n")
 _COMMAND = re.compile(r"^# COMMAND -+[ \t]*\r?$\n?", re.MULTILINE)
@@ -34,6 +34,9 @@ _MAGIC_CELL = re.compile(
 
 # Cells of Databricks sources that are code of another language, or Python in comments.
 _FOREIGN_CELL = re.compile(r"^# MAGIC[ \t]+%(python|scala|r)\b.*(?:\n# MAGIC\b.*)*", re.MULTILINE)
+
+# A file is as wide as its own lines, between the usual limits of two formatters.
+_NARROWEST, _WIDEST = 88, 100
 
 Foreign = tuple[int, int, str]
 
@@ -85,6 +88,17 @@ class Source:
     def module(self) -> cst.Module:
         """The parsed masked text."""
         return _parsed(self.masked)
+
+    @functools.cached_property
+    def width(self) -> int:
+        """How many characters its lines of code may have."""
+        return min(max([_NARROWEST, *map(len, self.code_lines)]), _WIDEST)
+
+    @functools.cached_property
+    def code_lines(self) -> list[str]:
+        """The lines that are neither empty nor comments."""
+        lines = lines_of(self.masked)
+        return [line for line in lines if line.strip()[:1] not in {"", "#"}]
 
     @property
     def shell(self) -> tuple[tuple[int, int], ...]:

@@ -34,7 +34,7 @@ from petastorm_codemods._petastorm.offered import (
     renamed,
 )
 from petastorm_codemods._registry import Rule
-from petastorm_codemods._rewriting.layout import import_of, is_long
+from petastorm_codemods._rewriting.layout import import_of
 from petastorm_codemods._rewriting.modules import (
     come_from,
     import_roots,
@@ -163,10 +163,12 @@ def _from_import(
         ]
         texts[1] = texts[1].replace(OLD, NEW, 1)
         edits = [parted(analysis, statement, texts)]
-    elif not statement.lpar and is_long(analysis.code(statement).replace(OLD, NEW, 1)):
+    elif not statement.lpar:
         aliases = [analysis.code(each.alias) for each in moved if each.alias is not None]
-        whole = import_of(renamed(modules_of(statement)[0]), aliases)
-        edits = [analysis.replace(statement, whole)]
+        width = analysis.source.width - len(analysis.indent(analysis.start(statement)))
+        whole = import_of(renamed(modules_of(statement)[0]), aliases, width)
+        if "(" in whole:
+            edits = [analysis.replace(statement, whole)]
     yield _safe(analysis, statement, [each.path for each in moved], edits)
 
 
