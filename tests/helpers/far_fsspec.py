@@ -113,11 +113,14 @@ def _faults(state: Path) -> Iterator[list[dict[str, Any]]]:
     """Lend what goes wrong next to one process at a time."""
     with (state / "faults").open("r+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        faults = json.load(file)
+        before = file.read()
+        faults = json.loads(before)
         yield faults
-        file.seek(0)
-        file.truncate()
-        json.dump(faults, file)
+        after = json.dumps(faults)
+        if after != before:  # who is killed while it asks leaves them whole
+            file.seek(0)
+            file.truncate()
+            file.write(after)
 
 
 class FarFileSystem(AbstractFileSystem):
