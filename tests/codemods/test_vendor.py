@@ -7,6 +7,8 @@ import sys
 import pytest
 
 import petastorm_bridge
+from petastorm_codemods import _engine
+from petastorm_codemods._model import Unchanged
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
 
@@ -175,3 +177,10 @@ def test_a_copy_makes_no_converters_for_the_loaders_beside_it(tmp_path):
     assert "(converters[0].make_torch_dataloader())" in (tmp_path / "base.py").read_text()
     again = run([str(tmp_path)], Settings(vendor=True)).outcomes
     assert all(getattr(each, "after", b"") == getattr(each, "before", b"") for each in again)
+
+
+def test_a_copy_is_not_parsed_again(monkeypatch):
+    """It is the longest file of many repositories, and ours."""
+    monkeypatch.setattr(_engine, "read_source", None)
+    outcome = _engine.process("mds_support.py", SUPPORT.read_bytes(), Settings())
+    assert outcome == Unchanged("mds_support.py")
