@@ -18,7 +18,7 @@ PYTEST := python -m pytest -q
 BESIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # All quick tests and, of the slow ones, those that show the main path of a room; all of what ROOM or ARGS choose.
 WHICH := $(if $(ALL)$(ROOM)$(ARGS),not alone,not alone and (smoke or not (slow or spark)))
-# What touches no engine finds the same on every version of them: it runs on today's.
+# What no engine's version changes (processes, kills, full disks, or what needs none) runs on today's.
 WHICH_ON_LEGACY := $(WHICH)$(if $(ROOM)$(ARGS),, and not anystack)
 PLACES := $(ROOM:%=tests/%)
 # Benchmarks race the real Petastorm, programs at far places are compared with it, people come from it, and building

@@ -38,7 +38,7 @@ TENSORS = ["i", "f", "b", "v"]
 LONGEST_SECONDS = 60
 NAMES_OF_OTHERS = 50
 # Of the engine alone, which is quick, and where most damages of shards are found.
-LEAST_ROUNDS = {"engine": 3000}
+LEAST_ROUNDS = {"engine": 1000}
 MISSING = object()
 VALUES = [
     None, True, False, -1, 0, 1, 5, 7, 2**31, 2**32, 2**63, 10**30, float("inf"), float("nan"), 0.5,

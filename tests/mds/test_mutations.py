@@ -12,7 +12,7 @@ import mutations
 import pytest
 import warm
 
-COUNT = int(os.environ.get("PETASTORM_BRIDGE_MUTATIONS", "240"))
+COUNT = int(os.environ.get("PETASTORM_BRIDGE_MUTATIONS", "120"))
 
 
 @pytest.mark.anystack

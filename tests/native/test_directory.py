@@ -120,6 +120,7 @@ def test_one_evaluation(write_mds, spark, tmp_path):
     assert counter.value == 40
 
 
+@pytest.mark.anystack
 def test_other_processes_need_no_spark(directory):
     code = (
         "import pickle, sys; sys.modules['pyspark'] = None; "

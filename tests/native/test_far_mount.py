@@ -53,6 +53,7 @@ def read_of_shards(mount):
     }
 
 
+@pytest.mark.anystack
 @needs_mount
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_shards_are_fetched_once(native, behind, mount, cache, loader, workers):
@@ -68,6 +69,7 @@ def test_shards_are_fetched_once(native, behind, mount, cache, loader, workers):
     assert read_of_shards(mount) == {}
 
 
+@pytest.mark.anystack
 @needs_mount
 @pytest.mark.slow
 def test_ranks_fetch_each_shard_once_for_both(native, behind, mount, tmp_path):
@@ -102,6 +104,7 @@ def test_copies_are_not_for_mounts_that_refuse_modes(native, mount, tmp_path, mo
         directory.delete_copies()  # as an exit does it
 
 
+@pytest.mark.anystack
 @needs_mount
 @pytest.mark.slow
 def test_copies_go_to_a_mount_that_takes_them(native, streaming, mount, tmp_path, monkeypatch):

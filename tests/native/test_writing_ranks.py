@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 import warm
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.anystack,
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),
+]
 
 SCRIPT = Path(__file__).parent / "run_writers.py"
 

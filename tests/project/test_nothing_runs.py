@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.anystack, pytest.mark.slow]
 
 # What `python -m` and this package's `__init__` import before the package can say where to look; Python's own
 # `-m` has them from the working directory, in every program.

@@ -12,6 +12,8 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import rooms  # noqa: E402 - of that folder
 
+pytestmark = pytest.mark.anystack
+
 
 @pytest.mark.parametrize(
     ("file", "expected"),

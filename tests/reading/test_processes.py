@@ -145,6 +145,7 @@ def test_reads_parquet(tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.anystack
 def test_a_pass_after_the_first_uses_the_same_processes(url, no_leaks):
     with no_leaks():
         with open_reader(url) as reader:
@@ -155,6 +156,7 @@ def test_a_pass_after_the_first_uses_the_same_processes(url, no_leaks):
     assert first == second
 
 
+@pytest.mark.anystack
 def test_early_break_leaves_nothing(url, no_leaks):
     with no_leaks():
         for workers in (1, 2):
@@ -362,6 +364,7 @@ def run_script(tmp_path, text, *arguments):
     )
 
 
+@pytest.mark.anystack
 @pytest.mark.difference("process-pool-names")
 def test_scripts_without_a_main_guard_with_functions_and_classes_of_main(url, tmp_path):
     process = run_script(
@@ -398,6 +401,7 @@ def test_scripts_without_a_main_guard_with_functions_and_classes_of_main(url, tm
     assert output.splitlines() == ["run as __main__", "True", "True", str(("from", str(tmp_path)))]
 
 
+@pytest.mark.anystack
 def test_functions_of_main_in_a_process_that_the_program_spawned(url, tmp_path):
     process = run_script(
         tmp_path,
@@ -442,6 +446,7 @@ HELD = """
 """
 
 
+@pytest.mark.anystack
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("then", "code"),
@@ -465,6 +470,7 @@ def test_a_program_that_ends_takes_its_workers_along(url, tmp_path, then, code):
         process.communicate()
 
 
+@pytest.mark.anystack
 def test_ctrl_c_raises_in_the_program_alone(url, tmp_path):
     # A signal that comes just before a sleep begins waits for its end.
     sleeping = "for _ in range(3000): time.sleep(0.1)"

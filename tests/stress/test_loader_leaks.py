@@ -21,6 +21,7 @@ ROWS, SHARDS = 20_000, 8
 MEMORY_BOUND = 24 << 20
 
 
+@pytest.mark.anystack
 def test_loaders_leave_nothing_behind(shard_directory, no_leaks):
     url = f"file://{shard_directory(ROWS, SHARDS)}"
     mapped = _mapped_shared_memory()
@@ -48,6 +49,7 @@ def test_loaders_close_their_shards_without_the_garbage_collector(shard_director
         gc.enable()
 
 
+@pytest.mark.anystack
 @pytest.mark.slow
 def test_tensorflow_datasets_leave_nothing_behind(shard_directory, no_leaks):
     url = f"file://{shard_directory(ROWS, SHARDS)}"
