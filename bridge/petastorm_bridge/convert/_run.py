@@ -85,8 +85,19 @@ def convert(setup: Setup, shows_progress: bool, spark: Any = None) -> Conversion
                 taken_over = rows
             else:
                 taken_over = _fill(setup, pool, parts, shows_progress)
-        setup.destination.forget_notes()
-    return _summary(setup, taken_over, was_finished)
+        dataset = open_dataset(setup.destination.path)
+        setup.destination.forget_notes(dataset)
+    layout = dataset.shards[0].layout
+    return Conversion(
+        path=setup.destination.path,
+        rows=dataset.num_rows,
+        shards=len(dataset.shards),
+        size=sum(shard.stored["bytes"] for shard in dataset.shards),
+        encodings=dict(zip(layout.names, layout.encodings, strict=True)),
+        taken_over=taken_over,
+        was_finished=was_finished,
+        is_verified=setup.options.is_verified,
+    )
 
 
 def _pool(setup: Setup, parts: int, spark: Any) -> WorkerPool | SparkPool:
@@ -196,18 +207,3 @@ def _plan(setup: Setup) -> dict[str, Any]:
     }
     read_back: dict[str, Any] = json.loads(json.dumps(decisions))
     return read_back
-
-
-def _summary(setup: Setup, taken_over: int, was_finished: bool) -> Conversion:
-    dataset = open_dataset(setup.destination.path)
-    layout = dataset.shards[0].layout
-    return Conversion(
-        path=setup.destination.path,
-        rows=dataset.num_rows,
-        shards=len(dataset.shards),
-        size=sum(shard.stored["bytes"] for shard in dataset.shards),
-        encodings=dict(zip(layout.names, layout.encodings, strict=True)),
-        taken_over=taken_over,
-        was_finished=was_finished,
-        is_verified=setup.options.is_verified,
-    )

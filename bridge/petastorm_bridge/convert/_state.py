@@ -18,7 +18,7 @@ from typing import Any
 
 from petastorm_bridge._sources.unfinished import CONVERSION_NAME
 from petastorm_bridge._workers.file_lock import fcntl, is_at
-from petastorm_bridge.mds.dataset import open_dataset
+from petastorm_bridge.mds.dataset import MdsDataset, open_dataset
 from petastorm_bridge.mds.entry import ShardEntry
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.files import NO_RENAMING, final_name, open_regular, write_whole
@@ -126,9 +126,9 @@ class Destination:
             return None  # written anew: never noted, or not as it was noted
         return infos
 
-    def forget_notes(self) -> None:
-        """Remove the notes and what killed processes left, and nothing that is not ours."""
-        kept = {name for shard in open_dataset(self.path).shards for name in shard.basenames}
+    def forget_notes(self, dataset: MdsDataset) -> None:
+        """Remove the notes and what killed processes left beside a dataset, and nothing that is not ours."""
+        kept = {name for shard in dataset.shards for name in shard.basenames}
         kept |= {INDEX_NAME, SIDECAR_NAME}
         for name in set(os.listdir(self.path)) - kept:
             final = final_name(name)

@@ -11,10 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from .access import is_far
 from .declared import declared_encodings
 from .decode import column_array, column_bytes
 from .entry import ShardEntry
-from .files import write_whole
+from .files import write_new, write_whole
 from .names import INDEX_NAME
 from .schema import SIDECAR_NAME, DatasetSchema, Field, companion_names
 from .shard import Shard
@@ -82,8 +83,10 @@ def commit_dataset(
         check(described, [info["index"] for info in final])
     # What makes a dataset of the files waits for the disk; shards, which are many times larger, are
     # compared with their sizes and hashes whenever they are read.
+    # Nobody looks for the sidecar before the index is there, and renaming takes far directories two requests.
+    write_sidecar = write_new if is_far(directory) else write_whole
     sidecar = [described.to_json().encode()]
-    write_whole(os.path.join(directory, SIDECAR_NAME), sidecar, is_durable=True)
+    write_sidecar(os.path.join(directory, SIDECAR_NAME), sidecar, is_durable=True)
     index = {"version": 2, "shards": [info["index"] for info in final]}
     text = json.dumps(index, sort_keys=True).encode()
     write_whole(os.path.join(directory, INDEX_NAME), [text], is_durable=True)

@@ -118,18 +118,23 @@ def write_whole(
             raise
 
 
-def write_new(path: str, parts: Iterable[Any]) -> None:
+def write_new(path: str, parts: Iterable[Any], *, is_durable: bool = False) -> None:
     """Write buffers to a file that nobody looks for before it is there, and others only write the same to.
 
     Unlike :func:`write_whole` it writes under the file's own name: mounts of object stores rename by
     copying. What is there under the name, such as a link or the half of a killed process, is removed and
     not written to; the same content stays at all times.
 
+    Args:
+        path: The file.
+        parts: Its content.
+        is_durable: Wait for the disk, or for the store.
+
     Raises:
         OSError: It cannot be written; the error names ``path``, and nothing is left behind.
     """
     with _naming(path):
-        _replace(path, parts, is_durable=False, folder=None)
+        _replace(path, parts, is_durable, folder=None)
 
 
 def _replace(path: str, parts: Iterable[Any], is_durable: bool, folder: int | None) -> None:

@@ -113,7 +113,7 @@ def write_mds(
     def write() -> MdsDirectory:
         url = _new_url(session) if out is None else _url_of(out)
         options = Options(int(size_limit), compression, precision)
-        rows = materialize(dataframe, options, url, BatchForm(kinds))
+        rows = materialize(dataframe, options, url, BatchForm(kinds)).num_rows
         if not rows:
             deletion.default_delete_handler(url)
             raise ValueError("the DataFrame has no rows, and streaming reads no empty directories")

@@ -397,16 +397,18 @@ def make_spark_converter(
         dtype=checked_dtype(dtype),
     )
 
+    written: list[dataset.DatasetFiles] = []
+
     def write() -> str:
         mounted.clear_unfinished(parent_url)
         url = _make_sub_dir_url(parent_url, new_directory_name(session))
-        materialize(df, options, url)
+        written.append(materialize(df, options, url))
         deletion.delete_at_exit(url, lambda: _delete_dir_handler)
         return url
 
     identity = jobs.run_job(session, lambda: conversions.identity_of(df, (parent_url, options)))
     cache_dir_url = _conversions.get_or_create(identity, write)
-    files = dataset.describe_converted(cache_dir_url)
+    files = written[0] if written else dataset.describe_converted(cache_dir_url)
     return SparkDatasetConverter(cache_dir_url, files.urls, files.num_rows)
 
 

@@ -19,8 +19,10 @@ from petastorm_bridge.mds.commit import Rewrite, commit_dataset
 from petastorm_bridge.mds.dataset import INDEX_NAME, open_dataset
 from petastorm_bridge.mds.schema import SIDECAR_NAME
 from petastorm_bridge.spark import _session
+from petastorm_bridge.spark._directory.dataset import DatasetFiles, describe_converted
 from petastorm_bridge.spark._directory.own_files import is_own_file
 from petastorm_bridge.spark._directory.store import Store, store_at
+from petastorm_bridge.spark._directory.urls import sub_url
 from petastorm_bridge.spark._errors import analysis_error
 from petastorm_bridge.spark._session import logger
 
@@ -86,8 +88,10 @@ class Form:
 _CONVERTER = Form()
 
 
-def materialize(df: Any, options: Options, directory_url: str, form: Form = _CONVERTER) -> int:
-    """Write a DataFrame as a dataset, complete or not at all; return the number of its rows.
+def materialize(
+    df: Any, options: Options, directory_url: str, form: Form = _CONVERTER
+) -> DatasetFiles:
+    """Write a DataFrame as a dataset, complete or not at all; return what it holds.
 
     The plan runs once. Every partition writes its own shards, in the partition's order; the driver
     sees their index entries only. The index is put in place last, by a rename.
@@ -114,7 +118,8 @@ def materialize(df: Any, options: Options, directory_url: str, form: Form = _CON
     store = store_at(directory_url)
     with new_directory(store, directory_url, form.refusals):
         rows, infos = _run(session, plan, options, directory_url)
-        _wait_until_visible(store, infos)
+        there = _wait_until_visible(store, infos)
+        names = [_written(info)["basename"] for info in infos]
         rewriter = _Rewriter(session, store)
         schema, infos = form.settle(plan.schema, infos, rewriter)
         with store.writing() as directory:
@@ -130,9 +135,12 @@ def materialize(df: Any, options: Options, directory_url: str, form: Form = _CON
                 num_rows=rows,
                 map_shards=rewriter,
             )
-        _remove_leftovers(store, infos)
+        if rewriter.has_run or there != {MARKER_NAME, *names}:
+            _remove_leftovers(store)
     logger.info("Materialize dataframe to url %s successfully.", masked(directory_url))
-    return rows
+    if rewriter.has_run:
+        return describe_converted(directory_url)
+    return DatasetFiles([sub_url(directory_url, name) for name in names or [INDEX_NAME]], rows)
 
 
 def new_directory_name(session: Any) -> str:
@@ -158,14 +166,20 @@ def _run(session: Any, plan: ColumnPlan, options: Options, directory_url: str) -
 
 
 class _Rewriter:
-    """Runs the engine's rewriting of shards as a Spark job, for ``commit_dataset``."""
+    """Runs the engine's rewriting of shards as a Spark job, for ``commit_dataset``.
+
+    Attributes:
+        has_run: Whether shards were rewritten, under other names.
+    """
 
     def __init__(self, session: Any, store: Store) -> None:
+        self.has_run = False
         self._session = session
         self._store = store
 
     def __call__(self, rewrite: Rewrite, infos: Iterable[dict[str, Any]]) -> Infos:
         """Return ``[rewrite(directory, info) for info in infos]``."""
+        self.has_run = True
         todo = list(infos)
         tasks = min(len(todo), _MAX_REWRITE_TASKS)
         positions = self._session.range(0, len(todo), 1, tasks)
@@ -175,15 +189,15 @@ class _Rewriter:
         return [by_position[position] for position in range(len(todo))]
 
 
-def _wait_until_visible(store: Store, infos: list[dict[str, Any]]) -> None:
-    """Wait until the driver sees what the executors wrote, which mounted stores may delay."""
+def _wait_until_visible(store: Store, infos: list[dict[str, Any]]) -> set[str]:
+    """Wait until the driver sees what the executors wrote, which mounted stores may delay; return all it sees."""
     entries = [_written(info) for info in infos]
     end = time.monotonic() + _VISIBLE_WITHIN_SECONDS
     while True:
         sizes = store.sizes()
         missing = [e["basename"] for e in entries if sizes.get(e["basename"]) != e["bytes"]]
         if not missing:
-            return
+            return {*sizes}
         if time.monotonic() > end:
             raise FileNotFoundError(
                 f"{len(missing)} shards written by the executors, such as {missing[0]}, are not "
@@ -199,21 +213,13 @@ def _written(info: dict[str, Any]) -> dict[str, Any]:
     return entry
 
 
-def _remove_leftovers(store: Store, infos: list[dict[str, Any]]) -> None:
-    """Remove what failed and speculative attempts left; nothing reads it, it only takes space.
-
-    Args:
-        store: Holds a dataset.
-        infos: Of the shards as the executors wrote them, which may have been rewritten since.
-    """
-    names = set(store.names())
-    kept = {INDEX_NAME, SIDECAR_NAME, MARKER_NAME}
-    if names == kept.union(_written(info)["basename"] for info in infos):
-        return
+def _remove_leftovers(store: Store) -> None:
+    """Remove what failed and speculative attempts left; nothing reads it, it only takes space."""
     with store.reading() as directory:
         shards = open_dataset(directory).shards
+    kept = {INDEX_NAME, SIDECAR_NAME, MARKER_NAME}
     kept.update(name for shard in shards for name in shard.basenames)
-    for name in names - kept:
+    for name in {*store.names()} - kept:
         if is_own_file(name):
             with contextlib.suppress(OSError):
                 store.remove(name)
