@@ -296,8 +296,10 @@ class _Layout:
                 continue
             breaks = [Edit(opened, first, ""), Edit(last, close.end(), "")]
             start, end = self._analysis.line_start(opened), next_line(self._text, close.end())
-            here = edits[bisect.bisect_left(starts, start) : bisect.bisect_left(starts, end)]
-            if here and self._makes_room(here, breaks, start, end):
+            number = bisect.bisect_left(starts, start)
+            here = edits[number : bisect.bisect_left(starts, end)]
+            is_whole = number == 0 or edits[number - 1].end <= start
+            if here and is_whole and self._makes_room(here, breaks, start, end):
                 yield from breaks
 
     def _makes_room(
