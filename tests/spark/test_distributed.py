@@ -151,13 +151,19 @@ def a_job_that_fails_for_good():
         if partition == 3:
             raise ValueError("broken row")
     before = sorted(os.listdir("cache"))
-    try:
-        make_spark_converter(disturbed(rows(40_001, 4), fail))
-    except Exception as error:
-        left = sorted(set(os.listdir("cache")) - set(before))
-        ok = type(error).__name__ == "MaterializationError" and "broken row" in str(error)
-        return "ok" if ok and not left else f"{type(error).__name__}: {error}, left {left}"
-    return "no error"
+    # On a busy machine Spark may see that the Python worker has gone before it reads why.
+    for _ in range(3):
+        try:
+            make_spark_converter(disturbed(rows(40_001, 4), fail))
+        except Exception as error:
+            failure = error
+        else:
+            return "no error"
+        if "Socket is closed" not in str(failure):
+            break
+    left = sorted(set(os.listdir("cache")) - set(before))
+    ok = type(failure).__name__ == "MaterializationError" and "broken row" in str(failure)
+    return "ok" if ok and not left else f"{type(failure).__name__}: {failure}, left {left}"
 
 
 def hundreds_of_partitions():
