@@ -24,16 +24,13 @@ _LEFT = {
     ),
 }
 
-# Near the beginning of a copy of the support module: there is nothing of the user's in it.
-_COPIED = b"\n# Copied from petastorm-bridge by its codemod"
-
 
 def process(path: str, data: bytes, settings: Settings) -> Outcome:
     """Return what becomes of a file with Python in it; nothing is written, nothing raised."""
     with warnings.catch_warnings():
         # Python's parser warns of the user's invalid escapes and comparisons; that is not our job.
         warnings.simplefilter("ignore")
-        return Unchanged(path) if _COPIED in data[:1000] else _process(path, data, settings)
+        return _process(path, data, settings)
 
 
 def _process(path: str, data: bytes, settings: Settings) -> Outcome:

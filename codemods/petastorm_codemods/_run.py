@@ -23,7 +23,7 @@ from ._project.files import (
     streaming_of_its_own,
     tops_of,
 )
-from ._project.vendor import Homes, support_files
+from ._project.vendor import Homes, support_files, support_module
 from ._rewriting.sites import LOADERS
 from ._settings import Settings, rules_for
 
@@ -70,14 +70,15 @@ def run(
         return _vendored(homes, path, kept) if homes and not kept.shadow else kept
 
     outcomes: list[Outcome] = [*gathered.failed, *gathered.left.values()]
-    total = len(gathered.sources) + len(gathered.dependencies)
-    files = gathered.sources
+    # There is nothing of the user's in an unchanged copy of the support module, which is long.
+    files = [(path, data) for path, data in gathered.sources if data != support_module()]
+    total = len(files) + len(gathered.dependencies)
     known = len(outcomes)
     with contextlib.closing(work_on(files, settings_of, jobs)) as done:
         for outcome in done:
             outcomes.append(outcome)
             show(len(outcomes), total)
-    if _all_stay(files, outcomes):
+    if _all_stay(gathered.sources, outcomes):
         of_folders.clear()
         settings = dataclasses.replace(
             settings, project=dataclasses.replace(settings.project, on_bridge=True)

@@ -8,7 +8,7 @@ import pytest
 
 import petastorm_bridge
 from petastorm_codemods import _engine
-from petastorm_codemods._model import Unchanged
+from petastorm_codemods._model import NeedsHuman
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
 
@@ -179,8 +179,22 @@ def test_a_copy_makes_no_converters_for_the_loaders_beside_it(tmp_path):
     assert all(getattr(each, "after", b"") == getattr(each, "before", b"") for each in again)
 
 
-def test_a_copy_is_not_parsed_again(monkeypatch):
+def test_only_a_copy_that_somebody_changed_is_parsed_again(tmp_path, monkeypatch):
     """It is the longest file of many repositories, and ours."""
-    monkeypatch.setattr(_engine, "read_source", None)
-    outcome = _engine.process("mds_support.py", SUPPORT.read_bytes(), Settings())
-    assert outcome == Unchanged("mds_support.py")
+    parsed = []
+    original = _engine.read_source
+
+    def read_source(path, *arguments):
+        parsed.append(pathlib.Path(path).name)
+        return original(path, *arguments)
+
+    copy = tmp_path / "mds_support.py"
+    (tmp_path / "train.py").write_text(MAKES)
+    copy.write_bytes(SUPPORT.read_bytes())
+    monkeypatch.setattr(_engine, "read_source", read_source)
+    run([str(tmp_path)], Settings(vendor=True))
+    assert {*parsed} == {"train.py"}
+    copy.write_bytes(SUPPORT.read_bytes() + MAKES.encode())
+    (changed,) = run([str(copy)], Settings()).outcomes
+    assert "mds_support.py" in parsed
+    assert isinstance(changed, NeedsHuman)
