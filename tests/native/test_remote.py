@@ -11,7 +11,6 @@ from far_store import far_store, no_store_because
 from prefixes import reserve
 
 pytestmark = [
-    pytest.mark.anystack,
     pytest.mark.spark,
     pytest.mark.slow,
     pytest.mark.skipif(bool(no_store_because()), reason=str(no_store_because())),

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-pytestmark = [pytest.mark.anystack, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 # What `python -m` and this package's `__init__` import before the package can say where to look; Python's own
 # `-m` has them from the working directory, in every program.
@@ -159,6 +159,7 @@ def test_running_the_loaders(call, options):
     assert code == 0, said
 
 
+@pytest.mark.anystack
 @pytest.mark.slow
 @pytest.mark.spark
 def test_converting_with_spark(call):

@@ -49,7 +49,6 @@ def test_loaders_close_their_shards_without_the_garbage_collector(shard_director
         gc.enable()
 
 
-@pytest.mark.anystack
 @pytest.mark.slow
 def test_tensorflow_datasets_leave_nothing_behind(shard_directory, no_leaks):
     url = f"file://{shard_directory(ROWS, SHARDS)}"
