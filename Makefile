@@ -16,23 +16,19 @@ DEMO := $(ENVIRONMENT) run demo --
 MODERN := $(ENVIRONMENT) run modern --
 PYTEST := python -m pytest -q
 BESIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-# All quick tests and, of the slow ones, those that show the main path of a room; all of what ROOM or ARGS choose.
-WHICH := $(if $(ALL)$(ROOM)$(ARGS),not alone,not alone and (smoke or not (slow or spark)))
-# What no engine's version changes (processes, kills, full disks, or what needs none) runs on today's.
-WHICH_ON_LEGACY := $(WHICH)$(if $(ROOM)$(ARGS),, and not anystack)
-PLACES := $(ROOM:%=tests/%)
-# Benchmarks race the real Petastorm, programs at far places are compared with it, people come from it, and building
-# environments and wheels is the same everywhere. Of the two clusters the one of real daemons runs beside Petastorm, the
-# other one on today's versions.
-ONCE := $(addprefix tests/,project/test_benchmarks.py project/test_environment.py project/test_packaging.py codemods/test_programs_far.py)
-PEOPLE := tests/project/test_five_people.py
-# The examples of frameworks are for today's versions of these.
-OF_TODAY := tests/project/test_framework_examples.py
+# What ROOM or ARGS choose runs whole, on both version sets. Else all quick tests run on both, and of the slow ones
+# those that show the main path of a room. Each of the other slow ones runs once: beside the real Petastorm, or, where
+# its mark says so, on today's versions.
+CHOSEN := $(ROOM)$(ARGS)
+QUICK := not (slow or spark) or smoke
+WHICH_ON_LEGACY := not alone$(if $(CHOSEN),, and not modern$(if $(ALL),, and ($(QUICK))))
+WHICH_ON_MODERN := not alone$(if $(CHOSEN),, and ($(if $(ALL),modern or )$(QUICK)))
+# Benchmarks race the real Petastorm, and building environments and wheels is the same everywhere.
+ONCE := $(addprefix tests/,project/test_benchmarks.py project/test_environment.py project/test_packaging.py)
 # Not in the two minutes of test-fast: what looks at the project itself, asks the real Petastorm, waits for far places,
 # or imports streaming or Lightning, which each test process would.
 NOT_FAST := project against_petastorm/live far native streaming torch/test_lightning.py \
 	mds/test_foreign.py sources/test_remote_s3.py
-DAEMONS := tests/spark/test_distributed.py::test_a_standalone_master_with_two_workers
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
@@ -67,18 +63,17 @@ test: ## lint, types, and on both version sets all quick tests and the slow ones
 test-changed: ## the same with all tests of the rooms that the commits since main, or SINCE=..., touch
 	@$(MAKE) test ROOM="$$($(PYTHON) tools/rooms.py $(SINCE))"
 
-test-all: ## lint, types and all tests
+test-all: ## lint, types, all quick tests on both version sets, and each slow one on one
 	@$(MAKE) test ALL=yes
 
 test-fast: setup ## quick tests in .venv: of everything but NOT_FAST, named above
-	@$(DEV) $(PYTEST) $(BESIDE) -m 'not (alone or slow or spark or anystack)' $(NOT_FAST:%=--ignore tests/%) $(ARGS)
+	@$(DEV) $(PYTEST) $(BESIDE) -m 'not (alone or slow or spark or modern)' $(NOT_FAST:%=--ignore tests/%) $(ARGS)
 
 test-legacy: setup ## of `make test`, what runs beside the real Petastorm
-	@$(DEV) $(PYTEST) $(BESIDE) -m '$(WHICH_ON_LEGACY)' $(if $(ROOM)$(ARGS),,--ignore $(OF_TODAY)) $(PLACES) $(ARGS)
+	@$(DEV) $(PYTEST) $(BESIDE) -m '$(WHICH_ON_LEGACY)' $(PLACES) $(ARGS)
 
 test-modern: setup-modern ## of `make test`, what runs on today's versions (what needs Petastorm is skipped)
-	@$(MODERN) $(PYTEST) $(BESIDE) -m '$(WHICH)' $(ONCE:%=--ignore %) \
-		$(if $(ARGS),,--ignore $(PEOPLE) --deselect $(DAEMONS)) $(PLACES) $(ARGS)
+	@$(MODERN) $(PYTEST) $(BESIDE) -m '$(WHICH_ON_MODERN)' $(ONCE:%=--ignore %) $(PLACES) $(ARGS)
 
 # The two version sets come one after the other; on a fresh clone the second one is made beside the first one's tests.
 suite:

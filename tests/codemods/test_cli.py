@@ -14,7 +14,7 @@ from petastorm_codemods._project.distribution import bridge, vendored
 from petastorm_codemods._reports.formats import FORMATS
 from petastorm_codemods._text.decode import write_atomically
 
-pytestmark = pytest.mark.anystack
+pytestmark = pytest.mark.modern
 
 STREAMING = ("--to", "streaming")
 NATIVE = bridge("", frozenset({"streaming"}))

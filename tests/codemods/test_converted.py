@@ -11,7 +11,7 @@ from petastorm_bridge.cli import app
 from petastorm_bridge.codecs import NdarrayCodec, ScalarCodec
 from petastorm_bridge.unischema import Unischema, UnischemaField
 
-pytestmark = pytest.mark.anystack
+pytestmark = pytest.mark.modern
 
 URL = "file:///data/digits"
 LOADER = f"""from petastorm import make_reader

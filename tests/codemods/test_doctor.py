@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from petastorm_bridge.cli import app
 
-pytestmark = pytest.mark.anystack
+pytestmark = pytest.mark.modern
 
 REPOSITORIES = pathlib.Path(__file__).parent / "repositories_hard"
 CONVERTER = """from petastorm.spark import SparkDatasetConverter, make_spark_converter

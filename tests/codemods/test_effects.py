@@ -5,7 +5,7 @@ import pytest
 
 from petastorm_codemods._meaning.effects import has_no_effect
 
-pytestmark = pytest.mark.anystack
+pytestmark = pytest.mark.modern
 
 
 @pytest.mark.parametrize(

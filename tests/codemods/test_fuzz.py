@@ -20,7 +20,7 @@ from petastorm_codemods._settings import Settings
 from petastorm_codemods._text.ipynb import read_notebook
 from petastorm_codemods._text.sources import read_source
 
-pytestmark = [pytest.mark.anystack, pytest.mark.slow]
+pytestmark = [pytest.mark.modern, pytest.mark.slow]
 
 TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 BITS = [

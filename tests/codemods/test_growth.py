@@ -18,7 +18,7 @@ from petastorm_codemods._project.vendor import Homes
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
 
-pytestmark = [pytest.mark.anystack, pytest.mark.slow]
+pytestmark = [pytest.mark.modern, pytest.mark.slow]
 
 HEAD = "from petastorm.spark import make_spark_converter\nv0 = w0 = c = make_spark_converter(df)\n"
 

@@ -11,7 +11,7 @@ from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
 from petastorm_codemods._text.import_lines import import_lines
 
-pytestmark = pytest.mark.anystack
+pytestmark = pytest.mark.modern
 
 
 def notebook(*sources, as_lists=True, **layout):

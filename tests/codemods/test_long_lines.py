@@ -11,7 +11,7 @@ from petastorm_codemods._project.requirements import entries
 from petastorm_codemods._text.magics import mask
 from petastorm_codemods._text.sources import problem_of_python, read_source
 
-pytestmark = pytest.mark.anystack
+pytestmark = pytest.mark.modern
 
 
 def lists(name, text):

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.anystack
+pytestmark = pytest.mark.modern
 
 HERE = pathlib.Path(__file__).parent
 TOOL = HERE.parents[1] / "tools" / "measure_codemod.py"

@@ -148,7 +148,7 @@ def outcomes_of_repositories(folder, settings):
 
 
 @pytest.mark.slow
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.parametrize(
     "form",
     [pytest.param(form, marks=pytest.mark.smoke if form == "streaming" else ()) for form in FORMS],

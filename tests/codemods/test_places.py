@@ -9,7 +9,7 @@ from petastorm_codemods._meaning.places import scopes_of, spans_of
 from petastorm_codemods._model import Destination
 from petastorm_codemods._text.sources import read_source
 
-pytestmark = pytest.mark.anystack
+pytestmark = pytest.mark.modern
 
 SHAPES = """
 import typing as t, a.b.c

@@ -17,7 +17,7 @@ from petastorm_codemods._model import Destination, Failed, Success
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
 
-pytestmark = pytest.mark.anystack
+pytestmark = pytest.mark.modern
 
 BRIDGE = Settings(Destination.BRIDGE)
 GOOD = "from petastorm.spark import make_spark_converter\n"

@@ -7,7 +7,7 @@ import re
 import programs
 import pytest
 
-from petastorm_bridge import parity
+from petastorm_bridge import __version__, parity
 
 PROGRAMS = programs.programs_in("programs")
 # These show counted steps, orders of epochs, what has no length; the others run in the whole suite.
@@ -18,8 +18,19 @@ QUICK = {
     "torch_data_module_with_a_helper",
     "torch_steps_counted",
 }
-NAMES = [
-    pytest.param(name, marks=[pytest.mark.smoke] if name in QUICK else []) for name in PROGRAMS
+
+
+def marked(name):
+    return pytest.mark.smoke if name in QUICK else ()
+
+
+NAMES = [pytest.param(name, marks=marked(name)) for name in PROGRAMS]
+# Of the programs with the support module beside them only those run: the others' calls are the same, as a test shows.
+CASES = [
+    pytest.param(form, name, marks=marked(name))
+    for form in programs.FORMS
+    for name in PROGRAMS
+    if form != "vendored" or name in QUICK
 ]
 
 # Petastorm's readers print this as their `with` ends, also where there is no cache; the bridge's say nothing.
@@ -52,8 +63,9 @@ def results(folders, tmp_path_factory, request):
 
     @functools.cache
     def run(form):
+        chosen = [name for name in names if form != "vendored" or name in QUICK]
         try:
-            return programs.run(place / form, folders[form], names)
+            return programs.run(place / form, folders[form], chosen)
         except AssertionError as problem:  # every test of the form shows how the process ended
             return problem
 
@@ -80,9 +92,8 @@ def cut(sizes, epoch):
     return one * (total // epoch)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("form", programs.FORMS)
-def test_same_batches(results, name, form):
+@pytest.mark.parametrize(("form", "name"), CASES)
+def test_same_batches(results, form, name):
     """The same rows; in the same order and cut alike where nothing is shuffled.
 
     Petastorm's batches reach over the end of an epoch, and streaming's do not: a program in which that makes a
@@ -126,6 +137,32 @@ def test_nothing_of_petastorm_is_left(folders, form):
     texts = {path: path.read_text() for path in folders[form].rglob("*.py")}
     for path, text in texts.items():
         assert not re.search(r"^\s*(?:import|from) petastorm\b", text, re.MULTILINE), path
+
+
+def test_a_vendored_file_differs_in_where_its_names_come_from(folders):
+    """Its own directory has the support module, and a requirement is streaming's own."""
+
+    def parts(path):
+        """The lines without imports, and the imports, which are sorted by the module's name."""
+        text = re.sub(
+            r"from [\w.]*mds_support import",
+            "from petastorm_bridge.native import",
+            path.read_text(),
+        )
+        text = text.replace(
+            "'mosaicml-streaming>=0.11'", f"petastorm-bridge[streaming]=={__version__}"
+        )
+        is_import = re.compile(r"\s*(from|import)\b").match
+        lines = text.splitlines()
+        return [line for line in lines if not is_import(line)], sorted(filter(is_import, lines))
+
+    checked = 0
+    for path in folders["streaming"].rglob("*"):
+        if path.suffix not in {".py", ".ipynb"} or path.name in programs.MARKED:
+            continue
+        assert parts(folders["vendored"] / path.relative_to(folders["streaming"])) == parts(path)
+        checked += 1
+    assert checked > len(PROGRAMS)
 
 
 def test_a_vendored_file_needs_nothing_of_ours(folders):

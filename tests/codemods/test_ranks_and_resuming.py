@@ -18,7 +18,7 @@ from petastorm_codemods._settings import Settings
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.anystack,
+    pytest.mark.modern,
     pytest.mark.filterwarnings("ignore"),
 ]
 

@@ -16,7 +16,7 @@ from petastorm_codemods._registry import all_rules
 from petastorm_codemods._reports import formats
 from petastorm_codemods._reports.guide import NOW
 
-pytestmark = pytest.mark.anystack
+pytestmark = pytest.mark.modern
 
 ROOT = Path(__file__).parents[2]
 OLD = "from petastorm import TransformSpec\n"

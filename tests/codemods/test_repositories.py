@@ -22,7 +22,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tools"))
 import measure_codemod
 from measure_codemod import FORMS, MARKED, NATIVE, RANKS, SILENT
 
-pytestmark = pytest.mark.anystack
+pytestmark = pytest.mark.modern
 
 HERE = pathlib.Path(__file__).parent
 SLOW = {"fast", "vendored"}

@@ -126,7 +126,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_source_that_changes_meanwhile_leaves_no_dataset(change, tmp_path):

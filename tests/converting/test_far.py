@@ -19,7 +19,7 @@ from petastorm_bridge.convert._work import write_part
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 
 pytestmark = [
-    pytest.mark.anystack,
+    pytest.mark.modern,
     pytest.mark.slow,
     pytest.mark.skipif(no_mount_because() is not None, reason=str(no_mount_because())),
 ]

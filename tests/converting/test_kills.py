@@ -23,7 +23,7 @@ from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.schema import content_digest
 
-pytestmark = pytest.mark.anystack
+pytestmark = pytest.mark.modern
 
 _PROGRAM = """
 import os, sys

@@ -10,7 +10,7 @@ from petastorm_bridge._sources.unfinished import CONVERSION_NAME
 from petastorm_bridge.convert import convert_dataset
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 
-pytestmark = pytest.mark.anystack
+pytestmark = pytest.mark.modern
 
 
 @pytest.fixture

@@ -186,7 +186,7 @@ def test_files_with_and_without_nulls_get_flags_alike(tmp_path):
     assert not [name for name in os.listdir(done.path) if "conversion" in name]
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "interrupted"])
 def test_a_run_that_ends_early_goes_on(tmp_path, how):
@@ -297,7 +297,7 @@ def test_what_cannot_be_done_is_said_in_one_sentence(tmp_path):
     refused(2, "cannot be read as Parquet", store, tmp_path / "damaged")
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 def test_a_full_disk_leaves_no_dataset(tmp_path):
     store = write_store(tmp_path / "store", files=2, rows=3000)
@@ -314,7 +314,7 @@ def test_a_full_disk_leaves_no_dataset(tmp_path):
     assert command(store, tmp_path / "mds").exit_code == 0
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 def test_two_at_once_are_refused(tmp_path):
     store = write_store(tmp_path / "store", files=8, rows=3000)

@@ -56,7 +56,7 @@ def start(far):
 FIRST_IDS = [str(number * ROWS) for number in range(SHARDS)]
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 @interrupted_while_it_fetches
 def test_a_killed_process_leaves_nothing_in_the_way(far, tmp_path, delay):
@@ -94,7 +94,7 @@ def test_a_place_that_streaming_does_not_know_is_read_without_it(far):
     assert output.split() == ["ready", *FIRST_IDS]
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 def test_ranks_fetch_each_shard_once_for_all(far, tmp_path):
     processes = [start(far) for _ in range(3)]
@@ -117,7 +117,7 @@ def test_readers_that_are_left_early_leave_no_threads(far):
     assert set(threading.enumerate()) <= before
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 def test_many_small_shards_take_time_in_proportion(tmp_path, monkeypatch):
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "copies"))

@@ -258,7 +258,7 @@ class TestFaults:
             ):
                 ids_of(url(mount))
 
-    @pytest.mark.anystack
+    @pytest.mark.modern
     @pytest.mark.slow
     def test_silence_ends(self, behind, tmp_path, monkeypatch, caplog):
         monkeypatch.setenv(ATTEMPTS_VARIABLE, "2")

@@ -143,7 +143,7 @@ def test_a_store_that_is_busy_or_silent_or_has_another_object(behind, tmp_path):
         assert store.client().head_object(Bucket=store.bucket, Key="one")["ETag"] != before
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [MOUNT, FSSPEC])
 def test_a_silent_file_keeps_whoever_asks_waiting(kind, behind, tmp_path):

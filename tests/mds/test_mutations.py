@@ -15,7 +15,7 @@ import warm
 COUNT = int(os.environ.get("PETASTORM_BRIDGE_MUTATIONS", "120"))
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 def test_damaged_datasets():
     faces = [*mutations.OUR_READERS, *(mutations.STREAMING if find_spec("streaming") else ())]

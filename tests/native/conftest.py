@@ -60,6 +60,12 @@ def installed(copies):
 
 
 @pytest.fixture(scope="module")
+def copied(copies):
+    """The file that goes into repositories, for what both forms have the same code for: all but writing and deleting."""
+    return importlib.import_module(COPIED)
+
+
+@pytest.fixture(scope="module")
 def both_writers(copies):
     return {form: importlib.import_module(module).write_mds for form, module in FORMS.items()}
 

@@ -19,8 +19,8 @@ beside_petastorm = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def collate(native):
-    return native.PandasCollate
+def collate(copied):
+    return copied.PandasCollate
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_dtypes_without_petastorm(collate, directory, loader):
     assert batches[1]["pair"].tolist() == [[i, i + 1.0] for i in range(4, 8)]
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_in_worker_processes(collate, directory, streaming, loader, method):
     spec = collate(transforms.make_columns, transforms.EDITS, selected_fields=transforms.SELECTED)

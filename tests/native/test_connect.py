@@ -9,6 +9,7 @@ import pytest
 import warm
 
 pytestmark = [
+    pytest.mark.modern,
     pytest.mark.spark,
     pytest.mark.slow,
     pytest.mark.skipif(

@@ -120,7 +120,7 @@ def test_one_evaluation(write_mds, spark, tmp_path):
     assert counter.value == 40
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 def test_other_processes_need_no_spark(directory):
     code = (
         "import pickle, sys; sys.modules['pyspark'] = None; "
@@ -153,7 +153,7 @@ def test_what_is_not_ours_is_not_deleted(spark, cache_dir, tmp_path):
     assert (tmp_path / "mine" / "kept").exists()
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 def test_goes_when_python_exits(native, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(

@@ -26,9 +26,9 @@ def test_in_order(directory, loader, workers):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_each_pass_is_an_epoch_and_a_second_time_gives_the_next_ones(
-    native, directory, loader, workers
+    copied, directory, loader, workers
 ):
-    epochs = native.Epochs(loader(directory, shuffle=True, num_workers=workers), 2)
+    epochs = copied.Epochs(loader(directory, shuffle=True, num_workers=workers), 2)
     assert len(epochs) == 12
     passes = [list(epochs) for _ in range(2)]
     assert [len(batches) for batches in passes] == [12, 12]
@@ -39,8 +39,8 @@ def test_each_pass_is_an_epoch_and_a_second_time_gives_the_next_ones(
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("workers", [0, 2])
-def test_endless_epochs_have_full_batches(native, directory, loader, workers):
-    endless = native.Epochs(loader(directory, shuffle=True, num_workers=workers, drop_last=True))
+def test_endless_epochs_have_full_batches(copied, directory, loader, workers):
+    endless = copied.Epochs(loader(directory, shuffle=True, num_workers=workers, drop_last=True))
     batches = list(itertools.islice(endless, 15))
     assert [len(batch["id"]) for batch in batches] == [4] * 15
     for at in (0, 5, 10):  # a pass is 22 // 4 batches
@@ -60,18 +60,18 @@ def test_petastorms_endless_loader_has_no_length_either(directory):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_less_than_a_batch(native, directory, loader, workers):
+def test_less_than_a_batch(copied, directory, loader, workers):
     small = loader(directory, batch_size=23, drop_last=True, num_workers=workers)
     with pytest.raises(ValueError, match=r"no batch in a whole pass.*smaller batch_size"):
-        next(iter(native.Epochs(small)))
-    assert list(native.Epochs(small, 2)) == []
-    (batch, *_) = native.Epochs(loader(directory, batch_size=23), 1)
+        next(iter(copied.Epochs(small)))
+    assert list(copied.Epochs(small, 2)) == []
+    (batch, *_) = copied.Epochs(loader(directory, batch_size=23), 1)
     assert len(batch["id"]) == 22
 
 
 @pytest.mark.parametrize("epochs", [3, None])
-def test_left_midway_and_begun_again(native, directory, loader, epochs):
-    again = native.Epochs(loader(directory), epochs)
+def test_left_midway_and_begun_again(copied, directory, loader, epochs):
+    again = copied.Epochs(loader(directory), epochs)
     for batch in again:
         assert batch["id"].tolist() == [0, 1, 2, 3]
         break
@@ -79,19 +79,19 @@ def test_left_midway_and_begun_again(native, directory, loader, epochs):
     assert len(again.loader.dataset) == 22
 
 
-def test_whole_batches(native, directory, streaming):
+def test_whole_batches(copied, directory, streaming):
     """Of the columnar dataset, and of torch's own loader."""
     from torch.utils.data import DataLoader
 
     from petastorm_bridge.streaming import ColumnarStreamingDataset
 
     dataset = ColumnarStreamingDataset(local=directory.path, batch_size=4, drop_last=True)
-    columnar = native.Epochs(DataLoader(dataset, batch_size=None), 2)
+    columnar = copied.Epochs(DataLoader(dataset, batch_size=None), 2)
     assert [len(batch["id"]) for batch in columnar] == [4] * 10
     assert len(columnar) == 10
 
 
-def test_in_a_trainer(native, directory, loader, tmp_path):
+def test_in_a_trainer(copied, directory, loader, tmp_path):
     """Lightning asks an iterable for its length, and takes one without."""
     lightning = pytest.importorskip("lightning", reason="is the trainer")
     import torch
@@ -121,7 +121,7 @@ def test_in_a_trainer(native, directory, loader, tmp_path):
             enable_model_summary=False,
             default_root_dir=tmp_path,
         )
-        trainer.fit(model, native.Epochs(loader(directory, drop_last=epochs is None), epochs))
+        trainer.fit(model, copied.Epochs(loader(directory, drop_last=epochs is None), epochs))
         assert model.rows == rows
 
 

@@ -14,6 +14,9 @@ from far_store import far_store, no_store_because
 pytestmark = pytest.mark.filterwarnings("ignore")
 needs_mount = pytest.mark.skipif(no_mount_because() is not None, reason=str(no_mount_because()))
 
+# Both forms have the same code for copies on this machine.
+ONE_FORM = pytest.mark.parametrize("native", ["copied"], indirect=True)
+
 ROWS = 600
 SCRIPT = Path(__file__).parent / "run_reader.py"
 
@@ -53,7 +56,7 @@ def read_of_shards(mount):
     }
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @needs_mount
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_shards_are_fetched_once(native, behind, mount, cache, loader, workers):
@@ -69,9 +72,10 @@ def test_shards_are_fetched_once(native, behind, mount, cache, loader, workers):
     assert read_of_shards(mount) == {}
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @needs_mount
 @pytest.mark.slow
+@ONE_FORM
 def test_ranks_fetch_each_shard_once_for_both(native, behind, mount, tmp_path):
     (tmp_path / "tmp").mkdir()
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
@@ -104,9 +108,10 @@ def test_copies_are_not_for_mounts_that_refuse_modes(native, mount, tmp_path, mo
         directory.delete_copies()  # as an exit does it
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @needs_mount
 @pytest.mark.slow
+@ONE_FORM
 def test_copies_go_to_a_mount_that_takes_them(native, streaming, mount, tmp_path, monkeypatch):
     """A cluster may have no other disk."""
     (tmp_path / "copies").mkdir()
@@ -122,6 +127,7 @@ def test_copies_go_to_a_mount_that_takes_them(native, streaming, mount, tmp_path
 @pytest.mark.slow
 @pytest.mark.skipif(no_store_because() is not None, reason=str(no_store_because()))
 @pytest.mark.parametrize("workers", [0, 2])
+@ONE_FORM
 def test_a_store(native, behind, cache, loader, monkeypatch, workers):
     with far_store(seconds=0.002) as store:
         for name, value in store.environment.items():

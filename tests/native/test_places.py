@@ -14,7 +14,10 @@ import pytest
 import warm
 from prefixes import reserve, unused
 
-pytestmark = [pytest.mark.anystack, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.modern, pytest.mark.filterwarnings("ignore")]
+
+# Both forms have the same code for copies on this machine.
+ONE_FORM = pytest.mark.parametrize("native", ["copied"], indirect=True)
 
 ROWS = 600
 SCRIPT = Path(__file__).parent / "run_reader.py"
@@ -163,6 +166,7 @@ def read_command(native, path):
 
 
 @pytest.mark.slow
+@ONE_FORM
 def test_processes_at_once(native, directory, cache, tmp_path, prefixes):
     """As trials of a tuning run: each has a place, and reads all rows.
 
@@ -196,6 +200,7 @@ def test_processes_at_once(native, directory, cache, tmp_path, prefixes):
 
 
 @pytest.mark.slow
+@ONE_FORM
 def test_a_place_of_the_past_makes_way_for_the_next(native, directory, path, cache):
     """A folder that the user named keeps the shards, and not a directory for each loader that there ever was."""
     done = subprocess.run(
@@ -211,6 +216,7 @@ def test_a_place_of_the_past_makes_way_for_the_next(native, directory, path, cac
 
 
 @pytest.mark.slow
+@ONE_FORM
 def test_places_go_when_python_exits(native, path, tmp_path):
     (tmp_path / "tmp").mkdir()
     done = warm.run(
@@ -227,6 +233,7 @@ def test_places_go_when_python_exits(native, path, tmp_path):
 
 
 @pytest.mark.slow
+@ONE_FORM
 def test_ranks_share_a_place(native, path, cache):
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = warm.run(

@@ -10,7 +10,7 @@ import pytest
 import warm
 
 pytestmark = [
-    pytest.mark.anystack,
+    pytest.mark.modern,
     pytest.mark.spark,
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore"),

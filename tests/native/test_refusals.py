@@ -134,7 +134,7 @@ importlib.import_module(module).write_mds(frame, out, size_limit=1 << 12)
 """
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 def test_killed_while_writing(native, tmp_path, streaming):
     """No index says that what a killed program wrote is a dataset."""

@@ -44,10 +44,10 @@ def directory(installed, frame, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def dataset(tf, native, streaming, directory):
+def dataset(tf, copied, streaming, directory):
     def make(transform=None, batch_size=4, epochs=1, **arguments):
         stock = streaming.StreamingDataset(local=directory.path, batch_size=batch_size, **arguments)
-        return native.to_tf_dataset(stock, epochs, columns=directory.columns, transform=transform)
+        return copied.to_tf_dataset(stock, epochs, columns=directory.columns, transform=transform)
 
     return make
 
@@ -89,13 +89,13 @@ def test_batches_are_petastorms(dataset, frame):
     assert_same(dataset(), petastorm_batches(frame))
 
 
-def test_transformed_batches_are_petastorms(native, dataset, frame):
+def test_transformed_batches_are_petastorms(copied, dataset, frame):
     pytest.importorskip("petastorm", reason="compares with the real Petastorm")
     from petastorm import TransformSpec
 
     arguments = {"edit_fields": transforms.EDITS, "selected_fields": transforms.SELECTED}
     wanted = petastorm_batches(frame, TransformSpec(transforms.make_columns, **arguments))
-    assert_same(dataset(native.PandasCollate(transforms.make_columns, **arguments)), wanted)
+    assert_same(dataset(copied.PandasCollate(transforms.make_columns, **arguments)), wanted)
 
 
 def test_types_without_petastorm(dataset, frame):

@@ -247,7 +247,7 @@ def outcome(good, folder, known, rules):
     return "different"
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 def test_any_damage_is_refused_or_judged_rightly(good, tmp_path):
     known, tally = content(good), Counter()

@@ -6,7 +6,7 @@ from growth import assert_grows_linearly
 
 from petastorm_bridge.parity import Promise, Rules, compare, record
 
-pytestmark = [pytest.mark.anystack, pytest.mark.slow]
+pytestmark = [pytest.mark.modern, pytest.mark.slow]
 
 
 def recorded(folder, columns, batches, changed):

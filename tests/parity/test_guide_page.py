@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from petastorm_bridge.cli import app
 from petastorm_bridge.parity._comparing.rules import ALLOWANCES
 
-pytestmark = pytest.mark.anystack
+pytestmark = pytest.mark.modern
 
 GUIDE = Path(__file__).parent.parent.parent / "migration_guide"
 PAGE = (GUIDE / "parity.md").read_text("utf-8")

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.anystack
+pytestmark = pytest.mark.modern
 # `make test-release` takes ten.
 MILLIONS = int(os.environ.get("PARITY_MILLIONS", "3"))
 WRONG = MILLIONS * 1_000_000 - 345_679

@@ -69,7 +69,7 @@ def pairs(report):
     return {(r["a"]["label"], r["b"]["label"]): r for r in report["results"]}
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 def test_a_package_that_is_missing_is_told_with_the_remedy(call, tmp_path):
     python = tmp_path / "python"
@@ -158,7 +158,7 @@ def test_petastorm_gets_workers_that_keep_its_order(tmp_path, options, workers):
     assert runner.options("bridge") == options
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 def test_the_padding_of_streaming_is_recognised(call):
     pytest.importorskip("streaming", reason="compares with it")
@@ -229,7 +229,7 @@ def test_values_of_options_are_python_s_or_json_s(text, value):
     assert parse_options([f"name={text}"]) == {"name": value}
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 @pytest.mark.parametrize("table", ["partitions", "dtypes"])
 def test_streaming_gets_the_columns_of_the_whole_table(call, tmp_path, table):
@@ -248,7 +248,7 @@ def test_streaming_gets_the_columns_of_the_whole_table(call, tmp_path, table):
     assert sorted(c["name"] for c in report["results"][0]["columns"]) == columns
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 def test_endless_epochs_are_compared_up_to_the_limit(call):
     pytest.importorskip("streaming", reason="compares with it")
@@ -259,7 +259,7 @@ def test_endless_epochs_are_compared_up_to_the_limit(call):
     assert [report["results"][0][side]["rows"] >= 150 for side in "ab"] == [True, True]
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 def test_the_last_words_are_the_loader_s(call):
     pytest.importorskip("streaming", reason="its shared memory is missed after that")
@@ -294,7 +294,7 @@ def test_a_spark_table(call, spark):
     assert "the table no_such_table cannot be read" in " ".join(answer.output.split())
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 def test_a_rank_that_dies_ends_the_run_at_once(tmp_path):
     processes = RecorderProcesses(str(tmp_path), "streaming", timeout=300)
@@ -399,7 +399,7 @@ with RecorderProcesses(sys.argv[1], "petastorm", timeout=300) as processes:
 """
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_leave_no_process_either(tmp_path, wrapper, number):

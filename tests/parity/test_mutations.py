@@ -8,7 +8,7 @@ from parity_tables import BATCH, ROWS, batches, changed, columns, flipped, taken
 
 from petastorm_bridge.parity import CannotCompareError, Promise, Rules, compare, record
 
-pytestmark = [pytest.mark.anystack, pytest.mark.slow]
+pytestmark = [pytest.mark.modern, pytest.mark.slow]
 
 TABLE = columns()
 ALL = np.arange(ROWS)

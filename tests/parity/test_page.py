@@ -20,7 +20,7 @@ from petastorm_bridge.parity._reports.html import html_page
 from petastorm_bridge.parity._reports.text import markdown_text
 from petastorm_bridge.parity._result import Report, State
 
-pytestmark = pytest.mark.anystack
+pytestmark = pytest.mark.modern
 
 ROWS = 300
 DIFFERING = 30

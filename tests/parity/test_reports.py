@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from petastorm_bridge.cli import app
 from petastorm_bridge.parity import compare, record
 
-pytestmark = pytest.mark.anystack
+pytestmark = pytest.mark.modern
 
 TABLE = columns()
 LOADERS = """

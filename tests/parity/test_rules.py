@@ -18,7 +18,7 @@ from petastorm_bridge.parity import (
 )
 from petastorm_bridge.parity._comparing.rules import ALLOWANCES
 
-pytestmark = pytest.mark.anystack
+pytestmark = pytest.mark.modern
 
 TABLE = columns()
 ALL = np.arange(ROWS)

@@ -10,7 +10,7 @@ from parity_tables import cells
 from petastorm_bridge.parity import RecordingError, Rules, Tolerance, compare, record
 from petastorm_bridge.parity._recordings import hashing
 
-pytestmark = pytest.mark.anystack
+pytestmark = pytest.mark.modern
 
 ORDERS = pytest.mark.parametrize("order", ["exact", "shuffled"])
 QUICK = settings(

@@ -123,7 +123,7 @@ def test_it_is_read(write):
 '''
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 def test_an_option(copy):
     test = "tests/reading/test_rows_wanted.py"
@@ -160,7 +160,7 @@ VALUES = """\
 """
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 def test_a_type(copy):
     copy.insert(TYPES, '    TypeRow(\n        "float32",', TYPE)
@@ -222,7 +222,7 @@ def configure(spark):
 """
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 def test_a_rule(copy):
     module = "codemods/petastorm_codemods/rules/pm900_no_such_key.py"

@@ -76,7 +76,7 @@ def test_the_files_of_a_commit_are_those_that_it_has(tmp_path, monkeypatch):
     assert sorted(path.name for path in work.iterdir()) == ["earlier"]
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 @pytest.mark.spark
 def test_both_sides_run_their_own_code(tmp_path):
@@ -108,7 +108,7 @@ def test_both_sides_run_their_own_code(tmp_path):
     assert "…" not in done.stdout
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 def test_a_race_that_the_earlier_commit_does_not_know_is_named(tmp_path):
     for name in ("benchmarks", "tests/helpers"):

@@ -35,9 +35,13 @@ from benchmarks._settings import FULL, GROUPS, QUICK, RESULTS  # noqa: E402
 
 HAS_PETASTORM = importlib.util.find_spec("petastorm") is not None
 PACKAGES = {"petastorm", "bridge"} if HAS_PETASTORM else {"bridge"}
-# These start processes of their own for each figure, one of them in an environment of its own; `make test-release`
-# runs them too.
+# These start processes of their own for each figure, one of them in an environment of its own, or race like one that is
+# run; `make test-release` runs them too.
 LONG = {
+    "torch-shuffled",
+    "torch-scalars",
+    "native-shuffled",
+    "growth-codemod",
     "competitors",
     "first-batch",
     "memory",
@@ -226,7 +230,7 @@ def test_a_quick_run_races_everybody(quick_run):
         for package in PACKAGES
         for loader in ("DataLoader", "BatchedDataLoader")
     }
-    for group in ("torch-sequential", "torch-shuffled", "torch-scalars"):
+    for group in {"torch-sequential", "torch-shuffled", "torch-scalars"} & set(RUN):
         assert names[group] == loaders | native
     assert loaders < names["direct-parquet"]
     assert len(names["direct-parquet"]) == len(loaders) + 2

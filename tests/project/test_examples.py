@@ -32,7 +32,7 @@ def test_a_pair_differs_in_import_lines_only(name):
     assert swapped == (EXAMPLES / f"{name}.py").read_text().splitlines()
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("name", PAIRS)
@@ -63,7 +63,7 @@ def test_the_original_trains_through_petastorm(name, tmp_path):
 
 
 @pytest.mark.smoke
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 @pytest.mark.spark
 def test_streaming_reads_the_shards(tmp_path):

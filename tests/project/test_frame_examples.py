@@ -84,7 +84,7 @@ def assert_features(seen, frames):
     assert np.allclose(seen["image"], brightness, rtol=1e-6, atol=0)
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 def test_torch(url, frames, tmp_path):
     seen, printed = run(EXAMPLES / "train_frames_torch.py", tmp_path, url)
     assert_epochs(seen["trained"], [i for i in range(len(frames)) if i % 5])
@@ -94,7 +94,7 @@ def test_torch(url, frames, tmp_path):
     assert_accurate(printed)
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 def test_tensorflow(url, frames, tmp_path):
     seen, printed = run(EXAMPLES / "train_frames_tensorflow.py", tmp_path, url)
@@ -123,7 +123,7 @@ def in_order(seen):
     return {name: [values[i] for i in order] for name, values in seen.items()}
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 def test_sequences(url, frames, tmp_path):
     seen, _ = run(EXAMPLES / "read_frame_sequences.py", tmp_path, url)
     assert in_order(seen["pairs"]) == pairs_of(frames)
@@ -139,7 +139,7 @@ def test_sequences_with_petastorms_imports(url, frames, tmp_path):
     assert in_order(seen["pairs"]) == pairs_of(frames)
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 def test_converting_and_training_with_streaming_alone(url, frames, tmp_path):
     seen, printed = run(EXAMPLES / "convert_frames.py", tmp_path, url, str(tmp_path / "mds"))
     assert "Checked: every value compared with the source." in printed

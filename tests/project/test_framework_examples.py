@@ -22,6 +22,7 @@ def launcher_of(script):
 
 
 pytestmark = [
+    pytest.mark.modern,
     pytest.mark.slow,
     pytest.mark.skipif(
         find_spec("optuna") is None, reason="the frameworks are in requirements/modern"

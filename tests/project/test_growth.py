@@ -5,7 +5,7 @@ import threading
 import pytest
 from growth import assert_grows_linearly, count_calls
 
-pytestmark = pytest.mark.anystack
+pytestmark = pytest.mark.modern
 
 
 def nothing():

@@ -155,7 +155,7 @@ def finished(code, folder, **environment):
     return result.stdout
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.spark
 @pytest.mark.slow
 def test_code_of_the_swap_page_runs(tmp_path):
@@ -171,7 +171,7 @@ for name, code in json.load(open("pages.json")).items():
 """
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.spark
 @pytest.mark.slow
 def test_code_of_the_shorter_pages_runs(tmp_path):
@@ -191,7 +191,7 @@ def test_code_of_the_shorter_pages_runs(tmp_path):
         assert float(measured.split()[-2]) == pytest.approx(float(size.split()[0]), rel=0.15)
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 def test_code_of_the_pages_without_spark_runs(tmp_path):
     """And the program for torchrun: over an odd number of rows its ranks take as many steps."""
@@ -313,7 +313,7 @@ def test_the_page_of_trouble_quotes_messages_that_there_are():
         assert any(wanted in source for source in joined), message
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.spark
 @pytest.mark.slow
 def test_code_of_the_page_on_datasets_runs(tmp_path):
@@ -338,7 +338,7 @@ def test_code_of_the_page_on_datasets_runs(tmp_path):
     assert re.sub(size, "", result.stdout) == re.sub(size, "", said)
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.spark
 @pytest.mark.slow
 def test_code_of_the_native_page_runs(tmp_path):

@@ -40,6 +40,7 @@ def test_the_versions_are_what_the_codemod_writes(tmp_path, version):
     assert set(written) == set(ORIGINALS)
 
 
+@pytest.mark.modern
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("version", RUN)

@@ -99,7 +99,7 @@ def call(request, tmp_path):
     return run
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 def test_commands_that_only_tell(call):
     for arguments in (["versions"], ["rule", "PM003"], ["difference", "values-have-a-limit"]):
         code, said = call(*arguments)
@@ -109,7 +109,7 @@ def test_commands_that_only_tell(call):
     assert "cannot be imported" not in said
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.parametrize("options", [["--jobs", "1"], ["-j", "2", "--write", "--report", "sarif"]])
 def test_codemod(call, options):
     # One of them is worked on in a process of its own.
@@ -122,14 +122,14 @@ def test_codemod(call, options):
         assert "petastorm_bridge" in (call.here / "job3.py").read_text()
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 def test_convert(call):
     code, said = call("convert", call.data, "made", "--workers", "2", "--quiet")
     assert code == 0, said
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 def test_recording_and_comparing_what_is_named(call):
     call.only_installed()
@@ -159,7 +159,7 @@ def test_running_the_loaders(call, options):
     assert code == 0, said
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 @pytest.mark.spark
 def test_converting_with_spark(call):
@@ -167,7 +167,7 @@ def test_converting_with_spark(call):
     assert code == 0, said
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 def test_the_modules_would_run(call):
     """The directory is one in which they do: in Python's own programs."""
     command = [sys.executable, "-c", "import petastorm"]
@@ -175,7 +175,7 @@ def test_the_modules_would_run(call):
     assert [path.name for path in call.ran.iterdir()] == ["petastorm"]
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 def test_what_is_named_is_looked_for_here_first(call):
     """And what it imports here last: modules of one's own beside it are found, Python's are Python's."""
     call.only_installed()

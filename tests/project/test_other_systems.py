@@ -14,7 +14,7 @@ import pytest
 
 from petastorm_bridge import parity
 
-pytestmark = [pytest.mark.anystack, pytest.mark.slow]
+pytestmark = [pytest.mark.modern, pytest.mark.slow]
 
 WITHOUT = r"""
 import os, runpy, signal, sys

@@ -7,7 +7,7 @@ from guide import ROOT, blocks, bridge, named
 
 yaml = pytest.importorskip("yaml", reason="comes with the development tools")
 
-pytestmark = [pytest.mark.anystack, pytest.mark.slow]
+pytestmark = [pytest.mark.modern, pytest.mark.slow]
 
 PAGE = "migration_guide/many-repositories.md"
 STEPS = named(PAGE)

@@ -145,7 +145,7 @@ def test_reads_parquet(tmp_path):
     ]  # fmt: skip
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 def test_a_pass_after_the_first_uses_the_same_processes(url, no_leaks):
     with no_leaks():
         with open_reader(url) as reader:
@@ -156,7 +156,7 @@ def test_a_pass_after_the_first_uses_the_same_processes(url, no_leaks):
     assert first == second
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 def test_early_break_leaves_nothing(url, no_leaks):
     with no_leaks():
         for workers in (1, 2):
@@ -364,7 +364,7 @@ def run_script(tmp_path, text, *arguments):
     )
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.difference("process-pool-names")
 def test_scripts_without_a_main_guard_with_functions_and_classes_of_main(url, tmp_path):
     process = run_script(
@@ -401,7 +401,7 @@ def test_scripts_without_a_main_guard_with_functions_and_classes_of_main(url, tm
     assert output.splitlines() == ["run as __main__", "True", "True", str(("from", str(tmp_path)))]
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 def test_functions_of_main_in_a_process_that_the_program_spawned(url, tmp_path):
     process = run_script(
         tmp_path,
@@ -446,7 +446,7 @@ HELD = """
 """
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("then", "code"),
@@ -470,7 +470,7 @@ def test_a_program_that_ends_takes_its_workers_along(url, tmp_path, then, code):
         process.communicate()
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 def test_ctrl_c_raises_in_the_program_alone(url, tmp_path):
     # A signal that comes just before a sleep begins waits for its end.
     sleeping = "for _ in range(3000): time.sleep(0.1)"

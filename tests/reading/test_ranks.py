@@ -343,7 +343,7 @@ TRAINING = """
 """
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.smoke), 3])
 def test_uneven_rows_train_on_several_ranks(numbered, tmp_path, size):

@@ -44,7 +44,7 @@ def read(url, **options):
 
 @pytest.mark.parametrize(
     "pool",
-    ["thread", pytest.param("process", marks=[pytest.mark.slow, pytest.mark.anystack]), "dummy"],
+    ["thread", pytest.param("process", marks=[pytest.mark.slow, pytest.mark.modern]), "dummy"],
 )
 def test_rows_come_in_the_same_order(url, pool):
     orders = {"seed": 3, "shuffle_rows": True, "reader_pool_type": pool, "workers_count": 3}

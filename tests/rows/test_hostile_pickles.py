@@ -191,7 +191,7 @@ def read(data):
             reads(data)
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 @pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: bomb.__name__)
 def test_cost_grows_with_the_pickle(bomb):

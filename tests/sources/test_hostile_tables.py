@@ -320,6 +320,7 @@ def bitmap_of_runs(containers):
     return b"\xd1\xd3\x39\x64" + struct.pack("<QI", 1, 0) + start + described + offsets + runs
 
 
+@pytest.mark.modern
 @pytest.mark.slow
 def test_a_vector_is_as_large_as_the_rows_of_its_file(iceberg):
     """Four billion positions, from a megabyte, of a file of four rows."""

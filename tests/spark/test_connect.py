@@ -21,6 +21,7 @@ import warm
 MAJOR = int(pyspark.__version__.partition(".")[0])
 
 pytestmark = [
+    pytest.mark.modern,
     pytest.mark.spark,
     pytest.mark.slow,
     pytest.mark.skipif(MAJOR < 4, reason="pyspark's package includes Spark Connect from 4.0 on"),

@@ -288,7 +288,7 @@ ENDS = {
 }
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ENDS)
 def test_the_directory_goes_when_the_process_ends(tmp_path, end):

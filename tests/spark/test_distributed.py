@@ -256,7 +256,7 @@ def run(master, steps, directory):
     return dict(json.loads(line) for line in lines)
 
 
-@pytest.mark.anystack  # the daemons below show the same, and more, beside Petastorm
+@pytest.mark.modern  # the daemons below show the same, and more, beside Petastorm
 def test_a_local_cluster(tmp_path):
     assert run("local-cluster[2,1,1024]", IN_SHORT, tmp_path) == dict.fromkeys(IN_SHORT, "ok")
 

@@ -25,7 +25,7 @@ from petastorm_bridge.spark._errors import MaterializationError
 from petastorm_bridge.unischema import Unischema, UnischemaField
 
 pytestmark = [
-    pytest.mark.anystack,
+    pytest.mark.modern,
     pytest.mark.spark,
     pytest.mark.filterwarnings("ignore"),
     pytest.mark.skipif(no_mount_because() is not None, reason=str(no_mount_because())),

@@ -525,7 +525,7 @@ from petastorm_bridge.spark import make_spark_converter
 """
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 def test_attempts_that_fail_leave_no_rows_and_no_files(tmp_path):
     finished = run_script(
@@ -562,7 +562,7 @@ def test_attempts_that_fail_leave_no_rows_and_no_files(tmp_path):
     assert set(result["attempts"]) & {"a0", "a1", "a2", "a3"} == set()
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 @pytest.mark.difference("conversion-errors")
 def test_a_full_disk_is_told_in_a_sentence_and_leaves_nothing(tmp_path):
@@ -586,7 +586,7 @@ def test_a_full_disk_is_told_in_a_sentence_and_leaves_nothing(tmp_path):
     assert left == []
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 def test_workers_import_neither_frameworks_nor_the_session(tmp_path):
     finished = run_script(

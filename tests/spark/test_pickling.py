@@ -111,7 +111,7 @@ def test_the_session_is_refused_inside_a_task(spark):
         spark.range(1).mapInArrow(session, "id long").collect()
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 def test_a_converter_works_in_a_spawned_process(spark, cache_dir):
     converter = make_spark_converter(spark.range(50, numPartitions=2))
@@ -153,7 +153,7 @@ def test_a_converter_works_in_a_torch_distributor(spark, cache_dir):
     assert len(found["shard"]) in {20, 21}
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 def test_a_converter_needs_neither_spark_nor_its_own_process(spark, cache_dir, tmp_path):
     converter = make_spark_converter(spark.range(10, numPartitions=1))

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.anystack]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.modern]
 
 ROWS, ROUNDS = 3_000, 4
 PROGRAM = """

@@ -26,7 +26,7 @@ from petastorm_bridge.mds.errors import ShardCorruptedError
 from petastorm_bridge.streaming import ColumnarStreamingDataset, MappedStreamingDataset
 
 pytestmark = [
-    pytest.mark.anystack,
+    pytest.mark.modern,
     # Of single samples, as of stock ones.
     pytest.mark.filterwarnings("ignore:The given NumPy array is not writable:UserWarning"),
     # Stock streaming opens files to check or expand them and leaves them to the collector.

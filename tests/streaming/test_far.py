@@ -18,7 +18,7 @@ from petastorm_bridge.errors import DatasetError
 from petastorm_bridge.streaming import ColumnarStreamingDataset, MappedStreamingDataset
 
 pytestmark = [
-    pytest.mark.anystack,
+    pytest.mark.modern,
     pytest.mark.slow,
     pytest.mark.skipif(no_mount_because() is not None, reason=str(no_mount_because())),
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),

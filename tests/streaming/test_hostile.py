@@ -19,7 +19,7 @@ from petastorm_bridge.streaming._stock import with_names
 
 # Stock streaming opens files to check them and leaves them to the collector.
 pytestmark = [
-    pytest.mark.anystack,
+    pytest.mark.modern,
     pytest.mark.slow,
     pytest.mark.filterwarnings(
         r"ignore:unclosed file <_io.BufferedReader name='.*shard:ResourceWarning"

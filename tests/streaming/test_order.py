@@ -12,7 +12,7 @@ from streaming import Stream
 from streaming_oracle import columnar_loader, ids, mapped_loader, stock_loader, write_shards
 
 pytestmark = [
-    pytest.mark.anystack,
+    pytest.mark.modern,
     # Stock streaming's advice on small datasets, the same from both.
     pytest.mark.filterwarnings("ignore:predownload < batch_size:UserWarning"),
     pytest.mark.filterwarnings("ignore:Trying to partition:UserWarning"),

@@ -28,7 +28,7 @@ from petastorm_bridge.streaming._stock import with_names
 
 # Of the stock samples.
 pytestmark = [
-    pytest.mark.anystack,
+    pytest.mark.modern,
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:The given NumPy array is not writable:UserWarning"),
 ]

@@ -11,7 +11,7 @@ from streaming_oracle import RAGGED, ids, mapped_loader, stock_loader, write_sha
 from petastorm_bridge.streaming import MappedStreamingDataset, _mapped_reader
 
 pytestmark = [
-    pytest.mark.anystack,
+    pytest.mark.modern,
     # Of the stock samples.
     pytest.mark.filterwarnings("ignore:The given NumPy array is not writable:UserWarning"),
     # Stock streaming opens files to check or expand them and leaves them to the collector.

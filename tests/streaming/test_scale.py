@@ -15,7 +15,7 @@ from petastorm_bridge.pytorch import DataLoader
 from petastorm_bridge.streaming import ColumnarStreamingDataset, MappedStreamingDataset
 from petastorm_bridge.streaming._index import ShardIndex, group_by_shard
 
-pytestmark = pytest.mark.anystack
+pytestmark = pytest.mark.modern
 
 
 def write_index(directory, shards, rows):

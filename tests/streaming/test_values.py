@@ -17,7 +17,7 @@ from petastorm_bridge.streaming._values import join
 
 # Of the stock samples; ours are writable, which has its own test.
 pytestmark = [
-    pytest.mark.anystack,
+    pytest.mark.modern,
     pytest.mark.filterwarnings("ignore:The given NumPy array is not writable:UserWarning"),
 ]
 

@@ -21,7 +21,7 @@ ROWS, SHARDS = 20_000, 8
 MEMORY_BOUND = 24 << 20
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 def test_loaders_leave_nothing_behind(shard_directory, no_leaks):
     url = f"file://{shard_directory(ROWS, SHARDS)}"
     mapped = _mapped_shared_memory()

@@ -302,6 +302,7 @@ def test_torchdatas_loader_resumes_exactly(dataset, workers, more):
     assert len(set(map(str, epochs))) == 3
 
 
+@pytest.mark.modern
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"persistent_workers": True}])
 def test_torchdatas_loader_resumes_where_not_all_workers_have_begun(dataset, options):
@@ -340,7 +341,7 @@ def test_a_loaded_state_stays_where_its_own_epoch_is_set(dataset):
         assert batches(resumed) == expected
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 def test_spawned_workers(dataset):
     """Which know nothing of this process but what is pickled."""
@@ -428,7 +429,7 @@ except RuntimeError as error:
 """
 
 
-@pytest.mark.anystack
+@pytest.mark.modern
 @pytest.mark.slow
 @pytest.mark.parametrize(("strategy", "longest"), [("file_descriptor", 75), ("file_system", 73)])
 def test_a_temporary_directory_too_deep_for_sockets_is_an_error_and_no_hang(

@@ -14,7 +14,7 @@ import psutil
 import pytest
 import warm
 
-pytestmark = [pytest.mark.slow, pytest.mark.anystack]
+pytestmark = [pytest.mark.slow, pytest.mark.modern]
 
 needs_accelerate = pytest.mark.skipif(
     find_spec("accelerate") is None, reason="accelerate is in requirements/modern"

@@ -199,7 +199,8 @@ def test_rows_in_memory_train_in_one_pass(make_loader, fit, write):
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata's own
 @pytest.mark.filterwarnings("ignore:Your `IterableDataset` has `__len__` defined")  # it is right
 @pytest.mark.parametrize(
-    ("workers", "step"), [(0, 14), (2, 4), pytest.param(2, 14, marks=pytest.mark.slow)]
+    ("workers", "step"),
+    [(0, 14), (2, 4), pytest.param(2, 14, marks=[pytest.mark.modern, pytest.mark.slow])],
 )
 def test_a_run_over_torchdatas_loader_is_resumed(write, fit, tmp_path, workers, step):
     """In the first epoch and in the second, with workers."""
