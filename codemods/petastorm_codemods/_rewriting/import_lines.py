@@ -137,12 +137,10 @@ def _statements(
         start, end = analysis.span(line)
         if text[end : next_line(text, end)].strip() or "#" in text[start:end]:
             continue
-        shifted = [
-            Edit(each.start - start, each.end - start, each.text) for each in inside.get(line, ())
-        ]
-        plain = isinstance(line.body[0], cst.Import) and not shifted
+        edits = inside.get(line, ())
+        plain = isinstance(line.body[0], cst.Import) and not edits
         before = None if plain else _modules(text[start:end])
-        modules = _modules(apply_edits(text[start:end], shifted)) if shifted else before
+        modules = _modules(apply_edits(text, edits, start, end)) if edits else before
         if modules is not None:
             on_one_line = "\n" not in text[start:end]
             in_order = on_one_line and _is_sorted(before or {})

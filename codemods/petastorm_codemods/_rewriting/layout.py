@@ -196,11 +196,12 @@ class _Layout:
     def _changed(self, start: int, end: int) -> str:
         """Return a part of a line after the edits in it, those of whole lines apart."""
         first, last = bisect.bisect_left(self._starts, start), bisect.bisect(self._starts, end)
-        inside = [e for e in self._edits[first:last] if e.end <= end and not e.lines]
-        shifted = [
-            Edit(e.start - start, e.end - start, e.text) for e in inside if OPEN not in e.text
+        inside = [
+            edit
+            for edit in self._edits[first:last]
+            if edit.end <= end and not edit.lines and OPEN not in edit.text
         ]
-        return apply_edits(self._text[start:end], shifted)
+        return apply_edits(self._text, inside, start, end)
 
     def _written(self, words: Sequence[_Word], text: str, behind: int) -> str:
         """Return a text with words behind it, and line breaks in those calls that need them.
@@ -308,12 +309,11 @@ class _Layout:
         """Say whether some lines fit on one after edits and without breaks, and did not before the edits."""
         if any(edit.end > end or "\n" in edit.text for edit in edits):
             return False
-        before = [Edit(each.start - start, each.end - start, each.text) for each in breaks]
-        after = [Edit(each.start - start, each.end - start, each.text) for each in edits]
-        text = self._text[start:end].rstrip()
-        if overlaps([*before, *after]) or len(apply_edits(text, before)) <= self._width:
+        if overlaps([*breaks, *edits]):
             return False
-        return len(apply_edits(text, [*before, *after])) <= self._width
+        before = apply_edits(self._text, breaks, start, end).rstrip()
+        after = apply_edits(self._text, [*breaks, *edits], start, end).rstrip()
+        return len(after) <= self._width < len(before)
 
 
 # A part of code, or the arguments of a call.

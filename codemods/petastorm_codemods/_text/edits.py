@@ -135,16 +135,18 @@ def _filled(piece: Piece, edits: Sequence[Edit], text: str) -> str:
     if isinstance(piece, str):
         return piece
     start, end = piece
-    shifted = [
-        Edit(each.start - start, each.end - start, each.text)
-        for each in edits
-        if start <= each.start and each.end <= end
-    ]
-    return apply_edits(text[start:end], shifted)
+    inside = [each for each in edits if start <= each.start and each.end <= end]
+    return apply_edits(text, inside, start, end)
 
 
-def apply_edits(text: str, edits: Sequence[Edit]) -> str:
-    """Return the text with all edits made; insertions at one place keep their order.
+def apply_edits(text: str, edits: Sequence[Edit], start: int = 0, end: int | None = None) -> str:
+    """Return the text, or a part of it, with edits made; insertions at one place keep their order.
+
+    Args:
+        text: What the edits' places are in.
+        edits: All within the part.
+        start: Where the part begins.
+        end: Where it ends; None for the end of the text.
 
     Raises:
         ValueError: Two edits overlap.
@@ -152,8 +154,8 @@ def apply_edits(text: str, edits: Sequence[Edit]) -> str:
     ordered = sorted(edits, key=lambda edit: (edit.start, edit.end))
     if overlaps(ordered):
         raise ValueError("two rewrites want to change the same code")
-    parts, position = [], 0
+    parts, position = [], start
     for edit in ordered:
         parts += [text[position : edit.start], edit.text]
         position = edit.end
-    return "".join([*parts, text[position:]])
+    return "".join([*parts, text[position:end]])
