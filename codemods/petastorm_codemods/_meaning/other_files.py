@@ -238,10 +238,10 @@ def module_at(path: str) -> str:
 
 
 def is_test(path: str) -> bool:
-    """Say whether a file is one of tests, by its name or by folders of its path as it was given."""
-    *folders, name = re.split(r"[/\\]", os.path.normpath(path))
+    """Say whether a file is one of tests, by its name or its folder's."""
+    folder, name = re.split(r"[/\\]", os.path.abspath(path))[-2:]
     named = name.startswith(("test_", "conftest.")) or name.endswith("_test.py")
-    return named or not {"test", "tests"}.isdisjoint(folders)
+    return named or folder in {"test", "tests"}
 
 
 def stem_of(module: str) -> str:

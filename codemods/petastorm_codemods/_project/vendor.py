@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
-from petastorm_codemods._meaning.other_files import is_test
 from petastorm_codemods._model import Failed, Outcome, Safety, Site, State, Success
 from petastorm_codemods._petastorm.offered import NEW, OLD
 from petastorm_codemods._text.import_lines import import_lines, imported_modules
@@ -63,7 +62,7 @@ class Homes:
             package for name in imported for package in accumulate(name.split("."), "{}.{}".format)
         )
         self._tested = sorted(
-            {self._own(path) for path in self._users if not is_test(path)},
+            {self._own(path) for path in self._users if not _is_test(path)},
             key=lambda home: home.file,
         )
         self._packages = [home for home in self._tested if home.package]
@@ -75,7 +74,7 @@ class Homes:
 
     def home(self, path: str) -> Home:
         """Return where a file has the module from."""
-        if not self._tested or not is_test(path):
+        if not self._tested or not _is_test(path):
             return self._beside(path) or self._own(path)
         folders = Path(os.path.abspath(path)).parents
         return next(self._nearest[folder] for folder in folders if folder in self._nearest)
@@ -130,6 +129,12 @@ def _is_package(folder: str) -> bool:
     """Say whether modules in a folder are imported by its name; none has a hyphen in it."""
     named = os.path.basename(folder).isidentifier()
     return named and os.path.isfile(os.path.join(folder, "__init__.py"))
+
+
+def _is_test(path: str) -> bool:
+    folders = set(os.path.normpath(path).split(os.sep)[:-1])
+    name = os.path.basename(path)
+    return bool(folders & {"test", "tests"}) or name.startswith(("test_", "conftest."))
 
 
 @functools.cache
