@@ -72,7 +72,11 @@ def _use_dataset(url, number):
 
 
 def _use_loader(url, number, mapped):
-    """Every second loader is left after its first batch; all kinds take turns."""
+    """Every second loader is left after its first batch; all kinds take turns.
+
+    `mapped` is what tests before this one left in shared memory. It may go at any time, as they
+    left it to the garbage collector; nothing may be added.
+    """
     make_loader = (pytorch.DataLoader, pytorch.BatchedDataLoader)[number // 2 % 2]
     capacity = (0, 5_000)[number // 4 % 2]
     epochs = None if number % 2 else 1
@@ -82,7 +86,7 @@ def _use_loader(url, number, mapped):
         for batch in batches:
             rows += len(batch["id"])
             if number % 2:
-                assert _mapped_shared_memory() == mapped
+                assert _mapped_shared_memory() <= mapped
                 break
     assert rows == (1_024 if number % 2 else ROWS)
 
