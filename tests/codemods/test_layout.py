@@ -193,3 +193,25 @@ def test_lines_below_a_bracket_stay_aligned_with_it(newline):
         + " " * 69
         + "}, predicate=p)\n"
     ) in after
+
+
+def test_lines_stay_aligned_with_a_bracket_behind_a_call_of_the_bridge():
+    opened = "c.make_torch_dataloader(num_epochs=1)"
+    text = f"{IMPORT}c = make_spark_converter(df)\nfit({opened}, {{'a': f,\n{' ' * 44}'b': g}})\n"
+    after = rewritten(text + CALL.replace("conv", "c").format("num_epochs=1"))
+    call = "fit(make_spark_converter(c.cache_dir_url).make_torch_dataloader(num_epochs=1), {"
+    assert f"{call}'a': f,\n{' ' * len(call)}'b': g}})\n" in after
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_first_line_that_grows_is_broken_where_it_would_be_too_long(more):
+    name = "a" * (25 + more)
+    text = IMPORT + f"{name} = make_spark_converter(df)\nfit(\n    {name}.make_torch_dataloader(\n"
+    text += "        num_epochs=1,\n    )\n)\n" + CALL.format("num_epochs=1")
+    after = rewritten(text)
+    assert max(map(len, (line for line in after.splitlines() if "#" not in line))) <= 88
+    whole = f"    make_spark_converter({name}.cache_dir_url).make_torch_dataloader(\n"
+    broken = (
+        f"    make_spark_converter(\n        {name}.cache_dir_url\n    ).make_torch_dataloader(\n"
+    )
+    assert (broken if more else whole) in after

@@ -11,7 +11,7 @@ import bisect
 import dataclasses
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -62,7 +62,8 @@ def laid_out(analysis: Analysis, edits: Sequence[Edit]) -> list[Edit]:
     if re.search(f"[{OPEN}-{PART}]", analysis.source.text):
         raise ValueError("has characters that Unicode reserves")
     layout = _Layout(analysis, sorted(edits, key=lambda edit: (edit.start, edit.end)))
-    laid = [*map(layout.laid, edits), *layout.opened(), *layout.aligned()]
+    by_edit = {edit: layout.laid(edit) for edit in edits}
+    laid = [*by_edit.values(), *layout.opened(), *layout.aligned(by_edit)]
     return [*laid, *layout.joined(laid)]
 
 
@@ -249,15 +250,21 @@ class _Layout:
         lines = [whole] if len(whole) <= self._width else [inner + part for part in parts]
         return [f"{first}(", *lines, f"{indent})"]
 
-    def aligned(self) -> Iterator[Edit]:
-        """Yield the edits that keep lines below what they are aligned with, behind a bracket that moves."""
+    def aligned(self, laid: Mapping[Edit, Edit]) -> Iterator[Edit]:
+        """Yield the edits that keep lines below what they are aligned with, behind a bracket that moves.
+
+        Args:
+            laid: All edits with their line breaks, by those without.
+        """
         shifts: dict[int, int] = {}
         for start in sorted({self._analysis.line_start(edit.start) for edit in self._edits}):
             end = next_line(self._text, start)
             first, last = (bisect.bisect_left(self._starts, place) for place in (start, end))
             # What stands on lines of its own above moves nothing.
             edits = [
-                e for e in self._edits[first:last] if e.end > start or not e.text[-1:].isspace()
+                laid[e]
+                for e in self._edits[first:last]
+                if e.end > start or not e.text[-1:].isspace()
             ]
             if any(edit.lines or edit.end > end or "\n" in edit.text for edit in edits):
                 continue
@@ -267,7 +274,7 @@ class _Layout:
                 continue
             moved = [e for e in edits if self._text[start : e.end].strip()]
             before = [edit for edit in moved if edit.end <= start + bracket]
-            shift = sum(len(_on_one_line(e.text)) - (e.end - e.start) for e in before)
+            shift = sum(len(e.text) - (e.end - e.start) for e in before)
             while shift and end < len(self._text):
                 below = self._text[end : next_line(self._text, end)]
                 place = end + len(below) - len(below.lstrip(" "))

@@ -9,7 +9,7 @@ from petastorm_codemods._meaning.imports import imports, relative_names
 from petastorm_codemods._model import Edit, Fact, Finding, Need, Pieces, Safety
 from petastorm_codemods._petastorm.counterparts import ALIASES, BRIDGE, MAKERS, original
 
-from .blocks import replaced
+from .blocks import replaced, whole_text
 from .decisions import is_made_on_bridge, keeps_bridge, outcomes
 from .expressions import Arguments
 from .given import Stays
@@ -92,12 +92,15 @@ def _opened(analysis: Analysis, site: Site, opener: str) -> tuple[Edit, ...]:
     start, end = analysis.start(site.attribute), receiver_end(analysis, site.attribute)
     text = analysis.source.text
     space = " " if text[max(start - 1, 0) : start].isidentifier() else ""
-    parts = [analysis.span(each) for each in site.call.args] if site.call is not None else []
+    if site.call is None or "\n" in text[start:end]:
+        return Edit(start, start, f"{space}{opener}("), Edit(end, end, ".cache_dir_url)")
+    parts = [analysis.span(each) for each in site.call.args]
     kept = [(end, parts[0][0]), *parts] if parts else []
     several_lines = any("\n" in text[first:last] for first, last in kept)
-    if site.call is None or not parts or several_lines or "#" in analysis.code(site.call):
-        return Edit(start, start, f"{space}{opener}("), Edit(end, end, ".cache_dir_url)")
+    directory: Pieces = ((start, end), ".cache_dir_url")
+    if not parts or several_lines or "#" in analysis.code(site.call):
+        opened = (space, *call_of(opener, [("", directory)]))
+        return (Edit(start, end, whole_text(analysis, opened), opened),)
     arguments: Arguments = [("", (part,)) for part in parts]
-    opened: Pieces = (f"{opener}(", (start, end), ".cache_dir_url).")
-    pieces = (*opened, *call_of(site.method.name, arguments))
+    pieces = (f"{opener}(", *directory, ").", *call_of(site.method.name, arguments))
     return replaced(analysis, site.call, pieces).edits
