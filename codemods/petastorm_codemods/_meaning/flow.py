@@ -28,6 +28,8 @@ _COPIES = frozenset({"copy.copy", "copy.deepcopy"})
 # Functions and methods that hand on what they are called with, or on.
 _PASSING = frozenset({"enumerate", "iter", "list", "next", "reversed", "sorted", "tuple", "zip"})
 _MEMBERS = frozenset({"get", "items", "pop", "setdefault", "values"})
+# Expressions whose objects are of built-in types.
+_PLAIN = (cst.BaseString, cst.BaseNumber, cst.Lambda, cst.Comparison)
 _LOADING = re.compile(r"ray\.get|(?:joblib|(?:cloud)?pickle|dill|torch)\.loads?")
 
 
@@ -121,17 +123,18 @@ class Flow:
             yield (self._of, node.expression)
         elif isinstance(node, cst.Subscript):
             yield from self._of_member(node.value)
-        elif isinstance(node, cst.NamedExpr | cst.Element | cst.StarredElement):
+        elif isinstance(node, cst.NamedExpr):
             yield (self._of, node.value)
-        elif isinstance(node, cst.Tuple | cst.List | cst.Set):
-            yield from self._of_any(node.elements)
-        elif isinstance(node, cst.Dict):
-            yield from self._of_any(element.value for element in node.elements)
+        elif isinstance(node, cst.Tuple | cst.List | cst.Set | cst.Dict):
+            values = [element.value for element in node.elements]
+            # Not the name or the size that a converter has beside it: these have no methods such as its.
+            objects = [each for each in values if not isinstance(each, _PLAIN)]
+            yield from self._of_any(objects or values)
         elif isinstance(node, cst.ListComp | cst.GeneratorExp | cst.SetComp):
             yield (self._of, node.elt)
         elif isinstance(node, cst.DictComp):
             yield (self._of, node.value)
-        elif isinstance(node, cst.BaseString | cst.BaseNumber | cst.Lambda | cst.Comparison):
+        elif isinstance(node, _PLAIN):
             yield Provenance.FOREIGN
         else:
             yield Provenance.UNKNOWN
@@ -265,7 +268,10 @@ class Flow:
             yield Provenance.UNKNOWN
             return
         place = next(n for n, each in enumerate(targets.elements) if each is element)
-        yield (self._of_place, value, place)
+        if isinstance(above, cst.For | cst.CompFor) and isinstance(value, cst.Tuple | cst.List):
+            yield from ((self._of_place, each.value, place) for each in value.elements)
+        else:
+            yield (self._of_place, value, place)
 
     def _of_place(self, value: cst.CSTNode, place: int) -> _Ways:
         listed = value.elements if isinstance(value, cst.Tuple | cst.List) else ()
