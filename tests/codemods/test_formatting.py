@@ -127,7 +127,7 @@ def test_comments_stay_with_their_arguments(tmp_path):
         ("MDSWriter", "MDSWriter, StreamingDataLoader, StreamingDataset"),
         ("StreamingDataLoader, StreamingDataset", "StreamingDataLoader, StreamingDataset"),
         ("base, StreamingDataset", "base, StreamingDataset, StreamingDataLoader"),
-        ("(\n    MDSWriter,\n)", "(\n    MDSWriter, StreamingDataLoader, StreamingDataset,\n)"),
+        ("(\n    MDSWriter,\n)", "MDSWriter, StreamingDataLoader, StreamingDataset"),
     ],
 )
 def test_names_join_the_import_of_their_module(tmp_path, before, after):

@@ -32,8 +32,9 @@ class _Statement:
         modules: What it imports.
         rewritten: Whether edits are made in it.
         on_one_line: Whether it was on one.
-        in_order: Whether its names were sorted, on one line, and so are to be again.
-        changes: Whether names have come or gone that the edits do not know of.
+        in_order: Whether its names were sorted, and so are to be again where it is on one line or written anew.
+        changes: Whether it is written anew: names have come or gone that the edits do not know of, or the edits
+            put names beside one that has a line of its own.
     """
 
     line: cst.SimpleStatementLine
@@ -78,7 +79,7 @@ def joined_imports(analysis: Analysis, edits: Sequence[Edit]) -> list[Edit]:
                 known += [name for name in names if name not in known]
                 target.changes = each.changes = True
     for each in statements:
-        if each.in_order and (each.rewritten or each.changes):
+        if each.in_order and (each.changes or (each.rewritten and each.on_one_line)):
             each.changes |= not _is_sorted(each.modules)
             each.modules = {module: sorted(names) for module, names in each.modules.items()}
         if each.on_one_line and each.rewritten:  # it may have become too long for that
@@ -143,8 +144,9 @@ def _statements(
         modules = _modules(apply_edits(text, edits, start, end)) if edits else before
         if modules is not None:
             on_one_line = "\n" not in text[start:end]
-            in_order = on_one_line and _is_sorted(before or {})
-            yield _Statement(line, modules, line in inside, on_one_line, in_order)
+            in_order = _is_sorted(before or {})
+            grows = not on_one_line and any(edit.text.startswith(",") for edit in edits)
+            yield _Statement(line, modules, line in inside, on_one_line, in_order, grows)
 
 
 def _modules(text: str) -> _Modules | None:
