@@ -90,6 +90,12 @@ class Analysis:
         values = ((node, _value(node)) for node in self.nodes(cst.SimpleString))
         return [(node, value) for node, value in values if isinstance(value, str)]
 
+    @functools.cached_property
+    def quote(self) -> str:
+        """The quotes of most strings on one line; double ones, as formatters write them, where there are as many."""
+        quotes = [node.quote for node, _ in self.strings]
+        return "'" if quotes.count("'") > quotes.count('"') else '"'
+
     def parent(self, node: cst.CSTNode) -> cst.CSTNode:
         """Return the node above; the module's is the module itself."""
         return self._index.parents.get(node, self.module)

@@ -250,7 +250,7 @@ def _where(analysis: Analysis, directory: str) -> tuple[Arguments, list[Need]]:
 
     Streaming's own place for them is one for each directory, which has to be empty.
     """
-    path = _quoted(directory)
+    path = _quoted(directory, analysis.quote)
     # Other mounts cannot be told from here.
     if not _URL.match(directory) and not directory.startswith(MOUNTED):
         return [("local", path)], []
@@ -258,9 +258,9 @@ def _where(analysis: Analysis, directory: str) -> tuple[Arguments, list[Need]]:
     return [("remote", path), ("local", (f"{opened.local}(", *path, ").local"))], [opened]
 
 
-def _quoted(directory: str) -> Pieces:
-    plain = directory.isprintable() and '"' not in directory and "\\" not in directory
-    return (f'"{directory}"' if plain else ascii(directory),)
+def _quoted(directory: str, quote: str) -> Pieces:
+    plain = directory.isprintable() and quote not in directory and "\\" not in directory
+    return (f"{quote}{directory}{quote}" if plain else ascii(directory),)
 
 
 def _notes(data: Converted, use: Use, reading: Reading, *, columnar: bool) -> Iterator[str]:

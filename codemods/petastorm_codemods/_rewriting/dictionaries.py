@@ -65,9 +65,10 @@ class _Item:
             value = cst.IfExp(test=cst.Name("True"), body=value, orelse=other)
         return value
 
-    def written(self, key: str, place: tuple[int, int]) -> Given:
+    def written(self, key: str, quote: str, place: tuple[int, int]) -> Given:
         """Return the item of the dictionary that stands at a place."""
-        code = f'["{key}"]' if self.is_certain else f'.get("{key}"{_DEFAULTS.get(key, "")})'
+        name = f"{quote}{key}{quote}"
+        code = f"[{name}]" if self.is_certain else f".get({name}{_DEFAULTS.get(key, '')})"
         return Given((place, code), self.node, is_certain=self.is_certain)
 
 
@@ -83,7 +84,7 @@ def items_of(analysis: Analysis, node: cst.BaseExpression) -> Mapping[str, Given
     if items is None:
         return None
     place = analysis.span(node)
-    return {key: item.written(key, place) for key, item in items.items()}
+    return {key: item.written(key, analysis.quote, place) for key, item in items.items()}
 
 
 @once

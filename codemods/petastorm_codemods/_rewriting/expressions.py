@@ -281,7 +281,8 @@ def torch_loader(
     needs = [need(analysis, STREAMING, "StreamingDataLoader")]
     if columnar:
         needs.append(need(analysis, COLUMNAR, "ColumnarStreamingDataset"))
-        form = ("ragged", ('"list"',)) if reading.transform else ("format", ('"torch"',))
+        option, value = ("ragged", "list") if reading.transform else ("format", "torch")
+        form = (option, (f"{analysis.quote}{value}{analysis.quote}",))
         rows = reading.commented(reading.batch_size, "batch_size")
         dataset_options: Arguments = [("batch_size", rows), *drop_last, form]
         size: Pieces = ("None",)

@@ -275,7 +275,9 @@ def _item_read(analysis: Analysis, read: cst.Name) -> tuple[str, list[Edit]] | N
     text = analysis.enclosing(field, cst.FormattedString)
     if text is not None and analysis.enclosing(analysis.parent(text), cst.FormattedString):
         return None
-    quote = "'" if text is not None and '"' in text.quote else '"'
+    quote = analysis.quote
+    if text is not None:  # another one than around it
+        quote = "'" if '"' in text.quote else '"'
     start, end = analysis.span(field.attr)
     dot = analysis.source.text.rindex(".", analysis.span(read)[1], start)
     item = f"[{quote}{name}{quote}]"
