@@ -8,6 +8,7 @@ returns of functions, and what functions of the file are called with.
 from __future__ import annotations
 
 import enum
+import functools
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -17,7 +18,7 @@ from libcst.helpers import get_full_name_for_node
 from libcst.metadata import Assignment, BaseAssignment, ImportAssignment
 
 from .analysis import Analysis, once
-from .calls import is_none
+from .calls import is_none, key_of, text_of
 from .functions import functions_of
 from .origins import Bindings, Origins
 from .other_files import CONVERTERS
@@ -46,6 +47,9 @@ class Provenance(enum.Enum):
 # What is asked next: a method of `Flow`, with its arguments.
 _Step = tuple[Any, ...]
 _Ways = Iterator[_Step | Provenance]
+# What a collection is known by: the bindings of a name, or an attribute's name and class.
+_Named = Bindings | tuple[str, cst.ClassDef | None]
+_Items = dict[str, list[cst.BaseExpression]]
 
 
 class Flow:
@@ -61,6 +65,7 @@ class Flow:
         self._functions = functions_of(analysis)
         self._unseen = {each for each in unseen_reads(analysis) if each.value in CONVERTERS}
         self._known: dict[_Step, Provenance | None] = {}
+        self._known_items: dict[_Named, _Items] = {}
         self._instances: dict[object, bool] = {None: False}  # by what binds names or attributes
 
     def provenance(self, node: cst.CSTNode) -> Provenance:
@@ -122,14 +127,13 @@ class Flow:
         elif isinstance(node, cst.Await):
             yield (self._of, node.expression)
         elif isinstance(node, cst.Subscript):
-            yield from self._of_member(node.value)
+            yield from self._of_item(node)
         elif isinstance(node, cst.NamedExpr):
             yield (self._of, node.value)
         elif isinstance(node, cst.Tuple | cst.List | cst.Set | cst.Dict):
             values = [element.value for element in node.elements]
             # Not the name or the size that a converter has beside it: these have no methods such as its.
-            objects = [each for each in values if not isinstance(each, _PLAIN)]
-            yield from self._of_any(objects or values)
+            yield from self._of_any(each for each in values if not isinstance(each, _PLAIN))
         elif isinstance(node, cst.ListComp | cst.GeneratorExp | cst.SetComp):
             yield (self._of, node.elt)
         elif isinstance(node, cst.DictComp):
@@ -144,7 +148,67 @@ class Flow:
 
     def _of_member(self, holder: cst.CSTNode) -> _Ways:
         """What a collection has in it, or what an object gives by its own ``__getitem__`` and the like."""
-        yield Provenance.UNKNOWN if self.is_instance(holder) else (self._of, holder)
+        if self.is_instance(holder):
+            yield Provenance.UNKNOWN
+            return
+        yield (self._of, holder)
+        named = self._named(holder)
+        if named in self._given_items:
+            yield (self._of_given_items, named)
+
+    def _of_given_items(self, named: _Named) -> _Ways:
+        yield from self._of_any(
+            each for values in self._given_items[named].values() for each in values
+        )
+
+    def _of_item(self, node: cst.Subscript) -> _Ways:
+        """What a collection has by a key, where the source gives it something by this key; else what it has in it."""
+        named, key = self._named(node.value), key_of(node)
+        if named is not None and self._items(named).get(key):
+            yield (self._of_key, named, key)
+        else:
+            yield from self._of_member(node.value)
+
+    def _of_key(self, named: _Named, key: str) -> _Ways:
+        yield from self._of_any(self._items(named)[key])
+
+    def _named(self, node: cst.CSTNode) -> _Named | None:
+        """Return what all that read a name have in common, or an attribute."""
+        if isinstance(node, cst.Attribute):
+            return node.attr.value, self._origins.self_class(node.value)
+        return self._origins.bindings(node) if isinstance(node, cst.Name) else None
+
+    def _items(self, named: _Named) -> _Items:
+        """Return what the source gives a collection by keys: as it is made, or later."""
+        if named not in self._known_items:
+            items = {key: [*values] for key, values in self._given_items.get(named, {}).items()}
+            if isinstance(named, Bindings):
+                bound = [each.node for each in named.assignments if isinstance(each, Assignment)]
+            else:
+                bound = [*self._origins.fields(*named)]
+            for target in bound:
+                value = self._analysis.assigned(self._analysis.parent(target))
+                for element in value.elements if isinstance(value, cst.Dict) else ():
+                    key = text_of(element.key) if isinstance(element, cst.DictElement) else ""
+                    items.setdefault(key or "", []).append(element.value)
+            items.pop("", None)
+            self._known_items[named] = items
+        return self._known_items[named]
+
+    @functools.cached_property
+    def _given_items(self) -> dict[_Named, _Items]:
+        """What items of collections are given, such as ``state["converter"] = converter``; by an empty key if by no text."""
+        given: dict[_Named, _Items] = {}
+        for target in self._analysis.nodes(cst.AssignTarget):
+            value = self._analysis.assigned(target)
+            if isinstance(target.target, cst.Subscript) and value is not None:
+                named = self._named(target.target.value)
+                # An attribute of self is also that of an object with any other name.
+                for each in {named, (named[0], None) if isinstance(named, tuple) else named}:
+                    if each is not None:
+                        items = given.setdefault(each, {})
+                        items.setdefault(key_of(target.target), []).append(value)
+        return given
 
     def _gets_instance(self, target: cst.CSTNode) -> bool:
         if isinstance(target, cst.Param):
