@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Iterator
 
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
@@ -12,6 +13,7 @@ from libcst.metadata import Assignment
 from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._meaning.calls import key_of, keyword, text_of
 from petastorm_codemods._meaning.functions import functions_of
+from petastorm_codemods._meaning.places import reached
 
 from .values import constants, values
 
@@ -23,6 +25,10 @@ _HOROVOD = re.compile(r"(?:horovod\.[\w.]+|hvd)\.(?:rank|size)")
 # Attributes of Lightning's trainers and modules, and of Accelerate's Accelerator, which start the process group.
 _LAUNCHED = frozenset({"global_rank", "world_size", "process_index", "num_processes"})
 _VARIABLES = frozenset({"RANK", "WORLD_SIZE"})
+# What is another number on each rank, which their common size is not.
+_OF_EACH = re.compile(
+    r"(?:RANK|LOCAL_RANK)|(?:[\w.]+\.)?(?:get_rank|global_rank|local_rank|process_index)"
+)
 _READING = re.compile(r"os\.(?:environ(?:\.get)?|getenv)")
 
 
@@ -95,6 +101,23 @@ def _of_leaf(analysis: Analysis, node: cst.CSTNode, whole: int) -> Shards:
     if isinstance(node, cst.Attribute) and node.attr.value in _LAUNCHED:
         return Shards.STREAMING
     return Shards.OTHER
+
+
+@once
+def has_rank(analysis: Analysis, node: cst.CSTNode) -> bool:
+    """Say whether the rank is in what an expression is worked out from, so that each rank gets another value."""
+
+    def behind(each: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        yield from values(analysis).behind(each)
+        if isinstance(each, cst.BinaryOperation):
+            yield from (each.left, each.right)
+
+    for each in reached([node], behind):
+        read = each.func if isinstance(each, cst.Call) else each
+        name = _variable(analysis, each) or get_full_name_for_node(read) or ""
+        if _OF_EACH.fullmatch(name):
+            return True
+    return False
 
 
 @once
