@@ -155,6 +155,10 @@ def fit(model):
         ),
         ("from ours import evaluate\naccelerator = Accelerator()\nevaluate(model)\n", True),
         ("from ours import evaluate\nTrainer(devices=2)\nevaluate(model)\n", True),
+        (
+            "from ours import evaluate\nif context.get_world_rank() == 0:\n    evaluate(model)\n",
+            True,
+        ),
         ("from ours import evaluate\nTrainer(strategy=DDPStrategy())\nevaluate(model)\n", True),
         (
             "from ours import evaluate\nTrainer(accelerator='gpu', devices=1)\nevaluate(model)\n",
@@ -174,6 +178,35 @@ def test_what_a_file_of_ranks_uses_reads_all_on_each_of_them(rewritten, other, s
     after = rewritten(WHOLE, other=other)
     assert ("make_torch_dataloader" in after) == stays
     assert ("each rank reads all of it" in after) == stays
+
+
+@pytest.mark.parametrize(
+    ("passing", "stays"),
+    [
+        ("from .ours import evaluate\n", True),
+        ("from ours import *\n", True),
+        ("from ours import fit\n", False),
+        ("import ours\ndef evaluate(model):\n    print(model)\n", False),
+    ],
+)
+def test_it_may_come_by_way_of_modules_that_pass_it_on(rewritten, passing, stays):
+    other = "import names\ndist.init_process_group('gloo')\nnames.evaluate(model)\n"
+    after = rewritten(WHOLE, api=passing, names="from api import evaluate\n", other=other)
+    assert ("each rank reads all of it" in after) == stays
+
+
+def test_what_stays_names_the_class_of_what_it_is_given(rewritten):
+    ours = """\
+from petastorm.spark import SparkDatasetConverter
+def evaluate(conv: SparkDatasetConverter):
+    with conv.make_torch_dataloader(num_epochs=1) as loader:
+        return score(loader)
+"""
+    data = f"{HEAD}with conv.make_torch_dataloader(num_epochs=1) as loader:\n    fit(loader)\n"
+    other = "import data, ours\ndist.init_process_group('gloo')\nours.evaluate(data.conv)\n"
+    after = rewritten(ours, data=data, other=other)
+    assert "make_spark_converter(conv.cache_dir_url).make_torch_dataloader" in after
+    assert "def evaluate(conv: MdsDirectory):" in after
 
 
 def test_what_stays_for_a_file_of_ranks_stays_when_that_has_gone_native(tmp_path):

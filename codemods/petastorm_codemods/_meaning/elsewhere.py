@@ -10,13 +10,21 @@ import dataclasses
 import re
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from petastorm_codemods._text.import_lines import code_of
+from petastorm_codemods._text.import_lines import code_of, import_lines
 from petastorm_codemods._text.sources import problem_of_python, python_tree, read_source
 
-from .other_files import METHODS, Project, module_at, modules_named, names_of_petastorm
+from .other_files import (
+    METHODS,
+    Project,
+    module_at,
+    modules_named,
+    names_of_petastorm,
+    stem_of,
+)
+from .places import reached
 
 _OPENS = re.compile("|".join(METHODS).encode())
 _DEFINED = re.compile(rb"\b(?:def|class)[ \t]+(\w+)")
@@ -87,6 +95,15 @@ def _found(pattern: re.Pattern[bytes], data: bytes) -> Names:
     return frozenset(name.decode(errors="replace") for name in pattern.findall(code_of(data)))
 
 
+def _imported(data: bytes, words: Names) -> frozenset[tuple[str, str]]:
+    """Return what a file imports from modules, of some words, with the last names of these."""
+    return frozenset(
+        (stem_of(module), word)
+        for module, names in import_lines(data)
+        for word in words.intersection(re.findall(r"\w+|\*", names.decode(errors="replace")))
+    )
+
+
 def _tree(path: str, data: bytes) -> ast.Module | None:
     try:
         with warnings.catch_warnings():
@@ -103,6 +120,7 @@ class _File:
         path: Its path.
         module: Its last name.
         named: Last names of what it imports, or runs.
+        imports: Last names of modules with what it imports from them that files which open loaders mention.
         mentioned: Words of files that open loaders which it has as well.
         called: Those that it calls as methods.
         sets: Those that it sets as attributes.
@@ -117,6 +135,7 @@ class _File:
         self.path = path
         self.module = module_at(path)
         self.named = modules_named(data)
+        self.imports = _imported(data, words | {"*"})
         self.mentioned = _found(_WORD, data) & words
         self.called = _found(_CALLED, data) & words
         self.sets = (_found(_SET, data) | _found(_SET_BY_NAME, data)) & words
@@ -169,7 +188,13 @@ class _Files:
         )
         changing = [each for each in files if each.changes_anything]
         self._changing = _by_name(changing, lambda each: each.named)
-        self._mentions: dict[tuple[str, bool], Counter[str]] = {}
+        self._importing: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        for each in files:
+            for imported in each.imports:
+                self._importing[imported].add(each.module)
+        self._mentions: dict[str, Counter[str]] = {}
+        self._having: dict[tuple[str, str], list[str]] = {}
+        self._ranks: dict[str, defaultdict[str, list[_File]]] = {}
 
     def give(self, path: str, data: bytes) -> Iterator[str]:
         """Yield what in a file others may use: functions, classes, what it has of Petastorm's, and attributes."""
@@ -187,25 +212,45 @@ class _Files:
 
     def spread(self, path: str, data: bytes) -> Iterator[str]:
         """Yield the functions and classes of a file that others mention which have to do with ranks."""
-        module, file = module_at(path), self._at[path]
-        mentions = self._mentions_by_users(module, has_ranks=True)
+        module = module_at(path)
         for name in _found(_DEFINED, data):
-            by_itself = file.has_ranks and module in file.named and name in file.mentioned
-            if mentions[name] > by_itself:
-                yield name
+            # It may come to them by way of modules that import it from this one, or from each other.
+            for origin in self._with_name(module, name):
+                if any(self._others(path, self._on_ranks(origin)[name])):
+                    yield name
+                    break
 
-    def _mentions_by_users(self, module: str, *, has_ranks: bool = False) -> Counter[str]:
-        """Return how many of the files that import a module, or run it, mention each name.
+    def _with_name(self, module: str, name: str) -> Collection[str]:
+        """Return a module, and those that have a name of it by imports."""
+        key = module, name
+        if key not in self._having:
+            self._having[key] = [
+                *reached(
+                    [module],
+                    lambda origin: self._importing[origin, name] | self._importing[origin, "*"],
+                )
+            ]
+        return self._having[key]
 
-        Args:
-            module: Its last name.
-            has_ranks: Whether only those count that have to do with ranks.
+    def _on_ranks(self, module: str) -> defaultdict[str, list[_File]]:
+        """Return the files by what they mention which import a module, or run it, and have to do with ranks.
+
+        Two of each are enough to tell one of them from others.
         """
-        key = module, has_ranks
-        if key not in self._mentions:
-            users = (each for each in self._named[module] if each.has_ranks or not has_ranks)
-            self._mentions[key] = Counter(name for each in users for name in each.mentioned)
-        return self._mentions[key]
+        if module not in self._ranks:
+            files = self._ranks[module] = defaultdict(list)
+            for each in (one for one in self._named[module] if one.has_ranks):
+                for name in each.mentioned:
+                    if len(files[name]) < 2:
+                        files[name].append(each)
+        return self._ranks[module]
+
+    def _mentions_by_users(self, module: str) -> Counter[str]:
+        """Return how many of the files that import a module, or run it, mention each name."""
+        if module not in self._mentions:
+            users = self._named[module]
+            self._mentions[module] = Counter(name for each in users for name in each.mentioned)
+        return self._mentions[module]
 
     def handle(self, path: str, name: str) -> bool:
         """Say whether others than a file may change what has a name in it."""

@@ -35,7 +35,7 @@ from petastorm_codemods._meaning.support import (
     uses_with_counterpart,
 )
 from petastorm_codemods._model import Need
-from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, MAKERS, original
+from petastorm_codemods._petastorm.counterparts import CLASSES, COUNTERPARTS, MAKERS, original
 from petastorm_codemods._petastorm.offered import NEW, is_petastorm
 
 from .among_ranks import read_on_ranks
@@ -124,7 +124,13 @@ def keeps_bridge(analysis: Analysis) -> bool:
     opened = [each.value for each in analysis.nodes(cst.Attribute) if each.attr.value in METHODS]
     known = decided or any(opens_directory(analysis, each) for each in opened)  # by an earlier run
     stay = all(each.stays is not None for each in decided)
-    return bool(known) and stay and _is_apart(analysis)
+    return bool(known) and stay and not _names_others(analysis) and _is_apart(analysis)
+
+
+def _names_others(analysis: Analysis) -> bool:
+    """Say whether a source names the class of converters that others make: for streaming, as other loaders are its own."""
+    named = any(original(each.path) in CLASSES for each in imports(analysis))
+    return named and not _makers(analysis)
 
 
 @once
