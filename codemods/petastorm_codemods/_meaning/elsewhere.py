@@ -45,7 +45,8 @@ SEVERAL_RANKS = (
 # What starts ranks that streaming finds by itself, asks which one this is, or reads its shard; Horovod's it does
 # not find.
 _RANKS = re.compile(
-    rb"\b(?:init_process_group|TorchDistributor|Accelerator|get_rank|global_rank|process_index|cur_shard)\b"
+    rb"\b(?:init_process_group|TorchDistributor|TorchTrainer|Accelerator|cur_shard"
+    rb"|get_rank|get_world_rank|global_rank|process_index)\b"
     rb"|[\"']RANK[\"']|" + SEVERAL_RANKS.encode()
 )
 _HOROVOD = re.compile(rb"\bhorovod\b", re.IGNORECASE)

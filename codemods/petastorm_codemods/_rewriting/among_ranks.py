@@ -34,12 +34,14 @@ _ON_HOROVOD = Stays(
     "read natively",
     frozenset({Fact.HOROVOD}),
 )
-_STARTING = ("init_process_group", "Accelerator")
+# Torch's, Accelerate's, and what workers of Ray Train ask.
+_STARTING = ("init_process_group", "Accelerator", "get_world_rank")
 # Petastorm's readers take shards by name. Those of converted datasets, ``make_reader``'s, may be gone in a second run,
 # which has to decide as the first; Horovod's stay.
 _OPENING = {name: method.positions for name, method in METHODS.items()} | {"make_batch_reader": ()}
 _OPENING_FOR_HOROVOD = _OPENING | {"make_reader": ()}
 _LAUNCHING = "TorchDistributor"
+_RAYS = "TorchTrainer"
 _SEVERAL = re.compile(SEVERAL_RANKS)
 
 
@@ -110,11 +112,13 @@ def _sharded(
 
 def _launched(analysis: Analysis) -> Iterator[cst.CSTNode]:
     """Yield the functions that a launcher runs on ranks."""
+    launching = [*analysis.calls(_RAYS)]
     if any(analysis.calls(_LAUNCHING)):
-        for call in analysis.calls("run"):
-            for argument in call.args[:1]:
-                functions = functions_of(analysis).called(cst.Call(argument.value))
-                yield from (_home(analysis, each) for each in functions)
+        launching += analysis.calls("run")
+    for call in launching:
+        for argument in call.args[:1]:
+            functions = functions_of(analysis).called(cst.Call(argument.value))
+            yield from (_home(analysis, each) for each in functions)
 
 
 def _used_elsewhere(analysis: Analysis) -> Iterator[cst.CSTNode]:
