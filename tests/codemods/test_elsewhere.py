@@ -155,6 +155,7 @@ def fit(model):
         ),
         ("from ours import evaluate\naccelerator = Accelerator()\nevaluate(model)\n", True),
         ("from ours import evaluate\nTrainer(devices=2)\nevaluate(model)\n", True),
+        ("from ours import evaluate\nif trainer.is_global_zero:\n    evaluate(model)\n", True),
         (
             "from ours import evaluate\nif context.get_world_rank() == 0:\n    evaluate(model)\n",
             True,

@@ -46,8 +46,9 @@ SEVERAL_RANKS = (
 # not find.
 _RANKS = re.compile(
     rb"\b(?:init_process_group|TorchDistributor|TorchTrainer|Accelerator|cur_shard"
-    rb"|get_rank|get_world_rank|global_rank|process_index)\b"
-    rb"|[\"']RANK[\"']|" + SEVERAL_RANKS.encode()
+    rb"|get_rank|get_world_rank|global_rank|process_index"
+    rb"|is_global_zero|is_local_main_process|is_main_process|rank_zero_only)\b"
+    rb"|[\"'](?:LOCAL_)?RANK[\"']|" + SEVERAL_RANKS.encode()
 )
 _HOROVOD = re.compile(rb"\bhorovod\b", re.IGNORECASE)
 # What may change any name of a module.

@@ -2,9 +2,10 @@
 
 Streaming finds the ranks by itself and divides the rows among them, and its datasets are made by all of them together:
 one that the first rank makes alone waits for the others for ever. Whether a loader runs on ranks is known where others
-that take shards of ranks, or what starts the ranks, are in the same function or class, or in one that calls, or is
-called; or where a file that has to do with ranks uses that function or class. Horovod's ranks it does not find, and
-where several of a machine make their datasets in the same milliseconds all but one fail with ``FileExistsError``.
+that take shards of ranks, what starts the ranks, or what asks which one this is, are in the same function or class, or
+in one that calls, or is called; or where a file that has to do with ranks uses that function or class. Horovod's ranks
+it does not find, and where several of a machine make their datasets in the same milliseconds all but one fail with
+``FileExistsError``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from petastorm_codemods._model import Fact
 
 from .arguments import shards_of
 from .given import Stays
-from .ranks import Shards
+from .ranks import Shards, variable_read
 from .sites import METHODS
 
 _READS_ALL = Stays(
@@ -34,8 +35,15 @@ _ON_HOROVOD = Stays(
     "read natively",
     frozenset({Fact.HOROVOD}),
 )
-# Torch's, Accelerate's, and what workers of Ray Train ask.
-_STARTING = ("init_process_group", "Accelerator", "get_world_rank")
+_STARTING = ("init_process_group", "Accelerator")
+# What asks which rank this is: of torch, Ray Train, Lightning and Accelerate, and of any launcher.
+_ASKING = frozenset(
+    {
+        *("get_rank", "get_world_rank", "global_rank", "process_index", "rank_zero_only"),
+        *("is_global_zero", "is_local_main_process", "is_main_process"),
+    }
+)
+_VARIABLES = frozenset({"LOCAL_RANK", "RANK"})
 # Petastorm's readers take shards by name. Those of converted datasets, ``make_reader``'s, may be gone in a second run,
 # which has to decide as the first; Horovod's stay.
 _OPENING = {name: method.positions for name, method in METHODS.items()} | {"make_batch_reader": ()}
@@ -57,7 +65,7 @@ def read_on_ranks(analysis: Analysis, call: cst.Call) -> Stays | None:
 def _homes_on_ranks(analysis: Analysis) -> frozenset[cst.CSTNode]:
     """Return the functions and classes at the top that run on ranks; the module for what is in none."""
     shared = _sharded(analysis, _OPENING, {Shards.STREAMING, Shards.SOME})
-    signs = [*analysis.calls(*_STARTING), *_trainers(analysis), *shared]
+    signs = [*analysis.calls(*_STARTING), *_trainers(analysis), *_asking(analysis), *shared]
     homes = {_home(analysis, each) for each in signs} | {*_launched(analysis)}
     used = {*_used_elsewhere(analysis)}
     if not homes | used:
@@ -92,6 +100,19 @@ def _trainers(analysis: Analysis) -> Iterator[cst.Call]:
     for call in analysis.calls("Trainer"):
         if _SEVERAL.search(analysis.code(call)):
             yield call
+
+
+def _asking(analysis: Analysis) -> Iterator[cst.CSTNode]:
+    """Yield what asks which rank this is; decorators ask it for a function."""
+    for attribute in analysis.nodes(cst.Attribute):
+        if attribute.attr.value in _ASKING and analysis.is_read(attribute):
+            yield attribute
+    for name in analysis.nodes(cst.Name):
+        if name.value in _ASKING and isinstance(analysis.parent(name), cst.Call | cst.Decorator):
+            yield name
+    for node in (*analysis.nodes(cst.Subscript), *analysis.nodes(cst.Call)):
+        if variable_read(analysis, node) in _VARIABLES:
+            yield node
 
 
 def _sharded(

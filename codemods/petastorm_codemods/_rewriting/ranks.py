@@ -90,7 +90,7 @@ def _of_leaf(analysis: Analysis, node: cst.CSTNode, whole: int) -> Shards:
     numbers = constants([node])
     if numbers:
         return Shards.ALL if numbers[0] in {None, whole} else Shards.OTHER
-    if _variable(analysis, node) in _VARIABLES:
+    if variable_read(analysis, node) in _VARIABLES:
         return Shards.STREAMING
     name = get_full_name_for_node(node.func) if isinstance(node, cst.Call) else None
     path = (analysis.imported(node.func) if isinstance(node, cst.Call) else None) or name or ""
@@ -114,7 +114,7 @@ def has_rank(analysis: Analysis, node: cst.CSTNode) -> bool:
 
     for each in reached([node], behind):
         read = each.func if isinstance(each, cst.Call) else each
-        name = _variable(analysis, each) or get_full_name_for_node(read) or ""
+        name = variable_read(analysis, each) or get_full_name_for_node(read) or ""
         if _OF_EACH.fullmatch(name):
             return True
     return False
@@ -133,10 +133,10 @@ def _is_numbered_by_hand(analysis: Analysis) -> bool:
         if keyword(argument) == "rank"
     )
     leaves = (leaf for node in given for leaf in values(analysis).of(node))
-    return any(_variable(analysis, leaf) not in _VARIABLES for leaf in leaves)
+    return any(variable_read(analysis, leaf) not in _VARIABLES for leaf in leaves)
 
 
-def _variable(analysis: Analysis, node: cst.CSTNode) -> str:
+def variable_read(analysis: Analysis, node: cst.CSTNode) -> str:
     """Return the name of the environment variable that an expression reads; empty if it reads none."""
     if isinstance(node, cst.Subscript):
         key, source = key_of(node), node.value
