@@ -23,7 +23,7 @@ from petastorm_codemods._model import Fact
 
 from .arguments import shards_of
 from .given import Stays
-from .ranks import Shards, variable_read
+from .ranks import Shards, asks_horovod, variable_read
 from .sites import METHODS
 
 _READS_ALL = Stays(
@@ -43,6 +43,7 @@ _ASKING = frozenset(
         *("is_global_zero", "is_local_main_process", "is_main_process"),
     }
 )
+_ASKING_HOROVOD = ("init", "rank", "local_rank")
 _VARIABLES = frozenset({"LOCAL_RANK", "RANK"})
 # Petastorm's readers take shards by name. Those of converted datasets, ``make_reader``'s, may be gone in a second run,
 # which has to decide as the first; Horovod's stay.
@@ -81,9 +82,10 @@ def _homes_on_ranks(analysis: Analysis) -> frozenset[cst.CSTNode]:
 
 @once
 def _homes_on_horovod(analysis: Analysis) -> frozenset[cst.CSTNode]:
-    """Return the functions and classes at the top that take Horovod's shards, and what they call."""
+    """Return the functions and classes at the top that take Horovod's shards or ask for its rank, and what they call."""
     sharded = _sharded(analysis, _OPENING_FOR_HOROVOD, {Shards.HOROVOD})
-    homes = {_home(analysis, each) for each in sharded}
+    asking = (each for each in analysis.calls(*_ASKING_HOROVOD) if asks_horovod(analysis, each))
+    homes = {_home(analysis, each) for each in (*sharded, *asking)}
     called = _called(analysis) if homes else {}
     return frozenset(reached(homes, lambda home: called.get(home, ())))
 

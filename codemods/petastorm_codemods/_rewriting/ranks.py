@@ -22,6 +22,7 @@ _STREAMING = re.compile(
     r"(?:torch\.distributed|streaming\.base\.distributed)\.get_(?:rank|world_size)"
 )
 _HOROVOD = re.compile(r"(?:horovod\.[\w.]+|hvd)\.(?:rank|size)")
+_ASKS_HOROVOD = re.compile(r"(?:horovod\.[\w.]+|hvd)\.(?:init|rank|local_rank)")
 # Attributes of Lightning's trainers and modules, and of Accelerate's Accelerator, which start the process group.
 _LAUNCHED = frozenset({"global_rank", "world_size", "process_index", "num_processes"})
 _VARIABLES = frozenset({"RANK", "WORLD_SIZE"})
@@ -101,6 +102,12 @@ def _of_leaf(analysis: Analysis, node: cst.CSTNode, whole: int) -> Shards:
     if isinstance(node, cst.Attribute) and node.attr.value in _LAUNCHED:
         return Shards.STREAMING
     return Shards.OTHER
+
+
+def asks_horovod(analysis: Analysis, call: cst.Call) -> bool:
+    """Say whether a call starts Horovod in a process, or asks it which one this is."""
+    path = analysis.imported(call.func) or get_full_name_for_node(call.func) or ""
+    return _ASKS_HOROVOD.fullmatch(path) is not None
 
 
 @once
