@@ -178,7 +178,7 @@ def fit(model):
 def test_what_a_file_of_ranks_uses_reads_all_on_each_of_them(rewritten, other, stays):
     after = rewritten(WHOLE, other=other)
     assert ("make_torch_dataloader" in after) == stays
-    assert ("each rank reads all of it" in after) == stays
+    assert ("each rank that gets here reads all of it" in after) == stays
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_what_a_file_of_ranks_uses_reads_all_on_each_of_them(rewritten, other, s
 def test_it_may_come_by_way_of_modules_that_pass_it_on(rewritten, passing, stays):
     other = "import names\ndist.init_process_group('gloo')\nnames.evaluate(model)\n"
     after = rewritten(WHOLE, api=passing, names="from api import evaluate\n", other=other)
-    assert ("each rank reads all of it" in after) == stays
+    assert ("each rank that gets here reads all of it" in after) == stays
 
 
 def test_what_stays_names_the_class_of_what_it_is_given(rewritten):

@@ -27,8 +27,8 @@ from .ranks import Shards, asks_horovod, variable_read
 from .sites import METHODS
 
 _READS_ALL = Stays(
-    "each rank reads all of it; streaming would divide it among them: "
-    "give it cur_shard and shard_count to read natively"
+    "each rank that gets here reads all of it; streaming would divide it among them: "
+    "where all get here, give it cur_shard and shard_count to read natively"
 )
 _ON_HOROVOD = Stays(
     "Horovod's ranks read it, and streaming does not know them; launch with TorchDistributor to "
