@@ -18,7 +18,7 @@ from petastorm_codemods._petastorm.counterparts import original
 from .dictionaries import Given
 from .given import Stays, given_arguments, named
 from .options import DROPPED, REFUSED, TRANSLATED
-from .ranks import Shards, has_rank, shards
+from .ranks import Shards, differs_by_rank, shards
 from .repeatable import is_repeatable
 from .values import constants, values
 
@@ -51,7 +51,7 @@ _FOR_THEIR_SHARDS = {
 }
 # The first rank of each machine shuffles for those there: the machines would divide different orders.
 _SEED_OF_RANK = Stays(
-    "its seed differs among the ranks; streaming divides one order: give all the same seed to read natively"
+    "its seed may differ among the ranks; streaming divides one order: give all the same seed to read natively"
 )
 
 
@@ -154,7 +154,7 @@ def translated(analysis: Analysis, given: Mapping[str, Given]) -> Reading | Stay
     open_seed = node is not None and _may_be_none(analysis, values(analysis).alike(node))
     if open_seed and node is not None and not is_repeatable(node):
         return Stays("its seed is needed twice; put it into a variable")
-    if kind is Shards.STREAMING and node is not None and has_rank(analysis, node):
+    if kind is Shards.STREAMING and node is not None and differs_by_rank(analysis, node):
         return _SEED_OF_RANK
     number = _choice(analysis, given, seed)
     return Reading(

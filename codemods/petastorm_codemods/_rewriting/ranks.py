@@ -26,9 +26,10 @@ _ASKS_HOROVOD = re.compile(r"(?:horovod\.[\w.]+|hvd)\.(?:init|rank|local_rank)")
 # Attributes of Lightning's trainers and modules, and of Accelerate's Accelerator, which start the process group.
 _LAUNCHED = frozenset({"global_rank", "world_size", "process_index", "num_processes"})
 _VARIABLES = frozenset({"RANK", "WORLD_SIZE"})
-# What is another number on each rank, which their common size is not.
+# What is another number on each rank, which their common size is not, or may be one: times and draws.
 _OF_EACH = re.compile(
     r"(?:RANK|LOCAL_RANK)|(?:[\w.]+\.)?(?:get_rank|global_rank|local_rank|process_index)"
+    r"|(?:[\w.]+\.)?(?:getpid|getrandbits|randint|randrange|time|time_ns)"
 )
 _READING = re.compile(r"os\.(?:environ(?:\.get)?|getenv)")
 
@@ -111,8 +112,8 @@ def asks_horovod(analysis: Analysis, call: cst.Call) -> bool:
 
 
 @once
-def has_rank(analysis: Analysis, node: cst.CSTNode) -> bool:
-    """Say whether the rank is in what an expression is worked out from, so that each rank gets another value."""
+def differs_by_rank(analysis: Analysis, node: cst.CSTNode) -> bool:
+    """Say whether each rank may get another value of an expression: by its rank, the time, or a draw."""
 
     def behind(each: cst.CSTNode) -> Iterator[cst.CSTNode]:
         yield from values(analysis).behind(each)
