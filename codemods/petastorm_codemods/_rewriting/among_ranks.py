@@ -36,13 +36,15 @@ _ON_HOROVOD = Stays(
     frozenset({Fact.HOROVOD}),
 )
 _STARTING = ("init_process_group", "Accelerator")
-# What asks which rank this is: of torch, Ray Train, Lightning and Accelerate, and of any launcher.
+# What asks which rank this is: of torch, Ray Train and Accelerate, and of any launcher.
 _ASKING = frozenset(
     {
-        *("get_rank", "get_world_rank", "global_rank", "process_index", "rank_zero_only"),
-        *("is_global_zero", "is_local_main_process", "is_main_process"),
+        *("get_rank", "get_world_rank", "process_index"),
+        *("is_local_main_process", "is_main_process"),
     }
 )
+# Lightning's, which programs ask that run in one process too: what several ranks do is in the arguments of its trainer.
+_ASKING_LIGHTNING = frozenset({"global_rank", "is_global_zero", "rank_zero_only"})
 _ASKING_HOROVOD = ("init", "rank", "local_rank")
 _VARIABLES = frozenset({"LOCAL_RANK", "RANK"})
 # Petastorm's readers take shards by name. Those of converted datasets, ``make_reader``'s, may be gone in a second run,
@@ -69,6 +71,7 @@ def _homes_on_ranks(analysis: Analysis) -> frozenset[cst.CSTNode]:
     signs = [*analysis.calls(*_STARTING), *_trainers(analysis), *_asking(analysis), *shared]
     homes = {_home(analysis, each) for each in signs} | {*_launched(analysis)}
     used = {*_used_elsewhere(analysis)}
+    used |= {_home(analysis, each) for each in _named(analysis, _ASKING_LIGHTNING)}
     if not homes | used:
         return frozenset()
     called = _called(analysis)
@@ -105,16 +108,21 @@ def _trainers(analysis: Analysis) -> Iterator[cst.Call]:
 
 
 def _asking(analysis: Analysis) -> Iterator[cst.CSTNode]:
-    """Yield what asks which rank this is; decorators ask it for a function."""
-    for attribute in analysis.nodes(cst.Attribute):
-        if attribute.attr.value in _ASKING and analysis.is_read(attribute):
-            yield attribute
-    for name in analysis.nodes(cst.Name):
-        if name.value in _ASKING and isinstance(analysis.parent(name), cst.Call | cst.Decorator):
-            yield name
+    """Yield what asks which rank this is."""
+    yield from _named(analysis, _ASKING)
     for node in (*analysis.nodes(cst.Subscript), *analysis.nodes(cst.Call)):
         if variable_read(analysis, node) in _VARIABLES:
             yield node
+
+
+def _named(analysis: Analysis, names: Collection[str]) -> Iterator[cst.CSTNode]:
+    """Yield the attributes, calls and decorators that have one of some names."""
+    for attribute in analysis.nodes(cst.Attribute):
+        if attribute.attr.value in names and analysis.is_read(attribute):
+            yield attribute
+    for name in analysis.nodes(cst.Name):
+        if name.value in names and isinstance(analysis.parent(name), cst.Call | cst.Decorator):
+            yield name
 
 
 def _sharded(
