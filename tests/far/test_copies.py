@@ -20,6 +20,7 @@ import pytest
 from forks import in_fork, in_process
 
 from petastorm_bridge import make_batch_reader
+from petastorm_bridge._far import ahead
 from petastorm_bridge._far import copies as room
 from petastorm_bridge._far.copies import CacheSettings, Copies
 from petastorm_bridge._far.limits import CACHE_VARIABLE, LIMIT_VARIABLE
@@ -383,3 +384,12 @@ class TestRoom:
 
 def directories_below(root):
     return sorted(path.name for path in root.iterdir())
+
+
+def test_ctrl_c_while_a_thread_starts_that_would_fetch(place, dataset, monkeypatch):
+    def interrupted(call):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ahead._shards, "submit", interrupted)
+    with pytest.raises(KeyboardInterrupt), make_batch_reader(dataset) as reader:
+        next(reader)

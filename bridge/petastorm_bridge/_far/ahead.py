@@ -111,9 +111,11 @@ class Fetcher:
             if extent.name in self._wanted or self.inode(extent) is not None:
                 return 0
             first = Beginning(beginning) if beginning else None
-            wanted = self._wanted[extent.name] = _Wanted(self._store, extent, first)
+            wanted = _Wanted(self._store, extent, first)
             wanted.is_for_others = is_for_others
             wanted.future = _shards.submit(lambda: self._fetch(wanted))
+            # Last, as Ctrl-C may come while a thread starts, and `stop` looks at the future of each.
+            self._wanted[extent.name] = wanted
         if first is not None:
             wanted.future.add_done_callback(lambda _: first.end())
         return extent.size
