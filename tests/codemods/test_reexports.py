@@ -2,8 +2,9 @@
 
 import pytest
 
-from petastorm_codemods._meaning.other_files import reexported_names
-from petastorm_codemods._model import Destination, Failed, pending
+from petastorm_codemods._engine import process
+from petastorm_codemods._meaning.other_files import Project, reexported_names
+from petastorm_codemods._model import Destination, Failed, Success, pending
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
 
@@ -220,3 +221,14 @@ def test_names_stay_for_the_bridge(rewrite):
     after = rewrite(tree, destination=Destination.BRIDGE)
     assert after["names.py"] == HOLDER.replace("petastorm", "petastorm_bridge")
     assert after["train.py"] == tree["train.py"]
+
+
+def test_a_namesake_of_a_file_that_others_import_from():
+    """What the first run imports into it for the bridge is not taken for what they import."""
+    taken = frozenset({("data", "make_spark_converter")})
+    settings = Settings(Destination.STREAMING, project=Project(converters=True, reexported=taken))
+    text = "from petastorm import TransformSpec\nloader = partial(conv.make_torch_dataloader)\n"
+    outcome = process("data.py", text.encode(), settings)
+    assert isinstance(outcome, Success), outcome
+    assert b"partial(make_spark_converter(conv.cache_dir_url).make_torch" in outcome.after
+    assert not pending(process("data.py", outcome.after, settings))

@@ -185,7 +185,8 @@ def _is_apart(analysis: Analysis) -> bool:
     lent = any(
         is_taken_from_here(analysis, each.local) or is_run_with(analysis, each.local)
         for each in imports(analysis)
-        if each in _makers(analysis) or original(each.path) in COUNTERPARTS
+        if each in _makers(analysis)
+        or (original(each.path) in COUNTERPARTS and not opens_directories(analysis, each))
     )
     wanted = bool(_makers(analysis)) and _has_others(project.borrowers, module)
     return not (borrowed or lent or wanted or module in project.lenders)
