@@ -42,13 +42,16 @@ SEVERAL_RANKS = (
     r"\bstrategy\s*=\s*[^,)\n]{,40}(?:ddp|DDP|fsdp|FSDP|deepspeed|DeepSpeed)"
     r"|\b(?:devices|gpus|num_nodes)\s*=\s*[\"']?(?:[2-9]|1\d|-1)"
 )
+# What asks which rank this is: of torch, Ray Train and Accelerate.
+ASKING = ("get_rank", "get_world_rank", "process_index", "is_local_main_process", "is_main_process")
+# Lightning's, which programs ask that run in one process too: what several ranks do is in the arguments of its trainer.
+ASKING_LIGHTNING = ("global_rank", "is_global_zero", "rank_zero_only")
 # What starts ranks that streaming finds by itself, asks which one this is, or reads its shard; Horovod's it does
 # not find.
 _RANKS = re.compile(
-    rb"\b(?:init_process_group|TorchDistributor|TorchTrainer|Accelerator|cur_shard"
-    rb"|get_rank|get_world_rank|global_rank|process_index"
-    rb"|is_global_zero|is_local_main_process|is_main_process|rank_zero_only)\b"
-    rb"|[\"'](?:LOCAL_)?RANK[\"']|" + SEVERAL_RANKS.encode()
+    rf"\b(?:init_process_group|TorchDistributor|TorchTrainer|Accelerator|cur_shard"
+    rf"|{'|'.join((*ASKING, *ASKING_LIGHTNING))})\b"
+    rf"|[\"'](?:LOCAL_)?RANK[\"']|{SEVERAL_RANKS}".encode()
 )
 _HOROVOD = re.compile(rb"\bhorovod\b", re.IGNORECASE)
 # What may change any name of a module.

@@ -190,7 +190,7 @@ class Flow:
                 value = self._analysis.assigned(self._analysis.parent(target))
                 for element in value.elements if isinstance(value, cst.Dict) else ():
                     key = text_of(element.key) if isinstance(element, cst.DictElement) else ""
-                    items.setdefault(key or "", []).append(element.value)
+                    items.setdefault(key, []).append(element.value)
             items.pop("", None)
             self._known_items[named] = items
         return self._known_items[named]

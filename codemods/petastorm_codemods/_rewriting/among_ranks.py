@@ -16,14 +16,14 @@ from collections.abc import Collection, Iterator, Mapping
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, once
-from petastorm_codemods._meaning.elsewhere import SEVERAL_RANKS
+from petastorm_codemods._meaning.elsewhere import ASKING, ASKING_LIGHTNING, SEVERAL_RANKS
 from petastorm_codemods._meaning.functions import functions_of
 from petastorm_codemods._meaning.places import reached
 from petastorm_codemods._model import Fact
 
 from .arguments import shards_of
 from .given import Stays
-from .ranks import Shards, asks_horovod, variable_read
+from .ranks import Shards, calls_of_horovod, variable_read
 from .sites import METHODS
 
 _READS_ALL = Stays(
@@ -36,16 +36,6 @@ _ON_HOROVOD = Stays(
     frozenset({Fact.HOROVOD}),
 )
 _STARTING = ("init_process_group", "Accelerator")
-# What asks which rank this is: of torch, Ray Train and Accelerate, and of any launcher.
-_ASKING = frozenset(
-    {
-        *("get_rank", "get_world_rank", "process_index"),
-        *("is_local_main_process", "is_main_process"),
-    }
-)
-# Lightning's, which programs ask that run in one process too: what several ranks do is in the arguments of its trainer.
-_ASKING_LIGHTNING = frozenset({"global_rank", "is_global_zero", "rank_zero_only"})
-_ASKING_HOROVOD = ("init", "rank", "local_rank")
 _VARIABLES = frozenset({"LOCAL_RANK", "RANK"})
 # Petastorm's readers take shards by name. Those of converted datasets, ``make_reader``'s, may be gone in a second run,
 # which has to decide as the first; Horovod's stay.
@@ -71,7 +61,7 @@ def _homes_on_ranks(analysis: Analysis) -> frozenset[cst.CSTNode]:
     signs = [*analysis.calls(*_STARTING), *_trainers(analysis), *_asking(analysis), *shared]
     homes = {_home(analysis, each) for each in signs} | {*_launched(analysis)}
     used = {*_used_elsewhere(analysis)}
-    used |= {_home(analysis, each) for each in _named(analysis, _ASKING_LIGHTNING)}
+    used |= {_home(analysis, each) for each in _named(analysis, ASKING_LIGHTNING)}
     if not homes | used:
         return frozenset()
     called = _called(analysis)
@@ -87,8 +77,7 @@ def _homes_on_ranks(analysis: Analysis) -> frozenset[cst.CSTNode]:
 def _homes_on_horovod(analysis: Analysis) -> frozenset[cst.CSTNode]:
     """Return the functions and classes at the top that take Horovod's shards or ask for its rank, and what they call."""
     sharded = _sharded(analysis, _OPENING_FOR_HOROVOD, {Shards.HOROVOD})
-    asking = (each for each in analysis.calls(*_ASKING_HOROVOD) if asks_horovod(analysis, each))
-    homes = {_home(analysis, each) for each in (*sharded, *asking)}
+    homes = {_home(analysis, each) for each in (*sharded, *calls_of_horovod(analysis))}
     called = _called(analysis) if homes else {}
     return frozenset(reached(homes, lambda home: called.get(home, ())))
 
@@ -109,7 +98,7 @@ def _trainers(analysis: Analysis) -> Iterator[cst.Call]:
 
 def _asking(analysis: Analysis) -> Iterator[cst.CSTNode]:
     """Yield what asks which rank this is."""
-    yield from _named(analysis, _ASKING)
+    yield from _named(analysis, ASKING)
     for node in (*analysis.nodes(cst.Subscript), *analysis.nodes(cst.Call)):
         if variable_read(analysis, node) in _VARIABLES:
             yield node

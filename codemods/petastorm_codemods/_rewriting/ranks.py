@@ -15,6 +15,7 @@ from petastorm_codemods._meaning.calls import key_of, keyword, text_of
 from petastorm_codemods._meaning.functions import functions_of
 from petastorm_codemods._meaning.places import reached
 
+from .repeatable import is_repeatable
 from .values import constants, values
 
 # streaming.base.distributed reads the environment of torch's launchers, and not the process group.
@@ -22,14 +23,16 @@ _STREAMING = re.compile(
     r"(?:torch\.distributed|streaming\.base\.distributed)\.get_(?:rank|world_size)"
 )
 _HOROVOD = re.compile(r"(?:horovod\.[\w.]+|hvd)\.(?:rank|size)")
-_ASKS_HOROVOD = re.compile(r"(?:horovod\.[\w.]+|hvd)\.(?:init|rank|local_rank)")
+# What starts Horovod in a process, or asks which one this is.
+_OF_HOROVOD = ("init", "rank", "local_rank")
+_ASKS_HOROVOD = re.compile(rf"(?:horovod\.[\w.]+|hvd)\.(?:{'|'.join(_OF_HOROVOD)})")
 # Attributes of Lightning's trainers and modules, and of Accelerate's Accelerator, which start the process group.
 _LAUNCHED = frozenset({"global_rank", "world_size", "process_index", "num_processes"})
 _VARIABLES = frozenset({"RANK", "WORLD_SIZE"})
-# What is another number on each rank, which their common size is not, or may be one: times and draws.
+# What gives each rank another number, as their common size does not, or may do so, as the time does.
 _OF_EACH = re.compile(
     r"(?:RANK|LOCAL_RANK)|(?:[\w.]+\.)?(?:get_rank|global_rank|local_rank|process_index)"
-    r"|(?:[\w.]+\.)?(?:getpid|getrandbits|randint|randrange|time|time_ns)"
+    r"|(?:[\w.]+\.)?(?:getpid|time|time_ns)"
 )
 _READING = re.compile(r"os\.(?:environ(?:\.get)?|getenv)")
 
@@ -105,10 +108,12 @@ def _of_leaf(analysis: Analysis, node: cst.CSTNode, whole: int) -> Shards:
     return Shards.OTHER
 
 
-def asks_horovod(analysis: Analysis, call: cst.Call) -> bool:
-    """Say whether a call starts Horovod in a process, or asks it which one this is."""
-    path = analysis.imported(call.func) or get_full_name_for_node(call.func) or ""
-    return _ASKS_HOROVOD.fullmatch(path) is not None
+def calls_of_horovod(analysis: Analysis) -> Iterator[cst.Call]:
+    """Yield the calls that start Horovod in a process, or ask it which one this is."""
+    for call in analysis.calls(*_OF_HOROVOD):
+        path = analysis.imported(call.func) or get_full_name_for_node(call.func) or ""
+        if _ASKS_HOROVOD.fullmatch(path):
+            yield call
 
 
 @once
@@ -123,7 +128,7 @@ def differs_by_rank(analysis: Analysis, node: cst.CSTNode) -> bool:
     for each in reached([node], behind):
         read = each.func if isinstance(each, cst.Call) else each
         name = variable_read(analysis, each) or get_full_name_for_node(read) or ""
-        if _OF_EACH.fullmatch(name):
+        if _OF_EACH.fullmatch(name) or not is_repeatable(each):
             return True
     return False
 

@@ -11,6 +11,7 @@ _CONSUMING = frozenset(
     {
         "choice",
         "choices",
+        "getrandbits",
         "input",
         "integers",
         "next",
