@@ -136,3 +136,23 @@ def test_a_stopped_epoch_is_resumed_by_the_loader_of_rewritten_code(directory_of
         directory, lambda loader: loader.load_state_dict(state), lambda _, ids: went_on.append(ids)
     )
     assert begun + went_on == whole
+
+
+def rows_of_two_machines(seeds):
+    """The rows that streaming gives two machines, each of which shuffles by a seed of its own."""
+    from streaming.base.partition import get_partitions
+    from streaming.base.shuffle import get_shuffle
+
+    places = get_partitions("relaxed", 64, 2, 2, 1, 1, 4)
+    shards = np.full(16, 4)
+    rows = [
+        get_shuffle("py1e", shards, 2, seed, 0)[place[place >= 0]]
+        for seed, place in zip(seeds, places, strict=True)
+    ]
+    return np.unique(np.concatenate(rows))
+
+
+def test_why_a_seed_for_each_rank_stays_on_the_bridge():
+    """Machines whose seeds differ divide different orders, and rows are read twice and never."""
+    assert len(rows_of_two_machines((7, 7))) == 64
+    assert len(rows_of_two_machines((7, 8))) < 64
