@@ -64,9 +64,8 @@ def test_shards_are_read_back_only_to_be_compared(tmp_path, verify):
         done = convert_dataset(tmp_path / "store.parquet", made, verify=verify, **OPTIONS)
         counts = mount.counts()
     assert counts["bytes_written"] > done.size
-    assert (counts["bytes_read"] > done.size) == verify
-    if not verify:
-        assert not [key for key in counts if key.startswith("read ") and ".mds" in key]
+    read = counts.get("bytes_read", 0)
+    assert read >= done.size if verify else read == 0
 
 
 PROGRAM = """
@@ -138,5 +137,5 @@ def test_who_fails_deletes_nothing_of_a_dataset(store, tmp_path, monkeypatch):
     (setup,) = setups
     part = cut_parts(setup.source.row_counts, setup.sizes, setup.options)[0]
     with pytest.raises(BlockingIOError, match="Another process"):
-        write_part(setup, lambda rows: None, part)
+        write_part(setup, lambda rows: None, part, False)
     is_whole(made)

@@ -7,7 +7,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from petastorm_bridge._workers import progress
 from petastorm_bridge.mds.commit import commit_dataset
-from petastorm_bridge.mds.dataset import open_dataset, parse_index
+from petastorm_bridge.mds.dataset import MdsDataset, open_dataset, parse_index
 from petastorm_bridge.mds.declared import declared_encodings
 from petastorm_bridge.mds.files import open_regular
 from petastorm_bridge.mds.names import INDEX_NAME
@@ -23,7 +23,7 @@ from petastorm_bridge.mds.schema import DatasetSchema
 
 from ._compare import ConversionError
 from ._parts import Part, cut_parts
-from ._state import PLAN_KEY
+from ._state import PLAN_KEY, State
 from ._work import Setup, check_part, rewrite_shard, write_part
 from ._workers import SparkPool, WorkerPool
 
@@ -78,14 +78,18 @@ def convert(setup: Setup, shows_progress: bool, spark: Any = None) -> Conversion
         )
     parts = [part for part in parts if part.rows]
     setup = replace(setup, destination=replace(setup.destination, plan=_plan(setup)))
-    with setup.destination.claimed() as was_finished:
-        with contextlib.closing(_pool(setup, len(parts), spark)) as pool:
-            if was_finished:
-                _check_finished(setup, pool, parts, shows_progress)
-                taken_over = rows
-            else:
-                taken_over = _fill(setup, pool, parts, shows_progress)
-        dataset = open_dataset(setup.destination.path)
+    # Processes start while the directory is made ready, and have ended before another run may have it.
+    with (
+        contextlib.closing(_pool(setup, len(parts), spark)) as pool,
+        setup.destination.claimed() as state,
+        contextlib.closing(pool),
+    ):
+        if state is State.FINISHED:
+            dataset = _checked(setup, pool, parts, shows_progress)
+            taken_over = rows
+        else:
+            noted = setup.destination.noted() if state is State.BEGUN else set()
+            dataset, taken_over = _fill(setup, pool, parts, noted, shows_progress)
         setup.destination.forget_notes(dataset)
     layout = dataset.shards[0].layout
     return Conversion(
@@ -95,7 +99,7 @@ def convert(setup: Setup, shows_progress: bool, spark: Any = None) -> Conversion
         size=sum(shard.stored["bytes"] for shard in dataset.shards),
         encodings=dict(zip(layout.names, layout.encodings, strict=True)),
         taken_over=taken_over,
-        was_finished=was_finished,
+        was_finished=state is State.FINISHED,
         is_verified=setup.options.is_verified,
     )
 
@@ -107,20 +111,32 @@ def _pool(setup: Setup, parts: int, spark: Any) -> WorkerPool | SparkPool:
 
 
 def _fill(
-    setup: Setup, pool: WorkerPool | SparkPool, parts: Sequence[Part], shows_progress: bool
-) -> int:
-    """Write all shards and the index; return how many rows an earlier run had written."""
+    setup: Setup,
+    pool: WorkerPool | SparkPool,
+    parts: Sequence[Part],
+    noted: Collection[int],
+    shows_progress: bool,
+) -> tuple[MdsDataset, int]:
+    """Write all shards and the index; return the dataset, and how many rows an earlier run had written.
+
+    Args:
+        setup: The conversion.
+        pool: Does the work.
+        parts: What is to be written.
+        noted: Numbers of the parts that an earlier run has noted.
+        shows_progress: Whether to show progress on stderr.
+    """
     rows = sum(part.rows for part in parts)
     written: dict[int, _Infos] = {}
     taken_over = 0
     with progress.showing("Converting", rows, shows_progress) as report:
-        tasks = [(write_part, (part,)) for part in parts]
+        tasks = [(write_part, (part, part.number in noted)) for part in parts]
         for number, (infos, was_there) in pool.run(tasks, report):
             written[number] = infos
             taken_over += parts[number].rows if was_there else 0
     infos_of_parts = [written[number] for number in range(len(parts))]
     check = functools.partial(_check, pool, parts, infos_of_parts, shows_progress)
-    commit_dataset(
+    dataset = commit_dataset(
         setup.destination.path,
         setup.plan.schema,
         [info for infos in infos_of_parts for info in infos],
@@ -130,13 +146,13 @@ def _fill(
         check=check if setup.options.is_verified else None,
         map_shards=functools.partial(_map_shards, pool),
     )
-    return taken_over
+    return dataset, taken_over
 
 
-def _check_finished(
+def _checked(
     setup: Setup, pool: WorkerPool | SparkPool, parts: Sequence[Part], shows_progress: bool
-) -> None:
-    """Check a dataset that an earlier run of the same plan has made."""
+) -> MdsDataset:
+    """Check the dataset that an earlier run of the same plan has made, and return it."""
     path = setup.destination.path
     dataset = open_dataset(path)
     with open_regular(os.path.join(path, INDEX_NAME)) as file:
@@ -153,6 +169,7 @@ def _check_finished(
             "Delete the directory and convert again."
         )
     _check(pool, parts, of_parts, shows_progress, dataset.schema, entries)
+    return dataset
 
 
 def _check(  # noqa: PLR0917 - all but the last two are bound beforehand

@@ -8,7 +8,9 @@ dataset, and what it was converted from stands in its sidecar; notes mean nothin
 from __future__ import annotations
 
 import contextlib
+import enum
 import errno
+import functools
 import json
 import os
 import re
@@ -17,11 +19,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from petastorm_bridge._sources.unfinished import CONVERSION_NAME
+from petastorm_bridge._workers.at_once import each_at_once
 from petastorm_bridge._workers.file_lock import fcntl, is_at
+from petastorm_bridge.mds.access import is_far
 from petastorm_bridge.mds.dataset import MdsDataset, open_dataset
 from petastorm_bridge.mds.entry import ShardEntry
 from petastorm_bridge.mds.errors import DatasetError
-from petastorm_bridge.mds.files import NO_RENAMING, final_name, open_regular, write_whole
+from petastorm_bridge.mds.files import NO_RENAMING, final_name, open_regular, write_new, write_whole
 from petastorm_bridge.mds.names import INDEX_NAME, check_file_names
 from petastorm_bridge.mds.schema import SIDECAR_NAME, content_digest
 from petastorm_bridge.mds.shard_file import checked_bytes
@@ -33,10 +37,18 @@ PLAN_KEY = "conversion"
 
 _PLAN = "plan.json"
 _LOCK = "lock"
-_PART = re.compile(r"part-\d{5,}\.json")
+_PART = re.compile(r"part-(\d{5,})\.json", re.ASCII)
 _SHARD = re.compile(r"shard\.\d{5,}\.\d+(\.flags)?\.mds(\.[a-z0-9]+)?", re.ASCII)
 # Also how mounts that rename nothing refuse to remove what is open, the lock.
 _IS_KEPT = (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, *NO_RENAMING)
+
+
+class State(enum.Enum):
+    """What a directory holds of a conversion."""
+
+    NOTHING = "nothing"
+    BEGUN = "its plan, and perhaps some parts"
+    FINISHED = "the dataset"
 
 
 @dataclass(frozen=True)
@@ -59,42 +71,48 @@ class Destination:
         return os.path.join(self.path, CONVERSION_NAME)
 
     @contextlib.contextmanager
-    def claimed(self) -> Iterator[bool]:
+    def claimed(self) -> Iterator[State]:
         """Hold the directory for this process in the block; it is made, or an earlier run's is taken on.
 
-        Gives whether it holds the dataset already, whole, as an earlier run of the same plan made it.
+        Gives what an earlier run of the same plan has left in it.
 
         Raises:
             FileExistsError: There is something else, or a conversion of something else.
             BlockingIOError: Another process is at work in it.
             OSError: It cannot be made.
         """
-        self._refuse_others()
+        self._look()
         os.makedirs(self.path, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._notes)
         with self._open_notes() as notes, self._lock(notes):
             try:
-                self._refuse_others()  # others may have finished, or begun, since the first look
+                state = self._look()  # others may have finished, or begun, since the first one
             except FileExistsError:
                 if self._noted_plan() is None:
                     self._remove_notes(notes)
                 raise
-            if not self._is_dataset() and self._noted_plan() is None:
+            if state is State.NOTHING:
                 text = json.dumps(self.plan, indent=1).encode()
                 write_whole(_PLAN, [text], is_durable=True, folder=notes)
-            yield self._is_dataset()
+            yield state
         # All is done. Mounts keep a file that is removed, here the lock, until it is closed.
         with contextlib.suppress(OSError), self._open_notes() as notes:
             self._remove_notes(notes)
 
     def note(self, part: Part, infos: list[dict[str, Any]]) -> None:
-        """Note that a part is finished, with what the writer says of its shards."""
+        """Note what the shards of a part are, which are there or on their way: hashes tell the next run."""
         content = {"plan": content_digest(self.plan), "part": asdict(part), "shards": infos}
         content = json.loads(json.dumps(content))
         text = json.dumps({**content, "sha256": content_digest(content)})
         with self._open_notes() as notes:
-            write_whole(_note_name(part), [text.encode()], is_durable=True, folder=notes)
+            write_new(_note_name(part), [text.encode()], is_durable=True, folder=notes)
+
+    def noted(self) -> set[int]:
+        """Return the numbers of the parts that an earlier run has noted."""
+        with self._open_notes() as notes:
+            matches = map(_PART.fullmatch, os.listdir(notes))
+            return {int(match[1]) for match in matches if match}
 
     def finished(self, part: Part) -> list[dict[str, Any]] | None:
         """Return what was noted of a part, if its shards are there and are what was noted."""
@@ -138,28 +156,30 @@ class Destination:
             self._remove_notes(notes)
 
     def _remove_notes(self, notes: int) -> None:
-        # The plan last, and the lock after it: whoever comes in between finds what the rest belongs to.
+        # The lock last: whoever comes in between finds the dataset, or what the rest belongs to.
         names = os.listdir(notes)
-        names = [name for name in names if _PART.fullmatch(final_name(name))] + [
-            name for ours in (_PLAN, _LOCK) for name in names if final_name(name) == ours
-        ]
+        written = [n for n in names if final_name(n) == _PLAN or _PART.fullmatch(final_name(n))]
+        remove = functools.partial(_remove, folder=notes)
         try:
-            for name in names:
-                _remove(name, notes)
+            each_at_once(remove, written, is_far=is_far(self.path))
+            if _LOCK in names:
+                remove(_LOCK)
             os.rmdir(self._notes)
         except OSError as error:  # somebody has put something there, or waits for the lock
             if error.errno not in _IS_KEPT:
                 raise
 
-    def _is_dataset(self) -> bool:
-        return os.path.lexists(os.path.join(self.path, INDEX_NAME))
+    def _look(self) -> State:
+        """Return what is there of this plan.
 
-    def _refuse_others(self) -> None:
+        Raises:
+            FileExistsError: There is something else.
+        """
         try:
             names = set(os.listdir(self.path))
         except FileNotFoundError:
             if not os.path.lexists(self.path):
-                return
+                return State.NOTHING
             names = {self.path}  # a link to nothing
         except NotADirectoryError:
             names = {self.path}
@@ -170,7 +190,7 @@ class Destination:
                     f"{self.path} holds a dataset already, made with other {differing}. Give another "
                     "directory, or delete it first."
                 )
-            return
+            return State.FINISHED
         noted = self._noted_plan() if CONVERSION_NAME in names else None
         if noted is None:
             if names - {CONVERSION_NAME}:
@@ -178,13 +198,14 @@ class Destination:
                     f"{self.path} is there already, and no unfinished conversion. Give a directory that "
                     "does not exist, or an empty one."
                 )
-            return
+            return State.NOTHING
         differing = self._differing(noted)
         if differing:
             raise FileExistsError(
                 f"{self.path} holds an unfinished conversion with other {differing}. Repeat that command "
                 "to finish it, or delete the directory to start anew."
             )
+        return State.BEGUN
 
     def _differing(self, other: Mapping[str, Any]) -> str:
         return ", ".join(key for key in self.plan if other.get(key) != self.plan[key])

@@ -55,8 +55,16 @@ class Setup:
                 yield self.plan.encoded(batch)
 
 
-def write_part(setup: Setup, report: Report, part: Part) -> tuple[list[dict[str, Any]], bool]:
+def write_part(
+    setup: Setup, report: Report, part: Part, was_noted: bool
+) -> tuple[list[dict[str, Any]], bool]:
     """Write the shards of a part.
+
+    Args:
+        setup: The conversion.
+        report: Gets numbers of rows.
+        part: The part.
+        was_noted: Whether an earlier run has noted this part.
 
     Returns:
         What the writer says of them, and whether an earlier run had written them.
@@ -65,10 +73,9 @@ def write_part(setup: Setup, report: Report, part: Part) -> tuple[list[dict[str,
         DatasetError: A file of the source cannot be read.
         OSError: A shard cannot be written. Those before it stay, for the next run to write again.
     """
-    infos = setup.destination.finished(part)
-    if infos is not None:
+    if was_noted and (noted := setup.destination.finished(part)) is not None:
         report(part.rows)
-        return infos, True
+        return noted, True
     options = setup.options
     writer = ShardWriter(
         setup.plan.schema,
@@ -82,9 +89,9 @@ def write_part(setup: Setup, report: Report, part: Part) -> tuple[list[dict[str,
         for batch in setup.batches(part):
             writer.write(batch)
             report(batch.num_rows)
-        infos = writer.finish()
-    setup.destination.note(part, infos)
-    return infos, False
+        # The hashes in a note tell whether the shards are whole, so it need not wait for them.
+        setup.destination.note(part, writer.cut())
+        return writer.finish(), False
 
 
 def rewrite_shard(

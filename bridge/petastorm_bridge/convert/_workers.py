@@ -32,16 +32,18 @@ class _Tasks:
 
 
 class WorkerPool:
-    """Some processes, started when there is work for them; use it with ``contextlib.closing``.
+    """Some processes, which start at once; use it with ``contextlib.closing``.
 
     Args:
-        count: How many at most.
+        count: How many.
         setup: What every task needs; it pickles.
     """
 
     def __init__(self, count: int, setup: Any) -> None:
         self._processes = WorkerProcesses(pickle.dumps(_Tasks(setup)))
         self._threads = Threads("petastorm-bridge-convert", count)
+        for _ in range(count):
+            self._threads.submit(functools.partial(self._processes.run, (_start, ())))
 
     def close(self) -> None:
         """End all processes at once, whatever they do."""
@@ -82,6 +84,13 @@ class WorkerPool:
                     "workers or a smaller size limit. What was finished is kept; the same command goes on."
                 ) from error
             yield ended, result
+
+
+def _start(*_: Any) -> None:
+    """Make a process ready, which has imported what the setup is made of by now."""
+    import pyarrow as pa
+
+    pa.scalar(0)  # Arrow imports pandas for its first one
 
 
 class SparkPool:

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from .access import is_far
+from .dataset import MdsDataset
 from .declared import declared_encodings
 from .decode import column_array, column_bytes
 from .entry import ShardEntry
@@ -35,8 +36,8 @@ def commit_dataset(
     declared: Mapping[str, Field] | None = None,
     check: Callable[[DatasetSchema, list[dict[str, Any]]], object] | None = None,
     map_shards: Callable[[Rewrite, Iterable[Info]], Iterable[Info]] | None = None,
-) -> DatasetSchema:
-    """Make the shards written to ``directory`` a dataset; it is visible from the last step on.
+) -> MdsDataset:
+    """Make the shards written to ``directory`` a dataset, and return it; it is visible from the last step on.
 
     Null flags are stored only by shards whose column holds nulls. When some shards of a column
     have them and others do not, the others are written again with flags, so that every sample of
@@ -94,7 +95,8 @@ def commit_dataset(
         for name in ShardEntry.from_json(info["index"], directory).basenames:
             with contextlib.suppress(OSError):
                 os.remove(os.path.join(directory, name))
-    return described
+    shards = tuple(ShardEntry.from_json(info["index"], directory) for info in final)
+    return MdsDataset(directory, described, shards)
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,9 @@ def write_whole(
             raise
 
 
-def write_new(path: str, parts: Iterable[Any], *, is_durable: bool = False) -> None:
+def write_new(
+    path: str, parts: Iterable[Any], *, is_durable: bool = False, folder: int | None = None
+) -> None:
     """Write buffers to a file that nobody looks for before it is there, and others only write the same to.
 
     Unlike :func:`write_whole` it writes under the file's own name: mounts of object stores rename by
@@ -129,12 +131,13 @@ def write_new(path: str, parts: Iterable[Any], *, is_durable: bool = False) -> N
         path: The file.
         parts: Its content.
         is_durable: Wait for the disk, or for the store.
+        folder: Descriptor of the directory that ``path`` is relative to, opened without following links.
 
     Raises:
         OSError: It cannot be written; the error names ``path``, and nothing is left behind.
     """
     with _naming(path):
-        _replace(path, parts, is_durable, folder=None)
+        _replace(path, parts, is_durable, folder)
 
 
 def _replace(path: str, parts: Iterable[Any], is_durable: bool, folder: int | None) -> None:

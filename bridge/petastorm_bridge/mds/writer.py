@@ -135,13 +135,21 @@ class ShardWriter:
             if start < batch.num_rows:
                 self._flush()
 
-    def finish(self) -> list[dict[str, Any]]:
-        """Write the last shard and return one JSON-able ``{"index": …, "stats": …}`` per shard."""
+    def cut(self) -> list[dict[str, Any]]:
+        """Make a shard of the rows that are left; return one JSON-able ``{"index": …, "stats": …}`` per shard.
+
+        In far directories files may still be on their way then: :meth:`finish` waits for them.
+        """
         if self._pending_rows:
             self._flush()
+        return self._infos
+
+    def finish(self) -> list[dict[str, Any]]:
+        """Write all shards, and return what :meth:`cut` does."""
+        infos = self.cut()
         if self._ahead:
             self._ahead.finish()
-        return self._infos
+        return infos
 
     def close(self) -> None:
         """Write nothing more; wait for files that are half written. Rows without a file are lost."""
