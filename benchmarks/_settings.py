@@ -44,6 +44,7 @@ TITLES = {
     "far-requests": "far places, requests one after the other from the opening to the first batch",
     "far-bytes": "far places, what was fetched",
     "far-writing": "writing to a mount of a store",
+    "far-writing-large": "writing four times the rows to a mount of a store",
     "far-notebook": "a notebook that trains on images, its cache directory on a mount of a store",
 }
 GROUPS = tuple(TITLES)
@@ -70,6 +71,7 @@ SUBJECTS = {
         "far-requests",
         "far-bytes",
         "far-writing",
+        "far-writing-large",
         "far-notebook",
     ),
 }

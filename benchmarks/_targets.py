@@ -208,8 +208,11 @@ def _far_targets() -> Iterable[Target]:
             for epoch, factor in (("first", 0.97), ("later", 100)):
                 name, whole = f"{ours}, {place}, {epoch} epoch", f"{far.DATASET}, {place}"
                 yield Target(far.BYTES, name, whole, factor, better="lower")
-    yield Target(far.WRITING, far.WRITTEN["bridge"], far.PLAIN, 0.9)
-    yield Target(far.WRITING, far.WRITTEN["command"], far.PLAIN, 0.9)
+    yield from (
+        Target(group, far.WRITTEN[writer], far.PLAIN, 0.9)
+        for group in (far.WRITING, far.WRITING_LARGE)
+        for writer in ("bridge", "command")
+    )
     for words in far.TIMED:
         theirs = f"{far.NOTEBOOKS['original']}, {words}"
         for form, factor in (("bridge", 1), ("streaming", 1 / 1.5), ("fast", 1)):

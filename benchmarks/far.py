@@ -13,7 +13,7 @@ import importlib.util
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,9 +32,20 @@ MOUNT, STORE, DISK = "mount", "store", "local disk"
 
 FIRST = {MOUNT: "far-mount", STORE: "far-store"}
 LATER, LATER_LARGE, TABLES = "far-later", "far-later-large", "far-parquet"
-REQUESTS, BYTES, WRITING = "far-requests", "far-bytes", "far-writing"
+REQUESTS, BYTES = "far-requests", "far-bytes"
+WRITING, WRITING_LARGE = "far-writing", "far-writing-large"
 NOTEBOOK = "far-notebook"
-GROUPS = (*FIRST.values(), LATER, LATER_LARGE, TABLES, REQUESTS, BYTES, WRITING, NOTEBOOK)
+GROUPS = (
+    *FIRST.values(),
+    LATER,
+    LATER_LARGE,
+    TABLES,
+    REQUESTS,
+    BYTES,
+    WRITING,
+    WRITING_LARGE,
+    NOTEBOOK,
+)
 
 CEILING = "sixteen requests of a plain program"
 ORDERED, SHUFFLED = "bridge DataLoader, in order", "bridge DataLoader, shuffled"
@@ -95,9 +106,10 @@ _AGAIN = (
     "stock, 0 workers",
     "stock, 4 workers",
 )
-# A later epoch begins with a look at the index: with the same at several times the rows, what that takes is told from
-# what each row does.
+# A later epoch begins with a look at the index, a conversion with processes or Spark's plan: with the same at several
+# times the rows, what that takes is told from what each row does.
 _AGAIN_LARGE = ("in order", "shuffled", "columnar")
+_WRITTEN_LARGE = ("plain", "bridge", "command")
 _GROWTH = 4
 _OF_TABLES = ("all columns", "one column", "pyarrow, all columns", "pyarrow, one column")
 # Petastorm ends an epoch early in some of the tries, as in the races between loaders.
@@ -119,8 +131,12 @@ def far(group: str, settings: Settings) -> list[Measurement]:
     """Run a race; those that need the same runs share them. Where one is impossible, there are no figures."""
     if group == NOTEBOOK:
         return _trained(settings)
-    make = {WRITING: _written, LATER_LARGE: _read_large}.get(group, _read)
-    measured = make(settings)
+    makers: dict[str, Callable[[Settings], list[Measurement]]] = {
+        LATER_LARGE: _read_large,
+        WRITING: _written,
+        WRITING_LARGE: _written_large,
+    }
+    measured = makers.get(group, _read)(settings)
     return [one for one in measured if one.group == group]
 
 
@@ -128,7 +144,7 @@ def why_skipped(group: str) -> str | None:
     """Return why this machine cannot run a race, or not all of it; None if it can."""
     reasons = {MOUNT: no_mount_because(), STORE: no_store_because()}
     lacking = [f"no {place}: {reason}" for place, reason in reasons.items() if reason]
-    if group in {WRITING, NOTEBOOK}:
+    if group in {WRITING, WRITING_LARGE, NOTEBOOK}:
         return lacking[0] if reasons[MOUNT] else None
     alone = [place for place, name in FIRST.items() if name == group]
     wanted = [one for one in lacking if not alone or one.startswith(f"no {alone[0]}")]
@@ -147,8 +163,7 @@ def _read(settings: Settings) -> list[Measurement]:
 @functools.lru_cache(maxsize=1)
 def _read_large(settings: Settings) -> list[Measurement]:
     """Read later epochs of more rows."""
-    few = settings.far
-    sizes = dataclasses.replace(few, rows=_GROWTH * few.rows, shards=_GROWTH * few.shards)
+    sizes = _grown(settings.far)
     samples = _sampled(sizes, settings.slow_rounds, _AGAIN_LARGE, (MDS,))
     megabytes = sizes.rows * sizes.row_bytes / 1e6
     return [
@@ -161,6 +176,10 @@ def _read_large(settings: Settings) -> list[Measurement]:
         )
         for reader, place in _sorted(samples.found)
     ]
+
+
+def _grown(few: Far) -> Far:
+    return dataclasses.replace(few, rows=_GROWTH * few.rows, shards=_GROWTH * few.shards)
 
 
 def _sampled(sizes: Far, rounds: int, readers: Iterable[str], datasets: Sequence[str]) -> _Samples:
@@ -280,26 +299,32 @@ def _sorted(found: dict[tuple[str, str], Any]) -> list[tuple[str, str]]:
 # --- writing -------------------------------------------------------------------------------------
 
 
-@functools.lru_cache(maxsize=1)
 def _written(settings: Settings) -> list[Measurement]:
+    return _wrote(WRITING, settings.far, WRITTEN, settings.slow_rounds)
+
+
+def _written_large(settings: Settings) -> list[Measurement]:
+    return _wrote(WRITING_LARGE, _grown(settings.far), _WRITTEN_LARGE, settings.slow_rounds)
+
+
+def _wrote(group: str, sizes: Far, writers: Iterable[str], rounds: int) -> list[Measurement]:
     """Write the rows into a mount: conversions, and the same bytes by a plain program."""
     if no_mount_because():
         return []
-    sizes = settings.far
     seconds: dict[str, list[float]] = {
-        name: [] for name in WRITTEN if _is_installed(MODULES.get(name, "pyarrow"))
+        name: [] for name in writers if _is_installed(MODULES.get(name, "pyarrow"))
     }
     with tempfile.TemporaryDirectory(prefix="far-") as work:
         near = Path(work, "near")
-        write_datasets(near, sizes)
+        write_datasets(near, sizes, (MDS, PARQUET))
         order = np.random.default_rng(SEED)
-        for _ in range(settings.slow_rounds):
+        for _ in range(rounds):
             for name in order.permutation(list(seconds)).tolist():
                 seconds[name].append(_write(name, near, sizes))
     megabytes = sizes.rows * sizes.row_bytes / 1e6
     return [
         Measurement(
-            WRITING, WRITTEN[name], "MB/s", sizes.rows, tuple(megabytes / one for one in found)
+            group, WRITTEN[name], "MB/s", sizes.rows, tuple(megabytes / one for one in found)
         )
         for name, found in seconds.items()
     ]
