@@ -285,6 +285,8 @@ def test_a_quick_run_reports_rows_and_samples(quick_run):
         "growth-codemod": {QUICK.codemod_scripts * n for n in (1, _codemod.GROWTH)},
         "first-task": {_materialise.FIRST_TASK_ROWS},
         **{group: {QUICK.far.rows} for group in far.GROUPS},
+        far.LATER_LARGE: {far._GROWTH * QUICK.far.rows},
+        far.WRITING_LARGE: {far._GROWTH * QUICK.far.rows},
         far.NOTEBOOK: {QUICK.notebook_images},
         "rows-arrays": {QUICK.stored_rows},
         "rows-jpeg": {QUICK.stored_images},
