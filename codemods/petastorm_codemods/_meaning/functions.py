@@ -25,9 +25,13 @@ class Functions:
 
     def called(self, call: cst.Call) -> Sequence[cst.FunctionDef]:
         """Return the functions that a call may run; a method may be that of any class."""
-        if isinstance(call.func, cst.Attribute):
-            return self._attributes.get(call.func.attr.value, ())
-        return self._definitions(call.func, cst.FunctionDef)
+        return self.named(call.func)
+
+    def named(self, node: cst.CSTNode) -> Sequence[cst.FunctionDef]:
+        """Return the functions that an expression may name; a method may be that of any class."""
+        if isinstance(node, cst.Attribute):
+            return self._attributes.get(node.attr.value, ())
+        return self._definitions(node, cst.FunctionDef)
 
     def run_by(self, call: cst.Call) -> Sequence[cst.FunctionDef]:
         """Return the functions that a call may run, constructors included."""

@@ -7,6 +7,8 @@
 - Petastorm's TensorFlow dataset is one of version 1's, which have methods that those of today lack.
 - In the workers of a torch ``DataLoader``, each opening of Petastorm's reads everything. A dataset of streaming's that each
   worker makes for itself divides the rows among them, and waits for ever for those of the others.
+- Threads that make datasets of streaming's at the same moment take the same name in shared memory, and all but one fail.
+  The columnar ones wait for their turn.
 """
 
 from __future__ import annotations
@@ -17,16 +19,30 @@ import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._meaning.functions import functions_of
-from petastorm_codemods._meaning.places import reached
+from petastorm_codemods._meaning.places import below, reached
 
 from .uses import MORE_THAN_BATCHES
-from .values import values
+from .values import constants, values
 
 _PREPARED = (
     "Accelerate's prepare would divide its batches again; "
     "pass it everything but the loader to read natively"
 )
 _IN_WORKERS = "the workers of a DataLoader may open it; streaming would divide it among them"
+_IN_THREADS = "threads may open it at once; streaming's datasets fail then: open it before they start to read natively"
+# Pools of threads, and their methods that take a function.
+_POOLS = frozenset(
+    {
+        "concurrent.futures.ThreadPoolExecutor",
+        "concurrent.futures.thread.ThreadPoolExecutor",
+        "multiprocessing.dummy.Pool",
+        "multiprocessing.pool.ThreadPool",
+    }
+)
+_RUNNING = (
+    *("apply_async", "imap", "imap_unordered", "map", "map_async", "starmap", "starmap_async"),
+    "submit",
+)
 _BY_HAND = ("make_initializable_iterator", "make_one_shot_iterator")
 _VERSION_1 = "{} is TensorFlow 1's; iterate over the dataset to read it natively"
 _PREPARING = ("prepare", "prepare_data_loader")
@@ -39,7 +55,7 @@ def dataset_needs_bridge(analysis: Analysis, call: cst.Call) -> str:
     for name in _BY_HAND:
         if opened in _iterated_by(analysis, name):
             return _VERSION_1.format(name)
-    return ""
+    return _IN_THREADS if _is_run_by_threads(analysis, call) else ""
 
 
 def loader_needs_bridge(analysis: Analysis, call: cst.Call, *, is_torch_loader: bool) -> str:
@@ -52,6 +68,8 @@ def loader_needs_bridge(analysis: Analysis, call: cst.Call, *, is_torch_loader: 
     """
     if _is_in_iterable_dataset(analysis, call):
         return _IN_WORKERS
+    if not analysis.target.fast and _is_run_by_threads(analysis, call):
+        return _IN_THREADS
     opened = _opened(analysis, call)
     if opened is None:
         return ""
@@ -84,6 +102,49 @@ def _is_in_iterable_dataset(analysis: Analysis, call: cst.Call) -> bool:
     owner = functions_of(analysis).owner(function)
     bases = [analysis.code(each.value) for each in owner.bases] if owner is not None else []
     return any(each.endswith("IterableDataset") for each in bases)
+
+
+def _is_run_by_threads(analysis: Analysis, call: cst.Call) -> bool:
+    """Say whether a call is in a function that several threads may run."""
+    return any(each in _run_by_threads(analysis) for each in analysis.above(call))
+
+
+@once
+def _run_by_threads(analysis: Analysis) -> frozenset[cst.CSTNode]:
+    """Return the functions that threads are given, and all that these call."""
+    functions = functions_of(analysis)
+
+    def behind(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        for call in analysis.within(node, cst.Call):
+            yield from functions.run_by(call)
+
+    given = [each.value for call in _starting_threads(analysis) for each in call.args]
+    parts = [part for each in given for part in below(each)]
+    run: list[cst.CSTNode] = [each for each in parts if isinstance(each, cst.Lambda)]
+    run += (function for part in parts for function in functions.named(part))
+    return frozenset(reached(run, behind))
+
+
+def _starting_threads(analysis: Analysis) -> Iterator[cst.Call]:
+    """Yield the calls that give threads something to run; not those of a pool of one."""
+    for call in analysis.calls("Thread"):
+        if analysis.imported(call.func) == "threading.Thread":
+            yield call
+    for call in analysis.calls(*_RUNNING):
+        if isinstance(call.func, cst.Attribute):
+            ends = values(analysis).of(call.func.value)
+            if any(_is_pool(analysis, each) for each in ends):
+                yield call
+
+
+def _is_pool(analysis: Analysis, node: cst.CSTNode) -> bool:
+    """Say whether an expression, or what a ``with`` enters, is a pool of several threads."""
+    item = analysis.parent(node) if isinstance(node, cst.AsName) else None
+    made = item.item if isinstance(item, cst.WithItem) else node
+    if not isinstance(made, cst.Call) or analysis.imported(made.func) not in _POOLS:
+        return False
+    size = made.args[0].value if made.args else None
+    return constants([size] if size else []) != [1]
 
 
 @once

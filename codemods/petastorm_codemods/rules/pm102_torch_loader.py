@@ -28,6 +28,7 @@ These stay on the bridge, over the same directory:
 - a loader whose seed may differ among the ranks, as streaming divides one order of the rows;
 - a finite loader that is given to Accelerate's ``prepare``, which would divide its rows again;
 - a loader that a torch ``IterableDataset`` opens, perhaps in each of several workers;
+- without ``--fast``, a loader in a function that several threads may run;
 - a loader whose ``reader`` is used, that is a context itself, or whose type is asked for;
 - arguments in a dictionary that is not the project's, or that code may change which the codemod does not follow;
 - rows that are filtered while they are read.
