@@ -271,7 +271,12 @@ MAKER = "from petastorm.spark import make_spark_converter\nconv = make_spark_con
         ("", "fit(loader)", set()),
         ("shuffle_row_groups=False", "fit(loader)", {"Rows left out"}),
         ("num_epochs=1, shuffle_row_groups=False", "fit(loader)", set()),
-        ("num_epochs=1", "x, y = next(iter(loader)).values()", {"Order of columns"}),
+        ("num_epochs=1", "x, y = next(iter(loader)).values()", set()),
+        (
+            "num_epochs=1, transform_spec=spec",
+            "x, y = next(iter(loader)).values()",
+            {"Order of columns"},
+        ),
         ("num_epochs=1, cur_shard=hvd.rank(), shard_count=hvd.size()", "fit(loader)", {"Horovod"}),
         (
             "num_epochs=1, cur_shard=trainer.global_rank, shard_count=trainer.world_size",

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import collections
 import itertools
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
@@ -18,6 +17,7 @@ from petastorm_codemods._petastorm.counterparts import COLUMNAR, STREAMING
 
 from .arguments import Reading, Times
 from .blocks import Result
+from .by_place import takes_by_place
 from .given import Stays
 from .layout import PART, call_of
 from .placement import need
@@ -25,9 +25,6 @@ from .sites import METHODS, Site, receiver_end
 from .timestamps import looks_into_others
 
 Arguments = list[tuple[str, Pieces]]
-
-# What looks at the columns of a batch by their places.
-_POSITIONS = re.compile(r"\bbatch\w*\.values\(\)|\bnext\([^\n]*\)\.values\(\)")
 
 
 @dataclass(frozen=True)
@@ -89,16 +86,22 @@ def native_call(analysis: Analysis, site: Site, reading: Reading) -> Native | St
     anew = is_made_anew(analysis, site.attribute) or _is_beside_another(analysis, site)
     arguments = [*place, *shuffling(reading, (receiver, ".next_seed()"), anew=anew)]
     again: Pieces = ()
+    known = [*_known(analysis, site, reading)]
+    notes = [
+        *_speed(site, reading, columnar=columnar, wanted=wanted),
+        *_cautions(analysis, reading),
+    ]
     if site.method.is_torch:
         again = _loop_over_epochs(analysis, site, reading)
         once = bool(again)
-        made, needs = torch_loader(analysis, arguments, reading, columnar=columnar, once=once)
+        ordered = _in_order(analysis, site, reading, receiver)
+        made, needs = torch_loader(
+            analysis, arguments, ordered or reading, columnar=columnar, once=once
+        )
+        needs += [need(analysis, analysis.target.module, "PandasCollate")] if ordered else []
     else:
         made, needs = _tensorflow(analysis, arguments, (receiver, ".columns"), reading)
-    notes = [*_speed(site, reading, columnar=columnar, wanted=wanted)]
-    notes += _cautions(analysis, reading)
     name = "ColumnarStreamingDataset" if columnar else "StreamingDataset"
-    known = [*_known(analysis.source.text, site, reading)]
     message = "; ".join([_message(site, reading, name), *notes, *(fact.value for fact in known)])
     told = bool(notes)
     facts = {
@@ -241,7 +244,20 @@ def _speed(site: Site, reading: Reading, *, columnar: bool, wanted: bool) -> Ite
         yield f"rows are read one by one in one process{way}"
 
 
-def _known(text: str, site: Site, reading: Reading) -> Iterator[Fact]:
+def _in_order(analysis: Analysis, site: Site, reading: Reading, receiver: Piece) -> Reading | None:
+    """Return the same with columns in the order of the DataFrame, if they are taken by place; None if they are not."""
+    if reading.transform or not _is_by_place(analysis, site):
+        return None
+    collate = need(analysis, analysis.target.module, "PandasCollate").local
+    columns: Arguments = [("selected_fields", (receiver, ".columns"))]
+    return replace(reading, transform=call_of(collate, columns))
+
+
+def _is_by_place(analysis: Analysis, site: Site) -> bool:
+    return site.call is not None and takes_by_place(analysis, site.call)
+
+
+def _known(analysis: Analysis, site: Site, reading: Reading) -> Iterator[Fact]:
     """Yield what a reviewer has to know of a call."""
     if reading.ranks:
         yield Fact.RANKS
@@ -250,7 +266,7 @@ def _known(text: str, site: Site, reading: Reading) -> Iterator[Fact]:
         yield Fact.SHORT_BATCHES
     if is_full and reading.shuffle == ("False",):
         yield Fact.LEFT_OUT
-    if site.method.is_torch and _POSITIONS.search(text):
+    if site.method.is_torch and reading.transform and _is_by_place(analysis, site):
         yield Fact.ORDER_OF_COLUMNS
 
 

@@ -1,0 +1,67 @@
+"""Whether a program takes the columns of a loader's batches by their places, as ``x, y = batch.values()`` does.
+
+Petastorm has them in the order of the DataFrame, and MDS, and so streaming, in alphabetical order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from petastorm_codemods._meaning.analysis import Analysis, last_name, once
+from petastorm_codemods._meaning.places import reached
+
+from .sites import METHODS
+from .values import values
+
+# What gives the batches of a loader, or a loader again.
+_PASSING_ON = frozenset({"chain", "cycle", "enumerate", "islice", "iter", "next", "tqdm", "zip"})
+# What is most likely a batch where nothing says where it comes from, as in the steps of Lightning's modules.
+_BATCH = re.compile(r"batch\w*|next\(.*\)", re.DOTALL)
+
+
+def takes_by_place(analysis: Analysis, call: cst.Call) -> bool:
+    """Say whether columns of the batches of a loader may be taken by place."""
+    sources = _taken_by_place(analysis)
+    return _opened(analysis, call) in sources or analysis.module in sources
+
+
+def _opened(analysis: Analysis, call: cst.CSTNode) -> cst.CSTNode | None:
+    """Return what values are followed back to: the ``as`` of a ``with``, or a call outside of one."""
+    item = analysis.parent(call)
+    return item.asname if isinstance(item, cst.WithItem) else call
+
+
+@once
+def _taken_by_place(analysis: Analysis) -> frozenset[cst.CSTNode]:
+    """Return what such batches come from; the module for those of which nothing says so."""
+    loaders = {
+        _opened(analysis, analysis.parent(each))
+        for each in analysis.nodes(cst.Attribute)
+        if each.attr.value in METHODS
+    }
+
+    def behind(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        yield from values(analysis).behind(node)
+        if isinstance(node, cst.Call) and last_name(node.func) in _PASSING_ON:
+            yield from (each.value for each in node.args)
+
+    sources: set[cst.CSTNode] = set()
+    for batch in _columns_listed(analysis):
+        passed = reached([batch], behind)
+        sources |= passed.keys()
+        if loaders.isdisjoint(passed) and _BATCH.fullmatch(analysis.code(batch)):
+            sources.add(analysis.module)
+    return frozenset(sources)
+
+
+def _columns_listed(analysis: Analysis) -> Iterator[cst.CSTNode]:
+    """Yield what is asked for its values, or listed with its keys."""
+    for call in analysis.calls("values", "items"):
+        if isinstance(call.func, cst.Attribute) and not call.args:
+            listing = analysis.parent(analysis.parent(call))
+            is_listed = isinstance(listing, cst.ListComp | cst.GeneratorExp)
+            if call.func.attr.value == "values" or is_listed:
+                yield call.func.value
