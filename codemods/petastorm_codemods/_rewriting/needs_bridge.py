@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, once
+from petastorm_codemods._meaning.calls import keyword
 from petastorm_codemods._meaning.functions import functions_of
 from petastorm_codemods._meaning.places import below, reached
 
@@ -129,6 +130,10 @@ def _starting_threads(analysis: Analysis) -> Iterator[cst.Call]:
     """Yield the calls that give threads something to run; not those of a pool of one."""
     for call in analysis.calls("Thread"):
         if analysis.imported(call.func) == "threading.Thread":
+            yield call
+    for call in analysis.calls("optimize"):  # Optuna's
+        jobs = [each.value for each in call.args if keyword(each) == "n_jobs"]
+        if jobs and constants(jobs) != [1]:
             yield call
     for call in analysis.calls(*_RUNNING):
         if isinstance(call.func, cst.Attribute):
