@@ -155,6 +155,8 @@ def fit(model):
         ),
         ("from ours import evaluate\naccelerator = Accelerator()\nevaluate(model)\n", True),
         ("from ours import evaluate\nTrainer(devices=2)\nevaluate(model)\n", True),
+        ("from ours import evaluate\nevaluate(DistributedDataParallel(model))\n", True),
+        ("from ours import evaluate\ndist.all_reduce(evaluate(model))\n", True),
         ("from ours import evaluate\nif trainer.is_global_zero:\n    evaluate(model)\n", True),
         (
             "from ours import evaluate\nif context.get_world_rank() == 0:\n    evaluate(model)\n",
@@ -193,6 +195,29 @@ def test_what_a_file_of_ranks_uses_reads_all_on_each_of_them(rewritten, other, s
 def test_it_may_come_by_way_of_modules_that_pass_it_on(rewritten, passing, stays):
     other = "import names\ndist.init_process_group('gloo')\nnames.evaluate(model)\n"
     after = rewritten(WHOLE, api=passing, names="from api import evaluate\n", other=other)
+    assert ("each rank that gets here reads all of it" in after) == stays
+
+
+@pytest.mark.parametrize(
+    ("other", "stays"),
+    [
+        ("import ours\ndist.init_process_group('gloo')\nbuild(name)\n", True),
+        ("import ours\nbuild(name)\n", False),
+        ("dist.init_process_group('gloo')\nbuild(name)\n", False),
+    ],
+)
+def test_a_registry_may_give_it_to_a_file_of_ranks(rewritten, other, stays):
+    ours = (
+        HEAD
+        + """\
+@LOADERS.register("whole")
+@contextmanager
+def whole():
+    with conv.make_torch_dataloader(num_epochs=1) as loader:
+        yield loader
+"""
+    )
+    after = rewritten(ours, other=other)
     assert ("each rank that gets here reads all of it" in after) == stays
 
 

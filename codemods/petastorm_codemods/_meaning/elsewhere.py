@@ -28,6 +28,10 @@ from .places import reached
 
 _OPENS = re.compile("|".join(METHODS).encode())
 _DEFINED = re.compile(rb"\b(?:def|class)[ \t]+(\w+)")
+# @LOADERS.register("whole"): what registries give has a name of its own there, by which others ask for it.
+_REGISTERED = re.compile(
+    rb"@[\w.]*register[^\n]{,400}\n(?:@[^\n]{,400}\n)*(?:def|class)[ \t]+(\w+)", re.IGNORECASE
+)
 _METHOD = re.compile(rb"[ \t]def[ \t]+(\w+)")
 _CALLED = re.compile(rb"\.(\w+)[ \t]*\(")
 # obj.rank = 0; obj.rank, obj.size = 0, 1; setattr(obj, "rank", 0)
@@ -42,6 +46,11 @@ SEVERAL_RANKS = (
     r"\bstrategy\s*=\s*[^,)\n]{,40}(?:ddp|DDP|fsdp|FSDP|deepspeed|DeepSpeed)"
     r"|\b(?:devices|gpus|num_nodes)\s*=\s*[\"']?(?:[2-9]|1\d|-1)"
 )
+# What starts ranks that streaming finds by itself, and what works in a process group only.
+STARTING = (
+    *("init_process_group", "Accelerator", "all_reduce", "DistributedDataParallel", "DDP"),
+    *("FullyShardedDataParallel", "FSDP"),
+)
 # What asks which rank this is: of torch, Ray Train and Accelerate.
 ASKING = ("get_rank", "get_world_rank", "process_index", "is_local_main_process", "is_main_process")
 # Lightning's, which programs ask that run in one process too: what several ranks do is in the arguments of its trainer.
@@ -49,8 +58,8 @@ ASKING_LIGHTNING = ("global_rank", "is_global_zero", "rank_zero_only")
 # What starts ranks that streaming finds by itself, asks which one this is, or reads its shard; Horovod's it does
 # not find.
 _RANKS = re.compile(
-    rf"\b(?:init_process_group|TorchDistributor|TorchTrainer|Accelerator|cur_shard"
-    rf"|{'|'.join((*ASKING, *ASKING_LIGHTNING))})\b"
+    rf"\b(?:TorchDistributor|TorchTrainer|cur_shard"
+    rf"|{'|'.join((*STARTING, *ASKING, *ASKING_LIGHTNING))})\b"
     rf"|[\"'](?:LOCAL_)?RANK[\"']|{SEVERAL_RANKS}".encode()
 )
 _HOROVOD = re.compile(rb"\bhorovod\b", re.IGNORECASE)
@@ -216,14 +225,21 @@ class _Files:
                 yield name
 
     def spread(self, path: str, data: bytes) -> Iterator[str]:
-        """Yield the functions and classes of a file that others mention which have to do with ranks."""
+        """Yield the functions and classes of a file that others mention, or may ask a registry for, which have to do with ranks."""
         module = module_at(path)
+        registered = _found(_REGISTERED, data)
+        if registered and any(each.has_ranks for each in self._users(path)):
+            yield from registered
         for name in _found(_DEFINED, data):
             # It may come to them by way of modules that import it from this one, or from each other.
             for origin in self._with_name(module, name):
                 if any(self._others(path, self._on_ranks(origin)[name])):
                     yield name
                     break
+
+    def _users(self, path: str) -> Collection[_File]:
+        """Return a file, those that import it, or run it, and those that have it by way of these."""
+        return reached([self._at[path]], lambda each: self._named[each.module]).keys()
 
     def _with_name(self, module: str, name: str) -> Collection[str]:
         """Return a module, and those that have a name of it by imports."""

@@ -2,8 +2,9 @@
 
 Streaming finds the ranks by itself and divides the rows among them, and its datasets are made by all of them together:
 one that the first rank makes alone waits for the others for ever. Whether a loader runs on ranks is known where others
-that take shards of ranks, what starts the ranks, or what asks which one this is, are in the same function or class, or
-in one that calls, or is called; or where a file that has to do with ranks uses that function or class. Horovod's ranks
+that take shards of ranks, what starts the ranks or works in their group, or what asks which one this is, are in the
+same function or class, or in one that calls, or is called; or where a file that has to do with ranks uses that function
+or class, or may ask a registry for it. Horovod's ranks
 it does not find, and where several of a machine make their datasets in the same milliseconds all but one fail with
 ``FileExistsError``.
 """
@@ -16,7 +17,8 @@ from collections.abc import Collection, Iterator, Mapping
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, once
-from petastorm_codemods._meaning.elsewhere import ASKING, ASKING_LIGHTNING, SEVERAL_RANKS
+from petastorm_codemods._meaning.calls import keyword
+from petastorm_codemods._meaning.elsewhere import ASKING, ASKING_LIGHTNING, SEVERAL_RANKS, STARTING
 from petastorm_codemods._meaning.functions import functions_of
 from petastorm_codemods._meaning.places import reached
 from petastorm_codemods._model import Fact
@@ -35,7 +37,6 @@ _ON_HOROVOD = Stays(
     "read natively",
     frozenset({Fact.HOROVOD}),
 )
-_STARTING = ("init_process_group", "Accelerator")
 _VARIABLES = frozenset({"LOCAL_RANK", "RANK"})
 # Petastorm's readers take shards by name. Those of converted datasets, ``make_reader``'s, may be gone in a second run,
 # which has to decide as the first; Horovod's stay.
@@ -44,6 +45,7 @@ _OPENING_FOR_HOROVOD = _OPENING | {"make_reader": ()}
 _LAUNCHING = "TorchDistributor"
 _RAYS = "TorchTrainer"
 _SEVERAL = re.compile(SEVERAL_RANKS)
+_RANK = re.compile("rank", re.IGNORECASE)
 
 
 def read_on_ranks(analysis: Analysis, call: cst.Call) -> Stays | None:
@@ -57,8 +59,9 @@ def read_on_ranks(analysis: Analysis, call: cst.Call) -> Stays | None:
 @once
 def _homes_on_ranks(analysis: Analysis) -> frozenset[cst.CSTNode]:
     """Return the functions and classes at the top that run on ranks; the module for what is in none."""
-    shared = _sharded(analysis, _OPENING, {Shards.STREAMING, Shards.SOME})
-    signs = [*analysis.calls(*_STARTING), *_trainers(analysis), *_asking(analysis), *shared]
+    shared = [*_sharded(analysis, _OPENING, {Shards.STREAMING, Shards.SOME})]
+    shared += _of_some_rank(analysis)
+    signs = [*analysis.calls(*STARTING), *_trainers(analysis), *_asking(analysis), *shared]
     homes = {_home(analysis, each) for each in signs} | {*_launched(analysis)}
     used = {*_used_elsewhere(analysis)}
     used |= {_home(analysis, each) for each in _named(analysis, ASKING_LIGHTNING)}
@@ -128,6 +131,15 @@ def _sharded(
         for call in analysis.calls(name):
             if shards_of(analysis, call, positions) in kinds:
                 yield call
+
+
+def _of_some_rank(analysis: Analysis) -> Iterator[cst.Call]:
+    """Yield the calls that open loaders with the shard of a rank by its name, whoever numbers it but Horovod."""
+    for call in _sharded(analysis, _OPENING, {Shards.OTHER}):
+        given = {keyword(each): analysis.code(each.value) for each in call.args}
+        is_rank = "shard_count" in given and _RANK.search(given.get("cur_shard", ""))
+        if is_rank and _home(analysis, call) not in _homes_on_horovod(analysis):
+            yield call
 
 
 def _launched(analysis: Analysis) -> Iterator[cst.CSTNode]:
