@@ -221,6 +221,42 @@ def whole():
     assert ("each rank that gets here reads all of it" in after) == stays
 
 
+OF_A_GROUP = "import torch.distributed as dist\n" + FUNCTION.replace(
+    "epoch(0, 1)", "epoch(dist.get_rank(), dist.get_world_size())"
+)
+OF_VARIABLES = "import os\n" + FUNCTION.replace(
+    "epoch(0, 1)", "epoch(os.environ['RANK'], os.environ['WORLD_SIZE'])"
+)
+OF_LIGHTNING = FUNCTION.replace("epoch(0, 1)", "epoch(trainer.global_rank, trainer.world_size)")
+SET_UP = "def setup(rank, size):\n    {}\n"
+GIVEN = "dist.init_process_group('gloo', rank=rank, world_size=size)"
+READ = "dist.init_process_group('gloo', rank=int(os.environ['RANK']), world_size=size)"
+SET = "os.environ['RANK'] = str(rank)"
+
+
+@pytest.mark.parametrize("ours", [OF_A_GROUP, OF_VARIABLES, OF_LIGHTNING])
+@pytest.mark.parametrize(
+    ("setup", "start", "stays"),
+    [
+        ("", "import ours\nimport torch.multiprocessing as mp\nmp.spawn(work, nprocs=2)\n", True),
+        ("", "import ours\nfrom torch.multiprocessing import spawn\nspawn(work, nprocs=2)\n", True),
+        ("", "import ours\nTrainer(devices=2, strategy='ddp_spawn').fit(model)\n", True),
+        ("", "import ours\nTrainer(devices=2, strategy='ddp').fit(model)\n", False),
+        ("", "import torch.multiprocessing as mp\nmp.spawn(work, nprocs=2)\n", False),
+        (GIVEN, "import ours, setup\nsetup.setup(place, 2)\n", True),
+        (READ, "import ours, setup\nsetup.setup(place, 2)\n", False),
+        (GIVEN, "import setup\nsetup.setup(place, 2)\n", False),
+        (SET, "import ours, setup\nsetup.setup(place, 2)\n", True),
+        (f"{SET}; os.environ['LOCAL_WORLD_SIZE'] = str(size)", "import ours, setup\n", False),
+        ("os.environ['RANK'] = '0'", "import ours, setup\n", False),
+    ],
+)
+def test_ranks_that_a_program_numbers_are_not_streamings(rewritten, ours, setup, start, stays):
+    after = rewritten(ours, setup=SET_UP.format(setup or "pass"), start=start)
+    assert ("streaming takes ranks from its launcher" in after) == stays
+    assert ("make_torch_dataloader" in after) == stays
+
+
 def test_what_stays_names_the_class_of_what_it_is_given(rewritten):
     ours = """\
 from petastorm.spark import SparkDatasetConverter

@@ -19,6 +19,7 @@ from petastorm_codemods._text.sources import problem_of_python, python_tree, rea
 from .other_files import (
     METHODS,
     Project,
+    is_test,
     module_at,
     modules_named,
     names_of_petastorm,
@@ -62,6 +63,15 @@ _RANKS = re.compile(
     rf"|{'|'.join((*STARTING, *ASKING, *ASKING_LIGHTNING))})\b"
     rf"|[\"'](?:LOCAL_)?RANK[\"']|{SEVERAL_RANKS}".encode()
 )
+# What starts ranks in processes of its own, and sets no variables in them that streaming finds all of; Lightning's too.
+_NUMBERING = re.compile(
+    rb"\b(?:x?mp|multiprocessing)\.spawn\b|\bmultiprocessing[ \t]+import[^\n]{,400}?\bspawn\b|\bstart_processes\b"
+    rb"|[\"']ddp_(?:spawn|fork|notebook)|\benviron\[[\"']RANK[\"']\][ \t]*=(?![ \t]*[=\"'])"
+)
+_NUMBERED_WHOLLY = re.compile(rb"\benviron\[[\"']LOCAL_WORLD_SIZE[\"']\][ \t]*=(?!=)")
+# init_process_group(backend, rank=number, …), where nothing reads the launcher's number
+_GIVEN_A_RANK = re.compile(rb"\binit_process_group[ \t]*\([^#]{,400}?\brank[ \t]*=")
+_READS_RANK = re.compile(rb"[\"']RANK[\"']")
 _HOROVOD = re.compile(rb"\bhorovod\b", re.IGNORECASE)
 # What may change any name of a module.
 _ANYTHING = re.compile(rb"\b(?:setattr|vars|globals|__dict__|exec|reload)\b")
@@ -90,12 +100,14 @@ def with_elsewhere(project: Project, paths: Iterable[str], read: Callable[[str],
     files = _Files([_File(path, read(path), words, every) for path in paths])
     given = {(path, name) for path, data in opening.items() for name in files.give(path, data)}
     handled = {(path, name) for path in opening for name in asked[path] if files.handle(path, name)}
+    numbered = {path for path in opening if files.number_ranks(path)}
     on_ranks = {(path, name) for path, data in opening.items() for name in files.spread(path, data)}
     return dataclasses.replace(
         project,
         given=frozenset(given),
         handled=frozenset(handled),
         on_ranks=frozenset(on_ranks),
+        numbered=frozenset(numbered),
         dictionaries=dict(files.dictionaries()),
     )
 
@@ -143,6 +155,7 @@ class _File:
         dictionaries: The code of dictionaries at its top, by their names.
         changes_anything: Whether it may change what it does not mention.
         has_ranks: Whether it has to do with ranks that streaming finds.
+        numbers_ranks: Whether it numbers ranks itself, as ``mp.spawn`` does, whatever streaming finds.
     """
 
     def __init__(self, path: str, data: bytes, words: Names, asked: Names) -> None:
@@ -156,6 +169,7 @@ class _File:
         code = code_of(data)
         self.changes_anything = _ANYTHING.search(code) is not None
         self.has_ranks = _RANKS.search(code) is not None and _HOROVOD.search(code) is None
+        self.numbers_ranks = _numbers_ranks(code) and not is_test(path)
         self.attributes: set[str] = set()
         self.names: set[str] = set()
         self.dictionaries: dict[str, str] = {}
@@ -237,6 +251,13 @@ class _Files:
                     yield name
                     break
 
+    def number_ranks(self, path: str) -> bool:
+        """Say whether a file, one that uses it, or one that these import numbers ranks itself."""
+        numbering = {each.module for each in self._files if each.numbers_ranks}
+        if not numbering:
+            return False
+        return any(each.module in numbering or numbering & each.named for each in self._users(path))
+
     def _users(self, path: str) -> Collection[_File]:
         """Return a file, those that import it, or run it, and those that have it by way of these."""
         return reached([self._at[path]], lambda each: self._named[each.module]).keys()
@@ -300,6 +321,12 @@ class _Files:
     @staticmethod
     def _others(path: str, files: Iterable[_File]) -> Iterator[_File]:
         return (each for each in files if each.path != path)
+
+
+def _numbers_ranks(code: bytes) -> bool:
+    if _NUMBERING.search(code) is not None:
+        return _NUMBERED_WHOLLY.search(code) is None
+    return _GIVEN_A_RANK.search(code) is not None and _READS_RANK.search(code) is None
 
 
 def _by_name(

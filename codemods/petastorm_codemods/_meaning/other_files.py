@@ -60,6 +60,7 @@ class Project:
         handled: Such paths with the name of a dictionary that others may change.
         on_ranks: Such paths with the name of a function or class of their own that another file, which has to do
             with ranks, mentions.
+        numbered: Paths of files that open loaders on ranks which the program numbers itself, as those of ``mp.spawn``.
         dictionaries: The code of dictionaries of modules, by the last names of these and their own: those
             that nothing may change.
     """
@@ -79,6 +80,7 @@ class Project:
     given: frozenset[tuple[str, str]] = frozenset()
     handled: frozenset[tuple[str, str]] = frozenset()
     on_ranks: frozenset[tuple[str, str]] = frozenset()
+    numbered: frozenset[str] = frozenset()
     dictionaries: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     @functools.cached_property
@@ -97,6 +99,10 @@ class Project:
     def spreads(self, path: str, name: str) -> bool:
         """Say whether a function or class of a file may run on ranks that another file has to do with."""
         return (os.path.abspath(path), name) in self.on_ranks
+
+    def numbers_ranks(self, path: str) -> bool:
+        """Say whether a file, or one that it works with, numbers ranks which no launcher numbers."""
+        return os.path.abspath(path) in self.numbered
 
     def owns(self, module: str) -> bool:
         """Say whether a dotted module may be the project's own rather than a library's."""

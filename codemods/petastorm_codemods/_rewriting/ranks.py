@@ -95,17 +95,12 @@ def _of_leaf(analysis: Analysis, node: cst.CSTNode, whole: int) -> Shards:
     numbers = constants([node])
     if numbers:
         return Shards.ALL if numbers[0] in {None, whole} else Shards.OTHER
-    if variable_read(analysis, node) in _VARIABLES:
-        return Shards.STREAMING
     name = get_full_name_for_node(node.func) if isinstance(node, cst.Call) else None
     path = (analysis.imported(node.func) if isinstance(node, cst.Call) else None) or name or ""
-    if _STREAMING.fullmatch(path):
+    launched = isinstance(node, cst.Attribute) and node.attr.value in _LAUNCHED
+    if launched or _STREAMING.fullmatch(path) or variable_read(analysis, node) in _VARIABLES:
         return Shards.OTHER if _is_numbered_by_hand(analysis) else Shards.STREAMING
-    if _HOROVOD.fullmatch(path):
-        return Shards.HOROVOD
-    if isinstance(node, cst.Attribute) and node.attr.value in _LAUNCHED:
-        return Shards.STREAMING
-    return Shards.OTHER
+    return Shards.HOROVOD if _HOROVOD.fullmatch(path) else Shards.OTHER
 
 
 def calls_of_horovod(analysis: Analysis) -> Iterator[cst.Call]:
@@ -137,8 +132,10 @@ def differs_by_rank(analysis: Analysis, node: cst.CSTNode) -> bool:
 def _is_numbered_by_hand(analysis: Analysis) -> bool:
     """Say whether ranks get their numbers by the program, as in ``mp.spawn``, and not by their launcher.
 
-    Each would be streaming's first rank of one; the second then fails with ``FileExistsError``.
+    Each would be streaming's first rank of one, or of its machine; the second then fails with ``FileExistsError``.
     """
+    if analysis.project.numbers_ranks(analysis.source.path):
+        return True
     given = (
         argument.value
         for call in analysis.calls("init_process_group")
