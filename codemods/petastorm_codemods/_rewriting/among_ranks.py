@@ -1,12 +1,11 @@
 """Loaders that read everything on each of several ranks.
 
-Streaming finds the ranks by itself and divides the rows among them, and its datasets are made by all of them together:
-one that the first rank makes alone waits for the others for ever. Whether a loader runs on ranks is known where others
-that take shards of ranks, what starts the ranks or works in their group, or what asks which one this is, are in the
-same function or class, or in one that calls, or is called; or where a file that has to do with ranks uses that function
-or class, or may ask a registry for it. Horovod's ranks
-it does not find, and where several of a machine make their datasets in the same milliseconds all but one fail with
-``FileExistsError``.
+Streaming finds the ranks by itself and divides the rows among them, and its datasets are made by all of them
+together: one that the first rank makes alone waits for the others for ever. Whether a loader runs on ranks is known
+where others that take shards of ranks, what starts the ranks or works in their group, or what asks which one this is,
+are in the same function or class, or in one that calls, or is called; or where a file that has to do with ranks uses
+that function or class, or may ask a registry for it. Horovod's ranks it does not find, and where several of a machine
+make their datasets in the same milliseconds all but one fail with ``FileExistsError``.
 """
 
 from __future__ import annotations
