@@ -101,7 +101,8 @@ def test_a_killed_conversion_goes_on(store, tmp_path, renaming):
             killed.send_signal(signal.SIGKILL)
         assert not (behind / "made" / "index.json").exists()
         again = convert_dataset(store, mount.path / "made", **OPTIONS)
-    assert again.taken_over >= 4 * 500
+    # A note does not wait for its shard: those of both workers may have been on their way.
+    assert again.taken_over >= (4 - 2) * 500
     is_whole(behind / "made")
 
 

@@ -56,7 +56,7 @@ class Destination:
     """A directory that a conversion fills.
 
     Besides the shards there is a directory of notes, which goes when the dataset is whole: what is being
-    converted and how, and for every finished part the entries of its shards.
+    converted and how, and for every part that was written the entries of its shards.
 
     Attributes:
         path: Absolute.
@@ -105,8 +105,10 @@ class Destination:
         content = {"plan": content_digest(self.plan), "part": asdict(part), "shards": infos}
         content = json.loads(json.dumps(content))
         text = json.dumps({**content, "sha256": content_digest(content)})
+        # Renaming takes far directories two requests, and a note that is cut off does not count.
+        write = write_new if is_far(self.path) else write_whole
         with self._open_notes() as notes:
-            write_new(_note_name(part), [text.encode()], is_durable=True, folder=notes)
+            write(_note_name(part), [text.encode()], is_durable=True, folder=notes)
 
     def noted(self) -> set[int]:
         """Return the numbers of the parts that an earlier run has noted."""
