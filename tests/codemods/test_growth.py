@@ -228,6 +228,22 @@ def test_modules_of_one_name_that_each_folder_has():
     assert_grows_linearly(prepare, 200, limit=4.5)
 
 
+def test_modules_that_import_one_another_on_ranks():
+    opening = "@register\ndef load{0}(c):\n    return c.make_torch_dataloader()\n"
+
+    def prepare(count):
+        texts = {
+            f"m{number}.py": f"import m{number + 1}\n{opening.format(number)}".encode()
+            for number in range(count)
+        }
+        texts["go.py"] = (
+            b"import torch.multiprocessing as mp\nimport m0\nmp.spawn(m0.load0, cur_shard)\n"
+        )
+        return lambda: with_elsewhere(Project(), texts, texts.__getitem__)
+
+    assert_grows_linearly(prepare, 200, limit=4.5)
+
+
 def test_an_own_package_of_petastorms_name(tmp_path):
     def prepare(count):
         folder = tmp_path / str(count) / "petastorm"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import re
 import warnings
 from collections import Counter, defaultdict
@@ -100,14 +101,13 @@ def with_elsewhere(project: Project, paths: Iterable[str], read: Callable[[str],
     files = _Files([_File(path, read(path), words, every) for path in paths])
     given = {(path, name) for path, data in opening.items() for name in files.give(path, data)}
     handled = {(path, name) for path in opening for name in asked[path] if files.handle(path, name)}
-    numbered = {path for path in opening if files.number_ranks(path)}
     on_ranks = {(path, name) for path, data in opening.items() for name in files.spread(path, data)}
     return dataclasses.replace(
         project,
         given=frozenset(given),
         handled=frozenset(handled),
         on_ranks=frozenset(on_ranks),
-        numbered=frozenset(numbered),
+        numbered=frozenset(files.on_numbered_ranks),
         dictionaries=dict(files.dictionaries()),
     )
 
@@ -207,6 +207,7 @@ class _Files:
     def __init__(self, files: Sequence[_File]) -> None:
         self._files = files
         self._at = {each.path: each for each in files}
+        self._modules = _by_name(files, lambda each: (each.module,))
         self._named = _by_name(files, lambda each: each.named)
         self._called = _by_name(files, lambda each: each.called)
         self._sets = _by_name(files, lambda each: each.sets)
@@ -239,11 +240,13 @@ class _Files:
                 yield name
 
     def spread(self, path: str, data: bytes) -> Iterator[str]:
-        """Yield the functions and classes of a file that others mention, or may ask a registry for, which have to do with ranks."""
+        """Yield the functions and classes of a file that others use which have to do with ranks.
+
+        They mention them, or may ask a registry for them.
+        """
         module = module_at(path)
-        registered = _found(_REGISTERED, data)
-        if registered and any(each.has_ranks for each in self._users(path)):
-            yield from registered
+        if path in self._beside_ranks:
+            yield from _found(_REGISTERED, data)
         for name in _found(_DEFINED, data):
             # It may come to them by way of modules that import it from this one, or from each other.
             for origin in self._with_name(module, name):
@@ -251,16 +254,26 @@ class _Files:
                     yield name
                     break
 
-    def number_ranks(self, path: str) -> bool:
-        """Say whether a file, one that uses it, or one that these import numbers ranks itself."""
+    @functools.cached_property
+    def on_numbered_ranks(self) -> Collection[str]:
+        """Paths of what programs use that number ranks themselves, in one of their files or what it imports."""
         numbering = {each.module for each in self._files if each.numbers_ranks}
-        if not numbering:
-            return False
-        return any(each.module in numbering or numbering & each.named for each in self._users(path))
+        return self._with_imports(
+            each for each in self._files if each.module in numbering or numbering & each.named
+        )
 
-    def _users(self, path: str) -> Collection[_File]:
-        """Return a file, those that import it, or run it, and those that have it by way of these."""
-        return reached([self._at[path]], lambda each: self._named[each.module]).keys()
+    @functools.cached_property
+    def _beside_ranks(self) -> Collection[str]:
+        return self._with_imports(each for each in self._files if each.has_ranks)
+
+    def _with_imports(self, files: Iterable[_File]) -> Collection[str]:
+        """Return the paths of files, and of those that they import, or run, also by way of others."""
+        first = {each.path: each for each in files}
+        modules = reached(
+            (name for each in first.values() for name in each.named),
+            lambda module: (name for each in self._modules[module] for name in each.named),
+        )
+        return first.keys() | {each.path for each in self._files if each.module in modules}
 
     def _with_name(self, module: str, name: str) -> Collection[str]:
         """Return a module, and those that have a name of it by imports."""

@@ -60,7 +60,7 @@ class Project:
         handled: Such paths with the name of a dictionary that others may change.
         on_ranks: Such paths with the name of a function or class of their own that another file, which has to do
             with ranks, mentions.
-        numbered: Paths of files that open loaders on ranks which the program numbers itself, as those of ``mp.spawn``.
+        numbered: Paths of files on ranks which the program numbers itself, as those of ``mp.spawn``.
         dictionaries: The code of dictionaries of modules, by the last names of these and their own: those
             that nothing may change.
     """
