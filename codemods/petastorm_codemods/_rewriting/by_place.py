@@ -14,7 +14,7 @@ from petastorm_codemods._meaning.analysis import Analysis, last_name, once
 from petastorm_codemods._meaning.places import reached
 
 from .sites import METHODS
-from .values import values
+from .values import opened_by, values
 
 # What gives the batches of a loader, or a loader again.
 _PASSING_ON = frozenset({"chain", "cycle", "enumerate", "islice", "iter", "next", "tqdm", "zip"})
@@ -25,20 +25,14 @@ _BATCH = re.compile(r"batch\w*|next\(.*\)", re.DOTALL)
 def takes_by_place(analysis: Analysis, call: cst.Call) -> bool:
     """Say whether columns of the batches of a loader may be taken by place."""
     sources = _taken_by_place(analysis)
-    return _opened(analysis, call) in sources or analysis.module in sources
-
-
-def _opened(analysis: Analysis, call: cst.CSTNode) -> cst.CSTNode | None:
-    """Return what values are followed back to: the ``as`` of a ``with``, or a call outside of one."""
-    item = analysis.parent(call)
-    return item.asname if isinstance(item, cst.WithItem) else call
+    return opened_by(analysis, call) in sources or analysis.module in sources
 
 
 @once
 def _taken_by_place(analysis: Analysis) -> frozenset[cst.CSTNode]:
     """Return what such batches come from; the module for those of which nothing says so."""
     loaders = {
-        _opened(analysis, analysis.parent(each))
+        opened_by(analysis, analysis.parent(each))
         for each in analysis.nodes(cst.Attribute)
         if each.attr.value in METHODS
     }

@@ -23,7 +23,7 @@ from petastorm_codemods._meaning.functions import functions_of
 from petastorm_codemods._meaning.places import below, reached
 
 from .uses import MORE_THAN_BATCHES
-from .values import constants, values
+from .values import constants, opened_by, values
 
 _PREPARED = (
     "Accelerate's prepare would divide its batches again; "
@@ -52,7 +52,7 @@ _ASKING = ("isinstance", "hasattr", "getattr", "type")
 
 def dataset_needs_bridge(analysis: Analysis, call: cst.Call) -> str:
     """Return why a TensorFlow dataset stays on the bridge for what is done with it; empty if it does not."""
-    opened = _opened(analysis, call)
+    opened = opened_by(analysis, call)
     for name in _BY_HAND:
         if opened in _iterated_by(analysis, name):
             return _VERSION_1.format(name)
@@ -71,7 +71,7 @@ def loader_needs_bridge(analysis: Analysis, call: cst.Call, *, is_torch_loader: 
         return _IN_WORKERS
     if not analysis.target.fast and _is_run_by_threads(analysis, call):
         return _IN_THREADS
-    opened = _opened(analysis, call)
+    opened = opened_by(analysis, call)
     if opened is None:
         return ""
     if is_torch_loader and (_is_all_prepared(analysis) or opened in _prepared(analysis)):
@@ -80,12 +80,6 @@ def loader_needs_bridge(analysis: Analysis, call: cst.Call, *, is_torch_loader: 
     is_entered_again = opened is not call and opened in _entered(analysis)
     is_more = is_entered_again or opened in _asked(analysis)
     return MORE_THAN_BATCHES if is_more else ""
-
-
-def _opened(analysis: Analysis, call: cst.Call) -> cst.CSTNode | None:
-    """Return what values are followed back to: the ``as`` of a ``with``, or a call outside of one."""
-    item = analysis.parent(call)
-    return item.asname if isinstance(item, cst.WithItem) else call
 
 
 @once

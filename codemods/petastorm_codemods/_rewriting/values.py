@@ -157,6 +157,12 @@ def values(analysis: Analysis) -> Values:
     return Values(analysis)
 
 
+def opened_by(analysis: Analysis, call: cst.CSTNode) -> cst.CSTNode | None:
+    """Return what values are followed back to of a loader: the ``as`` of a ``with``, or the call outside of one."""
+    item = analysis.parent(call)
+    return item.asname if isinstance(item, cst.WithItem) else call
+
+
 def constants(nodes: Sequence[cst.CSTNode]) -> list[int | None]:
     """Return the numbers among some expressions; None for None."""
     numbers: list[int | None] = []
