@@ -35,6 +35,31 @@ def ask(name, arguments="num_epochs=1"):
 
 
 SHAPES = {
+    "batches whose columns are taken by place": lambda count: (
+        "loader = c.make_torch_dataloader(num_epochs=1)\nbatch0 = next(iter(loader))\n"
+        + lines(count, "batch{m} = batch{n}\nx, y = batch{m}.values()\n")
+    ),
+    "loaders whose columns are taken by place": lambda count: lines(
+        count,
+        "with c.make_torch_dataloader(num_epochs=1) as loader:\n"
+        "    for batch in loader:\n        x, y = batch.values()\n",
+    ),
+    "functions that pools of threads run": lambda count: (
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        + lines(
+            count,
+            "def f{n}():\n    with c.make_torch_dataloader(num_epochs=1) as loader: print(loader)\n"
+            "with ThreadPoolExecutor(2) as pool:\n    pool.submit(f{n})\n",
+        )
+    ),
+    "threads whose functions call one another": lambda count: (
+        "import threading\n"
+        + lines(
+            count,
+            "def f{n}():\n    with c.make_torch_dataloader(num_epochs=1) as loader: print(loader)\n"
+            "    f{m}()\nthreading.Thread(target=f{n}).start()\n",
+        )
+    ),
     "both arms of an if": lambda count: (
         lines(count, "if flag:\n    v{m} = v{n}\nelse:\n    v{m} = (v{n} or v{n})\n")
         + ask(f"v{count}")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, last_name, once
-from petastorm_codemods._meaning.places import reached
+from petastorm_codemods._meaning.places import leading, reached
 
 from .sites import METHODS
 from .values import opened_by, values
@@ -38,17 +38,16 @@ def _taken_by_place(analysis: Analysis) -> frozenset[cst.CSTNode]:
     }
 
     def behind(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-        yield from values(analysis).behind(node)
+        yield from map(values(analysis).alike, values(analysis).behind(node))
         if isinstance(node, cst.Call) and last_name(node.func) in _PASSING_ON:
-            yield from (each.value for each in node.args)
+            yield from (values(analysis).alike(each.value) for each in node.args)
 
-    sources: set[cst.CSTNode] = set()
-    for batch in _columns_listed(analysis):
-        passed = reached([batch], behind)
-        sources |= passed.keys()
-        if loaders.isdisjoint(passed) and _BATCH.fullmatch(analysis.code(batch)):
-            sources.add(analysis.module)
-    return frozenset(sources)
+    batches = {values(analysis).alike(each) for each in _columns_listed(analysis)}
+    sources = frozenset(reached(batches, behind))
+    known = leading(batches, behind, lambda each: each in loaders)
+    if any(_BATCH.fullmatch(analysis.code(each)) for each in batches.difference(known)):
+        sources |= {analysis.module}
+    return sources
 
 
 def _columns_listed(analysis: Analysis) -> Iterator[cst.CSTNode]:

@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 
 import libcst as cst
@@ -20,7 +21,7 @@ import libcst as cst
 from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._meaning.calls import keyword
 from petastorm_codemods._meaning.functions import functions_of
-from petastorm_codemods._meaning.places import below, reached
+from petastorm_codemods._meaning.places import below, leading, reached
 
 from .uses import MORE_THAN_BATCHES
 from .values import constants, opened_by, values
@@ -129,11 +130,18 @@ def _starting_threads(analysis: Analysis) -> Iterator[cst.Call]:
         jobs = [each.value for each in call.args if keyword(each) == "n_jobs"]
         if jobs and constants(jobs) != [1]:
             yield call
-    for call in analysis.calls(*_RUNNING):
-        if isinstance(call.func, cst.Attribute):
-            ends = values(analysis).of(call.func.value)
-            if any(_is_pool(analysis, each) for each in ends):
-                yield call
+    alike = values(analysis).alike
+    running = {
+        call: alike(call.func.value)
+        for call in analysis.calls(*_RUNNING)
+        if isinstance(call.func, cst.Attribute)
+    }
+    pools = leading(
+        running.values(),
+        lambda node: map(alike, values(analysis).behind(node)),
+        functools.partial(_is_pool, analysis),
+    )
+    yield from (call for call, pool in running.items() if pool in pools)
 
 
 def _is_pool(analysis: Analysis, node: cst.CSTNode) -> bool:
