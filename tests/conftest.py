@@ -120,7 +120,7 @@ def _remove_leftovers() -> None:
     prefix alone: where only some parts of several prefixes are left, it may take a prefix that is in use.
     """
     names = _of_our_prefixes()  # first: what comes while we look at processes is in use
-    mapped = {name[:6] for name in _mapped(psutil.process_iter())}
+    mapped = {name[:6] for name in _mapped(psutil.pids())}
     for name in names:
         if name[:6] not in mapped:
             (SHARED_MEMORY / name).unlink(missing_ok=True)
@@ -329,21 +329,25 @@ def _is_ours(entry: Path) -> bool:
         return False
 
 
-def _mapped_by_others() -> set[str]:
+def _of_others() -> set[str]:
     """The names of the shared memory that processes which are not ours have mapped."""
     process = psutil.Process()
     ours = {process.pid} | {child.pid for child in process.children(recursive=True)}
-    return _mapped(other for other in psutil.process_iter() if other.pid not in ours)
+    return _mapped(pid for pid in psutil.pids() if pid not in ours)
 
 
-def _mapped(processes: Iterable[psutil.Process]) -> set[str]:
-    """The names of the shared memory that any of the processes has mapped."""
-    names: set[str] = set()
-    for process in processes:
-        with suppress(psutil.Error):  # not ours to look at, or ended meanwhile
-            paths = (Path(area.path) for area in process.memory_maps())
-            names |= {path.name for path in paths if path.parent == SHARED_MEMORY}
-    return names
+def _mapped(pids: Iterable[int]) -> set[str]:
+    """The names of the shared memory that any of the processes has mapped.
+
+    By inode: a semaphore is mapped under another name than the one that it is found by.
+    """
+    inodes: set[int] = set()
+    for pid in pids:
+        with suppress(OSError):  # not ours to look at, or ended meanwhile
+            maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
+            shared = (line for line in maps.splitlines() if f"{SHARED_MEMORY}/" in line)
+            inodes |= {int(line.split(maxsplit=5)[4]) for line in shared}
+    return {entry.name for entry in os.scandir(SHARED_MEMORY) if entry.inode() in inodes}
 
 
 def _left_over(before: dict[str, set[object]]) -> dict[str, set[object]]:
@@ -353,5 +357,5 @@ def _left_over(before: dict[str, set[object]]) -> dict[str, set[object]]:
         spark = _to_spark()
         new["files"] = {(number, path) for number, path in new["files"] if number not in spark}
     if new["shared memory"]:  # tests that run at the same time have theirs
-        new["shared memory"] -= _mapped_by_others()
+        new["shared memory"] -= _of_others()
     return {kind: things for kind, things in new.items() if things}

@@ -1,5 +1,6 @@
 """The leak check notices each kind of leak, and lets clean code pass."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -57,6 +58,24 @@ def test_streaming_s_shared_memory_is_noticed_if_it_is_of_this_process(no_leaks,
         other.touch()
     ours.unlink()
     other.unlink()
+
+
+def test_semaphores_of_another_program_are_not_noticed(no_leaks):
+    """Loaders with spawned workers make such ones; their names do not tell whose they are."""
+    lock = "multiprocessing.get_context('spawn').Lock()"
+    code = f"import multiprocessing; input(); lock = {lock}; print(lock); input()"
+    # The shell ends at once, so that the program is no child of this process.
+    command = ["sh", "-c", 'exec 3<&0; "$@" <&3 &', "sh", sys.executable, "-c", code]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0}
+    with subprocess.Popen(command, **pipes, env={**os.environ, "PYTHONUNBUFFERED": "1"}) as program:
+        assert program.wait() == 0
+        before = set(SHARED_MEMORY.glob("sem.mp-*"))
+        with no_leaks(patience=0.1):
+            program.stdin.write(b"\n")
+            assert b"Lock" in program.stdout.readline()
+            assert set(SHARED_MEMORY.glob("sem.mp-*")) - before
+        program.stdin.write(b"\n")
+        assert program.stdout.read() == b""  # it has ended
 
 
 @pytest.mark.slow
