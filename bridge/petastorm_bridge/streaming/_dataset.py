@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from petastorm_bridge.typing import StreamingArguments
 
 
-# Samples are gathered for several batches at once: a shard's share of the work is then spread over
-# more of them. Both bounds keep a window in the processor's cache.
+# Samples are gathered for several batches at once: what each shard costs, however few of its samples are wanted, is
+# then spread over more of them.
 _WINDOW_ROWS = 16_384
-_WINDOW_BYTES = 4 << 20
+_WINDOW_BYTES = 16 << 20
 
 
 class ColumnarStreamingDataset(MappedDataset):
@@ -119,19 +119,22 @@ class ColumnarStreamingDataset(MappedDataset):
         if self.drop_last:
             total -= total % size
         start = 0
+        in_use = np.array([], np.int64)
         while start < total and not state.is_over():
             stop = self._window_end(state, start, total)
             window, shard_ids = self._gather(state.sample_ids[start:stop])
+            # Those of the window before that are in this one, too, were checked for it.
+            self._check_all(np.setdiff1d(in_use, shard_ids))
+            in_use = shard_ids
             for low in range(0, stop - start, size):
                 high = min(low + size, stop - start)
                 yield window.batch(low, high, self._output_format)
                 state.yielded = start + high
                 if state.is_over():
                     return
-            for shard_id in shard_ids.tolist():
-                self._check(shard_id)
             start = stop
             state.check()
+        self._check_all(in_use)
 
     def _window_end(self, state: Pass, start: int, total: int) -> int:
         """Return up to where samples are gathered at once: whole batches that are in the cache.
@@ -162,6 +165,10 @@ class ColumnarStreamingDataset(MappedDataset):
 
     def _check(self, shard_id: int) -> None:
         check_file(self.shards[shard_id])
+
+    def _check_all(self, shard_ids: Int64) -> None:
+        for shard_id in shard_ids.tolist():
+            self._check(shard_id)
 
 
 def _check_shards(shards: Sequence[Any], columns: Sequence[str] | None) -> None:
