@@ -89,7 +89,7 @@ class Copy:
 
 @pytest.fixture
 def copy(tmp_path):
-    ignored = shutil.ignore_patterns("__pycache__", ".*")
+    ignored = shutil.ignore_patterns(".*")  # what is compiled stays so
     for name in COPIED:
         path = ROOT / name
         if path.is_dir():
