@@ -20,6 +20,7 @@ from .values import opened_by, values
 _PASSING_ON = frozenset({"chain", "cycle", "enumerate", "islice", "iter", "next", "tqdm", "zip"})
 # What is most likely a batch where nothing says where it comes from, as in the steps of Lightning's modules.
 _BATCH = re.compile(r"batch\w*|next\(.*\)", re.DOTALL)
+_LISTINGS = (cst.ListComp, cst.GeneratorExp)
 
 
 def takes_by_place(analysis: Analysis, call: cst.Call) -> bool:
@@ -51,10 +52,38 @@ def _taken_by_place(analysis: Analysis) -> frozenset[cst.CSTNode]:
 
 
 def _columns_listed(analysis: Analysis) -> Iterator[cst.CSTNode]:
-    """Yield what is asked for its values, or listed with its keys."""
+    """Yield what is asked for its values, or listed with its keys or by them, or made a frame that is read by place."""
     for call in analysis.calls("values", "items"):
         if isinstance(call.func, cst.Attribute) and not call.args:
-            listing = analysis.parent(analysis.parent(call))
-            is_listed = isinstance(listing, cst.ListComp | cst.GeneratorExp)
+            is_listed = isinstance(analysis.parent(analysis.parent(call)), _LISTINGS)
             if call.func.attr.value == "values" or is_listed:
                 yield call.func.value
+    for listing in (each for kind in _LISTINGS for each in analysis.nodes(kind)):
+        keyed = _asked(listing.for_in.iter, "keys") or listing.for_in.iter
+        column = f"{analysis.code(keyed)}[{analysis.code(listing.for_in.target)}]"
+        if any(analysis.code(each) == column for each in analysis.within(listing, cst.Subscript)):
+            yield keyed
+    if any(_reads_by_place(analysis, each) for each in analysis.nodes(cst.Attribute)):
+        for call in analysis.calls("DataFrame", "from_dict"):
+            for each in values(analysis).passed(call.args[0].value) if call.args else ():
+                yield _renewed(each) or each
+
+
+def _renewed(node: cst.CSTNode) -> cst.CSTNode | None:
+    """Return what a dictionary has the keys of: the batch in ``{name: value.numpy() for name, value in batch.items()}``."""
+    return _asked(node.for_in.iter, "items") if isinstance(node, cst.DictComp) else None
+
+
+def _asked(node: cst.CSTNode, name: str) -> cst.BaseExpression | None:
+    """Return what a method of that name is called on; None if no expression calls one."""
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+        return node.func.value if node.func.attr.value == name else None
+    return None
+
+
+def _reads_by_place(analysis: Analysis, attribute: cst.Attribute) -> bool:
+    """Say whether columns of a frame may be read by place, which are those of a batch if it is made of one."""
+    is_called = isinstance(analysis.parent(attribute), cst.Call)
+    return attribute.attr.value in {"iloc", "to_numpy"} or (
+        attribute.attr.value == "values" and not is_called
+    )
