@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, last_name, once
-from petastorm_codemods._meaning.places import leading, reached
+from petastorm_codemods._meaning.places import below, leading, reached
 
 from .sites import METHODS
 from .values import opened_by, values
@@ -20,7 +20,6 @@ from .values import opened_by, values
 _PASSING_ON = frozenset({"chain", "cycle", "enumerate", "islice", "iter", "next", "tqdm", "zip"})
 # What is most likely a batch where nothing says where it comes from, as in the steps of Lightning's modules.
 _BATCH = re.compile(r"batch\w*|next\(.*\)", re.DOTALL)
-_LISTINGS = (cst.ListComp, cst.GeneratorExp)
 
 
 def takes_by_place(analysis: Analysis, call: cst.Call) -> bool:
@@ -53,20 +52,33 @@ def _taken_by_place(analysis: Analysis) -> frozenset[cst.CSTNode]:
 
 def _columns_listed(analysis: Analysis) -> Iterator[cst.CSTNode]:
     """Yield what is asked for its values, or listed with its keys or by them, or made a frame that is read by place."""
-    for call in analysis.calls("values", "items"):
+    for call in analysis.calls("values"):
         if isinstance(call.func, cst.Attribute) and not call.args:
-            is_listed = isinstance(analysis.parent(analysis.parent(call)), _LISTINGS)
-            if call.func.attr.value == "values" or is_listed:
-                yield call.func.value
-    for listing in (each for kind in _LISTINGS for each in analysis.nodes(kind)):
-        keyed = _asked(listing.for_in.iter, "keys") or listing.for_in.iter
-        column = f"{analysis.code(keyed)}[{analysis.code(listing.for_in.target)}]"
-        if any(analysis.code(each) == column for each in analysis.within(listing, cst.Subscript)):
+            yield call.func.value
+    for loop, listed in _listings(analysis):
+        pairs = _asked(loop.iter, "items")
+        keyed = pairs or _asked(loop.iter, "keys") or loop.iter
+        column = f"{analysis.code(keyed)}[{analysis.code(loop.target)}]"
+        if pairs or any(analysis.code(each) == column for each in below(listed)):
             yield keyed
     if any(_reads_by_place(analysis, each) for each in analysis.nodes(cst.Attribute)):
         for call in analysis.calls("DataFrame", "from_dict"):
             for each in values(analysis).passed(call.args[0].value) if call.args else ():
                 yield _renewed(each) or each
+
+
+def _listings(analysis: Analysis) -> Iterator[tuple[cst.For | cst.CompFor, cst.CSTNode]]:
+    """Yield the loops that make a list, with what they put into it: comprehensions, and those that append to one."""
+    for comprehension in (*analysis.nodes(cst.ListComp), *analysis.nodes(cst.GeneratorExp)):
+        yield comprehension.for_in, comprehension.elt
+    for call in analysis.calls("append"):
+        loop = analysis.enclosing(call, cst.For)
+        # Lists by the names of columns are as they were.
+        is_one = isinstance(call.func, cst.Attribute) and not any(
+            analysis.within(call.func.value, cst.Subscript)
+        )
+        if isinstance(loop, cst.For) and is_one:
+            yield loop, call
 
 
 def _renewed(node: cst.CSTNode) -> cst.CSTNode | None:
