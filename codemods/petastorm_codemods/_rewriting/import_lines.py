@@ -34,7 +34,7 @@ class _Statement:
         on_one_line: Whether it was on one.
         in_order: Whether its names were sorted, and so are to be again where it is on one line or written anew.
         changes: Whether it is written anew: names have come or gone that the edits do not know of, or the edits
-            put names beside one that has a line of its own.
+            put names beside one that has a line of its own, or leave one line of several.
     """
 
     line: cst.SimpleStatementLine
@@ -141,12 +141,15 @@ def _statements(
         edits = inside.get(line, ())
         plain = isinstance(line.body[0], cst.Import) and not edits
         before = None if plain else _modules(text[start:end])
-        modules = _modules(apply_edits(text, edits, start, end)) if edits else before
+        after = apply_edits(text, edits, start, end)
+        modules = _modules(after) if edits else before
         if modules is not None:
             on_one_line = "\n" not in text[start:end]
             in_order = _is_sorted(before or {})
-            grows = not on_one_line and any(edit.text.startswith(",") for edit in edits)
-            yield _Statement(line, modules, line in inside, on_one_line, in_order, grows)
+            grows = any(edit.text.startswith(",") for edit in edits)
+            shrinks = "\n" not in after  # to one line, within brackets that it does without
+            changes = not on_one_line and (grows or shrinks)
+            yield _Statement(line, modules, line in inside, on_one_line, in_order, changes)
 
 
 def _modules(text: str) -> _Modules | None:
