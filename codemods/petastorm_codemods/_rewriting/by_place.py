@@ -24,6 +24,8 @@ _BATCH = re.compile(r"batch\w*|next\(.*\)", re.DOTALL)
 
 def takes_by_place(analysis: Analysis, call: cst.Call) -> bool:
     """Say whether columns of the batches of a loader may be taken by place."""
+    if analysis.project.takes_by_place(analysis.source.path):
+        return True
     sources = _taken_by_place(analysis)
     return opened_by(analysis, call) in sources or analysis.module in sources
 
