@@ -225,3 +225,37 @@ def test_what_an_earlier_run_has_written_stays_native(outcomes, module):
     found = outcomes(files)
     assert "write_mds(df)" in found["prepare.py"][1]
     assert "make_spark_converter(conv.cache_dir_url).make_torch" in found["train.py"][1]
+
+
+TAKING = "from compat import make_spark_converter\n" + NATIVE.partition("\n")[2]
+GUARDED = "try:\n    from petastorm.spark import {}\nexcept ImportError:\n    {}\n"
+
+
+@pytest.mark.parametrize(
+    ("names", "fallback"),
+    [
+        ("make_spark_converter", "from other import make_spark_converter"),
+        ("make_spark_converter", "from .other import make_spark_converter"),
+        (
+            "SparkDatasetConverter, make_spark_converter",
+            "from other import SparkDatasetConverter",
+        ),
+    ],
+)
+def test_loaders_stay_of_makers_that_may_be_others(outcomes, names, fallback):
+    """What a file imports where Petastorm is missing keeps all of its statement, and so the loaders of other files."""
+    compat = GUARDED.format(names, fallback)
+    found = outcomes({"compat.py": compat, "train.py": TAKING})
+    assert found["compat.py"][1] == compat
+    assert found["train.py"][0] is NeedsHuman
+    assert "StreamingDataset" not in found["train.py"][1]
+
+
+@pytest.mark.parametrize("name", ["make_spark_converter as convert", "make_spark_converter"])
+def test_makers_of_two_files_in_one_are_no_alternatives(outcomes, name):
+    look = f"def look(df):\n    from petastorm.spark import {name}\n"
+    compat = GUARDED.format("make_spark_converter", "make_spark_converter = None")
+    found = outcomes({"compat.py": compat, "train.py": TAKING + look})
+    assert "write_mds as make_spark_converter" in found["compat.py"][1]
+    assert [each for each, _ in found.values()] == [Success, Success]
+    assert "StreamingDataset(" in found["train.py"][1]

@@ -9,13 +9,12 @@ import ast
 import dataclasses
 import functools
 import re
-import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from petastorm_codemods._text.import_lines import code_of, import_lines
-from petastorm_codemods._text.sources import problem_of_python, python_tree, read_source
+from petastorm_codemods._text.sources import tree_of
 
 from .other_files import (
     METHODS,
@@ -137,15 +136,6 @@ def _imported(data: bytes, words: Names) -> frozenset[tuple[str, str]]:
     )
 
 
-def _tree(path: str, data: bytes) -> ast.Module | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what is in other people's code
-            return python_tree(read_source(path, data, problem_of_python).masked)
-    except Exception:  # noqa: BLE001 - the parser may fail in any way on broken code
-        return None
-
-
 class _File:
     """What one file does with names that are asked about.
 
@@ -185,7 +175,7 @@ class _File:
         self.names: set[str] = set()
         self.dictionaries: dict[str, str] = {}
         asked &= self.mentioned
-        tree = _tree(path, data) if asked else None
+        tree = tree_of(path, data) if asked else None
         if tree is None:
             self.names |= asked
         else:
@@ -374,7 +364,7 @@ def _by_name(
 
 def _asked(path: str, data: bytes) -> Names:
     """Return the names of what may be dictionaries of arguments in a file."""
-    tree = _tree(path, data)
+    tree = tree_of(path, data)
     names: set[str] = set()
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.keyword) and node.arg is None:

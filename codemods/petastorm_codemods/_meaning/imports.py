@@ -55,26 +55,34 @@ def _imports(analysis: Analysis) -> Iterator[Imported]:
             path = alias.evaluated_name
             yield Imported(path, alias.evaluated_alias or path.split(".")[0], alias, plain)
     for statement in analysis.nodes(cst.ImportFrom):
-        if statement.relative:
-            continue
-        module = modules_of(statement)[0]
-        if isinstance(statement.names, cst.ImportStar):
-            yield Imported(f"{module}.*", "*", None, statement)
-            continue
-        for alias in statement.names:
-            name = alias.evaluated_name
-            yield Imported(f"{module}.{name}", alias.evaluated_alias or name, alias, statement)
+        if not statement.relative:
+            yield from _named(statement, modules_of(statement)[0])
+
+
+def _named(statement: cst.ImportFrom, module: str) -> Iterator[Imported]:
+    if isinstance(statement.names, cst.ImportStar):
+        yield Imported(f"{module}.*", "*", None, statement)
+        return
+    for alias in statement.names:
+        name = alias.evaluated_name
+        yield Imported(f"{module}.{name}", alias.evaluated_alias or name, alias, statement)
+
+
+@once
+def _relative_imports(analysis: Analysis) -> tuple[Imported, ...]:
+    """Return what a source imports from modules beside it, by dots, which begin their paths."""
+    return tuple(
+        each
+        for statement in analysis.nodes(cst.ImportFrom)
+        if statement.relative
+        for each in _named(statement, ".".join(["", *modules_of(statement)]))
+    )
 
 
 @once
 def relative_names(analysis: Analysis) -> frozenset[str]:
     """Return the names that a source imports from modules beside it, by dots."""
-    return frozenset(
-        alias.evaluated_alias or alias.evaluated_name
-        for statement in analysis.nodes(cst.ImportFrom)
-        if statement.relative and not isinstance(statement.names, cst.ImportStar)
-        for alias in statement.names
-    )
+    return frozenset(each.local for each in _relative_imports(analysis) if each.alias is not None)
 
 
 @once
@@ -93,7 +101,8 @@ def _has_alternative(analysis: Analysis, each: Imported) -> bool:
     Whoever wrote that has already decided what to use where Petastorm is missing.
     """
     names = {alias.local for alias in _by_statement(analysis)[each.statement]}
-    others = (other for name in names for other in _by_name(analysis)[name])
+    others = [other for name in names for other in _by_name(analysis)[name]]
+    others += [other for other in _relative_imports(analysis) if other.local in names]
     return _is_guarded_with(
         analysis, each, (other for other in others if not is_petastorm(other.path))
     )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import os
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from petastorm_codemods._petastorm.offered import is_petastorm
 from petastorm_codemods._text.import_lines import code_of, files_run, import_lines
+from petastorm_codemods._text.sources import tree_of
 
 from .places import reached
 
@@ -20,7 +23,8 @@ _MAKES = re.compile(rb"\b(?:make_spark_converter|SparkDatasetConverter|write_mds
 _DEFINES = re.compile(rb"\bdef[ \t]+(make_torch_dataloader|make_tf_dataset)\b")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 # What files may have from each other instead of from Petastorm: what gives converters, and what is given to loaders.
-CONVERTERS = ("make_spark_converter", "SparkDatasetConverter")
+_MAKER = "make_spark_converter"
+CONVERTERS = (_MAKER, "SparkDatasetConverter")
 REEXPORTABLE = (*CONVERTERS, "TransformSpec")
 _NAMES = "|".join(REEXPORTABLE).encode()
 _REEXPORTABLE = re.compile(rb"\b(%b)\b" % _NAMES)
@@ -120,18 +124,61 @@ def makes_converters(data: bytes) -> bool:
     return _MAKES.search(code_of(data)) is not None and _PETASTORM.search(data) is not None
 
 
-def keeps_makers(data: bytes) -> bool:
-    """Say whether what makes converters in a file stays as it is, by the look of its lines.
+def keeps_makers(path: str, data: bytes) -> bool:
+    """Say whether what makes converters in a file stays as it is.
 
-    It is imported by ``*``, or from elsewhere as well, or the native names mean something else there.
+    It is imported by ``*``, or from elsewhere where Petastorm is missing, or the native names mean something else there.
     """
     lines = import_lines(data)
-    ours = [module.startswith(_OURS) for module, names in lines if b"make_spark_converter" in names]
-    return (
-        any(_STARRED.fullmatch(module) and names.startswith(b"*") for module, names in lines)
-        or (any(ours) and not all(ours))
-        or (any(ours) and _TAKEN.search(code_of(data)) is not None)
+    if any(_STARRED.fullmatch(module) and names.startswith(b"*") for module, names in lines):
+        return True
+    makes = any(module.startswith(_OURS) and _MAKER.encode() in names for module, names in lines)
+    return makes and (
+        _TAKEN.search(code_of(data)) is not None or _has_alternative_makers(path, data)
     )
+
+
+def _has_alternative_makers(path: str, data: bytes) -> bool:
+    """Say whether a ``try`` or ``if`` imports what makes converters, or a name beside it, from elsewhere as well."""
+    words: dict[bool, set[bytes]] = {True: set(), False: set()}
+    for module, names in import_lines(data):
+        words[is_petastorm(module)] |= {*_WORD.findall(names)}
+    if not words[True] & words[False] - {b"as"}:
+        return False
+    tree = tree_of(path, data)
+    if tree is None:
+        return True
+    for statement, guard in _guarded_imports(tree):
+        makes = any(alias.name == _MAKER for alias in statement.names)
+        if guard is None or not makes or not _is_of_petastorm(statement):
+            continue
+        within = (each for each in ast.walk(guard) if isinstance(each, ast.ImportFrom))
+        others = (each for each in within if not _is_of_petastorm(each))
+        if any(_locals_of(statement) & _locals_of(each) for each in others):
+            return True
+    return False
+
+
+def _guarded_imports(tree: ast.Module) -> Iterator[tuple[ast.ImportFrom, ast.AST | None]]:
+    """Yield each import of names, with the ``try`` or ``if`` that it is in; None if it is in a function or nothing."""
+    rest: list[tuple[ast.AST, ast.AST | None]] = [(tree, None)]
+    while rest:
+        node, guard = rest.pop()
+        if isinstance(node, ast.ImportFrom):
+            yield node, guard
+        elif isinstance(node, ast.Try | ast.If):
+            guard = node
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            guard = None
+        rest += [(child, guard) for child in ast.iter_child_nodes(node)]
+
+
+def _is_of_petastorm(statement: ast.ImportFrom) -> bool:
+    return not statement.level and is_petastorm(statement.module or "")
+
+
+def _locals_of(statement: ast.ImportFrom) -> set[str]:
+    return {alias.asname or alias.name for alias in statement.names}
 
 
 def names_of_petastorm(data: bytes) -> frozenset[str]:
@@ -197,7 +244,7 @@ def project_from(
         # A copy of the support module, of an earlier run, defines what makes them.
         makes = _CALLS.search(code) is not None and module not in _OURS
         makers |= {module} if makes else set()
-        kept |= {module} if keeps_makers(data) else set()
+        kept |= {module} if keeps_makers(path, data) else set()
         others = modules_named(data)
         joined |= {module} if others & here else set()
         if any(method.encode() in code for method in METHODS):

@@ -11,6 +11,7 @@ import bisect
 import functools
 import itertools
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -309,6 +310,16 @@ def problem_of_python(text: str) -> str:
         line = getattr(error, "lineno", None)
         return f"line {line}: {getattr(error, 'msg', error)}" if line else str(error)
     return ""
+
+
+def tree_of(path: str, data: bytes) -> ast.Module | None:
+    """Return what this Python makes of a file or a notebook; None if it does not parse."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what is in other people's code
+            return python_tree(read_source(path, data, problem_of_python).masked)
+    except Exception:  # noqa: BLE001 - the parser may fail in any way on broken code
+        return None
 
 
 @functools.lru_cache(maxsize=1)  # what has been found to parse is asked for its tree next
