@@ -67,6 +67,40 @@ def test_a_maker_that_is_patched_in_a_module_of_the_project_is_reported(tmp_path
     assert b"write_mds as make_spark_converter" in found["app.py"].after  # it is called as before
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        'patch.object(app, "make_spark_converter", fake)',
+        'monkeypatch.setattr(app, "make_spark_converter", fake)',
+        "app.make_spark_converter = fake",
+    ],
+)
+def test_a_maker_that_is_replaced_in_a_module_of_the_project_is_reported(tmp_path, line):
+    app = IMPORT + "def run():\n    return make_spark_converter(df)\n"
+    found = outcomes(tmp_path, {"app.py": app, "test_app.py": f"import app\n{line}\n"})
+    assert [(site.code, site.line) for site in found["test_app.py"].sites] == [("PM108", 2)]
+
+
+def test_tests_of_a_program_whose_loaders_all_stay_do_too(tmp_path):
+    """What they patch and stub is called as it was, and the names in their strings are the bridge's."""
+    shards = "cur_shard=hvd.rank(), shard_count=hvd.size()"
+    app = (
+        f"import horovod.torch as hvd\n{IMPORT}def run(df):\n    conv = make_spark_converter(df)\n"
+        f"    with conv.make_torch_dataloader({shards}) as loader:\n        fit(loader)\n"
+    )
+    test = (
+        "import petastorm.spark\nfrom unittest.mock import patch\n\n"
+        'Converters = list["petastorm.spark.SparkDatasetConverter"]\n\n\n'
+        '@patch("app.make_spark_converter")\n'
+        'def test_run(maker, other: "petastorm.spark.SparkDatasetConverter"):\n'
+        "    maker.return_value.make_torch_dataloader.return_value.__enter__.return_value = []\n"
+        "    assert not isinstance(maker, petastorm.spark.SparkDatasetConverter)\n"
+    )
+    found = outcomes(tmp_path, {"app.py": app, "test_app.py": test})
+    assert found["test_app.py"].after.decode() == test.replace("petastorm.", "petastorm_bridge.")
+    assert all(isinstance(each, Success) for each in found.values())
+
+
 def test_a_stub_in_a_file_without_imports_is_reported(tmp_path):
     test = "conv = Mock()\nconv.make_torch_dataloader.return_value.__enter__.return_value = []\n"
     app = IMPORT + "conv = make_spark_converter(df)\n"

@@ -24,6 +24,7 @@ from petastorm_codemods._model import Destination, Edit, Finding, Safety
 from petastorm_codemods._petastorm.counterparts import COUNTERPARTS
 from petastorm_codemods._petastorm.offered import NEW, OLD, is_offered, renamed
 from petastorm_codemods._registry import Rule
+from petastorm_codemods._rewriting.decisions import keeps_bridge
 
 _PATH = re.compile(r"petastorm(?:\.[A-Za-z_]\w*)*")
 # Functions that take the name of a module; loggers have the names of modules.
@@ -111,7 +112,7 @@ def _successor(analysis: Analysis, value: str) -> str | None:
     """Return the path that something has now; None if nothing uses it any more."""
     if reason_to_stay(analysis, value):
         return value
-    if analysis.destination is Destination.STREAMING:
+    if _goes_native(analysis):
         if value in COUNTERPARTS:
             return f"{analysis.target.module}.{COUNTERPARTS[value]}"
         if any(value.startswith(f"{old}.") for old in COUNTERPARTS):
@@ -119,10 +120,15 @@ def _successor(analysis: Analysis, value: str) -> str | None:
     return renamed(value)
 
 
+def _goes_native(analysis: Analysis) -> bool:
+    """Say whether what has a native counterpart becomes that in a source."""
+    return analysis.destination is Destination.STREAMING and not keeps_bridge(analysis)
+
+
 def _follows_its_module(analysis: Analysis, node: cst.SimpleString, value: str) -> bool:
     """Say whether a string is an annotation that becomes native with what ``import petastorm…`` has imported."""
     return (
-        analysis.destination is Destination.STREAMING
+        _goes_native(analysis)
         and value in COUNTERPARTS
         and analysis.enclosing(node, cst.Annotation) is not None
         and any(each.local == OLD for each in imports(analysis))

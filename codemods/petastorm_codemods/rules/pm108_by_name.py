@@ -45,7 +45,8 @@ def check(analysis: Analysis) -> Iterator[Finding]:
     """Yield one finding for each such place."""
     yield from _replaced_parts(analysis)
     yield from _asserted_parts(analysis)
-    if analysis.destination is Destination.STREAMING:
+    # Where all loaders of the run stay on the bridge, names and methods are what they were.
+    if analysis.destination is Destination.STREAMING and not analysis.project.on_bridge:
         paths = [each.path for each in imports(analysis)]
         names = any(is_maker(path, analysis) or is_class(path, analysis) for path in paths)
         if names or analysis.project.converters:
@@ -92,17 +93,24 @@ def _stubs(analysis: Analysis) -> Iterator[Finding]:
 
 
 def _patched_makers(analysis: Analysis) -> Iterator[Finding]:
-    """Yield a finding for each string that names a maker in a module of the project."""
+    """Yield a finding for each place that puts something else for a maker in a module of the project."""
     for node, value in analysis.strings:
-        if value.startswith(OLD):
-            continue
-        module, _, name = value.rpartition(".")
-        if (module.rpartition(".")[2], name) in analysis.project.importers:
-            message = (
-                f"{value} is patched by its name, and stands for write_mds now; "
-                "see that its arguments and what it returns fit"
-            )
-            yield manual(_CODE, analysis.start(node), message)
+        if not value.startswith(OLD):
+            yield from _patched(analysis, value, node)
+    for owner, part, node in _replacements(analysis):
+        path = analysis.imported(owner)
+        if path and not is_petastorm(original(path)):
+            yield from _patched(analysis, f"{path}.{part}", node)
+
+
+def _patched(analysis: Analysis, path: str, node: cst.CSTNode) -> Iterator[Finding]:
+    module, _, name = path.rpartition(".")
+    if (module.rpartition(".")[2], name) in analysis.project.importers:
+        message = (
+            f"{path} is patched by its name, and stands for write_mds now; "
+            "see that its arguments and what it returns fit"
+        )
+        yield manual(_CODE, analysis.start(node), message)
 
 
 def _other_branches(analysis: Analysis) -> Iterator[Finding]:
@@ -151,18 +159,25 @@ def _asserted_parts(analysis: Analysis) -> Iterator[Finding]:
 
 
 def _replaced_parts(analysis: Analysis) -> Iterator[Finding]:
-    """Yield a finding for each assignment to a part of Petastorm, or of the bridge in its place."""
+    """Yield a finding for each part of Petastorm, or of the bridge in its place, that is replaced."""
+    for owner, part, node in _replacements(analysis):
+        yield from _replaced(analysis, owner, part, node)
+
+
+def _replacements(
+    analysis: Analysis,
+) -> Iterator[tuple[cst.BaseExpression, str, cst.CSTNode]]:
+    """Yield the owner and the name of each attribute that is assigned to, or replaced by its name, and where."""
     for target in analysis.nodes(cst.AssignTarget):
         node = target.target
-        if not isinstance(node, cst.Attribute):
-            continue
-        yield from _replaced(analysis, node.value, node.attr.value, node)
+        if isinstance(node, cst.Attribute):
+            yield node.value, node.attr.value, node
     for call in analysis.calls("object", "setattr"):
         values = [each.value for each in call.args[:2]]
         if len(values) == 2:
             part = getattr(values[1], "evaluated_value", None)
             if isinstance(part, str):
-                yield from _replaced(analysis, values[0], part, call)
+                yield values[0], part, call
 
 
 def _replaced(
