@@ -259,3 +259,65 @@ def test_makers_of_two_files_in_one_are_no_alternatives(outcomes, name):
     assert "write_mds as make_spark_converter" in found["compat.py"][1]
     assert [each for each, _ in found.values()] == [Success, Success]
     assert "StreamingDataset(" in found["train.py"][1]
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        'importlib.import_module("petastorm.spark")',
+        "module_of_petastorm()",
+        "self.module",
+        "petastorm_spark",
+    ],
+)
+def test_loaders_stay_of_makers_that_a_module_gives_at_run_time(outcomes, module):
+    """The module becomes the bridge's, and so do the converters that it makes."""
+    found = outcomes(
+        {
+            "compat.py": "from petastorm import spark as petastorm_spark\n",
+            "convert.py": "import importlib\nfrom compat import petastorm_spark\n"
+            f"def convert(self, df):\n    return {module}.make_spark_converter(df)\n",
+            "train.py": BORROWER,
+            "other.py": NATIVE,
+        }
+    )
+    assert "write_mds" not in str(found)
+    assert "from petastorm_bridge.spark import make_spark_converter" in found["other.py"][1]
+    assert found["train.py"][1] == BORROWER
+
+
+@pytest.mark.parametrize(
+    "made", ["self.make_spark_converter(df)", "spark.make_spark_converter(df)"]
+)
+def test_makers_of_modules_and_methods_are_followed(outcomes, made):
+    """A method of that name is the program's own, also in other files."""
+    text = (
+        "from petastorm import spark\n"
+        "class Maker:\n"
+        "    def make_spark_converter(self, df):\n"
+        "        return spark.make_spark_converter(df)\n"
+        "    def train(self, df):\n"
+        f"        conv = {made}\n"
+        "        with conv.make_torch_dataloader(num_epochs=1) as loader:\n"
+        "            fit(loader)\n"
+    )
+    other = BORROWER + "from maker import Maker\ntrain(Maker().make_spark_converter(df))\n"
+    found = outcomes({"maker.py": text, "other.py": other})
+    assert all("StreamingDataset(" in after for _, after in found.values())
+
+
+@pytest.mark.parametrize("made", ["Maker().convert(df)", "Maker(df).of(1).convert()"])
+def test_methods_of_objects_that_are_made_in_place_may_give_converters(outcomes, made):
+    maker = (
+        "from petastorm.spark import make_spark_converter\n"
+        "class Maker:\n"
+        "    def convert(self, df):\n"
+        "        return make_spark_converter(df)\n"
+    )
+    train = (
+        "from maker import Maker\n"
+        f"with {made}.make_torch_dataloader(num_epochs=1) as loader:\n"
+        "    fit(loader)\n"
+    )
+    found = outcomes({"maker.py": maker, "train.py": train})
+    assert "StreamingDataset(" in found["train.py"][1]

@@ -123,7 +123,9 @@ class Origins:
     # --- imports ----------------------------------------------------------------------------------
 
     def is_own_name(self, node: cst.CSTNode) -> bool:
-        """Say whether a name is imported from the project's own modules."""
+        """Say whether a name, or the class of an object that is made here, is imported from the project's own modules."""
+        while isinstance(node, cst.Attribute | cst.Call):
+            node = node.func if isinstance(node, cst.Call) else node.value
         root = root_name(node)
         assignments = self._analysis.assignments(root) if root else ()
         return any(

@@ -35,6 +35,8 @@ _STARRED = re.compile(r"petastorm(?:_bridge)?\.spark[.\w]*")
 _CALLS = re.compile(rb"\b(?:make_spark_converter|write_mds)\b")
 _NATIVE = rb"(?:write_mds|MdsDirectory)"
 _TAKEN = re.compile(rb"\b(?:def|class)[ \t]+%b\b|\b%b[ \t]*=(?!=)" % (_NATIVE, _NATIVE))
+_OWN_MAKER = re.compile(rb"\bdef[ \t]+%b\b" % _MAKER.encode())
+_REACHED = re.compile(rb"\.[ \t]*%b\b" % _MAKER.encode())
 _WORD = re.compile(rb"\w+")
 # Modules whose names a rewrite may exchange: a second run is to see what the first one saw.
 _ABOUT = re.compile(r"petastorm(?:_bridge)?(?:\.|$)")
@@ -54,6 +56,8 @@ class Project:
         mentioners: Last names of modules that use converters' names without importing them.
         makers: Last names of modules that make converters.
         kept: Those in which what makes them stays as it is.
+        unfollowed: Last names of modules that have what makes converters from an object at run time, such as what
+            ``importlib.import_module`` gives: it is the bridge's.
         on_bridge: Whether all loaders of the run stay on the bridge, so that what makes their converters does.
         borrowers: Last names of modules that open loaders and make no converters.
         lenders: Last names of modules that such which open loaders import.
@@ -78,6 +82,7 @@ class Project:
     mentioners: frozenset[tuple[str, str]] = frozenset()
     makers: frozenset[str] = frozenset()
     kept: frozenset[str] = frozenset()
+    unfollowed: frozenset[str] = frozenset()
     on_bridge: bool = False
     borrowers: frozenset[str] = frozenset()
     lenders: frozenset[str] = frozenset()
@@ -181,6 +186,45 @@ def _locals_of(statement: ast.ImportFrom) -> set[str]:
     return {alias.asname or alias.name for alias in statement.names}
 
 
+def reaches_makers(path: str, data: bytes, here: Collection[str]) -> bool:
+    """Say whether a file has what makes converters from an object, and not by imports that can be followed.
+
+    Args:
+        path: The file's.
+        data: Its bytes.
+        here: Last names of the modules of the project.
+    """
+    if not _REACHED.search(code_of(data)):
+        return False
+    tree = tree_of(path, data)
+    imported: dict[str, str] = {}
+    for each in ast.walk(tree) if tree else ():
+        for alias in each.names if isinstance(each, ast.Import | ast.ImportFrom) else ():
+            if isinstance(each, ast.ImportFrom):
+                dots = "." * each.level
+                imported[alias.asname or alias.name] = f"{dots}{each.module or ''}.{alias.name}"
+            else:
+                imported[alias.asname or alias.name.partition(".")[0]] = alias.name
+    return any(
+        not _is_followed(each.value, imported, here)
+        for each in (ast.walk(tree) if tree else ())
+        if isinstance(each, ast.Attribute) and each.attr == _MAKER
+    )
+
+
+def _is_followed(owner: ast.expr, imported: Mapping[str, str], here: Collection[str]) -> bool:
+    """Say whether an expression is the object of a class, or a module: not one that a name of the project stands for."""
+    if isinstance(owner, ast.Name) and owner.id in {"self", "cls"}:
+        return True
+    while isinstance(owner, ast.Attribute):
+        owner = owner.value
+    origin = imported.get(owner.id) if isinstance(owner, ast.Name) else None
+    if origin is None:
+        return False
+    first, last = origin.split(".")[0], stem_of(origin)
+    return last in here or (first not in here and not origin.startswith("."))
+
+
 def names_of_petastorm(data: bytes) -> frozenset[str]:
     """Return the names that a file's bytes import from Petastorm or from the bridge."""
     lines = (names for module, names in import_lines(data) if _ABOUT.match(module))
@@ -224,10 +268,11 @@ def project_from(
     """
     here = frozenset(map(module_at, programs))
     importers, taken, mentioners = (set[tuple[str, str]]() for _ in range(3))
-    defines, makers, kept, borrowers, lenders = (set[str]() for _ in range(5))
-    joined = {*named & here}
+    defines, makers, kept, unfollowed, borrowers, lenders = (set[str]() for _ in range(6))
+    joined, own = {*named & here}, False
     for path, data in sources:
         module, code = module_at(path), code_of(data)
+        own |= _OWN_MAKER.search(code) is not None
         for origin, text in import_lines(data):
             if origin.startswith(_OURS):
                 importers |= {(module, name) for name in _reexportable(text)}
@@ -245,6 +290,7 @@ def project_from(
         makes = _CALLS.search(code) is not None and module not in _OURS
         makers |= {module} if makes else set()
         kept |= {module} if keeps_makers(path, data) else set()
+        unfollowed |= {module} if not is_test(path) and reaches_makers(path, data, here) else set()
         others = modules_named(data)
         joined |= {module} if others & here else set()
         if any(method.encode() in code for method in METHODS):
@@ -257,6 +303,7 @@ def project_from(
         mentioners=frozenset(mentioners - importers),
         makers=frozenset(makers),
         kept=frozenset(kept),
+        unfollowed=frozenset(unfollowed) if not own else frozenset(),
         borrowers=frozenset(borrowers),
         lenders=frozenset(lenders),
         joined=frozenset(joined),

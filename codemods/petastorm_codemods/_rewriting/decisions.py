@@ -234,9 +234,9 @@ def _found(analysis: Analysis) -> Iterator[tuple[Site, str]]:
 
 
 def _native(analysis: Analysis, site: Site) -> Native | Stays:
-    taken = _taken(analysis)
-    if taken:
-        return Stays(f"{taken} means something else in this file")
+    together = _stays_together(analysis)
+    if together is not None:
+        return together
     if site.call is None:
         how = "call it in a function that opens a loader"
         return Stays(f"{site.method.name} is passed on; {how}")
@@ -258,6 +258,18 @@ def _native(analysis: Analysis, site: Site) -> Native | Stays:
     native = native_call(analysis, site, reading)
     clash = [] if isinstance(native, Stays) else clashes(analysis, native.needs)
     return Stays(f"{', '.join(clash)} means something else in this file") if clash else native
+
+
+@once
+def _stays_together(analysis: Analysis) -> Stays | None:
+    """Return why all loaders of a source stay on the bridge, whatever their arguments; None if nothing says so."""
+    taken, unfollowed = _taken(analysis), sorted(analysis.project.unfollowed)
+    if taken:
+        return Stays(f"{taken} means something else in this file")
+    if unfollowed:
+        how = "import it by name to read natively"
+        return Stays(f"{unfollowed[0]} gets make_spark_converter at run time; {how}")
+    return None
 
 
 def is_partial(analysis: Analysis, site: Site) -> bool:
