@@ -321,3 +321,21 @@ def test_methods_of_objects_that_are_made_in_place_may_give_converters(outcomes,
     )
     found = outcomes({"maker.py": maker, "train.py": train})
     assert "StreamingDataset(" in found["train.py"][1]
+
+
+def test_files_of_one_name_stay_together_with_makers_that_stay(tmp_path):
+    """One of them is kept, and what the other one makes is read in a third."""
+    maker = (
+        "from petastorm.spark import {}\ndef convert(df):\n    return make_spark_converter(df)\n"
+    )
+    files = {
+        "one/convert.py": maker.format("*"),
+        "two/convert.py": maker.format("make_spark_converter"),
+        "two/train.py": f"from convert import convert\n{BORROWER}train(convert(df))\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    outcomes = run([str(tmp_path)], Settings()).outcomes
+    assert [type(each) for each in outcomes] == [NeedsHuman] * len(files)
+    assert not any(b"write_mds" in each.after for each in outcomes)

@@ -55,7 +55,7 @@ class Project:
         reexported: Those of them that some other file imports by name, also from modules that pass them on.
         mentioners: Last names of modules that use converters' names without importing them.
         makers: Last names of modules that make converters.
-        kept: Those in which what makes them stays as it is.
+        kept: Paths of the files in which what makes them stays as it is.
         unfollowed: Last names of modules that have what makes converters from an object at run time, such as what
             ``importlib.import_module`` gives: it is the bridge's.
         on_bridge: Whether all loaders of the run stay on the bridge, so that what makes their converters does.
@@ -289,7 +289,7 @@ def project_from(
         # A copy of the support module, of an earlier run, defines what makes them.
         makes = _CALLS.search(code) is not None and module not in _OURS
         makers |= {module} if makes else set()
-        kept |= {module} if keeps_makers(path, data) else set()
+        kept |= {path} if keeps_makers(path, data) else set()
         unfollowed |= {module} if not is_test(path) and reaches_makers(path, data, here) else set()
         others = modules_named(data)
         joined |= {module} if others & here else set()

@@ -352,7 +352,7 @@ def _problem(analysis: Analysis) -> str:
 def _kept_elsewhere(analysis: Analysis) -> str:
     """Return another module that may share converters with this one and keeps Petastorm's; empty if none does."""
     module, project = module_at(analysis.source.path), analysis.project
-    others = sorted(project.kept - {module})
+    others = sorted(map(module_at, project.kept - {analysis.source.path}))
     makes, opens = bool(_makers(analysis)), bool(_sites(analysis))
     shares = module in project.joined or not (makes and opens)
     return others[0] if others and shares and (makes or opens) else ""
