@@ -490,6 +490,23 @@ def test_vendored_code_requires_what_came_with_petastorm(write):
     assert write(files, "--vendor")[0] == files
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        'logging.getLogger("petastorm").setLevel("ERROR")',
+        'warnings.filterwarnings("ignore", module="petastorm")',
+        'LOGGING = {"loggers": {"petastorm": {"level": "ERROR"}}}',
+    ],
+)
+def test_a_logger_needs_no_bridge_beside_vendored_code(write, line):
+    program = (
+        f"from petastorm.spark import make_spark_converter\n{line}\nmake_spark_converter(df)\n"
+    )
+    files, _ = write({"a.py": program, "requirements.txt": "petastorm\n"}, "--vendor")
+    assert files["requirements.txt"].splitlines() == [str(vendored()), "pandas"]
+    assert write(files, "--vendor")[0] == files
+
+
 def test_vendored_code_beside_a_file_that_stays(write):
     """A copy of the support module names the bridge, and is none of its users."""
     files = {"a.py": CONVERTS, "old.py": f"{READS}print 1\n", "requirements.txt": "petastorm\n"}

@@ -52,8 +52,11 @@ _NEEDS = {
     "pandas": re.compile(rb"\bpetastorm_bridge\b[^\n]*\bmake_batch_reader\b"),
     "torch": re.compile(rb"\bpetastorm_bridge\.pytorch\b|\bmake_torch_dataloader\b"),
 }
-# Lines of code, not comments of ours.
-_BRIDGE = re.compile(rb"^(?![ \t\"]*#)[^\n]*\bpetastorm_bridge\b", re.MULTILINE)
+# Lines of code, not comments of ours; names of loggers and patterns of warnings need nothing installed.
+_BRIDGE = re.compile(
+    rb"^(?![ \t\"]*#)(?![^\n]*\b(?:getLogger|filterwarnings)\()[^\n]*\bpetastorm_bridge\b(?!\\?[\"'][ \t]*:)",
+    re.MULTILINE,
+)
 # Folders of lists of dependencies for the code beside them.
 _ASIDE = frozenset({"requirements", "deps", "docker", "conda", "envs", "environments", "ci"})
 _NO_PROGRAMS = frozenset({"setup.py", "noxfile.py", "conftest.py"})

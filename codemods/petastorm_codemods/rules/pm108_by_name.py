@@ -97,10 +97,10 @@ def _patched_makers(analysis: Analysis) -> Iterator[Finding]:
     for node, value in analysis.strings:
         if not value.startswith(OLD):
             yield from _patched(analysis, value, node)
-    for owner, part, node in _replacements(analysis):
+    for owner, part, place in _replacements(analysis):
         path = analysis.imported(owner)
         if path and not is_petastorm(original(path)):
-            yield from _patched(analysis, f"{path}.{part}", node)
+            yield from _patched(analysis, f"{path}.{part}", place)
 
 
 def _patched(analysis: Analysis, path: str, node: cst.CSTNode) -> Iterator[Finding]:
