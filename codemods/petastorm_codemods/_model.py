@@ -38,7 +38,6 @@ class Fact(enum.Enum):
     RANKS = "streaming splits rows by rank"
     SHORT_BATCHES = "an epoch may end with a smaller batch"
     LEFT_OUT = "rows that do not fill the last batch of a pass are left out of each"
-    ORDER_OF_COLUMNS = "columns are in another order, and may be taken by place"
     # What became of them.
     NATIVE = "streaming's own classes read it"
     ROW_BY_ROW = "its torch batches are made of single rows"

@@ -257,33 +257,6 @@ def test_ranks_that_a_program_numbers_are_not_streamings(rewritten, ours, setup,
     assert ("make_torch_dataloader" in after) == stays
 
 
-STACKED = "def step(batch):\n    return torch.stack([{} for name{} if name != 'label'])\n"
-
-
-@pytest.mark.parametrize(
-    ("steps", "other", "by_place"),
-    [
-        ("def step(batch):\n    *xs, y = batch.values()\n", "import ours, steps\n", True),
-        ("def step(batch):\n    *xs, y = batch.values()\n", "import steps\n", False),
-        (STACKED.format("value", ", value in batch.items()"), "import ours, steps\n", True),
-        (STACKED.format("batch[name]", " in batch"), "import ours, steps\n", True),
-        (STACKED.format("batch[name]", " in FEATURES"), "import ours, steps\n", False),
-        (
-            "def step(batch):\n    return {name: value.cuda() for name, value in batch.items()}\n",
-            "import ours, steps\n",
-            False,
-        ),
-    ],
-)
-def test_columns_that_other_files_take_by_place(rewritten, steps, other, by_place):
-    ours = f"{HEAD}with conv.make_torch_dataloader(num_epochs=1) as loader:\n    fit(loader)\n"
-    after = rewritten(ours, steps=steps, other=other)
-    assert ("selected_fields=conv.columns" in after) == by_place
-    assert ("selected_fields=conv.columns" in rewritten(f"import steps\n{ours}", steps=steps)) == (
-        by_place or other == "import steps\n"
-    )
-
-
 def test_what_stays_names_the_class_of_what_it_is_given(rewritten):
     ours = """\
 from petastorm.spark import SparkDatasetConverter

@@ -35,15 +35,6 @@ def ask(name, arguments="num_epochs=1"):
 
 
 SHAPES = {
-    "batches whose columns are taken by place": lambda count: (
-        "loader = c.make_torch_dataloader(num_epochs=1)\nbatch0 = next(iter(loader))\n"
-        + lines(count, "batch{m} = batch{n}\nx, y = batch{m}.values()\n")
-    ),
-    "loaders whose columns are taken by place": lambda count: lines(
-        count,
-        "with c.make_torch_dataloader(num_epochs=1) as loader:\n"
-        "    for batch in loader:\n        x, y = batch.values()\n",
-    ),
     "functions that pools of threads run": lambda count: (
         "from concurrent.futures import ThreadPoolExecutor\n"
         + lines(

@@ -135,7 +135,6 @@ def test_modules_that_are_imported_as_a_whole(rewrite):
         "conv = write_mds(df)\n"
         "d = to_tf_dataset(\n"
         "    StreamingDataset(remote=conv.remote, local=conv.local, shuffle=True, batch_size=32),\n"
-        "    columns=conv.columns,\n"
         "    epochs=None,\n"
         ")\n"
         "pass\n"

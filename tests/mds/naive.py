@@ -112,7 +112,6 @@ def shard_rows(data, entry):
     config = json.loads(data[4 + 4 * (count + 1) : offsets[0]])
     for key in ("column_names", "column_encodings", "column_sizes", "compression", "hashes"):
         assert config[key] == entry[key]
-    assert config["column_names"] == sorted(config["column_names"])
     assert offsets[-1] == len(data)
     return [split_row(data[offsets[row] : offsets[row + 1]], config) for row in range(count)]
 

@@ -28,7 +28,6 @@ def test_what_it_says(directory, cache_dir):
     assert directory.cache_dir_url == f"file://{directory.path}"
     assert directory.file_urls
     assert all(os.path.exists(url.removeprefix("file://")) for url in directory.file_urls)
-    assert directory.columns == ("id",)
     kind = ", near" if type(directory).__module__ == "petastorm_bridge.native" else ""
     assert repr(directory) == f"MdsDirectory(path={directory.path!r}, dataset_size=50{kind})"
 

@@ -47,7 +47,7 @@ def directory(installed, frame, tmp_path_factory):
 def dataset(tf, copied, streaming, directory):
     def make(transform=None, batch_size=4, epochs=1, **arguments):
         stock = streaming.StreamingDataset(local=directory.path, batch_size=batch_size, **arguments)
-        return copied.to_tf_dataset(stock, epochs, columns=directory.columns, transform=transform)
+        return copied.to_tf_dataset(stock, epochs, transform=transform)
 
     return make
 

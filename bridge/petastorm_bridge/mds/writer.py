@@ -243,7 +243,6 @@ def write_shard(
             None if encoded is None else encoded.get(name),
             declared=None if declared is None else declared.get(name),
         )
-    stored.sort(key=lambda column: column.name)
     layout = ShardLayout.of(stored)
     config = layout.config(compression, tuple(hashes), size_limit)
     parts = assemble_shard(stored, config)

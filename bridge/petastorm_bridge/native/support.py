@@ -63,7 +63,7 @@ _NETWORK_MOUNTS = {
 
 @dataclasses.dataclass(unsafe_hash=True)
 class MdsDirectory:
-    """A directory of MDS shards; ``len()`` is the number of rows. It pickles as these three.
+    """A directory of MDS shards; ``len()`` is the number of rows. It pickles as these two.
 
     ``StreamingDataset(remote=directory.remote, local=directory.local, …)`` reads it wherever it is.
     ``MdsDirectory(path)`` opens one that is there; its index says how many rows it has.
@@ -71,12 +71,10 @@ class MdsDirectory:
     Attributes:
         path: Absolute path, or the URL in a store.
         dataset_size: Number of rows.
-        columns: Names in the order of the DataFrame; samples have them in alphabetical order.
     """
 
     path: str
     dataset_size: int = -1
-    columns: tuple[str, ...] = dataclasses.field(default=(), repr=False, compare=False)
 
     PARENT_CACHE_DIR_URL_CONF: ClassVar[str] = "petastorm.spark.converter.parentCacheDirUrl"
     """The Spark conf that names the directory in which new ones are made."""
@@ -343,14 +341,14 @@ def write_on_first_rank(
             store.set(key, json.dumps({"error": repr(error)}))
             raise
         store.add(f"{key}/users", 1)
-        store.set(key, json.dumps(dataclasses.asdict(directory)))
+        store.set(key, json.dumps({**dataclasses.asdict(directory), "columns": [*columns]}))
     else:
         answer = _answer_of_first_rank(store, key, rank)
-        directory = kind(answer["path"], answer["dataset_size"], tuple(answer["columns"]))
-        if directory.columns != tuple(columns):
+        directory = kind(answer["path"], answer["dataset_size"])
+        if answer["columns"] != [*columns]:
             raise RuntimeError(
                 f"rank {rank} would write the columns {[*columns]}, and the first rank has written "
-                f"{[*directory.columns]}: call write_mds equally often on all ranks, or on one"
+                f"{answer['columns']}: call write_mds equally often on all ranks, or on one"
             )
         store.add(f"{key}/users", 1)
     if is_temporary:
@@ -521,7 +519,7 @@ def write_mds(
         except BaseException:
             _delete_unfinished(path)
             raise
-        return MdsDirectory(path, rows, tuple(dataframe.columns))
+        return MdsDirectory(path, rows)
 
     return write_on_first_rank(MdsDirectory, dataframe.columns, write, is_temporary=out is None)
 
@@ -536,7 +534,7 @@ def _write(dataframe: Any, dtype: str | None, arguments: dict[str, Any]) -> None
         nulls, element_nulls = _nulls(frame)
         check_columns(dataframe.dtypes, nulls, element_nulls)
         expressions, columns = _stored(frame.dtypes, dtype, nulls | element_nulls)
-        arguments |= {"columns": columns, "hashes": ["sha1"], "keep_local": False}
+        arguments |= {"columns": _in_order(columns), "hashes": ["sha1"], "keep_local": False}
         dataframe_to_mds(
             frame.selectExpr(*expressions),
             mds_kwargs=arguments,
@@ -704,6 +702,22 @@ def _stored(
     return expressions, columns
 
 
+def _in_order(columns: Mapping[str, str]) -> dict[str, str]:
+    """Return the encodings by names that sort by their places: ``MDSWriter`` sorts them, and samples have its order.
+
+    The class is a local one, for which executors need no module either.
+    """
+    places = {name: place for place, name in enumerate(columns)}
+
+    class PlacedName(str):
+        __slots__ = ()
+
+        def __lt__(self, other: str) -> bool:
+            return places[self] < places[other]
+
+    return {PlacedName(name): encoding for name, encoding in columns.items()}
+
+
 def _record_maker(columns: dict[str, str]) -> Callable[[pd.DataFrame], list[dict[str, Any]]]:
     """Return the function that makes samples of a DataFrame's rows; executors need no module for it.
 
@@ -790,8 +804,8 @@ class PandasCollate:
     are objects in it. Pickles, for ``num_workers``, if the function does.
 
     Args:
-        func: Takes the DataFrame of a batch, whose columns are in the order of their names, and
-            returns one; it may have other rows. None only selects columns.
+        func: Takes the DataFrame of a batch and returns one; it may have other rows. None only
+            selects columns.
         edit_fields: ``(name, NumPy dtype, shape of a value, nullable)`` of each column that the
             function adds or changes.
         removed_fields: Names of columns that batches do not have.
@@ -934,7 +948,6 @@ def to_tf_dataset(
     dataset: StreamingDataset,
     epochs: int | None = 1,
     *,
-    columns: Sequence[str] | None = None,
     transform: PandasCollate | None = None,
 ) -> Any:
     """Return a ``tf.data.Dataset`` of the batches of a streaming dataset.
@@ -948,8 +961,6 @@ def to_tf_dataset(
         dataset: With the ``batch_size`` to cut.
         epochs: How many passes, each of which may end with a smaller batch. None for no end; all
             batches are full then.
-        columns: Names of the columns before the transform, in the order of the tuples' fields. None
-            takes the order of the samples, which is alphabetical.
         transform: Its ``edit_fields`` say the types and shapes that its function makes.
 
     Raises:
@@ -965,7 +976,7 @@ def to_tf_dataset(
     sample = dataset[0]
     edits = {edit[0]: edit[1:3] for edit in transform.edit_fields}
     specs = {}
-    for name in transform.names(columns or sample):
+    for name in transform.names(sample):
         if name in edits:
             dtype, shape = np.dtype(edits[name][0]), edits[name][1]
         else:

@@ -30,7 +30,7 @@ _S3_SCHEMES = {"s3a", "s3n"}  # Hadoop's
 
 
 class MdsDirectory(support.MdsDirectory):
-    """A directory of MDS shards; ``len()`` is the number of rows. It pickles as these three.
+    """A directory of MDS shards; ``len()`` is the number of rows. It pickles as these two.
 
     ``StreamingDataset(remote=directory.remote, local=directory.local, …)`` reads it wherever it is.
     ``MdsDirectory(path)`` opens one that is there; its index says how many rows it has.
@@ -38,7 +38,6 @@ class MdsDirectory(support.MdsDirectory):
     Attributes:
         path: Absolute path, or the URL in a store.
         dataset_size: Number of rows.
-        columns: Names in the order of the DataFrame; samples have them in alphabetical order.
     """
 
     def __repr__(self) -> str:
@@ -117,7 +116,7 @@ def write_mds(
         if not rows:
             deletion.default_delete_handler(url)
             raise ValueError("the DataFrame has no rows, and streaming reads no empty directories")
-        return MdsDirectory(local_path(url) or url, rows, tuple(dataframe.columns))
+        return MdsDirectory(local_path(url) or url, rows)
 
     return write_on_first_rank(MdsDirectory, dataframe.columns, write, is_temporary=out is None)
 

@@ -78,7 +78,7 @@ class MappedDataset(StreamingDataset):
 
     def __repr__(self) -> str:
         places = [masked(stream.remote or stream.local) for stream in self.streams]
-        columns = sorted(getattr(self.shards[0], "column_names", ())) if self.shards else []
+        columns = [*getattr(self.shards[0], "column_names", ())] if self.shards else []
         size = sum(shard.get_raw_size() for shard in self.shards)
         return (
             f"<{type(self).__name__} of {', '.join(places)}: {self.num_samples} rows in "

@@ -73,12 +73,6 @@ _NUMBERED_WHOLLY = re.compile(rb"\benviron\[[\"']LOCAL_WORLD_SIZE[\"']\][ \t]*=(
 _GIVEN_A_RANK = re.compile(rb"\binit_process_group[ \t]*\([^#]{,400}?\brank[ \t]*=")
 _READS_RANK = re.compile(rb"[\"']RANK[\"']")
 _HOROVOD = re.compile(rb"\bhorovod\b", re.IGNORECASE)
-# batch.values(); [value for name, value in batch.items()], which is no dictionary; [batch[name] for name in batch]
-_BY_PLACE = re.compile(
-    rb"\bbatch\w*\.values\(\)"
-    rb"|\bfor[ \t]+\w+[ \t]*,[ \t]*\w+[ \t]+in[ \t]+batch\w*\.items\(\)(?:[ \t]+if\b[^\n\])}]{,400})?[\])]"
-    rb"|\b(batch\w*)\[(\w+)\][^\n]{,400}?\bfor[ \t]+\2[ \t]+in[ \t]+\1(?:\.keys\(\))?(?=[ \t\])])"
-)
 # What may change any name of a module.
 _ANYTHING = re.compile(rb"\b(?:setattr|vars|globals|__dict__|exec|reload)\b")
 # Functions and methods that leave a dictionary as it is.
@@ -113,7 +107,6 @@ def with_elsewhere(project: Project, paths: Iterable[str], read: Callable[[str],
         handled=frozenset(handled),
         on_ranks=frozenset(on_ranks),
         numbered=frozenset(files.on_numbered_ranks),
-        by_place=frozenset(files.beside_columns_by_place),
         dictionaries=dict(files.dictionaries()),
     )
 
@@ -153,7 +146,6 @@ class _File:
         changes_anything: Whether it may change what it does not mention.
         has_ranks: Whether it has to do with ranks that streaming finds.
         numbers_ranks: Whether it numbers ranks itself, as ``mp.spawn`` does, whatever streaming finds.
-        takes_by_place: Whether it takes columns of batches by place, by the look of it, and opens no loaders.
     """
 
     def __init__(self, path: str, data: bytes, words: Names, asked: Names) -> None:
@@ -168,9 +160,6 @@ class _File:
         self.changes_anything = _ANYTHING.search(code) is not None
         self.has_ranks = _RANKS.search(code) is not None and _HOROVOD.search(code) is None
         self.numbers_ranks = _numbers_ranks(code) and not is_test(path)
-        self.takes_by_place = _BY_PLACE.search(code) is not None and not (
-            opens_loaders(data) or is_test(path)
-        )
         self.attributes: set[str] = set()
         self.names: set[str] = set()
         self.dictionaries: dict[str, str] = {}
@@ -258,18 +247,9 @@ class _Files:
     @functools.cached_property
     def on_numbered_ranks(self) -> Collection[str]:
         """Paths of what programs use that number ranks themselves, in one of their files or what it imports."""
-        return self._beside(each.module for each in self._files if each.numbers_ranks)
-
-    @functools.cached_property
-    def beside_columns_by_place(self) -> Collection[str]:
-        """Paths of what programs use that take columns of batches by place, likewise."""
-        return self._beside(each.module for each in self._files if each.takes_by_place)
-
-    def _beside(self, modules: Iterable[str]) -> Collection[str]:
-        """Return the paths of modules, of what imports them, or runs them, and of what these have by imports."""
-        named = frozenset(modules)
+        numbering = {each.module for each in self._files if each.numbers_ranks}
         return self._with_imports(
-            each for each in self._files if each.module in named or named & each.named
+            each for each in self._files if each.module in numbering or numbering & each.named
         )
 
     @functools.cached_property

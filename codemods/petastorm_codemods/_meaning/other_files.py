@@ -69,7 +69,6 @@ class Project:
         on_ranks: Such paths with the name of a function or class of their own that another file, which has to do
             with ranks, mentions.
         numbered: Paths of files on ranks which the program numbers itself, as those of ``mp.spawn``.
-        by_place: Paths of files beside others that take columns of batches by place.
         dictionaries: The code of dictionaries of modules, by the last names of these and their own: those
             that nothing may change.
     """
@@ -91,7 +90,6 @@ class Project:
     handled: frozenset[tuple[str, str]] = frozenset()
     on_ranks: frozenset[tuple[str, str]] = frozenset()
     numbered: frozenset[str] = frozenset()
-    by_place: frozenset[str] = frozenset()
     dictionaries: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     @functools.cached_property
@@ -114,10 +112,6 @@ class Project:
     def numbers_ranks(self, path: str) -> bool:
         """Say whether a file, or one that it works with, numbers ranks which no launcher numbers."""
         return os.path.abspath(path) in self.numbered
-
-    def takes_by_place(self, path: str) -> bool:
-        """Say whether a file that works with this one takes columns of batches by place."""
-        return os.path.abspath(path) in self.by_place
 
     def owns(self, module: str) -> bool:
         """Say whether a dotted module may be the project's own rather than a library's."""

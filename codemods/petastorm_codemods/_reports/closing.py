@@ -25,10 +25,6 @@ _FACTS = {
         "Rows left out: {} in the stored order, in full batches: rows that do not fill the last one of a "
         "pass are never read, where Petastorm's batches ran on."
     ),
-    Fact.ORDER_OF_COLUMNS: (
-        "Order of columns: batches have them in alphabetical order, and code beside {} seems to take "
-        "them by place."
-    ),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import libcst as cst
 
@@ -17,7 +17,6 @@ from petastorm_codemods._petastorm.counterparts import COLUMNAR, STREAMING
 
 from .arguments import Reading, Times
 from .blocks import Result
-from .by_place import takes_by_place
 from .given import Stays
 from .layout import PART, call_of
 from .placement import need
@@ -86,7 +85,7 @@ def native_call(analysis: Analysis, site: Site, reading: Reading) -> Native | St
     anew = is_made_anew(analysis, site.attribute) or _is_beside_another(analysis, site)
     arguments = [*place, *shuffling(reading, (receiver, ".next_seed()"), anew=anew)]
     again: Pieces = ()
-    known = [*_known(analysis, site, reading)]
+    known = [*_known(reading)]
     notes = [
         *_speed(site, reading, columnar=columnar, wanted=wanted),
         *_cautions(analysis, reading),
@@ -94,13 +93,9 @@ def native_call(analysis: Analysis, site: Site, reading: Reading) -> Native | St
     if site.method.is_torch:
         again = _loop_over_epochs(analysis, site, reading)
         once = bool(again)
-        ordered = _in_order(analysis, site, reading, receiver)
-        made, needs = torch_loader(
-            analysis, arguments, ordered or reading, columnar=columnar, once=once
-        )
-        needs += [need(analysis, analysis.target.module, "PandasCollate")] if ordered else []
+        made, needs = torch_loader(analysis, arguments, reading, columnar=columnar, once=once)
     else:
-        made, needs = _tensorflow(analysis, arguments, (receiver, ".columns"), reading)
+        made, needs = _tensorflow(analysis, arguments, reading)
     name = "ColumnarStreamingDataset" if columnar else "StreamingDataset"
     message = "; ".join([_message(site, reading, name), *notes, *(fact.value for fact in known)])
     told = bool(notes)
@@ -244,20 +239,7 @@ def _speed(site: Site, reading: Reading, *, columnar: bool, wanted: bool) -> Ite
         yield f"rows are read one by one in one process{way}"
 
 
-def _in_order(analysis: Analysis, site: Site, reading: Reading, receiver: Piece) -> Reading | None:
-    """Return the same with columns in the order of the DataFrame, if they are taken by place; None if they are not."""
-    if reading.transform or not _is_by_place(analysis, site):
-        return None
-    collate = need(analysis, analysis.target.module, "PandasCollate").local
-    columns: Arguments = [("selected_fields", (receiver, ".columns"))]
-    return replace(reading, transform=call_of(collate, columns))
-
-
-def _is_by_place(analysis: Analysis, site: Site) -> bool:
-    return site.call is not None and takes_by_place(analysis, site.call)
-
-
-def _known(analysis: Analysis, site: Site, reading: Reading) -> Iterator[Fact]:
+def _known(reading: Reading) -> Iterator[Fact]:
     """Yield what a reviewer has to know of a call."""
     if reading.ranks:
         yield Fact.RANKS
@@ -266,8 +248,6 @@ def _known(analysis: Analysis, site: Site, reading: Reading) -> Iterator[Fact]:
         yield Fact.SHORT_BATCHES
     if is_full and reading.shuffle == ("False",):
         yield Fact.LEFT_OUT
-    if site.method.is_torch and reading.transform and _is_by_place(analysis, site):
-        yield Fact.ORDER_OF_COLUMNS
 
 
 def _cautions(analysis: Analysis, reading: Reading) -> Iterator[str]:
@@ -333,7 +313,7 @@ def repeated(analysis: Analysis, made: Pieces, reading: Reading) -> tuple[Pieces
 
 
 def _tensorflow(
-    analysis: Analysis, arguments: Arguments, columns: Pieces, reading: Reading
+    analysis: Analysis, arguments: Arguments, reading: Reading
 ) -> tuple[Pieces, list[Need]]:
     """Return the expression of a TensorFlow dataset, and the names that it uses."""
     needs = [
@@ -342,8 +322,7 @@ def _tensorflow(
     ]
     rows = reading.commented(reading.batch_size, "batch_size")
     dataset = call_of(needs[0].local, [*arguments, ("batch_size", rows)])
-    # People take fields by position.
-    outer: Arguments = [("", dataset), ("columns", columns)]
+    outer: Arguments = [("", dataset)]
     if reading.times is not Times.ONCE:
         epochs = reading.commented(reading.epochs or ("None",), "num_epochs")
         outer.append(("epochs", epochs))

@@ -12,8 +12,6 @@ Both are streaming's own, with arguments of its documentation; the block of a ``
 - *Order*: rows are shuffled where ``shuffle_row_groups`` is missing, as with Petastorm. If a function or a loop makes
   the loader and there is no seed, it gets ``next_seed()`` of its directory, another one each time.
 - *Transforms*: ``transform_spec`` becomes ``collate_fn``, with ``num_workers`` where ``workers_count`` says so.
-- *Columns taken by place*, as by ``x, y = batch.values()``: a ``collate_fn`` gives them in the order of the DataFrame,
-  as Petastorm did; streaming has them in alphabetical order.
 - *Whole batches*: ``data_loader_fn=BatchedDataLoader`` asks for them and gets ``ColumnarStreamingDataset``.
 - *Removed*: the rank and the number of ranks, which streaming finds itself, arguments that only say how Petastorm reads,
   and variables of a function that nothing else reads.

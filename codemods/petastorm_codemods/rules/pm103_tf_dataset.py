@@ -20,7 +20,6 @@ from streaming import StreamingDataset
 
 dataset = to_tf_dataset(
     StreamingDataset(remote=conv.remote, local=conv.local, shuffle=True, batch_size=64),
-    columns=conv.columns,
     epochs=None,
 )
 model.fit(dataset)"""
