@@ -33,7 +33,6 @@ class Effect(str, enum.Enum):
 
 
 PADDING = "streaming-padding"
-KEY_ORDER = "streaming-key-order"
 
 # Known differences that can be seen in batches (the others are about errors, paths and the cache).
 ALLOWANCES: Mapping[str, Effect] = {
@@ -54,7 +53,6 @@ ALLOWANCES: Mapping[str, Effect] = {
     "trailing-nuls": Effect.TRAILING_NULS,
     "tf-long-nulls-exact": Effect.ROUNDED_LONGS,
     PADDING: Effect.PADDING,
-    KEY_ORDER: Effect.KEY_ORDER,  # MDS keeps columns in the order of their names
 }
 
 
