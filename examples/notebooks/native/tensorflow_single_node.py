@@ -49,7 +49,6 @@ def train_and_evaluate(lr):
             shuffle_seed=converter_train.next_seed(),
             batch_size=BATCH_SIZE,
         ),
-        columns=converter_train.columns,
         epochs=None,
     )
     val_dataset = to_tf_dataset(
@@ -60,7 +59,6 @@ def train_and_evaluate(lr):
             shuffle_seed=converter_val.next_seed(),
             batch_size=BATCH_SIZE,
         ),
-        columns=converter_val.columns,
         epochs=None,
     )
     train_dataset = train_dataset.map(lambda x: (x.pixels, x.label))
