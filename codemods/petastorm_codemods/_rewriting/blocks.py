@@ -136,9 +136,12 @@ def _head(
     assigned: list[Piece] = []
     for statement in filter(None, (plain.get(item) for item in node.items)):
         assigned += [indent, inner, *statement, newline]
-    kept = [(analysis.span(item),) for item in node.items if item not in plain]
-    # Older versions of Python know no parentheses here.
-    in_brackets = len(kept) > 1 and isinstance(node.lpar, cst.LeftParen)
+    items = [item for item in node.items if item not in plain]
+    kept = [(analysis.span(item),) for item in items]
+    # Older versions of Python know no parentheses here, and formatters take them from what fits on a line.
+    flat = f"with {', '.join(map(analysis.code, items))}:"
+    fits = len(analysis.indent(begin)) + len(flat) <= analysis.source.width and "\n" not in flat
+    in_brackets = len(kept) > 1 and isinstance(node.lpar, cst.LeftParen) and not fits
     listed = call_of("", [("", each) for each in kept]) if in_brackets else _listed(kept)
     head: list[Piece] = [indent, "with ", *listed, ":", newline] if kept else []
     return [*head, *assigned] if inside else [*assigned, *head]
