@@ -30,6 +30,8 @@ _NUMBERS = frozenset(
         *("randint", "randrange", "range", "round", "suggest_int"),
     }
 )
+# What needs no brackets before ``is None`` and behind ``not``.
+_SIMPLE = cst.Name | cst.Attribute | cst.Subscript | cst.Call | cst.Integer
 _OPPOSITES: Mapping[type[cst.CSTNode], str] = {
     cst.Equal: "!=",
     cst.NotEqual: "==",
@@ -290,9 +292,16 @@ def _is_none_of(analysis: Analysis, given: Mapping[str, Given], name: str) -> Pi
     if choice is not None:
         return choice.is_none
     node, pieces = _node(given, name), _pieces(given, name)
-    simple = isinstance(node, cst.Name | cst.Attribute | cst.Subscript | cst.Call | cst.Integer)
-    whole = simple or len(pieces) > 1 or bool(getattr(node, "lpar", ()))
+    return _is_none(node, pieces, is_item=len(pieces) > 1)
+
+
+def _is_none(node: cst.BaseExpression | None, pieces: Pieces, *, is_item: bool = False) -> Pieces:
+    whole = is_item or isinstance(node, _SIMPLE) or bool(getattr(node, "lpar", ()))
     return (*pieces, " is None") if whole else ("(", *pieces, ") is None")
+
+
+def _is_false(node: cst.BaseExpression, pieces: Pieces) -> Pieces:
+    return ("not ", *pieces) if isinstance(node, _SIMPLE) else ("not (", *pieces, ")")
 
 
 @dataclass(frozen=True)
@@ -311,23 +320,29 @@ class _Choice:
 
 
 def _choice(analysis: Analysis, given: Mapping[str, Given], name: str) -> _Choice | None:
-    """Return what an argument chooses by an ``if`` where it is given; None if it does not."""
+    """Return what an argument chooses by an ``if``, or by an ``or``, where it is given; None if it does not."""
     node = _node(given, name)
-    if not isinstance(node, cst.IfExp) or len(_pieces(given, name)) > 1:  # an item of a dictionary
+    if len(_pieces(given, name)) > 1:  # an item of a dictionary
         return None
-    number, other = (node.body, node.orelse) if is_none(node.orelse) else (node.orelse, node.body)
-    if not is_none(other) or _may_be_none(analysis, values(analysis).alike(number)):
+    if isinstance(node, cst.BooleanOperation) and isinstance(node.operator, cst.Or):
+        number: Pieces = (analysis.span(node.left),)
+        return _Choice(_is_false(node.left, number), True, number) if is_none(node.right) else None
+    if not isinstance(node, cst.IfExp):
         return None
-    test, negated = node.test, other is node.orelse
+    chosen, other = (node.body, node.orelse) if is_none(node.orelse) else (node.orelse, node.body)
+    if not is_none(other):
+        return None
+    test, negated, number = node.test, other is node.orelse, (analysis.span(chosen),)
+    if negated and analysis.code(test) == analysis.code(chosen):
+        return _Choice(_is_false(test, number), True, number)
     if negated and isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
         test, negated = test.expression, False
     condition: Pieces = (analysis.span(test),)
     if negated:
-        simple = isinstance(test, cst.Name | cst.Attribute | cst.Subscript | cst.Call)
-        condition = _opposite(analysis, test) or (
-            ("not ", *condition) if simple else ("not (", *condition, ")")
-        )
-    return _Choice(condition, negated or _is_bool(test), (analysis.span(number),))
+        condition = _opposite(analysis, test) or _is_false(test, condition)
+    if _may_be_none(analysis, values(analysis).alike(chosen)):
+        condition = (*condition, " or ", *_is_none(chosen, number))
+    return _Choice(condition, negated or _is_bool(test), number)
 
 
 def _is_bool(test: cst.BaseExpression) -> bool:
