@@ -68,7 +68,7 @@ def loader_needs_bridge(analysis: Analysis, call: cst.Call, *, is_torch_loader: 
         call: The call that opens it.
         is_torch_loader: Whether its successor is one of torch's, and not ``Epochs`` around one.
     """
-    if _is_in_iterable_dataset(analysis, call):
+    if _is_run_by_iterable_dataset(analysis, call):
         return _IN_WORKERS
     if not analysis.target.fast and _is_run_by_threads(analysis, call):
         return _IN_THREADS
@@ -90,14 +90,22 @@ def _iterated_by(analysis: Analysis, method: str) -> frozenset[cst.CSTNode]:
     return _with_all_behind(analysis, (each.value for each in attributes), through_methods=True)
 
 
-def _is_in_iterable_dataset(analysis: Analysis, call: cst.Call) -> bool:
-    """Say whether a call is in ``__iter__`` of a torch ``IterableDataset``."""
-    function = analysis.enclosing(call, cst.FunctionDef)
-    if function is None or function.name.value != "__iter__":
-        return False
-    owner = functions_of(analysis).owner(function)
-    bases = [analysis.code(each.value) for each in owner.bases] if owner is not None else []
-    return any(each.endswith("IterableDataset") for each in bases)
+def _is_run_by_iterable_dataset(analysis: Analysis, call: cst.Call) -> bool:
+    """Say whether a call is in a function that ``__iter__`` of a torch ``IterableDataset`` may run."""
+    return any(each in _run_by_iterable_datasets(analysis) for each in analysis.above(call))
+
+
+@once
+def _run_by_iterable_datasets(analysis: Analysis) -> frozenset[cst.CSTNode]:
+    """Return ``__iter__`` of each torch ``IterableDataset``, and all that these call."""
+    datasets = (
+        each
+        for each in analysis.nodes(cst.ClassDef)
+        if any(analysis.code(base.value).endswith("IterableDataset") for base in each.bases)
+    )
+    methods = (each for dataset in datasets for each in dataset.body.body)
+    run = (each for each in methods if isinstance(each, cst.FunctionDef))
+    return _with_all_run(analysis, (each for each in run if each.name.value == "__iter__"))
 
 
 def _is_run_by_threads(analysis: Analysis, call: cst.Call) -> bool:
@@ -108,16 +116,20 @@ def _is_run_by_threads(analysis: Analysis, call: cst.Call) -> bool:
 @once
 def _run_by_threads(analysis: Analysis) -> frozenset[cst.CSTNode]:
     """Return the functions that threads are given, and all that these call."""
-    functions = functions_of(analysis)
-
-    def behind(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-        for call in analysis.within(node, cst.Call):
-            yield from functions.run_by(call)
-
     given = [each.value for call in _starting_threads(analysis) for each in call.args]
     parts = [part for each in given for part in below(each)]
     run: list[cst.CSTNode] = [each for each in parts if isinstance(each, cst.Lambda)]
-    run += (function for part in parts for function in functions.named(part))
+    run += (function for part in parts for function in functions_of(analysis).named(part))
+    return _with_all_run(analysis, run)
+
+
+def _with_all_run(analysis: Analysis, run: Iterable[cst.CSTNode]) -> frozenset[cst.CSTNode]:
+    """Return functions with all that they call."""
+
+    def behind(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        for call in analysis.within(node, cst.Call):
+            yield from functions_of(analysis).run_by(call)
+
     return frozenset(reached(run, behind))
 
 
