@@ -296,15 +296,26 @@ def _verdict(analysis: Analysis, site: Site, kind: Provenance) -> str | None:
     if kind is Provenance.DOUBTFUL:
         message = f"this may be another object than a converter; annotate it if {name} is its"
         return message if here else None
-    defined = name in analysis.project.defines or _is_defined(analysis, name)
-    strange = call is not None and not all(
-        each.star == "**" or (each.keyword is not None and each.keyword.value in ALL)
+    theirs = name in analysis.project.defines or _is_defined(analysis, name) or _is_strange(call)
+    if theirs or _has_values_only(analysis, call):
+        message = f"{name} may be another class's; annotate the converter to have it moved"
+        return message if here or not theirs else None
+    return ""
+
+
+def _is_strange(call: cst.Call | None) -> bool:
+    """Say whether a call has arguments that are not known to be Petastorm's."""
+    return call is not None and any(
+        each.star == "*" or (each.keyword is not None and each.keyword.value not in ALL)
         for each in call.args
     )
-    if defined or strange:
-        message = f"{name} may be another class's; annotate the converter to have it moved"
-        return message if here else None
-    return ""
+
+
+def _has_values_only(analysis: Analysis, call: cst.Call | None) -> bool:
+    """Say whether neither a keyword of a call nor a ``with`` that opens it tells of Petastorm."""
+    if call is None or not call.args or isinstance(analysis.parent(call), cst.WithItem):
+        return False
+    return all(each.keyword is None and not each.star for each in call.args)
 
 
 @once
