@@ -51,7 +51,8 @@ NOW = {
     "PM108": """- `getattr(converter, "make_torch_dataloader")`: call the method by its name.
 - One variable is a converter in one branch and something else in another: use two names.
 - A test stubs or patches `make_torch_dataloader`: patch what the rewritten code calls, `write_mds` or the loader.
-- The program replaces a part of Petastorm by its own: leave that out, and see whether the bridge needs it.""",
+- The program replaces a part of Petastorm by its own: leave that out, and see whether the bridge needs it.
+- The program checks Petastorm's version: remove the check, or ask whether what it needs can be imported.""",
 }
 
 

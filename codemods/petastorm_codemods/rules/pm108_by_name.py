@@ -5,12 +5,14 @@
 - *A patch* of ``make_spark_converter`` in a module of the project, which stands for ``write_mds`` then.
 - *A converter that may come from another call* than the one that was rewritten.
 - *A part of Petastorm that the program replaces by its own*: the bridge may not use that part.
+- *Petastorm's version*, where the program compares it or asks an installer's records for it.
 
 The report also names tests in which every name is Petastorm's: they are about Petastorm, not about the program.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import libcst as cst
@@ -31,6 +33,9 @@ _CODE = "PM108"
 _TESTING = frozenset({"mock", "pytest", "unittest"})
 # Functions that take the name of an attribute.
 _LOOKUPS = frozenset({"attrgetter", "getattr", "hasattr", "methodcaller", "object", "setattr"})
+# Functions that read what installers have recorded of a distribution.
+_RECORDS = frozenset({"distribution", "get_distribution", "metadata", "require", "version"})
+_RECORDS_OF = re.compile(r"(?:importlib[._]metadata|pkg_resources)\.")
 
 
 @Rule(
@@ -45,6 +50,7 @@ def check(analysis: Analysis) -> Iterator[Finding]:
     """Yield one finding for each such place."""
     yield from _replaced_parts(analysis)
     yield from _asserted_parts(analysis)
+    yield from _checked_versions(analysis)
     # Where all loaders of the run stay on the bridge, names and methods are what they were.
     if analysis.destination is Destination.STREAMING and not analysis.project.on_bridge:
         paths = [each.path for each in imports(analysis)]
@@ -156,6 +162,21 @@ def _asserted_parts(analysis: Analysis) -> Iterator[Finding]:
         if paths and all(map(is_petastorm, paths)) and test.name.value.startswith("test"):
             message = f"{test.name.value} is about Petastorm itself, and would be about what took its place"
             yield Finding(_CODE, analysis.start(test), message, Safety.SAFE, told=True)
+
+
+def _checked_versions(analysis: Analysis) -> Iterator[Finding]:
+    """Yield a finding for each place that would check the bridge's version, or miss Petastorm's."""
+    for node in analysis.nodes(cst.Comparison):
+        names = [*analysis.within(node, cst.Attribute), *analysis.within(node, cst.Name)]
+        if any(original(analysis.imported(each) or "") == f"{OLD}.__version__" for each in names):
+            message = "checks Petastorm's version; the bridge has versions of its own, so remove it"
+            yield manual(_CODE, analysis.start(node), message)
+    for call in analysis.calls(*_RECORDS):
+        asked = getattr(call.args[0].value, "evaluated_value", None) if call.args else None
+        of_records = _RECORDS_OF.match(analysis.imported(call.func) or "")
+        if of_records and isinstance(asked, str) and re.match(rf"{OLD}(?!\w|-bridge)", asked):
+            message = "asks for an installed Petastorm, which is not there any more; remove it"
+            yield manual(_CODE, analysis.start(call), message)
 
 
 def _replaced_parts(analysis: Analysis) -> Iterator[Finding]:
