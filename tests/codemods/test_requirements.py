@@ -207,6 +207,13 @@ def test_words_and_modules_in_lists_are_no_requirements(write, name, text):
     assert not left
 
 
+def test_a_notebook_named_setup_is_a_program(write):
+    setup = "from petastorm.spark import make_spark_converter\nconv = make_spark_converter(df)\n"
+    files, left = write({"setup.py": setup, "requirements.txt": "petastorm\n"})
+    assert files["requirements.txt"] == f"{NATIVE}\n"
+    assert not left
+
+
 @pytest.mark.parametrize("system", ["linux", "darwin", "win32"])
 def test_it_does_not_matter_where_it_runs(write, system):
     text = f"petastorm==0.12; sys_platform == '{system}'\n"

@@ -123,7 +123,7 @@ class Code:
         while os.path.dirname(folder) != folder and (
             os.path.basename(folder) in _ASIDE
             or os.path.basename(folder).startswith(".")
-            or not any(map(_is_program, self._inside.get(folder, ())))
+            or not any(map(self._is_program, self._inside.get(folder, ())))
         ):
             folder = os.path.dirname(folder)
         return folder
@@ -155,7 +155,7 @@ class Code:
 
     def _of(self, paths: Iterable[str]) -> Evidence:
         # Copies of the support module need what is vendored needs, whether they are there already or not.
-        programs = [path for path in paths if _is_program(path) and not _is_support(path)]
+        programs = [path for path in paths if self._is_program(path) and not _is_support(path)]
         texts = {path: self.texts[path] for path in programs if path in self.texts}
         bridged = {path: text for path, text in texts.items() if _BRIDGE.search(text)}
         vendored = {
@@ -180,6 +180,13 @@ class Code:
             empty=not programs,
         )
 
+    def _is_program(self, path: str) -> bool:
+        """Say whether a module counts; of those named ``setup.py`` that do, the texts are among the run's."""
+        name = os.path.basename(path)
+        return is_program(path) and (
+            name not in _NO_PROGRAMS or (name == "setup.py" and path in self.texts)
+        )
+
     def _borrowed(self, paths: Iterable[str]) -> Iterator[str]:
         """Yield the files elsewhere that concern the run and that some files import."""
         names = frozenset().union(*map(self._imported, paths))
@@ -198,7 +205,7 @@ def repository_code(top: str, exclude: Iterable[str], destination: Destination) 
     gathered = gather([top], exclude, destination)
     here = [os.path.relpath(each) for each in gathered.paths]
     texts = {os.path.relpath(each): data for each, data in gathered.sources}
-    return Code([each for each in here if not is_dependency_file(each)], texts)
+    return Code([each for each in here if each in texts or not is_dependency_file(each)], texts)
 
 
 def _read(path: str) -> bytes:
@@ -207,10 +214,6 @@ def _read(path: str) -> bytes:
             return file.read()
     except OSError:
         return b""
-
-
-def _is_program(path: str) -> bool:
-    return is_program(path) and os.path.basename(path) not in _NO_PROGRAMS
 
 
 def _is_support(path: str) -> bool:
