@@ -106,6 +106,12 @@ def test_the_kind_of_the_cache_directory(report, value, kind):
     assert found[2] == kind
 
 
+def test_the_support_module_sets_no_cache_directory(report, call):
+    assert report(a_dot_py=CONVERTER)["repository"]["cache"]
+    call("codemod", "--to", "streaming", "--vendor", "--write")
+    assert not report()["repository"]["cache"]
+
+
 def test_what_stops_it_and_where_the_cache_is(report, call):
     pins = "petastorm==0.12.1\npyarrow==10.0.1\n"
     found = report(a_dot_py=CONVERTER, requirements_dot_txt=pins, b_dot_py="petastorm = = 1\n")
