@@ -81,6 +81,14 @@ def test_a_maker_that_is_replaced_in_a_module_of_the_project_is_reported(tmp_pat
     assert [(site.code, site.line) for site in found["test_app.py"].sites] == [("PM108", 2)]
 
 
+@pytest.mark.parametrize("module", ["petastorm_bridge.native", "mds_support", "pkg.mds_support"])
+def test_a_maker_that_is_patched_is_reported_after_the_rewrite_as_well(tmp_path, module):
+    app = f"from {module} import write_mds as make_spark_converter\nmake_spark_converter(df)\n"
+    test = 'from unittest.mock import patch\npatch("app.make_spark_converter")\n'
+    found = outcomes(tmp_path, {"app.py": app, "test_app.py": test})
+    assert [(site.code, site.line) for site in found["test_app.py"].sites] == [("PM108", 2)]
+
+
 def test_tests_of_a_program_whose_loaders_all_stay_do_too(tmp_path):
     """What they patch and stub is called as it was, and the names in their strings are the bridge's."""
     shards = "cur_shard=hvd.rank(), shard_count=hvd.size()"

@@ -30,7 +30,8 @@ _NAMES = "|".join(REEXPORTABLE).encode()
 _REEXPORTABLE = re.compile(rb"\b(%b)\b" % _NAMES)
 _DOTTED = re.compile(rb"(?<![\w.])([\w.]*\b\w+)\.(%b)\b" % _NAMES)
 _ALIAS = re.compile(rb"(\w+)[ \t]+as[ \t]+(\w+)")
-_OURS = ("petastorm", "mds_support")
+_SUPPORT = "mds_support"
+_OURS = ("petastorm", _SUPPORT)
 _STARRED = re.compile(r"petastorm(?:_bridge)?\.spark[.\w]*")
 _CALLS = re.compile(rb"\b(?:make_spark_converter|write_mds)\b")
 _NATIVE = rb"(?:write_mds|MdsDirectory)"
@@ -268,7 +269,7 @@ def project_from(
         module, code = module_at(path), code_of(data)
         own |= _OWN_MAKER.search(code) is not None
         for origin, text in import_lines(data):
-            if origin.startswith(_OURS):
+            if origin.startswith(_OURS) or stem_of(origin) == _SUPPORT:
                 importers |= {(module, name) for name in _reexportable(text)}
             else:
                 taken |= {(stem_of(origin), name) for name in _reexportable(text)}
