@@ -455,6 +455,7 @@ def test_read_only_files_stay(call, tree):
     answer = call(".", "--to", "bridge", "--write")
     assert answer.exit_code == 2
     assert "a.py is read-only" in answer.stdout
+    assert "1 failed; 1 place rewritten, 0 left to you" in answer.stdout
     assert [(root / name).read_text() for name in ("a.py", "b.py")] == [OLD, NEW]
     assert not [path.name for path in root.iterdir() if path.name.endswith(".tmp")]
 

@@ -81,7 +81,12 @@ def diff(outcome: Outcome) -> str:
 def counts(result: Result) -> dict[str, int]:
     """Return the numbers of files and call sites by what became of them."""
     files = Counter(status(outcome) for outcome in result.outcomes)
-    sites = Counter(site.state for _, site in sites_of(result))
+    # What was to be rewritten in a file that failed is not.
+    sites = Counter(
+        site.state
+        for outcome, site in sites_of(result)
+        if not isinstance(outcome, Failed) or site.state is not State.REWRITTEN
+    )
     return {
         "scanned": result.scanned,
         "rewritten": files["rewritten"],
