@@ -233,7 +233,7 @@ def _message(site: Site, reading: Reading, dataset: str) -> str:
 def _speed(site: Site, reading: Reading, *, columnar: bool, wanted: bool) -> Iterator[str]:
     """Yield what is lost of what a call asks for to be fast."""
     if wanted and not columnar:
-        yield "rows are read one by one in one process, as its transform_spec may be None"
+        yield "rows are read one by one, as its transform_spec may be None"
     elif not columnar and (reading.columnar or "workers_count" in reading.lost):
         way = ", --fast reads whole batches" if site.method.is_torch else ""
         yield f"rows are read one by one in one process{way}"
