@@ -304,11 +304,12 @@ def _verdict(analysis: Analysis, site: Site, kind: Provenance) -> str | None:
 
 
 def _is_strange(call: cst.Call | None) -> bool:
-    """Say whether a call has arguments that are not known to be Petastorm's."""
-    return call is not None and any(
-        each.star == "*" or (each.keyword is not None and each.keyword.value not in ALL)
-        for each in call.args
-    )
+    """Say whether a call has arguments that are not Petastorm's, or ``batch_size``, the first one, twice."""
+    arguments = call.args if call is not None else ()
+    names = [each.keyword.value for each in arguments if each.keyword is not None]
+    by_place = any(each.keyword is None and not each.star for each in arguments)
+    starred = any(each.star == "*" for each in arguments)
+    return starred or not ALL.issuperset(names) or (by_place and "batch_size" in names)
 
 
 def _has_values_only(analysis: Analysis, call: cst.Call | None) -> bool:
