@@ -43,7 +43,7 @@ def import_place(analysis: Analysis, used: int) -> Place:
         used: Where the import has to be done.
     """
     body = analysis.module.body
-    restart = _last_restart(analysis)
+    restart = _last_restart(analysis, used)
     rest = _below_preamble(analysis, restart)
     neighbour = _beside_petastorm(analysis, restart, used)
     if neighbour is not None:
@@ -107,12 +107,12 @@ def _first_imports(nodes: Sequence[cst.BaseStatement]) -> list[cst.SimpleStateme
     return imports
 
 
-def _last_restart(analysis: Analysis) -> int:
-    """Return where the last cell ends that installs packages, after which names may be gone."""
+def _last_restart(analysis: Analysis, used: int) -> int:
+    """Return where the last cell above a use ends that installs packages, after which names may be gone."""
     text = analysis.source.text
     ends = [end for start, end in analysis.source.shell if "install" in text[start:end]]
     ends += [match.end() for match in _RESTART.finditer(text)]
-    return max(ends, default=0)
+    return max((end for end in ends if end <= used), default=0)
 
 
 def _is_preamble(node: cst.CSTNode, *, first: bool) -> bool:
