@@ -57,6 +57,18 @@ def outcomes(tmp_path):
     return outcomes
 
 
+@pytest.mark.parametrize(
+    "given", ["64, 1", "64, num_epochs=1", "size, cur_shard=rank, shard_count=count"]
+)
+def test_a_borrower_may_give_arguments_by_place(outcomes, given):
+    ranks = "import os\nrank, count = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])\n"
+    borrower = ranks + BORROWER.replace("num_epochs=1", given)
+    found = outcomes({"job.py": NATIVE, "helper.py": borrower})
+    assert "write_mds(df)" in found["job.py"][1]
+    assert "make_torch_dataloader" not in found["helper.py"][1]
+    assert "remote=conv.remote" in found["helper.py"][1]
+
+
 def test_a_file_whose_loaders_all_stay_keeps_the_names(outcomes):
     found = outcomes({"hvd_train.py": HOROVOD, "other.py": NATIVE})
     assert found["hvd_train.py"] == (
