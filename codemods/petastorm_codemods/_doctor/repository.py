@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -12,9 +11,9 @@ from dataclasses import dataclass
 from petastorm_bridge._workers.threads import usable_cores
 from petastorm_codemods._model import MOUNTED, Destination, Fact, Failed, Result, State
 from petastorm_codemods._options import Options, towards
+from petastorm_codemods._petastorm.counterparts import is_support_file
 from petastorm_codemods._project.dependency_files import CODE as REQUIREMENT
 from petastorm_codemods._project.files import Gathered, gather, narrowed
-from petastorm_codemods._project.vendor import NAME as SUPPORT
 from petastorm_codemods._registry import all_rules
 from petastorm_codemods._reports.report import sites_of
 from petastorm_codemods._rewriting.sites import LOADERS
@@ -186,7 +185,7 @@ def _texts(gathered: Gathered) -> Iterator[tuple[str, Source]]:
 def _cache(texts: Iterable[tuple[str, Source]]) -> Iterator[tuple[str, str, str]]:
     """Yield where Spark is told the directory of conversions."""
     for name, source in texts:
-        if os.path.basename(name) == f"{SUPPORT}.py":  # it reads the key
+        if is_support_file(name):  # it reads the key
             continue
         for match in _CACHE.finditer(source.text):
             end = source.text.find("\n", match.end())

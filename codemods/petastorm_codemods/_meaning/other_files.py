@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from petastorm_codemods._petastorm.counterparts import SUPPORT
 from petastorm_codemods._petastorm.offered import is_petastorm
 from petastorm_codemods._text.import_lines import code_of, files_run, import_lines
 from petastorm_codemods._text.sources import tree_of
@@ -30,8 +31,7 @@ _NAMES = "|".join(REEXPORTABLE).encode()
 _REEXPORTABLE = re.compile(rb"\b(%b)\b" % _NAMES)
 _DOTTED = re.compile(rb"(?<![\w.])([\w.]*\b\w+)\.(%b)\b" % _NAMES)
 _ALIAS = re.compile(rb"(\w+)[ \t]+as[ \t]+(\w+)")
-_SUPPORT = "mds_support"
-_OURS = ("petastorm", _SUPPORT)
+_OURS = ("petastorm", SUPPORT)
 _STARRED = re.compile(r"petastorm(?:_bridge)?\.spark[.\w]*")
 _CALLS = re.compile(rb"\b(?:make_spark_converter|write_mds)\b")
 _NATIVE = rb"(?:write_mds|MdsDirectory)"
@@ -269,7 +269,7 @@ def project_from(
         module, code = module_at(path), code_of(data)
         own |= _OWN_MAKER.search(code) is not None
         for origin, text in import_lines(data):
-            if origin.startswith(_OURS) or stem_of(origin) == _SUPPORT:
+            if origin.startswith(_OURS) or stem_of(origin) == SUPPORT:
                 importers |= {(module, name) for name in _reexportable(text)}
             else:
                 taken |= {(stem_of(origin), name) for name in _reexportable(text)}

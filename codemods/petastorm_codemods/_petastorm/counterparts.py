@@ -1,11 +1,15 @@
-"""What takes the place of Petastorm's names in code that is rewritten for streaming: tables only."""
+"""What takes the place of Petastorm's names in code that is rewritten for streaming: tables, and what reads them."""
 
 from __future__ import annotations
+
+import os
 
 from .offered import NEW, OLD
 
 # Where what is needed beside streaming comes from, unless it is vendored.
 MODULE = f"{NEW}.native"
+# The name of the module that is vendored.
+SUPPORT = "mds_support"
 STREAMING = "streaming"
 COLUMNAR = f"{NEW}.streaming"
 BRIDGE = f"{NEW}.spark"
@@ -36,3 +40,8 @@ ALIASES = {
 def original(path: str) -> str:
     """Return Petastorm's path for one of Petastorm or of the bridge."""
     return OLD + path[len(NEW) :] if path == NEW or path.startswith(f"{NEW}.") else path
+
+
+def is_support_file(path: str) -> bool:
+    """Say whether a file is a copy of the support module, by its name."""
+    return os.path.basename(path) == f"{SUPPORT}.py"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from petastorm_codemods._meaning.imports import imports_petastorm
 from petastorm_codemods._meaning.places import reached
 from petastorm_codemods._model import Destination, Outcome, Unchanged
+from petastorm_codemods._petastorm.counterparts import SUPPORT, is_support_file
 from petastorm_codemods._petastorm.offered import OLD
 from petastorm_codemods._text.decode import decode
 from petastorm_codemods._text.import_lines import imported_modules
@@ -28,7 +29,6 @@ from .distribution import (
 )
 from .files import gather, is_dependency_file, is_lock_file, is_program, repository_of, upwards
 from .requirements import Entry, entries
-from .vendor import NAME as SUPPORT
 
 # Modules that came with Petastorm, and what they are installed as.
 # https://github.com/uber/petastorm/blob/v0.13.1/setup.py
@@ -155,7 +155,7 @@ class Code:
 
     def _of(self, paths: Iterable[str]) -> Evidence:
         # Copies of the support module need what is vendored needs, whether they are there already or not.
-        programs = [path for path in paths if self._is_program(path) and not _is_support(path)]
+        programs = [path for path in paths if self._is_program(path) and not is_support_file(path)]
         texts = {path: self.texts[path] for path in programs if path in self.texts}
         bridged = {path: text for path, text in texts.items() if _BRIDGE.search(text)}
         vendored = {
@@ -214,10 +214,6 @@ def _read(path: str) -> bytes:
             return file.read()
     except OSError:
         return b""
-
-
-def _is_support(path: str) -> bool:
-    return os.path.basename(path) == f"{SUPPORT}.py"
 
 
 def _is_within(folder: str, other: str) -> bool:

@@ -11,11 +11,11 @@ from itertools import accumulate
 from pathlib import Path
 
 from petastorm_codemods._model import Failed, Outcome, Safety, Site, State, Success
+from petastorm_codemods._petastorm.counterparts import SUPPORT
 from petastorm_codemods._petastorm.offered import NEW, OLD
 from petastorm_codemods._text.import_lines import import_lines, imported_modules
 
 CODE = "PM100"
-NAME = "mds_support"
 
 
 @dataclass(frozen=True)
@@ -101,14 +101,14 @@ class Homes:
             within.append(os.path.dirname(within[-1]))
         package = next(filter(_is_package, within), None)
         if package is None:
-            return Home(os.path.join(start, f"{NAME}.py"), NAME)
+            return Home(os.path.join(start, f"{SUPPORT}.py"), SUPPORT)
         home, folder = package, package
         while _is_package(folder):
             home = folder if folder in within else home
             folder = os.path.dirname(folder)
         inner = os.path.relpath(home, folder).split(os.sep)
         name = self._name(".".join(inner), folder, top)
-        return Home(os.path.join(home, f"{NAME}.py"), f"{name}.{NAME}")
+        return Home(os.path.join(home, f"{SUPPORT}.py"), f"{name}.{SUPPORT}")
 
     def _name(self, package: str, folder: str, top: str) -> str:
         """Return the name that a package in a folder is imported by.
