@@ -11,6 +11,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import shared_memory
 import warm
 
 from petastorm_codemods._model import Destination, NeedsHuman, Success, Target, Unchanged
@@ -59,11 +60,9 @@ def rewrite(folder, settings):
             write_atomically(outcome.path, outcome.after)
 
 
-# On busy machines Petastorm's readers may end before the first row, without an error; and of two processes that open
-# their first streaming datasets at once one may find the name of its shared memory taken. Such programs run again.
-_ENGINES_OWN = re.compile(
-    r"expected a non-empty list of Tensors|StopIteration|FileExistsError: .* '/\d{6}_\w+'"
-)
+# On busy machines Petastorm's readers may end before the first row, without an error. Such programs run again, as those
+# do whose shared memory had another owner.
+_NO_ROW = re.compile(r"expected a non-empty list of Tensors|StopIteration")
 
 
 def run(out, folder, names, *, cache=None, ranks=None, environment=None):
@@ -82,10 +81,13 @@ def run(out, folder, names, *, cache=None, ranks=None, environment=None):
     """
     cache, environment = cache or f"file://{out}-cache", environment or os.environ
     if ranks:
-        shutil.rmtree(out, ignore_errors=True)  # of a launch that failed
-        return _run(out, folder, names, cache, ranks, environment)
+        found = _launch(out, folder, names, cache, ranks, environment)
+        if any(map(_stopped_by_an_engine, (result for rank in found for result in rank.values()))):
+            print("launched again, for a fault of an engine's own")
+            return _launch(out, folder, names, cache, ranks, environment)
+        return found
     found = _run(out, folder, names, cache, 1, environment)[0]
-    stopped = [name for name in names if _ENGINES_OWN.search(found[name].get("error", ""))]
+    stopped = [name for name in names if _stopped_by_an_engine(found[name])]
     if stopped:
         print("run again, for a fault of an engine's own:", *stopped)
         again = out.with_name(f"{out.name}-again")
@@ -95,6 +97,16 @@ def run(out, folder, names, *, cache=None, ranks=None, environment=None):
             if (again / name).exists():  # it has recorded something
                 shutil.move(again / name, out)
     return found
+
+
+def _stopped_by_an_engine(result):
+    error = result.get("error", "")
+    return any(fault.search(error) for fault in (_NO_ROW, shared_memory.NAME_WAS_TAKEN))
+
+
+def _launch(out, folder, names, cache, ranks, environment):
+    shutil.rmtree(out, ignore_errors=True)  # of a launch that failed
+    return _run(out, folder, names, cache, ranks, environment)
 
 
 def _run(out, folder, names, cache, ranks, environment):

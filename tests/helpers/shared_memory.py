@@ -3,7 +3,15 @@
 import atexit
 import contextlib
 import gc
+import re
 from unittest import mock
+
+# Of two processes that open their first datasets at once one may find the name of its memory taken, or, as a rank
+# that is not its node's first, the other's memory under it. What was started then is started again.
+NAME_WAS_TAKEN = re.compile(
+    r"FileExistsError: .* '/\d{6}_\w+'"
+    r"|Internal error: shared memory (prefix=\d+ was not registered by|registered does not match) local leader"
+)
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import shared_memory
 import warm
 
 pytestmark = [
@@ -40,9 +41,12 @@ def run(directory, state, batches=0, ranks=1, sizes=()):
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
         command[1:1] = launcher
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = warm.run(
-        command, capture_output=True, text=True, check=False, env=environment, timeout=300
-    )
+    for _ in range(2):
+        done = warm.run(
+            command, capture_output=True, text=True, check=False, env=environment, timeout=300
+        )
+        if not shared_memory.NAME_WAS_TAKEN.search(done.stderr):
+            break
     assert done.returncode == 0, done.stderr[-3000:]
     found = {rank: [] for rank in range(ranks)}
     by_size = {(rank, size): [] for rank in range(ranks) for size in sizes}
