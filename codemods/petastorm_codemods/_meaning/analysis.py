@@ -121,6 +121,16 @@ class Analysis:
         call = self.parent(argument)
         return call if isinstance(argument, cst.Arg) and isinstance(call, cst.Call) else None
 
+    def is_type(self, string: cst.CSTNode) -> bool:
+        """Say whether a string stands for a type: in an annotation, or as the first argument of ``typing.cast``."""
+        if self.enclosing(string, cst.Annotation):
+            return True
+        argument = self.enclosing(string, cst.Arg)
+        call = self.parent(argument) if argument else None
+        if not isinstance(call, cst.Call) or call.args[0] is not argument:
+            return False
+        return self.imported(call.func) == "typing.cast"
+
     def span(self, node: cst.CSTNode) -> tuple[int, int]:
         """Return start and end of a node in characters of the text, without outer whitespace."""
         return self._positions[node]

@@ -262,6 +262,9 @@ class Flow:
             yield Provenance.CONVERTER if is_support(path, self._analysis) else Provenance.FILES
         elif path in _COPIES:
             yield from self._of_any(argument.value for argument in node.args[:1])
+        elif path == "typing.cast" and len(node.args) == 2:
+            kind, value = (argument.value for argument in node.args)
+            yield self._of_type(kind) or (self._of, value)
         elif _LOADING.fullmatch(path) or (is_own and not is_class_name):
             yield Provenance.UNKNOWN
         else:
@@ -306,7 +309,7 @@ class Flow:
             yield from self._of_unpacked(above)
         elif isinstance(above, cst.AssignTarget | cst.AnnAssign | cst.NamedExpr):
             annotation = above.annotation if isinstance(above, cst.AnnAssign) else None
-            annotated = self._of_annotation(annotation) if annotation else None
+            annotated = self._of_type(annotation.annotation) if annotation else None
             value = self._analysis.assigned(above)
             if annotated:
                 yield annotated
@@ -356,7 +359,8 @@ class Flow:
     # --- parameters, annotations and attributes ---------------------------------------------------
 
     def _of_parameter(self, parameter: cst.Param) -> _Ways:
-        annotated = self._of_annotation(parameter.annotation) if parameter.annotation else None
+        annotation = parameter.annotation
+        annotated = self._of_type(annotation.annotation) if annotation else None
         function = self._analysis.enclosing(parameter, cst.FunctionDef, cst.Lambda)
         if annotated or not isinstance(function, cst.FunctionDef):
             yield annotated or Provenance.UNKNOWN
@@ -371,8 +375,8 @@ class Flow:
             given.append(default)
         yield from self._of_any(given) if given else (Provenance.UNKNOWN,)
 
-    def _of_annotation(self, annotation: cst.Annotation) -> Provenance | None:
-        says = self._origins.annotates_converter(annotation)
+    def _of_type(self, node: cst.BaseExpression) -> Provenance | None:
+        says = self._origins.annotates_converter(node)
         if says is None:
             return None
         return Provenance.CONVERTER if says else Provenance.FOREIGN

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-import libcst as cst
-
 from petastorm_codemods._petastorm.offered import OLD
 
 from .analysis import Analysis, once
@@ -47,10 +45,10 @@ def unused_advice(paths: Iterable[str]) -> str:
 
 @once
 def _written(analysis: Analysis) -> frozenset[str]:
-    """Return the names that stand in strings, in annotations in quotes, and in lines for IPython."""
+    """Return the names that stand in strings, in types in quotes, and in lines for IPython."""
     words: set[str] = set()
     for node, value in analysis.strings:
-        if analysis.enclosing(node, cst.Annotation):
+        if analysis.is_type(node):
             words.update(_WORD.findall(value))
         elif value != OLD:  # a name of many things, directories for instance
             words.add(value)

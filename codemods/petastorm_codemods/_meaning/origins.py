@@ -141,9 +141,8 @@ class Origins:
 
     # --- annotations ------------------------------------------------------------------------------
 
-    def annotates_converter(self, annotation: cst.Annotation) -> bool | None:
-        """Say whether what is annotated is a converter; None if the annotation does not tell."""
-        node = annotation.annotation
+    def annotates_converter(self, node: cst.BaseExpression) -> bool | None:
+        """Say whether what has a type is a converter; None if the type does not tell."""
         text = self._analysis.code(node)
         for name in self._analysis.within(node, cst.Name):
             if is_class(self._analysis.imported(name), self._analysis):

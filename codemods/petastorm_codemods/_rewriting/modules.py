@@ -206,12 +206,12 @@ def _finding(analysis: Analysis, imported: Sequence[Imported], local: str, probl
 
 
 def _in_quotes(analysis: Analysis, local: str, path: str) -> tuple[list[Edit], bool]:
-    """Return the edits that put native names into annotations in quotes, and whether others of a module are there."""
+    """Return the edits that put native names into types in quotes, and whether others of a module are there."""
     edits: list[Edit] = []
     has_others = False
     member = re.compile(rf"(?<![\w.]){re.escape(local)}(?P<rest>(?:\.\w+)+)")
     for node in analysis.nodes(cst.SimpleString):
-        if analysis.enclosing(node, cst.Annotation) is None:
+        if not analysis.is_type(node):
             continue
         for match in member.finditer(node.value):
             name = native_name(analysis, f"{path}{match['rest']}")

@@ -271,8 +271,7 @@ def _may_change(analysis: Analysis, local: str, path: str) -> bool:
         return False
     strings = [node for node in analysis.nodes(cst.SimpleString) if _word(local).search(node.value)]
     return not any(
-        _is_listed(analysis, each)
-        or (analysis.enclosing(each, cst.Annotation) and "\\" in each.value)
+        _is_listed(analysis, each) or (analysis.is_type(each) and "\\" in each.value)
         for each in strings
     )
 
@@ -308,7 +307,7 @@ def _use_edits(analysis: Analysis, each: Imported) -> Iterator[Edit]:
         if name == "PandasCollate" and isinstance(call, cst.Call) and call.func is read:
             yield from timestamps_edits(analysis, call)
     for string in analysis.nodes(cst.SimpleString) if rename else ():
-        if analysis.enclosing(string, cst.Annotation):
+        if analysis.is_type(string):
             start = analysis.start(string)
             for match in _word(each.local).finditer(string.value):
                 yield Edit(start + match.start(), start + match.end(), name)

@@ -126,11 +126,11 @@ def _goes_native(analysis: Analysis) -> bool:
 
 
 def _follows_its_module(analysis: Analysis, node: cst.SimpleString, value: str) -> bool:
-    """Say whether a string is an annotation that becomes native with what ``import petastorm…`` has imported."""
+    """Say whether a string is a type that becomes native with what ``import petastorm…`` has imported."""
     return (
         _goes_native(analysis)
         and value in COUNTERPARTS
-        and analysis.enclosing(node, cst.Annotation) is not None
+        and analysis.is_type(node)
         and any(each.local == OLD for each in imports(analysis))
     )
 
