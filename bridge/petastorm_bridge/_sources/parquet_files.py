@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -133,7 +133,7 @@ def find_files(filesystem: fs.FileSystem, paths: Sequence[str]) -> list[File]:
                 f"Passed non-file path: {masked(path)}. There is {kind}; give the url of one Parquet "
                 "directory or a list of files."
             )
-        files.append(_file(info, path, ()))
+        files.append(File(path, (), info.size, info.mtime_ns))
     return files
 
 
@@ -142,15 +142,6 @@ _KINDS = {
     fs.FileType.Directory: "a directory",
     fs.FileType.Unknown: "a pipe, a socket or a device",
 }
-
-
-def _file(info: Any, path: str, keys: tuple[tuple[str, str], ...]) -> File:
-    return File(path, keys, info.size, info.mtime_ns)
-
-
-def _key(segment: str) -> tuple[str, str]:
-    name, _, value = segment.partition("=")
-    return name, value
 
 
 class _Directory:
@@ -181,10 +172,29 @@ def _files_of(directory: _Directory, asked: str) -> list[File]:
         if info.base_name in (MARKER_NAME, CONVERSION_NAME):
             raise NoFilesError(unfinished_text(asked, info.base_name))
     files: list[File] = []
-    for folder, inside, keys in _folders(directory):
+    waiting: list[tuple[str, tuple[tuple[str, str], ...]]] = [(directory.path, ())]
+    while waiting:
+        folder, keys = waiting.pop()
+        inside = directory.inside(folder)
         if directory.is_local:
             _refuse_dead_links(folder, inside)
-        files += [_file(_checked(e), e.path, keys) for e in _data(inside)]
+        folders = [e for e in inside if e.type == fs.FileType.Directory and not _is_private(e)]
+        data = [
+            e for e in inside if e.type != fs.FileType.Directory and not _is_hidden(e.base_name)
+        ]
+        if data and folders:
+            raise LayoutError(
+                f"Found files in an intermediate directory: {folder} holds {data[0].base_name} beside "
+                f"the directory {folders[0].base_name}. Point at one of them."
+            )
+        for info in data:
+            if info.type == fs.FileType.Unknown:
+                raise LayoutError(
+                    f"{info.path} is {_KINDS[info.type]}, which cannot be read as Parquet. Take it out "
+                    "of the directory."
+                )
+            files.append(File(info.path, keys, info.size, info.mtime_ns))
+        waiting += [(info.path, (*keys, _key(info, dict(keys)))) for info in folders]
     if not files:
         raise NoFilesError(
             f"No Parquet file in {asked}. Files whose names begin with '_' or '.' do not count."
@@ -193,36 +203,17 @@ def _files_of(directory: _Directory, asked: str) -> list[File]:
     return files
 
 
-def _data(inside: Sequence[Any]) -> list[Any]:
-    return [e for e in inside if not _is_hidden(e.base_name) and e.type != fs.FileType.Directory]
-
-
-def _folders(directory: _Directory) -> Iterator[tuple[str, list[Any], tuple[tuple[str, str], ...]]]:
-    """Yield a directory and those below it that belong to the table, with their entries and partition keys."""
-    waiting: list[tuple[str, tuple[tuple[str, str], ...]]] = [(directory.path, ())]
-    while waiting:
-        folder, keys = waiting.pop()
-        inside = directory.inside(folder)
-        yield folder, inside, keys
-        data = _data(inside)
-        folders = [e for e in inside if e.type == fs.FileType.Directory and not _is_private(e)]
-        if data and folders:
-            raise LayoutError(
-                f"Found files in an intermediate directory: {folder} holds {data[0].base_name} beside "
-                f"the directory {folders[0].base_name}. Point at one of them."
-            )
-        below = []
-        for info in sorted(folders, key=lambda e: str(e.path)):
-            if "=" not in info.base_name:
-                raise LayoutError(
-                    f"Directory name did not appear to be a partition: {info.base_name} in {folder}. "
-                    "Only 'key=value' directories may lie below a Parquet directory."
-                )
-            key = _key(info.base_name)
-            if key[0] in dict(keys):
-                raise LayoutError(f"A partition column occurs twice: {info.path}")
-            below.append((info.path, (*keys, key)))
-        waiting += reversed(below)
+def _key(info: Any, above: Collection[str]) -> tuple[str, str]:
+    """Return the column and the value in the name of a directory, given the columns of those above it."""
+    name, separator, value = info.base_name.partition("=")
+    if not separator:
+        raise LayoutError(
+            f"Directory name did not appear to be a partition: {info.base_name} in "
+            f"{posixpath.dirname(info.path)}. Only 'key=value' directories may lie below a Parquet directory."
+        )
+    if name in above:
+        raise LayoutError(f"A partition column occurs twice: {info.path}")
+    return name, value
 
 
 def _refuse_dead_links(folder: str, inside: Sequence[Any]) -> None:
@@ -235,15 +226,6 @@ def _refuse_dead_links(folder: str, inside: Sequence[Any]) -> None:
                 f"{path} is a link to a file that does not exist. Restore the file, or take the link "
                 "out of the directory."
             )
-
-
-def _checked(entry: Any) -> Any:
-    if entry.type == fs.FileType.Unknown:
-        raise LayoutError(
-            f"{entry.path} is {_KINDS[entry.type]}, which cannot be read as Parquet. Take it out of "
-            "the directory."
-        )
-    return entry
 
 
 def _is_hidden(name: str) -> bool:
