@@ -107,35 +107,25 @@ def as_values(column: Column) -> list[Any]:
 
 def _scalars(field: UnischemaField, column: Column) -> Values:
     dtype = field.numpy_dtype
-    if field.codec is None and not _is_castable(dtype):
+    is_castable = isinstance(dtype, type) and issubclass(dtype, (np.generic, Decimal))
+    if field.codec is None and not is_castable:
         return as_values(column)
     if isinstance(column, pa.Array) and pa.types.is_list(column.type):
         # Of a plain store; NumPy's types, called, would make scalars of lists of one element.
         lists = as_values(column)
         return [None if values is None else values.astype(dtype) for values in lists]
-    valid: list[bool] | None = None
-    array: npt.NDArray[Any] | None
-    if isinstance(column, pa.Array):
-        # Moments have a null of their own.
-        if column.null_count and not pa.types.is_timestamp(column.type):
-            valid = column.is_valid().to_pylist()
-            column = column.drop_null()
-        array = _as_array(column)
-    else:
-        array = column
-    scalars: Values
+    # Moments have a null of their own.
+    if isinstance(column, pa.Array) and not pa.types.is_timestamp(column.type):
+        return _with_nulls(column, partial(_cast, dtype=dtype))
+    return _cast(column, dtype)
+
+
+def _cast(column: Column, dtype: Any) -> Values:
+    """Return what calling a type gives for each value of a column; nulls are moments only."""
+    array = _as_array(column) if isinstance(column, pa.Array) else column
     if array is not None and array.ndim == 1 and _fits(array, dtype):
-        scalars = array.astype(dtype)
-    else:
-        scalars = [dtype(value) for value in as_values(column)]
-    if valid is None:
-        return scalars
-    values = iter(scalars)
-    return [next(values) if is_valid else None for is_valid in valid]
-
-
-def _is_castable(dtype: Any) -> bool:
-    return isinstance(dtype, type) and issubclass(dtype, (np.generic, Decimal))
+        return array.astype(dtype)
+    return [dtype(value) for value in as_values(column)]
 
 
 def _as_array(column: pa.Array) -> npt.NDArray[Any] | None:

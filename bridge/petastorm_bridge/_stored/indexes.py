@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-import numpy as np
-
 from petastorm_bridge.errors import StoredSchemaError
 
 from .pickles import Made, Name, items_of, members_of, read_pickle
@@ -19,7 +17,7 @@ from .schema import (
     bytes_of,
     instance,
     is_petastorms,
-    numpy_dtype,
+    numpy_scalar,
     text,
 )
 
@@ -141,18 +139,10 @@ def _value(key: Any) -> Any:
                 return Decimal(digits)
         except InvalidOperation:
             pass
-    elif name.name == "scalar" and len(arguments) == 2:
-        return _numpy_value(arguments[0], bytes_of(arguments[1]))
+    elif (scalar := numpy_scalar(key)) is not None:
+        return scalar
     elif name.name in _TEXTS and len(arguments) == 1 and isinstance(arguments[0], (str, bytes)):
         return arguments[0]
     elif (data := bytes_of(key)) is not None:
         return data
     raise StoredSchemaError("A stored row group index has a value of an unknown kind.")
-
-
-def _numpy_value(dtype: Any, data: bytes | None) -> Any:
-    made = instance(dtype)
-    wanted = None if made is None else numpy_dtype("of an index", *made[1:])
-    if data is None or wanted is None or wanted.hasobject or wanted.itemsize != len(data):
-        raise StoredSchemaError("A stored row group index has a value of an unknown kind.")
-    return np.frombuffer(data, wanted)[0]

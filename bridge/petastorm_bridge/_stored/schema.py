@@ -164,6 +164,20 @@ def bytes_of(value: Any) -> bytes | None:
     return value if isinstance(value, bytes) else None
 
 
+def numpy_scalar(value: Any) -> Any:
+    """Return one of NumPy's numbers or texts that a pickle makes; None for anything else."""
+    made = instance(value)
+    if made is None or made[0].name != "scalar" or len(made[1]) != 2:
+        return None
+    dtype, data = instance(made[1][0]), bytes_of(made[1][1])
+    if dtype is None or data is None:
+        return None
+    wanted = numpy_dtype("of a number", *dtype[1:])
+    if wanted.hasobject or wanted.itemsize != len(data):
+        return None
+    return np.frombuffer(data, wanted)[0]
+
+
 def text(value: Any) -> str:
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
@@ -226,13 +240,9 @@ def _length(value: Any) -> int | None:
     """Return the length of an axis; None for any."""
     if value is None:
         return None
-    made = instance(value)
-    if made is not None and made[0].name == "scalar" and len(made[1]) == 2:
-        inner, stored = instance(made[1][0]), bytes_of(made[1][1])
-        if inner is not None and stored is not None:
-            dtype = numpy_dtype("", *inner[1:])
-            if dtype.kind in "iu" and len(stored) == dtype.itemsize:
-                return int(np.frombuffer(stored, dtype)[0])
+    scalar = numpy_scalar(value)
+    if scalar is not None and scalar.dtype.kind in "iu":
+        return int(scalar)
     if not isinstance(value, int) or value.bit_length() > 62:
         raise StoredSchemaError("The stored schema has a shape that is not made of numbers.")
     return int(value)
