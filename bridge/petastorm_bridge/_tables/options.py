@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["OPTIONS", "Fate", "Option"]
-
 
 class Fate(Enum):
     """What happens to an argument of the old API."""
@@ -43,9 +41,11 @@ def _rows(api: str, *rows: tuple[str, Fate, str]) -> list[Option]:
     return [Option(api, name, fate, text) for name, fate, text in rows]
 
 
-_H, _E, _I, _R = Fate.HONOURED, Fate.EMULATED, Fate.IGNORED, Fate.REFUSED
+def _as_batch_reader(fate: Fate, *names: str) -> list[tuple[str, Fate, str]]:
+    return [(name, fate, "As for `make_batch_reader`.") for name in names]
 
-_AS_BATCH_READER = "As for `make_batch_reader`."
+
+_H, _E, _I, _R = Fate.HONOURED, Fate.EMULATED, Fate.IGNORED, Fate.REFUSED
 
 OPTIONS: tuple[Option, ...] = (
     *_rows(
@@ -141,39 +141,28 @@ OPTIONS: tuple[Option, ...] = (
          "is read with a warning."),
         ("schema_fields", _H, "Fields, regular expressions that match whole names, or an `NGram`. Fields come in "
          "the order given. Those that a pattern matches come in the order of the schema."),
-        *((name, _H, _AS_BATCH_READER) for name in ("reader_pool_type", "workers_count")),
+        *_as_batch_reader(_H, "reader_pool_type", "workers_count"),
         ("pyarrow_serialize", _I, "Process pools use pipes."),
-        *(
-            (name, _H, _AS_BATCH_READER)
-            for name in ("results_queue_size", "seed")
-        ),
+        *_as_batch_reader(_H, "results_queue_size", "seed"),
         ("shuffle_rows", _H, "Shuffles the rows within each row group; with a `seed` alike in all of them, "
          "as in Petastorm."),
-        ("shuffle_row_groups", _H, _AS_BATCH_READER),
+        *_as_batch_reader(_H, "shuffle_row_groups"),
         ("shuffle_row_drop_partitions", _H, "Visits each row group in so many parts. A sequence of an `NGram` "
          "that begins in a part may end in the next."),
         ("predicate", _H, "Keeps rows, each given as a dictionary of decoded values."),
         ("rowgroup_selector", _H, "Chooses row groups by the indexes that `build_rowgroup_index` stored beside the "
          "dataset."),
-        *((name, _H, _AS_BATCH_READER) for name in ("num_epochs", "cur_shard")),
+        *_as_batch_reader(_H, "num_epochs", "cur_shard"),
         ("shard_count", _H, "Shards differ by at most one row, also in the rows where the sequences of an `NGram` "
          "begin; with `timestamp_overlap=False` they are whole row groups."),
-        ("shard_seed", _H, _AS_BATCH_READER),
-        *(
-            (name, _H, _AS_BATCH_READER)
-            for name in (
-                "cache_type", "cache_location", "cache_size_limit", "cache_row_size_estimate",
-            )
-        ),
-        *((name, _I, _AS_BATCH_READER) for name in ("cache_extra_settings", "hdfs_driver")),
+        *_as_batch_reader(_H, "shard_seed", "cache_type", "cache_location", "cache_size_limit"),
+        *_as_batch_reader(_H, "cache_row_size_estimate"),
+        *_as_batch_reader(_I, "cache_extra_settings", "hdfs_driver"),
         ("transform_spec", _H, "The transform, called with each row as a dictionary."),
         ("filters", _H, "On partition columns they choose files before sharding; on others they choose rows by "
          "what is stored."),
-        ("storage_options", _H, _AS_BATCH_READER),
-        *(
-            (name, _I, _AS_BATCH_READER)
-            for name in ("zmq_copy_buffers", "filesystem", "convert_early_to_numpy")
-        ),
-        *((name, _H, _AS_BATCH_READER) for name in ("shard_by_rank", "drop_last")),
+        *_as_batch_reader(_H, "storage_options"),
+        *_as_batch_reader(_I, "zmq_copy_buffers", "filesystem", "convert_early_to_numpy"),
+        *_as_batch_reader(_H, "shard_by_rank", "drop_last"),
     ),
 )  # fmt: skip

@@ -38,27 +38,19 @@ class SparkType:
         return f"{type(self).__name__}({inner})"
 
 
+_WITHOUT_ARGUMENTS = (
+    "BinaryType", "BooleanType", "ByteType", "DateType", "DoubleType", "FloatType", "IntegerType",
+    "LongType", "NullType", "ShortType", "StringType", "TimestampNTZType", "TimestampType",
+)  # fmt: skip
 _ARGUMENTS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(_WITHOUT_ARGUMENTS, ()),
     "ArrayType": ("elementType", "containsNull"),
-    "BinaryType": (),
-    "BooleanType": (),
-    "ByteType": (),
     "CharType": ("length",),
-    "DateType": (),
     "DayTimeIntervalType": ("startField", "endField"),
     "DecimalType": ("precision", "scale"),
-    "DoubleType": (),
-    "FloatType": (),
-    "IntegerType": (),
-    "LongType": (),
     "MapType": ("keyType", "valueType", "valueContainsNull"),
-    "NullType": (),
-    "ShortType": (),
-    "StringType": (),
     "StructField": ("name", "dataType", "nullable", "metadata"),
     "StructType": ("fields",),
-    "TimestampNTZType": (),
-    "TimestampType": (),
     "VarcharType": ("length",),
 }
 

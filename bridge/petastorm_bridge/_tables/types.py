@@ -17,8 +17,6 @@ import pyarrow as pa
 
 from petastorm_bridge.mds.types import is_bytes, is_list_of_any_length, is_text
 
-__all__ = ["TYPES", "TypeRow", "find_type", "presented_type", "unsupported_text"]
-
 _STRING_ERROR = "`TypeError`: torch has no strings or objects"
 
 
