@@ -72,11 +72,6 @@ class Source(ABC):
         """Return what has to be fetched of far files to read a row group."""
         return ()
 
-    @property
-    def is_far(self) -> bool:
-        """Whether row groups are fetched from far away, so that it helps to say which are wanted."""
-        return self.ahead is not None
-
     def want(self, position: int, *, is_for_others: bool = False) -> int:
         """Begin to fetch a row group.
 
@@ -95,10 +90,6 @@ class Source(ABC):
     def want_first(self, position: int) -> int:  # noqa: ARG002 - none is here before all are
         """Begin to fetch the row group that comes first; return how many of its rows are here before all are."""
         return 0
-
-    def bytes_here(self) -> int:
-        """Return how many bytes the copies of far files take on this machine."""
-        return 0 if self.ahead is None else self.ahead.copies.bytes()
 
     def stop(self) -> None:
         """Drop what was wanted."""

@@ -258,7 +258,7 @@ class Passes:
             visits = between(visits, skipped)
         if options.transform_batch_size is not None:
             visits = in_runs(visits, options.transform_batch_size)
-        if source.is_far:
+        if source.ahead is not None:
             visits = fetched_ahead(
                 visits,
                 source,

@@ -328,8 +328,8 @@ class Reader:
             shard += f", {self.rows_repeated} rows repeated" if self.rows_repeated else ""
             shard += f", {self.rows_dropped} rows dropped" if self.rows_dropped else ""
         kind = "near"
-        if self._source.is_far:
-            kind = f"far, {self._source.bytes_here() / 1e6:.1f} MB of it here"
+        if self._source.ahead is not None:
+            kind = f"far, {self._source.ahead.copies.bytes() / 1e6:.1f} MB of it here"
         end = ", stopped" if self.stopped else ""
         return f"<Reader of {place}: {rows} rows, {groups} row groups, {kind}, fields {fields}{shard}{end}>"
 
