@@ -18,7 +18,7 @@ from delta_log import base85, deletion_vector, field, stored_vector, write_table
 
 from petastorm_bridge import TransformSpec, make_batch_reader
 from petastorm_bridge._sources.open import open_source
-from petastorm_bridge._sources.table_formats import TableFormatError
+from petastorm_bridge._sources.table_place import TableFormatError
 from petastorm_bridge.errors import DatasetNotFoundError
 from petastorm_bridge.predicates import in_set
 from petastorm_bridge.pytorch import DataLoader
@@ -390,6 +390,7 @@ def test_widened_types_and_microseconds_hold_the_values_of_old_files(tmp_path):
 
 @by_deltalake
 def test_without_the_package_the_way_out_is_told(history, monkeypatch):
+    monkeypatch.delitem(sys.modules, "petastorm_bridge._sources.delta", raising=False)
     monkeypatch.setitem(sys.modules, "deltalake", None)
     for open_it in (make_batch_reader, make_spark_converter):
         with pytest.raises(

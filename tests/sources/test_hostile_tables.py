@@ -20,8 +20,8 @@ from delta_log import field, stored_vector, write_table
 from pyarrow import fs
 
 from petastorm_bridge import make_batch_reader
-from petastorm_bridge._sources.table_formats import ICEBERG, TableFormatError, TablePlace
-from petastorm_bridge._sources.table_store import TableStore
+from petastorm_bridge._sources.table_formats import ICEBERG
+from petastorm_bridge._sources.table_place import TableFormatError, TablePlace
 
 _ARROW = int(pa.__version__.split(".", maxsplit=1)[0])
 OUT = "not in its own directory"
@@ -616,8 +616,8 @@ def test_a_checkpoint_that_is_none_hides_no_other(delta, listener, digits):
 def test_names_in_a_remote_table_stay_in_its_directory():
     pytest.importorskip("fsspec", reason="opens stores")
     memory = fs.PyFileSystem(fs.FSSpecHandler(fsspec_memory()))
-    store = TableStore(TablePlace(ICEBERG, "/b/t", "/b/t"), memory, "memory://b/t")
-    assert store.inside("memory://b/t/data/x%2e y.parquet") == "/b/t/data/x%2e y.parquet"
+    place = TablePlace(ICEBERG, memory, "/b/t", "/b/t", url="memory://b/t")
+    assert place.inside("memory://b/t/data/x%2e y.parquet") == "/b/t/data/x%2e y.parquet"
     for name in (
         "memory://b/t/../x",
         "memory://b/tt/x",
@@ -631,7 +631,7 @@ def test_names_in_a_remote_table_stay_in_its_directory():
         "memory://user@b/t/x",
     ):
         with pytest.raises(TableFormatError, match=OUT):
-            store.inside(name)
+            place.inside(name)
 
 
 def fsspec_memory():

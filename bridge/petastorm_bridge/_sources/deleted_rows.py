@@ -106,16 +106,13 @@ def _mark_container(
     if is_of_runs:
         (count,) = _SHORT.unpack_from(vector, position)
         runs = np.frombuffer(vector, "<u2", 2 * count, position + 2).reshape(count, 2)
-        if len(rows):
-            for start, last in runs.tolist():
-                rows[start : start + last + 1] = True
+        for start, last in runs.tolist():
+            rows[start : start + last + 1] = True
         return position + 2 + runs.nbytes
     if count <= _LARGEST_ARRAY:
         positions = np.frombuffer(vector, "<u2", count, position)
-        if len(rows):
-            rows[positions[positions < len(rows)]] = True
+        rows[positions[positions < len(rows)]] = True
         return position + positions.nbytes
     bits = np.frombuffer(vector, np.uint8, _CONTAINER // 8, position)
-    if len(rows):
-        rows |= np.unpackbits(bits, count=len(rows), bitorder="little").astype(bool)
+    rows |= np.unpackbits(bits, count=len(rows), bitorder="little").astype(bool)
     return position + bits.nbytes

@@ -9,11 +9,11 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from .delta_log import deleted_rows, refuse_foreign_sidecars
 from .live_table import LiveColumn, LiveFile, LiveTable
-from .table_formats import TableFormatError, TablePlace
-from .table_store import TableStore
+from .table_place import TablePlace
 
 # What a reader must honour for right rows, by the names of the protocol. The log itself (checkpoints,
 # vacuums) is deltalake's business; types that the bridge does not know are left out with a warning.
@@ -34,50 +34,37 @@ _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 _FIELD_ID = "delta.columnMapping.id"
 
 
-def read_delta(store: TableStore) -> LiveTable:
-    """Return the live files of a version of a Delta table, in the order of their paths.
+def read_delta(place: TablePlace) -> LiveTable:
+    """Return the live files of a version of a Delta table.
 
     Raises:
-        TableFormatError: deltalake is not installed or cannot read the log, the version does not
-            exist, the log names files outside of the table, or the table needs what is not
-            honoured here.
+        TableFormatError: The version does not exist, the log names files outside of the table, or the
+            table needs what is not honoured here.
+        Exception: deltalake cannot read the log.
     """
-    place = store.place
-    try:
-        from deltalake import DeltaTable
-    except ImportError as error:
-        raise place.not_installed() from error
-    try:
-        store.refuse_pipes(store.log)
-        refuse_foreign_sidecars(store, 0 if place.moment else place.version)
-        table = DeltaTable(store.uri, place.version, store.delta_options() or None)
-        if place.moment is not None:
-            _go_back(store, table)
-        _refuse_features(place, table.protocol().reader_features or ())
-        columns = _columns(table)
-        files = _files(store, table, columns)
-        ordered = sorted(files, key=lambda file: file.path)
-        return LiveTable(columns, ordered, table.version(), f"@v{table.version()}")
-    except TableFormatError:
-        raise
-    except Exception as error:
-        raise place.refused(
-            f"Its log cannot be read with deltalake: {str(error).rstrip('.')}."
-        ) from error
+    place.refuse_pipes(place.log)
+    refuse_foreign_sidecars(place, 0 if place.moment else place.version)
+    table = DeltaTable(place.url or place.root, place.version, place.delta_options() or None)
+    if place.moment is not None:
+        _go_back(place, table)
+    _refuse_features(place, table.protocol().reader_features or ())
+    columns = _columns(table)
+    files = list(_files(place, table, columns))
+    return LiveTable(columns, files, table.version(), f"@v{table.version()}")
 
 
-def _go_back(store: TableStore, table: Any) -> None:
+def _go_back(place: TablePlace, table: Any) -> None:
     """Load the version that was the current one at a moment."""
-    moment = store.place.moment
+    moment = place.moment
     assert moment is not None
     table.load_as_version(moment)
     if table.metadata().configuration.get(_OWN_CLOCK) == "true":
         return
     # deltalake gives the oldest version for any moment before it.
-    log = posixpath.join(store.place.root, "_delta_log", f"{table.version():020}.json")
-    committed = store.filesystem.get_file_info([log])[0].mtime_ns
+    log = posixpath.join(place.log, f"{table.version():020}.json")
+    committed = place.filesystem.get_file_info([log])[0].mtime_ns
     if committed is not None and committed // 10**6 > round(moment.timestamp() * 1000):
-        raise store.place.refused(f"Its oldest version is newer than {moment.isoformat()}.")
+        raise place.refused(f"Its oldest version is newer than {moment.isoformat()}.")
 
 
 def _refuse_features(place: TablePlace, features: Iterable[str]) -> None:
@@ -107,21 +94,21 @@ def _columns(table: Any) -> list[LiveColumn]:
     return columns
 
 
-def _files(store: TableStore, table: Any, columns: Iterable[LiveColumn]) -> Iterator[LiveFile]:
+def _files(place: TablePlace, table: Any, columns: Iterable[LiveColumn]) -> Iterator[LiveFile]:
     actions = pa.table(table.get_add_actions())
     paths = actions.column("path").to_pylist()
     has_vectors = "deletionVectors" in (table.protocol().reader_features or ())
-    deleted = deleted_rows(store, table.version(), paths) if has_vectors else {}
+    deleted = deleted_rows(place, table.version(), paths) if has_vectors else {}
     types = {column.name: column.type for column in columns}
     names = table.metadata().partition_columns
     values = actions.column("partition").combine_chunks() if names and len(actions) else None
     sizes = actions.column("size_bytes").to_pylist()
     for row, path in enumerate(paths):
-        located = store.inside(unquote(path))
+        located = place.inside(unquote(path))
         constants = {}
         if values is not None:
             constants = {name: values[row][name].cast(types[name]) for name in names}
-        if _is_asked(store.place, located, constants):
+        if _is_asked(place, located, constants):
             yield LiveFile(located, sizes[row], constants, deleted.get(path))
 
 

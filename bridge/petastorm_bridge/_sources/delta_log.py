@@ -11,16 +11,14 @@ import posixpath
 import re
 import uuid
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import fs, parquet
 
 from .deleted_rows import DeletedRows
-from .table_store import TableStore
+from .table_place import TablePlace
 
 _SIDECARS = "_sidecars"
 # What deltalake may take for a file of the log: rather too much than too little.
@@ -42,28 +40,28 @@ _ADDED = (
 )
 
 
-def refuse_foreign_sidecars(store: TableStore, version: int | None) -> None:
+def refuse_foreign_sidecars(place: TablePlace, version: int | None) -> None:
     """Raise if a checkpoint has sidecars that are not in the log's own directory of them.
 
     Args:
-        store: The table.
+        place: The table.
         version: Which is read, None for the current one; 0 looks at every checkpoint.
 
     Raises:
         TableFormatError: One has.
     """
-    for _ in _sidecars(store, _segment(store, version)):
+    for _ in _sidecars(place, _segment(place, version)):
         pass
 
 
-def deleted_rows(store: TableStore, version: int, files: Collection[str]) -> dict[str, DeletedRows]:
+def deleted_rows(place: TablePlace, version: int, files: Collection[str]) -> dict[str, DeletedRows]:
     """Return the rows that the deletion vectors of a version take away.
 
     deltalake would make a list of booleans of each, as long as the vector says: one of 30 bytes can end the
     process. So deltalake only says which files are live.
 
     Args:
-        store: The table.
+        place: The table.
         version: Which is read.
         files: The live files, as the log names them; with percent signs for what a URI cannot hold.
 
@@ -75,29 +73,29 @@ def deleted_rows(store: TableStore, version: int, files: Collection[str]) -> dic
         ValueError: A vector is damaged, or a file is nowhere in the log.
     """
     latest: dict[str, tuple[Any, ...]] = {}
-    for path in sorted(_segment(store, version), key=posixpath.basename):
+    for path in sorted(_segment(place, version), key=posixpath.basename):
         match = _TELLS_VERSION.match(posixpath.basename(path))
         if match and int(match[1]) <= version:
-            for part in (path, *_sidecars(store, [path])):
-                latest |= {name: vector for name, *vector in _fields(store, part, *_ADDED)}
-    return {name: _deleted(store, *latest[name]) for name in files if latest[name][0] is not None}
+            for part in (path, *_sidecars(place, [path])):
+                latest |= {name: vector for name, *vector in _fields(place, part, *_ADDED)}
+    return {name: _deleted(place, *latest[name]) for name in files if latest[name][0] is not None}
 
 
-def _deleted(store: TableStore, *vector: Any) -> DeletedRows:
-    *place, count = vector
-    return DeletedRows([_vector(store, *place)], count=count)
+def _deleted(place: TablePlace, *vector: Any) -> DeletedRows:
+    *where, count = vector
+    return DeletedRows([_vector(place, *where)], count=count)
 
 
-def _vector(store: TableStore, kind: str, name: str, offset: int | None, size: int) -> bytes:
+def _vector(place: TablePlace, kind: str, name: str, offset: int | None, size: int) -> bytes:
     """Return a deletion vector that is in the log itself or in a file of the table's own."""
     if kind == "i":
         return _from_base85(name)[:size]
     plain = _VECTOR_ID.fullmatch(name)
     if kind != "u" or plain is None:
-        raise store.outside(name)
+        raise place.outside(name)
     file = f"deletion_vector_{uuid.UUID(bytes=_from_base85(plain['id']))}.bin"
-    path = store.regular(posixpath.join(store.place.root, plain["folder"], file))
-    with store.filesystem.open_input_file(path) as stream:
+    path = posixpath.join(place.root, plain["folder"], file)
+    with place.open(path) as stream:
         begin = offset or 0
         if not 0 <= size <= stream.size():
             raise ValueError(f"{path} has {stream.size()} bytes, and a vector in it {size}")
@@ -119,9 +117,9 @@ def _from_base85(text: str) -> bytes:
     return words.astype(">u4").tobytes()
 
 
-def _segment(store: TableStore, version: int | None) -> list[str]:
+def _segment(place: TablePlace, version: int | None) -> list[str]:
     """Return the files that may tell a version: from the last checkpoint in one file before it on."""
-    infos = store.filesystem.get_file_info(fs.FileSelector(store.log))
+    infos = place.filesystem.get_file_info(fs.FileSelector(place.log))
     names = {info.base_name: info.path for info in infos}
     whole = [int(match[1]) for match in map(_WHOLE_CHECKPOINT.fullmatch, names) if match]
     start = max((number for number in whole if version is None or number <= version), default=0)
@@ -129,22 +127,23 @@ def _segment(store: TableStore, version: int | None) -> list[str]:
     return [names[name] for name, match in numbered.items() if int(match[1]) >= start]
 
 
-def _sidecars(store: TableStore, segment: list[str]) -> Iterator[str]:
+def _sidecars(place: TablePlace, segment: list[str]) -> Iterator[str]:
     """Yield the paths of the sidecars of checkpoints."""
     for path in segment:
         if ".checkpoint." not in posixpath.basename(path):
             continue
-        for (name,) in _fields(store, path, ("sidecar", "path")):
+        for (name,) in _fields(place, path, ("sidecar", "path")):
             if not isinstance(name, str) or not _PLAIN_NAME.fullmatch(name):
-                raise store.outside(str(name))
-            yield posixpath.join(store.log, _SIDECARS, name)
+                raise place.outside(str(name))
+            yield posixpath.join(place.log, _SIDECARS, name)
 
 
-def _fields(store: TableStore, path: str, *fields: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
+def _fields(place: TablePlace, path: str, *fields: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
     """Yield some fields of the actions in a file of the log that have the first of them."""
-    with store.filesystem.open_input_file(store.regular(path)) as stream:
+    rows: Iterable[tuple[Any, ...]]
+    with place.open(path) as stream:
         if path.endswith(".parquet"):
-            rows = _parquet_fields(parquet.ParquetFile(stream), fields)
+            rows = _parquet_fields(parquet.ParquetFile(stream), [".".join(f) for f in fields])
         else:
             lines = stream.read().split(b"\n")
             actions = [_parsed(line) for line in lines if line.strip()]
@@ -152,29 +151,16 @@ def _fields(store: TableStore, path: str, *fields: tuple[str, ...]) -> Iterator[
     return (row for row in rows if row[0] is not None)
 
 
-def _parquet_fields(
-    file: parquet.ParquetFile, fields: tuple[tuple[str, ...], ...]
-) -> list[tuple[Any, ...]]:
-    top = fields[0][0]
-    if file.schema_arrow.get_field_index(top) < 0 and top in file.schema_arrow.names:
-        raise ValueError(f"a checkpoint has two columns {top!r}")
-    table = file.read(columns=[".".join(field) for field in fields])
-    if not table.num_columns:
-        return []
-    column = table.column(top)
-    values = [_inner(column, field[1:]) for field in fields]
-    present = pc.is_valid(values[0])
-    return list(zip(*(value.filter(present).to_pylist() for value in values), strict=True))
-
-
-def _inner(column: pa.ChunkedArray, names: tuple[str, ...]) -> pa.ChunkedArray:
-    """Return a field of structs; nulls where the checkpoint does not have it."""
-    type_ = column.type
-    for name in names:
-        if not pa.types.is_struct(type_) or type_.get_field_index(name) < 0:
-            return pa.chunked_array([pa.nulls(len(column))])
-        type_ = type_.field(name).type
-    return pc.struct_field(column, list(names))
+def _parquet_fields(file: parquet.ParquetFile, names: Sequence[str]) -> Iterable[tuple[Any, ...]]:
+    """Return the values of fields, the first one's of any row, with None for those that a checkpoint does not have."""
+    if len(set(file.schema_arrow.names)) < len(file.schema_arrow.names):
+        raise ValueError("a checkpoint has two columns of one name")
+    table = file.read(columns=names).flatten().flatten()  # structs in a struct
+    nothing = [None] * table.num_rows
+    return zip(
+        *(table.column(n).to_pylist() if n in table.column_names else nothing for n in names),
+        strict=True,
+    )
 
 
 def _parsed(line: bytes) -> Any:

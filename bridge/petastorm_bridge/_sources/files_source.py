@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +18,11 @@ from petastorm_bridge._far.fetch import Extent
 from petastorm_bridge.mds.shard import Rows
 
 from .parquet_reading import ParquetFiles, naming, one_array, rows_of, shown
-from .parquet_schema import ColumnsDifferError, Footer
-from .source import RowGroup, Source, number_of
+from .parquet_schema import ColumnsDifferError, Footer, null_facts
+from .source import RowGroup, Source, build_schema, number_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Group(NamedTuple):
@@ -42,11 +46,11 @@ class FilesSource(Source):
         unchecked: The footer of each file, until the source is narrowed.
     """
 
-    def __init__(self, files: ParquetFiles, footers: Sequence[Footer]) -> None:
+    def __init__(self, files: ParquetFiles) -> None:
         self._files = files
         self._groups: Sequence[Group]
         self.ahead = None if files.far is None else files.far.ahead
-        self.unchecked = footers
+        self.unchecked: Sequence[Footer] = files.read_footers() if files.files else []
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "unchecked": []}  # large, and of no use once narrowed
@@ -58,6 +62,21 @@ class FilesSource(Source):
     @abstractmethod
     def constant(self, file: int, name: str, rows: int) -> Column | None:
         """Return rows of a column that has one value all over a file; None if the file holds the column."""
+
+    def _of_columns(
+        self, fields: Sequence[tuple[str, pa.DataType, bool]], schemas: Iterable[pa.Schema]
+    ) -> Self:
+        """Return the source of some columns, with what all files say of nulls in them.
+
+        Args:
+            fields: As of :func:`~.source.build_schema`.
+            schemas: That of each file, with the names that columns have in the source.
+        """
+        source = copy.copy(self)
+        source.schema, source.types = build_schema(fields)
+        source.nulls = null_facts(source.types, zip(self.unchecked, schemas, strict=True))
+        source.unchecked = []
+        return source
 
     def path(self, file: int) -> str:
         """Return the path of one of the files."""
@@ -76,7 +95,6 @@ class FilesSource(Source):
         return _FileGroup(self, group, reader)
 
     def extents(self, position: int) -> Sequence[Extent]:
-        """Return what has to be fetched of a far file to read the columns of a row group."""
         file, number, _ = self._groups[position]
         return self._files.extents(file, number, self._names_in(file))
 
@@ -96,7 +114,6 @@ class _FileGroup:
         self._decoded: dict[str, Column] = {}
 
     def load(self, names: Sequence[str], rows: Rows) -> dict[str, Column]:
-        """Return columns of some of the rows; plain numbers without nulls as NumPy arrays."""
         missing = [n for n in names if n in self._stored and n not in self._decoded]
         if missing:  # all at once, which takes less time than one after the other
             stored = [self._stored[name] for name in missing]

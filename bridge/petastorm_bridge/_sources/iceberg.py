@@ -34,8 +34,7 @@ from petastorm_bridge.mds.codecs import snappy_size
 
 from .deleted_rows import DeletedRows
 from .live_table import LiveColumn, LiveFile, LiveTable
-from .table_formats import TableFormatError, TablePlace
-from .table_store import TableStore
+from .table_place import TablePlace
 
 _METADATA = ".metadata.json"
 _ZIPPED_METADATA = ".gz.metadata.json"
@@ -55,38 +54,21 @@ _SYNC_BYTES = 16
 _MOST_IN_BLOCKS, _ALWAYS_IN_BLOCKS = 100, 1 << 20
 
 
-class _TableFile(InputFile):
-    """A file of the table; its location is a path on the file system of the table."""
+class _Manifest(InputFile):
+    """A list of manifests, or one of them, in memory."""
 
-    def __init__(self, store: TableStore, path: str) -> None:
-        super().__init__(path)
-        self._store = store
+    def __init__(self, location: str, content: bytes) -> None:
+        super().__init__(location)
+        self._content = content
 
     def __len__(self) -> int:
-        return int(self._store.filesystem.get_file_info([self.location])[0].size)
+        return len(self._content)
 
     def exists(self) -> bool:
-        info = self._store.filesystem.get_file_info([self.location])[0]
-        return bool(info.type == fs.FileType.File)
+        return True
 
-    def open(self, seekable: bool = True) -> Any:  # noqa: ARG002 - all are
-        return self._store.filesystem.open_input_file(self._store.regular(self.location))
-
-
-class _Manifest(_TableFile):
-    """A list of manifests, or one of them, which has to hold some records at least."""
-
-    def __init__(self, store: TableStore, path: str, records: int) -> None:
-        super().__init__(store, path)
-        self._records = records
-
-    def open(self, seekable: bool = True) -> Any:
-        with super().open(seekable) as stream:
-            content = stream.read()
-        records = _checked_records(content)
-        if records < self._records:
-            raise ValueError(f"{self.location} has {records} of {self._records} records")
-        return io.BytesIO(content)
+    def open(self, seekable: bool = True) -> Any:  # noqa: ARG002 - it is
+        return io.BytesIO(self._content)
 
 
 def _checked_records(content: bytes) -> int:
@@ -123,17 +105,22 @@ class _TableIO(FileIO):
     """What pyiceberg reads with: manifests in the table's directory, and nothing else.
 
     Args:
-        store: The table.
+        place: The table.
         records: How many records files have at least, by the names that the table has for them.
     """
 
-    def __init__(self, store: TableStore, records: Mapping[str, int]) -> None:
+    def __init__(self, place: TablePlace, records: Mapping[str, int]) -> None:
         super().__init__()
-        self._store = store
+        self._place = place
         self._records = records
 
     def new_input(self, location: str) -> _Manifest:
-        return _Manifest(self._store, self._store.inside(location), self._records[location])
+        with self._place.open(self._place.inside(location)) as stream:
+            content = stream.read()
+        records = _checked_records(content)
+        if records < self._records[location]:
+            raise ValueError(f"{location} has {records} of {self._records[location]} records")
+        return _Manifest(location, content)
 
     def new_output(self, location: str) -> Any:
         raise NotImplementedError(f"{location}: tables are only read")
@@ -142,41 +129,33 @@ class _TableIO(FileIO):
         raise NotImplementedError(f"{location}: tables are only read")
 
 
-def read_iceberg(store: TableStore) -> LiveTable:
-    """Return the live files of a snapshot of an Iceberg table, in the order of their paths.
+def read_iceberg(place: TablePlace) -> LiveTable:
+    """Return the live files of a snapshot of an Iceberg table.
 
     Raises:
-        TableFormatError: pyiceberg cannot parse the table, the snapshot does not exist, or files are
-            outside of the table or are no Parquet files.
+        TableFormatError: The snapshot does not exist, or files are outside of the table or are no
+            Parquet files.
+        Exception: pyiceberg cannot parse the metadata.
     """
-    place = store.place
-    try:
-        current = place.metadata or _current_metadata(store)
-        metadata = _metadata(store, current)
-        snapshot = _snapshot(place, metadata)
-        columns = _columns(metadata, _schema(place, metadata, snapshot))
-        if snapshot is None:
-            return LiveTable(columns, [], None, "")
-        files = _files(store, metadata, snapshot, columns)
-        suffix = f"@v{snapshot.snapshot_id}"
-        if not _is_named(place) and not place.below:
-            suffix = "" if place.metadata else f"/metadata/{posixpath.basename(current)}"
-        ordered = sorted(files, key=lambda file: file.path)
-        return LiveTable(columns, ordered, snapshot.snapshot_id, suffix)
-    except TableFormatError:
-        raise
-    except Exception as error:
-        raise place.refused(
-            f"Its metadata cannot be read with pyiceberg: {str(error).rstrip('.')}."
-        ) from error
+    current = place.metadata or _current_metadata(place)
+    metadata = _metadata(place, current)
+    snapshot = _snapshot(place, metadata)
+    columns = _columns(metadata, _schema(place, metadata, snapshot))
+    if snapshot is None:
+        return LiveTable(columns, [], None, "")
+    files = list(_files(place, metadata, snapshot, columns))
+    suffix = f"@v{snapshot.snapshot_id}"
+    if not place.is_version and not place.below:
+        suffix = "" if place.metadata else f"/metadata/{posixpath.basename(current)}"
+    return LiveTable(columns, files, snapshot.snapshot_id, suffix)
 
 
-def _current_metadata(store: TableStore) -> str:
+def _current_metadata(place: TablePlace) -> str:
     """Return the path of the newest metadata file: the hint's, or that of the highest version."""
-    infos = store.filesystem.get_file_info(fs.FileSelector(store.log))
+    infos = place.filesystem.get_file_info(fs.FileSelector(place.log))
     by_name = {info.base_name: info.path for info in infos if info.base_name.endswith(_METADATA)}
     with suppress(OSError, UnicodeDecodeError):
-        with _TableFile(store, posixpath.join(store.log, _HINT)).open() as stream:
+        with place.open(posixpath.join(place.log, _HINT)) as stream:
             hint = stream.read().decode().strip()
         for name in (hint, f"v{hint}{_METADATA}", f"{hint}{_METADATA}"):
             if name in by_name:
@@ -185,16 +164,15 @@ def _current_metadata(store: TableStore) -> str:
     return str(by_name[newest[1]])
 
 
-def _metadata(store: TableStore, path: str) -> Any:
-    file = _TableFile(store, path)
-    with file.open() as stream:
+def _metadata(place: TablePlace, path: str) -> Any:
+    with place.open(path) as stream:
         if not path.endswith(_ZIPPED_METADATA):
             return FromByteStream.table_metadata(stream)
-        most = max(_ALWAYS_UNZIPPED, len(file) * _MOST_UNZIPPED)
+        most = max(_ALWAYS_UNZIPPED, stream.size() * _MOST_UNZIPPED)
         with gzip.open(stream) as unzipped:
             content = unzipped.read(most + 1)
     if len(content) > most:
-        raise store.place.refused(f"{path} holds more than {_MOST_UNZIPPED} times its own size.")
+        raise place.refused(f"{path} holds more than {_MOST_UNZIPPED} times its own size.")
     return FromByteStream.table_metadata(io.BytesIO(content))
 
 
@@ -224,13 +202,9 @@ def _snapshot(place: TablePlace, metadata: Any) -> Any:
     return snapshot
 
 
-def _is_named(place: TablePlace) -> bool:
-    return place.version is not None or place.moment is not None
-
-
 def _schema(place: TablePlace, metadata: Any, snapshot: Any) -> Any:
     """Return today's schema for the current snapshot, and for a named one that of its time."""
-    if snapshot is None or not _is_named(place) or snapshot.schema_id is None:
+    if snapshot is None or not place.is_version or snapshot.schema_id is None:
         return metadata.schema()
     schema = metadata.schema_by_id(snapshot.schema_id)
     if schema is None:
@@ -274,34 +248,34 @@ def _small(type_: pa.DataType) -> pa.DataType:
 
 
 def _files(
-    store: TableStore, metadata: Any, snapshot: Any, columns: Iterable[LiveColumn]
+    place: TablePlace, metadata: Any, snapshot: Any, columns: Iterable[LiveColumn]
 ) -> Iterator[LiveFile]:
     # Not the snapshot's own list of manifests, which another table may have put into a cache by path.
-    listed = _TableIO(store, {snapshot.manifest_list: _least_manifests(snapshot)})
+    listed = _TableIO(place, {snapshot.manifest_list: _least_manifests(snapshot)})
     manifests = list(read_manifest_list(listed.new_input(snapshot.manifest_list)))
-    if len({store.inside(manifest.manifest_path) for manifest in manifests}) < len(manifests):
-        raise store.place.refused("Its list of manifests names one of them twice.")
+    if len({place.inside(manifest.manifest_path) for manifest in manifests}) < len(manifests):
+        raise place.refused("Its list of manifests names one of them twice.")
     # What has no rows is told by its footer: a manifest that errs would take rows away, or bring deleted ones back.
-    io = _TableIO(store, {manifest.manifest_path: _entries(manifest) for manifest in manifests})
+    io = _TableIO(place, {manifest.manifest_path: _entries(manifest) for manifest in manifests})
     planner = ManifestGroupPlanner(metadata, io, options={"include_empty_files": "true"})
     planned = list(planner.plan_files(manifests))
-    deleted = _deleted_rows(store, planned)
+    deleted = _deleted_rows(place, planned)
     by_id = {column.field_id: column for column in columns}
     specs = {spec.spec_id: spec for spec in metadata.partition_specs}
     for task in planned:
         file = task.file
         if file.file_format.name != "PARQUET":
-            raise store.place.refused(
+            raise place.refused(
                 f"{file.file_path} is an {file.file_format.name} file; only Parquet is read here."
             )
-        path = store.inside(file.file_path)
+        path = place.inside(file.file_path)
         values: Any = file.partition
         constants = {
             by_id[field.source_id].name: pa.scalar(value, by_id[field.source_id].type)
             for field, value in zip(specs[file.spec_id].fields, values, strict=True)
             if str(field.transform) == "identity" and field.source_id in by_id
         }
-        if not store.place.below or path.startswith(f"{store.place.path}/"):
+        if not place.below or path.startswith(f"{place.path}/"):
             size = file.file_size_in_bytes
             yield LiveFile(path, size, constants, deleted.get(file.file_path))
 
@@ -322,7 +296,7 @@ def _entries(manifest: Any) -> int:
     return sum(count or 0 for count in counts)
 
 
-def _deleted_rows(store: TableStore, tasks: Iterable[Any]) -> dict[str, DeletedRows]:
+def _deleted_rows(place: TablePlace, tasks: Iterable[Any]) -> dict[str, DeletedRows]:
     """Return the rows that delete files take away, by the file's path in the log."""
     applies = defaultdict(set)
     for task in tasks:
@@ -333,9 +307,9 @@ def _deleted_rows(store: TableStore, tasks: Iterable[Any]) -> dict[str, DeletedR
     for delete, paths in applies.items():
         kind = delete.file_format.name
         if kind not in _DELETES:
-            raise store.place.refused(f"{delete.file_path} holds deletes as {kind}, not read here.")
+            raise place.refused(f"{delete.file_path} holds deletes as {kind}, not read here.")
         kept: Any = vectors if kind == "PUFFIN" else positions
-        with _TableFile(store, store.inside(delete.file_path)).open() as stream:
+        with place.open(place.inside(delete.file_path)) as stream:
             for path, rows in _DELETES[kind](stream):
                 if path in paths:
                     kept[path].append(rows)

@@ -54,7 +54,7 @@ class LiveTable:
 
     Attributes:
         columns: In the table's order.
-        files: In the order of their paths, which is the same in every process.
+        files: Those with live rows.
         version: Number of the version or snapshot; None for a table that has none yet.
         suffix: Behind the path without a version, names this very version.
     """

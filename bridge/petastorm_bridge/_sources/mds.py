@@ -15,6 +15,7 @@ from petastorm_bridge.mds.access import is_mapped
 from petastorm_bridge.mds.codecs import EXTENSIONS
 from petastorm_bridge.mds.dataset import INDEX_NAME, MdsDataset
 from petastorm_bridge.mds.decode import column_array, column_view
+from petastorm_bridge.mds.entry import ShardEntry
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.schema import Field
 from petastorm_bridge.mds.shard import Rows, Shard
@@ -63,7 +64,6 @@ class MdsGroup:
         self._fields = fields
 
     def load(self, names: Sequence[str], rows: Rows) -> dict[str, Column]:
-        """Return columns of the rows."""
         return {name: self._column(name, rows) for name in names}
 
     def _column(self, name: str, rows: Rows) -> Column:
@@ -137,13 +137,14 @@ class MdsSource(Source):
         return self._open(position, None)
 
     def _open(self, position: int, data: npt.NDArray[np.uint8] | None) -> MdsGroup:
-        return self._group(self._dataset.open_shard(self._positions[position], data, self._noted))
-
-    def _group(self, shard: Shard) -> MdsGroup:
+        shard = self._dataset.open_shard(self._positions[position], data, self._noted)
         return MdsGroup(shard, self._fields)
+
+    def _entry(self, position: int) -> ShardEntry:
+        return self._dataset.shards[self._positions[position]]
 
     def is_cheap(self, position: int) -> bool:
         """Return whether the shard only has to be mapped (and not read or expanded)."""
-        entry = self._dataset.shards[self._positions[position]]
+        entry = self._entry(position)
         is_copied = bool(entry.layout.variable) and entry.raw["bytes"] > _COPIED_BYTES
         return entry.zip is None and not is_copied and is_mapped(self._dataset.directory)

@@ -19,7 +19,6 @@ from petastorm_bridge.mds.errors import DatasetNotFoundError
 from .mds import MdsSource, named_shards
 from .source import Source
 from .table_formats import find_table
-from .table_store import TableStore
 
 
 def open_source(
@@ -96,20 +95,17 @@ def open_paths(
             if listed or os.path.isfile(os.path.join(directory, INDEX_NAME)):
                 raise
     from .far_parquet import FarFiles
+    from .parquet import ParquetSource
+    from .table import open_table
 
     directory = paths[0] if os.path.isdir(paths[0]) else os.path.dirname(paths[0])
     make_far = None
     if not is_mapped(directory):
         make_far = functools.partial(FarFiles, MountStore(), settings=settings)
-    if len(paths) == 1:
-        place = find_table(fs.LocalFileSystem(), paths[0])
-        if place is not None:
-            from .table import open_table
-
-            return open_table(TableStore(place, fs.LocalFileSystem()), make_far)
-    from .parquet import ParquetSource
-
-    return ParquetSource(list(paths), listed=listed, make_far=make_far)
+    table = find_table(fs.LocalFileSystem(), paths[0]) if len(paths) == 1 else None
+    if table is not None:
+        return open_table(table, make_far)
+    return ParquetSource(paths, listed, make_far=make_far)
 
 
 def _dataset_at(path: str) -> tuple[str, None] | None:

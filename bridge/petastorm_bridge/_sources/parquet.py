@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import posixpath
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from .far_parquet import MakeFar
 from .files_source import FilesSource, Group, converted
 from .parquet_files import File, Partition, find_files
 from .parquet_reading import ParquetFiles, naming
-from .parquet_schema import ColumnsDifferError, common_types, first_schema, null_facts
+from .parquet_schema import ColumnsDifferError, common_types, first_schema
 from .source import build_schema
 
 COMMON_METADATA_NAME = "_common_metadata"
@@ -53,13 +52,12 @@ class ParquetSource(FilesSource):
         make_far: MakeFar | None = None,
     ) -> None:
         self.description = masked(str(list(paths) if listed else paths[0]))
-        self._filesystem = filesystem or fs.LocalFileSystem()
+        self._filesystem = filesystem = filesystem or fs.LocalFileSystem()
         self._directory = None if listed else paths[0]
-        files = find_files(self._filesystem, paths)
-        opened = ParquetFiles(files, filesystem, None if make_far is None else make_far(files))
+        files = find_files(filesystem, paths)
         self.partitions: Mapping[str, Partition] = _partitions(files)
-        footers = opened.read_footers()
-        super().__init__(opened, footers)
+        super().__init__(ParquetFiles(files, filesystem, make_far))
+        footers = self.unchecked
         first = first_schema([footer.schema for footer in footers])
         self.pandas_metadata = pandas_metadata(first)
         stored = [field for field in first if field.name not in self.partitions]
@@ -77,23 +75,17 @@ class ParquetSource(FilesSource):
         Raises:
             ColumnsDifferError: A file lacks one of them, or has another kind of it.
         """
-        stored = [name for name in names if name not in self.partitions]
-        common = self.types_of(stored)
+        common = self.types_of(names)
         fields = [
-            (field.name, common.get(field.name, self.types[field.name]), bool(field.nullable))
+            (field.name, common[field.name], bool(field.nullable))
             for field in self.schema.fields.values()
             if field.name in names
         ]
-        source = copy.copy(self)
-        source.schema, source.types = build_schema(fields)
+        source = self._of_columns(fields, [footer.schema for footer in self.unchecked])
+        source.nulls = {**source.nulls, **dict.fromkeys(self.partitions, NullFacts())}
         # Where files differ in a type, what pandas had in the first fits none but that.
-        changed = {name for name in stored if common[name] != self.types[name]}
+        changed = {name for name in names if common[name] != self.types[name]}
         source.pandas_metadata = without_columns(self.pandas_metadata, changed)
-        source.nulls = {
-            **dict.fromkeys(self.partitions, NullFacts()),
-            **null_facts(common, [(footer, footer.schema) for footer in self.unchecked]),
-        }
-        source.unchecked = []
         return source
 
     def types_of(self, names: Collection[str]) -> dict[str, pa.DataType]:
@@ -105,17 +97,13 @@ class ParquetSource(FilesSource):
         stored = [name for name in names if name not in self.partitions]
         paths = [file.path for file in self.files]
         types = common_types(stored, paths, [footer.schema for footer in self.unchecked])
-        return {
-            name: self.partitions[name].type if name in self.partitions else types[name]
-            for name in names
-        }
+        types |= {name: partition.type for name, partition in self.partitions.items()}
+        return {name: types[name] for name in names}
 
     def stored(self, file: int) -> Mapping[str, str]:  # noqa: ARG002 - the same in all
-        """Return the names of the columns that are not those of directories, twice."""
         return self._stored
 
     def constant(self, file: int, name: str, rows: int) -> Column | None:
-        """Return rows of a column that the names of directories hold; None of others."""
         partition = self.partitions.get(name)
         return None if partition is None else partition.column(file, rows)
 
@@ -196,7 +184,6 @@ class ParquetSource(FilesSource):
         return {posixpath.relpath(path, directory): count for path, count in counts.items()}
 
     def key(self, position: int) -> tuple[Any, ...]:
-        """Return the partition a row group lies in, one scalar per partition column."""
         file = self._groups[position].file
         return tuple(part.value(file) for part in self.partitions.values())
 

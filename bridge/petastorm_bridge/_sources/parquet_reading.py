@@ -24,14 +24,13 @@ from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError
 from petastorm_bridge.mds.shard import Rows
 from petastorm_bridge.mds.types import is_list_of_any_length
 
-from .far_parquet import FarFiles
+from .far_parquet import MakeFar
 from .parquet_files import File
 from .parquet_schema import Footer, Schemas
 
 _FOOTER_THREADS = 16
 _TRIED = 16  # files of a near directory that are read before threads are started, which help only if disks are slow
 _TURNS = 8  # of each thread at least, where there are more files
-_LOCAL = fs.LocalFileSystem()
 _STREAM_BYTES = 4 << 20
 # Pages carry checksums, which Spark writes and Arrow compares from release 15 on.
 _CHECKSUMS: dict[str, Any] = (
@@ -57,27 +56,27 @@ class ParquetFiles:
 
     Args:
         files: The files.
-        filesystem: Where they are; None for the local one.
-        far: Fetches columns of them, if they are far away.
+        filesystem: Where they are.
+        make_far: Makes what fetches columns of files that are far away; None for near ones.
         **options: For every :class:`pyarrow.parquet.ParquetFile`.
     """
 
     def __init__(
         self,
         files: Sequence[File],
-        filesystem: fs.FileSystem | None,
-        far: FarFiles | None = None,
+        filesystem: fs.FileSystem,
+        make_far: MakeFar | None = None,
         **options: Any,
     ) -> None:
         self.files = files
-        self.far = far
+        self.far = None if make_far is None else make_far(files)
         self._filesystem = filesystem
+        self._is_local = isinstance(filesystem, fs.LocalFileSystem)
         self._options = options
         self._footers: dict[int, Any] = {}
         # Another file may come in the place of one, with its size and time. On mounts inodes may change by themselves.
-        is_near = filesystem is None and not any(
-            map(is_far, {os.path.dirname(f.path) for f in files})
-        )
+        folders = {os.path.dirname(file.path) for file in files}
+        is_near = self._is_local and not any(map(is_far, folders))
         self._inodes: dict[int, int] | None = {} if is_near else None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -127,22 +126,17 @@ class ParquetFiles:
         return self._footers.get(index) or self._open(index).metadata
 
     def extents(self, index: int, group: int, names: Collection[str]) -> Sequence[Extent]:
-        """Return what has to be fetched to read columns of a row group; nothing of near files."""
-        if self.far is None:
-            return ()
-        return self.far.extents(index, self._footer(index), group, names)
-
-    def _footer(self, index: int) -> Any:
-        if index not in self._footers:
-            self._footers[index] = self._open(index).metadata
-        return self._footers[index]
+        """Return what has to be fetched of far files to read columns of a row group."""
+        assert self.far is not None
+        footer = self._footers[index] = self.metadata(index)
+        return self.far.extents(index, footer, group, names)
 
     def open_group(self, index: int, group: int, names: Collection[str]) -> parquet.ParquetFile:
         """Open one of the files to read columns of a row group, which are here then; raises as :meth:`open`."""
         if self.far is None:
             return self.open(index)
         self._check_unchanged(index)
-        footer = self._footer(index)
+        footer = self._footers[index] = self.metadata(index)
         return self._reader(index, self.far.open(index, footer, group, names))
 
     def open(self, index: int, *, streamed: bool = False) -> parquet.ParquetFile:
@@ -164,10 +158,10 @@ class ParquetFiles:
 
     def _open(self, index: int, *, streamed: bool = False) -> parquet.ParquetFile:
         path = self.files[index].path
-        if self._filesystem is not None:
+        if self._is_local:
+            source = naming(path, lambda: self._filesystem.open_input_file(path))
+        else:
             source = self._filesystem.open_input_file(path)
-        else:  # given the path, Arrow would look for its file system, which takes a quarter of the time
-            source = naming(path, lambda: _LOCAL.open_input_file(path))
         return self._reader(index, source, streamed=streamed)
 
     def _reader(self, index: int, source: Any, *, streamed: bool = False) -> parquet.ParquetFile:
@@ -184,7 +178,7 @@ class ParquetFiles:
         )
 
     def _check_unchanged(self, index: int) -> None:
-        if self._filesystem is not None:
+        if not self._is_local:
             return
         file = self.files[index]
         try:

@@ -34,12 +34,11 @@ from petastorm_bridge.mds.shard import Rows, Shard
 from petastorm_bridge.mds.shard_file import first_samples
 
 from .far_parquet import FarFiles
-from .mds import MdsSource, named_shards
+from .mds import MdsGroup, MdsSource, named_shards
 from .parquet import ParquetSource
 from .source import RowGroup, Source
 from .table import open_table
 from .table_formats import find_table
-from .table_store import remote_table
 
 # What a mount answers at once: Linux asks it for twelve pieces at a time (FUSE's max_background), and for the thirteenth
 # when the first has come.
@@ -113,9 +112,11 @@ def _open_parquet(
             settings=settings,
         )
         paths = [fs_utils.get_dataset_path(urlparse(url)) for url in urls]
-        table = find_table(filesystem, paths[0]) if len(urls) == 1 else None
+        table = None
+        if len(urls) == 1:
+            table = find_table(filesystem, paths[0], urls[0], storage_options)
         if table is not None:
-            return open_table(remote_table(table, filesystem, urls[0], storage_options), make_far)
+            return open_table(table, make_far)
         return ParquetSource(paths, listed, filesystem=filesystem, make_far=make_far)
     except (ImportError, ValueError) as error:
         if no_index is None or isinstance(error, DatasetError):
@@ -184,7 +185,6 @@ class FarMdsSource(MdsSource):
         self.description = masked(url)
 
     def extents(self, position: int) -> list[Extent]:
-        """Return the shard's file."""
         return [self._extent(self._entry(position))]
 
     def want_first(self, position: int) -> int:
@@ -206,9 +206,8 @@ class FarMdsSource(MdsSource):
         if first is None:
             return self._open_whole(position)
         shard = Shard(self._dataset.directory, *first)
-        return _BeginningGroup(
-            self._group(shard), shard.num_rows, lambda: self._open_whole(position)
-        )
+        group = MdsGroup(shard, self._fields)
+        return _BeginningGroup(group, shard.num_rows, lambda: self._open_whole(position))
 
     def _open_whole(self, position: int) -> RowGroup:
         extent = self._extent(self._entry(position))
@@ -228,9 +227,6 @@ class FarMdsSource(MdsSource):
             and self.ahead.inode(self._extent(self._entry(position))) is not None
         )
 
-    def _entry(self, position: int) -> ShardEntry:
-        return self._dataset.shards[self._positions[position]]
-
     def _extent(self, entry: ShardEntry) -> Extent:
         file, name = entry.stored, entry.stored["basename"]
         return Extent(f"{self._url}/{name}", name, file["bytes"], file["hashes"])
@@ -249,7 +245,6 @@ class _BeginningGroup:
         return self._open_whole()
 
     def load(self, names: Sequence[str], rows: Rows) -> dict[str, Column]:
-        """Return columns of the rows."""
         is_here = isinstance(rows, slice) and rows.stop <= self._rows
         return (self._beginning if is_here else self._whole).load(names, rows)
 

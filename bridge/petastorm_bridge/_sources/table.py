@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -15,46 +14,54 @@ from petastorm_bridge._blocks.columns import Column, NullFacts
 from petastorm_bridge.errors import masked
 from petastorm_bridge.mds.errors import DatasetNotFoundError
 
-from .delta import read_delta
 from .far_parquet import MakeFar
 from .files_source import FilesSource, Group
 from .live_table import LiveColumn, LiveFile, LiveTable
 from .parquet_files import File
 from .parquet_reading import ParquetFiles, shown
-from .parquet_schema import Footer, null_facts
+from .parquet_schema import Footer
 from .source import build_schema
 from .table_formats import DELTA
-from .table_store import TableStore
+from .table_place import TableFormatError, TablePlace
 
 _FIELD_ID = b"PARQUET:field_id"
 
 
-def open_table(store: TableStore, make_far: MakeFar | None = None) -> TableSource:
+def open_table(place: TablePlace, make_far: MakeFar | None = None) -> TableSource:
     """Open the live rows of a table.
 
     Args:
-        store: Where it is.
+        place: Where it is.
         make_far: As of :class:`~.parquet.ParquetSource`.
 
     Raises:
-        TableFormatError: They cannot be told, or the log names a file twice.
+        TableFormatError: They cannot be told, the package that tells them is not installed, or the log
+            names a file twice.
         DatasetNotFoundError: A data file is missing.
         DatasetError: One is damaged.
     """
-    place = store.place
-    if place.format is DELTA:
-        live = read_delta(store)
-    else:
-        try:
-            from .iceberg import read_iceberg
-        except ImportError as error:
-            raise place.not_installed() from error
-        live = read_iceberg(store)
-    for one, other in itertools.pairwise(live.files):
+    read: Callable[[TablePlace], LiveTable]
+    try:
+        if place.format is DELTA:
+            from .delta import read_delta as read
+        else:
+            from .iceberg import read_iceberg as read
+    except ImportError as error:
+        raise place.not_installed() from error
+    try:
+        live = read(place)
+    except TableFormatError:
+        raise
+    except Exception as error:
+        reason = f"Its log cannot be read with {place.format.package}: {str(error).rstrip('.')}."
+        raise place.refused(reason) from error
+    # The same in every process.
+    files = sorted(live.files, key=lambda file: file.path)
+    for one, other in itertools.pairwise(files):
         # By two spellings, perhaps, which the log's own readers do not notice.
         if one.path == other.path:
             raise place.refused(f"It names {one.path} twice, whose rows would come twice.")
-    return TableSource(store, live, make_far)
+    return TableSource(place, replace(live, files=files), make_far)
 
 
 class TableSource(FilesSource):
@@ -67,33 +74,28 @@ class TableSource(FilesSource):
         suffix: Behind the path without a version, names the very version that is read.
 
     Args:
-        store: Where the table is.
+        place: Where the table is.
         live: What its log says.
         make_far: As of :class:`~.parquet.ParquetSource`.
     """
 
-    def __init__(self, store: TableStore, live: LiveTable, make_far: MakeFar | None = None) -> None:
-        place = store.place
+    def __init__(self, place: TablePlace, live: LiveTable, make_far: MakeFar | None = None) -> None:
         self.suffix = live.suffix
         self.description = f"{masked(place.path)} ({place.format.name} version {live.version})"
         self._columns = {column.name: column for column in live.columns}
-        files = _present_files(store, live.files)
-        opened = ParquetFiles(
-            files,
-            None if store.is_local else store.filesystem,
-            None if make_far is None else make_far(files),
-            coerce_int96_timestamp_unit="us",
+        files = _present_files(place, live.files)
+        super().__init__(
+            ParquetFiles(files, place.filesystem, make_far, coerce_int96_timestamp_unit="us")
         )
-        footers = opened.read_footers() if files else []
-        super().__init__(opened, footers)
+        footers = self.unchecked
         self._contents = [
-            _contents(store, live.columns, file, footer.schema)
+            _contents(place, live.columns, file, footer.schema)
             for file, footer in zip(live.files, footers, strict=True)
         ]
         fields = [(column.name, column.type, column.nullable) for column in live.columns]
         self.schema, self.types = build_schema(fields)
         self.nulls = dict.fromkeys(self.types, NullFacts())
-        self._groups = list(_live_groups(store, footers, live.files))
+        self._groups = list(_live_groups(place, footers, live.files))
         self.row_counts = [
             footers[file].rows[number] if live is None else len(live)
             for file, number, live in self._groups
@@ -101,13 +103,11 @@ class TableSource(FilesSource):
 
     def narrowed(self, names: Collection[str]) -> TableSource:
         """Return the source of some columns, with what all files say of nulls in them."""
-        source = copy.copy(self)
         fields = [(n, self.types[n], self._columns[n].nullable) for n in self.types if n in names]
-        source.schema, source.types = build_schema(fields)
-        by_name = null_facts(
-            source.types,
+        source = self._of_columns(
+            fields,
             [
-                (footer, _renamed(footer.schema, contents.stored))
+                _renamed(footer.schema, contents.stored)
                 for footer, contents in zip(self.unchecked, self._contents, strict=True)
             ],
         )
@@ -119,13 +119,11 @@ class TableSource(FilesSource):
         }
         source.nulls = {
             name: NullFacts(facts.rows or name in lacking, facts.elements)
-            for name, facts in by_name.items()
+            for name, facts in source.nulls.items()
         }
-        source.unchecked = []
         return source
 
     def stored(self, file: int) -> Mapping[str, str]:
-        """Return what a file calls the columns that it holds."""
         return self._contents[file].stored
 
     def constant(self, file: int, name: str, rows: int) -> Column | None:
@@ -149,22 +147,22 @@ class _Contents:
     constants: Mapping[str, pa.Scalar]
 
 
-def _present_files(store: TableStore, files: Sequence[LiveFile]) -> list[File]:
+def _present_files(place: TablePlace, files: Sequence[LiveFile]) -> list[File]:
     """Return the files as they are now; remote ones are known by the log alone until they are read."""
-    if not store.is_local:
+    if not place.is_local:
         return [File(file.path, (), file.size, 0) for file in files]  # never written again
-    infos = store.filesystem.get_file_info([file.path for file in files])
+    infos = place.filesystem.get_file_info([file.path for file in files])
     for info in infos:
         if info.type != fs.FileType.File:
             raise DatasetNotFoundError(
-                f"{info.path} holds rows of {store.place.root} and is not there, or is no file. A "
+                f"{info.path} holds rows of {place.root} and is not there, or is no file. A "
                 "vacuum or an expiry of snapshots may have removed it: read a newer version."
             )
     return [File(info.path, (), info.size, info.mtime_ns) for info in infos]
 
 
 def _contents(
-    store: TableStore, columns: Sequence[LiveColumn], file: LiveFile, schema: pa.Schema
+    place: TablePlace, columns: Sequence[LiveColumn], file: LiveFile, schema: pa.Schema
 ) -> _Contents:
     by_id = {
         int(field.metadata[_FIELD_ID]): field.name
@@ -181,7 +179,7 @@ def _contents(
         elif column.stored_names:
             stored_name = next((name for name in column.stored_names if name in names), None)
         elif column.name not in file.constants:
-            raise store.place.refused(
+            raise place.refused(
                 f"{file.path} has no field ids, and the table has no name mapping that says which of "
                 f"its columns is {column.name!r}."
             )
@@ -204,13 +202,13 @@ def _renamed(schema: pa.Schema, stored: Mapping[str, str]) -> pa.Schema:
 
 
 def _live_groups(
-    store: TableStore, footers: Sequence[Footer], files: Sequence[LiveFile]
+    place: TablePlace, footers: Sequence[Footer], files: Sequence[LiveFile]
 ) -> Iterator[Group]:
     for number, (footer, file) in enumerate(zip(footers, files, strict=True)):
         try:
             deleted = None if file.deleted is None else file.deleted.mask(sum(footer.rows))
         except ValueError as error:
-            raise store.place.refused(f"Of {file.path}, {error}.") from error
+            raise place.refused(f"Of {file.path}, {error}.") from error
         start = 0
         for row_group, rows in enumerate(footer.rows):
             live = None

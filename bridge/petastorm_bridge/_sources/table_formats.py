@@ -8,46 +8,19 @@ reads it is installed; otherwise such a directory is refused.
 from __future__ import annotations
 
 import datetime as dt
-import functools
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pyarrow import fs
 
 from petastorm_bridge._workers.at_once import each_at_once
-from petastorm_bridge.errors import masked
 from petastorm_bridge.mds.access import is_mapped
-from petastorm_bridge.mds.errors import DatasetError
 
-
-class TableFormatError(DatasetError, ValueError):
-    """The rows of a Delta or Iceberg table cannot be told, or not without a package that is missing."""
-
-
-@dataclass(frozen=True)
-class TableFormat:
-    """How to know a table format, and how to read it.
-
-    Attributes:
-        name: What users call it.
-        article: Stands before the name.
-        log: Directory of the log below the table's.
-        suffixes: Ends of names of which every log has one.
-        package: Reads the log.
-        read: Spark's way to read the table at a path.
-    """
-
-    name: str
-    article: str
-    log: str
-    suffixes: tuple[str, ...]
-    package: str
-    read: str
-
+from .table_place import TableFormat, TableFormatError, TablePlace
 
 DELTA = TableFormat(
     "Delta",
@@ -71,56 +44,12 @@ _FORMATS = (DELTA, ICEBERG)
 _VERSIONED = re.compile(r"(?P<path>.+)@(?:v(?P<number>\d+)|(?P<moment>\d{17}))/?", re.DOTALL)
 
 
-@dataclass(frozen=True)
-class TablePlace:
-    """A table, or a part of one, that a path names.
-
-    Attributes:
-        format: Which kind of table.
-        path: What was asked for, as its file system understands it, without a version.
-        root: The table's directory.
-        version: Number of a version or snapshot, or None.
-        moment: When the version wanted was the current one, or None.
-        metadata: Path of the one Iceberg metadata file to read, or None for the current one.
-    """
-
-    format: TableFormat
-    path: str
-    root: str
-    version: int | None = None
-    moment: dt.datetime | None = None
-    metadata: str | None = None
-
-    @property
-    def below(self) -> str:
-        """What was asked for, relative to the table's directory; empty for the whole table."""
-        return self.path[len(self.root) :].strip("/") if self.metadata is None else ""
-
-    def refused(self, reason: str) -> TableFormatError:
-        """Return the error for a table whose live rows cannot be read.
-
-        Args:
-            reason: Sentences that say why.
-        """
-        asked = self.metadata or self.path
-        where = "is" if asked == self.root else f"belongs to {masked(self.root)}, which is"
-        spark = self.format.read.format(path=self.root)
-        return TableFormatError(
-            f"{masked(asked)} {where} {self.format.article} {self.format.name} table, whose directory also holds files of "
-            f"rows that were deleted or overwritten. {reason} Or convert what Spark reads: "
-            f"make_spark_converter({spark})."
-        )
-
-    def not_installed(self) -> TableFormatError:
-        """Return the error for a table without the package that reads its log."""
-        name = self.format.name
-        return self.refused(
-            f"Which rows are live is read with {self.format.package}, which is not installed: pip "
-            f"install 'petastorm-bridge[{name.lower()}]'."
-        )
-
-
-def find_table(filesystem: fs.FileSystem, path: str) -> TablePlace | None:
+def find_table(
+    filesystem: fs.FileSystem,
+    path: str,
+    url: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> TablePlace | None:
     """Return the table that a path is, lies in as a directory, or names a version of.
 
     A single data file is no table: whoever names files one by one wants these files.
@@ -129,17 +58,27 @@ def find_table(filesystem: fs.FileSystem, path: str) -> TablePlace | None:
         filesystem: Where the path is.
         path: Of a directory, with or without ``@v3`` or ``@20260131235959000`` (UTC) behind it; or
             of an Iceberg metadata file.
+        url: The URL with this path; None on the local file system.
+        options: The user's ``storage_options``.
     """
-    asked = path.rstrip("/")
+    table = _named_table(filesystem, path.rstrip("/"))
+    if table is None or url is None:
+        return table
+    levels = (table.metadata or table.path)[len(table.root) :].count("/")
+    root = url_without_version(url, table).rsplit("/", levels)[0]
+    return replace(table, url=root, options=options or {})
+
+
+def _named_table(filesystem: fs.FileSystem, asked: str) -> TablePlace | None:
     kind: fs.FileType
     table: TablePlace | None
-    kind, table = _at_once(
-        filesystem, asked, [lambda: _kind(filesystem, asked), lambda: _table_at(filesystem, asked)]
-    )
+    looks: tuple[Callable[..., Any], ...] = (_kind, _table_at)
+    is_far = _is_far(filesystem, asked)
+    kind, table = each_at_once(lambda look: look(filesystem, asked), looks, is_far=is_far)
     if kind == fs.FileType.File:
         root = posixpath.dirname(posixpath.dirname(asked))
         is_metadata = asked.endswith(ICEBERG.suffixes) and root
-        return TablePlace(ICEBERG, root, root, metadata=asked) if is_metadata else None
+        return TablePlace(ICEBERG, filesystem, root, root, metadata=asked) if is_metadata else None
     match = _VERSIONED.fullmatch(asked)
     if kind == fs.FileType.Directory or match is None:
         return table
@@ -149,6 +88,11 @@ def find_table(filesystem: fs.FileSystem, path: str) -> TablePlace | None:
     version = None if match["number"] is None else int(match["number"])
     moment = None if match["moment"] is None else _moment(match["moment"])
     return replace(table, version=version, moment=moment)
+
+
+def url_without_version(url: str, table: TablePlace) -> str:
+    """Return the URL that names a table as it is without the version that may stand behind it."""
+    return without_version(url) if table.is_version else url.rstrip("/")
 
 
 def without_version(path: str) -> str:
@@ -181,13 +125,10 @@ def refuse_table_formats(filesystem: fs.FileSystem, directory: str) -> None:
 
 def _table_at(filesystem: fs.FileSystem, directory: str) -> TablePlace | None:
     candidates = [(place, known) for place in _places(directory) for known in _FORMATS]
-    looks = [functools.partial(_holds_log, filesystem, *candidate) for candidate in candidates]
-    for (place, known), is_table in zip(
-        candidates, _at_once(filesystem, directory, looks), strict=True
-    ):
-        if is_table:
-            return TablePlace(known, directory, place)
-    return None
+    is_far = _is_far(filesystem, directory)
+    held = each_at_once(lambda each: _holds_log(filesystem, *each), candidates, is_far=is_far)
+    tables = [candidate for candidate, is_table in zip(candidates, held, strict=True) if is_table]
+    return TablePlace(tables[0][1], filesystem, directory, tables[0][0]) if tables else None
 
 
 def _places(directory: str) -> Iterator[str]:
@@ -211,13 +152,8 @@ def _holds_log(filesystem: fs.FileSystem, directory: str, known: TableFormat) ->
     return any(info.base_name.endswith(known.suffixes) for info in entries)
 
 
-def _at_once(
-    filesystem: fs.FileSystem, path: str, calls: Sequence[Callable[[], Any]]
-) -> Iterable[Any]:
-    """Return what functions return that look at a path: from a far place all answers take as long as one."""
-    if isinstance(filesystem, fs.LocalFileSystem) and is_mapped(path):
-        return (call() for call in calls)
-    return each_at_once(lambda call: call(), calls, is_far=True)
+def _is_far(filesystem: fs.FileSystem, path: str) -> bool:
+    return not isinstance(filesystem, fs.LocalFileSystem) or not is_mapped(path)
 
 
 def _kind(filesystem: fs.FileSystem, path: str) -> fs.FileType:

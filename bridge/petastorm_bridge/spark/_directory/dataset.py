@@ -14,12 +14,10 @@ import pyarrow.parquet as pq
 
 from petastorm_bridge._sources.table import open_table
 from petastorm_bridge._sources.table_formats import (
-    TablePlace,
     find_table,
     refuse_table_formats,
-    without_version,
+    url_without_version,
 )
-from petastorm_bridge._sources.table_store import TableStore, remote_table
 from petastorm_bridge._sources.unfinished import MARKER_NAME, unfinished_text
 from petastorm_bridge._workers.at_once import each_at_once
 from petastorm_bridge.errors import masked
@@ -95,9 +93,13 @@ def describe_path(url: str) -> DatasetFiles:
     filesystem, full_url, path = _locate(url)
     if _has_index(filesystem, path):
         return _describe_mds(filesystem, full_url, path.rstrip("/"))
-    table = find_table(arrow_filesystem(filesystem), path)
+    where = None if _is_local(filesystem) else full_url
+    table = find_table(arrow_filesystem(filesystem), path, where)
     if table is not None:
-        return _describe_table(table, filesystem, full_url)
+        source = open_table(table)
+        # Its "file" is the version that is the current one now.
+        url_of_version = url_without_version(full_url, table) + source.suffix
+        return DatasetFiles([url_of_version], sum(source.row_counts))
     files = _data_files(filesystem, path, url)
     _warn_of_partitions(files, path, url)
     are_far = not _is_local(filesystem) or is_far(os.path.dirname(files[0]))
@@ -135,17 +137,6 @@ def _describe_mds(filesystem: Any, url: str, path: str) -> DatasetFiles:
         dataset = open_dataset(path)
         return DatasetFiles(_shard_urls(path, dataset), dataset.num_rows)
     return describe_converted(url)
-
-
-def _describe_table(place: TablePlace, filesystem: Any, url: str) -> DatasetFiles:
-    """Describe a Delta or Iceberg table: its "file" is the version that is the current one now."""
-    arrow = arrow_filesystem(filesystem)
-    is_local = _is_local(filesystem)
-    store = TableStore(place, arrow) if is_local else remote_table(place, arrow, url, None)
-    source = open_table(store)
-    named = place.version is not None or place.moment is not None
-    plain = without_version(url) if named else url.rstrip("/")
-    return DatasetFiles([plain + source.suffix], sum(source.row_counts))
 
 
 def _file_url(filesystem: Any, any_url: str, path: str) -> str:

@@ -1,7 +1,8 @@
-"""Where a table's files are: in its own directory, whatever its log says."""
+"""A table as a path names it, and where its files are: in its own directory, whatever its log says."""
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import posixpath
 import re
@@ -15,8 +16,7 @@ from pyarrow import fs
 
 from petastorm_bridge import fs_utils
 from petastorm_bridge.errors import masked
-
-from .table_formats import TableFormatError, TablePlace
+from petastorm_bridge.mds.errors import DatasetError
 
 # What deltalake calls the options of s3fs.S3FileSystem.
 _DELTA_OPTIONS = {
@@ -31,21 +31,89 @@ _MOST_SHOWN = 300  # letters of a name, which a hostile log makes as long as it 
 _SAME_STORE = {"s3a": "s3", "gcs": "gs", "abfs": "abfss"}
 
 
+class TableFormatError(DatasetError, ValueError):
+    """The rows of a Delta or Iceberg table cannot be told, or not without a package that is missing."""
+
+
 @dataclass(frozen=True)
-class TableStore:
-    """The place of one table.
+class TableFormat:
+    """How to know a table format, and how to read it.
 
     Attributes:
-        place: What the user asked for.
+        name: What users call it.
+        article: Stands before the name.
+        log: Directory of the log below the table's.
+        suffixes: Ends of names of which every log has one.
+        package: Reads the log.
+        read: Spark's way to read the table at a path.
+    """
+
+    name: str
+    article: str
+    log: str
+    suffixes: tuple[str, ...]
+    package: str
+    read: str
+
+
+@dataclass(frozen=True)
+class TablePlace:
+    """A table, or a part of one, that a path names.
+
+    Attributes:
+        format: Which kind of table.
         filesystem: Where it is; paths are as it understands them.
+        path: What was asked for, without a version.
+        root: The table's directory.
+        version: Number of a version or snapshot, or None.
+        moment: When the version wanted was the current one, or None.
+        metadata: Path of the one Iceberg metadata file to read, or None for the current one.
         url: URL of the table's directory; None on the local file system.
         options: The user's ``storage_options``, for fsspec.
     """
 
-    place: TablePlace
+    format: TableFormat
     filesystem: fs.FileSystem
+    path: str
+    root: str
+    version: int | None = None
+    moment: dt.datetime | None = None
+    metadata: str | None = None
     url: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_version(self) -> bool:
+        """Whether a version was asked for."""
+        return self.version is not None or self.moment is not None
+
+    @property
+    def below(self) -> str:
+        """What was asked for, relative to the table's directory; empty for the whole table."""
+        return self.path[len(self.root) :].strip("/") if self.metadata is None else ""
+
+    def refused(self, reason: str) -> TableFormatError:
+        """Return the error for a table whose live rows cannot be read.
+
+        Args:
+            reason: Sentences that say why.
+        """
+        asked = self.metadata or self.path
+        where = "is" if asked == self.root else f"belongs to {masked(self.root)}, which is"
+        spark = self.format.read.format(path=self.root)
+        return TableFormatError(
+            f"{masked(asked)} {where} {self.format.article} {self.format.name} table, whose directory also holds files of "
+            f"rows that were deleted or overwritten. {reason} Or convert what Spark reads: "
+            f"make_spark_converter({spark})."
+        )
+
+    def not_installed(self) -> TableFormatError:
+        """Return the error for a table without the package that reads its log."""
+        name = self.format.name
+        return self.refused(
+            f"Which rows are live is read with {self.format.package}, which is not installed: pip "
+            f"install 'petastorm-bridge[{name.lower()}]'."
+        )
 
     @property
     def is_local(self) -> bool:
@@ -53,14 +121,9 @@ class TableStore:
         return self.url is None
 
     @property
-    def uri(self) -> str:
-        """The table's directory, as deltalake understands it."""
-        return self.place.root if self.url is None else self.url
-
-    @property
     def log(self) -> str:
         """Path of the directory of the table's log."""
-        return posixpath.join(self.place.root, self.place.format.log)
+        return posixpath.join(self.root, self.format.log)
 
     def delta_options(self) -> dict[str, str]:
         """Return the user's options as deltalake calls them.
@@ -93,8 +156,8 @@ class TableStore:
         if "\0" in name:
             raise self.outside(name)
         is_whole = name.startswith("/") or _SCHEME.match(name)
-        path = self._path(name) if is_whole else posixpath.join(self.place.root, name)
-        root = self.place.root.rstrip("/")
+        path = self._path(name) if is_whole else posixpath.join(self.root, name)
+        root = self.root.rstrip("/")
         path = None if path is None else posixpath.normpath(path)
         if path is not None and self.is_local and not path.startswith(f"{root}/"):
             path = _below(root, path)
@@ -115,24 +178,24 @@ class TableStore:
         shown = masked(name)
         if len(shown) > _MOST_SHOWN:
             shown = f"{shown[:_MOST_SHOWN]}..."
-        return self.place.refused(
+        return self.refused(
             f"It names {shown!r}, which is not in its own directory. Nothing else is read, since "
             "whoever wrote the table chose that name: files that were added where they lay, shallow "
             "clones and tables that were moved have to be copied into a table of their own."
         )
 
-    def regular(self, path: str) -> str:
-        """Return a path; raises if a pipe or the like is there, which would be waited for.
+    def open(self, path: str) -> Any:
+        """Open a file.
 
         Raises:
-            TableFormatError: It is.
+            TableFormatError: A pipe or the like is there, which would be waited for.
         """
         if self.is_local:
             self._refuse_others(self.filesystem.get_file_info([path]))
-        return path
+        return self.filesystem.open_input_file(path)
 
     def refuse_pipes(self, directory: str) -> None:
-        """Refuse a directory in or below which something is no file, as :meth:`regular` does."""
+        """Refuse a directory in or below which something is no file, as :meth:`open` does."""
         if self.is_local:
             selector = fs.FileSelector(directory, recursive=True, allow_not_found=True)
             self._refuse_others(self.filesystem.get_file_info(selector))
@@ -140,28 +203,7 @@ class TableStore:
     def _refuse_others(self, infos: Iterable[Any]) -> None:
         for info in infos:
             if info.type == fs.FileType.Unknown:
-                raise self.place.refused(f"{info.path} is a pipe, a socket or a device.")
-
-
-def remote_table(
-    place: TablePlace, filesystem: fs.FileSystem, url: str, options: Mapping[str, Any] | None
-) -> TableStore:
-    """Return the store of a table that is not on the local file system.
-
-    Args:
-        place: The table.
-        filesystem: Where it is.
-        url: What the user asked for: the table, a directory in it or a metadata file, or a version.
-        options: The user's ``storage_options``.
-    """
-    asked = place.metadata or place.path
-    levels = asked[len(place.root) :].count("/")
-    root = url.rstrip("/")
-    if place.version is not None or place.moment is not None:
-        root = root.rpartition("@")[0]
-    for _ in range(levels):
-        root = root.rpartition("/")[0]
-    return TableStore(place, filesystem, root, options or {})
+                raise self.refused(f"{info.path} is a pipe, a socket or a device.")
 
 
 def _below(root: str, path: str) -> str:
