@@ -31,7 +31,7 @@ def open_table(place: TablePlace, make_far: MakeFar | None = None) -> TableSourc
     """Open the live rows of a table.
 
     Args:
-        place: Where it is.
+        place: The table.
         make_far: As of :class:`~.parquet.ParquetSource`.
 
     Raises:
@@ -74,7 +74,7 @@ class TableSource(FilesSource):
         suffix: Behind the path without a version, names the very version that is read.
 
     Args:
-        place: Where the table is.
+        place: The table.
         live: What its log says.
         make_far: As of :class:`~.parquet.ParquetSource`.
     """
