@@ -125,6 +125,11 @@ class ReaderOptions:
                 "before it is converted, or pass even_batches=False and count the steps yourself."
             )
 
+    @property
+    def has_separate_sequences(self) -> bool:
+        """Whether sequences are asked for that have no row in common."""
+        return isinstance(self.schema_fields, NGram) and not self.schema_fields.timestamp_overlap
+
     def check_sequences(self) -> None:
         """Refuse what does not go with sequences that have no row in common.
 
@@ -132,8 +137,7 @@ class ReaderOptions:
             NotImplementedError: Row groups in parts, as in Petastorm.
             ValueError: Shards with as many sequences on every rank.
         """
-        ngram = self.schema_fields
-        if not isinstance(ngram, NGram) or ngram.timestamp_overlap:
+        if not self.has_separate_sequences:
             return
         if self.shuffle_row_drop_partitions > 1:
             raise NotImplementedError(

@@ -48,6 +48,11 @@ class Job:
     filters: RowFilters | None = None
     groups: SharedGroups | None = None
 
+    @property
+    def shuffles_rows(self) -> bool:
+        """Whether the rows of a visit are shuffled here, and not by its order."""
+        return False
+
     def is_cheap(self, visit: Visit) -> bool:
         """Return whether the visit is done faster than it is handed to another thread."""
         if self.transform is not None or self.predicate is not None or self.filters is not None:

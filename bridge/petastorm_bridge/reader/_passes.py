@@ -121,7 +121,6 @@ class Passes:
         job: What to do with each visit.
         pool: Who does it.
         options: Of the reader.
-        shuffle_rows: Whether visits shuffle rows.
     """
 
     def __init__(
@@ -131,8 +130,6 @@ class Passes:
         job: Job,
         pool: Pool,
         options: ReaderOptions,
-        *,
-        shuffle_rows: bool,
     ) -> None:
         self.stopped = threading.Event()
         self.may_cut_groups = False
@@ -141,7 +138,6 @@ class Passes:
         self._job = job
         self._pool = pool
         self._options = options
-        self._shuffle_rows = shuffle_rows
         self._randomness = Randomness(options.seed)
         self._count = 0  # of those whose order does not follow from the pass before
         # Other odd rows with another seed.
@@ -241,7 +237,7 @@ class Passes:
         return Plan(
             self._pieces,
             shuffle_pieces=self._options.shuffle_row_groups,
-            shuffle_rows=self._shuffle_rows,
+            shuffle_rows=self._options.shuffle_rows and not self._job.shuffles_rows,
             randomness=self._randomness.of_pass(self._count),
             odd_rows=self._odd_rows,
             epoch=self._first_epoch + self._count * (self._options.num_epochs or 1),

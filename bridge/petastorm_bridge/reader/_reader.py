@@ -93,14 +93,7 @@ class Reader:
             )
         self._pieces = split_pieces(pieces, options.shuffle_row_drop_partitions)
         self._pool: Pool = options.make_pool()
-        self.passes = Passes(
-            self._pieces,
-            self._odd_rows,
-            self._job,
-            self._pool,
-            options,
-            shuffle_rows=self._visits_shuffle_rows,
-        )
+        self.passes = Passes(self._pieces, self._odd_rows, self._job, self._pool, options)
 
     def _select(
         self, source: Source, stored: Unischema, filters: Sequence[Sequence[Condition]]
@@ -118,6 +111,13 @@ class Reader:
     def _shard(self, selection: Selection) -> list[Piece]:
         options = self._options
         groups = selection.groups
+        if options.has_separate_sequences and options.shard_count is not None:
+            # Which rows begin a sequence follows from all rows before: row groups stay whole.
+            return [
+                Piece(group, 0, self._source.row_counts[group])
+                for i, group in enumerate(groups)
+                if i not in selection.dropped and i % options.shard_count == options.cur_shard
+            ]
         counts = [self._source.row_counts[group] for group in groups]
         pieces = shard_pieces(
             counts, options.cur_shard, options.shard_count, options.shard_seed, selection.dropped
@@ -139,10 +139,6 @@ class Reader:
                 f"{description}."
             )
         return selected
-
-    @property
-    def _visits_shuffle_rows(self) -> bool:
-        return bool(self._options.shuffle_rows)
 
     # What the loaders use.
 

@@ -25,12 +25,17 @@ class RowJob(Job):
 
     Attributes:
         layout: The sequences to make of rows, or None.
-        shuffle_seed: Shuffles the rows of each piece, wherever and whenever it is read; None for the
-            order of the visit.
+        shuffle_seed: Shuffles the rows of each piece, alike in all row groups and epochs, as in
+            Petastorm; None for the order of the visit.
     """
 
     layout: Layout | None = None
     shuffle_seed: int | None = None
+
+    @property
+    def shuffles_rows(self) -> bool:
+        """Whether there is a seed."""
+        return self.shuffle_seed is not None
 
     def is_cheap(self, visit: Visit) -> bool:  # noqa: ARG002 - of jobs that do not decode
         """Return False: values are decoded."""

@@ -20,7 +20,6 @@ from petastorm_bridge.reader._job import Job
 from petastorm_bridge.reader._passes import Pass
 from petastorm_bridge.reader._reader import Reader
 from petastorm_bridge.reader._selection import Condition, Selection
-from petastorm_bridge.reader._sharding import Piece
 from petastorm_bridge.unischema import Unischema, tuple_class
 
 from .job import RowJob, separate_rows
@@ -101,22 +100,6 @@ class RowReader(Reader):
             selection.filters, layout=layout,
             shuffle_seed=self._options.seed if self._options.shuffle_rows else None,
         )  # fmt: skip
-
-    @property
-    def _visits_shuffle_rows(self) -> bool:
-        # With a seed the job shuffles rows: alike in all row groups and epochs, as in Petastorm.
-        return super()._visits_shuffle_rows and self._options.seed is None
-
-    def _shard(self, selection: Selection) -> list[Piece]:
-        options = self._options
-        if self.ngram is None or self.ngram.timestamp_overlap or options.shard_count is None:
-            return super()._shard(selection)
-        # Which rows begin a sequence follows from all rows before: row groups stay whole.
-        return [
-            Piece(group, 0, self._source.row_counts[group])
-            for i, group in enumerate(selection.groups)
-            if i not in selection.dropped and i % options.shard_count == options.cur_shard
-        ]
 
     @property
     def keeps_rows(self) -> bool:
