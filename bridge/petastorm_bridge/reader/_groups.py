@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ class SharedGroups:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._groups: dict[int, _SharedGroup] = {}
+        self._shared = functools.lru_cache(_KEPT)(functools.partial(_SharedGroup, source))
         self._lock = ForkSafeLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -33,17 +34,12 @@ class SharedGroups:
 
     def open(self, position: int) -> RowGroup:
         """Return a row group, which is opened when its first column is asked for."""
-        with self._lock:
-            group = self._groups.pop(position, None) or _SharedGroup(self._source, position)
-            self._groups[position] = group
-            while len(self._groups) > _KEPT:
-                del self._groups[next(iter(self._groups))]
-        return group
+        with self._lock:  # without, threads that ask at the same time would get two
+            return self._shared(position)
 
     def forget(self) -> None:
         """Drop what is kept; visits under way keep theirs."""
-        with self._lock:
-            self._groups.clear()
+        self._shared.cache_clear()
 
 
 class _SharedGroup:

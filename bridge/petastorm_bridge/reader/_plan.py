@@ -54,23 +54,20 @@ class Randomness:
     def __init__(self, seed: Any) -> None:
         self._seed = seed
         # Petastorm's ventilator and its workers each start a generator from the same seed.
-        self._pieces = None if seed is None else np.random.default_rng(seed)
-        self._rows = None if seed is None else np.random.default_rng(seed)
-        self._children = None if seed is None else np.random.default_rng([seed, 1])
+        seeds = () if seed is None else (seed, seed, [seed, 1])
+        self._generators = [np.random.default_rng(one) for one in seeds]
+        three: Sequence[np.random.Generator | None] = self._generators or (None, None, None)
+        self._pieces, self._rows, self._children = three
 
     @property
     def state(self) -> list[dict[str, Any]] | None:
         """Where the generators stand, JSON-able; None without a seed."""
-        generators = (self._pieces, self._rows, self._children)
-        states = [dict(one.bit_generator.state) for one in generators if one is not None]
-        return states or None
+        return [dict(one.bit_generator.state) for one in self._generators] or None
 
     @state.setter
     def state(self, state: list[dict[str, Any]] | None) -> None:
-        generators = (self._pieces, self._rows, self._children)
-        for one, stood in zip(generators, state or (), strict=False):
-            if one is not None:
-                one.bit_generator.state = stood
+        for one, stood in zip(self._generators, state or (), strict=False):
+            one.bit_generator.state = stood
 
     def pieces(self, count: int) -> npt.NDArray[np.int64]:
         """Return the order of ``count`` row groups."""
