@@ -15,7 +15,7 @@ from petastorm_bridge.errors import missing_extra
 from petastorm_bridge.reader._reader import Reader
 
 from ._base import LoaderBase, batch_integer, refuse_copies_in_workers, whole_size
-from ._columns import refuse_datetimes, torch_column
+from ._columns import refuse_datetimes
 from ._dataset import DatasetBase
 from ._rows import (
     SEQUENCES,
@@ -23,6 +23,7 @@ from ._rows import (
     plain_column,
     refuse_sequences,
     torch_blocks,
+    torch_value,
 )
 
 try:
@@ -69,12 +70,7 @@ def _sanitize_pytorch_types(row_as_dict: dict[str, Any]) -> None:
         TypeError: Strings, bytes, objects or None.
     """
     for name, value in row_as_dict.items():
-        if value is None:
-            raise TypeError(f"Pytorch does not support nullable fields. Found None in {name}")
-        if isinstance(value, np.bool_):
-            row_as_dict[name] = np.uint8(value)
-        elif isinstance(value, np.ndarray):
-            row_as_dict[name] = torch_column(name, value)
+        row_as_dict[name] = torch_value(name, value)
 
 
 class DataLoader(LoaderBase):
@@ -107,9 +103,9 @@ class DataLoader(LoaderBase):
         return size, self.shuffling_queue_capacity
 
     def _iter_impl(self) -> Iterator[Any]:
-        size = whole_size(self.batch_size, getattr(self.reader, "num_epochs", 1))
+        size, capacity = self._sizes()
         is_plain = self.collate_fn is decimal_friendly_collate
-        blocks = self._blocks(self.shuffling_queue_capacity, refuse_datetimes if is_plain else iter)
+        blocks = self._blocks(capacity, refuse_datetimes if is_plain else iter)
         batches = cut(map(_as_arrays, blocks), size)
         if getattr(self.reader, "ngram", None) is not None:
             return (self.collate_fn(batch[SEQUENCES].tolist()) for batch in batches)
@@ -280,6 +276,7 @@ class InMemBatchedDataLoader(IterableDataset[Any]):
         self._in_iter = False
         keys, buffer = _load_rows_into_mem(reader, transform_fn, rows_capacity)
         self._columns = dict(zip(keys, buffer, strict=True))
+        self._rows = len(buffer[0]) if buffer else 0
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         refuse_copies_in_workers(self)
@@ -289,8 +286,7 @@ class InMemBatchedDataLoader(IterableDataset[Any]):
                 "number of epochs using num_epochs in constructor."
             )
         self._in_iter = True
-        size = batch_integer(self._batch_size)
-        rows = len(next(iter(self._columns.values()))) if self._columns else 0
+        size, rows = batch_integer(self._batch_size), self._rows
         for epoch in range(self._num_epochs):
             order = torch.arange(rows)
             if self._shuffle:
@@ -303,17 +299,15 @@ class InMemBatchedDataLoader(IterableDataset[Any]):
 
     def __len__(self) -> int:
         """Return the number of batches of all epochs."""
-        rows = len(next(iter(self._columns.values()))) if self._columns else 0
-        return self._num_epochs * -(-rows // batch_integer(self._batch_size))
+        return self._num_epochs * -(-self._rows // batch_integer(self._batch_size))
 
     def __bool__(self) -> bool:
         return True
 
     def __repr__(self) -> str:
-        rows = len(next(iter(self._columns.values()))) if self._columns else 0
         return (
             f"<{type(self).__name__} batch_size={self._batch_size!r} num_epochs={self._num_epochs} "
-            f"rows={rows} columns={list(self._columns)}>"
+            f"rows={self._rows} columns={list(self._columns)}>"
         )
 
     def __enter__(self) -> Self:
@@ -351,10 +345,4 @@ class BatchedIterableDataset(DatasetBase):
         OSError, ValueError: As :func:`petastorm_bridge.make_batch_reader`.
     """
 
-    def _loader_over(self, reader: Reader, batch_size: int) -> LoaderBase:
-        make = self._loader_fn or DataLoader
-        return make(
-            reader=reader,
-            batch_size=batch_size,
-            shuffling_queue_capacity=self.shuffling_queue_capacity,
-        )
+    _default_loader = DataLoader

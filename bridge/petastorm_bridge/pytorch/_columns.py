@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from petastorm_bridge._blocks.columns import Block
 
@@ -57,14 +58,11 @@ def torch_block(reader: Reader, block: Block) -> Block:
     if not block.num_rows:  # no type matters, as in Petastorm, which drops what is empty
         return Block(columns, 0, block.ends_epoch)
     for name, column in block.columns.items():
-        if not isinstance(column, np.ndarray) and _is_text(column):
+        if isinstance(column, pa.Array) and _is_text(column.type):
             torch_column(name, np.empty(0, object))  # raises, without building the strings first
         columns[name] = torch_column(name, reader.shown(name, column))
     return Block(columns, block.num_rows, block.ends_epoch)
 
 
-def _is_text(column: Any) -> bool:
-    import pyarrow as pa
-
-    type_ = getattr(column, "type", None)
-    return type_ is not None and bool(pa.types.is_string(type_) or pa.types.is_binary(type_))
+def _is_text(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type_) or pa.types.is_binary(type_))

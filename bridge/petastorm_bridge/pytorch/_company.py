@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from enum import Enum
 from typing import Any
 
 
@@ -30,24 +31,23 @@ def batches_held_by_lightning() -> int:
     return 0
 
 
-def accelerate_reads_for_others(dataset: Any) -> bool:
-    """Return whether accelerate reads a dataset on its first rank and sends rows to the others."""
-    return any(type(one).__name__ == "DataLoaderDispatcher" for one in _loaders_of(dataset))
+class Division(Enum):
+    """How accelerate divides rows: the first rank reads them for all, or all read and leave out others'."""
+
+    BY_FIRST_RANK = 1
+    IN_TURNS = 2
 
 
-def accelerate_takes_turns(dataset: Any) -> bool:
-    """Return whether accelerate reads a dataset on every rank and leaves out what is the others'."""
-    loaders = _loaders_of(dataset)
-    return any(_wraps(loader.dataset) for loader in loaders)
-
-
-def _loaders_of(dataset: Any) -> list[Any]:
-    """Return accelerate's loaders that are in use and read this dataset."""
+def division_by_accelerate(dataset: Any) -> Division | None:
+    """Return how accelerate divides the rows of a dataset among the ranks; None where it does not."""
     accelerate = sys.modules.get("accelerate.state")
     if accelerate is None:
-        return []
+        return None
     in_use = [one for one in accelerate.GradientState().dataloader_references if one is not None]
-    return [one for one in in_use if _innermost(one.dataset) is dataset]
+    loaders = [one for one in in_use if _innermost(one.dataset) is dataset]
+    if any(type(one).__name__ == "DataLoaderDispatcher" for one in loaders):
+        return Division.BY_FIRST_RANK
+    return Division.IN_TURNS if any(_wraps(one.dataset) for one in loaders) else None
 
 
 def _innermost(dataset: Any) -> Any:

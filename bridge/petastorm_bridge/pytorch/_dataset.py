@@ -5,10 +5,9 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-import sys
 from collections.abc import Callable, Iterator
 from multiprocessing import context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,11 +17,11 @@ from petastorm_bridge._workers.sharing import refuse_deep_temporary_directory
 from petastorm_bridge.reader import make_batch_reader
 from petastorm_bridge.reader._arguments import refuse_unknown
 from petastorm_bridge.reader._plan import Part
-from petastorm_bridge.reader._ranks import rank_and_world_size
+from petastorm_bridge.reader._ranks import rank_and_world_size, rank_of_process_group
 from petastorm_bridge.reader._reader import Reader
 
 from ._base import LoaderBase, batch_integer, buffer_size
-from ._company import accelerate_reads_for_others, accelerate_takes_turns
+from ._company import Division, division_by_accelerate
 from ._epochs import Epochs
 
 if TYPE_CHECKING:
@@ -45,6 +44,8 @@ _ROWS_AT_ONCE = 256  # where rows are yielded one by one
 
 class DatasetBase(IterableDataset[Any]):
     """What :class:`petastorm_bridge.pytorch.BatchedIterableDataset` is, which says what it takes."""
+
+    _default_loader: ClassVar[Any]  # makes the batches where no data_loader_fn was given
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class DatasetBase(IterableDataset[Any]):
         self._epochs = Epochs()
         self._sizes: dict[tuple[int, int], int | None] = {}
         self._rank: tuple[int, int] | None = None  # as known where a worker was started from
-        self._told: tuple[bool, bool] | None = None  # what accelerate does, as known there
+        self._told: Division | None = None  # what accelerate does, as known there
         self._loader: LoaderBase | None = None
         self._loaded: dict[str, Any] | None = None  # a state to go on from
         self._start: dict[str, Any] | None = None  # the state that the epoch under way began with
@@ -126,23 +127,13 @@ class DatasetBase(IterableDataset[Any]):
     def _begin(self) -> dict[str, Any]:
         """Begin an epoch, or the rest of one, and return the state it begins with."""
         state, self._loaded = self._loaded or _UNKNOWN, None
-        if state["epoch"] is None:
-            epoch = self._epochs.take()
-        else:
-            epoch = state["epoch"]
-            self._continue_counting(epoch)
+        epoch = self._epochs.take(state["epoch"])
         seed = state["seed"]
         if seed is None and self.seed is None:
             seed = _common_seed()
         self._start = {**state, "epoch": epoch, "seed": seed}
         self._is_over, self._loader, self._before, self._rows = state["over"], None, None, 0
         return self._start
-
-    def _continue_counting(self, epoch: int) -> None:
-        if get_worker_info() is None:
-            self._epochs.set(epoch + 1)
-        else:
-            self._epochs.begin_worker(epoch)
 
     def _pass(self, start: dict[str, Any]) -> Iterator[Any]:
         reader = self._open_reader(start["epoch"])
@@ -152,7 +143,11 @@ class DatasetBase(IterableDataset[Any]):
         # with a short one: without a batch size all rows are one part.
         reader.passes.take_part(Part(number, count, self.batch_size), start["epoch"])
         with reader:
-            loader = self._loader_over(reader, self.batch_size or _ROWS_AT_ONCE)
+            loader: LoaderBase = (self._loader_fn or self._default_loader)(
+                reader=reader,
+                batch_size=self.batch_size or _ROWS_AT_ONCE,
+                shuffling_queue_capacity=self.shuffling_queue_capacity,
+            )
             if start["loader"] is not None:
                 loader.load_state_dict(start["loader"])
             self._loader = loader
@@ -160,13 +155,6 @@ class DatasetBase(IterableDataset[Any]):
                 yield from loader
             else:
                 yield from self._one_by_one(loader, start["rows"])
-
-    def _loader_over(self, reader: Reader, batch_size: int) -> LoaderBase:
-        raise NotImplementedError(f"{type(self).__name__} does not say what makes its batches.")
-
-    @property
-    def _size(self) -> int:
-        return self.batch_size or 1
 
     def _one_by_one(self, loader: LoaderBase, taken: int) -> Iterator[Any]:
         before, self._rows = loader.state_dict(), taken
@@ -208,9 +196,9 @@ class DatasetBase(IterableDataset[Any]):
         if size == 1:
             return {}
         everything = {"cur_shard": 0, "shard_count": 1}
-        read_for_others, in_turns = self._company() if is_read else (False, False)
-        if read_for_others or in_turns:
-            self._check_company(read_for_others=read_for_others)
+        division = self._division() if is_read else None
+        if division is not None:
+            self._check_division(division)
             return everything
         if not self.shard_by_rank:  # a reader has a word to say on that, once rows are read
             return {} if is_read else everything
@@ -220,19 +208,17 @@ class DatasetBase(IterableDataset[Any]):
     def _rank_and_size(self) -> tuple[int, int]:
         return self._rank or rank_and_world_size()
 
-    def _company(self) -> tuple[bool, bool]:
-        if self._told is not None:
-            return self._told
-        return accelerate_reads_for_others(self), accelerate_takes_turns(self)
+    def _division(self) -> Division | None:
+        return self._told or division_by_accelerate(self)
 
-    def _check_company(self, *, read_for_others: bool) -> None:
+    def _check_division(self, division: Division) -> None:
         if self.shard_by_rank:
             raise ValueError(
                 "accelerate divides the rows of a prepared DataLoader among the ranks itself, and "
                 "shard_by_rank=True has left each rank its share already: most rows would be lost. "
                 f"Pass shard_by_rank=False to {type(self).__name__}, or do not prepare the DataLoader."
             )
-        if not read_for_others and self.seed is None:
+        if division is Division.IN_TURNS and self.seed is None:
             raise ValueError(
                 "With dispatch_batches=False accelerate has every rank read all rows and leave out "
                 f"those of the others, which needs one order on all ranks: pass seed=… to "
@@ -257,7 +243,7 @@ class DatasetBase(IterableDataset[Any]):
                 f"object of type {type(self).__name__!r} has no len(): the number of batches is known "
                 "only without a predicate, filters or a transform."
             )
-        return math.ceil(rows / self._size)
+        return math.ceil(rows / (self.batch_size or 1))
 
     def __bool__(self) -> bool:
         return True
@@ -305,15 +291,8 @@ class DatasetBase(IterableDataset[Any]):
         state = {**self.__dict__, "_loader": None, "_sizes": {}}
         if context.get_spawning_popen() is not None:
             # A spawned worker knows neither the process group nor who iterates over it.
-            distributed = sys.modules.get("torch.distributed")
-            if (
-                distributed is not None
-                and distributed.is_available()
-                and distributed.is_initialized()
-            ):
-                state["_rank"] = rank_and_world_size()
-            company = self._company()
-            state["_told"] = company if any(company) else None
+            state["_rank"] = rank_of_process_group() or self._rank
+            state["_told"] = self._division()
         else:
             state["_rank"] = state["_told"] = None
         return state

@@ -32,28 +32,29 @@ class Epochs:
         self._shared[_USED:] = 0
         self._shared[_CHANGES] += 1
 
-    def take(self) -> int:
-        """Return the epoch of an iteration that begins now, in the process of the caller."""
+    def take(self, wanted: int | None = None) -> int:
+        """Return the epoch of an iteration that begins now, in the process of the caller.
+
+        Args:
+            wanted: Which one it is to be; all workers say the same at this time. None for the next one.
+        """
         worker = get_worker_info()
         if worker is None:
-            epoch = self.following
+            epoch = self.following if wanted is None else wanted
             self.set(epoch + 1)
             return epoch
+        if wanted is not None:
+            self._shared[_FIRST] = wanted
+            self._shared[_USED + 1 :] = 0
+            self._shared[_USED] = worker.seed - worker.id
+            self._changes, self._again = int(self._shared[_CHANGES]), 1
+            return wanted
         if self._changes != int(self._shared[_CHANGES]):
             self._changes, self._again = int(self._shared[_CHANGES]), 0
         # Workers that are kept for the next epoch keep their seed.
         epoch = int(self._shared[_FIRST]) + self._position(worker.seed - worker.id) + self._again
         self._again += 1
         return epoch
-
-    def begin_worker(self, epoch: int) -> None:
-        """Let this iteration of a worker be this epoch: all workers say the same at this time."""
-        worker = get_worker_info()
-        if worker is not None:
-            self._shared[_FIRST] = epoch
-            self._shared[_USED + 1 :] = 0
-            self._shared[_USED] = worker.seed - worker.id
-            self._changes, self._again = int(self._shared[_CHANGES]), 1
 
     @property
     def following(self) -> int:

@@ -100,7 +100,7 @@ def _array(name: str, values: Any) -> npt.NDArray[Any]:
 
 
 def _objects(name: str, values: Any) -> npt.NDArray[np.object_]:
-    return _object_array([_torch_value(name, value) for value in values])
+    return _object_array([torch_value(name, value) for value in values])
 
 
 def _object_array(values: Sequence[Any]) -> npt.NDArray[np.object_]:
@@ -110,7 +110,7 @@ def _object_array(values: Sequence[Any]) -> npt.NDArray[np.object_]:
     return array
 
 
-def _torch_value(name: str, value: Any) -> Any:
+def torch_value(name: str, value: Any) -> Any:
     """Return one value of a row in a form torch takes.
 
     Raises:
@@ -145,7 +145,7 @@ def _columns(rows: list[Any]) -> dict[str, Any]:
 def _sequences(rows: list[Any]) -> dict[str, Any]:
     plain = [
         {
-            step: {name: _torch_value(name, value) for name, value in row._asdict().items()}
+            step: {name: torch_value(name, value) for name, value in row._asdict().items()}
             for step, row in sequence.items()
         }
         for sequence in rows

@@ -71,10 +71,18 @@ def _refuse_half_a_rank() -> None:
         )
 
 
-def _torch_rank_and_size() -> tuple[int, int] | None:
+def rank_of_process_group() -> tuple[int, int] | None:
+    """Return the rank and the world size of ``torch.distributed``; None without a process group."""
     distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
+    if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
+        return None
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+def _torch_rank_and_size() -> tuple[int, int] | None:
+    group = rank_of_process_group()
+    if group is not None:
+        return group
     rank, size = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
     if rank is None or size is None:
         return None
