@@ -28,7 +28,6 @@ __all__ = [
 ]
 
 _ABSTRACT = "Abstract method was called"
-_PLANES = 3  # red, green and blue
 
 
 class DataframeColumnCodec:
@@ -88,8 +87,7 @@ class CompressedImageCodec(DataframeColumnCodec):
             ValueError: The array's dtype or shape is not the field's, or it is no image.
         """
         _check_array(unischema_field, value, value.dtype)
-        if value.ndim != 2 and (value.ndim != _PLANES or value.shape[2] != _PLANES):
-            raise _no_image(value.shape)
+        _check_planes(value)
         cv2 = import_opencv()
         # OpenCV 5 prints a warning for every image whose format has no such option.
         is_jpeg = self._image_codec.lower() in {".jpeg", ".jpg"}
@@ -116,8 +114,7 @@ class CompressedImageCodec(DataframeColumnCodec):
             raise ValueError(
                 f"{unischema_field.name} holds {len(value)} bytes that are no image OpenCV can read."
             )
-        if image.ndim != 2 and (image.ndim != _PLANES or image.shape[2] != _PLANES):
-            raise _no_image(image.shape)
+        _check_planes(image)
         return _reversed_planes(image)
 
     def spark_dtype(self) -> Any:
@@ -271,10 +268,12 @@ def _reversed_planes(image: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.ascontiguousarray(image[:, :, ::-1])
 
 
-def _no_image(shape: tuple[int, ...]) -> ValueError:
-    return ValueError(
-        f"Unexpected image dimensions. Supported dimensions are (H, W) or (H, W, 3). Got {shape}"
-    )
+def _check_planes(image: npt.NDArray[Any]) -> None:
+    if image.ndim != 2 and (image.ndim != 3 or image.shape[2] != 3):
+        raise ValueError(
+            "Unexpected image dimensions. Supported dimensions are (H, W) or (H, W, 3). "
+            f"Got {image.shape}"
+        )
 
 
 def _check_ndarray(field: Any, value: Any) -> None:

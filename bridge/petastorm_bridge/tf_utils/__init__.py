@@ -17,6 +17,7 @@ from ._columns import TfColumns, dtypes_of, tf_dtype
 from ._iteration import BatchDataset, Groups, tf
 from ._passes import Iterators
 from ._rows import (
+    by_timestep,
     date_to_nsec_from_epoch,
     element,
     elements,
@@ -97,14 +98,10 @@ def tf_tensors(reader: Any, shuffling_queue_capacity: int = 0, min_after_dequeue
 
 def make_namedtuple_tf_ngram(unischema: Any, ngram: Any, *args: Any, **kargs: Any) -> Any:
     """Return an n-gram of namedtuples: values by position, or dictionaries by timestep."""
-    result = {}
-    done = 0
-    for step in range(min(ngram.fields), max(ngram.fields) + 1):
-        view = ngram.get_schema_at_timestep(unischema, step)
-        stop = done + len(ngram.get_field_names_at_timestep(step))
-        result[step] = tuple_class(view)(*args[done:stop], **kargs.get(str(step), {}))
-        done = stop
-    return result
+    return {
+        step: tuple_class(view)(*part, **kargs.get(str(step), {}))
+        for step, view, part in by_timestep(unischema, ngram, args)
+    }
 
 
 def make_petastorm_dataset(reader: Any) -> Any:

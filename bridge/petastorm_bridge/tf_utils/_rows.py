@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import warnings
 from calendar import timegm
 from collections import namedtuple
@@ -79,14 +80,18 @@ def flattened(sequence: Mapping[int, Any]) -> Any:
 
 def unflattened(schema: Any, ngram: Any, values: Sequence[Any]) -> dict[int, Any]:
     """Return the tensors of :func:`flattened` as an n-gram, with the shapes of the schema."""
-    result = {}
-    done = 0
+    parts = by_timestep(schema, ngram, values)
+    return {step: named(view, part) for step, view, part in parts}
+
+
+def by_timestep(
+    schema: Any, ngram: Any, values: Sequence[Any]
+) -> Iterator[tuple[int, Any, Sequence[Any]]]:
+    """Yield each timestep of an n-gram with the schema of its fields and their values."""
+    remaining = iter(values)
     for step in range(min(ngram.fields), max(ngram.fields) + 1):
         view = ngram.get_schema_at_timestep(schema, step)
-        stop = done + len(view.fields)
-        result[step] = named(view, values[done:stop])
-        done = stop
-    return result
+        yield step, view, list(itertools.islice(remaining, len(view.fields)))
 
 
 def named(schema: Any, values: Sequence[Any], leading: tuple[None, ...] = ()) -> Any:

@@ -55,8 +55,7 @@ class Piece:
 
     def get_metadata(self) -> Any:
         """Return the footer of the file."""
-        with self.filesystem.open_input_file(self.path) as file:
-            return parquet.read_metadata(file)
+        return parquet.read_metadata(self.path, filesystem=self.filesystem)
 
 
 @dataclass(frozen=True)
@@ -88,8 +87,7 @@ class Store:
         """Return the keys and values of ``_common_metadata``; none without it."""
         if not self.has_common_metadata():
             return {}
-        with self.filesystem.open_input_file(self.path_of(_COMMON)) as file:
-            return dict(parquet.read_schema(file).metadata or {})
+        return dict(self._schema_in(self.path_of(_COMMON)).metadata or {})
 
     def note(self, key: bytes, value: bytes | str) -> None:
         """Add a key to ``_common_metadata``, which is made of the first file's schema if need be.
@@ -98,7 +96,8 @@ class Store:
             DatasetError: There are no Parquet files.
             OSError: It cannot be written.
         """
-        schema = self._noted_schema()
+        noted = next(filter(self._is_file, (_COMMON, _SUMMARY)), None)
+        schema = self._schema_in(self.path_of(noted) if noted else self.files()[0].path)
         schema = schema.with_metadata({**(schema.metadata or {}), key: value})
         sink = pa.BufferOutputStream()
         parquet.write_metadata(schema, sink)
@@ -116,8 +115,7 @@ class Store:
         """Return the footer of all files that Spark may have written as ``_metadata``; None without."""
         if not self._is_file(_SUMMARY):
             return None
-        with self.filesystem.open_input_file(self.path_of(_SUMMARY)) as file:
-            return parquet.read_metadata(file)
+        return parquet.read_metadata(self.path_of(_SUMMARY), filesystem=self.filesystem)
 
     def row_groups_per_file(self) -> dict[str, int]:
         """Return the number of row groups of each file, by its path below the directory."""
@@ -143,22 +141,14 @@ class Store:
         ]
 
     def _row_groups(self, path: str) -> int:
-        with self.filesystem.open_input_file(path) as file:
-            return int(parquet.read_metadata(file).num_row_groups)
+        return int(parquet.read_metadata(path, filesystem=self.filesystem).num_row_groups)
 
     def _is_file(self, name: str) -> bool:
         info = self.filesystem.get_file_info([self.path_of(name)])[0]
         return bool(info.type == fs.FileType.File)
 
-    def _noted_schema(self) -> pa.Schema:
-        for name in (_COMMON, _SUMMARY):
-            if self._is_file(name):
-                path = self.path_of(name)
-                break
-        else:
-            path = self.files()[0].path
-        with self.filesystem.open_input_file(path) as file:
-            return parquet.read_schema(file)
+    def _schema_in(self, path: str) -> pa.Schema:
+        return parquet.read_schema(path, filesystem=self.filesystem)
 
 
 def store_at(
