@@ -20,9 +20,8 @@ _INTERRUPTED = 130  # of a shell: 128 and the number of the signal
 def main() -> None:
     """Runs the command line; the entry point of ``petastorm-bridge``."""
     try:
-        from .cli import (
-            main as run,  # loading it takes a moment, in which people change their minds
-        )
+        # Loading it takes a moment, in which people change their minds.
+        from .cli import main as run
 
         run()
     except KeyboardInterrupt:

@@ -159,9 +159,8 @@ class in_reduce(PredicateBase):  # noqa: N801
 
     def do_include(self, values: Any) -> Any:
         included = [p.do_include(values) for p in self._predicate_list]
-        if self._reduce_func in (all, any) and not _are_scalars(
-            values
-        ):  # builtins ask a Series for one truth value
+        # Builtins ask a Series for one truth value.
+        if self._reduce_func in (all, any) and not _are_scalars(values):
             matrix = np.asarray(included, bool)
             return matrix.all(axis=0) if self._reduce_func is all else matrix.any(axis=0)
         return self._reduce_func(included)

@@ -254,9 +254,8 @@ def dict_to_spark_row(unischema: Unischema, row_dict: Mapping[str, Any]) -> Any:
     except ImportError:
         raise missing_extra("pyspark", "spark") from None
     row = Row(*encoded.values())
-    row.__fields__ = list(
-        encoded
-    )  # in the schema's order, which keywords would not keep everywhere
+    # In the schema's order, which keywords would not keep everywhere.
+    row.__fields__ = list(encoded)
     return row
 
 

@@ -77,12 +77,8 @@ def npy_header(data: memoryview) -> Header:
     """
     if data[:6] != _MAGIC or len(data) < 12 or data[6] not in {1, 2, 3}:
         raise ValueError(f"{len(data)} bytes are no .npy file")
-    short = data[6] == 1
-    length = (
-        10 + int.from_bytes(data[8:10], "little")
-        if short
-        else 12 + int.from_bytes(data[8:12], "little")
-    )
+    begin = 10 if data[6] == 1 else 12
+    length = begin + int.from_bytes(data[8:begin], "little")
     if length > min(len(data), _MAX_HEADER):
         raise ValueError(
             f"an .npy file of {len(data)} bytes announces a header of {length}, of which at most "

@@ -9,11 +9,8 @@ from .limits import HARMLESS, check_size
 
 _PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 _PNG_SIZE = struct.Struct(">IIBB")
-_PNG_PLANES = {
-    0: 1,
-    2: 3,
-    3: 3,
-}  # by kind of colour: grey, RGB, palette; others have an alpha plane
+# By kind of colour: grey, RGB, palette. Others have an alpha plane.
+_PNG_PLANES = {0: 1, 2: 3, 3: 3}
 _JPEG_SIZE = struct.Struct(">BHHB")
 _JPEG_SEGMENT = struct.Struct(">BBH")
 _JPEG_ALONE = {0x00, 0x01, *range(0xD0, 0xD9)}  # have no length: no marker, TEM, RST0 to RST7, SOI

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -115,7 +116,8 @@ def load_row_groups(dataset: Any) -> list[Piece]:
     store = store_of(dataset)
     summary = store.summary()
     if summary is not None and summary.num_row_groups:
-        return store.pieces(_groups_of(summary))
+        groups = map(summary.row_group, range(summary.num_row_groups))
+        return store.pieces(Counter(group.column(0).file_path for group in groups))
     if summary is None and not store.has_common_metadata():
         return store.pieces(store.row_groups_per_file())
     noted = store.notes().get(ROW_GROUPS_PER_FILE_KEY)
@@ -124,14 +126,6 @@ def load_row_groups(dataset: Any) -> list[Piece]:
             "Could not find row group metadata in _common_metadata file. " + _GENERATE
         )
     return store.pieces(json.loads(noted))
-
-
-def _groups_of(summary: Any) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for group in range(summary.num_row_groups):
-        path = summary.row_group(group).column(0).file_path
-        counts[path] = counts.get(path, 0) + 1
-    return counts
 
 
 def get_schema(dataset: Any) -> Unischema:

@@ -152,24 +152,22 @@ class Job:
 
     def _columns_of(self, frame: Any) -> dict[str, Column]:
         fields = self.result_schema.fields
-        ready = {n: _stack(frame[n], f) for n, f in fields.items() if len(f.shape) > 1}
+        ready: dict[str, Column] = {
+            n: _stack(frame[n], f) for n, f in fields.items() if len(f.shape) > 1
+        }
         for name, partition in self.source.partitions.items():
             categories = partition.dtype.categories
             if name in fields and _categories(frame[name]) is categories:
                 ready[name] = frame[name].array  # Arrow would convert all categories each time
         plain = frame[[name for name in fields if name not in ready]]
         table = pa.Table.from_pandas(plain, preserve_index=False)
-        columns = {}
-        for name in fields:
-            if name in ready:
-                columns[name] = ready[name]
-            else:
-                chunks = table.column(name)
-                array = chunks.chunk(0) if chunks.num_chunks == 1 else chunks.combine_chunks()
-                if str(frame[name].dtype) == "str":  # pandas 3 gives it to texts without another
-                    array = array.cast(pa.string())  # as pandas 2 gave them, which had objects
-                columns[name] = _simple(name, array)
-        return columns
+        for name in table.column_names:
+            chunks = table.column(name)
+            array = chunks.chunk(0) if chunks.num_chunks == 1 else chunks.combine_chunks()
+            if str(frame[name].dtype) == "str":  # pandas 3 gives it to texts without another
+                array = array.cast(pa.string())  # as pandas 2 gave them, which had objects
+            ready[name] = _simple(name, array)
+        return {name: ready[name] for name in fields}
 
 
 def _simple(name: str, array: pa.Array) -> Column:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from petastorm_bridge._blocks.columns import Block
 from petastorm_bridge.reader._rows.reader import RowReader
 from petastorm_bridge.unischema import tuple_class
 
@@ -134,12 +133,9 @@ def _start(reader: Any) -> Any:
     """Return a function that starts a pass over what TensorFlow is given."""
     if isinstance(reader, RowReader):
         # Its rows are those of its blocks, which several iterators can share.
-        def of_blocks(blocks: Iterator[Block]) -> Iterator[Any]:
-            for block in blocks:
-                yield from map(element, reader.rows(block))
-
-        return Iterators(reader, of_blocks)
-
+        return Iterators(
+            reader, lambda blocks: (element(row) for block in blocks for row in reader.rows(block))
+        )
     return lambda: elements(reader)
 
 

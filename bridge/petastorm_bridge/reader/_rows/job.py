@@ -60,25 +60,21 @@ class RowJob(Job):
         """Return the rows to read; sequences that begin in a piece may end behind it."""
         stop = piece.stop
         if self.layout is not None:
-            rows = self.source.row_counts[piece.group]
-            stop = min(stop + self.layout.ngram.length - 1, rows)
+            count = self.source.row_counts[piece.group]
+            stop = min(stop + self.layout.ngram.length - 1, count)
+        if self.shuffle_seed is None and visit.order is None:
+            return slice(piece.start, stop)
+        first, end = piece.cut_from or (piece.start, piece.stop)
+        rows = np.arange(first, max(end, stop))
         if self.shuffle_seed is not None:
-            first, end = piece.cut_from or (piece.start, piece.stop)
             # As `DataFrame.sample(frac=1, random_state=seed)` orders so many rows.
             random = np.random.RandomState(self.shuffle_seed)
-            shuffled = random.permutation(end - first) + first
-            inner = shuffled[piece.start - first : piece.stop - first]
-            if visit.order is not None:  # a row is left out or read twice
-                inner = inner[visit.order]
-            behind = np.concatenate([shuffled, np.arange(end, stop)])[
-                piece.stop - first : stop - first
-            ]
-            order: Rows = np.concatenate([inner, behind])
-            return order
-        if visit.order is None:
-            return slice(piece.start, stop)
-        chosen: Rows = np.concatenate([visit.order + piece.start, np.arange(piece.stop, stop)])
-        return chosen
+            rows[: end - first] = random.permutation(end - first) + first
+        inner, behind = np.split(rows[piece.start - first : stop - first], [len(piece)])
+        if visit.order is not None:  # shuffled, or a row is left out or read twice
+            inner = inner[visit.order]
+        order: Rows = np.concatenate([inner, behind])
+        return order
 
     def _decoded(self, group: RowGroup, position: int, rows: Rows) -> tuple[dict[str, Values], int]:
         """Return the values of the rows that filters and predicate leave."""

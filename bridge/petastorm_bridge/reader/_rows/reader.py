@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from petastorm_bridge._blocks.columns import Block
@@ -89,9 +90,7 @@ class RowReader(Reader):
             )
         selected = selector.select_row_groups(indexes)
         dropped = {i for i, group in enumerate(selection.groups) if group not in selected}
-        return Selection(
-            selection.groups, selection.dropped | dropped, selection.filters, selection.predicate
-        )
+        return replace(selection, dropped=selection.dropped | dropped)
 
     def _make_job(self, source: Source, stored: Unischema, selection: Selection) -> Job:
         layout = None if self.ngram is None else Layout.of(self.ngram, self.schema)

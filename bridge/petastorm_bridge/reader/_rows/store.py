@@ -210,9 +210,7 @@ def arrow_filesystem(filesystem: Any) -> fs.FileSystem:
     """
     if isinstance(filesystem, fs.FileSystem):
         return filesystem
-    if isinstance(filesystem, fs_utils.LocalFileSystem):
-        return fs.LocalFileSystem()
-    # Those of old releases of pyarrow, which users hand over, and fsspec's.
+    # Ours, fsspec's, and those of old releases of pyarrow, which users hand over.
     if any(cls.__name__ == "LocalFileSystem" for cls in type(filesystem).__mro__):
         return fs.LocalFileSystem()
     if hasattr(filesystem, "protocol"):
