@@ -70,11 +70,8 @@ class Position:
         self._is_over = False
         self._is_shared = False
 
-    def length(self) -> int | None:
-        """Return the number of batches of a whole pass; None where it is not known beforehand."""
-        return self._batches_of(0)
-
-    def _batches_of(self, rows_before: int) -> int | None:
+    def length(self, rows_before: int = 0) -> int | None:
+        """Return the number of batches of a pass behind some rows; None where it is not known beforehand."""
         total = None if self._reader is None else self._reader.rows_per_pass
         if total is None or self.sizes is None:
             return None
@@ -90,7 +87,7 @@ class Position:
             )
         self._is_awaited = False
         size = None if self.sizes is None else self.sizes[0]
-        remaining = self._batches_of(self._rows) if self.is_counted else None
+        remaining = self.length(self._rows) if self.is_counted else None
         if self.sizes is not None and size is None:
             remaining = 1
         for batch in batches:
@@ -230,7 +227,7 @@ def _delivered(state: Any) -> tuple[int, int]:
         if batches is None:
             return 0, 0
         if isinstance(batches, int) and isinstance(facts, dict) and "start" in state:
-            rows = state.get("rows", batches * (facts.get("batch_size") or 0))
+            rows = state.get("rows")
             if isinstance(rows, int) and batches >= 0 and rows >= 0:
                 return batches, rows
     raise ValueError(f"This is no state of a loader of this version: {state!r}.")

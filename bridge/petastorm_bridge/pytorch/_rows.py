@@ -131,10 +131,7 @@ def _null(name: str) -> TypeError:
 
 def _gathered(reader: Any, columns: Callable[[list[Any]], dict[str, Any]]) -> Iterator[Block]:
     rows = iter(reader)
-    while True:
-        some = list(itertools.islice(rows, _ROWS_AT_ONCE))
-        if not some:
-            return
+    while some := list(itertools.islice(rows, _ROWS_AT_ONCE)):
         yield Block(columns(some), len(some))
 
 

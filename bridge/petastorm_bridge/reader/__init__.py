@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from petastorm_bridge._sources.open import normalize_dataset_url_or_urls, open_source
 
 from ._arguments import ReaderOptions
-from ._ranks import warn_if_all_ranks_read_all
 from ._reader import Reader
 
 if TYPE_CHECKING:
@@ -117,8 +116,6 @@ def make_reader(  # noqa: PLR0917 – the signature of Petastorm
 
     options = ReaderOptions.from_arguments(given, _defaults(make_reader), "make_reader")
     options.check_sequences()
-    if options.shard_count is None:
-        warn_if_all_ranks_read_all()
     source = open_source(dataset_url, storage_options, options.cache_settings)
     return RowReader(source, options)
 
@@ -209,8 +206,6 @@ def make_batch_reader(  # noqa: PLR0917 – the signature of Petastorm
         RuntimeError: No column is left to read.
     """
     options = ReaderOptions.from_arguments(dict(locals()), _defaults(make_batch_reader))
-    if options.shard_count is None:
-        warn_if_all_ranks_read_all()
     source = open_source(dataset_url_or_urls, storage_options, options.cache_settings)
     return Reader(source, options)
 

@@ -19,7 +19,7 @@ from petastorm_bridge.predicates import PredicateBase
 from petastorm_bridge.selectors import RowGroupSelectorBase
 
 from ._pool import InlinePool, Pool, WorkerPool
-from ._ranks import rank_and_world_size
+from ._ranks import rank_and_world_size, warn_if_all_ranks_read_all
 
 
 class _CountError(ValueError, IndexError):
@@ -98,6 +98,8 @@ class ReaderOptions:
             shuffle_row_drop_partitions=_parts(given["shuffle_row_drop_partitions"]),
             transform_batch_size=_frame_rows(given),
         )
+        if shard_count is None:
+            warn_if_all_ranks_read_all()
         return cls(**values)
 
     def check_row_predicate(self) -> None:

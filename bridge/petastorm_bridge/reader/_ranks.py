@@ -138,5 +138,5 @@ def warn_if_all_ranks_read_all() -> None:
         "or cur_shard=0, shard_count=1 if each is meant to read everything. "
         "`petastorm-bridge difference rank-reads-everything` says more.",
         BridgeWarning,
-        stacklevel=3,
+        stacklevel=4,
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import warnings
-from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -112,11 +111,11 @@ class TfColumns:
     def _convert(self, name: str, column: Any) -> npt.NDArray[Any]:
         target = self._dtypes[name].as_numpy_dtype
         if isinstance(column, pa.Array):
-            special = _special_case(column)
-            if special is not None:
+            exact = _exact(name, column, target)
+            if exact is not None:
                 if column.null_count and not _marks_nulls(column.type):
                     self._warn(name)
-                return special(name, column, target)
+                return exact
             column = to_numpy(name, column)
         return self._plain(name, np.asarray(column), target)
 
@@ -140,30 +139,26 @@ class TfColumns:
             missing = np.isnan(values)
             if missing.any():
                 self._warn(name)
-                return _filled(values, missing, target)
+                filled = np.where(missing, 0, values).astype(target)
+                filled[missing] = null_filler(np.dtype(target))
+                return filled
         if kind == "O" and target is np.bool_ and any(value is None for value in values.flat):
             self._warn(name)
         return values.astype(target, copy=False)
 
 
-def _special_case(column: pa.Array) -> Callable[[str, pa.Array, Any], npt.NDArray[Any]] | None:
-    """Return how to convert an Arrow column exactly, or None for the way over pandas."""
+def _exact(name: str, column: pa.Array, target: Any) -> npt.NDArray[Any] | None:
+    """Return an Arrow column's values as they are stored; None for those that pandas converts."""
     type_ = column.type
     if pa.types.is_string(type_):
-        return _text
+        text = pc.fill_null(column, "None") if column.null_count else column
+        return np.asarray(text.cast(pa.binary()).to_numpy(zero_copy_only=False))
     if pa.types.is_integer(type_) or pa.types.is_boolean(type_):
-        return _whole_numbers
-    if pa.types.is_date32(type_):
-        return _days
-    return None
+        return _whole_numbers(column, target)
+    return _days(name, column) if pa.types.is_date32(type_) else None
 
 
-def _text(_name: str, column: pa.Array, _target: Any) -> npt.NDArray[Any]:
-    text = pc.fill_null(column, "None") if column.null_count else column
-    return np.asarray(text.cast(pa.binary()).to_numpy(zero_copy_only=False))
-
-
-def _whole_numbers(_name: str, column: pa.Array, target: Any) -> npt.NDArray[Any]:
+def _whole_numbers(column: pa.Array, target: Any) -> npt.NDArray[Any]:
     if pa.types.is_unsigned_integer(column.type):  # which has no room for the smallest number
         column = column.cast(pa.int64())
     filler = pa.scalar(null_filler(np.dtype(target))).cast(column.type)
@@ -171,7 +166,7 @@ def _whole_numbers(_name: str, column: pa.Array, target: Any) -> npt.NDArray[Any
     return np.asarray(filled.astype(target, copy=False))
 
 
-def _days(name: str, column: pa.Array, _target: Any) -> npt.NDArray[Any]:
+def _days(name: str, column: pa.Array) -> npt.NDArray[Any]:
     if column.null_count:
         raise _null_date(name, first=not column[0].is_valid)
     days = column.cast(pa.int32()).to_numpy(zero_copy_only=False)
@@ -181,14 +176,6 @@ def _days(name: str, column: pa.Array, _target: Any) -> npt.NDArray[Any]:
 def null_filler(dtype: np.dtype[Any]) -> int:
     """Return what a null integer becomes: NaN cast to it, on the machines Petastorm ran on."""
     return int(np.iinfo(dtype).min) if dtype.kind == "i" and dtype.itemsize >= 4 else 0
-
-
-def _filled(
-    values: npt.NDArray[Any], missing: npt.NDArray[np.bool_], target: Any
-) -> npt.NDArray[Any]:
-    result = np.where(missing, 0, values).astype(target)
-    result[missing] = null_filler(np.dtype(target))
-    return result
 
 
 def nanoseconds(name: str, values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
