@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from petastorm_bridge._sources.open import normalize_dataset_url_or_urls, open_source
@@ -114,7 +112,7 @@ def make_reader(  # noqa: PLR0917 – the signature of Petastorm
     # Who reads columns need not wait for what decodes rows.
     from ._rows.reader import RowReader
 
-    options = ReaderOptions.from_arguments(given, _defaults(make_reader), "make_reader")
+    options = ReaderOptions.from_arguments(given, make_reader)
     options.check_sequences()
     source = open_source(dataset_url, storage_options, options.cache_settings)
     return RowReader(source, options)
@@ -205,12 +203,6 @@ def make_batch_reader(  # noqa: PLR0917 – the signature of Petastorm
         NoDataAvailableError: More shards than rows.
         RuntimeError: No column is left to read.
     """
-    options = ReaderOptions.from_arguments(dict(locals()), _defaults(make_batch_reader))
+    options = ReaderOptions.from_arguments(dict(locals()), make_batch_reader)
     source = open_source(dataset_url_or_urls, storage_options, options.cache_settings)
     return Reader(source, options)
-
-
-@functools.cache
-def _defaults(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return what a signature has for each argument."""
-    return {name: each.default for name, each in inspect.signature(function).parameters.items()}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import operator
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,14 +58,13 @@ class ReaderOptions:
 
     @classmethod
     def from_arguments(
-        cls, given: Mapping[str, Any], defaults: Mapping[str, Any], api: str = "make_batch_reader"
+        cls, given: Mapping[str, Any], function: Callable[..., Any]
     ) -> ReaderOptions:
         """Check the arguments of ``make_batch_reader`` or ``make_reader``.
 
         Args:
             given: Every argument but the dataset's URL, by name.
-            defaults: What the signature has for each; an argument without effect may have it.
-            api: Whose arguments they are.
+            function: Whose arguments they are.
 
         Raises:
             ValueError, TypeError, AttributeError, IndexError, RuntimeError: As Petastorm does.
@@ -74,14 +74,14 @@ class ReaderOptions:
         _check_fields(given["schema_fields"])
         _check_epochs(given["num_epochs"])
         _check_functions(given)
-        _check_selector(given["rowgroup_selector"], api)
+        _check_selector(given["rowgroup_selector"], function.__name__)
         if given["shard_seed"]:
             warnings.warn(
                 "shard_seed was deprecated and will be removed in future versions. "
                 "Use seed to apply randomization effects on sharding row groups.",
                 stacklevel=4,
             )
-        _warn_ignored(given, defaults, api)
+        _warn_ignored(given, function)
         cur_shard, shard_count = _shard(given["cur_shard"], given["shard_count"])
         if given["shard_by_rank"]:
             cur_shard, shard_count = _shard_of_rank(cur_shard, shard_count)
@@ -313,11 +313,12 @@ def _parts(drop_partitions: Any) -> int:
         raise TypeError(f"shuffle_row_drop_partitions is {drop_partitions!r}: {error}") from None
 
 
-def _warn_ignored(given: Mapping[str, Any], defaults: Mapping[str, Any], api: str) -> None:
+def _warn_ignored(given: Mapping[str, Any], function: Callable[..., Any]) -> None:
+    parameters = inspect.signature(function).parameters
     for option in OPTIONS:
-        if option.api != api or option.fate is not Fate.IGNORED:
+        if option.api != function.__name__ or option.fate is not Fate.IGNORED:
             continue
-        value, default = given[option.name], defaults[option.name]
+        value, default = given[option.name], parameters[option.name].default
         # Of one type only: pyarrow 14 crashes when a file system is compared with None.
         if value is None or (isinstance(value, type(default)) and value == default):
             continue

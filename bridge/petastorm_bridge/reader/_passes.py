@@ -170,19 +170,13 @@ class Passes:
         return self._of_plan(self._make_plan())
 
     def take_part(self, part: Part, epoch: int) -> None:
-        """Read only a part of the pass; others read the rest from readers that are made alike.
+        """Read only a part of the pass, which has one epoch; others read the rest from readers made alike.
 
         Args:
             part: Which one.
             epoch: The number of the pass, by which the row changes that is read twice or left out where
                 shards are made even.
-
-        Raises:
-            ValueError: The pass has not exactly one epoch.
         """
-        epochs = self._options.num_epochs
-        if epochs != 1:
-            raise ValueError(f"Only a pass of one epoch has parts; num_epochs is {epochs}.")
         self._part, self._first_epoch = part, epoch
         self._plan = self._make_plan()
         self.begin()

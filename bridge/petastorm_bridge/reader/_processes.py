@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ class VisitProcesses(WorkerProcesses):
 
     def __init__(self, job: Job) -> None:
         try:
-            payload = dumps(_Packed(job))
+            payload = dumps(functools.partial(_visited, job))
         except ImportError:
             raise
         except Exception as error:
@@ -59,19 +59,13 @@ class VisitProcesses(WorkerProcesses):
             ) from error
 
 
-@dataclass(frozen=True)
-class _Packed:
-    """Does visits in a worker process."""
-
-    job: Job
-
-    def __call__(self, visit: Visit, report: Callable[[Any], object]) -> Any:
-        del report
-        return pack_block(self.job.run(visit))
+def _visited(job: Job, visit: Visit, report: Callable[[Any], object]) -> Any:
+    del report
+    return pack_block(job.run(visit))
 
 
 def pack_block(block: Block) -> Any:
-    """Return a block in a form that :func:`send` writes without sending more than its rows.
+    """Return a block in a form that can be sent to another process without more than its rows.
 
     Arrow pickles the whole buffers behind a slice, its IPC format only the slice; NumPy copies what
     is not contiguous into the pickle.
