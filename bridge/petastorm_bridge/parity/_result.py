@@ -110,7 +110,7 @@ class ColumnResult:
     Attributes:
         name: The column.
         state: Whether it differs.
-        a: Its first side; None if it is not there.
+        a: Its first side, if profiles were asked for; None if it is not there.
         b: Its second side.
         compared: Number of compared rows.
         differing: Number of rows whose values differ.
@@ -125,8 +125,8 @@ class ColumnResult:
 
     name: str
     state: State
-    a: Profile | None
-    b: Profile | None
+    a: Profile | None = None
+    b: Profile | None = None
     compared: int = 0
     differing: int = 0
     greatest: float | None = None

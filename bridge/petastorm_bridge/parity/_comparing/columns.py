@@ -15,7 +15,7 @@ from .rules import Effect, Rules
 
 
 def column_findings(
-    a: Recording, b: Recording, names: Sequence[Sequence[str]], rules: Rules
+    a: Recording, b: Recording, names: Sequence[Sequence[str]], rules: Rules, second: str
 ) -> list[Finding]:
     """Compare which columns there are, their order, and the containers that hold them.
 
@@ -24,35 +24,27 @@ def column_findings(
         b: The second side.
         names: The columns of each side that are not ignored.
         rules: What may differ.
+        second: What to call the second side within a sentence.
     """
-    findings = [*_missing(names[0], names[1], rules), *_order(names[0], names[1], rules)]
+    findings = [*_missing(names[0], names[1], rules, second), *_order(names[0], names[1], rules)]
     if not findings:
         findings += _order_of_some(a, b, rules)
     return findings + _containers(a, b, rules)
 
 
-def _missing(a: Sequence[str], b: Sequence[str], rules: Rules) -> list[Finding]:
-    first, second = set(a), set(b)
-    lost = [
-        Finding(
-            Promise.SCHEMA, f"column {name!r} is missing on the second side", name, what="missing"
-        )
-        for name in a
-        if name not in second
-    ]
-    allowed = rules.allows(Effect.COLUMNS_IN_B)
-    added = [
-        Finding(
-            Promise.SCHEMA,
-            f"column {name!r} is only on the second side",
-            name,
-            allowed=allowed,
-            what="missing",
-        )
-        for name in b
-        if name not in first
-    ]
-    return lost + added
+def _missing(a: Sequence[str], b: Sequence[str], rules: Rules, second: str) -> list[Finding]:
+    findings = []
+    for names, others, how, allowed in (
+        (a, set(b), "missing", None),
+        (b, set(a), "only", rules.allows(Effect.COLUMNS_IN_B)),
+    ):
+        for name in names:
+            if name not in others:
+                message = f"column {name!r} is {how} on {second}"
+                findings.append(
+                    Finding(Promise.SCHEMA, message, name, allowed=allowed, what="missing")
+                )
+    return findings
 
 
 def _order(a: Sequence[str], b: Sequence[str], rules: Rules) -> list[Finding]:

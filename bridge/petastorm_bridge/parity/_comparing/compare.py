@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,6 @@ from petastorm_bridge.parity import recorder
 from petastorm_bridge.parity._recordings.recording import Recording, open_recording
 from petastorm_bridge.parity._result import (
     ColumnResult,
-    Finding,
     PromiseResult,
     Result,
     Side,
@@ -24,7 +23,7 @@ from .hints import column_hint, hint
 from .judge import Judge, rank_counts
 from .order import shards_are_exact, why_any_order
 from .plan import Plan, make_plan
-from .profile import ColumnProfiles, profiles
+from .profile import profiled
 from .rows import Comparison, Rows, compare_in_order, compare_shuffled
 from .rules import ALLOWANCES, PADDING, Effect, Rules
 from .samples import samples
@@ -96,37 +95,39 @@ def compare_recordings(
     """Compare two opened recordings; see `compare`."""
     a.check()
     b.check()
-    result, judge = _judged(a, b, rules, labels=labels, profile=profile, progress=progress)
-
-    def tried(_: str, done: int, total: int) -> None:
-        if progress:
-            progress("trying a hint", done, total)
+    labels = labels or (("first", "second") if a.name == b.name else (a.name, b.name))
+    shown = progress or (lambda *_: None)
+    judge, promises = _judged(a, b, rules, labels, shown)
 
     def is_same(others: Rules) -> bool:
-        return _judged(a, b, others, progress=tried)[0].same
+        tried = _judged(
+            a, b, others, labels, lambda _, done, total: shown("trying a hint", done, total)
+        )
+        return all(promise.state is not State.DIFFERENT for promise in tried[1])
 
+    columns = tuple(_columns(judge))
     names, rows = samples(judge) if profile else ((), ())
-    return replace(
-        result,
-        hint=hint(judge, list(result.promises), is_same),
-        samples=rows,
-        sample_columns=names,
+    return Result(
+        _side(a, labels[0]),
+        _side(b, labels[1]),
+        tuple(promises),
+        profiled(columns, a, b, shown) if profile else columns,
+        (*judge.plan.notes, *judge.notes, *_notes(judge, promises)),
+        rules.to_json(),
+        hint(judge, promises, is_same),
+        rows,
+        names,
     )
 
 
 def _judged(
-    a: Recording,
-    b: Recording,
-    rules: Rules,
-    *,
-    labels: tuple[str, str] | None = None,
-    profile: bool = False,
-    progress: Progress | None = None,
-) -> tuple[Result, Judge]:
-    labels = labels or (("first", "second") if a.name == b.name else (a.name, b.name))
-    plan = make_plan(a, b, rules)
-    judge = Judge(a, b, rules, labels, plan, _compare_rows(a, b, plan, rules, progress))
-    promises = [
+    a: Recording, b: Recording, rules: Rules, labels: tuple[str, str], progress: Progress
+) -> tuple[Judge, list[PromiseResult]]:
+    first, second = (f"the {n} side" if n in {"first", "second"} else n for n in labels)
+    plan = make_plan(a, b, rules, (first, second))
+    rows = _compare_rows(a, b, plan, rules, progress)
+    judge = Judge(a, b, rules, labels, (first, second), plan, rows)
+    return judge, [
         plan.schema,
         judge.count(),
         judge.same_rows(),
@@ -134,22 +135,9 @@ def _judged(
         judge.batches(),
         judge.values(),
     ]
-    notes = [*plan.notes, *judge.notes, *_notes(judge, promises)]
-    column_profiles = profiles(a, b, progress) if profile else {}
-    result = Result(
-        _side(a, labels[0]),
-        _side(b, labels[1]),
-        tuple(_named(promise, labels) for promise in promises),
-        tuple(_columns(judge, column_profiles)),
-        tuple(notes),
-        rules.to_json(),
-    )
-    return result, judge
 
 
-def _compare_rows(
-    a: Recording, b: Recording, plan: Plan, rules: Rules, progress: Progress | None
-) -> Rows:
+def _compare_rows(a: Recording, b: Recording, plan: Plan, rules: Rules, progress: Progress) -> Rows:
     if not plan.columns:
         return Rows({})
     comparison = Comparison(a, b, plan, progress)
@@ -158,22 +146,6 @@ def _compare_rows(
     if not shards_are_exact(a, b, rules):
         rules = replace(rules, shards="union")
     return compare_shuffled(comparison, rules)
-
-
-def _named(result: PromiseResult, labels: tuple[str, str]) -> PromiseResult:
-    """Call the sides by their labels in everything that is said of a promise."""
-
-    def name(text: str) -> str:
-        for words, label in zip(("the first side", "the second side"), labels, strict=True):
-            text = text if label in {"first", "second"} else text.replace(words, label)
-        return text
-
-    def message(finding: Finding) -> str:
-        column = repr(finding.column)  # which may hold these words as well
-        return column.join(map(name, finding.message.split(column)))
-
-    findings = tuple(replace(f, message=message(f)) for f in result.findings)
-    return replace(result, summary=name(result.summary), findings=findings)
 
 
 def _notes(judge: Judge, promises: Sequence[PromiseResult]) -> Iterator[str]:
@@ -190,15 +162,14 @@ def _notes(judge: Judge, promises: Sequence[PromiseResult]) -> Iterator[str]:
         if name not in used and not name.startswith("streaming-"):
             yield f"The difference {name} is allowed but was not met as such."
     for side, label in zip((judge.a, judge.b), judge.labels, strict=True):
-        if any(manifest.get("limited") for manifest in side.manifests):
+        if any(manifest["limited"] for manifest in side.manifests):
             yield f"{label!r} may have more rows: it was read up to a limit."
 
 
-def _columns(judge: Judge, column_profiles: Mapping[str, ColumnProfiles]) -> Iterator[ColumnResult]:
+def _columns(judge: Judge) -> Iterator[ColumnResult]:
     bad = {f.column: f.what for f in judge.plan.schema.findings if f.column and not f.allowed}
     for name in dict.fromkeys([*judge.a.names, *judge.b.names]):
         stats = judge.rows.stats.get(name, ColumnStats())
-        profile = column_profiles.get(name, ColumnProfiles(None, None, ""))
         schema = bad.get(name, "")
         state = State.DIFFERENT if name in bad or stats.differing else State.SAME
         if name in judge.rules.ignore:
@@ -206,17 +177,13 @@ def _columns(judge: Judge, column_profiles: Mapping[str, ColumnProfiles]) -> Ite
         yield ColumnResult(
             name,
             state,
-            profile.a,
-            profile.b,
-            stats.compared,
-            stats.differing,
-            stats.greatest,
-            profile.measures,
-            stats.how_far,
-            schema,
-            _first(judge, stats),
-            column_hint(judge, name, stats, schema) if state is State.DIFFERENT else "",
-            profile.axis,
+            compared=stats.compared,
+            differing=stats.differing,
+            greatest=stats.distance.greatest if stats.distance.rows else None,
+            how_far=stats.how_far,
+            schema=schema,
+            first=_first(judge, stats),
+            accepted=column_hint(judge, name, stats, schema) if state is State.DIFFERENT else "",
         )
 
 
@@ -233,10 +200,10 @@ def _side(side: Recording, label: str) -> Side:
     return Side(
         label,
         side.path,
-        str(manifest.get("source", "")),
+        manifest["source"],
         side.rows,
         sum(len(sizes) for sizes in side.batch_sizes),
         tuple(rank_counts(side)),
-        dict(manifest.get("versions", {})),
-        manifest.get("seconds"),
+        manifest["versions"],
+        manifest["seconds"],
     )

@@ -64,11 +64,17 @@ def column_hint(judge: Judge, name: str, stats: ColumnStats, schema: str) -> str
         return f"--allow {next(n for n, effect in ALLOWANCES.items() if effect is Effect.DTYPES)}"
     if schema:
         return ignored
-    if stats.only_floats and not stats.apart and not stats.one_nan:
+    distance = stats.distance
+    if distance.floats and not distance.rows and not distance.one_nan:
         # The sign of a zero and the bits of a NaN: within any tolerance, and none of the rest is.
-        return f"--tolerance {judge.plan[name].dtype or judge.a.runs(name)[0].dtype}=0"
-    changes = None if stats.one_nan else _values(judge, {name: stats})
+        return f"--tolerance {_dtype(judge, name)}=0"
+    changes = None if distance.one_nan else _values(judge, {name: stats})
     return ignored if changes is None else " ".join(_options(judge.rules, changes))
+
+
+def _dtype(judge: Judge, name: str) -> str:
+    """Return the dtype in which a column is compared."""
+    return judge.plan.columns[name].dtype or judge.a.runs(name)[0].dtype
 
 
 def _may_widen(judge: Judge, name: str) -> bool:
@@ -84,16 +90,17 @@ def _values(judge: Judge, columns: Mapping[str, ColumnStats]) -> dict[str, Any] 
     for name, stats in columns.items():
         if not stats.differing:
             continue
-        if stats.only_floats and not stats.apart:
+        distance = stats.distance
+        if distance.floats and not distance.rows:
             changes["nan"] = "any"
             continue
-        if not stats.only_floats or stats.one_nan or stats.greatest is None:
+        if not distance.floats or distance.one_nan:
             return None
-        dtype = judge.plan[name].dtype or judge.a.runs(name)[0].dtype
+        dtype = _dtype(judge, name)
         known = judge.rules.tolerance(dtype) or Tolerance()
-        relative = _round_up(stats.needed)
+        relative = _round_up(distance.needed)
         is_relative = relative < 1  # a relative tolerance of 1 accepts any number near zero
-        bound = relative if is_relative else _round_up(stats.greatest)
+        bound = relative if is_relative else _round_up(distance.greatest)
         if math.isinf(bound):  # numbers as far apart as there are, which no tolerance says
             return None
         if is_relative:

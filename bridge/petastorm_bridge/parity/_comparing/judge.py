@@ -29,6 +29,7 @@ class Judge:
         b: What is judged.
         rules: How to compare.
         labels: What to call the sides.
+        sides: What to call them within a sentence.
         plan: The compared columns.
         rows: What became of the rows.
         notes: What a reader should know besides.
@@ -38,6 +39,7 @@ class Judge:
     b: Recording
     rules: Rules
     labels: tuple[str, str]
+    sides: tuple[str, str]
     plan: Plan
     rows: Rows
     notes: list[str] = field(default_factory=list)
@@ -62,60 +64,53 @@ class Judge:
         return _judged(Promise.COUNT, text, findings)
 
     def _count_finding(self) -> Finding:
-        short = self.a.rows > self.b.rows
-        rows, repeats = self._unmatched(first=short)
-        words = f"{counted(abs(self.a.rows - self.b.rows), 'row')} "
-        words += "too few on the second side" if short else "too many on the second side"
-        padding = self.padding_text(first=short)
+        first = self.a.rows > self.b.rows
+        rows, are_repeats = self._unmatched(first=first)
+        words = f"{counted(abs(self.a.rows - self.b.rows), 'row')} too "
+        words += f"{'few' if first else 'many'} on {self.sides[1]}"
+        padding = self.padding_text(first=first)
         if padding:
             words += f": {padding}"
-        elif repeats and repeats == len(rows):
-            side = "first" if short else "second"
-            words += f": the {side} side repeats {counted(repeats, 'row')}"
+        elif are_repeats and len(rows):
+            words += f": {self.sides[0 if first else 1]} repeats {counted(len(rows), 'row')}"
         if len(rows):
-            row = int(rows[0])
-            where = place_text(self.a if short else self.b, row)
-            kind = "that are repeated" if repeats == len(rows) else "without counterpart"
+            where = place_text(self.a if first else self.b, int(rows[0]))
+            kind = "that are repeated" if are_repeats else "without counterpart"
             words += (
                 f"; the first of those {kind} is {where}" if len(rows) > 1 else f"; it is {where}"
             )
-        allowed = self._count_allowed(short=short, repeats=repeats == len(rows), padding=padding)
-        texts = self._row_texts(rows, first=short)
-        row_number = int(rows[0]) if len(rows) else min(self.a.rows, self.b.rows)
-        return Finding(Promise.COUNT, words, None, row_number, texts[0], texts[1], allowed)
+        row = int(rows[0]) if len(rows) else min(self.a.rows, self.b.rows)
+        return self._unmatched_finding(Promise.COUNT, words, row, first=first)
 
-    def _count_allowed(self, *, short: bool, repeats: bool, padding: str) -> str | None:
-        if padding and (allowed := self.rules.allows(Effect.PADDING)):
-            return allowed
-        if not short and not len(self.rows.missing):
-            return self.rules.allows(Effect.LOST_IN_A)
-        if short and repeats and not len(self.rows.extra):
-            return self.rules.allows(Effect.EXTRA_IN_A)
-        return None
+    def _unmatched_finding(self, promise: Promise, words: str, row: int, *, first: bool) -> Finding:
+        """Return a finding that the rows without counterpart allow, or show the first of."""
+        rows, are_repeats = self._unmatched(first=first)
+        allowed = self.rules.allows(Effect.PADDING) if self.padding_text(first=first) else None
+        if not allowed and not first and not len(self.rows.missing):
+            allowed = self.rules.allows(Effect.LOST_IN_A)
+        elif not allowed and first and are_repeats and not len(self.rows.extra):
+            allowed = self.rules.allows(Effect.EXTRA_IN_A)
+        shown = None
+        if len(rows):
+            shown = describe_row(gather(self.a if first else self.b, self.plan, rows[:1]))
+        a, b = (shown, None) if first else (None, shown)
+        return Finding(promise, words, None, row, a, b, allowed)
 
     def padding_text(self, *, first: bool) -> str:
         """Say that the rows too many are a StreamingDataset's padding, if they are."""
         side = self.a if first else self.b
-        rows, repeats = self._unmatched(first=first)
-        if not side.padded or not repeats or repeats != len(rows):
+        rows, are_repeats = self._unmatched(first=first)
+        if not side.padded or not are_repeats or not len(rows):
             return ""
-        label = self.labels[0 if first else 1]
         return (
-            f"{label!r} repeats {counted(repeats, 'row')}, the padding with which StreamingDataset gives "
-            "every rank as many rows"
+            f"{self.labels[0 if first else 1]!r} repeats {counted(len(rows), 'row')}, the padding with "
+            "which StreamingDataset gives every rank as many rows"
         )
 
-    def _unmatched(self, *, first: bool) -> tuple[Array, int]:
-        if first:
-            return self.rows.missing, self.rows.missing_repeats
-        return self.rows.extra, self.rows.extra_repeats
-
-    def _row_texts(self, rows: Array, *, first: bool) -> tuple[str | None, str | None]:
-        if not len(rows):
-            return None, None
-        side = self.a if first else self.b
-        text = describe_row(gather(side, self.plan, rows[:1]))
-        return (text, None) if first else (None, text)
+    def _unmatched(self, *, first: bool) -> tuple[Array, bool]:
+        """Return the rows that only one side has, and whether the other has all of them less often."""
+        rows = self.rows.missing if first else self.rows.extra
+        return rows, len(rows) == len(self.rows.matches.repeats[0 if first else 1])
 
     def _rank_findings(self) -> list[Finding]:
         counts = [rank_counts(side) for side in (self.a, self.b)]
@@ -136,12 +131,13 @@ class Judge:
         if not self.plan.columns:
             return _unchecked(Promise.ROWS, "there are no columns to compare")
         findings = [*self._lost(first=True), *self._lost(first=False)]
-        if self.rows.strayed and self._shards_exact and self.rows.first_strayed:
-            findings.append(self._strayed())
+        matches = self.rows.matches
+        if matches.first_strayed and self._shards_exact:
+            findings.append(self._strayed(*matches.first_strayed))
         agreeing = self.rows.agreeing
         if findings and agreeing is not None and self.a.rows == self.b.rows:
             known = set(agreeing)
-            others = [name for name in self.plan.names if name not in known]
+            others = [name for name in self.plan.columns if name not in known]
             self.notes.append(
                 f"As a whole, {counted(len(agreeing), 'column')} "
                 f"{'holds' if len(agreeing) == 1 else 'hold'} the same values on both sides; "
@@ -152,64 +148,58 @@ class Judge:
             total = self.a.rows if where == "missing" else self.b.rows
             if len(rows):
                 text += f", {len(rows):,} {where} ({len(rows) / max(1, total):.2%})"
-        if self.rows.strayed and self._shards_exact:
-            text += f", {self.rows.strayed:,} on another rank"
+        if matches.strayed and self._shards_exact:
+            text += f", {matches.strayed:,} on another rank"
         return _judged(Promise.ROWS, text, findings)
 
     def _lost(self, *, first: bool) -> list[Finding]:
-        rows, repeats = self._unmatched(first=first)
+        rows, are_repeats = self._unmatched(first=first)
         if not len(rows):
             return []
-        side = self.a if first else self.b
-        where = place_text(side, int(rows[0]))
-        if repeats == len(rows):
-            other = "second" if first else "first"
-            words = f"{where} is there more often than on the {other} side"
+        words = place_text(self.a if first else self.b, int(rows[0]))
+        if are_repeats:
+            words += f" is there more often than on {self.sides[1 if first else 0]}"
         else:
-            words = f"{where} is {'missing on' if first else 'only on'} the second side"
+            words += f" is {'missing' if first else 'only'} on {self.sides[1]}"
         if len(rows) > 1:
             words += f" (and {len(rows) - 1:,} more)"
         padding = self.padding_text(first=first)
-        if padding:
-            words += f": {padding}"
-        allowed = self._count_allowed(short=first, repeats=repeats == len(rows), padding=padding)
-        texts = self._row_texts(rows, first=first)
-        return [Finding(Promise.ROWS, words, None, int(rows[0]), *texts, allowed)]
+        words += f": {padding}" if padding else ""
+        return [self._unmatched_finding(Promise.ROWS, words, int(rows[0]), first=first)]
 
-    def _strayed(self) -> Finding:
-        assert self.rows.first_strayed is not None
-        left, right = self.rows.first_strayed
+    def _strayed(self, left: int, right: int) -> Finding:
         ranks = self.a.place(left)[0], self.b.place(right)[0]
         text = describe_row(gather(self.a, self.plan, np.array([left])))
-        words = f"{counted(self.rows.strayed, 'row')} {are(self.rows.strayed)} on the wrong rank; the first is "
-        words += f"{place_text(self.a, left)}, which is {place_text(self.b, right)} "
-        words += "on the second side"
-        return Finding(
-            Promise.ROWS, words, None, left, f"rank {ranks[0]}: {text}", f"rank {ranks[1]}"
+        number = self.rows.matches.strayed
+        words = f"{counted(number, 'row')} {are(number)} on the wrong rank; the first is "
+        words += (
+            f"{place_text(self.a, left)}, which is {place_text(self.b, right)} on {self.sides[1]}"
         )
+        texts = f"rank {ranks[0]}: {text}", f"rank {ranks[1]}"
+        return Finding(Promise.ROWS, words, None, left, *texts)
 
     def order(self) -> PromiseResult:
         """Judge the promise of this name."""
         reason = why_any_order(self.a, self.b, self.rules)
         if reason:
             return _unchecked(Promise.ORDER, reason)
-        if not self.rows.moved or self.rows.first_moved is None:
-            if len(self.rows.missing) or len(self.rows.extra):
-                return PromiseResult(Promise.ORDER, State.SAME, "of the rows that both sides have")
-            return PromiseResult(
-                Promise.ORDER, State.SAME, f"{counted(self.a.rows, 'row')} in order"
-            )
-        if len(self.rows.missing) or len(self.rows.extra) or self.a.rows != self.b.rows:
-            text = f"{counted(self.rows.moved, 'row')} {are(self.rows.moved)} at another place since rows are missing or extra"
+        moved, first = self.rows.matches.moved, self.rows.matches.first_moved
+        unmatched = len(self.rows.missing) or len(self.rows.extra)
+        if first is None:
+            text = f"{counted(self.a.rows, 'row')} in order"
+            text = "of the rows that both sides have" if unmatched else text
+            return PromiseResult(Promise.ORDER, State.SAME, text)
+        if unmatched or self.a.rows != self.b.rows:
+            text = f"{counted(moved, 'row')} {are(moved)} at another place since rows are missing or extra"
             return _unchecked(Promise.ORDER, text)
-        left, right = self.rows.first_moved
-        share = self.rows.moved / max(1, self.a.rows)
+        left, right = first
         texts = [
             describe_row(gather(side, self.plan, np.array([left]))) for side in (self.a, self.b)
         ]
-        words = f"{place_text(self.a, left)} is {place_text(self.b, right)} on the second side"
+        words = f"{place_text(self.a, left)} is {place_text(self.b, right)} on {self.sides[1]}"
         finding = Finding(Promise.ORDER, words, None, left, texts[0], texts[1])
-        text = f"{self.rows.moved:,} of {counted(self.a.rows, 'row')} ({share:.2%}) {are(self.rows.moved)} at another place"
+        share = moved / max(1, self.a.rows)
+        text = f"{moved:,} of {counted(self.a.rows, 'row')} ({share:.2%}) {are(moved)} at another place"
         return _judged(Promise.ORDER, text, [finding])
 
     def batches(self) -> PromiseResult:
@@ -266,7 +256,7 @@ class Judge:
             words += ", first in " if stats.differing > 1 else ", in "
             words += place_text(self.a, left)
             if left != right:
-                words += f", which is row {right} on the second side"
+                words += f", which is row {right} on {self.sides[1]}"
             if stats.how_far:
                 words += f"; {stats.how_far}"
             texts = describe_value(one, other)
@@ -275,9 +265,9 @@ class Judge:
         text = f"{counted(compared, 'row')} of {counted(len(self.plan.columns), 'column')}"
         if findings:
             text += f"; {counted(len(findings), 'column')} {'differs' if len(findings) == 1 else 'differ'}"
-        if self.rows.ambiguous and findings:
+        if self.rows.matches.ambiguous and findings:
             self.notes.append(
-                f"{counted(self.rows.ambiguous, 'row')} could not be told apart by the columns that agree "
+                f"{counted(self.rows.matches.ambiguous, 'row')} could not be told apart by the columns that agree "
                 "and were put together in the order they came in; name a column that tells them "
                 "apart (--key)."
             )

@@ -67,12 +67,15 @@ class Matches:
         first_strayed: The first of them.
         missing: Whether a row of the first side has no counterpart, bool.
         extra: Whether a row of the second side has none, bool.
+        repeats: Of the rows of both sides without counterpart, those that are equal to another row
+            that the other side has.
         pairs: Files of rows that have the same key and differ otherwise, int64 [n, 2].
         ambiguous: How many of them had more than one candidate.
     """
 
-    missing: Array
-    extra: Array
+    missing: Array = field(default_factory=lambda: np.zeros(0, np.bool_))
+    extra: Array = field(default_factory=lambda: np.zeros(0, np.bool_))
+    repeats: tuple[Array, Array] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
     moved: int = 0
     first_moved: tuple[int, int] | None = None
     strayed: int = 0
@@ -91,7 +94,6 @@ class Matches:
 def match(
     a: Spill,
     b: Spill,
-    rows: tuple[int, int],
     ranks: tuple[Array, Array],
     folder: str,
     *,
@@ -102,18 +104,17 @@ def match(
     Args:
         a: One side.
         b: The other; of as many parts.
-        rows: Number of rows of each side.
-        ranks: Where the rows of each rank start on each side.
+        ranks: Where the rows of each rank start on each side, and the number of its rows.
         folder: For the files of pairs.
         unique: Of unequal rows, pair only those whose key no other row has.
     """
-    matches = Matches(np.zeros(rows[0], np.bool_), np.zeros(rows[1], np.bool_))
+    matches = Matches(np.zeros(ranks[0][-1], np.bool_), np.zeros(ranks[1][-1], np.bool_))
     for index in range(len(a)):
         left, right = a.part(index), b.part(index)
         single = [_single(part["key"]) for part in (left, right)]
         in_left, in_right = _pair_up(left, right, "full")
         _note_moved(matches, left[in_left]["row"], right[in_right]["row"], ranks)
-        left, right = _without(left, in_left), _without(right, in_right)
+        left, right = np.delete(left, in_left), np.delete(right, in_right)
         by_key = _pair_up(left, right, "key")
         if unique:
             rest = [
@@ -126,13 +127,9 @@ def match(
             matches.pairs.append(os.path.join(folder, f"pairs-{index}"))
             pairs[np.argsort(pairs[:, 0])].tofile(matches.pairs[-1])
             matches.ambiguous += _ambiguous(left["key"]) + _ambiguous(right["key"])
-        matches.missing[_without(left, by_key[0])["row"]] = True
-        matches.extra[_without(right, by_key[1])["row"]] = True
+        matches.missing[np.delete(left, by_key[0])["row"]] = True
+        matches.extra[np.delete(right, by_key[1])["row"]] = True
     return matches
-
-
-def _without(records: Array, taken: Array) -> Array:
-    return np.delete(records, taken)
 
 
 def _single(keys: Array) -> Array:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 import pyarrow.compute as pc
@@ -22,7 +22,6 @@ class ColumnPlan:
     """How one column is compared.
 
     Attributes:
-        name: The column.
         dtype: The dtype that both sides are converted to; None leaves them as they are.
         tolerance: How far numbers may be apart.
         any_nan: Whether NaNs are made alike.
@@ -30,16 +29,14 @@ class ColumnPlan:
         rounded: Whether integers are compared as doubles.
     """
 
-    name: str
     dtype: str | None = None
     tolerance: Tolerance | None = None
     any_nan: bool = False
     strip: bool = False
     rounded: bool = False
 
-    def prepare(self, block: Block) -> Cells:
-        """Return this column of a block in the form in which it is compared."""
-        cells = block.columns[self.name]
+    def prepare(self, cells: Cells) -> Cells:
+        """Return the column of some rows in the form in which it is compared."""
         if cells.kind == "text" and self.strip:
             return replace(cells, values=pc.utf8_rtrim(cells.values, characters="\0"))
         if cells.kind == "ragged" and self.any_nan:
@@ -67,27 +64,26 @@ def _one_nan(values: Array) -> Array:
 
 @dataclass(frozen=True)
 class Plan:
-    """The columns to compare, and how the schema fared."""
+    """The columns to compare, by name, and how the schema fared."""
 
-    columns: tuple[ColumnPlan, ...]
+    columns: dict[str, ColumnPlan]
     schema: PromiseResult
-    notes: tuple[str, ...]
+    notes: list[str]
 
-    @property
-    def names(self) -> list[str]:
-        """The names of the columns."""
-        return [column.name for column in self.columns]
-
-    @cached_property
-    def _by_name(self) -> dict[str, ColumnPlan]:
-        return {column.name: column for column in self.columns}
-
-    def __getitem__(self, name: str) -> ColumnPlan:
-        return self._by_name[name]
+    def prepare(self, block: Block) -> Block:
+        """Return these columns of a block in the form in which they are compared."""
+        columns = {name: c.prepare(block.columns[name]) for name, c in self.columns.items()}
+        return replace(block, columns=columns)
 
 
-def make_plan(a: Recording, b: Recording, rules: Rules) -> Plan:
+def make_plan(a: Recording, b: Recording, rules: Rules, sides: tuple[str, str]) -> Plan:
     """Compare the schemas and decide what else can be compared.
+
+    Args:
+        a: The first side.
+        b: The second side.
+        rules: How to compare.
+        sides: What to call the sides within a sentence.
 
     Raises:
         CannotCompareError: The rules name columns that are not there.
@@ -100,16 +96,15 @@ def make_plan(a: Recording, b: Recording, rules: Rules) -> Plan:
     for name in rules.key:
         if name in ignored:
             raise CannotCompareError(f"column {name!r} cannot be the key and be ignored as well")
-    findings = column_findings(a, b, names, rules)
-    plans = []
+    findings = column_findings(a, b, names, rules, sides[1])
+    plans = {}
     second = set(names[1])
     for name in (n for n in names[0] if n in second):
-        plan, differences = _column(a, b, name, rules)
+        plan, differences = _column(a, b, name, rules, sides)
         findings += differences
         if plan is not None:
-            plans.append(plan)
-    notes = _form_notes(a, b, [plan.name for plan in plans])
-    return Plan(tuple(plans), _schema_result(findings, len(names[0])), tuple(notes))
+            plans[name] = plan
+    return Plan(plans, _schema_result(findings, len(names[0])), _form_notes(a, b, plans))
 
 
 def _schema_result(findings: list[Finding], columns: int) -> PromiseResult:
@@ -124,11 +119,10 @@ def _schema_result(findings: list[Finding], columns: int) -> PromiseResult:
 
 
 def _column(
-    a: Recording, b: Recording, name: str, rules: Rules
+    a: Recording, b: Recording, name: str, rules: Rules, sides: tuple[str, str]
 ) -> tuple[ColumnPlan | None, list[Finding]]:
     dtypes, finding = compare_formats(a, b, name, rules)
     plan = ColumnPlan(
-        name,
         tolerance=rules.tolerance(dtypes[0]) if len(dtypes) == 1 else None,
         any_nan=rules.nan == "any",
         strip=rules.allows(Effect.TRAILING_NULS) is not None,
@@ -140,8 +134,8 @@ def _column(
             f"column {name!r} is missing in some batches of both sides; leave it out (--ignore {name})"
         )
     if not all(everywhere):
-        side = "second" if everywhere[0] else "first"
-        message = f"column {name!r} is missing in some batches of the {side} side"
+        side = sides[everywhere.index(False)]
+        message = f"column {name!r} is missing in some batches of {side}"
         return None, [Finding(Promise.SCHEMA, message, name, what="missing")]
     if finding is None:
         return plan, []
@@ -152,7 +146,7 @@ def _column(
     return (plan if comparable else None), [finding]
 
 
-def _form_notes(a: Recording, b: Recording, names: list[str]) -> list[str]:
+def _form_notes(a: Recording, b: Recording, names: Iterable[str]) -> list[str]:
     notes = []
     containers = [", ".join(side.manifest["containers"]) for side in (a, b)]
     if containers[0] != containers[1] and a.rows and b.rows:

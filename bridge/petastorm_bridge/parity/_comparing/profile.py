@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,21 +11,11 @@ import pyarrow.compute as pc
 
 from petastorm_bridge.parity._recordings.cells import Array, Cells
 from petastorm_bridge.parity._recordings.recording import Recording
-from petastorm_bridge.parity._result import Profile
+from petastorm_bridge.parity._result import ColumnResult, Profile
 
 from .walk import BLOCK_ROWS, Progress
 
 BINS = 24
-
-
-@dataclass(frozen=True)
-class ColumnProfiles:
-    """Both sides of a column, with histograms over the same bins, and where those begin and end."""
-
-    a: Profile | None
-    b: Profile | None
-    measures: str
-    axis: tuple[str, str] = ("", "")
 
 
 @dataclass
@@ -73,27 +64,27 @@ class _Facts:
         return f"{bound:.6g}" if isinstance(bound, float) else str(bound)
 
 
-def profiles(
-    a: Recording, b: Recording, progress: Progress | None = None
-) -> dict[str, ColumnProfiles]:
-    """Read both sides twice more: for the ranges, and to count values (or lengths) in bins."""
+def profiled(
+    columns: Sequence[ColumnResult], a: Recording, b: Recording, progress: Progress
+) -> tuple[ColumnResult, ...]:
+    """Return the columns with their ranges and histograms; both sides are read twice more."""
     facts = [_facts(side, progress) for side in (a, b)]
-    names = list(dict.fromkeys([*a.names, *b.names]))
-    edges = {name: _edges([side[name] for side in facts if name in side]) for name in names}
+    given = {c.name: [side[c.name] for side in facts if c.name in side] for c in columns}
+    edges = {name: _edges(of_column) for name, of_column in given.items()}
     bins = [_count(side, edges, progress) for side in (a, b)]
-    by_name = {}
-    for name in names:
-        both = [
+    with_profiles = []
+    for column in columns:
+        name, of_column = column.name, given[column.name]
+        one, other = (
             _profile(side.get(name), counts.get(name))
             for side, counts in zip(facts, bins, strict=True)
-        ]
-        given = [side[name] for side in facts if name in side]
-        if edges[name] is None:
-            by_name[name] = ColumnProfiles(both[0], both[1], "")
-        else:
-            measures = "values" if all(f.kinds == ["number"] for f in given) else "lengths"
-            by_name[name] = ColumnProfiles(both[0], both[1], measures, _axis(given))
-    return by_name
+        )
+        measures, axis = "", ("", "")
+        if edges[name] is not None:
+            measures = "values" if all(f.kinds == ["number"] for f in of_column) else "lengths"
+            axis = _axis(of_column)
+        with_profiles.append(replace(column, a=one, b=other, measures=measures, axis=axis))
+    return tuple(with_profiles)
 
 
 def _axis(facts: list[_Facts]) -> tuple[str, str]:
@@ -106,7 +97,7 @@ def _axis(facts: list[_Facts]) -> tuple[str, str]:
     return least.text(least.least), greatest.text(greatest.greatest)
 
 
-def _facts(side: Recording, progress: Progress | None) -> dict[str, _Facts]:
+def _facts(side: Recording, progress: Progress) -> dict[str, _Facts]:
     """Return what is known of each column, of all ranks together."""
     by_name: dict[str, _Facts] = {}
     for manifest in side.manifests:
@@ -117,8 +108,7 @@ def _facts(side: Recording, progress: Progress | None) -> dict[str, _Facts]:
     for block in side.blocks(BLOCK_ROWS):
         for name, cells in block.columns.items():
             by_name[name].add(cells)
-        if progress:
-            progress("measuring", block.start + block.rows, side.rows)
+        progress("measuring", block.start + block.rows, side.rows)
     return by_name
 
 
@@ -139,9 +129,7 @@ def _edges(facts: list[_Facts]) -> Array | None:
         return np.linspace(low, high, BINS + 1)
 
 
-def _count(
-    side: Recording, edges: dict[str, Array | None], progress: Progress | None
-) -> dict[str, Array]:
+def _count(side: Recording, edges: dict[str, Array | None], progress: Progress) -> dict[str, Array]:
     by_name: dict[str, Array] = {}
     for block in side.blocks(BLOCK_ROWS):
         for name, cells in block.columns.items():
@@ -152,8 +140,7 @@ def _count(
             inside = values[np.isfinite(values)] if values.dtype.kind == "f" else values
             counts = np.histogram(inside.astype(np.float64), where)[0]
             by_name[name] = by_name[name] + counts if name in by_name else counts
-        if progress:
-            progress("drawing", block.start + block.rows, side.rows)
+        progress("drawing", block.start + block.rows, side.rows)
     return by_name
 
 

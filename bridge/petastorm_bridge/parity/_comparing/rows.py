@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
-from petastorm_bridge.parity._recordings.cells import Array
+from petastorm_bridge.parity._recordings.cells import Array, Cells
 from petastorm_bridge.parity._recordings.hashing import hash_rows, hashes, mix
-from petastorm_bridge.parity._recordings.recording import CannotCompareError, Recording
+from petastorm_bridge.parity._recordings.recording import Block, CannotCompareError, Recording
 
 from .matching import Matches, Spill, match
-from .plan import ColumnPlan, Plan
+from .plan import Plan
 from .rules import Rules
-from .walk import (
-    BLOCK_ROWS,
-    ColumnStats,
-    Progress,
-    compare_columns,
-    gather,
-    row_hashes,
-    segments,
-    walk,
-)
+from .walk import BLOCK_ROWS, ColumnStats, Progress, compare_columns, gather, segments, walk
 
 _FEW = 2000  # rows without a counterpart that are looked at one by one
 _MANY = 200_000
@@ -37,8 +30,14 @@ class Comparison:
     a: Recording
     b: Recording
     plan: Plan
-    progress: Progress | None = None
+    progress: Progress
     folder: str = ""
+
+    def blocks(self, side: Recording, what: str) -> Iterator[Block]:
+        """Yield all rows of a side in the form in which they are compared, and report that as progress."""
+        for block in side.blocks(BLOCK_ROWS, self.plan.columns):
+            yield self.plan.prepare(block)
+            self.progress(what, block.start + block.rows, side.rows)
 
 
 @dataclass
@@ -46,30 +45,24 @@ class Rows:
     """What became of the rows of both sides.
 
     Attributes:
-        missing: Rows of the first side without a counterpart, ascending.
-        extra: Rows of the second side without one, ascending.
-        missing_repeats: How many of `missing` are equal to another row that the second side has.
-        extra_repeats: How many of `extra` are equal to a row that the first side has.
-        moved: Equal rows that are at different places.
-        first_moved: The first of them: its places on both sides.
-        strayed: Equal rows on different ranks.
-        first_strayed: The first of them.
         stats: The values of the rows that belong together, by column.
-        ambiguous: Rows of equal keys that were put together in the order they came in.
+        matches: Which rows are equal, at their places or elsewhere.
         agreeing: Of shuffled rows, the columns that hold the same values as a whole.
     """
 
     stats: dict[str, ColumnStats]
-    missing: Array = field(default_factory=lambda: np.zeros(0, np.int64))
-    extra: Array = field(default_factory=lambda: np.zeros(0, np.int64))
-    missing_repeats: int = 0
-    extra_repeats: int = 0
-    moved: int = 0
-    first_moved: tuple[int, int] | None = None
-    strayed: int = 0
-    first_strayed: tuple[int, int] | None = None
-    ambiguous: int = 0
+    matches: Matches = field(default_factory=Matches)
     agreeing: tuple[str, ...] | None = None
+
+    @cached_property
+    def missing(self) -> Array:
+        """Rows of the first side without a counterpart, ascending."""
+        return np.flatnonzero(self.matches.missing)
+
+    @cached_property
+    def extra(self) -> Array:
+        """Rows of the second side without one, ascending."""
+        return np.flatnonzero(self.matches.extra)
 
 
 def compare_in_order(comparison: Comparison) -> Rows:
@@ -78,18 +71,19 @@ def compare_in_order(comparison: Comparison) -> Rows:
     Rows that agree where they are need no more attention; only the others are looked for.
     """
     a, b, plan = comparison.a, comparison.b, comparison.plan
-    stats = {name: ColumnStats() for name in plan.names}
+    stats = _fresh_stats(plan)
     differs = np.ones(a.rows, np.bool_)
     partly = np.zeros(a.rows, np.bool_)  # some column agrees at that place
-    for pair in walk(a, b, plan, comparison.progress):
-        by_name = compare_columns(plan, pair.a, pair.b)
-        places = np.arange(pair.rows)
-        rows = pair.start_a + places, pair.start_b + places
+    for left, right in walk(a, b, plan, comparison.progress):
+        by_name = compare_columns(plan, left.columns, right.columns)
+        places = np.arange(left.rows)
+        rows = left.start + places, right.start + places
+        here = slice(left.start, left.start + left.rows)
         for name, differ in by_name.items():
-            stats[name].add(pair.a[name], pair.b[name], differ, rows)
+            stats[name].add(left.columns[name], right.columns[name], differ, rows)
         columns = np.stack(list(by_name.values()))
-        differs[pair.start_a : pair.start_a + pair.rows] = columns.any(axis=0)
-        partly[pair.start_a : pair.start_a + pair.rows] = ~columns.all(axis=0)
+        differs[here] = columns.any(axis=0)
+        partly[here] = ~columns.all(axis=0)
     if not differs.any() and a.rows == b.rows:
         return Rows(stats)
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
@@ -105,97 +99,85 @@ def _look_for(
     for first_a, rows_a, first_b, rows_b in segments(a, b):
         rows = min(rows_a, rows_b)
         differs_b[first_b : first_b + rows] = differs[first_a : first_a + rows]
-    columns = (plan.columns,)
-    left = _spill(comparison, a, columns, differs)
-    right = _spill(comparison, b, columns, differs_b)
-    matches = match(
-        left, right, (a.rows, b.rows), (a.rank_starts, b.rank_starts), comparison.folder
-    )
-    repeats = _repeats(comparison, matches)
-    changed = _changed_in_place(comparison, partly, matches, repeats)
+    matches = _matches(comparison, where=(differs, differs_b))
+    changed = _changed_in_place(comparison, partly, matches)
     if matches.moved or matches.missing.any() or matches.extra.any():
         # What differs place by place says nothing once rows have moved.
         stats = _fresh_stats(plan, a.rows - int(differs.sum()) + matches.moved)
         _compare_pairs(comparison, changed, stats)
-        _pair_similar(comparison, matches, repeats, stats)
-    return _rows(matches, repeats, stats)
+        _pair_similar(comparison, matches, stats)
+    return Rows(stats, matches)
 
 
-def _fresh_stats(plan: Plan, compared: int) -> dict[str, ColumnStats]:
-    return {name: ColumnStats(compared=max(0, compared)) for name in plan.names}
+def _fresh_stats(plan: Plan, compared: int = 0) -> dict[str, ColumnStats]:
+    return {name: ColumnStats(compared=compared) for name in plan.columns}
 
 
-def _rows(matches: Matches, repeats: tuple[Array, Array], stats: dict[str, ColumnStats]) -> Rows:
-    missing, extra = np.flatnonzero(matches.missing), np.flatnonzero(matches.extra)
-    return Rows(
-        stats,
-        missing,
-        extra,
-        int(np.isin(repeats[0], missing).sum()),
-        int(np.isin(repeats[1], extra).sum()),
-        matches.moved,
-        matches.first_moved,
-        matches.strayed,
-        matches.first_strayed,
-        matches.ambiguous,
-    )
-
-
-def _spill(
+def _matches(
     comparison: Comparison,
-    side: Recording,
-    columns: tuple[tuple[ColumnPlan, ...], ...],
-    where: Array | None = None,
-) -> Spill:
-    """Write the hashes of rows to disk: of the first columns as key, of all of the last in full."""
+    key: Sequence[str] | None = None,
+    where: tuple[Array | None, Array | None] = (None, None),
+    *,
+    unique: bool = False,
+) -> Matches:
+    """Match the rows of both sides, or those of them that `where` says, bool; by all columns without a key."""
+    a, b, folder = comparison.a, comparison.b, comparison.folder
     # Both sides are cut into as many parts.
-    name = "a" if side is comparison.a else "b"
-    spill = Spill(comparison.folder, name, max(comparison.a.rows, comparison.b.rows))
-    for block in side.blocks(BLOCK_ROWS, frozenset(comparison.plan.names)):
-        chosen = np.arange(block.rows)
+    left, right = (Spill(folder, name, max(a.rows, b.rows)) for name in "ab")
+    _add_hashes(comparison, left, a, key, where[0])
+    _add_hashes(comparison, right, b, key, where[1])
+    matches = match(left, right, (a.rank_starts, b.rank_starts), folder, unique=unique)
+    matches.repeats = (
+        _known_elsewhere(comparison, a, b, np.flatnonzero(matches.missing)),
+        _known_elsewhere(comparison, b, a, np.flatnonzero(matches.extra)),
+    )
+    return matches
+
+
+def _add_hashes(
+    comparison: Comparison,
+    spill: Spill,
+    side: Recording,
+    key: Sequence[str] | None,
+    where: Array | None,
+) -> None:
+    for block in comparison.blocks(side, "looking for rows"):
+        cells, rows = block.columns, np.arange(block.rows)
         if where is not None:
-            chosen = np.flatnonzero(where[block.start : block.start + block.rows])
-        if len(chosen):
-            cells = {c.name: c.prepare(block) for c in comparison.plan.columns}
-            if len(chosen) < block.rows:
-                cells = {key: value.take(chosen) for key, value in cells.items()}
-            group_hashes = [row_hashes(cells, group, len(chosen)) for group in columns]
-            spill.add(group_hashes[0], group_hashes[-1], block.start + chosen)
-        if comparison.progress:
-            comparison.progress("looking for rows", block.start + block.rows, side.rows)
-    return spill
+            rows = np.flatnonzero(where[block.start : block.start + block.rows])
+            cells = {name: column.take(rows) for name, column in cells.items()}
+        if len(rows):
+            by_name = _column_hashes(cells)
+            full = hash_rows(by_name)
+            of_key = full if key is None else hash_rows({name: by_name[name] for name in key})
+            spill.add(of_key, full, block.start + rows)
 
 
-def _repeats(comparison: Comparison, matches: Matches) -> tuple[Array, Array]:
-    """Return the rows without counterpart that the other side has, only not so often."""
-    left = _known_elsewhere(comparison, comparison.a, comparison.b, np.flatnonzero(matches.missing))
-    right = _known_elsewhere(comparison, comparison.b, comparison.a, np.flatnonzero(matches.extra))
-    return left, right
+def _column_hashes(columns: Mapping[str, Cells]) -> dict[str, Array]:
+    """Hash some rows column by column; uint64 [rows] each."""
+    return {name: hashes(cells) for name, cells in columns.items()}
 
 
 def _known_elsewhere(
     comparison: Comparison, side: Recording, other: Recording, rows: Array
 ) -> Array:
-    plan = comparison.plan
+    """Return those of some rows without counterpart that the other side has, only not so often."""
     if not len(rows) or len(rows) > _MANY:
         return np.zeros(0, np.int64)
-    wanted = row_hashes(gather(side, plan, rows), plan.columns, len(rows))
+    wanted = hash_rows(_column_hashes(gather(side, comparison.plan, rows)))
     present = np.zeros(0, np.uint64)
-    for block in other.blocks(BLOCK_ROWS, frozenset(plan.names)):
-        cells = {c.name: c.prepare(block) for c in plan.columns}
-        of_block = row_hashes(cells, plan.columns, block.rows)
+    for block in comparison.blocks(other, "looking for repeated rows"):
+        of_block = hash_rows(_column_hashes(block.columns))
         present = np.union1d(present, of_block[np.isin(of_block, wanted)])
     return np.asarray(rows[np.isin(wanted, present)])
 
 
-def _changed_in_place(
-    comparison: Comparison, partly: Array, matches: Matches, repeats: tuple[Array, Array]
-) -> Array:
+def _changed_in_place(comparison: Comparison, partly: Array, matches: Matches) -> Array:
     """Return the rows that changed where they are, int64 [n, 2]; they no longer count as missing.
 
     At least one column must agree, if there are two.
     """
-    changed = []
+    changed, repeats = [], matches.repeats
     for first_a, rows_a, first_b, rows_b in segments(comparison.a, comparison.b):
         rows = min(rows_a, rows_b)
         alike = matches.missing[first_a : first_a + rows] & matches.extra[first_b : first_b + rows]
@@ -211,16 +193,11 @@ def _changed_in_place(
     return np.asarray(pairs)
 
 
-def _pair_similar(
-    comparison: Comparison,
-    matches: Matches,
-    repeats: tuple[Array, Array],
-    stats: dict[str, ColumnStats],
-) -> None:
+def _pair_similar(comparison: Comparison, matches: Matches, stats: dict[str, ColumnStats]) -> None:
     """Take rows without counterpart for changed ones if at least half of their columns agree."""
     columns = comparison.plan.columns
-    left = np.setdiff1d(np.flatnonzero(matches.missing), repeats[0])
-    right = np.setdiff1d(np.flatnonzero(matches.extra), repeats[1])
+    left = np.setdiff1d(np.flatnonzero(matches.missing), matches.repeats[0])
+    right = np.setdiff1d(np.flatnonzero(matches.extra), matches.repeats[1])
     if not len(left) or not len(right) or max(len(left), len(right)) > _FEW or len(columns) < 2:
         return
     cells = (
@@ -228,8 +205,8 @@ def _pair_similar(
         gather(comparison.b, comparison.plan, right),
     )
     alike = np.zeros((len(left), len(right)), np.int32)
-    for column in columns:
-        sides = [hashes(side[column.name]) for side in cells]
+    for name in columns:
+        sides = [hashes(side[name]) for side in cells]
         alike += sides[0][:, None] == sides[1][None, :]
     pairs = []
     for row in range(len(left)):
@@ -266,59 +243,46 @@ def compare_shuffled(comparison: Comparison, rules: Rules) -> Rows:
         CannotCompareError: There are tolerances but no column that tells the rows apart.
     """
     a, b, plan = comparison.a, comparison.b, comparison.plan
-    if not set(rules.key) <= set(plan.names):
+    if not set(rules.key) <= plan.columns.keys():
         # A column of another dtype, or that one side lacks, tells nothing; the schema says so.
         rules = replace(rules, key=())
-    sums = [_sums(side, plan, comparison.progress) for side in (a, b)]
-    agreeing = tuple(n for n in plan.names if a.rows == b.rows and sums[0][n] == sums[1][n])
+    sums = [_sums(comparison, side) for side in (a, b)]
+    agreeing = tuple(n for n in plan.columns if a.rows == b.rows and sums[0][n] == sums[1][n])
     shards_matter = rules.shards == "exact" and a.ranks == b.ranks > 1
     if a.rows == b.rows and sums[0][""] == sums[1][""] and not shards_matter:
-        return Rows({name: ColumnStats(compared=a.rows) for name in plan.names})
-    columns = (_key(plan, rules, agreeing), plan.columns)
+        return Rows(_fresh_stats(plan, a.rows))
+    key = _key(plan, rules, agreeing)
+    # Without a key by name, or tolerances, few columns that happen to agree prove nothing.
+    unique = not rules.key and all(c.tolerance is None for c in plan.columns.values())
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         comparison = replace(comparison, folder=folder)
-        left, right = _spill(comparison, a, columns), _spill(comparison, b, columns)
-        # Without a key by name, or tolerances, few columns that happen to agree prove nothing.
-        unique = not rules.key and all(c.tolerance is None for c in plan.columns)
-        matches = match(
-            left,
-            right,
-            (a.rows, b.rows),
-            (a.rank_starts, b.rank_starts),
-            folder,
-            unique=unique,
-        )
+        matches = _matches(comparison, key, unique=unique)
         stats = _fresh_stats(plan, matches.moved)
         for pairs in matches.pair_slices(1 << 20):
             _compare_pairs(comparison, pairs, stats)
-        repeats = _repeats(comparison, matches)
-        _pair_similar(comparison, matches, repeats, stats)
-        rows = _rows(matches, repeats, stats)
-    rows.agreeing = agreeing
-    return rows
+        _pair_similar(comparison, matches, stats)
+    return Rows(stats, matches, agreeing)
 
 
-def _sums(side: Recording, plan: Plan, progress: Progress | None) -> dict[str, int]:
+def _sums(comparison: Comparison, side: Recording) -> dict[str, int]:
     """Return a digest of each column's values in any order, and under '' of the rows."""
-    totals = dict.fromkeys([*plan.names, ""], 0)
-    for block in side.blocks(BLOCK_ROWS, frozenset(plan.names)):
-        column_hashes = {c.name: hashes(c.prepare(block)) for c in plan.columns}
-        for name, values in [*column_hashes.items(), ("", hash_rows(column_hashes))]:
+    totals = dict.fromkeys([*comparison.plan.columns, ""], 0)
+    for block in comparison.blocks(side, "counting rows"):
+        by_name = _column_hashes(block.columns)
+        for name, values in [*by_name.items(), ("", hash_rows(by_name))]:
             totals[name] += int(mix(values.copy()).sum(dtype=np.uint64))
-        if progress:
-            progress("counting rows", block.start + block.rows, side.rows)
     return {name: total % 2**64 for name, total in totals.items()}
 
 
-def _key(plan: Plan, rules: Rules, agreeing: tuple[str, ...]) -> tuple[ColumnPlan, ...]:
+def _key(plan: Plan, rules: Rules, agreeing: Sequence[str]) -> Sequence[str]:
     """Choose the columns that tell which row is which."""
     if rules.key:
-        return tuple(plan[name] for name in rules.key)
-    exact = tuple(c for c in plan.columns if c.tolerance is None)
+        return rules.key
+    exact = [name for name, column in plan.columns.items() if column.tolerance is None]
     if not exact:
         raise CannotCompareError(
             "rows in any order with a tolerance for every column cannot be told apart; name a "
             "column that is the same on both sides (--key id)"
         )
     agree = set(agreeing)
-    return tuple(c for c in exact if c.name in agree) or exact
+    return [name for name in exact if name in agree] or exact

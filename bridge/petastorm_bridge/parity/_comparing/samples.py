@@ -51,7 +51,7 @@ def _rows(judge: Judge, side: Recording, rows: Array) -> dict[str, Cells]:
 
 def _shown(judge: Judge, differing: Sequence[str]) -> tuple[str, ...]:
     """Return the names of a few columns that tell the rows apart, and of those that differ."""
-    agreeing = [name for name in judge.plan.names if name not in differing]
+    agreeing = [name for name in judge.plan.columns if name not in differing]
     keys = [name for name in judge.rules.key if name in agreeing]
     return tuple((keys or agreeing)[:_AGREEING] + list(differing)[:_DIFFERING])
 

@@ -271,29 +271,42 @@ def _bits(values: Array) -> Array:
 
 @dataclass(frozen=True)
 class Distance:
-    """How far numbers are apart that differ.
+    """How far numbers are apart that differ; of no rows by default.
 
     Attributes:
         rows: Rows that differ in finite numbers.
         greatest: The greatest absolute difference of two of these.
         one_nan: Rows in which some number is NaN or infinite on one side, and not so on the other.
-        needed: The least relative tolerance with which all rows would be the same.
-        floats: Whether they are floating-point numbers.
+        needed: The least relative tolerance with which all rows would be the same; infinite if there
+            is none.
+        floats: Whether all are floating-point numbers of one shape.
     """
 
     rows: int = 0
-    greatest: float | None = None
+    greatest: float = 0.0
     one_nan: int = 0
-    needed: float = math.inf
-    floats: bool = False
+    needed: float = 0.0
+    floats: bool = True
+
+    def __add__(self, other: Distance) -> Distance:
+        return Distance(
+            self.rows + other.rows,
+            max(self.greatest, other.greatest),
+            self.one_nan + other.one_nan,
+            max(self.needed, other.needed),
+            self.floats and other.floats,
+        )
+
+
+_NOT_MEASURED = Distance(needed=math.inf, floats=False)
 
 
 def distance(a: Cells, b: Cells) -> Distance:
     """Measure rows of numbers that differ; nothing is measured of anything else."""
     if a.kind != "number" or b.kind != "number" or a.shape != b.shape or a.dtype != b.dtype:
-        return Distance()
+        return _NOT_MEASURED
     if a.values.dtype.kind not in "iuf" or a.dtype == "bfloat16" or not a.values.size:
-        return Distance()
+        return _NOT_MEASURED
     wide = np.result_type(a.values.dtype, np.float64)
     left, right = (c.values.reshape(c.rows, -1).astype(wide) for c in (a, b))
     with np.errstate(all="ignore"):
@@ -305,5 +318,5 @@ def distance(a: Cells, b: Cells) -> Distance:
     # A sign of zero or the bits of a NaN is within any tolerance.
     needed = math.inf if odd.any() else float(share[finite].max(initial=0))
     rows = int((finite & (left != right)).any(axis=1).sum())
-    greatest = float(distances.max()) if rows else None
+    greatest = float(distances.max()) if rows else 0.0
     return Distance(rows, greatest, int(odd.sum()), needed, a.values.dtype.kind == "f")

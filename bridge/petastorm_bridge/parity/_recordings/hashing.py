@@ -112,9 +112,8 @@ def hash_ragged(arrays: Sequence[Any], dtype: str) -> Array:
 
 def hash_rows(columns: Mapping[str, Array]) -> Array:
     """Combine {name: hashes} of the columns of some rows; the columns' order does not matter."""
-    total = None
+    total = np.zeros(1, np.uint64)
     for name, hashes in columns.items():
         salt = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        mixed = mix(hashes + np.frombuffer(salt, np.uint64))
-        total = mixed if total is None else total + mixed
-    return np.zeros(0, np.uint64) if total is None else mix(total)
+        total = total + mix(hashes + np.frombuffer(salt, np.uint64))
+    return mix(total)
