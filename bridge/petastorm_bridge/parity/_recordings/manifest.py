@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import stat
-from collections.abc import Callable
 from typing import Any
 
 from petastorm_bridge.parity.recorder import FORMAT, manifest_checksum
 
 KINDS = {"number", "text", "bytes", "object", "ragged"}
-_VALUES = re.compile(r"values-(\d{1,9})\.arrow")
 _MOST = 2**63  # no count, size or range of 64-bit values is larger
 
 
@@ -69,12 +66,9 @@ def _problem(manifest: dict[str, Any]) -> str:
     """Say what is wrong with a manifest, if anything is."""
     if manifest.get("checksum") != manifest_checksum(manifest):
         return "it was changed"
-    for name, check in _REQUIRED.items():
-        if name not in manifest or not check(manifest[name]):
+    for name, form in _FORMS.items():
+        if name not in manifest or not _fits(manifest[name], form):
             return f"its {name!r} are missing or make no sense"
-    for name, check in _OPTIONAL.items():
-        if name in manifest and not check(manifest[name]):
-            return f"its {name!r} makes no sense"
     return _contradiction(manifest)
 
 
@@ -98,49 +92,33 @@ def _contradiction(manifest: dict[str, Any]) -> str:
     return ""
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+def _fits(value: Any, form: Any) -> bool:
+    """Say whether JSON is of a form: a type, a list of one form, a dict of forms by name, or a check."""
+    if isinstance(form, type):
+        return type(value) is form
+    if isinstance(form, list):
+        return isinstance(value, list) and all(_fits(inner, form[0]) for inner in value)
+    if isinstance(form, dict):
+        return isinstance(value, dict) and all(
+            name in value and _fits(value[name], inner) for name, inner in form.items()
+        )
+    return bool(form(value))
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST
-
-
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
+    return type(value) is int and 0 <= value < _MOST
 
 
 def _is_seconds(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _MOST
-
-
-def _or_nothing(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or check(value)
-
-
-def _list_of(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, list) and all(map(check, value))
-
-
-def _dict_of(**checks: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: (
-        isinstance(value, dict)
-        and all(name in value and check(value[name]) for name, check in checks.items())
-    )
+    return type(value) in {int, float} and abs(value) < _MOST
 
 
 def _is_keys(value: Any) -> bool:
-    return _list_of(_is_text)(value) and len(set(value)) == len(value)
+    return _fits(value, [str]) and len(set(value)) == len(value)
 
 
-def _is_layout(value: Any) -> bool:
-    column = _dict_of(name=_is_text, kind=_is_text, dtype=_is_text, form=_is_text)
-    return (
-        _list_of(column)(value)
-        and bool(value)
-        and _is_keys([entry["name"] for entry in value])
-        and all(entry["kind"] in KINDS for entry in value)
-    )
+def _is_kind(value: Any) -> bool:
+    return isinstance(value, str) and value in KINDS
 
 
 def _is_shape(value: Any) -> bool:
@@ -149,43 +127,23 @@ def _is_shape(value: Any) -> bool:
     return isinstance(value, list) and all(size is None or _is_count(size) for size in value)
 
 
-def _is_files(value: Any) -> bool:
-    return isinstance(value, dict) and all(
-        _is_text(checksum)
-        and (name in {"batches.arrow", "chunks.arrow"} or _VALUES.fullmatch(name))
-        for name, checksum in value.items()
-    )
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, dict) and _fits(list(value.values()), [str])
 
 
-def _is_names(value: Any) -> bool:
-    return _list_of(_is_text)(value) and bool(value)
-
-
-_REQUIRED: dict[str, Callable[[Any], bool]] = {
+# What the rest of the package reads of a manifest.
+_FORMS: dict[str, Any] = {
     "rows": _is_count,
     "batches": _is_count,
-    "epochs": _list_of(_dict_of(rows=_is_count, batches=_is_count)),
-    "containers": _list_of(_is_text),
-    "keys": _list_of(_is_keys),
-    "columns": _list_of(
-        _dict_of(
-            name=_is_text,
-            dtypes=_is_names,
-            kinds=_is_names,
-            forms=_is_names,
-            shape=_is_shape,
-        )
-    ),
-    "files": _is_files,
-    "layouts": _list_of(_is_layout),
-}
-_OPTIONAL: dict[str, Callable[[Any], bool]] = {
-    "rank": _or_nothing(_is_count),
-    "world_size": _or_nothing(_is_count),
-    "limited": _is_flag,
-    "padded": _is_flag,
-    "batched": _is_flag,
-    "source": _is_text,
-    "seconds": _or_nothing(_is_seconds),
-    "versions": lambda value: isinstance(value, dict) and all(map(_is_text, value.values())),
+    "containers": [str],
+    "keys": [_is_keys],
+    "columns": [{"name": str, "dtypes": [str], "kinds": [str], "forms": [str], "shape": _is_shape}],
+    "files": _is_texts,
+    "layouts": [[{"name": str, "kind": _is_kind, "dtype": str, "form": str}]],
+    "limited": bool,
+    "padded": bool,
+    "batched": bool,
+    "source": str,
+    "seconds": _is_seconds,
+    "versions": _is_texts,
 }

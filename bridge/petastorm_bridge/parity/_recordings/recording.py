@@ -7,10 +7,10 @@ import glob
 import json
 import os
 import re
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,6 @@ from petastorm_bridge.parity.recorder import checksum, counted
 
 from .cells import Array, Cells, from_arrow
 from .manifest import CannotCompareError, read_manifest, regular_file
-
-__all__ = ["Block", "CannotCompareError", "Recording", "Run", "open_recording"]
 
 _RANK = re.compile(r"rank-(\d{1,9})-of-(\d{1,9})")
 _CACHED_BATCHES = 4
@@ -53,10 +51,12 @@ class Block:
 
 @dataclass(frozen=True)
 class _Chunk:
-    part: int
-    layout: int
+    """A record batch: its file, its number there, its rows, and its columns with their shapes."""
+
+    path: str
     index: int
     rows: int
+    columns: list[dict[str, str]]
     shapes: tuple[tuple[int, ...], ...]
 
 
@@ -85,8 +85,10 @@ class Recording:
         self._parts = list(parts)
         self.manifests = [read_manifest(part) for part in parts]
         self.rows = sum(manifest["rows"] for manifest in self.manifests)
-        self._files: OrderedDict[tuple[int, int], Any] = OrderedDict()
-        self._cache: OrderedDict[tuple[int, int, int], Any] = OrderedDict()
+        open_file = lru_cache(_CACHED_FILES)(_open_file)
+        self._batch = lru_cache(_CACHED_BATCHES)(
+            lambda path, index: _checked(open_file(path).get_batch(index))
+        )
 
     def check(self) -> None:
         """Compare every file with its checksum.
@@ -132,12 +134,12 @@ class Recording:
     @property
     def batched(self) -> bool:
         """Whether the loader gave batches rather than rows."""
-        return bool(self.manifest.get("batched", True))
+        return bool(self.manifest["batched"])
 
     @property
     def padded(self) -> bool:
         """Whether a StreamingDataset, which pads, was the source."""
-        return any(manifest.get("padded") for manifest in self.manifests)
+        return any(manifest["padded"] for manifest in self.manifests)
 
     @cached_property
     def rank_starts(self) -> Array:
@@ -171,42 +173,12 @@ class Recording:
     @cached_property
     def _chunks(self) -> list[_Chunk]:
         chunks = []
-        for part, folder in enumerate(self._parts):
-            of_part = self._chunks_of(part, folder)
-            if sum(chunk.rows for chunk in of_part) != self.manifests[part]["rows"]:
+        for folder, manifest in zip(self._parts, self.manifests, strict=True):
+            of_part = _chunks_of(folder, manifest["layouts"])
+            if sum(chunk.rows for chunk in of_part) != manifest["rows"]:
                 raise CannotCompareError(f"{folder} is damaged: its parts do not add up")
             chunks += of_part
         return chunks
-
-    def _chunks_of(self, part: int, folder: str) -> list[_Chunk]:
-        table = _table(folder, "chunks.arrow", _CHUNKS)
-        texts = table.column("shapes").to_pylist()
-        with _damage(f"{folder}: chunks.arrow"):
-            shapes = {text: _shapes(text) for text in set(texts)}
-        numbers = [_integers(table, name).tolist() for name in ("layout", "index", "rows")]
-        layouts = self.manifests[part]["layouts"]
-        chunks = []
-        for layout, index, rows, text in zip(*numbers, texts, strict=True):
-            if layout >= len(layouts) or len(shapes[text]) != len(layouts[layout]):
-                raise CannotCompareError(f"{folder} is damaged: a part has no layout")
-            for column, shape in zip(layouts[layout], shapes[text], strict=True):
-                if column["kind"] == "ragged" and len(shape) != 1:
-                    raise CannotCompareError(f"{folder} is damaged: a shape makes no sense")
-            chunks.append(_Chunk(part, layout, index, rows, shapes[text]))
-        self._check_sizes(folder, chunks)
-        return chunks
-
-    @staticmethod
-    def _check_sizes(folder: str, chunks: Sequence[_Chunk]) -> None:
-        """Refuse more rows than can be there, before anything is made as long as they are many."""
-        rows: Counter[int] = Counter()
-        for chunk in chunks:
-            rows[chunk.layout] += chunk.rows
-        for layout, number in rows.items():
-            path = os.path.join(folder, f"values-{layout}.arrow")
-            with _damage(folder):
-                if number > os.path.getsize(path):  # a row has a byte at least
-                    raise ValueError(f"{path} is too small for {counted(number, 'row')}")
 
     @cached_property
     def everywhere(self) -> set[str]:
@@ -225,11 +197,11 @@ class Recording:
         empty: dict[str, list[Run]] = {}
         last: tuple[object, ...] = ()
         for start, chunk in zip(self._starts.tolist(), self._chunks, strict=False):
-            if chunk.rows and (chunk.part, chunk.layout, chunk.shapes) == last:
+            if chunk.rows and (chunk.path, chunk.shapes) == last:
                 continue  # as before in every column
             if chunk.rows:
-                last = chunk.part, chunk.layout, chunk.shapes
-            for column, shape in zip(self._layout(chunk), chunk.shapes, strict=True):
+                last = chunk.path, chunk.shapes
+            for column, shape in zip(chunk.columns, chunk.shapes, strict=True):
                 runs = (filled if chunk.rows else empty).setdefault(column["name"], [])
                 shown = (None,) * shape[0] if column["kind"] == "ragged" else shape
                 run = Run(start, column["kind"], column["dtype"], shown, column["form"])
@@ -250,7 +222,7 @@ class Recording:
         """Say which columns come in which order from which row on."""
         runs: list[tuple[int, tuple[str, ...]]] = []
         for start, chunk in zip(self._starts.tolist(), self._chunks, strict=False):
-            names = tuple(column["name"] for column in self._layout(chunk))
+            names = tuple(column["name"] for column in chunk.columns)
             if chunk.rows and (not runs or runs[-1][1] != names):
                 runs.append((start, names))
         return runs
@@ -261,11 +233,14 @@ class Recording:
         chunk = self._chunks[place]
         first = start - int(self._starts[place])
         rows = min(limit, chunk.rows - first)
-        with _damage(self._parts[chunk.part]):
-            batch = self._batch(chunk).slice(first, rows)
+        with _damage(chunk.path):
+            batch = self._batch(chunk.path, chunk.index)
+            if batch.num_rows != chunk.rows:
+                raise ValueError("a part has another number of rows than chunks.arrow says")
+            batch = batch.slice(first, rows)
             fields = dict(zip(batch.schema.names, batch.columns, strict=True))
             columns = {}
-            for column, shape in zip(self._layout(chunk), chunk.shapes, strict=True):
+            for column, shape in zip(chunk.columns, chunk.shapes, strict=True):
                 name = column["name"]
                 if names is None or name in names:
                     columns[name] = from_arrow(fields, name, column["kind"], column["dtype"], shape)
@@ -287,36 +262,46 @@ class Recording:
         batch = int(np.searchsorted(ends, within, side="right"))
         return rank, within, batch, within - (int(ends[batch - 1]) if batch else 0)
 
-    def _layout(self, chunk: _Chunk) -> list[dict[str, str]]:
-        layout: list[dict[str, str]] = self.manifests[chunk.part]["layouts"][chunk.layout]
-        return layout
 
-    def _batch(self, chunk: _Chunk) -> Any:
-        key = (chunk.part, chunk.layout, chunk.index)
-        if key not in self._cache:
-            batch = self._file(chunk.part, chunk.layout).get_batch(chunk.index)
-            batch.validate(full=True)  # of a damaged file Arrow believes everything
-            if batch.num_rows != chunk.rows:
-                raise ValueError("a part has another number of rows than chunks.arrow says")
-            self._cache[key] = batch
-            if len(self._cache) > _CACHED_BATCHES:
-                self._cache.popitem(last=False)
-        return self._cache[key]
+def _open_file(path: str) -> Any:
+    # Read rather than mapped: mapped pages count as this process's memory.
+    return pa.ipc.open_file(pa.OSFile(regular_file(path)))
 
-    def _file(self, part: int, layout: int) -> Any:
-        if (part, layout) not in self._files:
-            if len(self._files) == _CACHED_FILES:
-                self._files.popitem(last=False)
-            # Read rather than mapped: mapped pages count as this process's memory.
-            path = regular_file(os.path.join(self._parts[part], f"values-{layout}.arrow"))
-            self._files[part, layout] = pa.ipc.open_file(pa.OSFile(path))
-        return self._files[part, layout]
+
+def _checked(batch: Any) -> Any:
+    batch.validate(full=True)  # of a damaged file Arrow believes everything
+    return batch
 
 
 _BATCHES = pa.schema([("rows", pa.int64())])
 _CHUNKS = pa.schema(
     [("layout", pa.int32()), ("index", pa.int32()), ("rows", pa.int64()), ("shapes", pa.string())]
 )
+
+
+def _chunks_of(folder: str, layouts: list[list[dict[str, str]]]) -> list[_Chunk]:
+    table = _table(folder, "chunks.arrow", _CHUNKS)
+    texts = table.column("shapes").to_pylist()
+    with _damage(f"{folder}: chunks.arrow"):
+        shapes = {text: _shapes(text) for text in set(texts)}
+    numbers = [_integers(table, name).tolist() for name in ("layout", "index", "rows")]
+    chunks = []
+    of_file: Counter[str] = Counter()
+    for layout, index, rows, text in zip(*numbers, texts, strict=True):
+        if layout >= len(layouts) or len(shapes[text]) != len(layouts[layout]):
+            raise CannotCompareError(f"{folder} is damaged: a part has no layout")
+        for column, shape in zip(layouts[layout], shapes[text], strict=True):
+            if column["kind"] == "ragged" and len(shape) != 1:
+                raise CannotCompareError(f"{folder} is damaged: a shape makes no sense")
+        path = os.path.join(folder, f"values-{layout}.arrow")
+        chunks.append(_Chunk(path, index, rows, layouts[layout], shapes[text]))
+        of_file[path] += rows
+    # Before anything is made as long as there are said to be rows.
+    for path, rows in of_file.items():
+        with _damage(folder):
+            if rows > os.path.getsize(path):  # a row has a byte at least
+                raise ValueError(f"{path} is too small for {counted(rows, 'row')}")
+    return chunks
 
 
 def _shapes(text: str) -> tuple[tuple[int, ...], ...]:
