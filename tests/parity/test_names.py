@@ -9,8 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from petastorm_bridge.cli import app
-from petastorm_bridge.parity import recorder
-from petastorm_bridge.parity._recordings.recording import CannotCompareError
+from petastorm_bridge.parity import CannotCompareError, recorder
 from petastorm_bridge.parity._running.runner import _remove_recording
 
 NAMES = (

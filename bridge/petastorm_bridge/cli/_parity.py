@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from petastorm_bridge.parity._comparing.rules import Rules
-    from petastorm_bridge.parity._result import Report
-
+from petastorm_bridge import parity
 from petastorm_bridge._workers.progress import progress_bar
 
 from ._help import HelpfulCommand
+
+if TYPE_CHECKING:
+    from petastorm_bridge.parity._result import Report
 
 # What stands behind ``\b`` keeps its lines.
 _ALL = """\b
@@ -287,13 +287,15 @@ def run(  # noqa: PLR0917 - typer calls it with keywords
     """
     given = dict(locals())
     from petastorm_bridge.parity._running import live
+    from petastorm_bridge.parity._running.data import find_data
+    from petastorm_bridge.parity._running.runner import PACKAGES, Request
 
     with _errors(), tempfile.TemporaryDirectory(prefix="parity-") as temporary:
         _refuse_places(given)
         rules = _rules(given)
         with _progress() as progress:
-            where = live.find_data(data, temporary)
-            request = live.Request(
+            where = find_data(data, temporary)
+            request = Request(
                 where,
                 batch_size,
                 loader,
@@ -303,7 +305,7 @@ def run(  # noqa: PLR0917 - typer calls it with keywords
                 attempts,
                 limit,
                 timeout,
-                tuple(only or live.PACKAGES),
+                tuple(only or PACKAGES),
                 label=data,
                 keep=None if keep is None else str(keep.absolute()),
             )
@@ -326,13 +328,11 @@ _PYTHON_WORDS = {"true": "True", "false": "False", "null": "None", "none": "None
 
 def parse_options(texts: Sequence[str]) -> dict[str, Any]:
     """Read ``NAME=VALUE``: literals of Python or JSON; anything else is a string."""
-    from petastorm_bridge.parity._recordings.recording import CannotCompareError
-
     options = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
-            raise CannotCompareError(f"the option {text!r} is not of the form NAME=VALUE")
+            raise parity.CannotCompareError(f"the option {text!r} is not of the form NAME=VALUE")
         try:
             options[name] = ast.literal_eval(_PYTHON_WORDS.get(value.lower(), value))
         except (ValueError, SyntaxError):
@@ -349,19 +349,19 @@ def _refuse_places(given: Mapping[str, Any]) -> None:
     Raises:
         CannotCompareError: The directory does not exist, or a directory has the report's name.
     """
-    from petastorm_bridge.parity._recordings.recording import CannotCompareError
-
     for kind in _REPORTS:
         place: Path | None = given[kind]
         if place is not None and not place.parent.is_dir():
-            raise CannotCompareError(f"--{kind} {place}: there is no directory {place.parent}")
+            raise parity.CannotCompareError(
+                f"--{kind} {place}: there is no directory {place.parent}"
+            )
         if place is not None and place.is_dir():
-            raise CannotCompareError(f"--{kind} {place}: that is a directory; name a file")
+            raise parity.CannotCompareError(f"--{kind} {place}: that is a directory; name a file")
 
 
 def _side(text: str) -> Any:
     """Return what a side is compared by: its recording, or the function that returns its loader."""
-    from petastorm_bridge.parity._recordings.recording import CannotCompareError, open_recording
+    from petastorm_bridge.parity._recordings.recording import open_recording
     from petastorm_bridge.parity.recorder import find_function
 
     if os.path.isdir(text):
@@ -370,8 +370,10 @@ def _side(text: str) -> Any:
         return find_function(text)
     try:
         return open_recording(text)
-    except CannotCompareError as error:
-        raise CannotCompareError(f"{error}; a loader is written as module:function") from error
+    except parity.CannotCompareError as error:
+        raise parity.CannotCompareError(
+            f"{error}; a loader is written as module:function"
+        ) from error
 
 
 def _labels(a: str, b: str) -> tuple[str, str]:
@@ -379,25 +381,20 @@ def _labels(a: str, b: str) -> tuple[str, str]:
     return (a, b) if names[0] == names[1] else (names[0], names[1])
 
 
-def _rules(given: Mapping[str, Any]) -> Rules:
+def _rules(given: Mapping[str, Any]) -> parity.Rules:
     """Return the rules that the options of a command ask for."""
-    from petastorm_bridge.parity._comparing.rules import Rules
-
     asked = {n: given[n] for n in ("order", "batches", "shards", "nan") if n in given}
     asked |= {n: tuple(given[n] or ()) for n in ("allow", "ignore", "key")}
-    return Rules(tolerances=dict(map(_parse_tolerance, given["tolerance"] or ())), **asked)
+    return parity.Rules(tolerances=dict(map(_parse_tolerance, given["tolerance"] or ())), **asked)
 
 
 def _parse_tolerance(text: str) -> tuple[str, Any]:
-    from petastorm_bridge.parity._comparing.rules import Tolerance
-    from petastorm_bridge.parity._recordings.recording import CannotCompareError
-
     dtype, _, numbers = text.partition("=")
     try:
         tolerances = [float(number) for number in numbers.split(",")]
-        return dtype, Tolerance(*tolerances)
+        return dtype, parity.Tolerance(*tolerances)
     except (ValueError, TypeError):
-        raise CannotCompareError(
+        raise parity.CannotCompareError(
             f"the tolerance {text!r} is not of the form DTYPE=RTOL or DTYPE=RTOL,ATOL"
         ) from None
 
@@ -407,12 +404,11 @@ def _errors() -> Iterator[None]:
     """Turn what keeps sides from being compared into exit code 2."""
     from rich.console import Console
 
-    from petastorm_bridge.parity._recordings.recording import CannotCompareError
-    from petastorm_bridge.parity.recorder import RecordingError, legible
+    from petastorm_bridge.parity.recorder import legible
 
     try:
         yield
-    except (CannotCompareError, RecordingError) as error:
+    except (parity.CannotCompareError, parity.RecordingError) as error:
         errors = Console(stderr=True, highlight=False)
         text = "\n".join(map(legible, str(error).split("\n")))
         errors.print(f"{_PROGRAM}: {text}", style="red", markup=False, soft_wrap=True)

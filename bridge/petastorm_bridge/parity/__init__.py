@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._comparing.compare import compare
-    from ._comparing.rules import Rules, Tolerance
+    from ._comparing.rules import Rules
     from ._pytest import assert_same_batches
-    from ._recordings.recording import CannotCompareError
+    from ._recordings.cells import Tolerance
+    from ._recordings.manifest import CannotCompareError
     from ._result import Finding, Promise, Result, State
     from .recorder import RecordingError, record
 
@@ -31,14 +32,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "CannotCompareError": "_recordings.recording",
+    "CannotCompareError": "_recordings.manifest",
     "Finding": "_result",
     "Promise": "_result",
     "RecordingError": "recorder",
     "Result": "_result",
     "Rules": "_comparing.rules",
     "State": "_result",
-    "Tolerance": "_comparing.rules",
+    "Tolerance": "_recordings.cells",
     "assert_same_batches": "_pytest",
     "compare": "_comparing.compare",
     "record": "recorder",

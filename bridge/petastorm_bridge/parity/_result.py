@@ -6,19 +6,6 @@ import enum
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = [
-    "ColumnResult",
-    "Finding",
-    "Profile",
-    "Promise",
-    "PromiseResult",
-    "Report",
-    "Result",
-    "Sample",
-    "Side",
-    "State",
-]
-
 
 class Promise(str, enum.Enum):
     """What is compared, in this order."""

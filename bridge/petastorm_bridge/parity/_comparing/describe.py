@@ -9,9 +9,6 @@ import numpy as np
 
 from petastorm_bridge.parity._recordings.cells import Cells
 from petastorm_bridge.parity._recordings.recording import Recording
-from petastorm_bridge.parity.recorder import counted
-
-__all__ = ["are", "counted", "describe_row", "describe_value", "listed", "place_text"]
 
 _WIDTH = 60
 _COLUMNS = 6

@@ -17,8 +17,6 @@ from .judge import Judge
 from .rules import ALLOWANCES, Effect, Rules
 from .walk import ColumnStats
 
-__all__ = ["column_hint", "hint"]
-
 _RELAXABLE = {Promise.ORDER, Promise.BATCHES, Promise.VALUES}
 
 

@@ -9,8 +9,9 @@ import numpy as np
 from petastorm_bridge.parity._recordings.cells import Array
 from petastorm_bridge.parity._recordings.recording import Recording
 from petastorm_bridge.parity._result import Finding, Promise, PromiseResult, State
+from petastorm_bridge.parity.recorder import counted
 
-from .describe import are, counted, describe_row, describe_value, listed, place_text
+from .describe import are, describe_row, describe_value, listed, place_text
 from .order import shards_are_exact, why_any_order
 from .plan import Plan
 from .rows import Rows

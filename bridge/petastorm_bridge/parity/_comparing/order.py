@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from petastorm_bridge.parity._recordings.recording import Recording
+from petastorm_bridge.parity.recorder import counted
 
-from .describe import counted
 from .rules import Effect, Rules
 
 

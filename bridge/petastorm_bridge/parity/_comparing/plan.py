@@ -9,11 +9,13 @@ import numpy as np
 import pyarrow.compute as pc
 
 from petastorm_bridge.parity._recordings.cells import Array, Cells, Tolerance
-from petastorm_bridge.parity._recordings.recording import Block, CannotCompareError, Recording
+from petastorm_bridge.parity._recordings.manifest import CannotCompareError
+from petastorm_bridge.parity._recordings.recording import Block, Recording
 from petastorm_bridge.parity._result import Finding, Promise, PromiseResult, State
+from petastorm_bridge.parity.recorder import counted
 
 from .columns import column_findings, compare_formats
-from .describe import counted, listed
+from .describe import listed
 from .rules import Effect, Rules
 
 

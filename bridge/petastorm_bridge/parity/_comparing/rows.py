@@ -11,7 +11,8 @@ import numpy as np
 
 from petastorm_bridge.parity._recordings.cells import Array, Cells
 from petastorm_bridge.parity._recordings.hashing import hash_rows, hashes, mix
-from petastorm_bridge.parity._recordings.recording import Block, CannotCompareError, Recording
+from petastorm_bridge.parity._recordings.manifest import CannotCompareError
+from petastorm_bridge.parity._recordings.recording import Block, Recording
 
 from .matching import Matches, Spill, match
 from .plan import Plan

@@ -12,9 +12,7 @@ import numpy as np
 
 from petastorm_bridge._tables.differences import DIFFERENCES
 from petastorm_bridge.parity._recordings.cells import Tolerance
-from petastorm_bridge.parity._recordings.recording import CannotCompareError
-
-__all__ = ["ALLOWANCES", "Effect", "Rules", "Tolerance"]
+from petastorm_bridge.parity._recordings.manifest import CannotCompareError
 
 
 class Effect(str, enum.Enum):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from html import escape
 
 from petastorm_bridge import __version__
-from petastorm_bridge.parity._comparing.describe import counted
 from petastorm_bridge.parity._result import (
     MEANING,
     PromiseResult,
@@ -15,12 +14,11 @@ from petastorm_bridge.parity._result import (
     Side,
     State,
 )
+from petastorm_bridge.parity.recorder import counted
 
 from .html_columns import columns_part, state_mark
 from .legible import legible_report
 from .style import SCRIPT, STYLE
-
-__all__ = ["html_page"]
 
 _MOST_FINDINGS = 3
 # More columns do not fit beside each other on a screen: each row is a block then.

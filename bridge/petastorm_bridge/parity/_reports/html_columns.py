@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from petastorm_bridge.parity._comparing.describe import counted
 from petastorm_bridge.parity._result import ColumnResult, Profile, Result, State
+from petastorm_bridge.parity.recorder import counted
 
 _MARKS = {State.SAME: "✓", State.DIFFERENT: "✗", State.ALLOWED: "!", State.UNCHECKED: "–"}
 _MOST_CARDS = 200

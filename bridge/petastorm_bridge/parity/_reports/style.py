@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["SCRIPT", "STYLE"]
-
 STYLE = """
 :root { color-scheme: light dark;
   --ink: #1c2430; --soft: #566070; --line: #dfe4ea; --paper: #fff; --ground: #f4f6f8;

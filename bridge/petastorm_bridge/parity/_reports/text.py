@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.text import Text
 
 from petastorm_bridge import __version__
-from petastorm_bridge.parity._comparing.describe import counted
 from petastorm_bridge.parity._result import (
     ColumnResult,
     Finding,
@@ -21,6 +20,7 @@ from petastorm_bridge.parity._result import (
     Result,
     State,
 )
+from petastorm_bridge.parity.recorder import counted
 
 from .html import html_page
 from .legible import legible_report

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from petastorm_bridge.parity._recordings.recording import CannotCompareError
+from petastorm_bridge.parity._recordings.manifest import CannotCompareError
 
 _ROWS = 4096  # written as MDS at a time
 

@@ -11,16 +11,15 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from petastorm_bridge.parity._comparing.compare import compare_recordings
-from petastorm_bridge.parity._comparing.describe import counted
 from petastorm_bridge.parity._comparing.rules import PADDING, Rules
 from petastorm_bridge.parity._comparing.walk import Progress
-from petastorm_bridge.parity._recordings.recording import CannotCompareError, Recording
+from petastorm_bridge.parity._recordings.manifest import CannotCompareError
+from petastorm_bridge.parity._recordings.recording import Recording
 from petastorm_bridge.parity._result import Report, Result
+from petastorm_bridge.parity.recorder import counted
 
-from .data import find_data, write_mds
-from .runner import BRIDGE, FILTERS, PACKAGES, PETASTORM, STREAMING, Attempts, Request, Runner
-
-__all__ = ["PACKAGES", "Request", "find_data", "run"]
+from .data import write_mds
+from .runner import BRIDGE, FILTERS, PETASTORM, STREAMING, Attempts, Request, Runner
 
 
 def run(

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from petastorm_bridge.parity._recordings.recording import CannotCompareError
+from petastorm_bridge.parity._recordings.manifest import CannotCompareError
 
 _STEP_SECONDS = 0.05
 # How long the others may go on once one rank has failed: they wait for it and do not know.

@@ -12,26 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from petastorm_bridge.parity import recorder
-from petastorm_bridge.parity._recordings.recording import (
-    CannotCompareError,
-    Recording,
-    open_recording,
-)
+from petastorm_bridge.parity._recordings.manifest import CannotCompareError
+from petastorm_bridge.parity._recordings.recording import Recording, open_recording
 
 from . import recording_program
 from .data import parquet_files, urls_of
 from .recorder_processes import RecorderProcesses
-
-__all__ = [
-    "BRIDGE",
-    "FILTERS",
-    "PACKAGES",
-    "PETASTORM",
-    "STREAMING",
-    "Attempts",
-    "Request",
-    "Runner",
-]
 
 PETASTORM, BRIDGE, STREAMING = "petastorm", "bridge", "streaming"
 _MODULES = {PETASTORM: "petastorm", BRIDGE: "petastorm_bridge", STREAMING: "streaming"}
