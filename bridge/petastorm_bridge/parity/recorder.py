@@ -27,6 +27,7 @@ import sys
 import time
 import traceback
 import zlib
+from contextlib import nullcontext
 from importlib import metadata
 from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -44,21 +45,9 @@ ROW_BLOCK = 1024  # rows stacked at a time when a loader gives single rows, unle
 MAX_LAYOUTS = 256
 SHAPE_SUFFIX = "\0shape"
 FILE_NAME = re.compile(r"manifest\.json|batches\.arrow|chunks\.arrow|values-\d+\.arrow")
-PRIMITIVES = frozenset(
-    [
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "float16",
-        "float32",
-        "float64",
-    ]
-)
+# What Arrow has as NumPy has it.
+PRIMITIVES = {"float16", "float32", "float64"}
+PRIMITIVES |= {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
 # What a report should name, where installed.
 STACK = (
     "numpy",
@@ -179,11 +168,6 @@ def class_names(types: Iterable[type]) -> str:
 # ------------------------------------------------------------------------- one item of a loader
 
 
-def is_record(value: Any) -> bool:
-    """Say whether a value holds columns: a mapping or a tuple, named or not."""
-    return hasattr(value, "keys") or isinstance(value, tuple)
-
-
 def leaves(item: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (key, value) for each column of an item; nested keys are joined by dots."""
     if hasattr(item, "keys"):
@@ -195,7 +179,7 @@ def leaves(item: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     else:
         pairs = [("0", item)]
     for key, value in pairs:
-        if is_record(value):
+        if hasattr(value, "keys") or isinstance(value, tuple):
             yield from leaves(value, prefix + key + ".")
         else:
             yield prefix + key, value
@@ -213,8 +197,7 @@ def looks_like_rows(item: Any) -> bool:
     lengths = set()
     for _, value in leaves(item):
         if isinstance(value, list):
-            columns = value and all(is_column(part) for part in value)
-            inner = {len(part) for part in value} if columns else set()
+            inner = inner_lengths(value)
             lengths |= inner if len(inner) == 1 else {len(value)}
             continue
         array = as_array(value)
@@ -273,10 +256,10 @@ def value_columns(key: str, value: Any, nested: set[str]) -> Iterator[tuple[str,
             f"the value of {key!r} is a {type(value).__name__}, which has no rows. If the loader "
             "gives one row at a time, say so (--rows, or rows=True)."
         )
-    columns = value and all(is_column(part) for part in value)
-    if columns and len({len(part) for part in value}) == 1 and len(value[0]) != len(value):
+    lengths = inner_lengths(value)
+    if len(lengths) == 1 and lengths != {len(value)}:
         nested.add(key)
-    if columns and key in nested:
+    if lengths and key in nested:
         # What torch's default_collate makes of lists: the columns of their positions. A batch of as
         # many rows as there are positions does not tell; the others do.
         for index, part in enumerate(value):
@@ -286,12 +269,14 @@ def value_columns(key: str, value: Any, nested: set[str]) -> Iterator[tuple[str,
     yield key, stack(value, "list")
 
 
-def is_column(value: Any) -> bool:
-    """Say whether a value of a list is itself a column rather than a cell."""
-    if isinstance(value, (list, tuple)):
-        return True
-    array = None if isinstance(value, (str, bytes)) or value is None else as_array(value)
-    return array is not None and array.ndim > 0
+def inner_lengths(values: Sequence[Any]) -> set[int]:
+    """Return the lengths of a list's values if all of them are columns rather than cells."""
+    for value in values:
+        if not isinstance(value, (list, tuple)):
+            array = None if isinstance(value, (str, bytes)) or value is None else as_array(value)
+            if array is None or array.ndim == 0:
+                return set()
+    return set(map(len, values))
 
 
 def stack(values: Any, form: str) -> Column:
@@ -312,11 +297,6 @@ def stack(values: Any, form: str) -> Column:
     for index, value in enumerate(values):
         cells[index] = value
     return cells_column(cells, (), form)
-
-
-def row_columns(rows: Sequence[dict[str, Any]]) -> dict[str, Column]:
-    """Return {key: Column} for a block of single rows, {key: value}, with the same keys."""
-    return {key: stack([row[key] for row in rows], "rows") for key in rows[0]}
 
 
 # ---------------------------------------------------------------------------------------- Arrow
@@ -418,43 +398,27 @@ def arrow_arrays(name: str, column: Column) -> dict[str, Any]:
 # ------------------------------------------------------------------------------ what is gathered
 
 
-class Facts:
-    """What the manifest says of one column: its dtypes, shapes and forms."""
+def describe_columns(parts: Iterable[tuple[Any, Any]]) -> list[dict[str, Any]]:
+    """Return what the manifest says of each column: its dtypes, shapes and forms.
 
-    def __init__(self) -> None:
-        self.dtypes: list[str] = []
-        self.kinds: list[str] = []
-        self.forms: list[str] = []
-        self.shape: list[Any] | None = None
-
-    def add(self, column: Column) -> None:
-        """Take the column of some rows."""
-        for seen, new in (
-            (self.dtypes, column.dtype),
-            (self.kinds, column.kind),
-            (self.forms, column.form),
-        ):
-            if new not in seen:
-                seen.append(new)
-        shape: list[Any] = (
-            list(column.shape) if column.kind != "ragged" else [None] * column.shape[0]
-        )
-        if self.shape is None:
-            self.shape = shape
-        elif len(shape) == len(self.shape):
-            self.shape = [a if a == b else None for a, b in zip(self.shape, shape)]
-        elif column.dtype != "null":
-            self.shape = ["varies"]
-
-    def to_json(self, name: str) -> dict[str, Any]:
-        """Return the column's entry of the manifest."""
-        return {
-            "name": name,
-            "dtypes": self.dtypes,
-            "shape": self.shape,
-            "kinds": self.kinds,
-            "forms": self.forms,
-        }
+    Args:
+        parts: Of rows that look alike, name, kind, dtype and form of each column, and the shapes.
+    """
+    columns: dict[str, dict[str, Any]] = {}
+    for layout, shapes in parts:
+        for (name, kind, dtype, form), sizes in zip(layout, shapes):
+            shape = sizes if kind != "ragged" else [None] * sizes[0]
+            column = columns.setdefault(
+                name, {"name": name, "dtypes": [], "shape": shape, "kinds": [], "forms": []}
+            )
+            for seen, new in (("dtypes", dtype), ("kinds", kind), ("forms", form)):
+                if new not in column[seen]:
+                    column[seen].append(new)
+            if len(shape) == len(column["shape"]):
+                column["shape"] = [a if a == b else None for a, b in zip(column["shape"], shape)]
+            elif dtype != "null":
+                column["shape"] = ["varies"]
+    return list(columns.values())
 
 
 class Writer:
@@ -490,7 +454,6 @@ class Writer:
             ) from error
         self.rows = self.batches = 0
         self.epochs: list[dict[str, int]] = []
-        self.facts: dict[str, Facts] = {}
         self.keys: list[list[str]] = []
         self.containers: list[str] = []
         self._epoch_start = (0, 0)
@@ -540,7 +503,6 @@ class Writer:
         fields: dict[str, Any] = {}
         for name, column in columns.items():
             fields.update(arrow_arrays(name, column))
-            self.facts.setdefault(name, Facts()).add(column)
         layout = self._layout(columns, fields)
         batch = pa.record_batch(list(fields.values()), schema=self._files[layout][0])
         self._files[layout][1].write_batch(batch)
@@ -572,6 +534,9 @@ class Writer:
         types = (pa.int32(), pa.int32(), pa.int64(), pa.string())
         arrays = {name: pa.array(values, kind) for name, values, kind in zip(names, chunks, types)}
         write_table(self.folder, "chunks.arrow", arrays)
+        layouts = [description for description, _ in self._layouts]
+        # Each only once: there are many chunks, and few shapes.
+        parts = dict.fromkeys((layout, shapes) for layout, _, _, shapes in self._chunks)
         manifest = {
             "format": FORMAT,
             "rows": self.rows,
@@ -579,13 +544,13 @@ class Writer:
             "epochs": self.epochs,
             "containers": self.containers,
             "keys": self.keys,
-            "columns": [f.to_json(name) for name, f in self.facts.items()],
+            "columns": describe_columns((layouts[i], json.loads(text)) for i, text in parts),
             "files": {
                 name: checksum(self.folder, name) for name in sorted(os.listdir(self.folder))
             },
             "layouts": [
-                [dict(zip(("name", "kind", "dtype", "form"), column)) for column in key[0]]
-                for key in self._layouts
+                [dict(zip(("name", "kind", "dtype", "form"), column)) for column in layout]
+                for layout in layouts
             ],
         }
         manifest.update(facts)
@@ -606,13 +571,11 @@ def size_of(column: Column) -> int:
     """Return about how many bytes a column takes in memory."""
     if column.kind == "number":
         return int(column.values.nbytes)
-    if column.kind == "ragged":
-        return sum(64 if array is None else 64 + array.nbytes for array in column.values)
-    return sum(64 + len(cell) if hasattr(cell, "__len__") else 64 for cell in column.values)
+    return sum(map(size_of_cell, column.values))
 
 
 def size_of_cell(value: Any) -> int:
-    """Return about how many bytes a value of a single row takes in memory."""
+    """Return about how many bytes the value of a row takes in memory."""
     if isinstance(value, (str, bytes, list)):
         return 64 + len(value)
     array = value if hasattr(value, "nbytes") else as_array(value)
@@ -741,12 +704,10 @@ def record(
             loader = loader()
         facts["limited"] = False
         # A loader that was made here is also closed here.
-        if hasattr(loader, "__enter__") and (owned or not hasattr(loader, "__iter__")):
-            with loader as entered:
-                _refuse_endless(loader, limit)
-                _run(writer, entered, facts, epochs=epochs, limit=limit, rows=rows, say=progress)
-        else:
-            _run(writer, loader, facts, epochs=epochs, limit=limit, rows=rows, say=progress)
+        closes = hasattr(loader, "__enter__") and (owned or not hasattr(loader, "__iter__"))
+        with loader if closes else nullcontext(loader) as entered:
+            _refuse_endless(loader, limit)
+            _run(writer, entered, facts, epochs=epochs, limit=limit, rows=rows, say=progress)
         _refuse_unfinished(facts)
         facts["seconds"] = round(time.time() - started, 3)
         facts["versions"] = versions()
@@ -830,7 +791,9 @@ class RowBlock:
         """
         row, container = unique(leaves(item)), container_name(item)
         if self.rows and (container != self._container or list(row) != list(self.rows[0])):
-            self._check(row)
+            lacking = set(row) ^ set(self.rows[0])
+            if lacking:
+                raise RecordingError(f"some rows lack {min(lacking)!r}")
             self.flush()
         self._container = container
         self.rows.append(row)
@@ -838,16 +801,12 @@ class RowBlock:
         if len(self.rows) == ROW_BLOCK or self._bytes >= CHUNK_BYTES:
             self.flush()
 
-    def _check(self, row: dict[str, Any]) -> None:
-        other = set(row) ^ set(self.rows[0])
-        if other:
-            raise RecordingError(f"some rows lack {min(other)!r}")
-
     def flush(self) -> None:
         """Write what waits."""
         if self.rows:
             rows, self.rows, self._bytes = self.rows, [], 0
-            self._writer.add(row_columns(rows), self._container)
+            columns = {key: stack([row[key] for row in rows], "rows") for key in rows[0]}
+            self._writer.add(columns, self._container)
 
 
 def source_of(loader: Any) -> tuple[str, bool]:
