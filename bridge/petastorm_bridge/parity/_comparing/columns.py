@@ -26,10 +26,8 @@ def column_findings(
         rules: What may differ.
         second: What to call the second side within a sentence.
     """
-    findings = [*_missing(names[0], names[1], rules, second), *_order(names[0], names[1], rules)]
-    if not findings:
-        findings += _order_of_some(a, b, rules)
-    return findings + _containers(a, b, rules)
+    findings = _missing(names[0], names[1], rules, second)
+    return [*findings, *_order(a, b, rules), *_containers(a, b, rules)]
 
 
 def _missing(a: Sequence[str], b: Sequence[str], rules: Rules, second: str) -> list[Finding]:
@@ -47,25 +45,9 @@ def _missing(a: Sequence[str], b: Sequence[str], rules: Rules, second: str) -> l
     return findings
 
 
-def _order(a: Sequence[str], b: Sequence[str], rules: Rules) -> list[Finding]:
-    first, second = set(a), set(b)
-    common = [[n for n in a if n in second], [n for n in b if n in first]]
-    if common[0] == common[1]:
-        return []
-    place = next(i for i, pair in enumerate(zip(*common, strict=True)) if pair[0] != pair[1])
-    message = f"the columns come in another order, from column {place + 1} on"
-    allowed = rules.allows(Effect.KEY_ORDER)
-    texts = [listed(c[place:]) for c in common]
-    return [
-        Finding(Promise.SCHEMA, message, common[0][place], a=texts[0], b=texts[1], allowed=allowed)
-    ]
-
-
-def _order_of_some(a: Recording, b: Recording, rules: Rules) -> list[Finding]:
-    """Compare the order of the columns where it changes from batch to batch."""
-    runs = [side.key_runs for side in (a, b)]
-    if all(len(of_side) <= 1 for of_side in runs):
-        return []
+def _order(a: Recording, b: Recording, rules: Rules) -> list[Finding]:
+    """Compare the order of the columns that all batches have; it may change from batch to batch."""
+    runs = [side.key_runs or [(0, tuple(side.names))] for side in (a, b)]
     shared = set.intersection(*(set(keys) for of_side in runs for _, keys in of_side))
     shared -= set(rules.ignore)
     facts = [
@@ -75,16 +57,18 @@ def _order_of_some(a: Recording, b: Recording, rules: Rules) -> list[Finding]:
     if parts is None:
         return []
     row, first, second = parts
-    place = next(
-        i
-        for i, pair in enumerate(zip(facts[0][first][1], facts[1][second][1], strict=True))
-        if pair[0] != pair[1]
-    )
     keys = facts[0][first][1], facts[1][second][1]
-    message = f"in some batches the columns come in another order, first at row {row}"
-    allowed = rules.allows(Effect.KEY_ORDER)
+    place = next(i for i, pair in enumerate(zip(*keys, strict=True)) if pair[0] != pair[1])
     texts = [listed(of_side[place:]) for of_side in keys]
-    return [Finding(Promise.SCHEMA, message, keys[0][place], row, texts[0], texts[1], allowed)]
+    allowed = rules.allows(Effect.KEY_ORDER)
+    if all(len(of_side) == 1 for of_side in runs):
+        where, message = None, f"the columns come in another order, from column {place + 1} on"
+    else:
+        where, message = (
+            row,
+            f"in some batches the columns come in another order, first at row {row}",
+        )
+    return [Finding(Promise.SCHEMA, message, keys[0][place], where, texts[0], texts[1], allowed)]
 
 
 def _containers(a: Recording, b: Recording, rules: Rules) -> list[Finding]:

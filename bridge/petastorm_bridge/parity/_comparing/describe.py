@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from petastorm_bridge.parity._recordings.cells import Cells
+from petastorm_bridge.parity._recordings.cells import Cells, different_numbers
 from petastorm_bridge.parity._recordings.recording import Recording
 
 _WIDTH = 60
@@ -42,13 +42,10 @@ def describe_row(columns: dict[str, Cells]) -> str:
 def describe_value(a: Any, b: Any) -> tuple[str, str]:
     """Show two values that differ; of arrays, the first element that differs."""
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and a.shape == b.shape and a.ndim:
-        raw = [np.ascontiguousarray(v).reshape(-1) for v in (a, b)]
-        words = [v.view(np.uint8).reshape(len(v), -1) for v in raw]
-        places = np.flatnonzero((words[0] != words[1]).any(axis=1))
+        places = np.argwhere(different_numbers(a, b))
         if len(places):
-            place = int(places[0])
-            where = [int(i) for i in np.unravel_index(place, a.shape)]
-            texts = describe_value(raw[0][place], raw[1][place])
+            where = places[0].tolist()
+            texts = describe_value(a[tuple(where)], b[tuple(where)])
             return f"{where}: {texts[0]}", f"{where}: {texts[1]}"
     if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         place = next((i for i, pair in enumerate(zip(a, b, strict=True)) if pair[0] != pair[1]), 0)
