@@ -213,6 +213,18 @@ class Result:
         return None
 
     @property
+    def first_values(self) -> list[tuple[str, str]]:
+        """The sides' labels, and what they have where the first failure is."""
+        failure = self.first_failure
+        given = [(self.a.label, failure.a), (self.b.label, failure.b)] if failure else []
+        return [(label, value) for label, value in given if value is not None]
+
+    @property
+    def differing(self) -> list[ColumnResult]:
+        """The columns that differ."""
+        return [column for column in self.columns if column.state is State.DIFFERENT]
+
+    @property
     def exit_code(self) -> int:
         """0 if they are the same, 1 if they differ."""
         return 0 if self.same else 1

@@ -11,7 +11,6 @@ from petastorm_bridge.parity._result import (
     Report,
     Result,
     Sample,
-    Side,
     State,
 )
 from petastorm_bridge.parity.recorder import counted
@@ -87,9 +86,8 @@ def _section(result: Result) -> str:
     failure = result.first_failure
     if failure is not None:
         parts.append(f'<div class="first"><b>First difference.</b> {escape(failure.message)}')
-        for side, value in ((result.a, failure.a), (result.b, failure.b)):
-            if value is not None:
-                parts.append(f"<br>{escape(side.label)}: <code>{escape(value)}</code>")
+        for label, value in result.first_values:
+            parts.append(f"<br>{escape(label)}: <code>{escape(value)}</code>")
         parts.append("</div>")
     if result.hint:
         parts.append(
@@ -102,24 +100,23 @@ def _section(result: Result) -> str:
 
 
 def _sides(result: Result) -> str:
-    rows = "".join(
-        f'<tr><td><b class="{css}">{escape(side.label)}</b></td>'
-        f'<td class="number" data-heading="rows">{side.rows:,}</td>'
-        f'<td class="number" data-heading="batches">{side.batches:,}</td>'
-        f'<td class="number" data-heading="ranks">{len(side.ranks)}</td>'
-        f"<td><code>{escape(side.source)}</code>"
-        f'<div class="meaning">{escape(_versions(side))}</div></td></tr>'
-        for side, css in ((result.a, "side-a"), (result.b, "side-b"))
-    )
+    rows = ""
+    for side, css in ((result.a, "side-a"), (result.b, "side-b")):
+        counts = {"rows": side.rows, "batches": side.batches, "ranks": len(side.ranks)}
+        cells = "".join(
+            f'<td class="number" data-heading="{name}">{n:,}</td>' for name, n in counts.items()
+        )
+        versions = ", ".join(f"{name} {version}" for name, version in side.versions.items())
+        rows += (
+            f'<tr><td><b class="{css}">{escape(side.label)}</b></td>{cells}'
+            f"<td><code>{escape(side.source)}</code>"
+            f'<div class="meaning">{escape(versions)}</div></td></tr>'
+        )
     return (
         "<h3>What was compared</h3><div class='wide'><table class='sides'><tr><th></th>"
         "<th>rows</th><th>batches</th><th>ranks</th>"
         f"<th>loader and versions</th></tr>{rows}</table></div>"
     )
-
-
-def _versions(side: Side) -> str:
-    return ", ".join(f"{name} {version}" for name, version in side.versions.items())
 
 
 def _promises(result: Result) -> str:
@@ -150,11 +147,7 @@ def _rows_part(result: Result) -> str:
     names = "".join(f"<th>{escape(name)}</th>" for name in result.sample_columns)
     many = len(result.sample_columns) > _MOST_BESIDE
     rows = "".join(_sample(result, sample, many=many) for sample in result.samples)
-    differing = sum(column.differing > 0 for column in result.columns)
-    shown = sum(
-        column.differing > 0 for column in result.columns if column.name in result.sample_columns
-    )
-    others = differing - shown
+    others = sum(c.differing > 0 and c.name not in result.sample_columns for c in result.columns)
     more = (
         f" {counted(others, 'more column')} {'differs' if others == 1 else 'differ'}."
         if others

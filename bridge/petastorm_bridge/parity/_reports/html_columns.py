@@ -20,7 +20,7 @@ def columns_part(result: Result) -> str:
     """Return everything about columns; empty if nothing is known of any."""
     if not any(column.a or column.b for column in result.columns):
         return ""
-    differing = [column for column in result.columns if column.state is State.DIFFERENT]
+    differing = result.differing
     others = [column for column in result.columns if column.state is not State.DIFFERENT]
     number = len(result.columns)
     parts = ["<h3>Columns</h3><div class='all-columns'>"]

@@ -59,11 +59,14 @@ def _terminal(result: Result) -> Iterator[Text]:
                 yield Text(f"allowed by {finding.allowed}: {finding.message}", style="magenta")
     failure = result.first_failure
     if failure is not None:
-        yield _first_failure(result, failure)
-    differing = [c for c in result.columns if c.state is State.DIFFERENT]
-    if differing:
-        yield from _column_lines(differing)
-        yield from _column_values(result, differing)
+        text = Text("first difference  ", style="bold").append(f"[{failure.promise.value}] ", "red")
+        text.append(failure.message, "default")
+        for label, value in result.first_values:
+            text.append(f"\n  {label}: ", "dim").append(value, "default")
+        yield text
+    if result.differing:
+        yield from _column_lines(result.differing)
+        yield from _column_values(result, result.differing)
     if result.hint:
         yield Text(f"hint: they are the same with {result.hint}", style="cyan")
     yield from (Text(f"note: {note}", style="magenta") for note in result.notes)
@@ -103,15 +106,6 @@ def _aligned(rows: Sequence[Sequence[Text]], right: Sequence[int] = ()) -> Itera
             line.append("" if place in right else blanks).append("  ")
         line.rstrip()
         yield line
-
-
-def _first_failure(result: Result, finding: Finding) -> Text:
-    text = Text("first difference  ", style="bold")
-    text.append(f"[{finding.promise.value}] ", style="red").append(finding.message, style="default")
-    for side, value in ((result.a, finding.a), (result.b, finding.b)):
-        if value is not None:
-            text.append(f"\n  {side.label}: ", style="dim").append(value, style="default")
-    return text
 
 
 def _column_lines(columns: list[ColumnResult]) -> Iterator[Text]:
@@ -215,8 +209,7 @@ def _markdown_result(result: Result) -> list[str]:
     failure = result.first_failure
     if failure is not None:
         lines += ["", f"**First difference** ({failure.promise.value}): {_cell(failure.message)}"]
-        values = [(result.a.label, failure.a), (result.b.label, failure.b)]
-        lines += [""] + [f"- {_cell(label)}: {_code(v)}" for label, v in values if v]
+        lines += ["", *(f"- {_cell(label)}: {_code(v)}" for label, v in result.first_values)]
     lines += _markdown_columns(result)
     if result.hint:
         lines += ["", f"They are the same with {_code(result.hint)}."]
@@ -225,11 +218,10 @@ def _markdown_result(result: Result) -> list[str]:
 
 
 def _markdown_columns(result: Result) -> list[str]:
-    differing = [c for c in result.columns if c.state is State.DIFFERENT]
-    if not differing:
+    if not result.differing:
         return []
-    lines = ["", *_markdown_table(result, differing[:_MOST_COLUMNS])]
-    others = differing[_MOST_COLUMNS:]
+    lines = ["", *_markdown_table(result, result.differing[:_MOST_COLUMNS])]
+    others = result.differing[_MOST_COLUMNS:]
     if others:
         # Folded, so that what others say on the pull request stays in sight.
         words = f"{counted(len(others), 'more column')} that {'differs' if len(others) == 1 else 'differ'}"
