@@ -254,22 +254,13 @@ def _remove_recording(folder: str) -> None:
     """
     if not os.path.lexists(folder):
         return
-    is_recording = not os.path.islink(folder) and recorder.is_replaceable(folder)
-    if not is_recording and not _is_of_ranks(folder):
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    of_ranks = [os.path.join(folder, name) for name in names if name.startswith("rank-")]
+    recordings = of_ranks if len(of_ranks) == len(names) > 0 else [folder]
+    are_links = any(map(os.path.islink, (folder, *recordings)))
+    if are_links or not all(map(recorder.is_replaceable, recordings)):
         raise CannotCompareError(f"{folder} is there already, and is no recording; remove it")
     shutil.rmtree(folder)
-
-
-def _is_of_ranks(folder: str) -> bool:
-    if os.path.islink(folder) or not os.path.isdir(folder):
-        return False
-    paths = [os.path.join(folder, name) for name in os.listdir(folder)]
-    return all(
-        os.path.basename(path).startswith("rank-")
-        and not os.path.islink(path)
-        and recorder.is_replaceable(path)
-        for path in paths
-    )
 
 
 def _free_port() -> int:
