@@ -903,13 +903,8 @@ def counted(number: int, one: str, several: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else several or one + 's'}"
 
 
-def main(arguments: Sequence[str] | None = None, program: str = "recorder") -> int:
-    """Record from the command line; returns the exit code, 0 or 2.
-
-    Args:
-        arguments: Those of the command line by default.
-        program: What error messages begin with.
-    """
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Record from the command line; returns the exit code, 0 or 2."""
     parser = argparse.ArgumentParser(description="Record what a loader gives.")
     parser.add_argument("function", help="module:function that returns the loader")
     parser.add_argument("--out", required=True, help="directory of the recording")
@@ -919,7 +914,14 @@ def main(arguments: Sequence[str] | None = None, program: str = "recorder") -> i
     parser.add_argument("--rank", type=int, help="this process's rank [RANK]")
     parser.add_argument("--world-size", type=int, help="number of ranks [WORLD_SIZE]")
     parser.add_argument("--overwrite", action="store_true", help="replace an earlier recording")
-    given = parser.parse_args(arguments)
+    return record_named("recorder", **vars(parser.parse_args(arguments)))
+
+
+def record_named(program: str, function: str, out: str, *, rows: bool, **options: Any) -> int:
+    """Record the loader of a function, `module:function`, and print what it is; returns 0 or 2.
+
+    What is printed begins with the program's name; the options are those of `record`.
+    """
     started = last = time.monotonic()
 
     def say(rows: int) -> None:
@@ -931,17 +933,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "recorder") -> i
             print(text % (program, counted(rows, "row")), file=sys.stderr, flush=True)
 
     try:
-        manifest = record(
-            find_function(given.function),
-            given.out,
-            epochs=given.epochs,
-            limit=given.limit,
-            rows=given.rows or None,
-            rank=given.rank,
-            world_size=given.world_size,
-            overwrite=given.overwrite,
-            progress=say,
-        )
+        manifest = record(find_function(function), out, rows=rows or None, progress=say, **options)
     except RecordingError as error:
         print(f"{program}: {legible(str(error))}", file=sys.stderr)
         return 2
@@ -949,7 +941,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "recorder") -> i
         traceback.print_exc()
         print(f"{program}: the loader failed; nothing was written", file=sys.stderr)
         return 2
-    print(f"{legible(given.out)}: {describe(manifest)}", flush=True)
+    print(f"{legible(out)}: {describe(manifest)}", flush=True)
     return 0
 
 

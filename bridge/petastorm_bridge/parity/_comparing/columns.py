@@ -86,8 +86,8 @@ def compare_formats(
     runs = [_known(side.runs(name)) for side in (a, b)]
     finding = _first_difference(a, b, name, runs, rules)
     if finding is None:
-        empty = [_known(side.empty_runs(name)) for side in (a, b)]
-        finding = _first_difference(a, b, name, empty, rules, empty=True)
+        of_empty = [_known(side.runs(name, empty=True)) for side in (a, b)]
+        finding = _first_difference(a, b, name, of_empty, rules, empty=True)
     return list(dict.fromkeys(run.dtype for side in runs for run in side)), finding
 
 

@@ -95,18 +95,16 @@ def _values(judge: Judge, columns: Mapping[str, ColumnStats]) -> dict[str, Any] 
         if not distance.floats or distance.one_nan:
             return None
         dtype = _dtype(judge, name)
-        known = judge.rules.tolerance(dtype) or Tolerance()
+        known = tolerances.get(dtype, tolerances.get("float", Tolerance()))
         relative = _round_up(distance.needed)
         is_relative = relative < 1  # a relative tolerance of 1 accepts any number near zero
         bound = relative if is_relative else _round_up(distance.greatest)
         if math.isinf(bound):  # numbers as far apart as there are, which no tolerance says
             return None
         if is_relative:
-            known = replace(known, rtol=max(known.rtol, bound))
+            tolerances[dtype] = replace(known, rtol=max(known.rtol, bound))
         else:
-            known = replace(known, atol=max(known.atol, bound))
-        before = tolerances.get(dtype, Tolerance())
-        tolerances[dtype] = Tolerance(max(before.rtol, known.rtol), max(before.atol, known.atol))
+            tolerances[dtype] = replace(known, atol=max(known.atol, bound))
     if tolerances != judge.rules.tolerances:
         changes["tolerances"] = tolerances
     return changes

@@ -20,7 +20,7 @@ BINS = 24
 
 @dataclass
 class _Facts:
-    """One side of a column: its types, and of all its values the missing ones and the range."""
+    """One side of a column: its types, and of all its values the missing ones, the range and the histogram."""
 
     shape: list[Any]
     dtypes: list[str]
@@ -29,6 +29,7 @@ class _Facts:
     nans: int = 0
     least: Any = None
     greatest: Any = None
+    bins: Array | None = None
 
     def add(self, cells: Cells) -> None:
         """Take the column of some rows."""
@@ -50,6 +51,13 @@ class _Facts:
             self.least = least if self.least is None else min(self.least, least)
             self.greatest = greatest if self.greatest is None else max(self.greatest, greatest)
 
+    def count(self, cells: Cells, edges: Array) -> None:
+        """Count the column of some rows in bins."""
+        values = _measured(cells)
+        inside = values[np.isfinite(values)] if values.dtype.kind == "f" else values
+        counts = np.histogram(inside.astype(np.float64), edges)[0]
+        self.bins = counts if self.bins is None else self.bins + counts
+
     @property
     def are_times(self) -> bool:
         """Whether all values are times or durations, which are measured as integers."""
@@ -63,6 +71,19 @@ class _Facts:
             return str(np.int64(bound).view(self.dtypes[0]))
         return f"{bound:.6g}" if isinstance(bound, float) else str(bound)
 
+    @property
+    def profile(self) -> Profile:
+        """What reports show."""
+        return Profile(
+            "|".join(self.dtypes),
+            str(self.shape).replace("None", "?") if self.shape else "",
+            self.nulls,
+            self.nans,
+            self.text(self.least),
+            self.text(self.greatest),
+            () if self.bins is None else tuple(self.bins.tolist()),
+        )
+
 
 def profiled(
     columns: Sequence[ColumnResult], a: Recording, b: Recording, progress: Progress
@@ -71,20 +92,24 @@ def profiled(
     facts = [_facts(side, progress) for side in (a, b)]
     given = {c.name: [side[c.name] for side in facts if c.name in side] for c in columns}
     edges = {name: _edges(of_column) for name, of_column in given.items()}
-    bins = [_count(side, edges, progress) for side in (a, b)]
-    with_profiles = []
-    for column in columns:
-        name, of_column = column.name, given[column.name]
-        one, other = (
-            _profile(side.get(name), counts.get(name))
-            for side, counts in zip(facts, bins, strict=True)
-        )
-        measures, axis = "", ("", "")
-        if edges[name] is not None:
-            measures = "values" if all(f.kinds == ["number"] for f in of_column) else "lengths"
-            axis = _axis(of_column)
-        with_profiles.append(replace(column, a=one, b=other, measures=measures, axis=axis))
-    return tuple(with_profiles)
+    for side, of_side in zip((a, b), facts, strict=True):
+        for block in side.blocks(BLOCK_ROWS):
+            for name, cells in block.columns.items():
+                where = edges[name]
+                if where is not None:
+                    of_side[name].count(cells, where)
+            progress("drawing", block.start + block.rows, side.rows)
+    return tuple(_profiled(column, facts, given[column.name]) for column in columns)
+
+
+def _profiled(
+    column: ColumnResult, facts: Sequence[dict[str, _Facts]], given: list[_Facts]
+) -> ColumnResult:
+    one, other = (side[column.name].profile if column.name in side else None for side in facts)
+    if all(f.bins is None for f in given):
+        return replace(column, a=one, b=other)
+    measures = "values" if all(f.kinds == ["number"] for f in given) else "lengths"
+    return replace(column, a=one, b=other, measures=measures, axis=_axis(given))
 
 
 def _axis(facts: list[_Facts]) -> tuple[str, str]:
@@ -129,21 +154,6 @@ def _edges(facts: list[_Facts]) -> Array | None:
         return np.linspace(low, high, BINS + 1)
 
 
-def _count(side: Recording, edges: dict[str, Array | None], progress: Progress) -> dict[str, Array]:
-    by_name: dict[str, Array] = {}
-    for block in side.blocks(BLOCK_ROWS):
-        for name, cells in block.columns.items():
-            where = edges[name]
-            if where is None:
-                continue
-            values = _measured(cells)
-            inside = values[np.isfinite(values)] if values.dtype.kind == "f" else values
-            counts = np.histogram(inside.astype(np.float64), where)[0]
-            by_name[name] = by_name[name] + counts if name in by_name else counts
-        progress("drawing", block.start + block.rows, side.rows)
-    return by_name
-
-
 def _measured(cells: Cells) -> Array:
     if cells.kind == "number":
         kind = cells.values.dtype.kind
@@ -158,17 +168,3 @@ def _measured(cells: Cells) -> Array:
         return np.zeros(0)
     length = pc.utf8_length if cells.kind == "text" else pc.binary_length
     return np.asarray(length(cells.values).drop_null().to_numpy(zero_copy_only=False))
-
-
-def _profile(facts: _Facts | None, bins: Array | None) -> Profile | None:
-    if facts is None:
-        return None
-    return Profile(
-        "|".join(facts.dtypes),
-        str(facts.shape).replace("None", "?") if facts.shape else "",
-        facts.nulls,
-        facts.nans,
-        facts.text(facts.least),
-        facts.text(facts.greatest),
-        tuple(int(n) for n in bins) if bins is not None else (),
-    )

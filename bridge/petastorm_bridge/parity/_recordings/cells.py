@@ -217,11 +217,9 @@ def _unequal_mixed(a: Cells, b: Cells, tolerance: Tolerance | None) -> Array:
 
 def _all_null(cells: Cells) -> Array:
     """Say which rows are one null, bool [rows]."""
-    if cells.kind == "number":
-        return np.zeros(cells.rows, np.bool_)
     if cells.kind == "ragged":
         return np.array([value is None for value in cells.values], np.bool_)
-    if cells.shape:
+    if cells.kind == "number" or cells.shape:
         return np.zeros(cells.rows, np.bool_)
     return np.asarray(cells.values.is_null().to_numpy(zero_copy_only=False))
 

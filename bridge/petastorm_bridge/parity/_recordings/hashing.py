@@ -73,25 +73,17 @@ def hash_fixed(values: Any, dtype: str) -> Array:
     return mix(hashes + kind)
 
 
-def hash_bytes(cells: Any, kind: str) -> Array:
-    """Hash each cell of a list of bytes-like objects or None; uint64 [n]."""
-    person = kind.encode()
-    hashes = [
-        int(_NULL)
-        if cell is None
-        else int.from_bytes(hashlib.blake2b(cell, digest_size=8, person=person).digest(), "little")
-        for cell in cells
-    ]
-    return np.array(hashes, np.uint64)
-
-
 def hash_flat(array: Any, kind: str, rows: int, shape: tuple[int, ...]) -> Array:
     """Hash each row of strings or bytes, which are a flat Arrow array of all cells; uint64 [n].
 
     A null has the same hash whatever kind of column it is in: of nulls alone nobody knows the kind.
     """
     words = array.cast(pa.large_binary()).dictionary_encode()
-    hashes = np.append(hash_bytes(words.dictionary.to_pylist(), kind), _NULL)
+    digests = b"".join(
+        hashlib.blake2b(word, digest_size=8, person=kind.encode()).digest()
+        for word in words.dictionary.to_pylist()
+    )
+    hashes = np.append(np.frombuffer(digests, np.uint64), _NULL)
     places = words.indices.fill_null(len(words.dictionary)).to_numpy(zero_copy_only=False)
     return hash_fixed(hashes[places].reshape((rows, *shape)), "cells")
 

@@ -98,13 +98,10 @@ class Recording:
         """
         for part, manifest in zip(self._parts, self.manifests, strict=True):
             for name, wanted in manifest["files"].items():
-                try:
+                with _damage(part):
                     regular_file(os.path.join(part, name))
-                    actual = checksum(part, name)
-                except OSError as error:
-                    raise CannotCompareError(f"{part} is damaged: {error}; record again") from error
-                if actual != wanted:
-                    raise CannotCompareError(f"{part} is damaged: {name} was changed; record again")
+                    if checksum(part, name) != wanted:
+                        raise ValueError(f"{name} was changed")
 
     @property
     def name(self) -> str:
@@ -209,13 +206,12 @@ class Recording:
                     runs.append(run)
         return filled, empty
 
-    def runs(self, name: str) -> list[Run]:
-        """Say what a column is in which rows; a new run starts where anything changes."""
-        return self._runs[0].get(name, [])
+    def runs(self, name: str, *, empty: bool = False) -> list[Run]:
+        """Say what a column is in which rows, or in batches without rows.
 
-    def empty_runs(self, name: str) -> list[Run]:
-        """Say what a column is in batches without rows."""
-        return self._runs[1].get(name, [])
+        A new run starts where anything changes.
+        """
+        return self._runs[empty].get(name, [])
 
     @cached_property
     def key_runs(self) -> list[tuple[int, tuple[str, ...]]]:
@@ -344,13 +340,9 @@ def open_recording(path: str | os.PathLike[str]) -> Recording:
             else ""
         )
         raise CannotCompareError(f"there is no recording {folder}{hint}")
-    if os.path.exists(os.path.join(folder, "manifest.json")):
-        return Recording(folder, [folder])
     parts = {m[0]: (int(m[1]), int(m[2])) for m in map(_RANK.fullmatch, os.listdir(folder)) if m}
-    if not parts:
-        raise CannotCompareError(
-            f"{folder} is no recording: it has no manifest.json, which the recorder writes last"
-        )
+    if not parts or os.path.exists(os.path.join(folder, "manifest.json")):
+        return Recording(folder, [folder])
     sizes = {size for _, size in parts.values()}
     if len(sizes) > 1:
         raise CannotCompareError(f"{folder} mixes recordings of {sorted(sizes)} ranks")
