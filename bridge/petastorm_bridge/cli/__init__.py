@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import errno
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -184,10 +183,16 @@ def difference(
         typer.echo(
             "What Petastorm does and the bridge does otherwise; with a NAME: what happens here, and why."
         )
-        for area, touched in AREAS.items():
-            here = {each: entry.petastorm for each, entry in known.items() if entry.area == area}
-            _list_differences(f"{area}: if you {touched}", here)
-        _list_differences("Streaming, compared with Petastorm", others)
+        parts = {
+            f"{area}: if you {touched}": {
+                e.name: e.petastorm for e in DIFFERENCES if e.area == area
+            }
+            for area, touched in AREAS.items()
+        }
+        for heading, texts in {**parts, "Streaming, compared with Petastorm": others}.items():
+            typer.echo(f"\n{heading}")
+            for each, text in texts.items():
+                typer.echo(f"  {each:<32}{text}{' [--allow]' if each in ALLOWANCES else ''}")
     elif name in others:
         typer.echo(f"{name}: {others[name]}.")
     elif name in known:
@@ -198,14 +203,6 @@ def difference(
         near = difflib.get_close_matches(name.lower(), [*known, *others], n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise typer.BadParameter(f"no difference is called {name!r}{hint}", param_hint="NAME")
-
-
-def _list_differences(heading: str, texts: Mapping[str, str]) -> None:
-    from petastorm_bridge.parity._comparing.rules import ALLOWANCES
-
-    typer.echo(f"\n{heading}")
-    for name, text in texts.items():
-        typer.echo(f"  {name:<32}{text}{' [--allow]' if name in ALLOWANCES else ''}")
 
 
 # In the order in which people need them; the list of commands has room for these lines.

@@ -136,13 +136,10 @@ def record(  # noqa: PLR0917 - typer calls it with keywords
     Where this package cannot be installed, copy its file petastorm_bridge/parity/recorder.py and run
     `python recorder.py module:function --out golden/`: it needs Python 3.8, NumPy and pyarrow.
     """
+    given = {**locals(), "out": str(out)}
     from petastorm_bridge.parity import recorder
 
-    arguments = [function, "--out", str(out), "--epochs", str(epochs)]
-    for name, value in (("--limit", limit), ("--rank", rank), ("--world-size", world_size)):
-        arguments += [name, str(value)] if value is not None else []
-    arguments += ["--rows"] * rows + ["--overwrite"] * overwrite
-    raise typer.Exit(recorder.main(arguments, _PROGRAM))
+    raise typer.Exit(recorder.record_named(_PROGRAM, **given))
 
 
 @app.command(
@@ -317,7 +314,6 @@ def run(  # noqa: PLR0917 - typer calls it with keywords
                 temporary,
                 profile=html is not None,
                 progress=progress,
-                say=lambda text: progress(text, 0, 0),
             )
     _finish(report, given)
 

@@ -97,13 +97,12 @@ def _aligned(rows: Sequence[Sequence[Text]], right: Sequence[int] = ()) -> Itera
         rows: Cells of the rows.
         right: Columns that are set flush right.
     """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths = [max(cell.cell_len for cell in column) for column in zip(*rows, strict=True)]
     for row in rows:
         line = Text("  ")
         for place, (cell, width) in enumerate(zip(row, widths, strict=True)):
-            blanks = " " * (width - len(cell))
-            line.append(blanks if place in right else "").append_text(cell)
-            line.append("" if place in right else blanks).append("  ")
+            cell.align("right" if place in right else "left", width)
+            line.append_text(cell).append("  ")
         line.rstrip()
         yield line
 

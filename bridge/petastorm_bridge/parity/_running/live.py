@@ -7,8 +7,9 @@ aborts after its last row, and sometimes loses rows, so it is run again until it
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from petastorm_bridge.parity._comparing.compare import compare_recordings
 from petastorm_bridge.parity._comparing.rules import PADDING, Rules
@@ -27,9 +28,8 @@ def run(
     rules: Rules,
     folder: str,
     *,
-    profile: bool = False,
-    progress: Progress | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    profile: bool,
+    progress: Progress,
 ) -> Report:
     """Run what was asked for and compare each two.
 
@@ -38,13 +38,12 @@ def run(
         rules: How to compare.
         folder: Temporary directory.
         profile: Gather histograms.
-        progress: Is called while rows are compared.
-        say: Is called with what is being done.
+        progress: Is called with what is being done, and how many rows of how many are compared.
 
     Raises:
         CannotCompareError: The data or an option makes no sense.
     """
-    runner = Runner(request, folder, say)
+    runner = Runner(request, folder, progress)
     if runner.shuffled:
         rules = dataclasses.replace(rules, order="shuffled")
     recordings: dict[str, Recording] = {}
@@ -53,7 +52,7 @@ def run(
     for package in (BRIDGE, STREAMING):
         if package not in request.only or (package == STREAMING and unfit):
             continue
-        say(package)
+        progress(package, 0, 0)
         try:
             if package == STREAMING:
                 write_mds(request.data, os.path.join(folder, "mds"))
@@ -85,12 +84,10 @@ def _listed(recordings: Mapping[str, Recording]) -> str:
 
 
 def _compare_all(
-    recordings: Mapping[str, Recording], rules: Rules, *, profile: bool, progress: Progress | None
+    recordings: Mapping[str, Recording], rules: Rules, *, profile: bool, progress: Progress
 ) -> Sequence[Result]:
-    names = list(recordings)
-    pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
     results = []
-    for a, b in pairs:
+    for a, b in itertools.combinations(recordings, 2):
         allow = tuple(rules.allow)
         if STREAMING in {a, b} and PADDING not in allow:
             allow = (*allow, PADDING)  # what it does by design: reported, but no failure

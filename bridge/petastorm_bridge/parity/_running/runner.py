@@ -7,11 +7,12 @@ import os
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from petastorm_bridge.parity import recorder
+from petastorm_bridge.parity._comparing.walk import Progress
 from petastorm_bridge.parity._recordings.manifest import CannotCompareError
 from petastorm_bridge.parity._recordings.recording import Recording, open_recording
 
@@ -106,8 +107,8 @@ class Attempts:
 
 
 class Runner:
-    def __init__(self, request: Request, scratch: str, say: Callable[[str], None]) -> None:
-        self.request, self.scratch, self.say = request, scratch, say
+    def __init__(self, request: Request, scratch: str, progress: Progress) -> None:
+        self.request, self.scratch, self.progress = request, scratch, progress
         self.folder = request.keep or scratch
         self.files = parquet_files(request.data)
         for script in (recorder.__file__, recording_program.__file__):
@@ -232,7 +233,7 @@ class Runner:
         attempts = Attempts()
         best: Recording | None = None
         for attempt in range(self.request.attempts):
-            self.say(f"petastorm, run {attempt + 1}")
+            self.progress(f"petastorm, run {attempt + 1}", 0, 0)
             try:
                 recording = self.run(PETASTORM, attempt)
             except CannotCompareError as error:
