@@ -6,19 +6,18 @@ batches for ever there.
 
 from __future__ import annotations
 
-import bisect
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._meaning.calls import call_with, is_none
-from petastorm_codemods._meaning.reexports import is_read
 
 from .arguments import Reading, Times
 from .blocks import whole_text
+from .bound_reads import reads_of
 from .given import Stays
 from .values import values
 
@@ -76,11 +75,11 @@ def _opened(analysis: Analysis, call: cst.Call) -> _Opened | None:
 
 def _is_taken_later(analysis: Analysis, opened: _Opened) -> bool:
     """Say whether a loader, or its iterator, is read behind its block or returned from it."""
-    iterators = (_iterator(analysis, read) for read in _reads(analysis, opened.name))
+    iterators = (_iterator(analysis, read) for read in reads_of(analysis, opened.name))
     return any(
         _is_later(analysis, read, opened.block) and not _is_harmless(analysis, read)
         for name in (opened.name, *filter(None, iterators))
-        for read in _reads(analysis, name)
+        for read in reads_of(analysis, name)
     )
 
 
@@ -122,7 +121,7 @@ def _takes_first_only(analysis: Analysis, opened: _Opened) -> bool:
 
 
 def _reads_within(analysis: Analysis, name: cst.Name, block: cst.With) -> Iterator[cst.Name]:
-    yield from (each for each in _reads(analysis, name) if not _is_later(analysis, each, block))
+    yield from (each for each in reads_of(analysis, name) if not _is_later(analysis, each, block))
 
 
 def _is_first_of(analysis: Analysis, read: cst.Name, block: cst.With) -> bool:
@@ -161,8 +160,8 @@ def _counts_full(analysis: Analysis, call: cst.Call, opened: _Opened, reading: R
     assert isinstance(call.func, cst.Attribute)
     size = whole_text(analysis, reading.again)
     steps = _steps(analysis).get((analysis.code(call.func.value), size), ())
-    iterators = [_iterator(analysis, read) for read in _reads(analysis, opened.name)]
-    reads = [read for each in iterators if each is not None for read in _reads(analysis, each)]
+    iterators = [_iterator(analysis, read) for read in reads_of(analysis, opened.name)]
+    reads = [read for each in iterators if each is not None for read in reads_of(analysis, each)]
     known = bool(steps) and bool(reads) and None not in iterators
     return known and all(
         call_with(analysis, read, "next") is not None or _is_given_with(analysis, read, steps)
@@ -209,34 +208,6 @@ def _factors(size: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
 
 
 # --- names ------------------------------------------------------------------------------------
-
-
-def _reads(analysis: Analysis, target: cst.Name) -> Sequence[cst.Name]:
-    """Return the reads of what one place binds a name to: those that the text has before the next such place."""
-    return _reads_of(analysis, target.value).get(target, ())
-
-
-@once
-def _reads_of(analysis: Analysis, name: str) -> dict[cst.CSTNode, list[cst.Name]]:
-    reads: dict[cst.CSTNode, list[cst.Name]] = {}
-    for targets, group in analysis.reads_by_bindings(name):
-        placed = ((_bound_at(analysis, target), target) for target in targets)
-        places = sorted(placed, key=lambda each: each[0])
-        for read in group:
-            latest = bisect.bisect(places, analysis.start(read), key=lambda each: each[0]) - 1
-            is_used = read not in targets and is_read(analysis, read) and analysis.is_read(read)
-            if latest >= 0 and is_used:
-                reads.setdefault(places[latest][1], []).append(read)
-    return reads
-
-
-def _bound_at(analysis: Analysis, node: cst.CSTNode) -> int:
-    """Return from where on a name is bound: from the end of an assignment, whose value may read the name."""
-    above = analysis.parent(node)
-    while isinstance(above, cst.Element | cst.StarredElement | cst.Tuple | cst.List):
-        above = analysis.parent(above)
-    is_assigned = isinstance(above, cst.AssignTarget)
-    return analysis.span(analysis.parent(above))[1] if is_assigned else analysis.start(node)
 
 
 def _iterator(analysis: Analysis, read: cst.Name) -> cst.Name | None:

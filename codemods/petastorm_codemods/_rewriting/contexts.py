@@ -20,10 +20,10 @@ from petastorm_codemods._meaning.reexports import is_read
 from petastorm_codemods._model import Edit, Pieces
 
 from .blocks import Result, lifts, replaced
+from .bound_reads import reads_within
 from .expressions import Native
 from .removals import Left, removals
 from .sites import Site
-from .uses import reads_within
 
 
 def rewritten(analysis: Analysis, native: Mapping[Site, Native]) -> dict[Site, Result]:

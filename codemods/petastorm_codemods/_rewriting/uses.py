@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import bisect
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import libcst as cst
 
-from petastorm_codemods._meaning.analysis import Analysis, once
+from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._meaning.calls import call_with, first_given
-from petastorm_codemods._meaning.reexports import is_read, is_taken_from_here
+from petastorm_codemods._meaning.reexports import is_taken_from_here
 from petastorm_codemods._model import Edit
 from petastorm_codemods._petastorm.counterparts import original
 from petastorm_codemods._petastorm.offered import canonical
 
+from .bound_reads import reads_of, reads_within
 from .given import Stays
 
 _LOADERS = "petastorm.pytorch."
 _LOADER = "petastorm.pytorch.DataLoader"
 _COMPREHENSIONS = (cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp)
-# Between a name that such a statement binds and the statement.
-_TARGETS = (
-    cst.AsName,
-    cst.CompFor,
-    cst.Element,
-    cst.List,
-    cst.StarredElement,
-    cst.Tuple,
-    cst.WithItem,
-)
 MORE_THAN_BATCHES = "more is done with its loader than reading batches"
 _UNKNOWN = Stays("the codemod cannot tell who reads its rows")
 
@@ -75,79 +65,6 @@ def use_of(analysis: Analysis, opened: cst.Call) -> Use | Stays:
     return _rows(analysis, held, used)
 
 
-@dataclass(frozen=True)
-class _Name:
-    """What a source does with a name.
-
-    Attributes:
-        bound: Where it is bound, in order.
-        reads: Where it is read, in order, each with all that may have bound it.
-        straying: What may be read outside of the statement with a block that binds it.
-        handled: What may be read there in another way than by going through it.
-    """
-
-    bound: tuple[int, ...]
-    reads: tuple[tuple[int, cst.Name, frozenset[cst.CSTNode]], ...]
-    straying: frozenset[cst.CSTNode]
-    handled: frozenset[cst.CSTNode]
-
-
-@once
-def _name(analysis: Analysis, name: str) -> _Name:
-    reads: list[tuple[int, cst.Name, frozenset[cst.CSTNode]]] = []
-    bound, straying, handled = (set[cst.CSTNode]() for _ in range(3))
-    for nodes, group in analysis.reads_by_bindings(name):
-        bound |= nodes
-        binders = {_binder(analysis, node) for node in nodes}
-        used = [each for each in group if each not in nodes and is_read(analysis, each)]
-        reads += [(analysis.start(each), each, nodes) for each in used]
-        outside = [each for each in used if binders.isdisjoint(analysis.above(each))]
-        straying |= nodes if outside else set()
-        handled |= nodes if not all(_is_iterated(analysis, each) for each in outside) else set()
-    return _Name(
-        tuple(sorted(map(analysis.start, bound))),
-        tuple(sorted(reads, key=lambda each: each[0])),
-        frozenset(straying),
-        frozenset(handled),
-    )
-
-
-def reads_within(
-    analysis: Analysis, target: cst.Name, owner: cst.CSTNode
-) -> Sequence[cst.Name] | None:
-    """Return where the name that a ``with`` or a loop binds is read.
-
-    Args:
-        analysis: Of the source.
-        target: The name, as it is bound.
-        owner: The statement or expression that binds it.
-
-    Returns:
-        None if something else may be read there, or this elsewhere.
-    """
-    name = _name(analysis, target.value)
-    first, last = analysis.span(owner)
-    places = bisect.bisect_left(name.bound, first), bisect.bisect_left(name.bound, last)
-    if target in name.straying or places[1] - places[0] > 1:
-        return None
-    return _inside(analysis, target, owner)
-
-
-def _inside(analysis: Analysis, target: cst.Name, owner: cst.CSTNode) -> list[cst.Name]:
-    """Return where within a statement or expression a name may be read that it binds."""
-    reads = _name(analysis, target.value).reads
-    start, end = (
-        bisect.bisect_left(reads, place, key=lambda each: each[0]) for place in analysis.span(owner)
-    )
-    return [read for _, read, nodes in reads[start:end] if target in nodes]
-
-
-def _binder(analysis: Analysis, node: cst.CSTNode) -> cst.CSTNode:
-    """Return the statement or expression that binds a name for what is in it; the name if none does."""
-    above = next(each for each in analysis.above(node) if not isinstance(each, _TARGETS))
-    return above if isinstance(above, (cst.With, cst.For, *_COMPREHENSIONS)) else node
-
-
 def _reads_of_item(analysis: Analysis, item: cst.WithItem) -> Sequence[cst.Name] | None:
     name = item.asname.name if item.asname is not None else None
     if not isinstance(name, cst.Name):
@@ -179,11 +96,8 @@ def _problem_of_loader(analysis: Analysis, loader: cst.Call) -> Stays | None:
     elif isinstance(above, cst.Assign) and len(above.targets) == 1:
         target = above.targets[0].target
     if isinstance(target, cst.Name):
-        handled = target in _name(analysis, target.value).handled
-        # Those within a `with`; an assignment has none.
-        reads = _inside(analysis, target, analysis.parent(above))
-        known = not handled and not is_taken_from_here(analysis, target.value)
-        known = known and all(_is_iterated(analysis, read) for read in reads)
+        known = not is_taken_from_here(analysis, target.value)
+        known = known and all(_is_iterated(analysis, read) for read in reads_of(analysis, target))
     else:
         known = _is_iterated(analysis, loader)
     return None if known else Stays(MORE_THAN_BATCHES)
