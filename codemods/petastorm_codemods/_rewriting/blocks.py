@@ -54,7 +54,8 @@ def lifts(
         blocks.setdefault(analysis.parent(item), {})[item] = statement
     made: dict[cst.WithItem, Result] = {}
     for block, items in blocks.items():
-        if isinstance(block, cst.With) and block.asynchronous is None:
+        is_plain = isinstance(block, cst.With) and block.asynchronous is None
+        if is_plain and isinstance(block.body, cst.IndentedBlock):
             lifted = _lift(analysis, block, items, (loops or {}).get(block, ()))
             made |= dict.fromkeys(items, lifted) if lifted is not None else {}
     return made
@@ -101,12 +102,6 @@ def _lift(
     pieces = _head(analysis, node, plain, inside=inside)
     if loop:
         pieces += [(analysis.line_start(begin), begin), *loop, analysis.source.newline]
-    if isinstance(node.body, cst.SimpleStatementSuite):
-        first, last = analysis.span(node.body)
-        inner = _inner_indent(analysis, node) if kept else ""
-        indent = (analysis.line_start(begin), begin)
-        pieces += [indent, inner, (first, last), analysis.source.newline]
-        end = next_line(analysis.source.text, last)
     holes = [piece for piece in pieces if not isinstance(piece, str)]
     comments = comments_outside(analysis, begin, end, holes)
     line = analysis.line_start(begin)
@@ -172,24 +167,17 @@ def _is_used_by_later(
 
 
 def _head_end(analysis: Analysis, node: cst.With) -> int:
-    """Return where the head of a ``with`` ends, its line break included.
-
-    A block on the same line is not of the head.
-    """
+    """Return where the head of a ``with`` ends, its line break included."""
     text = analysis.source.text
     match = _BEFORE_COLON.match(text, analysis.span(node.items[-1])[1])
     assert match is not None
-    if isinstance(node.body, cst.SimpleStatementSuite):
-        return analysis.start(node.body)
-    return next_line(analysis.source.text, match.end())
+    return next_line(text, match.end())
 
 
 def _inner_indent(analysis: Analysis, node: _Holder) -> str:
     """Return what the lines of a block are indented by, beyond those around it."""
-    if isinstance(node.body, cst.IndentedBlock) and node.body.body:
-        first = analysis.indent(analysis.start(node.body.body[0]))
-        return first[len(analysis.indent(analysis.start(node))) :]
-    return "    "
+    first = analysis.indent(analysis.start(node.body.body[0]))
+    return first[len(analysis.indent(analysis.start(node))) :]
 
 
 def dedents(analysis: Analysis, node: _Holder, start: int) -> Iterator[Edit]:

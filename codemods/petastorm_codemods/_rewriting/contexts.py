@@ -262,12 +262,12 @@ class _Contexts:
             if above.attr.value == "__enter__":
                 variable.entered.append(call)
                 return True
-            line = analysis.parent(analysis.parent(call))
-            if above.attr.value == "__exit__" and isinstance(analysis.parent(call), cst.Expr):
-                lines = cst.SimpleStatementLine | cst.SimpleStatementSuite
-                if isinstance(line, lines) and len(line.body) == 1:
-                    variable.left.append(line)
-                    return True
+            statement = analysis.parent(call)
+            line = analysis.parent(statement)
+            alone = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
+            if above.attr.value == "__exit__" and isinstance(statement, cst.Expr) and alone:
+                variable.left.append(line)
+                return True
             return False
         loop = self._leaving(above) if isinstance(above, cst.Element) else None
         variable.left += [loop] if loop is not None else []
@@ -298,15 +298,8 @@ class _Contexts:
         """Say whether a variable holds contexts of calls that become native, or None."""
         if isinstance(node, cst.Attribute):
             _, targets = self._uses_of_attribute(node.attr.value)
-        elif isinstance(node, cst.Name):
-            assignments = self._analysis.assignments(node)
-            nodes = [getattr(each, "node", None) for each in assignments]
-            targets = [each for each in nodes if isinstance(each, cst.BaseExpression)]
-            if len(targets) < len(nodes):
-                return False
-        else:
-            return False
-        return bool(targets) and all(map(self._is_native_or_none, targets))
+            return bool(targets) and all(map(self._is_native_or_none, targets))
+        return False
 
 
 def _is_only(line: cst.CSTNode, leaving: Collection[cst.CSTNode]) -> bool:

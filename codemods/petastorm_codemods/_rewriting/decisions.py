@@ -58,6 +58,7 @@ _CHOSEN = Stays(
 )
 _BY_HAND = Stays("who opens and leaves it cannot be followed; open it in a with where it is made")
 _TANGLED = Stays("its with cannot be taken apart; open one thing after the other")
+_ON_ONE_LINE = Stays("the block of its with is on the same line; give it lines of its own")
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,10 @@ def _unknown(analysis: Analysis, site: Site) -> Stays:
         return _CHOSEN
     if isinstance(above, cst.Assign) and _is_entered_by_hand(analysis, above.targets[0].target):
         return _BY_HAND
-    return _TANGLED if isinstance(above, cst.WithItem) else _HANDED_ON
+    if isinstance(above, cst.WithItem):
+        body = getattr(analysis.parent(above), "body", None)
+        return _ON_ONE_LINE if isinstance(body, cst.SimpleStatementSuite) else _TANGLED
+    return _HANDED_ON
 
 
 def _is_entered_by_hand(analysis: Analysis, target: cst.BaseExpression) -> bool:

@@ -15,7 +15,7 @@ from .blocks import dedents
 from .comments import comments_outside
 
 # A statement that may be taken away: one on a line, or a loop.
-Left = cst.SimpleStatementLine | cst.SimpleStatementSuite | cst.For
+Left = cst.SimpleStatementLine | cst.For
 # Whose hooks do nothing of themselves.
 _LIGHTNING = ("lightning.", "pytorch_lightning.")
 
@@ -31,8 +31,6 @@ def removals(analysis: Analysis, lines: Collection[Left]) -> Iterator[Edit]:
     while pending:
         node = pending.pop()
         block = analysis.parent(node)
-        if isinstance(node, cst.SimpleStatementSuite):
-            block = node
         owner = block if isinstance(node, cst.Finally) else analysis.parent(block)
         if owner not in gone and _is_idle(analysis, owner, gone):
             gone.add(owner)
@@ -44,9 +42,7 @@ def removals(analysis: Analysis, lines: Collection[Left]) -> Iterator[Edit]:
         if block in gone or owner in gone:
             continue
         first, last = analysis.span(node)
-        if isinstance(node, cst.SimpleStatementSuite):
-            yield Edit(first, last, "pass", ("pass",))
-        elif block in kept or not _is_emptied(block, gone):
+        if block in kept or not _is_emptied(block, gone):
             text = _comments_within(analysis, node)
             yield Edit(
                 analysis.line_start(first), next_line(analysis.source.text, last), text, (text,)
