@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import libcst as cst
@@ -107,21 +106,6 @@ def reached(starts: Iterable[Item], ways: Callable[[Item], Iterable[Item]]) -> d
                 ends[further] = True
                 pending.append(further)
     return ends
-
-
-def leading(
-    starts: Iterable[Item], ways: Callable[[Item], Iterable[Item]], is_end: Callable[[Item], bool]
-) -> Collection[Item]:
-    """Return the things from which ways lead to some ends, and these; each is walked once from all starts."""
-    back: defaultdict[Item, list[Item]] = defaultdict(list)
-
-    def noted(each: Item) -> Iterator[Item]:
-        for further in ways(each):
-            back[further].append(each)
-            yield further
-
-    ends = [each for each in reached(starts, noted) if is_end(each)]
-    return reached(ends, lambda each: back[each]).keys()
 
 
 def below(node: cst.CSTNode) -> Iterator[cst.CSTNode]:

@@ -13,7 +13,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator
 
 import libcst as cst
@@ -21,7 +20,7 @@ import libcst as cst
 from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._meaning.calls import keyword
 from petastorm_codemods._meaning.functions import functions_of
-from petastorm_codemods._meaning.places import below, leading, reached
+from petastorm_codemods._meaning.places import below, reached
 
 from .uses import MORE_THAN_BATCHES
 from .values import constants, opened_by, values
@@ -41,6 +40,7 @@ _POOLS = frozenset(
         "multiprocessing.pool.ThreadPool",
     }
 )
+_POOL_NAMES = frozenset(path.rpartition(".")[2] for path in _POOLS)
 _RUNNING = (
     *("apply_async", "imap", "imap_unordered", "map", "map_async", "starmap", "starmap_async"),
     "submit",
@@ -134,7 +134,10 @@ def _with_all_run(analysis: Analysis, run: Iterable[cst.CSTNode]) -> frozenset[c
 
 
 def _starting_threads(analysis: Analysis) -> Iterator[cst.Call]:
-    """Yield the calls that give threads something to run; not those of a pool of one."""
+    """Yield the calls that give threads something to run.
+
+    Where there is a pool of several threads, whatever has a method of such a name is taken to be it.
+    """
     for call in analysis.calls("Thread"):
         if analysis.imported(call.func) == "threading.Thread":
             yield call
@@ -142,28 +145,14 @@ def _starting_threads(analysis: Analysis) -> Iterator[cst.Call]:
         jobs = [each.value for each in call.args if keyword(each) == "n_jobs"]
         if jobs and constants(jobs) != [1]:
             yield call
-    alike = values(analysis).alike
-    running = {
-        call: alike(call.func.value)
-        for call in analysis.calls(*_RUNNING)
-        if isinstance(call.func, cst.Attribute)
-    }
-    pools = leading(
-        running.values(),
-        lambda node: map(alike, values(analysis).behind(node)),
-        functools.partial(_is_pool, analysis),
-    )
-    yield from (call for call, pool in running.items() if pool in pools)
+    if any(_is_pool(analysis, call) for call in analysis.calls(*_POOL_NAMES)):
+        yield from analysis.calls(*_RUNNING)
 
 
-def _is_pool(analysis: Analysis, node: cst.CSTNode) -> bool:
-    """Say whether an expression, or what a ``with`` enters, is a pool of several threads."""
-    item = analysis.parent(node) if isinstance(node, cst.AsName) else None
-    made = item.item if isinstance(item, cst.WithItem) else node
-    if not isinstance(made, cst.Call) or analysis.imported(made.func) not in _POOLS:
-        return False
-    size = made.args[0].value if made.args else None
-    return constants([size] if size else []) != [1]
+def _is_pool(analysis: Analysis, made: cst.Call) -> bool:
+    """Say whether a call makes a pool of several threads."""
+    size = [made.args[0].value] if made.args else []
+    return analysis.imported(made.func) in _POOLS and constants(size) != [1]
 
 
 @once

@@ -18,7 +18,6 @@ from petastorm_codemods._meaning.idle import is_unused, unused_advice
 from petastorm_codemods._meaning.imports import (
     Imported,
     by_statement,
-    modules_of,
     petastorm_imports,
 )
 from petastorm_codemods._meaning.stays_together import reason_to_stay
@@ -34,7 +33,7 @@ from petastorm_codemods._petastorm.offered import (
     renamed,
 )
 from petastorm_codemods._registry import Rule
-from petastorm_codemods._rewriting.layout import import_of
+from petastorm_codemods._rewriting.comments import comments_outside
 from petastorm_codemods._rewriting.modules import (
     come_from,
     import_roots,
@@ -157,19 +156,13 @@ def _from_import(
         return
     edits = [rename_root(analysis, statement.module)]
     if kept:
-        texts = [
-            analysis.module.code_for_node(_with_names(statement, [each.alias for each in part]))
-            for part in (kept, moved)
-        ]
-        texts[1] = texts[1].replace(OLD, NEW, 1)
+        module = analysis.code(statement.module)
+        texts = [f"from {module} import {_listed(analysis, kept)}"]
+        texts.append(f"from {renamed(module)} import {_listed(analysis, moved)}")
         edits = [parted(analysis, statement, texts)]
-    elif not statement.lpar:
-        aliases = [analysis.code(each.alias) for each in moved if each.alias is not None]
-        width = analysis.source.width - len(analysis.indent(analysis.start(statement)))
-        whole = import_of(renamed(modules_of(statement)[0]), aliases, width)
-        if "(" in whole:
-            edits = [analysis.replace(statement, whole)]
-    yield _safe(analysis, statement, [each.path for each in moved], edits)
+    finding = _safe(analysis, statement, [each.path for each in moved], edits)
+    comments = comments_outside(analysis, *analysis.span(statement), ()) if kept else ()
+    yield replace(finding, comments=tuple(comments))
 
 
 def _message(analysis: Analysis, kept: Sequence[Imported], problems: dict[Imported, str]) -> str:
@@ -195,11 +188,5 @@ def _name_problem(analysis: Analysis, each: Imported) -> str:
     return "" if name in offered else advice(each.path)
 
 
-def _with_names(
-    statement: cst.ImportFrom, aliases: Sequence[cst.ImportAlias | None]
-) -> cst.ImportFrom:
-    names = [alias for alias in aliases if alias is not None]
-    # The last comma has the line break before the closing bracket.
-    assert not isinstance(statement.names, cst.ImportStar)
-    names[-1] = names[-1].with_changes(comma=statement.names[-1].comma)
-    return statement.with_changes(names=names, semicolon=cst.MaybeSentinel.DEFAULT)
+def _listed(analysis: Analysis, names: Sequence[Imported]) -> str:
+    return ", ".join(analysis.code(each.alias) for each in names if each.alias is not None)
