@@ -119,13 +119,7 @@ def _named(analysis: Analysis, names: Collection[str]) -> Iterator[cst.CSTNode]:
 def _sharded(
     analysis: Analysis, opening: Mapping[str, tuple[str, ...]], kinds: Collection[Shards]
 ) -> Iterator[cst.Call]:
-    """Yield the calls that open loaders or readers with such shards.
-
-    Args:
-        analysis: Of the source.
-        opening: What opens them, with the names of its positional arguments.
-        kinds: Of shards.
-    """
+    """Yield the calls of what opens loaders or readers, each with its positional arguments, for shards of some kinds."""
     for name, positions in opening.items():
         for call in analysis.calls(name):
             if shards_of(analysis, call, positions) in kinds:

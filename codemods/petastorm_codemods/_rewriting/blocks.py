@@ -54,8 +54,9 @@ def lifts(
         blocks.setdefault(analysis.parent(item), {})[item] = statement
     made: dict[cst.WithItem, Result] = {}
     for block, items in blocks.items():
-        is_plain = isinstance(block, cst.With) and block.asynchronous is None
-        if is_plain and isinstance(block.body, cst.IndentedBlock):
+        if not isinstance(block, cst.With) or block.asynchronous is not None:
+            continue
+        if isinstance(block.body, cst.IndentedBlock):
             lifted = _lift(analysis, block, items, (loops or {}).get(block, ()))
             made |= dict.fromkeys(items, lifted) if lifted is not None else {}
     return made
@@ -117,14 +118,7 @@ def _head(
     *,
     inside: bool,
 ) -> list[Piece]:
-    """Return the lines of the assignments, and of the ``with`` if any of its items stays.
-
-    Args:
-        analysis: Of the source.
-        node: The statement.
-        plain: The items that become assignments, with the statements that assign.
-        inside: Whether they stand in the block.
-    """
+    """Return the lines of the assignments, inside of the ``with`` or before it, and of the ``with`` if an item stays."""
     begin, newline = analysis.start(node), analysis.source.newline
     indent: Piece = (analysis.line_start(begin), begin)
     inner = _inner_indent(analysis, node) if inside else ""
@@ -150,13 +144,7 @@ def _listed(parts: Sequence[Pieces]) -> Iterator[Piece]:
 def _is_used_by_later(
     analysis: Analysis, items: Sequence[cst.WithItem], apart: Collection[cst.WithItem]
 ) -> bool:
-    """Say whether an item uses a name that one before it binds, which will come after it.
-
-    Args:
-        analysis: Of the source.
-        items: All items, in order.
-        apart: Those that come after the others.
-    """
+    """Say whether an item uses a name that one before it binds, and that will be apart, after the others."""
     names: set[str] = set()
     for item in items:
         if item in apart and item.asname is not None:

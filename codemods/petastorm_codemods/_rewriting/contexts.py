@@ -8,7 +8,7 @@ nobody can say who enters stays one, on the bridge.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -23,10 +23,9 @@ from .blocks import Result, lifts, replaced
 from .bound_reads import reads_within
 from .expressions import Native
 from .removals import Left, removals
-from .sites import Site
 
 
-def rewritten(analysis: Analysis, native: Mapping[Site, Native]) -> dict[Site, Result]:
+def rewritten(analysis: Analysis, native: Mapping[cst.Call, Native]) -> dict[cst.Call, Result]:
     """Return the edits that put native calls in the place of calls of a source.
 
     Without those of which nobody can say who enters the contexts that they gave.
@@ -35,7 +34,7 @@ def rewritten(analysis: Analysis, native: Mapping[Site, Native]) -> dict[Site, R
         results = _Contexts(analysis, native).results()
         if len(results) == len(native):
             return results
-        native = {site: each for site, each in native.items() if site in results}
+        native = {call: each for call, each in native.items() if call in results}
 
 
 @dataclass
@@ -54,12 +53,11 @@ class _Variable:
 
 
 class _Contexts:
-    def __init__(self, analysis: Analysis, native: Mapping[Site, Native]) -> None:
+    def __init__(self, analysis: Analysis, native: Mapping[cst.Call, Native]) -> None:
         self._analysis = analysis
         self._native = native
-        self._by_call = {site.call: site for site in native if site.call is not None}
 
-    def results(self) -> dict[Site, Result]:
+    def results(self) -> dict[cst.Call, Result]:
         """Return the edits of each call whose context is known to be entered, and where."""
         variables = self._variables()
         lifted = self._lifts(variables.values())
@@ -71,20 +69,20 @@ class _Contexts:
             for statement in variable.left
         ]
         removed = tuple(removals(self._analysis, gone))
-        results: dict[Site, Result] = {}
-        for site in self._native:
-            item, variable, outer = self._item(site), variables.get(site), self._entering(site)
+        results: dict[cst.Call, Result] = {}
+        for call, native in self._native.items():
+            item, variable, outer = self._item(call), variables.get(call), self._entering(call)
             if item is not None:
                 if item in lifted:
-                    results[site] = lifted[item]
+                    results[call] = lifted[item]
             elif outer is not None:
-                made = replaced(self._analysis, outer, self._native[site].pieces)
+                made = replaced(self._analysis, outer, native.pieces)
                 stack = next((each for each, calls in self._stacks.items() if outer in calls), None)
                 gone_too = lifted[stack].edits if stack in lifted else ()
-                results[site] = Result((*made.edits, *gone_too), made.comments)
+                results[call] = Result((*made.edits, *gone_too), made.comments)
             elif variable is not None and all(each in lifted for each in variable.items):
-                made = self._held(site, variable, lifted)
-                results[site] = Result((*made.edits, *removed), made.comments)
+                made = self._held(call, variable, lifted)
+                results[call] = Result((*made.edits, *removed), made.comments)
         return results
 
     def _lifts(self, variables: Collection[_Variable]) -> dict[cst.WithItem, Result]:
@@ -93,8 +91,8 @@ class _Contexts:
         values: dict[cst.WithItem, Pieces] = {}
         loops: dict[cst.CSTNode, Pieces] = {}
         above: dict[cst.WithItem, Pieces] = {}
-        for site, native in self._native.items():
-            item = self._item(site)
+        for call, native in self._native.items():
+            item = self._item(call)
             if item is not None:
                 values[item] = native.pieces
                 if native.converter:
@@ -116,7 +114,7 @@ class _Contexts:
     def _stacks(self) -> dict[cst.WithItem, list[cst.Call]]:
         """Items that make an ``ExitStack`` which nothing is left to enter, with the calls that have entered it."""
         analysis = self._analysis
-        entering = {self._entering(site) for site in self._native}
+        entering = {self._entering(call) for call in self._native}
         stacks: dict[cst.WithItem, list[cst.Call]] = {}
         for made in analysis.calls("ExitStack"):
             item = analysis.parent(made)
@@ -132,25 +130,24 @@ class _Contexts:
                 stacks[item] = known
         return stacks
 
-    def _item(self, site: Site) -> cst.WithItem | None:
+    def _item(self, call: cst.Call) -> cst.WithItem | None:
         """Return the item of a ``with`` that enters the context of a call directly."""
-        above = self._analysis.parent(site.call) if site.call is not None else None
+        above = self._analysis.parent(call)
         return above if isinstance(above, cst.WithItem) else None
 
-    def _entering(self, site: Site) -> cst.Call | None:
+    def _entering(self, call: cst.Call) -> cst.Call | None:
         """Return the call that enters the context of a call: ``….__enter__()``, or a stack's.
 
         That is the call itself where nobody can enter its context.
         """
         analysis = self._analysis
-        assert site.call is not None
-        above = analysis.parent(site.call)
+        above = analysis.parent(call)
         if isinstance(above, cst.Expr):
-            return site.call
+            return call
         if isinstance(above, cst.Attribute) and above.attr.value == "__enter__":
-            call = analysis.parent(above)
-            return call if isinstance(call, cst.Call) and call.func is above else None
-        given = analysis.call_given(site.call)
+            outer = analysis.parent(above)
+            return outer if isinstance(outer, cst.Call) and outer.func is above else None
+        given = analysis.call_given(call)
         method = given.func if given is not None and len(given.args) == 1 else None
         is_entering = isinstance(method, cst.Attribute) and method.attr.value == "enter_context"
         return given if is_entering else None
@@ -158,43 +155,37 @@ class _Contexts:
     # --- variables --------------------------------------------------------------------------------
 
     def _held(
-        self, site: Site, variable: _Variable, lifted: Mapping[cst.WithItem, Result]
+        self, call: cst.Call, variable: _Variable, lifted: Mapping[cst.WithItem, Result]
     ) -> Result:
-        assert site.call is not None
-        made = replaced(self._analysis, site.call, self._native[site].pieces)
+        made = replaced(self._analysis, call, self._native[call].pieces)
         more, comments = [*made.edits], made.comments
         for item in variable.items:
             more += lifted[item].edits
             comments += lifted[item].comments
-        for call in variable.entered:
-            assert isinstance(call.func, cst.Attribute)
-            end = self._analysis.span(call)[1]
-            more.append(Edit(self._analysis.span(call.func.value)[1], end, ""))
+        for entering in variable.entered:
+            assert isinstance(entering.func, cst.Attribute)
+            end = self._analysis.span(entering)[1]
+            more.append(Edit(self._analysis.span(entering.func.value)[1], end, ""))
         return Result(tuple(dict.fromkeys(more)), comments)
 
-    def _variables(self) -> dict[Site, _Variable]:
+    def _variables(self) -> dict[cst.Call, _Variable]:
         """Return the variable that holds the context of a call, where all its uses are known."""
-        groups: dict[object, list[tuple[Site, cst.BaseExpression]]] = {}
-        for site in self._native:
-            target = self._target(site)
+        groups: dict[object, list[tuple[cst.Call, cst.BaseExpression]]] = {}
+        for call in self._native:
+            above = self._analysis.parent(call)
+            targets = above.targets if isinstance(above, cst.Assign) else ()
+            target = targets[0].target if len(targets) == 1 else None
             if isinstance(target, cst.Attribute):
-                groups.setdefault(target.attr.value, []).append((site, target))
+                groups.setdefault(target.attr.value, []).append((call, target))
             elif isinstance(target, cst.Name):
                 scope = self._analysis.enclosing(target, cst.FunctionDef, cst.Lambda, cst.ClassDef)
-                groups.setdefault((scope, target.value), []).append((site, target))
-        variables: dict[Site, _Variable] = {}
+                groups.setdefault((scope, target.value), []).append((call, target))
+        variables: dict[cst.Call, _Variable] = {}
         for group in groups.values():
             variable = self._variable([target for _, target in group])
             if variable is not None:
-                variables |= dict.fromkeys((site for site, _ in group), variable)
+                variables |= dict.fromkeys((call for call, _ in group), variable)
         return variables
-
-    def _target(self, site: Site) -> cst.BaseExpression | None:
-        """Return the only target that the context of a call is assigned to."""
-        above = self._analysis.parent(site.call) if site.call is not None else None
-        if isinstance(above, cst.Assign) and len(above.targets) == 1:
-            return above.targets[0].target
-        return None
 
     def _variable(self, targets: Sequence[cst.BaseExpression]) -> _Variable | None:
         """Return a variable with all that is done with it; None if there is more than is known here."""
@@ -245,7 +236,7 @@ class _Contexts:
         value = self._analysis.assigned(above)
         if value is None:
             return isinstance(above, cst.AnnAssign | cst.Del)
-        known = isinstance(above, cst.AssignTarget) and value in self._by_call
+        known = isinstance(above, cst.AssignTarget) and value in self._native
         return known or (is_none(value) and not isinstance(above, cst.NamedExpr))
 
     def _is_known(self, node: cst.BaseExpression, variable: _Variable) -> bool:
@@ -262,16 +253,15 @@ class _Contexts:
             if above.attr.value == "__enter__":
                 variable.entered.append(call)
                 return True
-            statement = analysis.parent(call)
-            line = analysis.parent(statement)
-            alone = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
-            if above.attr.value == "__exit__" and isinstance(statement, cst.Expr) and alone:
+            line = analysis.parent(analysis.parent(call))
+            is_left = above.attr.value == "__exit__" and isinstance(analysis.parent(call), cst.Expr)
+            if is_left and isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1:
                 variable.left.append(line)
                 return True
             return False
         loop = self._leaving(above) if isinstance(above, cst.Element) else None
         variable.left += [loop] if loop is not None else []
-        return loop is not None or any(node is each for each in _tested(analysis, node))
+        return loop is not None or _is_tested(analysis, node)
 
     def _leaving(self, element: cst.Element) -> cst.For | None:
         """Return the loop over contexts, of which one is given, that does nothing but leave them."""
@@ -309,14 +299,12 @@ def _is_only(line: cst.CSTNode, leaving: Collection[cst.CSTNode]) -> bool:
     return line in leaving
 
 
-def _tested(analysis: Analysis, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-    """Yield an expression if all that is asked about it is whether there is anything."""
+def _is_tested(analysis: Analysis, node: cst.BaseExpression) -> bool:
+    """Say whether all that is asked about an expression is whether there is anything."""
     above = analysis.parent(node)
-    if isinstance(above, cst.UnaryOperation) and isinstance(above.operator, cst.Not):
-        yield node
-    elif isinstance(above, cst.Comparison) and len(above.comparisons) == 1:
+    if isinstance(above, cst.Comparison) and len(above.comparisons) == 1:
         target = above.comparisons[0]
-        if isinstance(target.operator, cst.Is | cst.IsNot) and is_none(target.comparator):
-            yield node
-    elif isinstance(above, cst.If | cst.While | cst.IfExp) and above.test is node:
-        yield node
+        return isinstance(target.operator, cst.Is | cst.IsNot) and is_none(target.comparator)
+    if isinstance(above, cst.UnaryOperation):
+        return isinstance(above.operator, cst.Not)
+    return isinstance(above, cst.If | cst.While | cst.IfExp) and above.test is node

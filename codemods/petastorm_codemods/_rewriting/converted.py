@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterator
 
 import libcst as cst
-from libcst.metadata import Assignment
 
 from petastorm_bridge._tables.options import OPTIONS
 from petastorm_codemods._meaning.analysis import Analysis, manual, once
@@ -43,6 +42,7 @@ from .options import ALL
 from .placement import clashes, need
 from .taken_over import TakenOver, edits_of
 from .uses import Use, use_of
+from .values import values
 
 CODE = "PM107"
 _READER = "petastorm.make_reader"
@@ -114,20 +114,8 @@ def _decided(analysis: Analysis) -> Iterator[tuple[cst.Call, TakenOver | Stays]]
 def _url(analysis: Analysis, call: cst.Call) -> str:
     """Return the URL that a reader is opened with; empty if the source does not say it."""
     value = first_given(call, "dataset_url")
-    return _text(analysis, value) if value is not None else ""
-
-
-def _text(analysis: Analysis, node: cst.BaseExpression) -> str:
-    """Return the text that an expression is, or that the only assignment to its name gives."""
-    if isinstance(node, cst.Name):
-        assignments = analysis.assignments(node)
-        only = assignments[0] if len(assignments) == 1 else None
-        target = analysis.parent(only.node) if isinstance(only, Assignment) else node
-        assigned = analysis.assigned(target)
-        if assigned is None:
-            return ""
-        node = assigned
-    return text_of(node)
+    leaves = values(analysis).of(value) if value is not None else []
+    return text_of(leaves[0]) if len(leaves) == 1 else ""
 
 
 def _taken_over(analysis: Analysis, call: cst.Call, data: Converted) -> TakenOver | Stays:

@@ -86,13 +86,13 @@ class Outcome:
 def outcomes(analysis: Analysis) -> tuple[Outcome, ...]:
     """Return what becomes of every use of the methods in a source."""
     decided = list(_decided(analysis))
-    native = {each.site: each.native for each in decided if each.native is not None}
+    native = {each.site.call: each.native for each in decided if each.site.call and each.native}
     results = rewritten(analysis, native)
     return tuple(
         each
-        if each.native is None
-        else replace(each, result=results[each.site])
-        if each.site in results
+        if each.site.call is None or each.native is None
+        else replace(each, result=results[each.site.call])
+        if each.site.call in results
         else Outcome(each.site, stays=_unknown(analysis, each.site))
         for each in decided
     )

@@ -235,15 +235,9 @@ def _removals(analysis: Analysis, imports: Sequence[Imported]) -> list[Edit]:
 def _without_module(
     analysis: Analysis, imports: Sequence[Imported], names: tuple[str, ...]
 ) -> tuple[list[Edit], tuple[ImportSlot, ...]]:
-    """Return the edits that import names in the place of modules that nothing uses any more.
+    """Return the edits that import names of the support module in the place of modules that nothing uses any more.
 
-    Args:
-        analysis: Of the source.
-        imports: Of the modules.
-        names: Of the support module.
-
-    Returns:
-        The edits, and where the names are imported if a whole statement has made room for it.
+    Also where the names are imported, if a whole statement has made room for them.
     """
     edits: list[Edit] = []
     slots: list[ImportSlot] = []

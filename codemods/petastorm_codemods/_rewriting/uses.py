@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import libcst as cst
@@ -48,11 +47,13 @@ def use_of(analysis: Analysis, opened: cst.Call) -> Use | Stays:
     held: cst.WithItem | None = None
     used: cst.BaseExpression = opened
     if isinstance(above, cst.WithItem):
-        reads = _reads_of_item(analysis, above)
+        name = above.asname.name if above.asname is not None else None
+        block = analysis.parent(above)
+        reads = reads_within(analysis, name, block) if isinstance(name, cst.Name) else None
         if reads is None or len(reads) != 1:
             return Stays("its reader is used in more than one place")
         held, used = above, reads[0]
-        if _is_repeated(analysis, used, analysis.parent(above)):
+        if _is_repeated(analysis, used, block):
             return Stays("its rows are read in a loop of passes")
     elif isinstance(above, cst.Assign):
         return Stays("its reader is kept in a variable; open it in a with")
@@ -63,13 +64,6 @@ def use_of(analysis: Analysis, opened: cst.Call) -> Use | Stays:
         problem = _problem_of_loader(analysis, loader)
         return problem or Use(held, loader)
     return _rows(analysis, held, used)
-
-
-def _reads_of_item(analysis: Analysis, item: cst.WithItem) -> Sequence[cst.Name] | None:
-    name = item.asname.name if item.asname is not None else None
-    if not isinstance(name, cst.Name):
-        return None
-    return reads_within(analysis, name, analysis.parent(item))
 
 
 # --- loaders ------------------------------------------------------------------------------------------
@@ -132,7 +126,7 @@ def _rows(analysis: Analysis, held: cst.WithItem | None, reader: cst.BaseExpress
         if item is None:
             return Stays("a row is used as a whole; streaming's rows are dictionaries")
         names.append(item[0])
-        edits += item[1]
+        edits.append(item[1])
     return Use(held, None, tuple(dict.fromkeys(names)), tuple(edits))
 
 
@@ -174,8 +168,8 @@ def _is_repeated(analysis: Analysis, used: cst.CSTNode, block: cst.CSTNode) -> b
     return False
 
 
-def _item_read(analysis: Analysis, read: cst.Name) -> tuple[str, list[Edit]] | None:
-    """Return the field that is read of a row, and the edits that read it of a dictionary.
+def _item_read(analysis: Analysis, read: cst.Name) -> tuple[str, Edit] | None:
+    """Return the field that is read of a row, and the edit that reads it of a dictionary.
 
     None if something else is done with the row.
     """
@@ -195,6 +189,4 @@ def _item_read(analysis: Analysis, read: cst.Name) -> tuple[str, list[Edit]] | N
     start, end = analysis.span(field.attr)
     dot = analysis.source.text.rindex(".", analysis.span(read)[1], start)
     item = f"[{quote}{name}{quote}]"
-    if dot + 1 == start:
-        return name, [Edit(dot, end, item)]
-    return name, [Edit(dot, dot + 1, ""), Edit(start, end, item)]  # on two lines, perhaps
+    return name, Edit(dot, end, item)
