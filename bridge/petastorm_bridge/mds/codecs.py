@@ -10,7 +10,6 @@ from __future__ import annotations
 import bz2
 import hashlib
 import re
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +26,7 @@ _LEVELS: dict[str, tuple[int, int, int | None]] = {
 }
 EXTENSIONS = frozenset(_LEVELS)
 """Of the names of compressed shards, behind ``.mds.``."""
-_ARROW_NAMES = {"br": "brotli", "gz": "gzip", "snappy": "snappy", "zstd": "zstd"}
+_ARROW_NAMES = {"br": "brotli", "bz2": "bz2", "gz": "gzip", "snappy": "snappy", "zstd": "zstd"}
 # `streaming` looks names up in a table, so "zstd:" or "zstd:07" would not open there.
 _NAME = re.compile(r"([a-z0-9]+)(?::(0|[1-9][0-9]?))?", re.ASCII)
 
@@ -53,7 +52,7 @@ class Compression:
 
     def compress(self, data: bytes | memoryview) -> bytes:
         """Return ``data`` compressed."""
-        if self.extension == "bz2":
+        if self.extension == "bz2":  # Arrow has it as a stream only, without levels
             return bz2.compress(data, self.level or 9)
         return bytes(self._codec().compress(data, asbytes=True))
 
@@ -63,32 +62,17 @@ class Compression:
         Raises:
             OSError, ValueError: ``data`` is damaged, or does not hold ``raw_size`` bytes.
         """
-        # One byte more than wanted shows data that is too long, without expanding all of it.
-        if self.extension == "bz2":
-            raw = _expand(bz2.BZ2Decompressor(), data, raw_size + 1)
-        elif self.extension == "gz":
-            raw = _expand(zlib.decompressobj(zlib.MAX_WBITS | 16), data, raw_size + 1)
-        elif self.extension == "br":
-            raw = pa.CompressedInputStream(pa.BufferReader(data), "brotli").read(raw_size + 1)
-        else:
-            # Arrow's zstd checks the size itself; its snappy leaves the rest uninitialised.
-            if self.extension == "snappy" and (size := snappy_size(data)) != raw_size:
+        if self.extension == "snappy":  # no stream; Arrow leaves what is missing uninitialised
+            if (size := snappy_size(data)) != raw_size:
                 raise ValueError(f"{size} bytes instead of {raw_size}")
-            raw = self._codec().decompress(data, decompressed_size=raw_size, asbytes=True)
+            return bytes(self._codec().decompress(data, decompressed_size=raw_size, asbytes=True))
+        stream = pa.CompressedInputStream(pa.BufferReader(data), _ARROW_NAMES[self.extension])
+        # One byte more than wanted shows data that is too long, without expanding all of it.
+        raw = bytes(stream.read(raw_size + 1))
         if len(raw) != raw_size:
             more = "at least " if len(raw) > raw_size else ""
             raise ValueError(f"{more}{len(raw)} bytes instead of {raw_size}")
-        return bytes(raw)
-
-
-def _expand(decompressor: Any, data: bytes | memoryview, most: int) -> bytes:
-    try:
-        raw = bytes(decompressor.decompress(data, most))
-    except zlib.error as error:
-        raise ValueError(str(error)) from error
-    if len(raw) < most and not decompressor.eof:
-        raise ValueError("the end is missing")
-    return raw
+        return raw
 
 
 def snappy_size(data: bytes | memoryview) -> int:
