@@ -136,10 +136,10 @@ def test_a_shard_too_large_for_its_offsets_is_an_error(monkeypatch, tmp_path):
         "x", "ndarray:uint8:1073741824", np.broadcast_to(np.uint8(0), (5, 1 << 30))
     )
     monkeypatch.setattr(
-        layout, "_fixed_samples", lambda columns, rows: (b"", np.full(rows, 1 << 30, np.int64))
+        layout, "_samples", lambda columns, layout, rows: (b"", np.full(rows, 1 << 30, np.int64))
     )
     with pytest.raises(OverflowError, match=r"5 rows would take 536\d+ bytes.*4 GiB"):
-        layout.assemble_shard([column], {})
+        layout.assemble_shard([column], layout.ShardLayout.of([column]), {})
 
 
 def test_abort_removes_everything_written(tmp_path):

@@ -84,25 +84,21 @@ def stored_bytes(array: pa.Array, encoding: str) -> npt.NDArray[Any] | pa.LargeB
     Raises:
         ValueError: A value has another size than the encoding's.
     """
-    cells = filled_binary(array, _filler(encoding)) if array.null_count else filled_binary(array)
-    kind = fixed_encoding(encoding)
-    if kind is None:
+    cells = filled_binary(array, _filler(encoding) if array.null_count else b"")
+    dtype = fixed_encoding(encoding)
+    if dtype is None:
         return cells
-    dtype, shape = kind
-    width = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
-    if (np.diff(byte_offsets(cells)) != width).any():
-        raise ValueError(f"values that are not of the {width} bytes of {encoding!r}")
-    return np.ascontiguousarray(value_bytes(cells)).view(dtype).reshape(-1, *shape)
+    if (np.diff(byte_offsets(cells)) != dtype.itemsize).any():
+        raise ValueError(f"values that are not of the {dtype.itemsize} bytes of {encoding!r}")
+    return np.ascontiguousarray(value_bytes(cells)).view(dtype.base).reshape(-1, *dtype.shape)
 
 
 @lru_cache(maxsize=64)
 def _filler(encoding: str) -> bytes:
     if encoding in _BLACK_PIXEL:
         return _BLACK_PIXEL[encoding]
-    kind = fixed_encoding(encoding)
-    if kind is None:
-        return dynamic_header((0,))
-    return bytes(kind[0].itemsize * int(np.prod(kind[1], dtype=np.int64)))
+    dtype = fixed_encoding(encoding)
+    return dynamic_header((0,)) if dtype is None else bytes(dtype.itemsize)
 
 
 def dynamic_header(shape: tuple[int, ...]) -> bytes:

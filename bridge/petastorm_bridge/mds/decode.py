@@ -35,8 +35,7 @@ def column_view(shard: Shard, field: Field, rows: Rows) -> npt.NDArray[Any] | No
     type_ = field.type.value_type if is_list(field.type) else field.type
     if fixed_dtype(type_) is None:
         return None
-    kind = fixed_encoding(shard.encoding(field.name))
-    if kind is not None:
+    if fixed_encoding(shard.encoding(field.name)) is not None:
         return _as_logical(shard.fixed(field.name, rows), type_)
     if field.shape is None or not is_list(field.type):
         return None

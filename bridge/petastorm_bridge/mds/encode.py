@@ -47,13 +47,6 @@ class StoredColumn:
     encoding: str
     values: npt.NDArray[Any] | pa.LargeBinaryArray
 
-    @property
-    def size(self) -> int | None:
-        """Bytes per value, None for variable width."""
-        if isinstance(self.values, np.ndarray):
-            return self.values.dtype.itemsize * int(np.prod(self.values.shape[1:], dtype=np.int64))
-        return None
-
 
 def encode_column(
     name: str,

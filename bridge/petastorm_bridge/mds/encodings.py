@@ -40,14 +40,16 @@ MAX_ELEMENTS = (1 << 31) - 1
 
 
 @lru_cache(maxsize=512)  # asked for every column of every shard
-def fixed_encoding(encoding: str) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
-    """Return dtype and shape of one value of a fixed-width MDS encoding, None for variable width.
+def fixed_encoding(encoding: str) -> np.dtype[Any] | None:
+    """Return the type of one value of a fixed-width MDS encoding, None for variable width.
+
+    That of an array has its ``shape``, and as ``base`` the type of its elements.
 
     Raises:
-        ValueError: An ``ndarray`` encoding with a value type or shape that MDS does not have.
+        ValueError: An ``ndarray`` encoding with a value type or shape that MDS does not have, or of 2 GiB a value.
     """
     if encoding in _SCALAR_ENCODINGS:
-        return np.dtype(_SCALAR_ENCODINGS[encoding]), ()
+        return np.dtype(_SCALAR_ENCODINGS[encoding])
     family, separator, config = encoding.partition(":")
     if family != "ndarray" or not separator:
         return None
@@ -59,4 +61,4 @@ def fixed_encoding(encoding: str) -> tuple[np.dtype[Any], tuple[int, ...]] | Non
     shape = tuple(int(size) for size in text.split(","))
     if min(shape) < 1 or math.prod(shape) > MAX_ELEMENTS:
         raise ValueError(f"unknown encoding {encoding!r}")
-    return np.dtype(name), shape
+    return np.dtype((np.dtype(name), shape))

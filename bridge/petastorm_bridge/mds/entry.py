@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -110,13 +109,11 @@ def _checked_layout(
         raise ValueError(f"columns {list(names)}")
     sizes: list[int | None] = []
     for _, encoding, width in zip(names, encodings, widths, strict=True):
-        kind = fixed_encoding(encoding)
-        if kind is not None:
-            sizes.append(kind[0].itemsize * math.prod(kind[1]))
-        elif has_other_encodings and width is not None:
+        dtype = fixed_encoding(encoding)
+        if dtype is None and has_other_encodings and width is not None:
             sizes.append(_count(width))
         else:
-            sizes.append(None)
+            sizes.append(None if dtype is None else dtype.itemsize)
     if tuple(sizes) != widths:
         raise ValueError(f"column sizes {list(widths)} instead of {sizes}")
     if sum(size or 0 for size in sizes) >= 1 << 31:  # NumPy's record types end there

@@ -76,10 +76,10 @@ def _field(name: str, encoding: str) -> Field:
     fixed = fixed_encoding(encoding)
     if family == "ndarray":
         dtype = config.partition(":")[0] or "float64"  # or what the first value says
-        shape: tuple[int | None, ...] = (None,) if fixed is None else fixed[1]
+        shape: tuple[int | None, ...] = (None,) if fixed is None else fixed.shape
         return Field(name, pa.list_(pa.from_numpy_dtype(np.dtype(dtype))), encoding, shape=shape)
     if fixed is not None:
-        return Field(name, pa.from_numpy_dtype(fixed[0]), encoding)
+        return Field(name, pa.from_numpy_dtype(fixed), encoding)
     return Field(name, _VARIABLE_TYPES.get(family, pa.binary()), encoding)
 
 

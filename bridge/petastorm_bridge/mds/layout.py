@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +21,6 @@ from .ragged import binary_rows, byte_offsets, concat_rows, offsets_of, value_by
 
 # Offsets are unsigned 32-bit; half of that leaves room for the header and for a last large row.
 MAX_SHARD_BYTES = 1 << 31
-
-ValueFormat = tuple[np.dtype[Any], tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -43,31 +40,27 @@ class ShardLayout:
     @classmethod
     def of(cls, columns: list[StoredColumn]) -> ShardLayout:
         """Return the layout of columns that are already in name order."""
-        return cls(
-            tuple(c.name for c in columns),
-            tuple(c.encoding for c in columns),
-            tuple(c.size for c in columns),
-        )
+        encodings = tuple(column.encoding for column in columns)
+        dtypes = map(fixed_encoding, encodings)
+        sizes = tuple(None if dtype is None else dtype.itemsize for dtype in dtypes)
+        return cls(tuple(column.name for column in columns), encodings, sizes)
 
     @functools.cached_property
-    def formats(self) -> tuple[ValueFormat | None, ...]:
-        """NumPy type and shape of one value of each column, None where the width varies.
+    def formats(self) -> tuple[np.dtype[Any] | None, ...]:
+        """NumPy type of one value of each column, with the shape of arrays; None where the width varies.
 
         Of encodings that are not of MDS, which a program may have added to streaming, only the width
         is known; a width of 0 is none, as in streaming.
         """
         return tuple(
-            fixed_encoding(encoding) or ((np.dtype(("V", size)), ()) if size else None)
+            fixed_encoding(encoding) or (np.dtype(("V", size)) if size else None)
             for encoding, size in zip(self.encodings, self.sizes, strict=True)
         )
 
     @functools.cached_property
     def widths(self) -> tuple[int | None, ...]:
         """Bytes of every value of each column, None where they vary."""
-        return tuple(
-            None if value_format is None else value_format[0].itemsize * math.prod(value_format[1])
-            for value_format in self.formats
-        )
+        return tuple(None if dtype is None else dtype.itemsize for dtype in self.formats)
 
     @functools.cached_property
     def variable(self) -> tuple[int, ...]:
@@ -81,9 +74,13 @@ class ShardLayout:
 
     @functools.cached_property
     def record(self) -> np.dtype[Any] | None:
-        """Packed type of a sample, its fields called by their position, if all widths are fixed."""
-        columns = [value_format for value_format in self.formats if value_format is not None]
-        return record_dtype(columns) if columns and len(columns) == len(self.names) else None
+        """Packed type of a sample, if all widths are fixed.
+
+        Its fields are called by their position, because NumPy does not take every column name.
+        """
+        if not self.names or None in self.widths:
+            return None
+        return np.dtype([(f"{i}", dtype) for i, dtype in enumerate(self.formats)])
 
     @functools.cached_property
     def places(self) -> tuple[tuple[int, int], ...]:
@@ -116,19 +113,14 @@ class ShardLayout:
         }
 
 
-def record_dtype(columns: list[tuple[np.dtype[Any], tuple[int, ...]]]) -> np.dtype[Any]:
-    """Return the packed record type of a shard whose columns are all of fixed width.
-
-    Its fields are called by their position, because NumPy does not take every column name.
-    """
-    return np.dtype([(f"{i}", dtype, shape) for i, (dtype, shape) in enumerate(columns)])
-
-
-def assemble_shard(columns: list[StoredColumn], config: dict[str, Any]) -> list[Any]:
+def assemble_shard(
+    columns: list[StoredColumn], layout: ShardLayout, config: dict[str, Any]
+) -> list[Any]:
     """Return the parts (buffers) that make up a shard file.
 
     Args:
         columns: At least one column, in name order, all with the same number of rows.
+        layout: Of these.
         config: From :meth:`ShardLayout.config`.
 
     Raises:
@@ -137,10 +129,7 @@ def assemble_shard(columns: list[StoredColumn], config: dict[str, Any]) -> list[
     rows = len(columns[0].values)
     header = json.dumps(config, sort_keys=True).encode("utf-8")
     first = 4 + 4 * (rows + 1) + len(header)
-    if all(column.size is not None for column in columns):
-        samples, sizes = _fixed_samples(columns, rows)
-    else:
-        samples, sizes = _variable_samples(columns)
+    samples, sizes = _samples(columns, layout, rows)
     offsets = first + offsets_of(sizes)
     if offsets[-1] >= 1 << 32:
         raise OverflowError(
@@ -150,20 +139,15 @@ def assemble_shard(columns: list[StoredColumn], config: dict[str, Any]) -> list[
     return [np.uint32(rows).tobytes(), offsets.astype(np.uint32), header, samples]
 
 
-def _fixed_samples(
-    columns: list[StoredColumn], rows: int
+def _samples(
+    columns: list[StoredColumn], layout: ShardLayout, rows: int
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    arrays = [c.values for c in columns if isinstance(c.values, np.ndarray)]
-    dtype = record_dtype([(values.dtype, values.shape[1:]) for values in arrays])
-    records = np.empty(rows, dtype)
-    for i, values in enumerate(arrays):
-        records[f"{i}"] = values
-    return records, np.full(rows, dtype.itemsize, np.int64)
-
-
-def _variable_samples(
-    columns: list[StoredColumn],
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """Return all samples, one after the other, and the bytes of each."""
+    if layout.record is not None:
+        records = np.empty(rows, layout.record)
+        for i, column in enumerate(columns):
+            records[f"{i}"] = column.values
+        return records, np.full(rows, layout.record.itemsize, np.int64)
     parts: list[pa.LargeBinaryArray] = []
     lengths = []
     for column in columns:

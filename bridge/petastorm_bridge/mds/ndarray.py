@@ -44,11 +44,11 @@ def numbers(shard: Shard, field: Field, rows: Rows) -> tuple[npt.NDArray[Any], I
         DatasetError: Values of another type than the field's.
     """
     encoding = shard.encoding(field.name)
-    kind = fixed_encoding(encoding)
-    if kind is not None:
+    dtype = fixed_encoding(encoding)
+    if dtype is not None:
         values = np.ascontiguousarray(shard.fixed(field.name, rows))
-        width = int(np.prod(kind[1], dtype=int))
-        return values.reshape(-1), np.full(len(values), width, np.int64), [kind[1]]
+        count = dtype.itemsize // dtype.base.itemsize
+        return values.reshape(-1), np.full(len(values), count, np.int64), [dtype.shape]
     cells = shard.variable(field.name, rows)
     raw, offsets = value_bytes(cells), byte_offsets(cells)
     starts, lengths = offsets[:-1] - offsets[0], np.diff(offsets)
@@ -136,12 +136,12 @@ def parse_headers(
     Raises:
         ValueError: The bytes are no such values.
     """
-    position, codes = starts, None
-    if encoding == "ndarray":
-        codes = _bytes_at(raw, starts, lengths, 1)
-        position = starts + 1
-    before = int(codes is not None)
-    heads = _bytes_at(raw, position, lengths, 1 + before)
+    before = int(encoding == "ndarray")  # a byte that says the type
+    if (lengths <= before).any():
+        raise ValueError("a value without header")
+    codes = raw[starts] if before else None
+    position = starts + before
+    heads = raw[position]
     axes = (heads >> 2).astype(np.int64)
     widths = before + 1 + axes * (1 << (heads & 3))
     if (lengths < widths).any():
@@ -162,15 +162,6 @@ def parse_headers(
             if (counts[here] > len(raw)).any():
                 raise ValueError("arrays larger than their shard")
     return ArrayHeaders(codes, widths, axes, begins, sizes, counts)
-
-
-def _bytes_at(
-    raw: npt.NDArray[np.uint8], starts: Int64, lengths: Int64, least: int
-) -> npt.NDArray[np.uint8]:
-    """Return a byte of each value, which must have that many at least."""
-    if (lengths < least).any():
-        raise ValueError("a value without header")
-    return raw[starts]
 
 
 def value_shape(shard: Shard, field: Field, shapes: Shapes) -> tuple[int, ...]:

@@ -73,11 +73,10 @@ class ColumnWalk:
 
     def fixed(self, position: int, rows: Any) -> npt.NDArray[Any]:
         """Return values of a column of fixed width in an array of their own, ``(rows, *shape)``."""
-        value_format = self._layout.formats[position]
-        assert value_format is not None
-        dtype, shape = value_format
-        view = unaligned_view(self._raw, f"V{self._layout.widths[position]}")
-        return np.asarray(view[self._starts(position)[rows]].view(dtype).reshape(-1, *shape))
+        dtype = self._layout.formats[position]
+        assert dtype is not None
+        values = unaligned_view(self._raw, f"V{dtype.itemsize}")[self._starts(position)[rows]]
+        return np.asarray(values.view(dtype.base).reshape(-1, *dtype.shape))
 
     def strings(self, position: int, rows: Int64) -> pa.LargeBinaryArray:
         """Return values of a column of variable width."""

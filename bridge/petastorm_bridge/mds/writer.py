@@ -245,7 +245,7 @@ def write_shard(
         )
     layout = ShardLayout.of(stored)
     config = layout.config(compression, tuple(hashes), size_limit)
-    parts = assemble_shard(stored, config)
+    parts = assemble_shard(stored, layout, config)
     raw_data, zip_data = _write_files(path, parts, compression, hashes, write)
     entry = {**config, "samples": table.num_rows, "raw_data": raw_data, "zip_data": zip_data}
     return {"index": entry, "stats": stats}

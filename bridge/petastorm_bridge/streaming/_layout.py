@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from petastorm_bridge.mds.encodings import fixed_encoding
-from petastorm_bridge.mds.layout import ShardLayout, ValueFormat
+from petastorm_bridge.mds.layout import ShardLayout
 
 
 class Kind(Enum):
@@ -84,9 +84,10 @@ def _layout(
     return SampleLayout(stored, tuple(map(_column, names, encodings, stored.formats)))
 
 
-def _column(name: str, encoding: str, value_format: ValueFormat | None) -> Column:
-    dtype, shape = value_format or (np.dtype("V1"), ())
+def _column(name: str, encoding: str, dtype: np.dtype[Any] | None) -> Column:
+    dtype = dtype or np.dtype("V1")
     if fixed_encoding(encoding) is not None:
-        return Column(name, encoding, Kind.NUMBER, dtype, shape)
-    kind = _KINDS.get(encoding.partition(":")[0], Kind.OBJECT)
-    return Column(name, encoding, kind, dtype, shape)
+        kind = Kind.NUMBER
+    else:
+        kind = _KINDS.get(encoding.partition(":")[0], Kind.OBJECT)
+    return Column(name, encoding, kind, dtype.base, dtype.shape)
