@@ -7,6 +7,7 @@ strings, decimals as strings of digits, bytes as strings of hexadecimal digits; 
 
 from __future__ import annotations
 
+import binascii
 import io
 
 import numpy as np
@@ -26,12 +27,6 @@ from .ragged import (
     value_bytes,
 )
 from .types import is_text
-
-_HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
-# Two ASCII digits for each byte value, and back.
-_BYTE_TO_HEX = np.stack([_HEX[np.arange(256) >> 4], _HEX[np.arange(256) & 15]], axis=1)
-_DIGIT_TO_VALUE = np.zeros(256, np.uint8)
-_DIGIT_TO_VALUE[_HEX] = np.arange(16)
 
 _ESCAPES = [("\\", "\\\\"), ('"', '\\"')] + [(chr(code), f"\\u{code:04x}") for code in range(0x20)]
 
@@ -103,7 +98,7 @@ def _escape(text: pa.Array) -> pa.Array:
 def _to_hex(elements: pa.Array) -> pa.Array:
     filled = filled_binary(elements)
     offsets = byte_offsets(filled)
-    digits = _BYTE_TO_HEX[value_bytes(filled)].reshape(-1)
+    digits = np.frombuffer(binascii.hexlify(value_bytes(filled).data), np.uint8)
     text = binary_from_offsets((offsets - offsets[0]) * 2, digits).cast(pa.large_string())
     if not elements.null_count:
         return text
@@ -118,8 +113,7 @@ def _elements_from_text(text: pa.Array, type_: pa.DataType) -> pa.Array:
     nulls = text.is_null().to_numpy(zero_copy_only=False) if text.null_count else None
     filled = (pc.fill_null(text, "") if nulls is not None else text).cast(pa.large_binary())
     offsets = byte_offsets(filled)
-    digits = _DIGIT_TO_VALUE[value_bytes(filled)].reshape(-1, 2)
-    data = (digits[:, 0] << 4) | digits[:, 1]
+    data = np.frombuffer(binascii.unhexlify(value_bytes(filled).data), np.uint8)
     binary = binary_from_offsets((offsets - offsets[0]) // 2, data)
     if pa.types.is_fixed_size_binary(type_):
         return fixed_width_binary(binary, type_, nulls)
