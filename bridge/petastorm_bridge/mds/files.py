@@ -107,15 +107,17 @@ def write_whole(
     Raises:
         OSError: It cannot be written; the error names ``path``, and nothing is left behind.
     """
-    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+    temporary, parts = f"{path}.{uuid.uuid4().hex}.tmp", [*parts]
     with _naming(path):
         _write(temporary, parts, is_durable, folder)
         try:
-            _rename(temporary, path, is_durable, folder)
-        except BaseException:
+            os.replace(temporary, path, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException as error:
             with contextlib.suppress(OSError):
                 os.remove(temporary, dir_fd=folder)
-            raise
+            if not isinstance(error, OSError) or error.errno not in NO_RENAMING:
+                raise
+            _replace(path, parts, is_durable, folder)
 
 
 def write_new(
@@ -137,12 +139,11 @@ def write_new(
         OSError: It cannot be written; the error names ``path``, and nothing is left behind.
     """
     with _naming(path):
-        _replace(path, parts, is_durable, folder)
+        _replace(path, [*parts], is_durable, folder)
 
 
-def _replace(path: str, parts: Iterable[Any], is_durable: bool, folder: int | None) -> None:
+def _replace(path: str, parts: list[Any], is_durable: bool, folder: int | None) -> None:
     """Write a file under its own name, unless it is there as it is to be."""
-    parts = [*parts]
     while True:
         try:
             _write(path, parts, is_durable, folder)
@@ -180,18 +181,6 @@ def _write(path: str, parts: Iterable[Any], is_durable: bool, folder: int | None
         with contextlib.suppress(OSError):
             os.remove(path, dir_fd=folder)
         raise
-
-
-def _rename(temporary: str, path: str, is_durable: bool, folder: int | None) -> None:
-    try:
-        os.replace(temporary, path, src_dir_fd=folder, dst_dir_fd=folder)
-    except OSError as error:
-        if error.errno not in NO_RENAMING:
-            raise
-        with _open(temporary, "rb", folder) as file:
-            content = file.read()
-        _replace(path, [content], is_durable, folder)
-        os.remove(temporary, dir_fd=folder)
 
 
 def _open(path: str, mode: str, folder: int | None) -> IO[bytes]:
