@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +19,7 @@ from .files import write_new, write_whole
 from .names import INDEX_NAME
 from .schema import SIDECAR_NAME, DatasetSchema, Field, companion_names
 from .shard import Shard
-from .writer import flags_needed, write_shard
+from .writer import flags_needed, remove_shard, write_shard
 
 NullColumns = dict[str, tuple[bool, bool]]
 Info = dict[str, Any]
@@ -92,9 +91,7 @@ def commit_dataset(
     text = json.dumps(index, sort_keys=True).encode()
     write_whole(os.path.join(directory, INDEX_NAME), [text], is_durable=True)
     for info in superseded:
-        for name in ShardEntry.from_json(info["index"], directory).basenames:
-            with contextlib.suppress(OSError):
-                os.remove(os.path.join(directory, name))
+        remove_shard(directory, info)
     shards = tuple(ShardEntry.from_json(info["index"], directory) for info in final)
     return MdsDataset(directory, described, shards)
 

@@ -14,7 +14,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from .collector import paused_collector
-from .declared import fits
 from .decode import column_array
 from .encode import is_encoding_of
 from .entry import ShardEntry
@@ -62,8 +61,8 @@ class MdsDataset:
 
     def noted(self, positions: Iterable[int]) -> dict[str, FileMark]:
         """Return the marks of the files of some shards, by name, where no hash tells them from others."""
-        files = (file for at in positions for file in (self.shards[at].raw, self.shards[at].zip))
-        names = [file["basename"] for file in files if file and best_hash(file["hashes"]) is None]
+        files = (file for position in positions for file in self.shards[position].files)
+        names = [file["basename"] for file in files if best_hash(file["hashes"]) is None]
         return marks_of(self.directory, names)
 
 
@@ -165,11 +164,7 @@ def _check_schema(sidecar: str, schema: DatasetSchema, shards: tuple[ShardEntry,
             encodings = dict(zip(shard.layout.names, shard.layout.encodings, strict=True))
             for name, type_, declared in _stored_types(schema):
                 encoding = encodings.pop(name, "")
-                if declared is None:
-                    is_right = is_encoding_of(type_, encoding)
-                else:
-                    is_right = declared == encoding and fits(type_, encoding)
-                if not is_right:
+                if not is_encoding_of(type_, encoding, declared):
                     stored = dict(zip(shard.layout.names, shard.layout.encodings, strict=True))
                     raise _other_sidecar(
                         sidecar,

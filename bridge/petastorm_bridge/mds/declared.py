@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from .encodings import NDARRAY_CODES, fixed_encoding
 from .ragged import byte_offsets, filled_binary, value_bytes
-from .types import fixed_dtype, is_bytes, is_list
 
 _KEY = b"mds_encoding"
-_IMAGES = ("jpeg", "png")
+IMAGES = ("jpeg", "png")
+"""Encodings of compressed images."""
 
 # What stands for a null image: one black pixel, so that stock readers can decode every sample.
 _BLACK_PIXEL = {
@@ -52,7 +52,7 @@ def declared(name: str, encoding: str) -> pa.Field:
     """
     family, _, rest = encoding.partition(":")
     is_array = family == "ndarray" and rest.partition(":")[0] in NDARRAY_CODES
-    if not is_array and encoding not in _IMAGES:
+    if not is_array and encoding not in IMAGES:
         raise ValueError(f"values cannot be stored as they are under the encoding {encoding!r}")
     fixed_encoding(encoding)  # raises for a shape that MDS does not have
     return pa.field(name, pa.large_binary(), metadata={_KEY: encoding})
@@ -61,14 +61,6 @@ def declared(name: str, encoding: str) -> pa.Field:
 def declared_encodings(schema: pa.Schema) -> dict[str, str]:
     """Return the encodings that fields declare; other columns are stored by their type."""
     return {f.name: f.metadata[_KEY].decode() for f in schema if _KEY in (f.metadata or {})}
-
-
-def fits(type_: pa.DataType, encoding: str) -> bool:
-    """Return whether values of a declared encoding may be described as an Arrow type."""
-    if encoding in _IMAGES:
-        return is_bytes(type_)
-    element = fixed_dtype(type_.value_type) if is_list(type_) else None
-    return element is not None and encoding.split(":")[:2] == ["ndarray", element.name]
 
 
 def stored_bytes(array: pa.Array, encoding: str) -> npt.NDArray[Any] | pa.LargeBinaryArray:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ._json import lists_to_json
-from .declared import stored_bytes
+from .declared import IMAGES, stored_bytes
 from .ragged import (
     binary_from_offsets,
     binary_rows,
@@ -25,10 +25,8 @@ from .types import (
     fixed_dtype,
     is_bytes,
     is_list,
-    is_storable,
     is_text,
     marks_nulls_itself,
-    not_storable,
 )
 
 
@@ -69,13 +67,8 @@ def encode_column(
 
     Returns:
         The column itself and its null columns, if asked for.
-
-    Raises:
-        TypeError: The type cannot be stored.
     """
     type_ = array.type
-    if not is_storable(type_):
-        raise not_storable(name, type_)
     columns = []
     if declared is not None:
         columns.append(StoredColumn(name, declared, stored_bytes(array, declared)))
@@ -169,8 +162,18 @@ def _ndarray_headers(lengths: npt.NDArray[np.int64]) -> pa.LargeBinaryArray:
     return binary_rows(header)
 
 
-def is_encoding_of(type_: pa.DataType, encoding: str) -> bool:
-    """Return whether :func:`encode_column` may store a column of this type so."""
+def is_encoding_of(type_: pa.DataType, encoding: str, declared: str | None = None) -> bool:
+    """Return whether :func:`encode_column` may store a column of this type so.
+
+    Args:
+        type_: What the values are.
+        encoding: How they are stored.
+        declared: The encoding that the column declares, if any.
+    """
+    if declared not in (None, encoding):
+        return False
+    if declared in IMAGES:
+        return is_bytes(type_)
     if is_list(type_):
         element = fixed_dtype(type_.value_type)
         if element is None:

@@ -65,15 +65,19 @@ class ShardEntry:
         return cls(layout, samples, raw, zipped, compression)
 
     @property
+    def files(self) -> tuple[dict[str, Any], ...]:
+        """What is said of the files in which the shard may be found, the uncompressed one first."""
+        return (self.raw,) if self.zip is None else (self.raw, self.zip)
+
+    @property
     def stored(self) -> dict[str, Any]:
         """What is said of the file that the dataset has: the compressed one, if there is one."""
-        return self.raw if self.zip is None else self.zip
+        return self.files[-1]
 
     @property
     def basenames(self) -> tuple[str, ...]:
-        """File names under which the shard may be found, the uncompressed one first."""
-        names = (str(self.raw["basename"]),)
-        return names if self.zip is None else (*names, str(self.zip["basename"]))
+        """Names of the ``files``."""
+        return tuple(file["basename"] for file in self.files)
 
 
 def _unusable(index_path: str, reason: str) -> DatasetError:

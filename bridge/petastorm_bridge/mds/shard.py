@@ -89,9 +89,7 @@ class Shard:
 def _load(
     directory: str, entry: ShardEntry, noted: Mapping[str, FileMark]
 ) -> tuple[str, npt.NDArray[np.uint8]]:
-    for info in (entry.raw, entry.zip):
-        if info is None:
-            continue
+    for info in entry.files:
         path = os.path.join(directory, info["basename"])
         # What is expanded is read once: a mapping would save nothing, and fail where the file is cut short.
         mapped = info is entry.raw and is_mapped(os.path.dirname(path))

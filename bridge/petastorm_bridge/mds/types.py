@@ -69,14 +69,6 @@ def is_storable(type_: pa.DataType) -> bool:
     )
 
 
-def not_storable(name: str, type_: pa.DataType) -> TypeError:
-    """Return the error for a column that cannot be written."""
-    return TypeError(
-        f"Column {name!r} of type {type_} cannot be stored in MDS. "
-        "Cast it, flatten it or drop it before converting."
-    )
-
-
 def marks_nulls_itself(type_: pa.DataType) -> bool:
     """Return whether a null of this type is stored as NaN or NaT, so that no null column is needed."""
     return bool(

@@ -17,7 +17,7 @@ from .encode import costly_values, encode_column, row_sizes
 from .files import WritesAhead, write_new, write_whole
 from .layout import MAX_SHARD_BYTES, ShardLayout, assemble_shard
 from .schema import companion_names
-from .types import fixed_dtype, is_list, is_storable, marks_nulls_itself, not_storable
+from .types import fixed_dtype, is_list, is_storable, marks_nulls_itself
 
 _Write = Callable[[str, Sequence[memoryview]], None]
 
@@ -65,7 +65,10 @@ class ShardWriter:
     ) -> None:
         for field in schema:
             if not is_storable(field.type):
-                raise not_storable(field.name, field.type)
+                raise TypeError(
+                    f"Column {field.name!r} of type {field.type} cannot be stored in MDS. "
+                    "Cast it, flatten it or drop it before converting."
+                )
         if len(set(schema.names)) != len(schema.names):
             raise ValueError(f"Column names must differ, found {schema.names}. Rename them first.")
         self._schema = schema
@@ -79,12 +82,14 @@ class ShardWriter:
         self._hashes = tuple([codecs.default_hash()] if hashes is None else hashes)
         for name in self._hashes:
             codecs.digest(name, b"")  # raises for what is no hash
-        self._pending: list[pa.RecordBatch] = []
-        self._encoded: list[dict[str, pa.LargeBinaryArray]] = []
-        self._pending_rows = 0
-        self._pending_bytes = 0
+        self._start_shard()
         self._infos: list[dict[str, Any]] = []
         self._ahead = WritesAhead() if is_far(directory) else None
+
+    def _start_shard(self) -> None:
+        # Rows, and their columns that are encoded already.
+        self._pending: list[tuple[pa.RecordBatch, dict[str, pa.LargeBinaryArray]]] = []
+        self._pending_rows = self._pending_bytes = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add the rows of ``batch``, writing every shard that becomes full.
@@ -127,8 +132,8 @@ class ShardWriter:
             wanted = max(fitting, least, int(not self._pending_rows))
             take = min(max(wanted, 0), batch.num_rows - start)
             if take:
-                self._pending.append(batch.slice(start, take))
-                self._encoded.append({n: v.slice(start, take) for n, v in encoded.items()})
+                texts = {n: v.slice(start, take) for n, v in encoded.items()}
+                self._pending.append((batch.slice(start, take), texts))
                 self._pending_rows += take
                 self._pending_bytes += int(ends[start + take - 1]) - used
                 start += take
@@ -160,24 +165,13 @@ class ShardWriter:
         """Delete every file written so far."""
         self.close()
         for info in self._infos:
-            for part in ("raw_data", "zip_data"):
-                entry = info["index"][part]
-                if entry is not None:
-                    with contextlib.suppress(OSError):
-                        os.remove(os.path.join(self._directory, entry["basename"]))
-        self._infos = []
-        self._pending = []
-        self._encoded = []
-        self._pending_rows = self._pending_bytes = 0
+            remove_shard(self._directory, info)
 
     def _flush(self) -> None:
-        table = pa.Table.from_batches(self._pending)
-        encoded = {
-            name: _joined([columns[name] for columns in self._encoded]) for name in self._encoded[0]
-        }
-        self._pending = []
-        self._encoded = []
-        self._pending_rows = self._pending_bytes = 0
+        batches, parts = zip(*self._pending, strict=True)
+        table = pa.Table.from_batches(batches)
+        encoded = {name: _joined([part[name] for part in parts]) for name in parts[0]}
+        self._start_shard()
         basename = f"{self._prefix}.{len(self._infos):05}.mds"
         info = write_shard(
             table,
@@ -190,6 +184,14 @@ class ShardWriter:
             write=self._ahead or write_new,
         )
         self._infos.append(info)
+
+
+def remove_shard(directory: str, info: Mapping[str, Any]) -> None:
+    """Delete the files of a shard of which :meth:`ShardWriter.finish` or :func:`write_shard` has told."""
+    for file in (info["index"]["raw_data"], info["index"]["zip_data"]):
+        if file is not None:
+            with contextlib.suppress(OSError):
+                os.remove(os.path.join(directory, file["basename"]))
 
 
 def write_shard(
