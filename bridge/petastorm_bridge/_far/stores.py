@@ -231,18 +231,11 @@ def open_store(url: str, storage_options: Mapping[str, Any] | None) -> Store:
         no_streaming = error  # not the context of what follows: it tells the whole url
     except Exception as error:  # noqa: BLE001 - stores' packages raise anything
         raise explain(error, url) from without_secrets(error, url)
-    if no_streaming is None:
-        fs_utils.FilesystemResolver(url)
-        return FsspecStore(url, {})
-    return _without_streaming(url, no_streaming)
-
-
-def _without_streaming(url: str, no_streaming: Exception) -> Store:
-    cause = without_secrets(no_streaming, url)
-    shown, reason = masked(url), masked(str(no_streaming), url)
+    cause = None if no_streaming is None else without_secrets(no_streaming, url)
+    reason = masked(str(no_streaming), url)
     if url.startswith("dbfs:"):
         raise DatasetNotFoundError(
-            f"{shown}: neither is DBFS mounted on this machine, nor can it be fetched "
+            f"{masked(url)}: neither is DBFS mounted on this machine, nor can it be fetched "
             f"({reason}). On Databricks use a cluster that mounts it; elsewhere "
             "pip install databricks-sdk mosaicml-streaming."
         ) from cause
@@ -255,7 +248,7 @@ def _without_streaming(url: str, no_streaming: Exception) -> Store:
             ) from no_fsspec
         raise
     except ValueError as error:
-        if urlparse(url).scheme in _STREAMING_ONLY:
+        if scheme in _STREAMING_ONLY:
             raise missing_extra("mosaicml-streaming", "streaming") from error
         raise
     return FsspecStore(url, {})
