@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from petastorm_bridge.mds.commit import commit_dataset
 from petastorm_bridge.mds.dataset import open_dataset, read_table
-from petastorm_bridge.mds.decode import _text_array
 from petastorm_bridge.mds.encode import costly_values, row_sizes
 from petastorm_bridge.mds.files import write_new, write_whole
+from petastorm_bridge.mds.ragged import typed_strings
 from petastorm_bridge.mds.types import is_storable
 from petastorm_bridge.mds.writer import ShardWriter
 
@@ -385,5 +385,5 @@ def test_sliced_cells_keep_their_nulls():
     """Cells that begin within a longer array, beside flags that begin with them."""
     cells = pa.array([b"w", b"x", b"y", b"z"], pa.large_binary()).slice(1)
     nulls = np.array([False, True, False])
-    found = _text_array(cells, pa.string(), nulls)
+    found = typed_strings(cells, pa.string(), nulls)
     assert found.to_pylist() == ["x", None, "z"]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from petastorm_bridge.mds.decode import column_array, column_bytes
+from petastorm_bridge.mds.decode import column_array
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.ragged import list_lengths
 from petastorm_bridge.mds.schema import DatasetSchema
@@ -30,12 +31,13 @@ def stored_table(shard: Shard, schema: DatasetSchema, plan: ColumnPlan) -> pa.Ta
         ShardCorruptedError: The shard cannot be read.
     """
     everything = slice(0, shard.num_rows)
-    arrays = [
-        column_bytes(shard, field.name, field.null_column, plan.schema.field(field.name).type)
+    fields = [
+        replace(field, type=plan.schema.field(field.name).type)
         if field.name in plan.declared
-        else column_array(shard, field, everything)
+        else field
         for field in schema.fields
     ]
+    arrays = [column_array(shard, field, everything) for field in fields]
     return pa.Table.from_arrays(arrays, names=plan.schema.names)
 
 

@@ -21,9 +21,9 @@ from .ragged import (
     byte_offsets,
     concat_rows,
     filled_binary,
-    fixed_width_binary,
     list_lengths,
     offsets_of,
+    typed_strings,
     value_bytes,
 )
 from .types import is_text
@@ -115,11 +115,7 @@ def _elements_from_text(text: pa.Array, type_: pa.DataType) -> pa.Array:
     offsets = byte_offsets(filled)
     data = np.frombuffer(binascii.unhexlify(value_bytes(filled).data), np.uint8)
     binary = binary_from_offsets((offsets - offsets[0]) // 2, data)
-    if pa.types.is_fixed_size_binary(type_):
-        return fixed_width_binary(binary, type_, nulls)
-    if nulls is None:
-        return binary.cast(type_)
-    return pc.if_else(pa.array(nulls), pa.scalar(None, type_), binary.cast(type_))
+    return typed_strings(binary, type_, nulls)
 
 
 def _constant(value: bytes, count: int) -> pa.LargeBinaryArray:

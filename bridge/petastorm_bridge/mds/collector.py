@@ -14,11 +14,10 @@ def paused_collector() -> Iterator[None]:
     For many objects that are made to stay: it would look at all of them again and again while they
     become more, which took most of the time of opening an index of 20,000 shards.
     """
-    if not gc.isenabled():
-        yield
-        return
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if was_enabled:
+            gc.enable()

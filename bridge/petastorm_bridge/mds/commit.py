@@ -13,7 +13,7 @@ import pyarrow as pa
 from .access import is_far
 from .dataset import MdsDataset
 from .declared import declared_encodings
-from .decode import column_array, column_bytes
+from .decode import column_array
 from .entry import ShardEntry
 from .files import write_new, write_whole
 from .names import INDEX_NAME
@@ -120,13 +120,7 @@ class Rewrite:
             for f in self.schema
         ]
         shard = Shard(directory, entry)
-        declared = declared_encodings(self.schema)
-        arrays = [
-            column_bytes(shard, field.name, field.null_column, field.type)
-            if field.name in declared
-            else column_array(shard, field, slice(None))
-            for field in fields
-        ]
+        arrays = [column_array(shard, field, slice(None)) for field in fields]
         table = pa.Table.from_arrays(arrays, schema=self.schema)
         base, extension = os.path.splitext(entry.basenames[0])
         written = write_shard(
@@ -136,7 +130,7 @@ class Rewrite:
             hashes=tuple(info["index"]["hashes"]),
             size_limit=info["index"]["size_limit"],
             null_columns=self.null_columns,
-            declared=declared,
+            declared=declared_encodings(self.schema),
         )
         # What was null in a column of floats is NaN by now, so the first count is the right one.
         return {"index": written["index"], "stats": info["stats"]}

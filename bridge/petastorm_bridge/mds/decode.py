@@ -12,10 +12,10 @@ from ._json import json_to_lists
 from .encodings import fixed_encoding
 from .errors import DatasetError, ShardCorruptedError
 from .ndarray import numbers, value_shape
-from .ragged import byte_offsets, fixed_width_binary, offsets_of
+from .ragged import offsets_of, typed_strings, validity
 from .schema import Field
 from .shard import Rows, Shard
-from .types import fixed_dtype, is_list, is_text, marks_nulls_itself
+from .types import fixed_dtype, is_bytes, is_list, marks_nulls_itself
 
 
 def column_view(shard: Shard, field: Field, rows: Rows) -> npt.NDArray[Any] | None:
@@ -61,7 +61,8 @@ def _as_logical(values: npt.NDArray[Any], type_: pa.DataType) -> npt.NDArray[Any
 def column_array(shard: Shard, field: Field, rows: Rows) -> pa.Array:
     """Return a column as an Arrow array of the field's type, nulls included.
 
-    Arrays of several axes become lists of their elements in row-major order.
+    Arrays of several axes become lists of their elements in row-major order. As binary type, a column of any
+    encoding gives its stored bytes.
 
     Raises:
         DatasetError: The shard has no such column, or numbers too large for the field's type.
@@ -73,25 +74,12 @@ def column_array(shard: Shard, field: Field, rows: Rows) -> pa.Array:
         nulls = _nulls(shard, field.null_column, rows)
         if is_list(field.type):
             return _list_array(shard, field, rows, nulls)
-        if fixed_encoding(shard.encoding(field.name)) is not None:
+        is_fixed = fixed_encoding(shard.encoding(field.name)) is not None
+        if is_fixed and not is_bytes(field.type):
             return _fixed_array(shard.fixed(field.name, rows), field.type, nulls)
-        return _text_array(shard.variable(field.name, rows), field.type, nulls)
+        return typed_strings(shard.variable(field.name, rows), field.type, nulls)
     except (ValueError, IndexError, KeyError) as error:  # pyarrow's errors are ValueErrors
         raise _unreadable(shard, field, error) from error
-
-
-def column_bytes(shard: Shard, name: str, null_column: str | None, type_: pa.DataType) -> pa.Array:
-    """Return the stored bytes of all values of a column, which is null where its flags say so.
-
-    Args:
-        shard: The shard.
-        name: The column.
-        null_column: Name of its null flags, which not every shard has.
-        type_: Binary, of either offset width.
-    """
-    rows = slice(0, shard.num_rows)
-    nulls = _nulls(shard, null_column, rows)
-    return _text_array(shard.variable(name, rows), type_, nulls)
 
 
 def _nulls(shard: Shard, null_column: str | None, rows: Rows) -> npt.NDArray[np.bool_] | None:
@@ -127,26 +115,6 @@ def _fixed_array(
     return plain if plain.type == type_ else plain.cast(type_)
 
 
-def _text_array(
-    cells: pa.LargeBinaryArray, type_: pa.DataType, nulls: npt.NDArray[np.bool_] | None
-) -> pa.Array:
-    if pa.types.is_fixed_size_binary(type_):
-        return fixed_width_binary(cells, type_, nulls)
-    if nulls is not None:
-        # The flags begin with the first of these cells, so the offsets have to, too.
-        offsets = pa.py_buffer(np.ascontiguousarray(byte_offsets(cells)))
-        buffers = [_validity(nulls), offsets, cells.buffers()[2]]
-        cells = pa.Array.from_buffers(cells.type, len(cells), buffers)
-    if pa.types.is_large_binary(type_) or pa.types.is_binary(type_):
-        return cells.cast(type_)
-    text = cells.cast(pa.large_string())
-    return text if is_text(type_) and text.type == type_ else text.cast(type_)
-
-
-def _validity(nulls: npt.NDArray[np.bool_]) -> pa.Buffer:
-    return pa.py_buffer(np.packbits(~nulls, bitorder="little"))
-
-
 def _list_array(
     shard: Shard, field: Field, rows: Rows, nulls: npt.NDArray[np.bool_] | None
 ) -> pa.Array:
@@ -171,7 +139,7 @@ def _list_array(
     offsets = offsets_of(counts)
     if not pa.types.is_large_list(type_):
         offsets = offsets.astype(np.int32)
-    buffers = [None if nulls is None else _validity(nulls), pa.py_buffer(offsets)]
+    buffers = [validity(nulls), pa.py_buffer(offsets)]
     return pa.Array.from_buffers(type_, len(counts), buffers, children=[values])
 
 
@@ -192,4 +160,4 @@ def _fixed_size_lists(
     places[valid] = np.arange(len(values)).reshape(int(valid.sum()), width)
     missing = np.repeat(nulls, width)
     spread = values.take(pa.array(places.reshape(-1), mask=missing))
-    return pa.Array.from_buffers(type_, rows, [_validity(nulls)], children=[spread])
+    return pa.Array.from_buffers(type_, rows, [validity(nulls)], children=[spread])

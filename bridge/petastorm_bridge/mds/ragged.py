@@ -9,6 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .types import is_bytes
+
 Int64 = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
@@ -68,22 +70,44 @@ def binary_from_offsets(offsets: Int64, data: npt.NDArray[Any]) -> pa.LargeBinar
     )
 
 
-def fixed_width_binary(
-    values: pa.LargeBinaryArray, type_: pa.DataType, nulls: npt.NDArray[np.bool_] | None
-) -> pa.FixedSizeBinaryArray:
-    """Return byte strings as a ``fixed_size_binary`` array; null ones are empty in ``values``.
+def typed_strings(
+    strings: pa.LargeBinaryArray, type_: pa.DataType, nulls: npt.NDArray[np.bool_] | None
+) -> pa.Array:
+    """Return byte strings as an array of bytes or text, or of a type that Arrow casts text to.
+
+    Args:
+        strings: The values; null ones are empty.
+        type_: What they become.
+        nulls: Which of them are null, shape ``(n,)``; None for none.
 
     Raises:
-        ValueError: The values are not of the type's width.
+        ValueError: They are not of the type, such as of its width, or no UTF-8.
     """
+    if pa.types.is_fixed_size_binary(type_):
+        return _fixed_width_binary(strings, type_, nulls)
+    if nulls is not None:
+        # The flags begin with the first of these strings, so the offsets have to, too.
+        offsets = pa.py_buffer(np.ascontiguousarray(byte_offsets(strings)))
+        buffers = [validity(nulls), offsets, strings.buffers()[2]]
+        strings = pa.Array.from_buffers(strings.type, len(strings), buffers)
+    return strings.cast(type_) if is_bytes(type_) else strings.cast(pa.large_string()).cast(type_)
+
+
+def _fixed_width_binary(
+    values: pa.LargeBinaryArray, type_: pa.DataType, nulls: npt.NDArray[np.bool_] | None
+) -> pa.FixedSizeBinaryArray:
     width, count = type_.byte_width, len(values)
     valid = np.ones(count, np.bool_) if nulls is None else ~nulls
     if (np.diff(byte_offsets(values)) != np.where(valid, width, 0)).any():
         raise ValueError(f"values that are not {width} bytes long")
     data = np.zeros((count, width), np.uint8)
     data[valid] = value_bytes(values).reshape(int(valid.sum()), width)
-    bits = None if nulls is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.Array.from_buffers(type_, count, [bits, pa.py_buffer(data)])
+    return pa.Array.from_buffers(type_, count, [validity(nulls), pa.py_buffer(data)])
+
+
+def validity(nulls: npt.NDArray[np.bool_] | None) -> pa.Buffer | None:
+    """Return what tells Arrow which values are null; None for none."""
+    return None if nulls is None else pa.py_buffer(np.packbits(~nulls, bitorder="little"))
 
 
 def filled_binary(array: pa.Array, filler: bytes = b"") -> pa.LargeBinaryArray:
