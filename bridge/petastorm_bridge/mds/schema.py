@@ -82,11 +82,8 @@ class DatasetSchema:
             "arrow_schema": base64.b64encode(arrow.serialize().to_pybytes()).decode("ascii"),
             "columns": [
                 {
-                    "name": f.name,
+                    **vars(f),
                     "type": str(f.type),  # for people; `arrow_schema` is what is read back
-                    **({} if f.encoding is None else {"encoding": f.encoding, "shape": f.shape}),
-                    "null_column": f.null_column,
-                    "element_null_column": f.element_null_column,
                     "nulls": f.nulls or 0,
                     "element_nulls": f.element_nulls or 0,
                 }
