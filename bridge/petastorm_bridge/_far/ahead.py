@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy.typing as npt
 from petastorm_bridge._workers.file_lock import locked
 from petastorm_bridge._workers.threads import Threads
 from petastorm_bridge.errors import masked
-from petastorm_bridge.mds.locks import ForkSafeLock
+from petastorm_bridge.mds.locks import ForkSafeLock, renew_in_forks
 
 from .copies import Copies
 from .fetch import Beginning, Extent, Fetch, NoRoomError
@@ -64,22 +63,15 @@ class Fetcher:
         self._store = store
         self.copies = copies
         self._lock = ForkSafeLock()
-        self._forget()
+        self.renew()
+        renew_in_forks(self)
 
     def __reduce__(self) -> Any:
         return Fetcher, (self._store, self.copies)
 
-    def _forget(self) -> None:
-        self._process = os.getpid()
+    def renew(self) -> None:
+        """Forget what is under way, without stopping it."""
         self._wanted: dict[str, _Wanted] = {}
-
-    @contextlib.contextmanager
-    def _here(self) -> Iterator[None]:
-        """Lend what is under way to one thread of this process, which may be a fork."""
-        with self._lock:
-            if self._process != os.getpid():
-                self._forget()
-            yield
 
     def path(self, extent: Extent) -> str:
         """Return where the copy of an extent is, or will be."""
@@ -107,7 +99,7 @@ class Fetcher:
         Returns:
             How many bytes that takes; 0 if it is here or on its way.
         """
-        with self._here():
+        with self._lock:
             if extent.name in self._wanted or self.inode(extent) is not None:
                 return 0
             first = Beginning(beginning) if beginning else None
@@ -122,7 +114,7 @@ class Fetcher:
 
     def beginning(self, extent: Extent) -> Bytes | None:
         """Wait for the first bytes of an extent that is on its way; None if they do not come before it."""
-        with self._here():
+        with self._lock:
             wanted = self._wanted.get(extent.name)
         if wanted is None or wanted.beginning is None or wanted.future.done():
             return None
@@ -143,7 +135,7 @@ class Fetcher:
             RemoteAccessError: The store refuses.
             DatasetError: It cannot be read, or is not what the index says, in several attempts.
         """
-        with self._here():
+        with self._lock:
             wanted = self._wanted.pop(extent.name, None)
         if damaged is None and wanted is None and self.inode(extent) is not None:
             return None
@@ -153,7 +145,7 @@ class Fetcher:
 
     def stop(self) -> None:
         """Drop what was wanted; what is under way is given up."""
-        with self._here():
+        with self._lock:
             wanted, self._wanted = self._wanted, {}
         for each in wanted.values():
             each.is_dropped = True

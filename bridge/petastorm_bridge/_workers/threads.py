@@ -10,12 +10,13 @@ import contextlib
 import os
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from multiprocessing import util
 from typing import Any, TypeVar
+
+from petastorm_bridge.mds.locks import renew_in_forks
 
 _Result = TypeVar("_Result")
 
@@ -87,10 +88,11 @@ class Threads:
         self.most = most
         self._idle_seconds = idle_seconds
         self._give_up = give_up
-        self._begin()
-        _all.add(self)
+        self.renew()
+        renew_in_forks(self)
 
-    def _begin(self) -> None:
+    def renew(self) -> None:
+        """Begin without threads and work."""
         self._crew = _Crew()
         # It also runs at the end of a child of multiprocessing, where weakref.finalize does not.
         self._finalizer = util.Finalize(
@@ -161,17 +163,6 @@ class Threads:
         """Drop what waits and end all threads; what runs has a few seconds to finish."""
         self._finalizer.cancel()
         _end(self._crew, self._give_up)
-
-
-_all: weakref.WeakSet[Threads] = weakref.WeakSet()
-
-
-def _renew_all() -> None:
-    for threads in list(_all):
-        threads._begin()  # noqa: SLF001 - of this class
-
-
-os.register_at_fork(after_in_child=_renew_all)
 
 
 def _serve(crew: _Crew, idle_seconds: float | None) -> None:

@@ -1,10 +1,11 @@
-"""Locks that do not stay held for ever in a forked child."""
+"""What a forked child begins anew, such as locks, which would stay held for ever."""
 
 from __future__ import annotations
 
 import os
 import threading
 import weakref
+from typing import Protocol
 
 
 class ForkSafeLock:
@@ -17,7 +18,7 @@ class ForkSafeLock:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._held = self._lock
-        _every_lock.add(self)
+        renew_in_forks(self)
 
     def __enter__(self) -> None:
         lock = self._lock
@@ -29,16 +30,28 @@ class ForkSafeLock:
         self._held.release()
 
     def renew(self) -> None:
-        """Forget who holds the lock; for a new process, before it has a second thread."""
+        """Forget who holds the lock."""
         self._lock = threading.RLock()
 
 
-_every_lock: weakref.WeakSet[ForkSafeLock] = weakref.WeakSet()
+class Renewable(Protocol):
+    """What a fork has to begin anew."""
+
+    def renew(self) -> None:
+        """Forget what is of another process."""
+
+
+_renewables: weakref.WeakSet[Renewable] = weakref.WeakSet()
+
+
+def renew_in_forks(thing: Renewable) -> None:
+    """Have ``thing`` renewed in every fork, before that has a second thread."""
+    _renewables.add(thing)
 
 
 def _renew_all() -> None:
-    for lock in list(_every_lock):
-        lock.renew()
+    for thing in list(_renewables):
+        thing.renew()
 
 
 os.register_at_fork(after_in_child=_renew_all)
