@@ -114,7 +114,7 @@ class Copies:
         """
         with _held_lock:
             held = _held.get(self.path)
-            if held is None or held.process != os.getpid():
+            if held is None:
                 held = _held[self.path] = _Held(self.path, is_kept=self._is_kept)
             if self not in held.users:
                 held.users.add(self)
@@ -153,12 +153,10 @@ class _Held:
     """A directory that this process holds.
 
     Attributes:
-        process: Which process that is.
         users: The objects that use it; without any it may go if others need the room.
     """
 
     def __init__(self, path: str, *, is_kept: bool) -> None:
-        self.process = os.getpid()
         self.users: weakref.WeakSet[Copies] = weakref.WeakSet()
         self._lock = _lock_with_others(path)
         # Not atexit: children of multiprocessing (torch's workers) end without it.
@@ -169,13 +167,14 @@ class _Held:
 
 _held: dict[str, _Held] = {}
 _held_lock = ForkSafeLock()
+os.register_at_fork(after_in_child=_held.clear)
 
 
 def _let_go(path: str) -> None:
     """Let go of a directory that nobody of this process uses any more."""
     with _held_lock:
         held = _held.get(path)
-        if held is not None and held.process == os.getpid() and not list(held.users):
+        if held is not None and not list(held.users):
             del _held[path]
             held.let_go()
 
@@ -225,29 +224,14 @@ def _let_go_of(directory: str, lock: int | None, is_kept: bool) -> None:
 
     Without locks that is not known: others fetch again what they miss.
     """
-    if not is_kept:
-        if lock is None:
-            shutil.rmtree(directory, ignore_errors=True)
-        else:
-            _remove_if_unused(directory, lock)
     if lock is not None:
         with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_UN)  # a fork may have it open
             os.close(lock)
-
-
-def _remove_if_unused(directory: str, lock: int) -> bool:
-    """Remove a directory if a lock on it can be had alone."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not is_at(lock, os.path.join(directory, _LOCK_NAME)):
-            return False
-        # Under another name first: who comes now makes a new one.
-        removed = os.path.join(os.path.dirname(directory), f".removed-{uuid.uuid4().hex}")
-        os.rename(directory, removed)
-    except OSError:
-        return False
-    shutil.rmtree(removed, ignore_errors=True)
-    return True
+        if not is_kept:
+            _try_to_remove(directory)
+    elif not is_kept:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _directories(root: str, names: re.Pattern[str] = _NAME) -> Iterator[os.DirEntry[str]]:
@@ -291,18 +275,26 @@ def _remove_oldest(root: str) -> bool:
 
 
 def _try_to_remove(directory: str) -> bool:
-    """Remove a directory of this user, made by this package, that nobody uses."""
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    """Remove a directory of this user, made by this package, if a lock on it can be had alone."""
+    path = os.path.join(directory, _LOCK_NAME)
+    removed = os.path.join(os.path.dirname(directory), f".removed-{uuid.uuid4().hex}")
     try:
-        lock = os.open(os.path.join(directory, _LOCK_NAME), flags)
+        lock = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return False
     try:
         status = os.fstat(lock)
         is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
-        is_ours = is_ours and os.pread(lock, len(_MARK) + 1, 0) == _MARK
-        return is_ours and _remove_if_unused(directory, lock)
+        if not is_ours or os.pread(lock, len(_MARK) + 1, 0) != _MARK:
+            return False
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not is_at(lock, path):
+            return False
+        # Under another name first: who comes now makes a new one.
+        os.rename(directory, removed)
     except OSError:
         return False
     finally:
         os.close(lock)
+    shutil.rmtree(removed, ignore_errors=True)
+    return True
