@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from petastorm_bridge._tables.types import find_type, presented_type
 from petastorm_bridge.errors import missing_extra
+from petastorm_bridge.mds.ragged import stored_values
 from petastorm_bridge.mds.types import is_list_of_any_length, number_dtype
 
 from .pandas_metadata import noted_names, usable_metadata
@@ -134,15 +135,8 @@ def is_numbers(array: pa.Array) -> bool:
 
 
 def numbers(array: pa.Array) -> npt.NDArray[Any]:
-    """Return numbers without nulls as a read-only NumPy array over Arrow's memory.
-
-    Arrow's own ways to NumPy import pandas first, which takes longer than a first batch should.
-    """
-    dtype = number_dtype(array.type)
-    values = array.buffers()[1]
-    if values is None or not len(array):
-        return np.empty(0, dtype)
-    return np.frombuffer(values, dtype, len(array), array.offset * dtype.itemsize)
+    """Return numbers without nulls as a read-only NumPy array over Arrow's memory."""
+    return stored_values(array, number_dtype(array.type))
 
 
 def equal_lists(column: pa.Array) -> npt.NDArray[Any] | None:

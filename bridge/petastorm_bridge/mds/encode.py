@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ._json import lists_to_json
 from .declared import IMAGES, stored_bytes
@@ -20,6 +19,7 @@ from .ragged import (
     filled_binary,
     list_lengths,
     offsets_of,
+    stored_values,
 )
 from .types import (
     fixed_dtype,
@@ -109,23 +109,16 @@ def fixed_values(array: pa.Array) -> npt.NDArray[Any]:
     assert dtype is not None
     if pa.types.is_boolean(type_):
         array = array.cast(pa.uint8())
-    elif dtype.kind != "f" and not pa.types.is_integer(type_):
-        array = array.cast(pa.from_numpy_dtype(dtype))
-    if array.null_count:
-        if dtype.kind == "f":
-            filler: Any = np.array(np.nan, dtype)[()]
-        else:
-            filler = np.iinfo(np.int64).min if marks_nulls_itself(type_) else 0
-        array = _fill(array, filler)
-    return np.asarray(array.to_numpy(zero_copy_only=False))
-
-
-def _fill(array: pa.Array, filler: Any) -> pa.Array:
-    if pa.types.is_float16(array.type):  # Arrow has no fill_null for half floats
-        values = np.frombuffer(array.buffers()[1], np.float16)[array.offset :][: len(array)].copy()
-        values[array.is_null().to_numpy(zero_copy_only=False)] = filler
-        return pa.array(values)
-    return pc.fill_null(array, pa.scalar(filler, array.type))
+    values = stored_values(array, dtype)
+    if not array.null_count:
+        return values
+    values = values.copy()
+    if dtype.kind == "f":
+        filler: Any = np.nan
+    else:
+        filler = np.iinfo(np.int64).min if marks_nulls_itself(type_) else 0
+    values[array.is_null().to_numpy(zero_copy_only=False)] = filler
+    return values
 
 
 def _variable_values(array: pa.Array) -> pa.LargeBinaryArray:

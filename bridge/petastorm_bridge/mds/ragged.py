@@ -52,6 +52,17 @@ def take_values(strings: pa.LargeBinaryArray, rows: Int64) -> pa.LargeBinaryArra
     return strings.take(pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(places)]))
 
 
+def stored_values(array: pa.Array, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return values of fixed width as a read-only array over Arrow's memory, with anything in place of nulls.
+
+    Arrow's own ways to NumPy import pandas first, which takes longer than a first batch should.
+    """
+    data = array.buffers()[1]
+    if data is None or not len(array):
+        return np.zeros(len(array), dtype)
+    return np.frombuffer(data, dtype, len(array), array.offset * dtype.itemsize)
+
+
 def binary_rows(values: npt.NDArray[Any]) -> pa.LargeBinaryArray:
     """Return the bytes of each row of ``values`` (first axis = rows, C-contiguous) as one string."""
     rows = np.ascontiguousarray(values)
