@@ -16,11 +16,10 @@ import pyarrow as pa
 from .collector import paused_collector
 from .decode import column_array
 from .encode import is_encoding_of
-from .entry import ShardEntry
+from .entry import ShardEntry, by_layout
 from .errors import DatasetError, DatasetNotFoundError
 from .files import open_regular
 from .infer import inferred_schema
-from .layout import ShardLayout
 from .names import INDEX_NAME, check_file_names
 from .schema import SIDECAR_NAME, DatasetSchema
 from .shard import Shard
@@ -157,24 +156,19 @@ def _check_schema(sidecar: str, schema: DatasetSchema, shards: tuple[ShardEntry,
     rows = sum(shard.samples for shard in shards)
     if schema.num_rows != rows and (shards or schema.fields):  # without columns: no shards
         raise _other_sidecar(sidecar, f"{schema.num_rows} rows there, {rows} in the index")
-    checked: set[ShardLayout] = set()
-    for shard in shards:
-        if shard.layout not in checked:
-            checked.add(shard.layout)
-            encodings = dict(zip(shard.layout.names, shard.layout.encodings, strict=True))
-            for name, type_, declared in _stored_types(schema):
-                encoding = encodings.pop(name, "")
-                if not is_encoding_of(type_, encoding, declared):
-                    stored = dict(zip(shard.layout.names, shard.layout.encodings, strict=True))
-                    raise _other_sidecar(
-                        sidecar,
-                        f"column {name!r} is {type_} there, {stored.get(name, 'missing')} in "
-                        f"{shard.basenames[0]}",
-                    )
-            if encodings:
+    for layout, shard in by_layout(shards).items():
+        encodings = dict(zip(layout.names, layout.encodings, strict=True))
+        for name, type_, declared in _stored_types(schema):
+            encoding = encodings.pop(name, "missing")
+            if not is_encoding_of(type_, encoding, declared):
                 raise _other_sidecar(
-                    sidecar, f"columns {sorted(encodings)} of {shard.basenames[0]} are not there"
+                    sidecar,
+                    f"column {name!r} is {type_} there, {encoding} in {shard.basenames[0]}",
                 )
+        if encodings:
+            raise _other_sidecar(
+                sidecar, f"columns {sorted(encodings)} of {shard.basenames[0]} are not there"
+            )
 
 
 def _stored_types(schema: DatasetSchema) -> list[tuple[str, pa.DataType, str | None]]:

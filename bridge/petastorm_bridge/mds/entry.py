@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -80,6 +81,14 @@ class ShardEntry:
         return tuple(file["basename"] for file in self.files)
 
 
+def by_layout(shards: Iterable[ShardEntry]) -> dict[ShardLayout, ShardEntry]:
+    """Return the layouts of shards, with the first shard of each."""
+    first: dict[ShardLayout, ShardEntry] = {}
+    for shard in shards:
+        first.setdefault(shard.layout, shard)
+    return first
+
+
 def _unusable(index_path: str, reason: str) -> DatasetError:
     return DatasetError(
         f"{index_path} is not a usable MDS index ({reason}). Convert the DataFrame again."
@@ -88,15 +97,10 @@ def _unusable(index_path: str, reason: str) -> DatasetError:
 
 def _layout(obj: dict[str, Any], has_other_encodings: bool) -> ShardLayout:
     """Return the columns of an entry, whose widths must be those of their encodings."""
-    for key in ("column_names", "column_encodings", "column_sizes"):
-        if not isinstance(obj[key], list):
-            raise TypeError(f"{key} {obj[key]!r}")
-    return _checked_layout(
-        tuple(obj["column_names"]),
-        tuple(obj["column_encodings"]),
-        tuple(obj["column_sizes"]),
-        has_other_encodings,
-    )
+    columns = [obj[key] for key in ("column_names", "column_encodings", "column_sizes")]
+    if not all(isinstance(part, list) for part in columns):
+        raise TypeError(f"names, encodings and sizes of columns {columns}")
+    return _checked_layout(*map(tuple, columns), has_other_encodings)
 
 
 @lru_cache(maxsize=64, typed=True)  # the shards of a dataset have the same columns

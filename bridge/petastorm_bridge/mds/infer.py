@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from .encodings import fixed_encoding
-from .entry import ShardEntry
+from .entry import ShardEntry, by_layout
 from .errors import DatasetError, ShardCorruptedError
 from .layout import ShardLayout
 from .ndarray import first_value
@@ -52,18 +52,15 @@ def inferred_schema(
             fetch(first)
         shard = Shard(directory, first)
         fields = [_seen(shard, field) if _is_dynamic(field) else field for field in fields]
-    seen = {first.layout}
-    for entry in shards:
-        if entry.layout not in seen:
-            seen.add(entry.layout)
-            others = [_field(name, encoding) for name, encoding in _columns(entry.layout)]
-            merged = [_merged(a, b) for a, b in zip(fields, others, strict=False)]
-            if len(fields) != len(others) or None in merged:
-                raise DatasetError(
-                    f"The shards of {directory} differ in their columns: {_columns(first.layout)} "
-                    f"in {first.basenames[0]}, {_columns(entry.layout)} in {entry.basenames[0]}."
-                )
-            fields = [field for field in merged if field is not None]
+    for layout, entry in by_layout(shards).items():
+        others = [_field(name, encoding) for name, encoding in _columns(layout)]
+        merged = [_merged(a, b) for a, b in zip(fields, others, strict=False)]
+        if len(fields) != len(others) or None in merged:
+            raise DatasetError(
+                f"The shards of {directory} differ in their columns: {_columns(first.layout)} "
+                f"in {first.basenames[0]}, {_columns(layout)} in {entry.basenames[0]}."
+            )
+        fields = [field for field in merged if field is not None]
     return DatasetSchema(tuple(fields))
 
 
