@@ -161,14 +161,12 @@ class MdsDirectory:
 def _index(path: str) -> bytes:
     files, place = _file_system(path)
     with files.open_input_stream(f"{place}/index.json") as file:
-        text: bytes = file.read()
-    return text
+        return bytes(file.read())
 
 
-def _shards(index: bytes) -> list[dict[str, Any]]:
+def _shards(index: bytes) -> Any:
     """Return what an index says of its shards, in the order of their rows."""
-    shards: list[dict[str, Any]] = json.loads(index)["shards"]
-    return shards
+    return json.loads(index)["shards"]
 
 
 def _file_system(path: str) -> tuple[pyarrow.fs.FileSystem, str]:
@@ -183,242 +181,24 @@ def _file_system(path: str) -> tuple[pyarrow.fs.FileSystem, str]:
     return pyarrow.fs.S3FileSystem(endpoint_override=endpoint), path.removeprefix("s3://")
 
 
-# --- copies of a far directory -------------------------------------------------------------------
-
-_LOCAL_CACHE_VARIABLE = "PETASTORM_BRIDGE_LOCAL_CACHE"
-_DATABRICKS_DISK = "/local_disk0/tmp"
-_LAUNCH_VARIABLES = (
-    "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
-)  # fmt: skip
-
-
-def _place_for_copies(path: str) -> str:
-    """Return a directory for copies of a far one, with links to what is here of it already."""
-    index = _index(path)
-    # By content, as the index has the hashes of all shards: what is written anew is fetched anew.
-    folder = os.path.join(_folder_of_copies(path), hashlib.sha256(index).hexdigest()[:16])
-    os.makedirs(folder, exist_ok=True)
-    try:
-        os.chmod(folder, 0o700)
-    except OSError as error:  # streaming, which sets modes in its threads, would wait for ever
-        raise OSError(
-            f"{folder}, where copies of far files would go, takes no file modes: name a folder on a "
-            f"disk of this machine by the environment variable {_LOCAL_CACHE_VARIABLE}"
-        ) from error
-    with _locked(folder, fcntl.LOCK_EX):
-        others = [entry.path for entry in os.scandir(folder)]
-        place = _new_place(folder)
-        # Streaming would fetch it with a client whose open connection forked workers would then share.
-        index_file = os.path.join(place, "index.json")
-        with open(f"{index_file}.tmp", "wb") as file:
-            file.write(index)
-        os.replace(f"{index_file}.tmp", index_file)
-        for shard in _shards(index):
-            for other in others:
-                if _link(shard["raw_data"], other, place):
-                    break
-        for other in others:
-            _delete_unused(other)
-    return place
-
-
-def _new_place(folder: str) -> str:
-    """Make a directory, the same one on all ranks, and hold a lock on it while this process lives."""
-    if _rank_and_size()[1] > 1:
-        launch = [os.environ.get(name, "") for name in _LAUNCH_VARIABLES]
-        place = os.path.join(folder, "-".join([*launch, str(next(_counters["place", folder]))]))
-        os.makedirs(place, exist_ok=True)
-    else:
-        place = tempfile.mkdtemp(dir=folder)
-    user = os.open(place, os.O_RDONLY)
-    fcntl.flock(user, fcntl.LOCK_SH)
-    if not os.environ.get(_LOCAL_CACHE_VARIABLE):
-        atexit.register(_leave_place, place, user)
-    return place
-
-
-def _leave_place(place: str, user: int) -> None:
-    """Delete a place unless another rank uses it, which has a lock on it then."""
-    os.close(user)
-    _delete_unused(place)
-
-
-def _delete_unused(place: str) -> None:
-    """Delete a place that no process holds a lock on; later ones have linked what they need of it."""
-    with contextlib.suppress(OSError), _locked(place, fcntl.LOCK_EX | fcntl.LOCK_NB):
-        shutil.rmtree(place, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _locked(directory: str, kind: int) -> Iterator[None]:
-    """Hold a lock on a directory, of a kind that ``flock`` has."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, kind)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _link(file: Mapping[str, Any], source: str, place: str) -> bool:
-    """Link a file into a place from another that has all of it; return whether the place has it."""
-    name = file["basename"]
-    try:
-        if os.path.getsize(os.path.join(source, name)) != file["bytes"]:
-            return False
-        os.makedirs(os.path.dirname(os.path.join(place, name)), exist_ok=True)
-        os.link(os.path.join(source, name), os.path.join(place, name))
-    except FileExistsError:  # another rank has made it
-        return True
-    except OSError:  # it is not there yet
-        return False
-    return True
-
-
-def _folder_of_copies(path: str) -> str:
-    """Return the folder with this machine's copies of a directory, in one that only this user has.
-
-    Raises:
-        PermissionError: Somebody else made that, or could write to it.
-    """
-    named = os.environ.get(_LOCAL_CACHE_VARIABLE)
-    disk = _DATABRICKS_DISK if os.path.isdir(_DATABRICKS_DISK) else tempfile.gettempdir()
-    root = os.path.join(named or disk, f"mds-copies-{os.getuid()}")
-    os.makedirs(root, mode=0o700, exist_ok=True)
-    status = os.lstat(root)
-    is_mine = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
-    if not is_mine or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise PermissionError(
-            f"{root}, where copies of far files would go, is a link, or others can write to it: "
-            f"remove it, or name another folder by the environment variable {_LOCAL_CACHE_VARIABLE}"
-        )
-    return os.path.join(root, hashlib.sha256(path.encode()).hexdigest()[:16])
-
-
-# --- several ranks -------------------------------------------------------------------------------
-
-_CONNECTION_SECONDS = 30
-_ARRIVAL_SECONDS = 1800  # as long as torch.distributed lets ranks wait for one another
-
-
-def write_on_first_rank(
-    kind: type[MdsDirectory],
-    columns: Sequence[str],
-    write: Callable[[], MdsDirectory],
-    *,
-    is_temporary: bool,
-) -> MdsDirectory:
-    """Write a directory, which a launch of several ranks does once: the others wait for the first.
-
-    It is no collective call, so that the first rank may write alone. The others are told of what it
-    writes at the same line of the program.
-
-    Args:
-        kind: What the ranks that do not write make of what they are told.
-        columns: Names of the columns that are to be written.
-        write: Writes the directory.
-        is_temporary: Whether the directory is deleted when the last rank exits.
-
-    Raises:
-        RuntimeError: The ranks cannot agree, or writing failed on the first one.
-    """
-    rank, size = _rank_and_size()
-    if size == 1:
-        directory = write()
-        if is_temporary:
-            directory.delete_at_exit()
-        return directory
-    store = _store_of_launch()
-    caller = traceback.extract_stack(limit=3)[0]  # of write_mds
-    line = f"{caller.name}:{caller.lineno}"
-    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    key = f"write_mds/{restarts}/{line}/{next(_counters['call', line])}"
-    if rank == 0:
-        store.set(f"{key}/begun", "")
-        try:
-            directory = write()
-        except BaseException as error:
-            store.set(key, json.dumps({"error": repr(error)}))
-            raise
-        store.add(f"{key}/users", 1)
-        store.set(key, json.dumps({**dataclasses.asdict(directory), "columns": [*columns]}))
-    else:
-        answer = _answer_of_first_rank(store, key, rank)
-        directory = kind(answer["path"], answer["dataset_size"])
-        if answer["columns"] != [*columns]:
-            raise RuntimeError(
-                f"rank {rank} would write the columns {[*columns]}, and the first rank has written "
-                f"{answer['columns']}: call write_mds equally often on all ranks, or on one"
-            )
-        store.add(f"{key}/users", 1)
-    if is_temporary:
-        atexit.register(_leave, store, key, directory)
-    return directory
-
-
-def _rank_and_size() -> tuple[int, int]:
-    """Return the rank of this process and how many there are, by torch or else by the launcher."""
-    distributed = sys.modules.get("torch.distributed")  # who has not imported it has no group
-    if distributed and distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
-    if "RANK" in os.environ:
-        return int(os.environ["RANK"]), int(os.environ.get("WORLD_SIZE", "1"))
-    return 0, 1
-
-
-def _store_of_launch() -> Any:
-    """Return a client of the store by which the processes of a launch find one another.
-
-    Raises:
-        RuntimeError: There is none.
-    """
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
-    try:
-        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        return TCPStore(
-            host, port, is_master=False, timeout=dt.timedelta(seconds=_CONNECTION_SECONDS)
-        )
-    except (KeyError, RuntimeError) as error:
-        raise RuntimeError(
-            "write_mds was called in one of several ranks, which would write a directory each, and "
-            "they cannot agree on one before torch.distributed.init_process_group: call it after "
-            "that, or write before the ranks are started (with `out=`, or in Lightning's "
-            "prepare_data) and read that directory in each of them. Nothing was written"
-        ) from error
-
-
-def _answer_of_first_rank(store: Any, key: str, rank: int) -> dict[str, Any]:
-    """Return the fields of the directory that the first rank has written, once it has.
-
-    Raises:
-        RuntimeError: It failed, or does not write.
-    """
-    latest = time.monotonic() + _ARRIVAL_SECONDS
-    while not store.check([key]):
-        if time.monotonic() > latest and not store.check([f"{key}/begun"]):
-            raise RuntimeError(
-                f"rank {rank} has called write_mds, and for {_ARRIVAL_SECONDS} seconds the first "
-                "rank has not: call it on all ranks, or on the first one only"
-            )
-        time.sleep(0.1)
-    answer: dict[str, Any] = json.loads(store.get(key))
-    if "error" in answer:
-        raise RuntimeError(f"write_mds failed on the first rank: {answer['error']}")
-    return answer
-
-
-def _leave(store: Any, key: str, directory: MdsDirectory) -> None:
-    """Delete a directory if this is the last rank that uses it."""
-    try:
-        users = store.add(f"{key}/users", -1)
-    except RuntimeError:  # the rank with the store has gone, and with it the training
-        users = 0
-    if users == 0:
-        directory.delete()
-
-
 # --- writing -------------------------------------------------------------------------------------
+
+# The encoding in MDS of values of each Spark type, alone and in arrays.
+_ENCODINGS = {
+    "boolean": "uint8",
+    "tinyint": "int8",
+    "smallint": "int16",
+    "int": "int32",
+    "bigint": "int64",
+    "float": "float32",
+    "double": "float64",
+    "timestamp": "int64",
+    "timestamp_ntz": "int64",
+    "string": "str",
+    "binary": "bytes",
+}
+_TEXTS = {"string", "binary"}
+_WHOLE_NUMBERS = {"tinyint", "smallint", "int", "bigint"}
 
 # Multiplied, other years would wrap around to wrong ones. Null is NaT, the smallest number.
 _NANOSECONDS = (
@@ -426,24 +206,11 @@ _NANOSECONDS = (
     "2261, which nanoseconds cannot hold: clip it or cast it to a number'), {0} * 1000), "
     "-9223372036854775808L)"
 )
-# What values of each Spark type are stored as, alone and in arrays: the encoding in MDS, and SQL.
-_STORED = {
-    "boolean": ("uint8", "cast({0} as tinyint)"),
-    "tinyint": ("int8", "{0}"),
-    "smallint": ("int16", "{0}"),
-    "int": ("int32", "{0}"),
-    "bigint": ("int64", "{0}"),
-    "float": ("float32", "{0}"),
-    "double": ("float64", "{0}"),
-    "timestamp": ("int64", _NANOSECONDS.format("unix_micros({0})")),
+_TIMES = {
+    "timestamp": _NANOSECONDS.format("unix_micros({0})"),
     # Whatever the session's time zone.
-    "timestamp_ntz": ("int64", _NANOSECONDS.format("unix_micros(timestamp(string({0}) || 'Z'))")),
-    "string": ("str", "{0}"),
-    "binary": ("bytes", "{0}"),
+    "timestamp_ntz": _NANOSECONDS.format("unix_micros(timestamp(string({0}) || 'Z'))"),
 }
-_TEXTS = {"string", "binary"}
-_WHOLE_NUMBERS = {"tinyint", "smallint", "int", "bigint"}
-_SPARKS_FLOATS = {"float32": "float", "float64": "double"}
 
 _ADVICE = {
     "decimal": "cast it to double",
@@ -510,67 +277,55 @@ def write_mds(
 
     def write() -> MdsDirectory:
         path = _new_path(dataframe.sparkSession, out)
-        arguments = {"out": path, "compression": compression, "size_limit": size_limit}
+        frame = without_vectors(dataframe, dtype).persist()
         try:
-            _write(dataframe, dtype, arguments)
-            rows = sum(shard["samples"] for shard in _shards(_index(path)))
-        except UnsupportedColumnsError:  # before anything is written
-            raise
-        except BaseException:
-            _delete_unfinished(path)
-            raise
-        return MdsDirectory(path, rows)
+            nulls, element_nulls = _nulls(frame)
+            check_columns(dataframe.dtypes, nulls, element_nulls)
+            expressions, columns = _stored(frame.dtypes, dtype, nulls | element_nulls)
+            arguments = {"out": path, "compression": compression, "size_limit": size_limit}
+            _write_shards(frame.selectExpr(*expressions), columns, arguments)
+        finally:
+            frame.unpersist()
+        return MdsDirectory(path)
 
     return write_on_first_rank(MdsDirectory, dataframe.columns, write, is_temporary=out is None)
 
 
-def _write(dataframe: Any, dtype: str | None, arguments: dict[str, Any]) -> None:
-    """Write a DataFrame, with some arguments of ``streaming.MDSWriter``."""
+def _write_shards(frame: Any, columns: dict[str, str], arguments: dict[str, Any]) -> None:
+    """Write what ``_stored`` says, with some arguments of ``streaming.MDSWriter``."""
     # Needs pyspark, which training processes may lack.
     from streaming.base.converters import dataframe_to_mds
 
-    frame = without_vectors(dataframe, dtype).persist()
     try:
-        nulls, element_nulls = _nulls(frame)
-        check_columns(dataframe.dtypes, nulls, element_nulls)
-        expressions, columns = _stored(frame.dtypes, dtype, nulls | element_nulls)
-        arguments |= {"columns": _in_order(columns), "hashes": ["sha1"], "keep_local": False}
         dataframe_to_mds(
-            frame.selectExpr(*expressions),
-            mds_kwargs=arguments,
+            frame,
+            mds_kwargs={
+                **arguments,
+                "columns": _in_order(columns),
+                "hashes": ["sha1"],
+                "keep_local": False,
+            },
             udf_iterable=_record_maker(columns),
         )
-    except OSError as error:
-        # The last step gives the index a mode, which mounts of object stores refuse.
-        is_of_index = error.filename == os.path.join(arguments["out"], "index.json")
-        if not is_of_index or error.errno not in _NO_MODES:
-            raise
-    finally:
-        frame.unpersist()
+    except BaseException as error:
+        index = os.path.join(arguments["out"], "index.json")
+        if isinstance(error, OSError) and error.filename == index and error.errno in _NO_MODES:
+            return  # the last step, which gives the index a mode
+        _delete_unfinished(arguments["out"])
+        raise
 
 
 def _delete_unfinished(path: str) -> None:
-    """Delete what a job has written that failed, until its tasks, which end after it, write no more."""
+    """Delete what a failed job has written, for two seconds, as some of its tasks end after it."""
     files, place = _file_system(path)
-    quiet = 0
-    for _ in range(60):  # not for ever where it cannot be deleted
-        quiet += 1
-        with contextlib.suppress(OSError):  # another file has come meanwhile, or the store is gone
-            if files.get_file_info(place).type != pyarrow.fs.FileType.NotFound:
-                quiet = 0
-                files.delete_dir(place)
-        if quiet == 10:
-            return
-        time.sleep(0.05)
+    for _ in range(20):
+        time.sleep(0.1)
+        with contextlib.suppress(OSError):  # it is gone, or another file has come meanwhile
+            files.delete_dir(place)
 
 
 def _new_path(session: Any, out: str | None) -> str:
-    """Return the path or URL of the directory to make.
-
-    Raises:
-        FileExistsError: There is something already.
-        ValueError: Nothing says where.
-    """
+    """Return the path or URL of the directory to make, where nothing is yet."""
     if out is None:
         key = MdsDirectory.PARENT_CACHE_DIR_URL_CONF
         parent = session.conf.get(key, None)
@@ -615,9 +370,9 @@ def check_columns(
     problems = {}
     for name, kind in kinds:
         family, element = _family_of(kind), _element_of(kind)
-        if element is None and family not in {*_STORED, "vector"}:
+        if element is None and family not in {*_ENCODINGS, "vector"}:
             problems[name] = f"of type {kind}; {_ADVICE.get(family, 'cast it to a number')}"
-        elif element is not None and element not in _STORED.keys() - _TEXTS:
+        elif element is not None and element not in _ENCODINGS.keys() - _TEXTS:
             problems[name] = f"of type {kind}; {_ADVICE['array']}"
         elif name in nulls and family in {"array", "vector"}:
             problems[name] = f"of type {kind}, and null in some rows; fill or drop these"
@@ -676,36 +431,33 @@ def _stored(
     """Return the SQL of what is stored of each column, and its encoding in MDS by name.
 
     In SQL the columns are called c0, c1, …, because ``mapInPandas`` trips over dots in names.
-
-    Args:
-        kinds: Name and Spark type of each, as ``DataFrame.dtypes`` has them.
-        dtype: Precision of floats, or None to leave them.
-        with_nulls: Names of columns in which rows or elements are null.
     """
     expressions = []
     columns: dict[str, str] = {}
     for name, kind in kinds:
         element = _element_of(kind)
         value_kind = element or _family_of(kind)
-        encoding, sql = _STORED[value_kind]
+        encoding, sql = _ENCODINGS[value_kind], _TIMES.get(value_kind, "{0}")
         if value_kind in _WHOLE_NUMBERS and name in with_nulls:
+            # Spark 4 has nulls in them as pandas.NA, which is no number.
             encoding, sql = "float64", "cast({0} as double)"
         elif value_kind in {"float", "double"} and dtype is not None:
-            encoding, sql = dtype, f"cast({{0}} as {_SPARKS_FLOATS[dtype]})"
-        if element is None:
-            value = sql.format(_quoted(name))
-        else:
-            value = f"transform({_quoted(name)}, x -> {sql.format('x')})"
-            encoding = f"ndarray:{encoding}"
-        expressions.append(f"{value} as c{len(columns)}")
-        columns[name] = encoding
+            encoding = dtype
+        column = _quoted(name)
+        if not element:
+            column = sql.format(column)
+        elif sql != "{0}":
+            column = f"transform({column}, x -> {sql.format('x')})"
+        expressions.append(f"{column} as c{len(columns)}")
+        columns[name] = f"ndarray:{encoding}" if element else encoding
     return expressions, columns
 
 
 def _in_order(columns: Mapping[str, str]) -> dict[str, str]:
-    """Return the encodings by names that sort by their places: ``MDSWriter`` sorts them, and samples have its order.
+    """Return the encodings by names that sort by their places.
 
-    The class is a local one, for which executors need no module either.
+    ``MDSWriter`` sorts names, and samples have its order. The class is a local one, for which
+    executors need no module either.
     """
     places = {name: place for place, name in enumerate(columns)}
 
@@ -719,11 +471,7 @@ def _in_order(columns: Mapping[str, str]) -> dict[str, str]:
 
 
 def _record_maker(columns: dict[str, str]) -> Callable[[pd.DataFrame], list[dict[str, Any]]]:
-    """Return the function that makes samples of a DataFrame's rows; executors need no module for it.
-
-    Args:
-        columns: The encoding of each column by name.
-    """
+    """Return the function that makes samples of a DataFrame's rows; executors need no module for it."""
 
     def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
         values: list[Iterable[Any]] = []
@@ -883,11 +631,10 @@ class PandasCollate:
             column = pd.Series(list(values), dtype=object)
         elif np.ndim(values[0]) > 0:
             column = pd.Series([_as_booleans(np.asarray(row)) for row in values], dtype=object)
+        elif name in self.timestamps:
+            column = pd.Series(np.asarray(values).view("datetime64[ns]"))
         else:
-            numbers = np.asarray(values)
-            if name in self.timestamps:
-                numbers = numbers.view("datetime64[ns]")
-            column = pd.Series(_as_booleans(numbers))
+            column = pd.Series(_as_booleans(np.asarray(values)))
         return column
 
 
@@ -908,10 +655,7 @@ def _stacked(name: str, rows: Sequence[Any]) -> npt.NDArray[Any]:
 def _values(name: str, series: pd.Series[Any], shape: tuple[int | None, ...]) -> npt.NDArray[Any]:
     """Return a column of the result as one array; times as nanoseconds since 1970.
 
-    Args:
-        name: The column's name.
-        series: What the function made.
-        shape: Declared shape of each value, None where a size is open. Checked if it has several axes.
+    The declared shape of a value, in which None is any size, is checked if it has several axes.
     """
     values = series.to_numpy()
     if values.dtype.kind == "M":
@@ -1000,3 +744,214 @@ def _tf_dtype(tf: Any, dtype: np.dtype[Any]) -> Any:
     if dtype.kind == "M":
         return tf.int64  # nanoseconds since 1970
     return tf.as_dtype(_TF_DTYPES.get(dtype.name, dtype))
+
+
+# --- copies of a far directory -------------------------------------------------------------------
+
+_LOCAL_CACHE_VARIABLE = "PETASTORM_BRIDGE_LOCAL_CACHE"
+_DATABRICKS_DISK = "/local_disk0/tmp"
+_LAUNCH_VARIABLES = (
+    "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
+)  # fmt: skip
+
+
+def _place_for_copies(path: str) -> str:
+    """Return a directory for copies of a far one, with links to what is here of it already."""
+    index = _index(path)
+    # By content, as the index has the hashes of all shards: what is written anew is fetched anew.
+    folder = os.path.join(_folder_of_copies(path), hashlib.sha256(index).hexdigest()[:16])
+    os.makedirs(folder, exist_ok=True)
+    try:
+        os.chmod(folder, 0o700)
+    except OSError as error:  # streaming, which sets modes in its threads, would wait for ever
+        raise OSError(
+            f"{folder}, where copies of far files would go, takes no file modes: name a folder on a "
+            f"disk of this machine by the environment variable {_LOCAL_CACHE_VARIABLE}"
+        ) from error
+    with _locked(folder, fcntl.LOCK_EX):
+        others = [entry.path for entry in os.scandir(folder)]
+        place = _new_place(folder)
+        # Streaming would fetch it with a client whose open connection forked workers would then share.
+        index_file = os.path.join(place, "index.json")
+        with open(f"{index_file}.tmp", "wb") as file:
+            file.write(index)
+        os.replace(f"{index_file}.tmp", index_file)
+        shards = [shard["raw_data"] for shard in _shards(index)]
+        for other in others:
+            for shard in shards:
+                _link(shard, other, place)
+            _delete_unused(other)
+    return place
+
+
+def _new_place(folder: str) -> str:
+    """Make a directory, the same one on all ranks, and hold a lock on it while this process lives."""
+    if _rank_and_size()[1] > 1:
+        launch = [os.environ.get(name, "") for name in _LAUNCH_VARIABLES]
+        place = os.path.join(folder, "-".join([*launch, str(next(_counters["place", folder]))]))
+        os.makedirs(place, exist_ok=True)
+    else:
+        place = tempfile.mkdtemp(dir=folder)
+    user = os.open(place, os.O_RDONLY)
+    fcntl.flock(user, fcntl.LOCK_SH)
+    if not os.environ.get(_LOCAL_CACHE_VARIABLE):
+        atexit.register(_delete_unused, place)
+        atexit.register(os.close, user)  # which runs first
+    return place
+
+
+def _delete_unused(place: str) -> None:
+    """Delete a place that no process holds a lock on."""
+    with contextlib.suppress(OSError), _locked(place, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(directory: str, kind: int) -> Iterator[None]:
+    """Hold a lock on a directory, of a kind that ``flock`` has."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, kind)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _link(file: Mapping[str, Any], source: str, place: str) -> None:
+    """Link a file into a place from another one, if that has all of it."""
+    here, there = (os.path.join(directory, file["basename"]) for directory in (place, source))
+    with contextlib.suppress(OSError):  # it is not there yet, or here already
+        if os.path.getsize(there) == file["bytes"]:
+            os.makedirs(os.path.dirname(here), exist_ok=True)
+            os.link(there, here)
+
+
+def _folder_of_copies(path: str) -> str:
+    """Return the folder with this machine's copies of a directory, in one that only this user has."""
+    named = os.environ.get(_LOCAL_CACHE_VARIABLE)
+    disk = _DATABRICKS_DISK if os.path.isdir(_DATABRICKS_DISK) else tempfile.gettempdir()
+    root = os.path.join(named or disk, f"mds-copies-{os.getuid()}")
+    os.makedirs(root, mode=0o700, exist_ok=True)
+    status = os.lstat(root)
+    is_mine = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    if not is_mine or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(
+            f"{root}, where copies of far files would go, is a link, or others can write to it: "
+            f"remove it, or name another folder by the environment variable {_LOCAL_CACHE_VARIABLE}"
+        )
+    return os.path.join(root, hashlib.sha256(path.encode()).hexdigest()[:16])
+
+
+# --- several ranks -------------------------------------------------------------------------------
+
+_CONNECTION_SECONDS = 30
+_ARRIVAL_SECONDS = 1800  # as long as torch.distributed lets ranks wait for one another
+
+
+def write_on_first_rank(
+    kind: type[MdsDirectory],
+    columns: Sequence[str],
+    write: Callable[[], MdsDirectory],
+    *,
+    is_temporary: bool,
+) -> MdsDirectory:
+    """Write a directory, which a launch of several ranks does once: the others wait for the first.
+
+    It is no collective call, so that the first rank may write alone. The others are told of what it
+    writes at the same line of the program.
+
+    Args:
+        kind: What the ranks that do not write make of what they are told.
+        columns: Names of the columns that are to be written.
+        write: Writes the directory.
+        is_temporary: Whether the directory is deleted when the last rank exits.
+
+    Raises:
+        RuntimeError: The ranks cannot agree, or writing failed on the first one.
+    """
+    rank, size = _rank_and_size()
+    if size == 1:
+        directory = write()
+        if is_temporary:
+            directory.delete_at_exit()
+        return directory
+    store = _store_of_launch()
+    caller = traceback.extract_stack(limit=3)[0]  # of write_mds
+    line = f"{caller.name}:{caller.lineno}"
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    key = f"write_mds/{restarts}/{line}/{next(_counters['call', line])}"
+    if rank == 0:
+        store.set(f"{key}/begun", "")
+        try:
+            directory = write()
+        except BaseException as error:
+            store.set(key, json.dumps({"error": repr(error)}))
+            raise
+        store.add(f"{key}/users", 1)
+        store.set(key, json.dumps({**dataclasses.asdict(directory), "columns": [*columns]}))
+    else:
+        answer = _answer_of_first_rank(store, key, rank)
+        directory = kind(answer["path"], answer["dataset_size"])
+        if answer["columns"] != [*columns]:
+            raise RuntimeError(
+                f"rank {rank} would write the columns {[*columns]}, and the first rank has written "
+                f"{answer['columns']}: call write_mds equally often on all ranks, or on one"
+            )
+        store.add(f"{key}/users", 1)
+    if is_temporary:
+        atexit.register(_leave, store, key, directory)
+    return directory
+
+
+def _rank_and_size() -> tuple[int, int]:
+    """Return the rank of this process and how many there are, by torch or else by the launcher."""
+    distributed = sys.modules.get("torch.distributed")  # who has not imported it has no group
+    if distributed and distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    if "RANK" in os.environ:
+        return int(os.environ["RANK"]), int(os.environ.get("WORLD_SIZE", "1"))
+    return 0, 1
+
+
+def _store_of_launch() -> Any:
+    """Return a client of the store by which the processes of a launch find one another."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    try:
+        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        return TCPStore(
+            host, port, is_master=False, timeout=dt.timedelta(seconds=_CONNECTION_SECONDS)
+        )
+    except (KeyError, RuntimeError) as error:
+        raise RuntimeError(
+            "write_mds was called in one of several ranks, which would write a directory each, and "
+            "they cannot agree on one before torch.distributed.init_process_group: call it after "
+            "that, or write before the ranks are started (with `out=`, or in Lightning's "
+            "prepare_data) and read that directory in each of them. Nothing was written"
+        ) from error
+
+
+def _answer_of_first_rank(store: Any, key: str, rank: int) -> dict[str, Any]:
+    """Return the fields of the directory that the first rank has written, once it has."""
+    latest = time.monotonic() + _ARRIVAL_SECONDS
+    while not store.check([key]):
+        if time.monotonic() > latest and not store.check([f"{key}/begun"]):
+            raise RuntimeError(
+                f"rank {rank} has called write_mds, and for {_ARRIVAL_SECONDS} seconds the first "
+                "rank has not: call it on all ranks, or on the first one only"
+            )
+        time.sleep(0.1)
+    answer = dict(json.loads(store.get(key)))
+    if "error" in answer:
+        raise RuntimeError(f"write_mds failed on the first rank: {answer['error']}")
+    return answer
+
+
+def _leave(store: Any, key: str, directory: MdsDirectory) -> None:
+    """Delete a directory if this is the last rank that uses it."""
+    try:
+        users = store.add(f"{key}/users", -1)
+    except RuntimeError:  # the rank with the store has gone, and with it the training
+        users = 0
+    if users == 0:
+        directory.delete()
