@@ -11,10 +11,11 @@ from streaming.base.format.mds import MDSReader
 
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.ragged import Int64
+from petastorm_bridge.mds.shard_file import ShardFile
 
 from ._base import MappedDataset
 from ._fetching import is_local, open_shard, touch
-from ._mapped import OpenShard, ShardPool, check_file
+from ._mapped import ShardPool, check_file
 from ._prefetch import Pass
 from ._values import Format, Ragged
 from ._window import OutputFormat, Window, gather
@@ -160,7 +161,7 @@ class ColumnarStreamingDataset(MappedDataset):
         touch(self, shard_ids)
         return window, shard_ids
 
-    def _open(self, shard_id: int) -> OpenShard:
+    def _open(self, shard_id: int) -> ShardFile:
         return open_shard(self, shard_id)
 
     def _check(self, shard_id: int) -> None:

@@ -11,40 +11,39 @@ import pyarrow as pa
 from streaming.base.format.mds.encodings import mds_decode
 
 from petastorm_bridge.mds.errors import ShardCorruptedError
+from petastorm_bridge.mds.layout import ValueFormat
+from petastorm_bridge.mds.shard_file import ShardFile
 
-from ._layout import Column, Kind
-from ._mapped import OpenShard
+from ._layout import Column, Kind, columns_of
 
 Sample: TypeAlias = "dict[str, Any]"
 
 
-def sample_maker(shard: OpenShard) -> Callable[[int], Sample]:
+def sample_maker(shard: ShardFile) -> Callable[[int], Sample]:
     """Return what makes the sample of a row.
 
     It raises ShardCorruptedError for what cannot be decoded.
     """
-    if shard.file.records is not None:
-        return _from_records(shard, shard.file.records)
+    if shard.records is not None:
+        return _from_records(shard, shard.records)
     return _from_bytes(shard)
 
 
-def _undecodable(shard: OpenShard, row: int, error: Exception) -> ShardCorruptedError:
-    columns = ", ".join(f"{c.name!r}: {c.encoding}" for c in shard.layout.columns)
+def _undecodable(shard: ShardFile, row: int, error: Exception) -> ShardCorruptedError:
+    columns = ", ".join(f"{c.name!r}: {c.encoding}" for c in columns_of(shard.layout))
     reason = f"{type(error).__name__}: {error}"
-    return ShardCorruptedError.because(
-        shard.file.path, f"sample {row} with columns {columns}", reason
-    )
+    return ShardCorruptedError.because(shard.path, f"sample {row} with columns {columns}", reason)
 
 
-def _from_records(shard: OpenShard, records: Any) -> Callable[[int], Sample]:
+def _from_records(shard: ShardFile, records: Any) -> Callable[[int], Sample]:
     """Return what makes a sample of a record of fixed width."""
-    layout = shard.layout
-    names = [column.name for column in layout.columns]
+    columns = columns_of(shard.layout)
+    names = [column.name for column in columns]
     # One array for each column: taking a field out of a record is several times slower.
     fields = [records[f"{i}"] for i in range(len(names))]
     special = [
         (column.name, int if column.encoding == "int" else _opaque(column.encoding))
-        for column in layout.columns
+        for column in columns
         if column.encoding == "int" or column.kind is not Kind.NUMBER
     ]
 
@@ -60,14 +59,19 @@ def _from_records(shard: OpenShard, records: Any) -> Callable[[int], Sample]:
     return decode
 
 
-def _from_bytes(shard: OpenShard) -> Callable[[int], Sample]:
+def _from_bytes(shard: ShardFile) -> Callable[[int], Sample]:
     """Return what makes a sample of which some columns are of variable width."""
-    widths = shard.file.layout.widths
-    columns = [(c.name, w, _decoder(c)) for c, w in zip(shard.layout.columns, widths, strict=True)]
-    count = widths.count(None)
+    layout = shard.layout
+    columns = [
+        (column.name, width, _decoder(column, value_format))
+        for column, width, value_format in zip(
+            columns_of(layout), layout.widths, layout.formats, strict=True
+        )
+    ]
+    count = layout.widths.count(None)
     sizes_of = struct.Struct(f"<{count}I").unpack_from
     # NumPy takes values out of an Arrow buffer faster than out of its own.
-    view, item = memoryview(pa.py_buffer(shard.file.raw)), shard.file.offsets.item
+    view, item = memoryview(pa.py_buffer(shard.raw)), shard.offsets.item
 
     def decode(row: int) -> Sample:
         sample: Sample = {}
@@ -92,7 +96,9 @@ def _opaque(encoding: str) -> Callable[[Any], Any]:
     return lambda value: mds_decode(encoding, value.tobytes())
 
 
-def _decoder(column: Column) -> Callable[[memoryview, int, int], Any]:
+def _decoder(
+    column: Column, value_format: ValueFormat | None
+) -> Callable[[memoryview, int, int], Any]:
     """Return what makes a value, given the file, where the value begins in it, and its bytes."""
     if column.encoding == "str":
         return lambda view, start, size: str(view[start : start + size], "utf-8")
@@ -100,10 +106,10 @@ def _decoder(column: Column) -> Callable[[memoryview, int, int], Any]:
         return lambda view, start, size: bytes(view[start : start + size])
     if column.encoding == "int":
         return lambda view, start, _: int.from_bytes(view[start : start + 8], "little", signed=True)
-    if column.kind is not Kind.NUMBER:
+    if column.kind is not Kind.NUMBER or value_format is None:
         encoding = column.encoding
         return lambda view, start, size: mds_decode(encoding, bytes(view[start : start + size]))
-    dtype, shape = column.dtype, column.shape
+    dtype, shape = value_format
     if not shape:
         return lambda view, start, _: np.frombuffer(view, dtype, 1, start)[0]
     count = int(np.prod(shape))

@@ -12,9 +12,9 @@ from streaming.base.constant import TICK
 from streaming.base.dataset import _ShardState
 
 from petastorm_bridge.mds.errors import ShardCorruptedError
+from petastorm_bridge.mds.shard_file import ShardFile
 
-from ._mapped import OpenShard, open_file, shard_path
-from ._mapped_reader import MappedReader
+from ._mapped import open_file, shard_path
 from ._stream import has_copies
 
 _RETRIES = 7  # as in StreamingDataset.get_item
@@ -46,7 +46,7 @@ def touch(dataset: Any, shard_ids: npt.NDArray[np.int64]) -> None:
     dataset._shard_access_times.numpy()[here] = time.time_ns()  # noqa: SLF001
 
 
-def open_shard(dataset: Any, shard_id: int) -> OpenShard:
+def open_shard(dataset: Any, shard_id: int) -> ShardFile:
     """Map a shard, fetching it first if it is not there.
 
     Raises:
@@ -59,8 +59,6 @@ def open_shard(dataset: Any, shard_id: int) -> OpenShard:
         if attempt or not is_local(dataset, np.array([shard_id])).all():
             _fetch(dataset, shard_id)
         try:
-            if isinstance(shard, MappedReader):
-                return shard.open()
             return open_file(shard)
         except FileNotFoundError:
             continue

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from enum import Enum
-from typing import Any
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from petastorm_bridge.mds.encodings import fixed_encoding
 from petastorm_bridge.mds.layout import ShardLayout
@@ -33,61 +30,41 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """One stored column.
 
     Attributes:
         name: Its key in a sample.
         encoding: MDS encoding.
         kind: What its values are.
-        dtype: NumPy type of what is stored, of columns of fixed width.
-        shape: Shape of one value, of columns of fixed width.
     """
 
     name: str
     encoding: str
     kind: Kind
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class SampleLayout:
-    """The columns of the samples of a shard; compared by identity, which is quick.
-
-    Attributes:
-        stored: The columns as they are stored.
-        columns: The same for the user, in stored order, which is the order of a sample's keys.
-    """
-
-    stored: ShardLayout
-    columns: tuple[Column, ...]
-
-    @staticmethod
-    def of(reader: Any) -> SampleLayout:
-        """Return the layout that an ``MDSReader`` describes; equal ones are one object."""
-        return _layout(
-            tuple(reader.column_names), tuple(reader.column_encodings), tuple(reader.column_sizes)
-        )
-
-    def select(self, names: frozenset[str] | None) -> tuple[int, ...]:
-        """Return the positions of the named columns, in stored order; None for all."""
-        return tuple(i for i, c in enumerate(self.columns) if names is None or c.name in names)
+def layout_of(reader: Any) -> ShardLayout:
+    """Return the layout that an ``MDSReader`` describes; equal ones are one object."""
+    return _layout(
+        tuple(reader.column_names), tuple(reader.column_encodings), tuple(reader.column_sizes)
+    )
 
 
 @functools.lru_cache(maxsize=1024)
 def _layout(
     names: tuple[str, ...], encodings: tuple[str, ...], sizes: tuple[int | None, ...]
-) -> SampleLayout:
-    stored = ShardLayout(names, encodings, sizes)
-    return SampleLayout(stored, tuple(map(_column, names, encodings, stored.formats)))
+) -> ShardLayout:
+    return ShardLayout(names, encodings, sizes)
 
 
-def _column(name: str, encoding: str, dtype: np.dtype[Any] | None) -> Column:
-    dtype = dtype or np.dtype("V1")
+@functools.lru_cache(maxsize=1024)
+def columns_of(layout: ShardLayout) -> tuple[Column, ...]:
+    """Return the columns in stored order, which is the order of a sample's keys."""
+    return tuple(map(_column, layout.names, layout.encodings))
+
+
+def _column(name: str, encoding: str) -> Column:
     if fixed_encoding(encoding) is not None:
-        kind = Kind.NUMBER
-    else:
-        kind = _KINDS.get(encoding.partition(":")[0], Kind.OBJECT)
-    return Column(name, encoding, kind, dtype.base, dtype.shape)
+        return Column(name, encoding, Kind.NUMBER)
+    return Column(name, encoding, _KINDS.get(encoding.partition(":")[0], Kind.OBJECT))

@@ -6,7 +6,6 @@ import os
 import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from petastorm_bridge._far.fetch import Extent, Fetch
@@ -17,7 +16,7 @@ from petastorm_bridge.mds.files import open_regular
 from petastorm_bridge.mds.shard_file import ShardFile, check_size, checked_bytes
 from petastorm_bridge.mds.verified import best_hash, check_hash, mark, marks_of, replaced
 
-from ._layout import SampleLayout
+from ._layout import layout_of
 
 # A pool lets go of a shard that this many windows did not touch: in a shuffled epoch a shard's
 # samples come thickly for a while and then no more, so it will not be needed again.
@@ -26,30 +25,17 @@ _PATIENCE = 32
 _MOST_SHARDS = 16_384
 
 
-@dataclass(frozen=True, eq=False)
-class OpenShard:
-    """An open shard.
-
-    Attributes:
-        file: Its bytes, mapped.
-        layout: Its columns as users see them.
-    """
-
-    file: ShardFile
-    layout: SampleLayout
-
-
 def shard_path(reader: Any) -> str:
     """Return where a shard's uncompressed file is or will be."""
     return str(os.path.join(reader.dirname, reader.split, reader.raw_data.basename))
 
 
-def open_file(reader: Any, hashes: Mapping[str, str] | None = None) -> OpenShard:
+def open_file(reader: Any) -> ShardFile:
     """Open a shard file.
 
     Args:
-        reader: An ``MDSReader``, which says where the file is and what it holds by the index.
-        hashes: Hashes to check, one of which is.
+        reader: An ``MDSReader``, which says where the file is and what it holds by the index. One of the
+            ``checked_hashes`` of a ``MappedReader`` is checked.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -57,13 +43,13 @@ def open_file(reader: Any, hashes: Mapping[str, str] | None = None) -> OpenShard
         DatasetError: It is no regular file.
     """
     path, size = shard_path(reader), reader.raw_data.bytes
+    hashes = getattr(reader, "checked_hashes", None)
     if is_mapped(os.path.dirname(path)):
         raw = checked_bytes(path, size, hashes, mapped=True)
     else:
         raw = _copied_bytes(path, size, hashes)
     check_file(reader)
-    layout = SampleLayout.of(reader)
-    return OpenShard(ShardFile(path, raw, reader.samples, layout.stored), layout)
+    return ShardFile(path, raw, reader.samples, layout_of(reader))
 
 
 def note_files(directory: str, readers: Sequence[Any]) -> None:
@@ -116,7 +102,7 @@ class ShardPool:
     """The open shards of one process, of which those out of use are let go."""
 
     def __init__(self) -> None:
-        self._shards: OrderedDict[int, tuple[OpenShard, int]] = OrderedDict()
+        self._shards: OrderedDict[int, tuple[ShardFile, int]] = OrderedDict()
         self._now = 0
 
     def __len__(self) -> int:
@@ -125,9 +111,9 @@ class ShardPool:
     def get(
         self,
         shard_ids: list[int],
-        open_shard: Callable[[int], OpenShard],
+        open_shard: Callable[[int], ShardFile],
         check: Callable[[int], None],
-    ) -> list[OpenShard]:
+    ) -> list[ShardFile]:
         """Return the shards of one window, which need not be held any longer than it is.
 
         Raises:

@@ -16,7 +16,7 @@ from petastorm_bridge.mds.layout import ShardLayout
 from petastorm_bridge.mds.shard_file import ShardFile
 
 from ._decoders import sample_maker
-from ._mapped import OpenShard, check_file, open_file, shard_path
+from ._mapped import check_file, open_file, shard_path
 
 # Shards that were not read from for a while are let go: when as many were mapped meanwhile as this, and
 # of as many bytes. Of tiny shards a shuffled pass reads thousands in turn, and mapping costs much more
@@ -208,19 +208,9 @@ class MappedReader(MDSReader):
                 return int(self.get_raw_size())
         return int(super().set_up_local(listing, safe_keep_zip))
 
-    def open(self) -> OpenShard:
-        """Open the shard's file.
-
-        Raises:
-            FileNotFoundError: The shard is not in the cache.
-            ShardCorruptedError: It is not what the index says.
-            DatasetError: It is no regular file.
-        """
-        return open_file(self, self.checked_hashes)
-
     def _map(self, idx: int) -> dict[str, Any]:
         """Map the shard, so that it is read from there from now on, and return one sample."""
-        shard = self.open()
-        self._read, self._file = sample_maker(shard), shard.file
+        self._file = open_file(self)
+        self._read = sample_maker(self._file)
         self._siblings.add(self)
         return self._read(idx)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -49,36 +49,32 @@ def batch_values(column: Column, cells: Cells, ragged: Ragged) -> Any:
         return cells
     strings = cells if isinstance(cells, pa.Array) else binary_rows(cells)
     try:
-        return _DECODERS[column.kind](column, strings, ragged)
+        return _decoded(column, strings, ragged)
     except BatchShapeError:  # no damage
         raise
     except Exception as error:  # decoders of images, pickles and users raise anything
         raise UndecodableError(f"{type(error).__name__}: {error}") from error
 
 
-def _text(_: Column, strings: pa.LargeBinaryArray, __: Ragged) -> list[Any]:
-    return _listed(strings.cast(pa.large_string()))
-
-
-def _bytes(_: Column, strings: pa.LargeBinaryArray, __: Ragged) -> list[Any]:
-    return _listed(strings)
+def _decoded(column: Column, strings: pa.LargeBinaryArray, ragged: Ragged) -> Any:
+    if column.kind is Kind.ARRAY:
+        return _arrays(column, strings, ragged)
+    if column.kind is Kind.TEXT or column.encoding == "json":
+        texts = _listed(strings.cast(pa.large_string()))
+        return texts if column.kind is Kind.TEXT else list(map(json.loads, texts))
+    if column.kind is Kind.DIGITS:
+        wanted = pa.int64() if column.encoding == "str_int" else pa.float64()
+        return np.array(strings.cast(pa.large_string()).cast(wanted).to_numpy())
+    values = _listed(strings)
+    if column.kind is Kind.BYTES:
+        return values
+    return [mds_decode(column.encoding, value) for value in values]
 
 
 def _listed(strings: pa.Array) -> list[Any]:
     # By way of NumPy, which is many times faster than Arrow's own to_pylist.
     listed: list[Any] = strings.to_numpy(zero_copy_only=False).tolist()
     return listed
-
-
-def _digits(column: Column, strings: pa.LargeBinaryArray, _: Ragged) -> npt.NDArray[Any]:
-    wanted = pa.int64() if column.encoding == "str_int" else pa.float64()
-    return np.array(strings.cast(pa.large_string()).cast(wanted).to_numpy())
-
-
-def _objects(column: Column, strings: pa.LargeBinaryArray, _: Ragged) -> list[Any]:
-    if column.encoding == "json":
-        return list(map(json.loads, _text(column, strings, "list")))
-    return [mds_decode(column.encoding, value) for value in _listed(strings)]
 
 
 def _arrays(column: Column, strings: pa.LargeBinaryArray, ragged: Ragged) -> Any:
@@ -119,15 +115,6 @@ def _dtypes(column: Column, headers: ArrayHeaders) -> list[np.dtype[Any]]:
     if headers.codes is None:
         return [np.dtype(column.encoding.partition(":")[2])] * len(headers.widths)
     return [np.dtype(CODE_TO_DTYPE[code]) for code in headers.codes.tolist()]
-
-
-_DECODERS: dict[Kind, Callable[[Column, pa.LargeBinaryArray, Ragged], Any]] = {
-    Kind.TEXT: _text,
-    Kind.BYTES: _bytes,
-    Kind.DIGITS: _digits,
-    Kind.OBJECT: _objects,
-    Kind.ARRAY: _arrays,
-}
 
 
 def join(name: str, parts: Sequence[Any]) -> Any:

@@ -12,11 +12,12 @@ import numpy as np
 import torch
 
 from petastorm_bridge.mds.errors import DatasetError, ShardCorruptedError
+from petastorm_bridge.mds.layout import ShardLayout
 from petastorm_bridge.mds.ragged import Int64
+from petastorm_bridge.mds.shard_file import ShardFile
 
 from ._index import ShardIndex, group_by_shard
-from ._layout import Column, Kind, SampleLayout
-from ._mapped import OpenShard
+from ._layout import Column, Kind, columns_of
 from ._parts import Part, gathered, viewed
 from ._values import (
     Format,
@@ -28,7 +29,7 @@ from ._values import (
     tensors,
 )
 
-GetShards = Callable[[list[int]], list[OpenShard]]
+GetShards = Callable[[list[int]], list[ShardFile]]
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ class Window:
         leader = _choice(pieces[int(np.argmin(firsts))][0].layout, wanted.columns)
         names = leader.names
         plain = OutputFormat(frozenset(names), "numpy", wanted.ragged)
-        parts = [Window([part], [0]).batch(low, high, plain) for part, low, high, _ in pieces]
+        parts = [_decoded(part, low, high, plain) for part, low, high, _ in pieces]
         for part in parts:
             if missing := [name for name in names if name not in part]:
                 raise DatasetError(
@@ -147,9 +148,10 @@ class _Choice:
 
 
 @functools.lru_cache(maxsize=64)
-def _choice(layout: SampleLayout, names: frozenset[str] | None) -> _Choice:
-    positions = layout.select(names)
-    columns = tuple(layout.columns[position] for position in positions)
+def _choice(layout: ShardLayout, names: frozenset[str] | None) -> _Choice:
+    all_columns = columns_of(layout)
+    positions = tuple(i for i, c in enumerate(all_columns) if names is None or c.name in names)
+    columns = tuple(all_columns[position] for position in positions)
     is_plain = all(column.kind is Kind.NUMBER for column in columns)
     return _Choice(positions, columns, tuple(column.name for column in columns), is_plain)
 
@@ -177,7 +179,7 @@ def _undecodable(
     part: Part, column: Column, start: int, stop: int, error: UndecodableError
 ) -> DatasetError:
     """Return the error for values that cannot be decoded; it names the file of the first."""
-    position = part.layout.columns.index(column)
+    position = part.layout.names.index(column.name)
     origin = part.origin(start)
     for row in range(start, stop):
         try:
@@ -213,12 +215,12 @@ def gather(sample_ids: Int64, index: ShardIndex, shards_by_id: GetShards) -> tup
         (shard, rows[a:b], slice(a, b))
         for shard, a, b in zip(shards, bounds, bounds[1:], strict=False)
     ]
-    layouts = dict.fromkeys(shard.layout for shard in shards)
+    layouts = {id(shard.layout): shard.layout for shard in shards}  # equal ones are one object
     if len(layouts) == 1:
         window = Window([gathered([(s, r) for s, r, _ in runs], wanted)], [0])
         return window, np.array(distinct_ids)
     parts, places = [], []
-    for layout in layouts:
+    for layout in layouts.values():
         of_layout = [run for run in runs if run[0].layout is layout]
         targets = np.concatenate([order[where] for _, _, where in of_layout])
         by_place = np.argsort(targets)
