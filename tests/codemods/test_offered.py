@@ -1,28 +1,44 @@
-"""The table of offered names is what the bridge has and what Petastorm has under these names."""
+"""What is taken for offered is what the bridge has, and Petastorm has modules of these names."""
 
 import importlib
+import importlib.resources
+import pathlib
 
 import pytest
 
-from petastorm_codemods._petastorm.offered import OFFERED, is_module, is_offered, renamed
+from petastorm_codemods._petastorm.offered import is_module, is_offered, names_of, renamed
 
-MODULES = [f"petastorm.{name}" if name else "petastorm" for name in OFFERED]
+FOLDER = pathlib.Path(str(importlib.resources.files("petastorm_bridge")))
+PATHS = [
+    ".".join(["petastorm", *file.relative_to(FOLDER).with_suffix("").parts]).removesuffix(
+        ".__init__"
+    )
+    for file in sorted(FOLDER.rglob("*.py"))
+]
+MODULES = [path for path in PATHS if is_module(path)]
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_the_bridge_has_every_offered_name(module):
     bridge = importlib.import_module(renamed(module))
-    for name in OFFERED[module[len("petastorm.") :]]:
+    assert set(bridge.__all__) <= names_of(module)
+    for name in names_of(module):
         assert getattr(bridge, name) is not None
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_every_public_name_of_both_is_offered(module):
+def test_petastorm_has_every_offered_module(module):
     pytest.importorskip("petastorm", reason="compares with the real package")
-    bridge, original = importlib.import_module(renamed(module)), importlib.import_module(module)
-    both = {name for name in bridge.__all__ if hasattr(original, name)} - {"__version__"}
-    assert both <= OFFERED[module[len("petastorm.") :]]
-    assert {name for name in OFFERED[module[len("petastorm.") :]] if hasattr(original, name)}
+    importlib.import_module(module)
+
+
+def test_modules_of_ours_alone_are_none_of_petastorms():
+    ours = {"cli", "convert", "mds", "native", "parity", "streaming", "typing"}
+    assert len(MODULES) > 25
+    assert not {module.split(".")[1] for module in MODULES if "." in module} & ours
+    assert not any("._" in module for module in MODULES)
+    assert not is_module("petastorm./etc/hosts")
+    assert not is_module("petastorm." + "x" * 5000)
 
 
 @pytest.mark.parametrize(

@@ -1,144 +1,23 @@
-"""The one table of Petastorm names that the bridge offers; a test compares it with the bridge."""
+"""Petastorm's names that the bridge offers: what its modules of the same names list in ``__all__``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-# Modules under their names within the package; the empty name is the package itself.
-OFFERED: dict[str, frozenset[str]] = {
-    "": frozenset(
-        {
-            "NoDataAvailableError",
-            "TransformSpec",
-            "__version__",
-            "make_batch_reader",
-            "make_reader",
-        }
-    ),
-    "cache": frozenset({"CacheBase", "NullCache"}),
-    "codecs": frozenset(
-        {
-            "CompressedImageCodec",
-            "CompressedNdarrayCodec",
-            "DataframeColumnCodec",
-            "NdarrayCodec",
-            "ScalarCodec",
-        }
-    ),
-    "errors": frozenset({"NoDataAvailableError"}),
-    "etl": frozenset({"RowGroupIndexerBase"}),
-    "etl.dataset_metadata": frozenset(
-        {
-            "PetastormMetadataError",
-            "PetastormMetadataGenerationError",
-            "ROW_GROUPS_PER_FILE_KEY",
-            "UNISCHEMA_KEY",
-            "get_schema",
-            "get_schema_from_dataset_url",
-            "infer_or_load_unischema",
-            "load_row_groups",
-            "materialize_dataset",
-        }
-    ),
-    "etl.legacy": frozenset({"depickle_legacy_package_name_compatible", "restricted_loads"}),
-    "etl.petastorm_generate_metadata": frozenset({"generate_petastorm_metadata", "main"}),
-    "etl.rowgroup_indexers": frozenset({"FieldNotNullIndexer", "SingleFieldIndexer"}),
-    "etl.rowgroup_indexing": frozenset(
-        {"ROWGROUPS_INDEX_KEY", "build_rowgroup_index", "get_row_group_indexes"}
-    ),
-    "fs_utils": frozenset(
-        {
-            "FilesystemResolver",
-            "get_dataset_path",
-            "get_filesystem_and_path_or_paths",
-            "normalize_dir_url",
-        }
-    ),
-    "generator": frozenset({"LIST_SIZE", "generate_datapoint"}),
-    "ngram": frozenset({"NGram"}),
-    "predicates": frozenset(
-        {
-            "PredicateBase",
-            "in_intersection",
-            "in_lambda",
-            "in_negate",
-            "in_pseudorandom_split",
-            "in_reduce",
-            "in_set",
-        }
-    ),
-    "pytorch": frozenset(
-        {
-            "BatchedDataLoader",
-            "DataLoader",
-            "InMemBatchedDataLoader",
-            "LoaderBase",
-            "decimal_friendly_collate",
-        }
-    ),
-    "reader": frozenset(
-        {
-            "LOCAL_DISK_CACHE",
-            "NULL_CACHE",
-            "Reader",
-            "make_batch_reader",
-            "make_reader",
-            "normalize_dataset_url_or_urls",
-        }
-    ),
-    "selectors": frozenset(
-        {
-            "IntersectIndexSelector",
-            "RowGroupSelectorBase",
-            "SingleIndexSelector",
-            "UnionIndexSelector",
-        }
-    ),
-    "spark": frozenset({"SparkDatasetConverter", "make_spark_converter"}),
-    "spark.spark_dataset_converter": frozenset(
-        {
-            "DEFAULT_ROW_GROUP_SIZE_BYTES",
-            "SparkDatasetConverter",
-            "TFDatasetContextManager",
-            "TorchDatasetContextManager",
-            "_convert_vector",  # private, but imported by public repositories
-            "make_spark_converter",
-            "register_delete_dir_handler",
-        }
-    ),
-    "spark_utils": frozenset({"dataset_as_rdd"}),
-    "test_util.reader_mock": frozenset({"ReaderMock", "schema_data_generator_example"}),
-    "tf_utils": frozenset(
-        {
-            "RANDOM_SHUFFLING_QUEUE_SIZE",
-            "date_to_nsec_from_epoch",
-            "make_namedtuple_tf_ngram",
-            "make_petastorm_dataset",
-            "tf_tensors",
-        }
-    ),
-    "tools.copy_dataset": frozenset({"args_parser", "copy_dataset", "main"}),
-    "tools.spark_session_cli": frozenset({"add_configure_spark_arguments", "configure_spark"}),
-    "transform": frozenset({"TransformSpec", "edit_field", "transform_schema"}),
-    "unischema": frozenset(
-        {
-            "Unischema",
-            "UnischemaField",
-            "_numpy_to_spark_mapping",  # as _convert_vector
-            "dict_to_spark_row",
-            "insert_explicit_nulls",
-            "match_unischema_fields",
-        }
-    ),
-    "utils": frozenset(
-        {"DecodeFieldError", "add_to_dataset_metadata", "decode_row", "run_in_subprocess"}
-    ),
-    "weighted_sampling_reader": frozenset({"WeightedSamplingReader"}),
-}
+import ast
+import contextlib
+import functools
+import importlib.resources
+from collections.abc import Iterable, Iterator
 
 OLD = "petastorm"
 NEW = "petastorm_bridge"
 
+# What Petastorm has no modules of.
+_OURS = frozenset({"cli", "convert", "mds", "native", "parity", "streaming", "typing"})
+# Private, and listed by no module, but imported by public repositories.
+_PRIVATE = {
+    "spark.spark_dataset_converter": frozenset({"_convert_vector"}),
+    "unischema": frozenset({"_numpy_to_spark_mapping"}),
+}
 # What to do instead, for names that people will ask about.
 _INSTEAD = {
     "local_disk_cache": "readers cache nothing; convert the dataset and have streaming keep its shards",
@@ -148,7 +27,33 @@ _INSTEAD = {
 
 def is_module(path: str) -> bool:
     """Say whether a dotted Petastorm path is a module that the bridge has."""
-    return _inner(path) in OFFERED
+    return bool(names_of(path))
+
+
+def names_of(path: str) -> frozenset[str]:
+    """Return the names that the bridge's module for a dotted Petastorm path offers; none if it has no such module."""
+    return _offered(path[len(OLD) + 1 :])
+
+
+@functools.cache
+def _offered(module: str) -> frozenset[str]:
+    """Return the names that a module of the package offers: by its text, as importing it would load engines."""
+    parts = module.split(".") if module else []
+    is_ours = module.partition(".")[0] in _OURS
+    if is_ours or any(part.startswith("_") or not part.isidentifier() for part in parts):
+        return frozenset()
+    for file in ("/".join([*parts, "__init__.py"]), f"{'/'.join(parts)}.py"):
+        with contextlib.suppress(OSError):  # there is none of this name
+            text = importlib.resources.files(NEW).joinpath(file).read_bytes()
+            return frozenset(_names_in(text)) | _PRIVATE.get(module, frozenset())
+    return frozenset()
+
+
+def _names_in(text: bytes) -> Iterator[str]:
+    """Yield what a module has in ``__all__``."""
+    for statement in ast.parse(text).body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__":
+            yield from ast.literal_eval(statement.value)
 
 
 def is_offered(path: str) -> bool:
@@ -156,14 +61,10 @@ def is_offered(path: str) -> bool:
 
     ``petastorm.spark.SparkDatasetConverter.PARENT_CACHE_DIR_URL_CONF`` is in one.
     """
-    parts = _inner(path).split(".")
-    if parts == [""]:
-        return True
-    for size in range(len(parts), -1, -1):
-        module = ".".join(parts[:size])
-        if module in OFFERED:
-            return size == len(parts) or parts[size] in OFFERED[module]
-    return False
+    module, name = path, ""
+    while not is_module(module):
+        module, _, name = module.rpartition(".")
+    return not name or name in names_of(module)
 
 
 def renamed(path: str) -> str:
@@ -209,7 +110,3 @@ def _listed(module: str, names: list[str]) -> str:
 def advice(path: str) -> str:
     """Return what to do about a path that the bridge does not offer."""
     return advices([path])[0]
-
-
-def _inner(path: str) -> str:
-    return path[len(OLD) + 1 :]

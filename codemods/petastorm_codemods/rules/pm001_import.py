@@ -24,12 +24,12 @@ from petastorm_codemods._meaning.stays_together import reason_to_stay
 from petastorm_codemods._model import Destination, Edit, Finding, Safety
 from petastorm_codemods._petastorm.offered import (
     NEW,
-    OFFERED,
     OLD,
     advice,
     advices,
     is_module,
     is_offered,
+    names_of,
     renamed,
 )
 from petastorm_codemods._registry import Rule
@@ -184,8 +184,7 @@ def _name_problem(analysis: Analysis, each: Imported) -> str:
     if is_module(each.path):
         return module_problem(analysis, each)
     module, _, name = each.path.rpartition(".")
-    offered = OFFERED.get(module[len(OLD) + 1 :], frozenset()) if is_module(module) else frozenset()
-    return "" if name in offered else advice(each.path)
+    return "" if name in names_of(module) else advice(each.path)
 
 
 def _listed(analysis: Analysis, names: Sequence[Imported]) -> str:
