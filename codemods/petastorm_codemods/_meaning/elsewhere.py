@@ -196,7 +196,6 @@ class _Files:
 
     def __init__(self, files: Sequence[_File]) -> None:
         self._files = files
-        self._at = {each.path: each for each in files}
         self._modules = _by_name(files, lambda each: (each.module,))
         self._named = _by_name(files, lambda each: each.named)
         self._called = _by_name(files, lambda each: each.called)
@@ -211,22 +210,21 @@ class _Files:
         for each in files:
             for imported in each.imports:
                 self._importing[imported].add(each.module)
-        self._mentions: dict[str, Counter[str]] = {}
         self._having: dict[tuple[str, str], list[str]] = {}
-        self._ranks: dict[str, defaultdict[str, list[_File]]] = {}
+        self._mentions: dict[tuple[str, bool], defaultdict[str, list[_File]]] = {}
 
     def give(self, path: str, data: bytes) -> Iterator[str]:
         """Yield what in a file others may use: functions, classes, what it has of Petastorm's, and attributes."""
         methods, module = _found(_METHOD, data), module_at(path)
-        mentions, file = self._mentions_by_users(module), self._at[path]
         for name in _found(_DEFINED, data) | names_of_petastorm(data):
-            called = name in methods and any(self._others(path, self._called[name]))
-            by_itself = module in file.named and name in file.mentioned
-            mentioned = mentions[name] > by_itself
-            if called or mentioned or any(self._others(path, self._named[name])):
+            if (
+                (name in methods and _any_but(path, self._called[name]))
+                or _any_but(path, self._mentioning(module, name))
+                or _any_but(path, self._named[name])
+            ):
                 yield name
         for name in _found(_WORD, data) & self._sets.keys():
-            if any(self._others(path, self._sets[name])):
+            if _any_but(path, self._sets[name]):
                 yield name
 
     def spread(self, path: str, data: bytes) -> Iterator[str]:
@@ -239,10 +237,9 @@ class _Files:
             yield from _found(_REGISTERED, data)
         for name in _found(_DEFINED, data):
             # It may come to them by way of modules that import it from this one, or from each other.
-            for origin in self._with_name(module, name):
-                if any(self._others(path, self._on_ranks(origin)[name])):
-                    yield name
-                    break
+            origins = self._with_name(module, name)
+            if any(_any_but(path, self._mentioning(each, name, on_ranks=True)) for each in origins):
+                yield name
 
     @functools.cached_property
     def on_numbered_ranks(self) -> Collection[str]:
@@ -277,25 +274,22 @@ class _Files:
             ]
         return self._having[key]
 
-    def _on_ranks(self, module: str) -> defaultdict[str, list[_File]]:
-        """Return the files by what they mention which import a module, or run it, and have to do with ranks.
+    def _mentioning(self, module: str, name: str, *, on_ranks: bool = False) -> Sequence[_File]:
+        """Return files that import a module, or run it, and mention a name; two, to tell one of them from others.
 
-        Two of each are enough to tell one of them from others.
+        Args:
+            module: The module's last name.
+            name: The name.
+            on_ranks: Whether only files count that have to do with ranks.
         """
-        if module not in self._ranks:
-            files = self._ranks[module] = defaultdict(list)
-            for each in (one for one in self._named[module] if one.has_ranks):
-                for name in each.mentioned:
-                    if len(files[name]) < 2:
-                        files[name].append(each)
-        return self._ranks[module]
-
-    def _mentions_by_users(self, module: str) -> Counter[str]:
-        """Return how many of the files that import a module, or run it, mention each name."""
-        if module not in self._mentions:
-            users = self._named[module]
-            self._mentions[module] = Counter(name for each in users for name in each.mentioned)
-        return self._mentions[module]
+        key = module, on_ranks
+        if key not in self._mentions:
+            files = self._mentions[key] = defaultdict(list)
+            for each in self._named[module]:
+                for word in each.mentioned if each.has_ranks or not on_ranks else ():
+                    if len(files[word]) < 2:
+                        files[word].append(each)
+        return self._mentions[key].get(name, ())
 
     def handle(self, path: str, name: str) -> bool:
         """Say whether others than a file may change what has a name in it."""
@@ -306,7 +300,7 @@ class _Files:
             self._names[name, name],
             self._names[name, module],
         )
-        return any(any(self._others(path, files)) for files in changing)
+        return any(_any_but(path, files) for files in changing)
 
     def dictionaries(self) -> Iterator[tuple[tuple[str, str], str]]:
         """Yield the dictionaries that nothing may change, of which there is one in modules of a name."""
@@ -321,9 +315,9 @@ class _Files:
                 ):
                     yield (each.module, name), code
 
-    @staticmethod
-    def _others(path: str, files: Iterable[_File]) -> Iterator[_File]:
-        return (each for each in files if each.path != path)
+
+def _any_but(path: str, files: Iterable[_File]) -> bool:
+    return any(each.path != path for each in files)
 
 
 def _numbers_ranks(code: bytes) -> bool:
