@@ -47,39 +47,23 @@ class Edits:
 
     def _is_free(self, edit: Edit) -> bool:
         start, end = edit.start, edit.end
-        place = bisect.bisect_right(self._plain, edit)
-        before, after = self._plain[max(place - 1, 0) : place], self._plain[place : place + 1]
-        if edit.pieces:
-            # The plain edits at both ends: what is between them is within.
-            first = bisect.bisect_left(self._plain, Edit(start, start, ""))
-            before = self._plain[max(first - 1, 0) : first]
-            if any(each.end > start for each in before) or self._reaches_over(end):
-                return False
-        elif any(each.end > start for each in before) or any(each.start < end for each in after):
+        # Plain edits lie apart: those that overlap this one follow each other.
+        first = bisect.bisect_right(self._plain, start, key=lambda each: each.end)
+        last = bisect.bisect_left(self._plain, end, key=lambda each: each.start)
+        inner = self._plain[first:last]
+        if inner and not (edit.pieces and inner[0].start >= start and inner[-1].end <= end):
             return False
         return not self._crosses(edit)
 
     def _crosses(self, edit: Edit) -> bool:
         """Say whether one made of pieces is neither within an edit, nor around it, nor apart."""
         start, end = edit.start, edit.end
-        first = bisect.bisect_left(self._starts, (start, start))
-        for other_start, other_end in self._starts[first:]:
-            if other_start >= end:
-                break
-            if not edit.pieces if other_end <= end else other_start > start:
-                return True
-        first = bisect.bisect_left(self._ends, (start + 1, 0))
-        for other_end, other_start in self._ends[first:]:
-            if other_end >= end:
-                break
-            if other_start < start:
-                return True
-        return False
-
-    def _reaches_over(self, end: int) -> bool:
-        """Say whether a plain edit begins before a place and ends behind it."""
-        last = bisect.bisect_left(self._plain, Edit(end, end, "")) - 1
-        return last >= 0 and self._plain[last].end > end
+        starting = self._starts[_place(self._starts, start) : _place(self._starts, end)]
+        ending = self._ends[_place(self._ends, start + 1) : _place(self._ends, end)]
+        return any(other_start < start for _, other_start in ending) or any(
+            not edit.pieces if other_end <= end else other_start > start
+            for other_start, other_end in starting
+        )
 
     def _insert(self, edit: Edit) -> None:
         if edit.pieces:
@@ -94,6 +78,11 @@ class Edits:
             self._ends.remove((edit.end, edit.start))
         else:
             del self._plain[bisect.bisect_left(self._plain, edit)]
+
+
+def _place(spans: Sequence[tuple[int, int]], first: int) -> int:
+    """Return how many pairs have a smaller first number, of some that are in order."""
+    return bisect.bisect_left(spans, (first, 0))
 
 
 def resolved(edits: Iterable[Edit], text: str) -> list[Edit]:
