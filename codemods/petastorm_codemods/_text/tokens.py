@@ -27,34 +27,17 @@ def lines_of(text: str) -> list[str]:
 
 
 def tokens_of(text: str) -> Iterator[tokenize.TokenInfo]:
-    """Yield the tokens of a statement or of its beginning, as far as there are any.
+    """Yield the tokens of a statement or of its beginning, as far as there are any, and none of what is in a string.
 
-    An f-string is one token; from Python 3.12 on `tokenize` takes it apart.
+    From Python 3.12 on `tokenize` takes f-strings apart, which are left out then.
     """
-    first: tokenize.TokenInfo | None = None
     depth = 0
     try:
         for token in tokenize.generate_tokens(io.StringIO("\n".join(lines_of(text))).readline):
             name = tokenize.tok_name[token.type]
-            if name == "FSTRING_START":
-                first = first or token
-                depth += 1
-            elif name == "FSTRING_END" and first is not None:
-                depth -= 1
-                if not depth:
-                    yield _joined_string(text, first, token)
-                    first = None
-            elif first is None:
+            is_end = name.endswith("STRING_END")
+            depth += name.endswith("STRING_START") - is_end
+            if not depth and not is_end:
                 yield token
     except (tokenize.TokenError, SyntaxError):
         return
-
-
-def _joined_string(
-    text: str, first: tokenize.TokenInfo, last: tokenize.TokenInfo
-) -> tokenize.TokenInfo:
-    lines = lines_of(text)[first.start[0] - 1 : last.end[0]]
-    lines[-1] = lines[-1][: last.end[1]]
-    lines[0] = lines[0][first.start[1] :]
-    joined = "\n".join(lines)
-    return tokenize.TokenInfo(tokenize.STRING, joined, first.start, last.end, first.line)
