@@ -110,41 +110,34 @@ def replace_source(document: str, cell: CellSource, text: str) -> list[tuple[int
         start, end = cell.strings[0][0], cell.strings[-1][1]
         before = document[:start].rstrip(" \t\r\n")
         return [(len(before), _skip_space(document, end), "")]
-    if any("\n" in each[:-1] for each in old):
-        return [_within_strings(document, cell, old, text)]
-    new = (
-        text.splitlines(keepends=True) if "\r" not in text else re.findall(r"[^\n]*\n|[^\n]+", text)
-    )
-    head = 0
-    while head < min(len(old), len(new)) and old[head] == new[head]:
+    by_lines = not any("\n" in each[:-1] for each in old)
+    head, tail, start, end = 0, len(old), 0, len(text)
+    while head < tail - 1 and text.startswith(old[head], start):
+        start += len(old[head])
         head += 1
-    tail = 0
-    while tail < min(len(old), len(new)) - head and old[-1 - tail] == new[-1 - tail]:
-        tail += 1
-    if not cell.strings or len(old) == head + tail or len(new) == head + tail:
-        # Lines only came or went, so a neighbour has to carry the commas.
-        head, tail = (max(head - 1, 0), tail) if head else (0, max(tail - 1, 0))
+    while tail - 1 > head and text.endswith(old[tail - 1], start, end):
+        cut = end - len(old[tail - 1])
+        if by_lines and cut and text[cut - 1] != "\n":
+            break
+        tail, end = tail - 1, cut
+    if by_lines and start == end:  # lines only went, so a neighbour has to carry the commas
+        if head:
+            head, start = head - 1, start - len(old[head - 1])
+        else:
+            tail, end = tail + 1, end + len(old[tail])
+    changed = _lines(text[start:end]) if by_lines else [text[start:end]]
     between = ",\n    "
     if len(cell.strings) > 1:
         between = document[cell.strings[0][1] : cell.strings[1][0]]
-    start, end = cell.strings[head][0], cell.strings[len(old) - tail - 1][1]
-    changed = new[head : len(new) - tail]
-    return [(start, end, between.join(_encode(line, document) for line in changed))]
+    first, last = cell.strings[head][0], cell.strings[tail - 1][1]
+    return [(first, last, between.join(_encode(each, document) for each in changed))]
 
 
-def _within_strings(
-    document: str, cell: CellSource, old: list[str], text: str
-) -> tuple[int, int, str]:
-    """Return the replacement where strings hold several lines: they stay as many, or get fewer."""
-    head, tail, position, end = 0, len(old), 0, len(text)
-    while head < tail - 1 and text.startswith(old[head], position):
-        position += len(old[head])
-        head += 1
-    while tail - 1 > head and text.endswith(old[tail - 1], position, end):
-        end -= len(old[tail - 1])
-        tail -= 1
-    start, last = cell.strings[head][0], cell.strings[tail - 1][1]
-    return start, last, _encode(text[position:end], document)
+def _lines(text: str) -> list[str]:
+    """Return lines as Jupyter parts them; a carriage return in one ends none."""
+    if "\r" in text:
+        return re.findall(r"[^\n]*\n|[^\n]+", text)
+    return text.splitlines(keepends=True)
 
 
 def _encode(text: str, document: str) -> str:
