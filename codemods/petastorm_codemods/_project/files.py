@@ -12,6 +12,7 @@ import stat
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from petastorm_codemods._meaning.elsewhere import opens_loaders, with_elsewhere
 from petastorm_codemods._meaning.imports import imports_petastorm
@@ -161,7 +162,17 @@ def find_files(paths: Iterable[str], exclude: Iterable[str] = ()) -> Iterator[st
 
 
 def _in_directory(directory: str, exclude: tuple[str, ...]) -> Iterator[str]:
-    passed = _Passed(directory, exclude)
+    @functools.cache
+    def passed(folder: str) -> bool:
+        """Say whether a folder is passed over; Git lists what it tracks, also where a link has taken its place since."""
+        path = os.path.join(directory, folder)
+        return bool(folder) and (
+            passed(os.path.dirname(folder))
+            or os.path.basename(folder) in _SKIPPED
+            or _is_excluded(path, exclude)
+            or os.path.islink(path)
+        )
+
     names = _listed_by_git(directory)
     for name in _listed_by_walking(directory, passed) if names is None else names:
         path = os.path.join(directory, name)
@@ -172,29 +183,6 @@ def _in_directory(directory: str, exclude: tuple[str, ...]) -> Iterator[str]:
                 yield from _in_directory(path.rstrip("/"), exclude)
         elif is_wanted(path) and stat.S_ISREG(_mode(path)):
             yield path
-
-
-class _Passed:
-    """Says of folders in a directory whether what Git lists there is passed over.
-
-    Git lists what it tracks, also where a link has taken a folder's place since.
-    """
-
-    def __init__(self, directory: str, exclude: tuple[str, ...]) -> None:
-        self._directory = directory
-        self._exclude = exclude
-        self._known = {"": False}
-
-    def __call__(self, folder: str) -> bool:
-        if folder not in self._known:
-            path = os.path.join(self._directory, folder)
-            self._known[folder] = (
-                self(os.path.dirname(folder))
-                or os.path.basename(folder) in _SKIPPED
-                or _is_excluded(path, self._exclude)
-                or os.path.islink(path)
-            )
-        return self._known[folder]
 
 
 def _mode(path: str) -> int:
@@ -494,29 +482,17 @@ def _petastorm_of_its_own(directory: str, top: str) -> str:
 def _modules(directory: str, top: str, name: str) -> Iterator[str]:
     """Yield the files of modules of a name in a directory, and at the roots of imports above it."""
     directory, top = os.path.abspath(directory), os.path.abspath(top)
+    inner = [f"{name}.py", os.path.join(name, "__init__.py")]
     for above in upwards(directory):
         if above == directory or not os.path.exists(os.path.join(above, "__init__.py")):
-            yield from _modules_in(above, name)
+            files = (os.path.join(above, root, file) for root in ("", *_ROOTS) for file in inner)
+            yield from filter(os.path.isfile, files)
         if above == top:
             return
 
 
-def _modules_in(directory: str, name: str) -> tuple[str, ...]:
-    """Return the modules of a name in a directory and in its folders for sources."""
-    files = [f"{name}.py", os.path.join(name, "__init__.py")]
-    candidates = [os.path.join(directory, root, file) for root in ("", *_ROOTS) for file in files]
-    return tuple(filter(os.path.isfile, candidates))
-
-
 def _makes_converters(package: str) -> bool:
     """Say whether a package defines a maker of converters, and is no copy of Petastorm's own."""
-    if os.path.exists(os.path.join(package, "unischema.py")):
-        return False
-    for directory, _, files in os.walk(package):
-        for file in files:
-            path = os.path.join(directory, file)
-            if file.endswith(".py") and os.path.isfile(path):
-                with open(path, "rb") as module:
-                    if _MAKER.search(module.read()):
-                        return True
-    return False
+    modules = filter(Path.is_file, Path(package).rglob("*.py"))
+    is_copy = os.path.exists(os.path.join(package, "unischema.py"))
+    return not is_copy and any(_MAKER.search(each.read_bytes()) for each in modules)
