@@ -26,7 +26,7 @@ from ._engine import process
 from ._meaning.other_files import Project
 from ._model import Failed, Outcome
 from ._settings import Settings
-from ._text.ipynb import read_notebook
+from ._text.import_lines import code_of
 
 File = tuple[str, bytes]
 
@@ -88,15 +88,9 @@ def _rare_collection() -> Iterator[None]:
 
 def is_risky(path: str, data: bytes) -> bool:
     """Say by a cheap count whether the parser may not survive a file, or take very long for it."""
-    if not _is_intricate(data):
-        return False
-    if path.endswith(".ipynb"):
-        try:
-            cells = read_notebook(data.decode()).cells  # outputs do not count
-        except ValueError:
-            return False
-        return any(_is_intricate(cell.text.encode(errors="replace")) for cell in cells)
-    return True
+    # Outputs of notebooks do not count.
+    is_notebook = path.endswith(".ipynb")
+    return _is_intricate(data) and (not is_notebook or _is_intricate(code_of(data)))
 
 
 def _is_intricate(data: bytes) -> bool:
@@ -175,7 +169,6 @@ class _Worker:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
         self._path = ""
-        self._settings: Settings | None = None
         self._project: Project | None = None
         self.deadline = 0.0
         self.is_usable = True
@@ -184,12 +177,10 @@ class _Worker:
         """Let the process work on a file."""
         self._path, self.deadline = path, time.monotonic() + seconds
         # The project knows all modules of the run: sent with each file, it would cost the square of their number.
-        project, settings = settings.project, dataclasses.replace(settings, project=Project())
-        changed = None if settings == self._settings else settings
-        news = None if project is self._project else project
-        self._settings, self._project = settings, project
+        news = None if settings.project is self._project else settings.project
+        self._project, settings = settings.project, dataclasses.replace(settings, project=Project())
         with contextlib.suppress(ConnectionError):  # it has died, which its outcome says
-            self.connection.send((path, data, changed, news))
+            self.connection.send((path, data, settings, news))
 
     def outcome(self, seconds: float) -> Outcome:
         """Return what became of the file; a process that gave none is ended."""
@@ -227,9 +218,8 @@ def main(descriptor: int) -> None:
     """
     ours = Connection(descriptor)
     with ours as connection, _rare_collection(), contextlib.suppress(EOFError, ConnectionError):
-        settings, project = Settings(), Project()
+        project = Project()
         while True:
-            path, data, changed, news = connection.recv()
-            settings, project = changed or settings, news or project
-            settings = dataclasses.replace(settings, project=project)
-            connection.send(process(path, data, settings))
+            path, data, settings, news = connection.recv()
+            project = news or project
+            connection.send(process(path, data, dataclasses.replace(settings, project=project)))
