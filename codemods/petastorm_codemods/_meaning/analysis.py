@@ -22,7 +22,7 @@ from petastorm_codemods._petastorm.offered import canonical
 from petastorm_codemods._text.sources import Source
 
 from .other_files import Project
-from .places import Span, below, children, scopes_of, spans_of
+from .places import Span, below, children, grouped, scopes_of, spans_of
 
 Node = TypeVar("Node", bound=cst.CSTNode)
 Fact = TypeVar("Fact")
@@ -73,10 +73,7 @@ class Analysis:
 
     @functools.cached_property
     def _calls(self) -> dict[str, list[cst.Call]]:
-        calls: dict[str, list[cst.Call]] = {}
-        for call in self.nodes(cst.Call):
-            calls.setdefault(last_name(call.func), []).append(call)
-        return calls
+        return grouped(self.nodes(cst.Call), lambda call: (last_name(call.func),))
 
     def nodes(self, kind: type[Node]) -> Sequence[Node]:
         """Return all nodes of exactly this type, in the order of the text: comments too, no other whitespace."""
@@ -223,12 +220,10 @@ class Analysis:
 
     @functools.cached_property
     def _bound(self) -> dict[str, list[Assignment]]:
-        assignments: dict[str, list[Assignment]] = {}
-        for scope in {scope for scope in self._scopes.values() if scope is not None}:
-            for each in scope.assignments:
-                if type(each) is Assignment:
-                    assignments.setdefault(each.name, []).append(each)
-        return assignments
+        scopes = {scope for scope in self._scopes.values() if scope is not None}
+        bound = (each for scope in scopes for each in scope.assignments)
+        assignments = (each for each in bound if type(each) is Assignment)
+        return grouped(assignments, lambda each: (each.name,))
 
     def _is_none(self, assignment: Assignment) -> bool:
         target = self.parent(assignment.node)
@@ -254,19 +249,23 @@ class Analysis:
             return above.target is not node
         return not isinstance(above, cst.AssignTarget | cst.Del)
 
-    def dotted(self, node: cst.CSTNode) -> tuple[str, cst.CSTNode] | None:
-        """Return the path of a name with the attributes taken from it, and the whole expression.
+    def paths(self, node: cst.CSTNode) -> Iterator[tuple[str, cst.CSTNode]]:
+        """Yield the path of an expression and the expression, then those of the attributes that are taken from it.
 
-        ``sp.SparkDatasetConverter.PARENT`` is asked for by its first name; None as for `imported`.
+        Nothing where `imported` gives None.
         """
         path = self.imported(node)
-        if path is None:
-            return None
-        while True:
+        while path is not None:
+            yield path, node
             above = self.parent(node)
             if not isinstance(above, cst.Attribute) or above.value is not node:
-                return path, node
+                return
             path, node = f"{path}.{above.attr.value}", above
+
+    def dotted(self, node: cst.CSTNode) -> tuple[str, cst.CSTNode] | None:
+        """Return the last of these: ``sp.SparkDatasetConverter.PARENT`` is asked for by its first name."""
+        paths = [*self.paths(node)]
+        return paths[-1] if paths else None
 
     def reads(self, name: str) -> Iterator[cst.Name]:
         """Yield the places where a plain name is read."""
@@ -285,10 +284,7 @@ class Analysis:
 
     @functools.cached_property
     def _names(self) -> dict[str, list[cst.Name]]:
-        names: dict[str, list[cst.Name]] = {}
-        for node in self.nodes(cst.Name):
-            names.setdefault(node.value, []).append(node)
-        return names
+        return grouped(self.nodes(cst.Name), lambda name: (name.value,))
 
     @functools.cached_property
     def _positions(self) -> Mapping[cst.CSTNode, Span]:

@@ -11,7 +11,6 @@ import functools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
 
 from petastorm_codemods._text.import_lines import code_of, import_lines
 from petastorm_codemods._text.sources import tree_of
@@ -25,7 +24,7 @@ from .other_files import (
     names_of_petastorm,
     stem_of,
 )
-from .places import reached
+from .places import grouped, reached
 
 _OPENS = re.compile("|".join(METHODS).encode())
 _DEFINED = re.compile(rb"\b(?:def|class)[ \t]+(\w+)")
@@ -79,7 +78,6 @@ _ANYTHING = re.compile(rb"\b(?:setattr|vars|globals|__dict__|exec|reload)\b")
 _READING = frozenset({"copy", "dict", "get", "items", "keys", "len", "print", "values"})
 
 Names = frozenset[str]
-_Key = TypeVar("_Key")
 
 
 def with_elsewhere(project: Project, paths: Iterable[str], read: Callable[[str], bytes]) -> Project:
@@ -196,16 +194,16 @@ class _Files:
 
     def __init__(self, files: Sequence[_File]) -> None:
         self._files = files
-        self._modules = _by_name(files, lambda each: (each.module,))
-        self._named = _by_name(files, lambda each: each.named)
-        self._called = _by_name(files, lambda each: each.called)
-        self._sets = _by_name(files, lambda each: each.sets)
-        self._attributes = _by_name(files, lambda each: each.attributes)
-        self._names = _by_name(
+        self._modules = grouped(files, lambda each: (each.module,))
+        self._named = grouped(files, lambda each: each.named)
+        self._called = grouped(files, lambda each: each.called)
+        self._sets = grouped(files, lambda each: each.sets)
+        self._attributes = grouped(files, lambda each: each.attributes)
+        self._names = grouped(
             files, lambda each: ((name, module) for name in each.names for module in each.named)
         )
         changing = [each for each in files if each.changes_anything]
-        self._changing = _by_name(changing, lambda each: each.named)
+        self._changing = grouped(changing, lambda each: each.named)
         self._importing: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         for each in files:
             for imported in each.imports:
@@ -324,16 +322,6 @@ def _numbers_ranks(code: bytes) -> bool:
     if _NUMBERING.search(code) is not None:
         return _NUMBERED_WHOLLY.search(code) is None
     return _GIVEN_A_RANK.search(code) is not None and _READS_RANK.search(code) is None
-
-
-def _by_name(
-    files: Iterable[_File], names: Callable[[_File], Iterable[_Key]]
-) -> defaultdict[_Key, list[_File]]:
-    groups: defaultdict[_Key, list[_File]] = defaultdict(list)
-    for each in files:
-        for name in names(each):
-            groups[name].append(each)
-    return groups
 
 
 def _asked(path: str, data: bytes) -> Names:

@@ -22,6 +22,7 @@ from .calls import is_none, key_of, text_of
 from .functions import functions_of
 from .origins import Bindings, Origins
 from .other_files import CONVERTERS
+from .places import reached
 from .reexports import is_reexported, unseen_reads
 from .support import is_class, is_maker, is_support
 
@@ -79,20 +80,21 @@ class Flow:
     def _reached(self, first: _Step) -> Provenance | None:
         """Return what is known at all ends that a step leads to, in whatever circle."""
         if first not in self._known:
-            known: Provenance | None = None
-            seen, pending = {first}, [first]
-            while pending:
-                method, *arguments = pending.pop()
-                for each in method(*arguments):
-                    if isinstance(each, Provenance) or each in self._known:
-                        known = _combined(
-                            [known, each if isinstance(each, Provenance) else self._known[each]]
-                        )
-                    elif each not in seen:
-                        seen.add(each)
-                        pending.append(each)
-            self._known[first] = known
+            start: list[_Step | Provenance] = [first]
+            ends = [each for each in reached(start, self._ways) if isinstance(each, Provenance)]
+            self._known[first] = _combined(ends)
         return self._known[first]
+
+    def _ways(self, step: _Step | Provenance) -> Iterable[_Step | Provenance]:
+        """Return what a step leads to; where that was asked before, what is known at its ends."""
+        if isinstance(step, Provenance):
+            return ()
+        if step in self._known:
+            known = self._known[step]
+            return (known,) if known else ()
+        method, *arguments = step
+        ways: _Ways = method(*arguments)
+        return ways
 
     def is_instance(self, node: cst.CSTNode) -> bool:
         """Say whether an expression is an object of a class of this file or the project's."""

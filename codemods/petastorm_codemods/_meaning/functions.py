@@ -10,9 +10,10 @@ import libcst as cst
 from libcst.helpers import get_full_name_for_node
 from libcst.metadata import Assignment, ClassScope
 
-from .analysis import Analysis, Node, once
+from .analysis import Analysis, Node, last_name, once
 from .imports import imports, relative_names
 from .other_files import module_at, stem_of
+from .places import grouped
 
 _Definition = TypeVar("_Definition", cst.ClassDef, cst.FunctionDef)
 
@@ -115,22 +116,16 @@ class Functions:
 
     @functools.cached_property
     def _calls(self) -> dict[cst.FunctionDef, list[cst.Call]]:
-        calls: dict[cst.FunctionDef, list[cst.Call]] = {}
-        for call in self._analysis.nodes(cst.Call):
-            # super().__init__(…) is that of another class, which is passed on to be extended.
-            is_base = isinstance(call.func, cst.Attribute) and call.func.attr.value == "__init__"
-            for function in self.run_by(call) if not is_base else ():
-                calls.setdefault(function, []).append(call)
-        return calls
+        # super().__init__(…) is that of another class, which is passed on to be extended.
+        return grouped(
+            self._analysis.nodes(cst.Call),
+            lambda call: self.run_by(call) if last_name(call.func) != "__init__" else (),
+        )
 
     @functools.cached_property
     def _constructors(self) -> dict[cst.ClassDef, list[cst.FunctionDef]]:
-        constructors: dict[cst.ClassDef, list[cst.FunctionDef]] = {}
-        for function in self._by_name.get("__init__", ()):
-            owner = self.owner(function)
-            if owner is not None:
-                constructors.setdefault(owner, []).append(function)
-        return constructors
+        functions = self._by_name.get("__init__", ())
+        return grouped(functions, lambda each: filter(None, [self.owner(each)]))
 
     @functools.cached_property
     def _classes(self) -> dict[str, list[cst.ClassDef]]:
@@ -182,10 +177,7 @@ class Functions:
         return self._named(cst.FunctionDef)
 
     def _named(self, kind: type[_Definition]) -> dict[str, list[_Definition]]:
-        found: dict[str, list[_Definition]] = {}
-        for each in self._analysis.nodes(kind):
-            found.setdefault(each.name.value, []).append(each)
-        return found
+        return grouped(self._analysis.nodes(kind), lambda each: (each.name.value,))
 
     @functools.cached_property
     def _attributes(self) -> dict[str, list[cst.FunctionDef]]:

@@ -13,6 +13,7 @@ from petastorm_codemods._petastorm.offered import OLD, is_petastorm
 from petastorm_codemods._text.import_lines import imported_modules
 
 from .analysis import Analysis, once
+from .places import grouped
 
 ImportStatement = cst.Import | cst.ImportFrom
 
@@ -130,18 +131,12 @@ def _by_statement(analysis: Analysis) -> dict[cst.CSTNode, list[Imported]]:
 
 @once
 def _by_name(analysis: Analysis) -> dict[str, list[Imported]]:
-    groups: dict[str, list[Imported]] = {}
-    for each in imports(analysis):
-        groups.setdefault(each.local, []).append(each)
-    return groups
+    return grouped(imports(analysis), lambda each: (each.local,))
 
 
 def by_statement(imported: Iterable[Imported]) -> list[tuple[ImportStatement, list[Imported]]]:
     """Return statements, in order, with the names of each."""
-    groups: dict[ImportStatement, list[Imported]] = {}
-    for each in imported:
-        groups.setdefault(each.statement, []).append(each)
-    return list(groups.items())
+    return list(grouped(imported, lambda each: (each.statement,)).items())
 
 
 def root_name(node: cst.BaseExpression | cst.CSTNode) -> cst.Name | None:

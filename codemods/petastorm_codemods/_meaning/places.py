@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import libcst as cst
 from libcst._nodes.internal import CodegenState
@@ -18,6 +19,7 @@ from libcst.metadata import ExpressionContext, Scope, ScopeProvider
 from libcst.metadata.scope_provider import ScopeVisitor
 
 Item = TypeVar("Item", bound=Hashable)
+Value = TypeVar("Value")
 
 # Fields that hold whitespace, comments and punctuation, and no names.
 _TRIVIA = frozenset(
@@ -92,6 +94,17 @@ def children(node: cst.CSTNode) -> list[cst.CSTNode]:
         elif isinstance(value, (list, tuple)):
             nodes += (each for each in value if type(each) in _NODES)
     return nodes
+
+
+def grouped(
+    items: Iterable[Value], keys: Callable[[Value], Iterable[Item]]
+) -> defaultdict[Item, list[Value]]:
+    """Return things by their keys, of which one may have several."""
+    groups: defaultdict[Item, list[Value]] = defaultdict(list)
+    for each in items:
+        for key in keys(each):
+            groups[key].append(each)
+    return groups
 
 
 def reached(starts: Iterable[Item], ways: Callable[[Item], Iterable[Item]]) -> dict[Item, bool]:
@@ -213,7 +226,6 @@ def scopes_of(module: cst.Module) -> Mapping[cst.CSTNode, Scope | None]:
 
 # Start and end, in characters.
 Span = tuple[int, int]
-_NOTED = -1
 
 
 class _Positions(CodegenState):
@@ -241,7 +253,7 @@ class _Positions(CodegenState):
 
     def after_codegen(self, node: cst.CSTNode) -> None:
         start = self._starts.pop()
-        if start != _NOTED:
+        if node not in self.spans:
             self.spans[node] = start, self.position
 
     def record_syntactic_position(  # type: ignore[override]
@@ -252,37 +264,26 @@ class _Positions(CodegenState):
         end_node: cst.CSTNode | None = None,
     ) -> _Syntax:
         """Note where a node stands without the whitespace around it: what is done in the returned context."""
-        return _Syntax(self, node, start_node, end_node)
-
-    def note(self, node: cst.CSTNode, start: int, end: int) -> None:
-        """Note where the node stands that is gone through."""
-        self.spans[node] = start, end
-        self._starts[-1] = _NOTED
+        return _Syntax(self, node, self.position, start_node, end_node)
 
 
-class _Syntax:
+class _Syntax(NamedTuple):
     """The time in which the code of a node is counted, without the whitespace around it."""
 
-    def __init__(
-        self,
-        positions: _Positions,
-        node: cst.CSTNode,
-        first: cst.CSTNode | None,
-        last: cst.CSTNode | None,
-    ) -> None:
-        self._positions = positions
-        self._node = node
-        self._first = first
-        self._last = last
+    positions: _Positions
+    node: cst.CSTNode
+    start: int
+    first: cst.CSTNode | None
+    last: cst.CSTNode | None
 
     def __enter__(self) -> None:
-        self._start = self._positions.position
+        pass
 
     def __exit__(self, *_: object) -> None:
-        spans, start, end = self._positions.spans, self._start, self._positions.position
-        start = spans[self._first][0] if self._first is not None else start
-        end = spans[self._last][1] if self._last is not None else end
-        self._positions.note(self._node, start, end)
+        spans = self.positions.spans
+        start = spans[self.first][0] if self.first is not None else self.start
+        end = spans[self.last][1] if self.last is not None else self.positions.position
+        spans[self.node] = start, end
 
 
 def spans_of(module: cst.Module) -> Mapping[cst.CSTNode, Span]:

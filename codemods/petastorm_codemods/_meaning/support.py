@@ -79,17 +79,7 @@ def opens_directories(analysis: Analysis, each: Imported) -> bool:
 def uses_with_counterpart(analysis: Analysis, local: str) -> Iterator[Use]:
     """Yield the native name and the expression for uses of a module that have a counterpart."""
     for read in analysis.reads(local):
-        path: str | None = analysis.imported(read)
-        node: cst.CSTNode = read
-        if path is None or original(path) in COUNTERPARTS:
-            continue  # no module
-        while path:
-            name = counterpart(analysis, path)
-            if name is not None and analysis.is_read(node):
-                yield name, node
-            if name is not None:
-                break
-            above = analysis.parent(node)
-            if not isinstance(above, cst.Attribute) or above.value is not node:
-                break
-            path, node = f"{path}.{above.attr.value}", above
+        named = ((counterpart(analysis, path), node) for path, node in analysis.paths(read))
+        name, node = next((each for each in named if each[0]), (None, read))
+        if name is not None and node is not read and analysis.is_read(node):
+            yield name, node

@@ -207,9 +207,10 @@ def _replacement(text: str, entry: Entry, want: Wanted, listed: frozenset[str]) 
         beside += ["torch"] if "torch" not in listed and package.name == DISTRIBUTION else []
     old = text[entry.start : entry.end]
     problem = _unwritable(entry, package)
-    if problem or (want.joined and is_listed):
-        if not (want.joined and is_listed):
-            yield Change(entry.start, problem)
+    if want.joined and is_listed:
+        return
+    if problem:
+        yield Change(entry.start, problem)
     elif want.joined:
         message = f"{package} is needed beside {old}"
         yield Change(entry.start, message, (_addition(text, entry, [str(package), *beside]),))

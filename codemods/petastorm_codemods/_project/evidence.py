@@ -7,10 +7,10 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from petastorm_codemods._meaning.imports import imports_petastorm
-from petastorm_codemods._meaning.places import reached
+from petastorm_codemods._meaning.places import grouped, reached
 from petastorm_codemods._model import Destination, Outcome, Unchanged
 from petastorm_codemods._petastorm.counterparts import SUPPORT, is_support_file
 from petastorm_codemods._petastorm.offered import OLD
@@ -88,30 +88,19 @@ class Evidence:
     empty: bool = False
 
 
-@dataclass
 class Code:
     """The programs of a run as they are after it, and what they import.
 
-    Attributes:
+    Args:
         paths: Paths of all modules and notebooks.
         texts: What those hold that concern the run; others are read when they are asked for.
     """
 
-    paths: Collection[str]
-    texts: Mapping[str, bytes]
-    _imports: dict[str, frozenset[str]] = field(default_factory=dict)
-    _inside: dict[str, list[str]] = field(default_factory=dict)
-    _by_part: dict[str, list[str]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        inside: defaultdict[str, list[str]] = defaultdict(list)
-        for path in self.paths:
-            for folder in upwards(os.path.dirname(path)):
-                inside[folder].append(path)
-        self._inside = dict(inside)
-        for path in self.texts:
-            for part in {*os.path.splitext(path)[0].split(os.sep)}:
-                self._by_part.setdefault(part, []).append(path)
+    def __init__(self, paths: Iterable[str], texts: Mapping[str, bytes]) -> None:
+        self._texts = texts
+        self._imports: dict[str, frozenset[str]] = {}
+        self._inside = grouped(paths, lambda path: upwards(os.path.dirname(path)))
+        self._by_part = grouped(texts, lambda path: {*os.path.splitext(path)[0].split(os.sep)})
 
     def folder_for(self, path: str) -> str:
         """Return the folder whose programs a list of dependencies is for.
@@ -156,7 +145,7 @@ class Code:
     def _of(self, paths: Iterable[str]) -> Evidence:
         # Copies of the support module need what is vendored needs, whether they are there already or not.
         programs = [path for path in paths if self._is_program(path) and not is_support_file(path)]
-        texts = {path: self.texts[path] for path in programs if path in self.texts}
+        texts = {path: self._texts[path] for path in programs if path in self._texts}
         bridged = {path: text for path, text in texts.items() if _BRIDGE.search(text)}
         vendored = {
             path: text
@@ -184,7 +173,7 @@ class Code:
         """Say whether a module counts; of those named ``setup.py`` that do, the texts are among the run's."""
         name = os.path.basename(path)
         return is_program(path) and (
-            name not in _NO_PROGRAMS or (name == "setup.py" and path in self.texts)
+            name not in _NO_PROGRAMS or (name == "setup.py" and path in self._texts)
         )
 
     def _borrowed(self, paths: Iterable[str]) -> Iterator[str]:
@@ -194,7 +183,7 @@ class Code:
 
     def _imported(self, path: str) -> frozenset[str]:
         if path not in self._imports:
-            data = self.texts.get(path)
+            data = self._texts.get(path)
             modules = imported_modules(_read(path) if data is None else data)
             self._imports[path] = frozenset(module.partition(".")[0] for module in modules)
         return self._imports[path]
