@@ -47,17 +47,29 @@ def modules_of(statement: cst.CSTNode) -> list[str]:
 @once
 def imports(analysis: Analysis) -> tuple[Imported, ...]:
     """Return everything that the source imports absolutely, in no particular order."""
-    return tuple(_imports(analysis))
+    return tuple(each for each in _all(analysis) if not each.path.startswith("."))
 
 
-def _imports(analysis: Analysis) -> Iterator[Imported]:
-    for plain in analysis.nodes(cst.Import):
-        for alias in plain.names:
-            path = alias.evaluated_name
-            yield Imported(path, alias.evaluated_alias or path.split(".")[0], alias, plain)
+@once
+def relative_names(analysis: Analysis) -> frozenset[str]:
+    """Return the names that a source imports from modules beside it, by dots."""
+    relative = (each for each in _all(analysis) if each.path.startswith("."))
+    return frozenset(each.local for each in relative if each.alias is not None)
+
+
+@once
+def _all(analysis: Analysis) -> tuple[Imported, ...]:
+    """Return everything that a source imports; the paths of what is beside it begin with a dot."""
+    plain = [
+        Imported(path, alias.evaluated_alias or path.split(".")[0], alias, statement)
+        for statement in analysis.nodes(cst.Import)
+        for alias in statement.names
+        for path in [alias.evaluated_name]
+    ]
     for statement in analysis.nodes(cst.ImportFrom):
-        if not statement.relative:
-            yield from _named(statement, modules_of(statement)[0])
+        beside = [""] if statement.relative else []
+        plain += _named(statement, ".".join([*beside, *modules_of(statement)]))
+    return tuple(plain)
 
 
 def _named(statement: cst.ImportFrom, module: str) -> Iterator[Imported]:
@@ -67,23 +79,6 @@ def _named(statement: cst.ImportFrom, module: str) -> Iterator[Imported]:
     for alias in statement.names:
         name = alias.evaluated_name
         yield Imported(f"{module}.{name}", alias.evaluated_alias or name, alias, statement)
-
-
-@once
-def _relative_imports(analysis: Analysis) -> tuple[Imported, ...]:
-    """Return what a source imports from modules beside it, by dots, which begin their paths."""
-    return tuple(
-        each
-        for statement in analysis.nodes(cst.ImportFrom)
-        if statement.relative
-        for each in _named(statement, ".".join(["", *modules_of(statement)]))
-    )
-
-
-@once
-def relative_names(analysis: Analysis) -> frozenset[str]:
-    """Return the names that a source imports from modules beside it, by dots."""
-    return frozenset(each.local for each in _relative_imports(analysis) if each.alias is not None)
 
 
 @once
@@ -103,7 +98,6 @@ def _has_alternative(analysis: Analysis, each: Imported) -> bool:
     """
     names = {alias.local for alias in _by_statement(analysis)[each.statement]}
     others = [other for name in names for other in _by_name(analysis)[name]]
-    others += [other for other in _relative_imports(analysis) if other.local in names]
     return _is_guarded_with(
         analysis, each, (other for other in others if not is_petastorm(other.path))
     )
@@ -131,7 +125,7 @@ def _by_statement(analysis: Analysis) -> dict[cst.CSTNode, list[Imported]]:
 
 @once
 def _by_name(analysis: Analysis) -> dict[str, list[Imported]]:
-    return grouped(imports(analysis), lambda each: (each.local,))
+    return grouped(_all(analysis), lambda each: (each.local,))
 
 
 def by_statement(imported: Iterable[Imported]) -> list[tuple[ImportStatement, list[Imported]]]:
