@@ -32,7 +32,7 @@ from petastorm_codemods._model import (
 from petastorm_codemods._petastorm.offered import OLD
 from petastorm_codemods._text.decode import decode, newline_of
 from petastorm_codemods._text.edits import apply_edits
-from petastorm_codemods._text.tokens import line_starts
+from petastorm_codemods._text.tokens import line_starts, next_line
 
 from .distribution import (
     DISTRIBUTION,
@@ -261,10 +261,8 @@ def _removal(text: str, entry: Entry, package: Requirement) -> Change:
     message = f"{package.name} is listed already: petastorm goes"
     if entry.form is not Form.LINE or "=" in text[_line_start(text, entry.start) : entry.start]:
         return Change(entry.start, f"{message}, by hand")
-    end = _line_end(text, entry.end)
-    newline = re.compile(r"\r?\n|\r|").match(text, end)
-    end = newline.end() if newline else end
-    return Change(entry.start, message, (Edit(_line_start(text, entry.start), end, ""),))
+    removal = Edit(_line_start(text, entry.start), next_line(text, entry.end), "")
+    return Change(entry.start, message, (removal,))
 
 
 def _addition(text: str, entry: Entry, packages: Sequence[str]) -> Edit:

@@ -15,6 +15,8 @@ from petastorm_codemods._petastorm.counterparts import SUPPORT
 from petastorm_codemods._petastorm.offered import NEW, OLD
 from petastorm_codemods._text.import_lines import import_lines, imported_modules
 
+from .files import upwards
+
 CODE = "PM100"
 
 
@@ -96,9 +98,8 @@ class Homes:
     def _own(self, path: str) -> Home:
         start = os.path.dirname(os.path.abspath(path))
         top = self._boundary(path)
-        within = [start]
-        while within[-1] != top and os.path.dirname(within[-1]) != within[-1]:
-            within.append(os.path.dirname(within[-1]))
+        inside = os.path.join(top, "")
+        within = [each for each in upwards(start) if os.path.join(each, "").startswith(inside)]
         package = next(filter(_is_package, within), None)
         if package is None:
             return Home(os.path.join(start, f"{SUPPORT}.py"), SUPPORT)

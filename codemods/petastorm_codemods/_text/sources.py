@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import bisect
+import dataclasses
 import functools
 import itertools
 import re
@@ -198,9 +199,7 @@ def _read_module(path: str, decoded: Decoded, problem_in: Callable[[str], str]) 
         for start, end in itertools.pairwise(bounds)
         if end > start or end == 0
     ]
-    cells[0] = Cell(
-        0, cells[0].text, cells[0].masked, (*comments, *cells[0].shell), cells[0].problem
-    )
+    cells[0] = dataclasses.replace(cells[0], shell=(*comments, *cells[0].shell))
     return _joined(path, decoded, cells, text, newline, foreign, problem_in)
 
 
