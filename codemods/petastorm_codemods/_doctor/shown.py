@@ -157,15 +157,12 @@ def _lines(environment: Environment, repository: Repository, advice: Advice) -> 
         yield "Ways"
         yield from (f"  {_way(way)}" for way in (repository.bridge, repository.streaming))
         yield ""
-        if repository.bridge.stays:
-            yield "Stays on Petastorm"
-            yield from _some("", [f"{place}  {text}" for place, text in repository.bridge.stays])
-            yield ""
-        obstacles = _obstacles(repository)
-        if obstacles:
-            yield "In the way"
-            yield from _some("", [f"{place}  {text}" for place, text in obstacles])
-            yield ""
+        stays, obstacles = repository.bridge.stays, _obstacles(repository)
+        for title, places in (("Stays on Petastorm", stays), ("In the way", obstacles)):
+            if places:
+                yield title
+                yield from _some("", [f"{place}  {text}" for place, text in places])
+                yield ""
     yield f"{_WAYS[advice.way]}: {advice.reason}."
     if advice.command:
         yield f"Next: {advice.command}"

@@ -178,11 +178,7 @@ def _support_file(home: Home) -> Iterator[Outcome]:
     if os.path.exists(home.file) and not os.path.isfile(home.file):
         yield Failed(path, "left alone, because it is no regular file", abnormal=True)
         return  # reading a pipe could wait for ever
-    try:
-        with open(home.file, "rb") as stream:
-            before = stream.read()
-    except FileNotFoundError:
-        before = b""
+    before = Path(home.file).read_bytes() if os.path.exists(home.file) else b""
     after = support_module()
     title, _, _ = after.partition(b"\n")
     if before and not before.startswith(title.rstrip(b'."')):

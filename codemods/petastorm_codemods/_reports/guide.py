@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from petastorm_codemods._model import Safety
 from petastorm_codemods._registry import Rule, all_rules
@@ -88,31 +88,21 @@ def rule_lines(code: str) -> Iterator[str]:
     yield f"{rule.code} {rule.name}: {rule.summary}"
     yield f"For --to {_destinations(rule)}; {rule.safety.value}."
     yield ""
-    yield from _text(rule)
-    if rule.before:
-        yield ""
-        yield f"{_what(rule)}:"
-        yield ""
-        yield from (f"    {line}" for line in _example(rule))
-    if rule.code in NOW:
-        yield ""
-        yield "If a place is left to you:"
-        yield ""
-        yield from NOW[rule.code].splitlines()
+    yield from _body(rule, [f"    {line}" for line in _example(rule)])
 
 
 def _destinations(rule: Rule) -> str:
     return ", ".join(sorted(destination.value for destination in rule.destinations))
 
 
-def _text(rule: Rule) -> list[str]:
-    return [line.rstrip() for line in rule.text.replace("``", "`").splitlines()]
-
-
-def _what(rule: Rule) -> str:
-    if rule.after:
-        return "Example"
-    return "Marked" if rule.safety is Safety.MANUAL else "Met"
+def _body(rule: Rule, example: Sequence[str]) -> Iterator[str]:
+    """Yield what a rule does, an example, and what to do where it does nothing."""
+    yield from (line.rstrip() for line in rule.text.replace("``", "`").splitlines())
+    if rule.before:
+        unchanged = "Marked" if rule.safety is Safety.MANUAL else "Met"
+        yield from ("", f"{'Example' if rule.after else unchanged}:", "", *example)
+    if rule.code in NOW:
+        yield from ("", "If a place is left to you:", "", *NOW[rule.code].splitlines())
 
 
 def _example(rule: Rule) -> list[str]:
@@ -124,10 +114,6 @@ def _example(rule: Rule) -> list[str]:
 
 
 def _entry(rule: Rule) -> list[str]:
-    lines = [f'<a id="{rule.code.lower()}"></a>', f"## {rule.code} {rule.name}\n", *_text(rule)]
-    if rule.before:
-        language = "diff" if rule.after else "text"
-        lines += [f"\n{_what(rule)}:\n", f"```{language}", *_example(rule), "```"]
-    if rule.code in NOW:
-        lines += ["\nIf a place is left to you:\n", *NOW[rule.code].splitlines()]
-    return lines
+    example = ["```diff" if rule.after else "```text", *_example(rule), "```"]
+    heading = [f'<a id="{rule.code.lower()}"></a>', f"## {rule.code} {rule.name}", ""]
+    return [*heading, *_body(rule, example)]
