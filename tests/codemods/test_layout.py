@@ -9,6 +9,7 @@ from petastorm_codemods._engine import process
 from petastorm_codemods._meaning.other_files import Project
 from petastorm_codemods._model import Destination
 from petastorm_codemods._settings import Settings
+from petastorm_codemods._text.tokens import tokens_of
 
 IMPORT = "from petastorm.spark import make_spark_converter\n"
 
@@ -215,3 +216,10 @@ def test_a_first_line_that_grows_is_broken_where_it_would_be_too_long(more):
         f"    make_spark_converter(\n        {name}.cache_dir_url\n    ).make_torch_dataloader(\n"
     )
     assert (broken if more else whole) in after
+
+
+def test_tokens_have_nothing_of_what_is_in_strings():
+    text = "fit(f'({a}[{b!r:>{c}}#', '{', f\"{f'({d}'}(\")  # done"
+    brackets = [each.string for each in tokens_of(text) if each.string in set("()[]{}")]
+    comments = [each.string for each in tokens_of(text) if each.string.startswith("#")]
+    assert (brackets, comments) == (["(", ")"], ["# done"])
