@@ -15,7 +15,6 @@ from typing import Any
 from petastorm_bridge.fs_utils import local_path
 
 from ._model import Converted, Destination
-from ._project.files import upwards
 
 # What the nearest pyproject.toml may decide once and for all.
 _LISTS = ("select", "ignore", "exclude", "converted")
@@ -121,7 +120,8 @@ def _table_for(path: str) -> tuple[dict[str, Any], str]:
     Raises:
         ValueError: The table has a key or a type that is not known, or is no TOML.
     """
-    for directory in upwards(os.path.abspath(path)):
+    directory = os.path.abspath(path)
+    while True:
         file = os.path.join(directory, "pyproject.toml")
         if os.path.isfile(file):
             with open(file, "rb") as stream:
@@ -129,7 +129,10 @@ def _table_for(path: str) -> tuple[dict[str, Any], str]:
             tools = _loads(data, file).get("tool") if b"petastorm-bridge" in data else None
             if isinstance(tools, dict) and "petastorm-bridge" in tools:
                 return _checked(tools["petastorm-bridge"], file), directory
-    return {}, directory
+        above = os.path.dirname(directory)
+        if above == directory:
+            return {}, directory
+        directory = above
 
 
 def _loads(data: bytes, file: str) -> dict[str, Any]:
