@@ -11,7 +11,6 @@ import pyarrow as pa
 from streaming.base.format.mds.encodings import mds_decode
 
 from petastorm_bridge.mds.errors import ShardCorruptedError
-from petastorm_bridge.mds.layout import ValueFormat
 from petastorm_bridge.mds.shard_file import ShardFile
 
 from ._layout import Column, Kind, columns_of
@@ -63,8 +62,8 @@ def _from_bytes(shard: ShardFile) -> Callable[[int], Sample]:
     """Return what makes a sample of which some columns are of variable width."""
     layout = shard.layout
     columns = [
-        (column.name, width, _decoder(column, value_format))
-        for column, width, value_format in zip(
+        (column.name, width, _decoder(column, dtype))
+        for column, width, dtype in zip(
             columns_of(layout), layout.widths, layout.formats, strict=True
         )
     ]
@@ -96,9 +95,7 @@ def _opaque(encoding: str) -> Callable[[Any], Any]:
     return lambda value: mds_decode(encoding, value.tobytes())
 
 
-def _decoder(
-    column: Column, value_format: ValueFormat | None
-) -> Callable[[memoryview, int, int], Any]:
+def _decoder(column: Column, dtype: np.dtype[Any] | None) -> Callable[[memoryview, int, int], Any]:
     """Return what makes a value, given the file, where the value begins in it, and its bytes."""
     if column.encoding == "str":
         return lambda view, start, size: str(view[start : start + size], "utf-8")
@@ -106,11 +103,7 @@ def _decoder(
         return lambda view, start, size: bytes(view[start : start + size])
     if column.encoding == "int":
         return lambda view, start, _: int.from_bytes(view[start : start + 8], "little", signed=True)
-    if column.kind is not Kind.NUMBER or value_format is None:
+    if column.kind is not Kind.NUMBER or dtype is None:
         encoding = column.encoding
         return lambda view, start, size: mds_decode(encoding, bytes(view[start : start + size]))
-    dtype, shape = value_format
-    if not shape:
-        return lambda view, start, _: np.frombuffer(view, dtype, 1, start)[0]
-    count = int(np.prod(shape))
-    return lambda view, start, _: np.frombuffer(view, dtype, count, start).reshape(shape)
+    return lambda view, start, _: np.frombuffer(view, dtype, 1, start)[0]
