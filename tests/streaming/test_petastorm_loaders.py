@@ -244,18 +244,6 @@ def test_rows_taken_from_the_reader_beside_the_loader_make_the_position_unknown(
             assert loader.state_dict()["batches"] is None
 
 
-def test_states_of_former_versions_are_understood(url):
-    with open_loader(url, "rows", DataLoader, 16, 0) as loader:
-        iterator = iter(loader)
-        ids(iterator, 2)
-        state = loader.state_dict()
-        rest = ids(iterator)
-    del state["rows"]
-    with open_loader(url, "rows", DataLoader, 16, 0) as loader:
-        loader.load_state_dict(state)
-        assert ids(loader) == rest
-
-
 @pytest.mark.parametrize("kind", ["row groups", "epochs", "shard"])
 def test_who_counts_to_the_length_ends_the_pass(url, kind):
     """The position is then the next pass, and another iteration begins it."""
