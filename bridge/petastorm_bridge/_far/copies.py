@@ -225,9 +225,10 @@ def _let_go_of(directory: str, lock: int | None, is_kept: bool) -> None:
     Without locks that is not known: others fetch again what they miss.
     """
     if lock is not None:
-        with contextlib.suppress(OSError):
-            fcntl.flock(lock, fcntl.LOCK_UN)  # a fork may have it open
-            os.close(lock)
+        if not is_kept:
+            with contextlib.suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_UN)  # a fork may have it open
+        os.close(lock)
         if not is_kept:
             _try_to_remove(directory)
     elif not is_kept:

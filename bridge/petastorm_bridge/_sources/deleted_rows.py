@@ -106,7 +106,7 @@ def _mark_container(
     if is_of_runs:
         (count,) = _SHORT.unpack_from(vector, position)
         runs = np.frombuffer(vector, "<u2", 2 * count, position + 2).reshape(count, 2)
-        for start, last in runs.tolist():
+        for start, last in runs.tolist() if len(rows) else ():
             rows[start : start + last + 1] = True
         return position + 2 + runs.nbytes
     if count <= _LARGEST_ARRAY:

@@ -152,10 +152,13 @@ def _fields(place: TablePlace, path: str, *fields: tuple[str, ...]) -> Iterator[
 
 
 def _parquet_fields(file: parquet.ParquetFile, names: Sequence[str]) -> Iterable[tuple[Any, ...]]:
-    """Return the values of fields, the first one's of any row, with None for those that a checkpoint does not have."""
+    """Return the values of fields in rows that have the first, with None for those that a checkpoint does not have."""
     if len(set(file.schema_arrow.names)) < len(file.schema_arrow.names):
         raise ValueError("a checkpoint has two columns of one name")
     table = file.read(columns=names).flatten().flatten()  # structs in a struct
+    if names[0] not in table.column_names:
+        return []
+    table = table.filter(table.column(names[0]).is_valid())
     nothing = [None] * table.num_rows
     return zip(
         *(table.column(n).to_pylist() if n in table.column_names else nothing for n in names),

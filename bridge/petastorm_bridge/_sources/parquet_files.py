@@ -178,6 +178,8 @@ def _files_of(directory: _Directory, asked: str) -> list[File]:
         inside = directory.inside(folder)
         if directory.is_local:
             _refuse_dead_links(folder, inside)
+        # In one order on every machine, so that all say the same of a directory.
+        inside.sort(key=lambda info: str(info.path))
         folders = [e for e in inside if e.type == fs.FileType.Directory and not _is_private(e)]
         data = [
             e for e in inside if e.type != fs.FileType.Directory and not _is_hidden(e.base_name)
@@ -194,7 +196,8 @@ def _files_of(directory: _Directory, asked: str) -> list[File]:
                     "of the directory."
                 )
             files.append(File(info.path, keys, info.size, info.mtime_ns))
-        waiting += [(info.path, (*keys, _key(info, dict(keys)))) for info in folders]
+        below = [(info.path, (*keys, _key(info, dict(keys)))) for info in folders]
+        waiting += reversed(below)
     if not files:
         raise NoFilesError(
             f"No Parquet file in {asked}. Files whose names begin with '_' or '.' do not count."

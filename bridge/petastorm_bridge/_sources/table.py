@@ -53,7 +53,9 @@ def open_table(place: TablePlace, make_far: MakeFar | None = None) -> TableSourc
     except TableFormatError:
         raise
     except Exception as error:
-        reason = f"Its log cannot be read with {place.format.package}: {str(error).rstrip('.')}."
+        reason = (
+            f"Its metadata cannot be read with {place.format.package}: {str(error).rstrip('.')}."
+        )
         raise place.refused(reason) from error
     # The same in every process.
     files = sorted(live.files, key=lambda file: file.path)

@@ -92,7 +92,8 @@ def _named_table(filesystem: fs.FileSystem, asked: str) -> TablePlace | None:
 
 def url_without_version(url: str, table: TablePlace) -> str:
     """Return the URL that names a table as it is without the version that may stand behind it."""
-    return without_version(url) if table.is_version else url.rstrip("/")
+    url = url.rstrip("/")
+    return without_version(url) if table.is_version else url
 
 
 def without_version(path: str) -> str:

@@ -120,4 +120,5 @@ def expanded(path: str, compression: str | None, data: npt.NDArray[np.uint8], si
     try:
         return codec.decompress(data.data, size)
     except (OSError, ValueError, MemoryError) as error:
-        raise ShardCorruptedError.because(path, f"{codec.name} data", str(error)) from error
+        reason = str(error) or type(error).__name__
+        raise ShardCorruptedError.because(path, f"{codec.name} data", reason) from error

@@ -283,35 +283,39 @@ def write_mds(
             check_columns(dataframe.dtypes, nulls, element_nulls)
             expressions, columns = _stored(frame.dtypes, dtype, nulls | element_nulls)
             arguments = {"out": path, "compression": compression, "size_limit": size_limit}
-            _write_shards(frame.selectExpr(*expressions), columns, arguments)
+            return _write_shards(frame.selectExpr(*expressions), columns, arguments)
         finally:
             frame.unpersist()
-        return MdsDirectory(path)
 
     return write_on_first_rank(MdsDirectory, dataframe.columns, write, is_temporary=out is None)
 
 
-def _write_shards(frame: Any, columns: dict[str, str], arguments: dict[str, Any]) -> None:
+def _write_shards(frame: Any, columns: dict[str, str], arguments: dict[str, Any]) -> MdsDirectory:
     """Write what ``_stored`` says, with some arguments of ``streaming.MDSWriter``."""
     # Needs pyspark, which training processes may lack.
     from streaming.base.converters import dataframe_to_mds
 
+    path = arguments["out"]
     try:
-        dataframe_to_mds(
-            frame,
-            mds_kwargs={
-                **arguments,
-                "columns": _in_order(columns),
-                "hashes": ["sha1"],
-                "keep_local": False,
-            },
-            udf_iterable=_record_maker(columns),
-        )
-    except BaseException as error:
-        index = os.path.join(arguments["out"], "index.json")
-        if isinstance(error, OSError) and error.filename == index and error.errno in _NO_MODES:
-            return  # the last step, which gives the index a mode
-        _delete_unfinished(arguments["out"])
+        try:
+            dataframe_to_mds(
+                frame,
+                mds_kwargs={
+                    **arguments,
+                    "columns": _in_order(columns),
+                    "hashes": ["sha1"],
+                    "keep_local": False,
+                },
+                udf_iterable=_record_maker(columns),
+            )
+        except OSError as error:
+            # The last step gives the index a mode, which mounts of object stores refuse.
+            is_of_index = error.filename == os.path.join(path, "index.json")
+            if not is_of_index or error.errno not in _NO_MODES:
+                raise
+        return MdsDirectory(path)
+    except BaseException:
+        _delete_unfinished(path)
         raise
 
 

@@ -210,7 +210,7 @@ class MappedReader(MDSReader):
 
     def _map(self, idx: int) -> dict[str, Any]:
         """Map the shard, so that it is read from there from now on, and return one sample."""
-        self._file = open_file(self)
-        self._read = sample_maker(self._file)
+        file = open_file(self)
+        self._file, self._read = file, sample_maker(file)
         self._siblings.add(self)
         return self._read(idx)
