@@ -6,6 +6,7 @@ all stay on the bridge: they are the bridge's, all of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -52,6 +53,9 @@ from .placement import clashes
 from .sites import METHODS, Site
 
 _SUCCESSORS = frozenset(COUNTERPARTS.values())
+# Cells of notebooks that are Python, but are left alone, and what in them has a part in a pair of maker and loader.
+_PYTHON_LEFT_ALONE = frozenset({"%python", "%%writefile", "%%file"})
+_OF_A_PAIR = re.compile("|".join([*METHODS, *sorted(each.rpartition(".")[2] for each in MAKERS)]))
 _HANDED_ON = Stays("it is passed on before a with opens it; open it where it is made")
 _CHOSEN = Stays(
     "an expression chooses between it and something else; open each in a with of its own"
@@ -122,7 +126,7 @@ def _is_entered_by_hand(analysis: Analysis, target: cst.BaseExpression) -> bool:
 @once
 def keeps_bridge(analysis: Analysis) -> bool:
     """Say whether all names of a source are the bridge's, because all of its loaders are, or all of the run's."""
-    if analysis.project.on_bridge:
+    if analysis.project.on_bridge or _is_in_a_cell_left_alone(analysis):
         return True
     decided = outcomes(analysis)
     opened = [each.value for each in analysis.nodes(cst.Attribute) if each.attr.value in METHODS]
@@ -273,7 +277,19 @@ def _stays_together(analysis: Analysis) -> Stays | None:
     if unfollowed:
         how = "import it by name to read natively"
         return Stays(f"{unfollowed[0]} gets make_spark_converter at run time; {how}")
+    if _is_in_a_cell_left_alone(analysis):
+        return Stays("a cell that is left alone makes or reads a converter, too")
     return None
+
+
+@once
+def _is_in_a_cell_left_alone(analysis: Analysis) -> bool:
+    """Say whether a cell that is Python, but cannot be rewritten, makes a converter or opens a loader."""
+    source = analysis.source
+    return any(
+        language in _PYTHON_LEFT_ALONE and _OF_A_PAIR.search(source.text, start, end)
+        for start, end, language in source.foreign
+    )
 
 
 def is_partial(analysis: Analysis, site: Site) -> bool:
