@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import libcst as cst
@@ -72,14 +73,41 @@ def remove(
     listed: Sequence[cst.Arg] | Sequence[cst.ImportAlias],
     dropped: Collection[cst.CSTNode],
 ) -> Iterator[Edit]:
-    """Yield the edits that remove some of the things that commas part, if any stays; neighbours keep their lines."""
+    """Yield the edits that remove some of the things that commas part; neighbours keep their lines."""
     gone = [any(each is other for other in dropped) for each in listed]
-    if all(gone):
+    if not any(gone):
         return
     spans = [analysis.span(each) for each in listed]
-    last = max(number for number, away in enumerate(gone) if not away)
-    for number, away in enumerate(gone[:last]):
-        if away:
-            yield Edit(spans[number][0], spans[number + 1][0], "")
+    kept = [number for number, away in enumerate(gone) if not away]
+    if not kept:
+        end = spans[-1][1]
+        if isinstance(listed[-1].comma, cst.Comma):
+            end = analysis.source.text.index(",", end) + 1
+        yield Edit(spans[0][0], end, "")
+        return
+    for first, last in _runs(gone[: kept[-1]]):
+        if first and _ends_line(analysis, spans, first, last):
+            # The line break stays, which a comment about what goes would only confuse.
+            end = analysis.source.text.index("\n", spans[last][1])
+            end -= analysis.source.text[end - 1] == "\r"
+            yield Edit(spans[first - 1][1], end, ",")
+        else:
+            yield Edit(spans[first][0], spans[last + 1][0], "")
     if gone[-1]:
-        yield Edit(spans[last][1], spans[-1][1], "")
+        yield Edit(spans[kept[-1]][1], spans[-1][1], "")
+
+
+def _runs(gone: Sequence[bool]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last place of each run of what goes."""
+    places = [number for number, away in enumerate(gone) if away]
+    for first in places:
+        if first - 1 not in places:
+            yield first, next(n for n in itertools.count(first) if n + 1 not in places)
+
+
+def _ends_line(analysis: Analysis, spans: Sequence[tuple[int, int]], first: int, last: int) -> bool:
+    """Say whether what goes follows something on its line, and nothing follows it there."""
+    text = analysis.source.text
+    before = text[spans[first - 1][1] : spans[first][0]]
+    line, newline, _ = text[spans[last][1] : spans[last + 1][0]].partition("\n")
+    return "\n" not in before and bool(newline) and "," in line.partition("#")[0]

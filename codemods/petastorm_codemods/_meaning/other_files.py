@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import re
 from collections import defaultdict
@@ -91,6 +92,11 @@ class Project:
     on_ranks: frozenset[tuple[str, str]] = frozenset()
     numbered: frozenset[str] = frozenset()
     dictionaries: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    @functools.cached_property
+    def imported_names(self) -> frozenset[str]:
+        """The names of converters that any module imports from Petastorm."""
+        return frozenset(name for _, name in self.importers)
 
     def gives(self, path: str, name: str) -> bool:
         """Say whether another file may give something to what has a name in a file."""

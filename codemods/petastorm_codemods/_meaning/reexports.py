@@ -25,9 +25,9 @@ def unseen_reads(analysis: Analysis) -> Iterator[cst.Name]:
     """Yield the reads of names that can only come from a file which is run or imported as a whole."""
     run, stars = bool(_runs(analysis)), set(_stars(analysis))
     for name in REEXPORTABLE:
-        importers = analysis.project.importers
-        whole = run and any(name == imported for _, imported in importers)
-        if not whole and not any((stem, name) in importers for stem in stars):
+        project = analysis.project
+        whole = run and name in project.imported_names
+        if not whole and not any((stem, name) in project.importers for stem in stars):
             continue
         yield from (read for read in uses_of(analysis, name) if not analysis.assignments(read))
 

@@ -1,4 +1,4 @@
-"""Petastorm's names that the bridge offers: what its modules of the same names list in ``__all__``."""
+"""What the bridge's modules for Petastorm's offer: the names that they list in ``__all__``, and some of their own."""
 
 from __future__ import annotations
 

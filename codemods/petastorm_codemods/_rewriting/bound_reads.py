@@ -11,6 +11,18 @@ import libcst as cst
 from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._meaning.reexports import is_read
 
+COMPREHENSIONS = (cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp)
+# Between a name that a statement with a block binds and the statement.
+_TARGETS = (
+    cst.AsName,
+    cst.CompFor,
+    cst.Element,
+    cst.List,
+    cst.StarredElement,
+    cst.Tuple,
+    cst.WithItem,
+)
+
 
 @dataclass
 class _Bound:
@@ -19,16 +31,22 @@ class _Bound:
     Attributes:
         reads: Those that the text has before the next such place; first of all, those before any.
         until: Where that place is; None if there is none.
+        straying: Reads that may be of it, or of another such place, outside of all blocks that bind the name.
     """
 
     reads: list[cst.Name] = field(default_factory=list)
     until: int | None = None
+    straying: Sequence[cst.Name] = ()
 
 
 def reads_of(analysis: Analysis, target: cst.Name) -> Sequence[cst.Name]:
     """Return the reads of what one place binds a name to."""
-    bound = _bound(analysis, target.value).get(target)
-    return bound.reads if bound is not None else ()
+    return _bound(analysis, target.value).get(target, _Bound()).reads
+
+
+def straying_reads(analysis: Analysis, target: cst.Name) -> Sequence[cst.Name]:
+    """Return the reads that may be of what one place binds a name to, outside of all blocks that bind the name."""
+    return _bound(analysis, target.value).get(target, _Bound()).straying
 
 
 def reads_within(
@@ -38,27 +56,35 @@ def reads_within(
     first, last = analysis.span(owner)
     bound = _bound(analysis, target.value).get(target, _Bound())
     is_inside = all(first <= analysis.start(read) < last for read in bound.reads)
-    return bound.reads if is_inside and (bound.until is None or bound.until >= last) else None
+    is_alone = not bound.straying and (bound.until is None or bound.until >= last)
+    return bound.reads if is_inside and is_alone else None
 
 
 @once
 def _bound(analysis: Analysis, name: str) -> dict[cst.CSTNode, _Bound]:
     bound: dict[cst.CSTNode, _Bound] = {}
     for targets, group in analysis.reads_by_bindings(name):
+        reads = [
+            each
+            for each in group
+            if each not in targets and is_read(analysis, each) and analysis.is_read(each)
+        ]
+        binders = {_binder(analysis, each) for each in targets}
+        straying = [each for each in reads if binders.isdisjoint(analysis.above(each))]
         placed = sorted(((_bound_at(analysis, each), each) for each in targets), key=lambda e: e[0])
         for number, (_, target) in enumerate(placed):
             until = placed[number + 1][0] if number + 1 < len(placed) else None
-            bound.setdefault(target, _Bound(until=until))
-        for read in group:
-            if (
-                placed
-                and read not in targets
-                and is_read(analysis, read)
-                and analysis.is_read(read)
-            ):
-                latest = bisect.bisect(placed, analysis.start(read), key=lambda each: each[0]) - 1
-                bound[placed[max(latest, 0)][1]].reads.append(read)
+            bound.setdefault(target, _Bound(until=until, straying=straying))
+        for read in reads if placed else ():
+            latest = bisect.bisect(placed, analysis.start(read), key=lambda each: each[0]) - 1
+            bound[placed[max(latest, 0)][1]].reads.append(read)
     return bound
+
+
+def _binder(analysis: Analysis, node: cst.CSTNode) -> cst.CSTNode:
+    """Return the statement or expression that binds a name for what is in it; the name if none does."""
+    above = next(each for each in analysis.above(node) if not isinstance(each, _TARGETS))
+    return above if isinstance(above, (cst.With, cst.For, *COMPREHENSIONS)) else node
 
 
 def _bound_at(analysis: Analysis, node: cst.CSTNode) -> int:

@@ -146,7 +146,8 @@ def _starting_threads(analysis: Analysis) -> Iterator[cst.Call]:
         if jobs and constants(jobs) != [1]:
             yield call
     if any(_is_pool(analysis, call) for call in analysis.calls(*_POOL_NAMES)):
-        yield from analysis.calls(*_RUNNING)
+        running = analysis.calls(*_RUNNING)
+        yield from (call for call in running if isinstance(call.func, cst.Attribute))
 
 
 def _is_pool(analysis: Analysis, made: cst.Call) -> bool:

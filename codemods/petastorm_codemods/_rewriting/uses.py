@@ -14,12 +14,11 @@ from petastorm_codemods._model import Edit
 from petastorm_codemods._petastorm.counterparts import original
 from petastorm_codemods._petastorm.offered import canonical
 
-from .bound_reads import reads_of, reads_within
+from .bound_reads import COMPREHENSIONS, reads_of, reads_within, straying_reads
 from .given import Stays
 
 _LOADERS = "petastorm.pytorch."
 _LOADER = "petastorm.pytorch.DataLoader"
-_COMPREHENSIONS = (cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp)
 MORE_THAN_BATCHES = "more is done with its loader than reading batches"
 _UNKNOWN = Stays("the codemod cannot tell who reads its rows")
 
@@ -91,7 +90,8 @@ def _problem_of_loader(analysis: Analysis, loader: cst.Call) -> Stays | None:
         target = above.targets[0].target
     if isinstance(target, cst.Name):
         known = not is_taken_from_here(analysis, target.value)
-        known = known and all(_is_iterated(analysis, read) for read in reads_of(analysis, target))
+        reads = [*reads_of(analysis, target), *straying_reads(analysis, target)]
+        known = known and all(_is_iterated(analysis, read) for read in reads)
     else:
         known = _is_iterated(analysis, loader)
     return None if known else Stays(MORE_THAN_BATCHES)
@@ -147,7 +147,7 @@ def _loop_over(
             return None, None
         target = pair[1].value
     loop = analysis.parent(above) if isinstance(above, cst.CompFor) else above
-    return (loop, target) if isinstance(loop, (cst.For, *_COMPREHENSIONS)) else (None, None)
+    return (loop, target) if isinstance(loop, (cst.For, *COMPREHENSIONS)) else (None, None)
 
 
 def _is_repeated(analysis: Analysis, used: cst.CSTNode, block: cst.CSTNode) -> bool:
@@ -159,7 +159,7 @@ def _is_repeated(analysis: Analysis, used: cst.CSTNode, block: cst.CSTNode) -> b
         elif isinstance(each, cst.For):
             if each.iter is not inner:
                 return True
-        elif isinstance(each, _COMPREHENSIONS):
+        elif isinstance(each, COMPREHENSIONS):
             if not once_only:
                 return True
         elif isinstance(each, cst.While | cst.FunctionDef | cst.Lambda):

@@ -46,7 +46,7 @@ def _missing(a: Sequence[str], b: Sequence[str], rules: Rules, second: str) -> l
 
 
 def _order(a: Recording, b: Recording, rules: Rules) -> list[Finding]:
-    """Compare the order of the columns that all batches have; it may change from batch to batch."""
+    """Compare the order of the columns that all batches with rows have; it may change from batch to batch."""
     runs = [side.key_runs or [(0, tuple(side.names))] for side in (a, b)]
     shared = set.intersection(*(set(keys) for of_side in runs for _, keys in of_side))
     shared -= set(rules.ignore)

@@ -59,15 +59,22 @@ def column_hint(judge: Judge, name: str, stats: ColumnStats, schema: str) -> str
     """
     ignored = f"--ignore {shlex.quote(name)}"
     if schema == "dtype" and _may_widen(judge, name):
-        return f"--allow {next(n for n, effect in ALLOWANCES.items() if effect is Effect.DTYPES)}"
+        return f"--allow {_allowing(Effect.DTYPES)}"
     if schema:
         return ignored
+    if not stats.differing:  # only the order of the columns is another
+        return f"--allow {_allowing(Effect.KEY_ORDER)}"
     distance = stats.distance
     if distance.floats and not distance.rows and not distance.one_nan:
         # The sign of a zero and the bits of a NaN: within any tolerance, and none of the rest is.
         return f"--tolerance {_dtype(judge, name)}=0"
     changes = None if distance.one_nan else _values(judge, {name: stats})
     return ignored if changes is None else " ".join(_options(judge.rules, changes))
+
+
+def _allowing(effect: Effect) -> str:
+    """Return what ``--allow`` calls what allows a difference."""
+    return next(name for name, each in ALLOWANCES.items() if each is effect)
 
 
 def _dtype(judge: Judge, name: str) -> str:

@@ -34,10 +34,14 @@ class Comparison:
     progress: Progress
     folder: str = ""
 
-    def blocks(self, side: Recording, what: str) -> Iterator[Block]:
-        """Yield all rows of a side in the form in which they are compared, and report that as progress."""
+    def blocks(self, side: Recording, what: str, where: Array | None = None) -> Iterator[Block]:
+        """Yield blocks of a side in the form in which they are compared, and report that as progress.
+
+        Those of all rows, or those that have rows for which ``where`` is true.
+        """
         for block in side.blocks(BLOCK_ROWS, self.plan.columns):
-            yield self.plan.prepare(block)
+            if where is None or where[block.start : block.start + block.rows].any():
+                yield self.plan.prepare(block)
             self.progress(what, block.start + block.rows, side.rows)
 
 
@@ -142,16 +146,15 @@ def _add_hashes(
     key: Sequence[str] | None,
     where: Array | None,
 ) -> None:
-    for block in comparison.blocks(side, "looking for rows"):
+    for block in comparison.blocks(side, "looking for rows", where):
         cells, rows = block.columns, np.arange(block.rows)
         if where is not None:
             rows = np.flatnonzero(where[block.start : block.start + block.rows])
             cells = {name: column.take(rows) for name, column in cells.items()}
-        if len(rows):
-            by_name = _column_hashes(cells)
-            full = hash_rows(by_name)
-            of_key = full if key is None else hash_rows({name: by_name[name] for name in key})
-            spill.add(of_key, full, block.start + rows)
+        by_name = _column_hashes(cells)
+        full = hash_rows(by_name)
+        of_key = full if key is None else hash_rows({name: by_name[name] for name in key})
+        spill.add(of_key, full, block.start + rows)
 
 
 def _column_hashes(columns: Mapping[str, Cells]) -> dict[str, Array]:
