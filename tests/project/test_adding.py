@@ -137,7 +137,7 @@ def test_an_option(copy):
     # The code that reads it: the signature, and the checks of arguments.
     other = "transform_batch_size"
     copy.insert(READER, f"    {other}: int | None", "    rows_wanted: int | None = None,\n")
-    copy.insert(ARGUMENTS, "        _warn_ignored(given, defaults, api)\n", CHECK)
+    copy.insert(ARGUMENTS, "        _warn_ignored(given, function)\n", CHECK)
     copy.create(test, TEST_OF_OPTION)
     assert copy.failures(TABLES, test) == {
         "test_the_arguments_that_checkers_know_are_those_of_the_reader"
