@@ -294,7 +294,8 @@ class _Layout:
         edits = sorted(edits, key=lambda edit: (edit.start, edit.end))
         starts = [edit.start for edit in edits]
         for node in self._analysis.nodes(cst.Call):
-            if not isinstance(node.whitespace_before_args, cst.ParenthesizedWhitespace):
+            is_broken = isinstance(node.whitespace_before_args, cst.ParenthesizedWhitespace)
+            if not node.args or not is_broken:
                 continue
             first, last = self._analysis.start(node.args[0]), self._analysis.span(node.args[-1])[1]
             opened = self._text.rfind("(", 0, first) + 1
