@@ -57,6 +57,26 @@ def test_notebooks_that_are_run(rewrite):
     )
 
 
+def test_methods_that_are_passed_on_beside_names_that_come_unseen(rewrite):
+    after = rewrite(
+        {
+            "names.py": HOLDER,
+            "train.py": (
+                "from names import *\n\n"
+                "with make_spark_converter(df).make_torch_dataloader(num_epochs=1) as loader:\n"
+                "    fit(loader)\n"
+                "judge(found.make_torch_dataloader)\n"
+            ),
+        }
+    )
+    assert after["names.py"] == PLAIN
+    assert "converter = write_mds(df)\n" in after["train.py"]
+    assert after["train.py"].endswith(
+        "# petastorm-bridge rule PM102: stays on the bridge: make_torch_dataloader is passed on\n"
+        "judge(open_mds_on_bridge(found.cache_dir_url).make_torch_dataloader)\n"
+    )
+
+
 @pytest.mark.parametrize(
     "package",
     [

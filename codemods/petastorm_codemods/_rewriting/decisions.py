@@ -346,11 +346,11 @@ def _is_defined(analysis: Analysis, name: str) -> bool:
 
 @once
 def _uses_converters(analysis: Analysis) -> bool:
-    """Say whether the source imports anything of Petastorm's, or what has come in its place.
+    """Say whether the source imports anything of Petastorm's, also unseen, or what has come in its place.
 
     Not what a rewritten loader call imports: a second run is to see what the first one saw.
     """
-    return any(
+    return any(True for _ in unseen_reads(analysis)) or any(
         is_petastorm(each.path)
         or (
             each.path.startswith(NEW)
