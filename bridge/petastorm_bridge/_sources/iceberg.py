@@ -67,7 +67,7 @@ class _Manifest(InputFile):
     def exists(self) -> bool:
         return True
 
-    def open(self, seekable: bool = True) -> Any:  # noqa: ARG002 - it is
+    def open(self, seekable: bool = True) -> Any:  # noqa: ARG002 - it always is
         return io.BytesIO(self._content)
 
 
