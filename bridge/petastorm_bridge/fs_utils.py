@@ -7,6 +7,8 @@ through ``fsspec`` (as in Petastorm) or, for HDFS, through :mod:`pyarrow.fs`.
 A path inside a ``file:`` URL is taken **literally**, as Hadoop does: ``file:///a b/50%25`` is the
 directory called ``50%25`` in the directory ``a b``. Spark reports files percent-encoded, so a path
 that does not exist as written but does exist decoded is read decoded.
+
+Errors and logs show URLs :func:`masked`.
 """
 
 from __future__ import annotations
@@ -14,12 +16,11 @@ from __future__ import annotations
 import glob
 import logging
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import ParseResult, unquote, urlparse, urlunparse
-
-from .errors import masked
 
 __all__ = [
     "FilesystemResolver",
@@ -57,6 +58,14 @@ _ARROW_OPTIONS = {
     "connect_timeout": "config_kwargs={'connect_timeout': …}",
     "request_timeout": "config_kwargs={'read_timeout': …}",
 }
+# Passwords, keys and signatures that stand in URLs are kept out of errors and logs. Texts may be hostile: a scheme
+# without an end and "?" in names would be searched for again from every letter.
+_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,31})://(?P<rest>[^\s\"'<>]+)")
+# A name before "@" is the container in Azure's URLs and the user in these; elsewhere it may be a token.
+_NAMES = {"abfs", "abfss", "adl", "az", "wasb", "wasbs", "hdfs", "sftp", "ssh", "ftp"}
+_QUERY_VALUE = re.compile(r"([?&][^=?&#]+)=[^&#]+")
+_MASK = "***"
+_SHORTEST = 6  # what is shorter is masked in URLs alone: it may be part of any word
 
 
 class _EmptyUrlError(ValueError, IndexError):
@@ -380,3 +389,62 @@ def normalize_dir_url(dataset_url: Any) -> str:
     url = url if not stripped or stripped.endswith(":") else stripped
     logger.debug("directory url: %s", masked(url))
     return url
+
+
+def masked(text: str, *urls: str) -> str:
+    """Return a text in which the secret parts of URLs are three stars.
+
+    These are what stands before the host (but not a mere user or container) and the values of a query.
+
+    Args:
+        text: Anything to be shown, such as a URL or the message of an error.
+        urls: URLs whose secrets may stand in the text without the rest of the URL.
+    """
+    secrets = {secret for url in urls for match in _URL.finditer(url) for secret in _secrets(match)}
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= _SHORTEST:
+            text = text.replace(secret, _MASK)
+    return _URL.sub(_masked_url, text)
+
+
+def without_secrets(error: BaseException, *urls: str) -> BaseException | None:
+    """Return an error to name as the cause of another; None if its text gives a secret away."""
+    seen: BaseException | None = error
+    while seen is not None:
+        text = str(seen)
+        if masked(text, *urls) != text:
+            return None
+        seen = seen.__cause__ or seen.__context__
+    return error
+
+
+def _credentials(scheme: str, rest: str) -> tuple[str, str]:
+    """Split what follows ``://`` into its secret beginning and the rest, which starts with ``@``."""
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    if "@" in authority:
+        user = authority.rpartition("@")[0]
+    elif re.match(r"[^/?#:]+:(?!\d*[/?#])[^?#]*@", rest):  # AWS' keys have slashes in them
+        user = rest.partition("@")[0]
+    else:
+        return "", rest
+    if ":" not in user and scheme.lower() in _NAMES:
+        return "", rest
+    return user, rest[len(user) :]
+
+
+def _secrets(url: re.Match[str]) -> set[str]:
+    scheme, rest = url["scheme"], url["rest"]
+    if scheme.lower() in _LOCAL_SCHEMES:  # "?" and "@" are letters there
+        return set()
+    user, rest = _credentials(scheme, rest)
+    secrets = {user, user.partition(":")[2]}
+    secrets.update(match[0].partition("=")[2] for match in _QUERY_VALUE.finditer(rest))
+    return {form for text in secrets if text for form in (text, unquote(text))}
+
+
+def _masked_url(url: re.Match[str]) -> str:
+    scheme, rest = url["scheme"], url["rest"]
+    if scheme.lower() in _LOCAL_SCHEMES:
+        return url[0]
+    user, rest = _credentials(scheme, rest)
+    return f"{scheme}://{_MASK if user else ''}" + _QUERY_VALUE.sub(rf"\1={_MASK}", rest)

@@ -16,8 +16,8 @@ import rooms  # noqa: E402 - of that folder
 # can be read off here.
 ROOMS = {
     "petastorm_bridge": """
-        mds _tables errors typing cache
-        _cells _blocks unischema codecs _stored transform predicates selectors ngram fs_utils
+        mds fs_utils _tables errors typing cache
+        _cells _blocks unischema codecs _stored transform predicates selectors ngram
         _workers _far _sources reader weighted_sampling_reader
         pytorch tf_utils
         utils etl spark_utils tools generator test_util

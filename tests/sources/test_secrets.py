@@ -10,7 +10,7 @@ from petastorm_bridge import make_batch_reader
 from petastorm_bridge._far.errors import explain
 from petastorm_bridge._far.limits import ATTEMPTS_VARIABLE
 from petastorm_bridge._sources.unfinished import unfinished_text
-from petastorm_bridge.errors import masked, without_secrets
+from petastorm_bridge.fs_utils import masked, without_secrets
 from petastorm_bridge.spark import SparkDatasetConverter
 from petastorm_bridge.spark._directory import availability, dataset, deletion, urls
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from petastorm_bridge.errors import without_secrets
+from petastorm_bridge.fs_utils import without_secrets
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError
 
 from .errors import GivenUpError, RemoteAccessError, RemoteError, explain

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from petastorm_bridge.errors import masked
+from petastorm_bridge.fs_utils import masked
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError
 
 # How the packages of the stores say that something is not there, or not to be seen. Their classes

@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from petastorm_bridge.errors import masked, without_secrets
+from petastorm_bridge.fs_utils import masked, without_secrets
 from petastorm_bridge.mds import codecs
 from petastorm_bridge.mds.access import load
 from petastorm_bridge.mds.errors import DatasetError

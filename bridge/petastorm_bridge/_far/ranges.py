@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 
 from petastorm_bridge._workers.threads import Threads
-from petastorm_bridge.errors import masked
+from petastorm_bridge.fs_utils import masked
 from petastorm_bridge.mds.locks import ForkSafeLock
 
 from .attempts import attempted, explained

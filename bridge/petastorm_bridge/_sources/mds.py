@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from petastorm_bridge._blocks.columns import Column, NullFacts, present
-from petastorm_bridge.errors import masked
+from petastorm_bridge.fs_utils import masked
 from petastorm_bridge.mds.access import is_mapped
 from petastorm_bridge.mds.codecs import EXTENSIONS
 from petastorm_bridge.mds.dataset import INDEX_NAME, MdsDataset

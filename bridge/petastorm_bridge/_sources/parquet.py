@@ -12,7 +12,7 @@ from pyarrow import fs, parquet
 
 from petastorm_bridge._blocks.columns import Column, NullFacts
 from petastorm_bridge._blocks.pandas_metadata import pandas_metadata, without_columns
-from petastorm_bridge.errors import masked
+from petastorm_bridge.fs_utils import masked
 
 from .far_parquet import MakeFar
 from .files_source import FilesSource, Group, converted

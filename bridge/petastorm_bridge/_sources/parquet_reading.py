@@ -18,7 +18,7 @@ from pyarrow import fs, parquet
 from petastorm_bridge._blocks.columns import Column, equal_lists, is_numbers, numbers, present
 from petastorm_bridge._blocks.memory import pooled
 from petastorm_bridge._far.fetch import Extent
-from petastorm_bridge.errors import masked
+from petastorm_bridge.fs_utils import masked
 from petastorm_bridge.mds.access import is_far
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError
 from petastorm_bridge.mds.shard import Rows

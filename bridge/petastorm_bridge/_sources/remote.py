@@ -23,7 +23,7 @@ from petastorm_bridge._far.copies import CacheSettings, Copies
 from petastorm_bridge._far.errors import explain
 from petastorm_bridge._far.fetch import Extent, fetch_file
 from petastorm_bridge._far.stores import FsspecStore, MountStore, Store, open_store
-from petastorm_bridge.errors import masked, without_secrets
+from petastorm_bridge.fs_utils import masked, without_secrets
 from petastorm_bridge.mds.dataset import INDEX_NAME, open_dataset, read_index
 from petastorm_bridge.mds.entry import ShardEntry
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError, ShardCorruptedError

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from petastorm_bridge._blocks.columns import Column, NullFacts
-from petastorm_bridge.errors import masked
+from petastorm_bridge.fs_utils import masked
 from petastorm_bridge.mds.errors import DatasetNotFoundError
 
 from .far_parquet import MakeFar

@@ -15,7 +15,7 @@ from urllib.parse import urlparse
 from pyarrow import fs
 
 from petastorm_bridge import fs_utils
-from petastorm_bridge.errors import masked
+from petastorm_bridge.fs_utils import masked
 from petastorm_bridge.mds.errors import DatasetError
 
 # What deltalake calls the options of s3fs.S3FileSystem.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from petastorm_bridge.errors import masked
+from petastorm_bridge.fs_utils import masked
 from petastorm_bridge.mds.dataset import INDEX_NAME
 
 # The first file that a conversion writes; the last one is the index.

@@ -10,7 +10,7 @@ from typing import Any
 from petastorm_bridge import fs_utils
 from petastorm_bridge._sources.open import open_source
 from petastorm_bridge._sources.parquet import ParquetSource
-from petastorm_bridge.errors import masked
+from petastorm_bridge.fs_utils import masked
 from petastorm_bridge.mds.errors import DatasetError
 
 from ._state import Destination

@@ -12,10 +12,10 @@ import os
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
 
 from petastorm_bridge._tables.missing import attribute_error, extend_path
-from petastorm_bridge.errors import masked
 from petastorm_bridge.fs_utils import (
     LocalFileSystem,
     get_filesystem_and_path_or_paths,
+    masked,
     normalize_dir_url,
 )
 from petastorm_bridge.reader import make_batch_reader

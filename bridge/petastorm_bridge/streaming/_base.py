@@ -20,7 +20,7 @@ from torch.utils.data import get_worker_info
 
 from petastorm_bridge._far.ahead import AHEAD_BYTES
 from petastorm_bridge._workers.sharing import refuse_deep_temporary_directory
-from petastorm_bridge.errors import masked
+from petastorm_bridge.fs_utils import masked
 from petastorm_bridge.mds.collector import paused_collector
 from petastorm_bridge.mds.ragged import Int64
 

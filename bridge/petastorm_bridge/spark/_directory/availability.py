@@ -9,8 +9,7 @@ from typing import Any
 
 from petastorm_bridge._sources.table_formats import without_version
 from petastorm_bridge._workers.at_once import each_at_once
-from petastorm_bridge.errors import masked
-from petastorm_bridge.fs_utils import LocalFileSystem, get_filesystem_and_path_or_paths
+from petastorm_bridge.fs_utils import LocalFileSystem, get_filesystem_and_path_or_paths, masked
 from petastorm_bridge.mds.access import is_far
 from petastorm_bridge.spark._session import logger
 

@@ -20,12 +20,12 @@ from petastorm_bridge._sources.table_formats import (
 )
 from petastorm_bridge._sources.unfinished import MARKER_NAME, unfinished_text
 from petastorm_bridge._workers.at_once import each_at_once
-from petastorm_bridge.errors import masked
 from petastorm_bridge.fs_utils import (
     FilesystemResolver,
     LocalFileSystem,
     existing_local_path,
     get_filesystem_and_path_or_paths,
+    masked,
 )
 from petastorm_bridge.mds.access import is_far
 from petastorm_bridge.mds.dataset import INDEX_NAME, MdsDataset, open_dataset

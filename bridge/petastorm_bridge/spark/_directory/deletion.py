@@ -12,7 +12,7 @@ import contextlib
 import os
 from collections.abc import Callable, Sequence
 
-from petastorm_bridge.errors import masked
+from petastorm_bridge.fs_utils import masked
 from petastorm_bridge.spark._session import logger
 
 from .store import store_at

@@ -6,8 +6,7 @@ import os
 from typing import Any
 from urllib.parse import urlparse
 
-from petastorm_bridge.errors import masked
-from petastorm_bridge.fs_utils import local_path
+from petastorm_bridge.fs_utils import local_path, masked
 
 PARENT_VARIABLE = "PETASTORM_BRIDGE_PARENT_CACHE_DIR_URL"
 """Names the directory of conversions where the session does not."""

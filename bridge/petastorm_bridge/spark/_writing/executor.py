@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from petastorm_bridge.errors import masked
+from petastorm_bridge.fs_utils import masked
 from petastorm_bridge.mds.commit import Rewrite
 from petastorm_bridge.mds.writer import ShardWriter
 from petastorm_bridge.spark._directory.store import Store

@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 
-from petastorm_bridge.errors import masked
+from petastorm_bridge.fs_utils import masked
 from petastorm_bridge.spark._directory.store import Store
 from petastorm_bridge.spark._errors import MaterializationError
 
