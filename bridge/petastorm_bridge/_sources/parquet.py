@@ -88,6 +88,12 @@ class ParquetSource(FilesSource):
         source.pandas_metadata = without_columns(self.pandas_metadata, changed)
         return source
 
+    @property
+    def columns(self) -> list[str]:
+        """Names of all columns, also of those that readers leave out; those of the directories come first."""
+        stored = self.unchecked[0].schema.names
+        return [*self.partitions, *(name for name in stored if name not in self.partitions)]
+
     def types_of(self, names: Collection[str]) -> dict[str, pa.DataType]:
         """Return the types of columns in which the files have to agree, or their directories.
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from petastorm_bridge._sources.parquet import ParquetSource
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.schema import Field
-from petastorm_bridge.mds.types import is_list, is_storable
+from petastorm_bridge.mds.types import is_storable, plain_type
 
 Encoder = Callable[[pa.Array], pa.Array]
 """From the column of a batch, as the source stores it, to what the writer takes."""
@@ -74,10 +74,8 @@ def plan_columns(source: ParquetSource, wanted: Sequence[str] | None) -> ColumnP
         ValueError: There is no column of a name.
         DatasetError: The files disagree about one.
     """
-    first = source.unchecked[0].schema
-    names = [*source.partitions, *(n for n in first.names if n not in source.partitions)]
-    stored = source.types_of(choose(names, wanted))
-    types = {name: _plain(type_) for name, type_ in stored.items()}
+    stored = source.types_of(choose(source.columns, wanted))
+    types = {name: plain_type(type_) for name, type_ in stored.items()}
     refused = {name: type_ for name, type_ in types.items() if not is_storable(type_)}
     if refused:
         raise _unsupported(refused, [name for name in types if name not in refused])
@@ -98,21 +96,6 @@ def choose(names: Sequence[str], wanted: Sequence[str] | None) -> list[str]:
             f"There is no column {', '.join(map(repr, missing))}. There are: {', '.join(names)}."
         )
     return [name for name in names if wanted is None or name in wanted]
-
-
-def _plain(type_: pa.DataType) -> pa.DataType:
-    """Return the type that a column is converted to before MDS is asked for it: the same values."""
-    if isinstance(type_, pa.BaseExtensionType):
-        return _plain(type_.storage_type)
-    if pa.types.is_dictionary(type_):
-        return _plain(type_.value_type)
-    if pa.types.is_date64(type_):
-        return pa.date32()
-    if is_list(type_):
-        # Lists of one length are arrays in MDS as soon as all rows have that length.
-        element = _plain(type_.value_type)
-        return pa.large_list(element) if pa.types.is_large_list(type_) else pa.list_(element)
-    return type_
 
 
 def _unsupported(

@@ -69,6 +69,21 @@ def is_storable(type_: pa.DataType) -> bool:
     )
 
 
+def plain_type(type_: pa.DataType) -> pa.DataType:
+    """Return the type that a column of this one is converted to before it is written: the same values."""
+    if isinstance(type_, pa.BaseExtensionType):
+        return plain_type(type_.storage_type)
+    if pa.types.is_dictionary(type_):
+        return plain_type(type_.value_type)
+    if pa.types.is_date64(type_):
+        return pa.date32()
+    if is_list(type_):
+        # Lists of one length are arrays in MDS as soon as all rows have that length.
+        element = plain_type(type_.value_type)
+        return pa.large_list(element) if pa.types.is_large_list(type_) else pa.list_(element)
+    return type_
+
+
 def marks_nulls_itself(type_: pa.DataType) -> bool:
     """Return whether a null of this type is stored as NaN or NaT, so that no null column is needed."""
     return bool(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -74,21 +75,27 @@ def write_mds(data: str, folder: str) -> None:
     Raises:
         CannotCompareError: It cannot be read in whole, or a column's type cannot be stored.
     """
-    from petastorm_bridge.convert._columns import plan_columns
-    from petastorm_bridge.convert._places import open_parquet
+    import pyarrow as pa
+
+    from petastorm_bridge._sources.parquet import ParquetSource
     from petastorm_bridge.mds.commit import commit_dataset
     from petastorm_bridge.mds.errors import DatasetError
+    from petastorm_bridge.mds.types import plain_type
     from petastorm_bridge.mds.writer import ShardWriter
 
     os.makedirs(folder)
     try:
-        source = open_parquet(data, None)
-        plan = plan_columns(source, None)
-        writer = ShardWriter(plan.schema, folder)
+        with warnings.catch_warnings():
+            # Columns that readers leave out are written, or refused by name.
+            warnings.simplefilter("ignore")
+            source = ParquetSource([os.path.abspath(data)], listed=False)
+        types = {name: plain_type(kind) for name, kind in source.types_of(source.columns).items()}
+        schema = pa.schema(list(types.items()))
+        writer = ShardWriter(schema, folder)
         for row_group in range(len(source.row_counts)):
-            for batch in source.batches(row_group, plan.types, _ROWS):
+            for batch in source.batches(row_group, types, _ROWS):
                 writer.write(batch)
-        commit_dataset(folder, plan.schema, writer.finish())
+        commit_dataset(folder, schema, writer.finish())
     except (DatasetError, TypeError, ValueError) as error:
         raise CannotCompareError(
             f"streaming: the data cannot be written as MDS: {error}"
