@@ -21,7 +21,6 @@ SOURCE_ROOTS = {"petastorm_bridge": ROOT / "bridge", "petastorm_codemods": ROOT 
 # Folder of tests for the rooms and modules of the bridge; every other module of it is a name that Petastorm has, which is compared.
 TESTS = {
     "_blocks": "blocks",
-    "_cells": "rows",
     "_far": "far",
     "_sources": "sources",
     "_stored": "rows",
@@ -31,6 +30,7 @@ TESTS = {
     "cli": "project",
     "cli._convert": "converting",
     "cli._parity": "parity",
+    "codecs": "rows",
     "convert": "converting",
     "etl": "etl",
     "mds": "mds",

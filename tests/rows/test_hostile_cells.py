@@ -228,7 +228,7 @@ def test_the_limit_can_be_raised(monkeypatch):
 @pytest.mark.parametrize("format_", ["png", "jpeg", "webp", "bmp", "tiff"])
 @pytest.mark.parametrize("shape", [(40, 60), (40, 60, 3)])
 def test_images_of_all_formats_are_measured(format_, shape):
-    from petastorm_bridge._cells.images import _decoded_size
+    from petastorm_bridge.codecs._images import _decoded_size
 
     codec = CompressedImageCodec(format_)
     declared = field(codec, shape, np.uint8)

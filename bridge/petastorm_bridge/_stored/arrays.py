@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from petastorm_bridge._cells.array_files import Header, npy_header, unpacked_npy
+from petastorm_bridge.codecs._array_files import Header, npy_header, unpacked_npy
 
 _USUAL_LENGTH = 128  # of a header, which NumPy fills up for the numbers behind it
 
@@ -84,7 +84,7 @@ def arrays_of_npz(column: pa.Array, field: Any) -> list[npt.NDArray[Any]]:
 
     Args:
         column: The files.
-        field: What is declared of the values (:func:`petastorm_bridge._cells.limits.check_size`).
+        field: What is declared of the values (:func:`petastorm_bridge.codecs._limits.check_size`).
 
     Raises:
         ValueError: A file holds no such array, or a too large one.

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from petastorm_bridge._cells.array_files import load_npy, load_npz, npy_header
+from petastorm_bridge.codecs._array_files import load_npy, load_npz, npy_header
 from petastorm_bridge.mds.declared import dynamic_header
 from petastorm_bridge.mds.encodings import MAX_ELEMENTS, NDARRAY_CODES
 from petastorm_bridge.mds.errors import DatasetError

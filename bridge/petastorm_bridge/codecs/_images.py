@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from .limits import HARMLESS, check_size
+from ._limits import HARMLESS, check_size
 
 _PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 _PNG_SIZE = struct.Struct(">IIBB")
@@ -25,7 +25,7 @@ def check_image(field: Any, data: bytes, format_: str) -> None:
     """Refuse an image that would be larger than its field, or its bytes, explain.
 
     Args:
-        field: What is declared of the value (:func:`.limits.check_size`).
+        field: What is declared of the value (:func:`._limits.check_size`).
         data: The file: PNG, JPEG, WebP, BMP or TIFF. Of others the size is known only when they are decoded.
         format_: What the codec says the file is, ``'.png'``. Another one than these five is left to
             OpenCV, which decodes 2**30 pixels at most.

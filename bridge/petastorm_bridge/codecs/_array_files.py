@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from petastorm_bridge.mds.locks import ForkSafeLock
 
-from .limits import HARMLESS, check_size
+from ._limits import HARMLESS, check_size
 
 # NumPy reads headers with ast.literal_eval, which in Python 3.11 fails now and then in several threads
 # at once: SystemError, "AST constructor recursion depth mismatch".
@@ -131,7 +131,7 @@ def load_npz(data: bytes | memoryview, field: Any) -> npt.NDArray[Any]:
 
     Args:
         data: The file.
-        field: What is declared of the value (:func:`.limits.check_size`).
+        field: What is declared of the value (:func:`._limits.check_size`).
 
     Raises:
         ValueError: There is none in it, or it is too large.

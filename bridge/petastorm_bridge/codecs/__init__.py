@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ._cells.array_files import load_npy, load_npz
-from ._cells.images import check_image
-from ._tables.spark_types import as_type, is_named, to_pyspark
-from .errors import missing_extra
+from petastorm_bridge._tables.spark_types import as_type, is_named, to_pyspark
+from petastorm_bridge.errors import missing_extra
+
+from ._array_files import load_npy, load_npz
+from ._images import check_image
 
 __all__ = [
     "CompressedImageCodec",
