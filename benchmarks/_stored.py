@@ -12,11 +12,11 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from benchmarks._settings import SEED
-from petastorm_bridge._stored.schema import UNISCHEMA_KEY
 from petastorm_bridge.codecs import CompressedImageCodec, NdarrayCodec, ScalarCodec
 from petastorm_bridge.convert import convert_dataset
 from petastorm_bridge.etl._pickling import pickled_schema
 from petastorm_bridge.etl.dataset_metadata import ROW_GROUPS_PER_FILE_KEY
+from petastorm_bridge.reader._rows.schema import UNISCHEMA_KEY
 from petastorm_bridge.reader._rows.store import store_at
 from petastorm_bridge.unischema import Unischema, UnischemaField, encode_row
 

@@ -23,7 +23,6 @@ TESTS = {
     "_blocks": "blocks",
     "_far": "far",
     "_sources": "sources",
-    "_stored": "rows",
     "_workers": "workers",
     "__main__": "project",
     "_tables": "project",

@@ -19,8 +19,6 @@ from stored import random_rows, random_schema
 
 import petastorm_bridge
 from petastorm_bridge import codecs, unischema
-from petastorm_bridge._stored.indexes import read_indexes
-from petastorm_bridge._stored.schema import read_schema
 from petastorm_bridge._tables.spark_types import STAND_INS
 from petastorm_bridge.errors import BridgeWarning, DatasetError, StoredSchemaError
 from petastorm_bridge.etl import (
@@ -39,6 +37,8 @@ from petastorm_bridge.etl.dataset_metadata import (
     load_row_groups,
     materialize_dataset,
 )
+from petastorm_bridge.reader._rows.indexes import read_indexes
+from petastorm_bridge.reader._rows.schema import read_schema
 from petastorm_bridge.reader._rows.store import store_at
 
 try:

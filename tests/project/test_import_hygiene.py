@@ -93,7 +93,7 @@ def test_the_converter_imports_little(module, unwanted):
 def test_reading_columns_does_not_load_what_decodes_rows():
     rows = (
         "petastorm_bridge.reader._rows.reader",
-        "petastorm_bridge._stored.schema",
+        "petastorm_bridge.reader._rows.schema",
         "petastorm_bridge.codecs",
     )
     done = subprocess.run(

@@ -17,7 +17,7 @@ import rooms  # noqa: E402 - of that folder
 ROOMS = {
     "petastorm_bridge": """
         mds fs_utils _tables errors typing cache
-        _blocks unischema codecs _stored transform predicates selectors ngram
+        _blocks unischema codecs transform predicates selectors ngram
         _workers _far _sources reader weighted_sampling_reader
         pytorch tf_utils
         utils etl spark_utils tools generator test_util

@@ -15,9 +15,9 @@ from pyarrow import parquet
 from stored import write_stored
 
 from petastorm_bridge import make_reader
-from petastorm_bridge._stored.decoding import decode_column
 from petastorm_bridge.codecs import CompressedImageCodec, CompressedNdarrayCodec, NdarrayCodec
 from petastorm_bridge.errors import DecodeFieldError
+from petastorm_bridge.reader._rows.decoding import decode_column
 from petastorm_bridge.unischema import Unischema, UnischemaField
 from petastorm_bridge.utils import decode_row
 

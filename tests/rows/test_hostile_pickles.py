@@ -7,9 +7,9 @@ import tracemalloc
 
 import pytest
 
-from petastorm_bridge._stored.indexes import read_indexes
-from petastorm_bridge._stored.schema import read_schema
 from petastorm_bridge.errors import StoredSchemaError
+from petastorm_bridge.reader._rows.indexes import read_indexes
+from petastorm_bridge.reader._rows.schema import read_schema
 
 MERSENNE = 2**61 - 1  # the hash of its multiples is 0
 

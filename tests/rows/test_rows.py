@@ -423,7 +423,7 @@ def check_as_numpy(codec, field, data, whole):
 
     import pyarrow as pa
 
-    from petastorm_bridge._stored.decoding import decode_column
+    from petastorm_bridge.reader._rows.decoding import decode_column
 
     try:
         loaded = np.load(io.BytesIO(data), allow_pickle=False)

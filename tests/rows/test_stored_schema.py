@@ -15,12 +15,12 @@ import pytest
 from stored import pickled, random_schema, spark, write_stored
 
 from petastorm_bridge import make_reader
-from petastorm_bridge._stored.indexes import read_indexes
-from petastorm_bridge._stored.pickles import MAX_BYTES
-from petastorm_bridge._stored.schema import read_schema
 from petastorm_bridge._tables.spark_types import STAND_INS
 from petastorm_bridge.codecs import CompressedImageCodec, NdarrayCodec, ScalarCodec
 from petastorm_bridge.errors import PetastormMetadataError, StoredSchemaError
+from petastorm_bridge.reader._rows.indexes import read_indexes
+from petastorm_bridge.reader._rows.pickles import MAX_BYTES
+from petastorm_bridge.reader._rows.schema import read_schema
 from petastorm_bridge.unischema import Unischema, UnischemaField
 
 SCHEMA = Unischema(

@@ -1,7 +1,7 @@
 """How values lie in the columns of Petastorm's own datasets (``petastorm/codecs.py``).
 
 A codec turns one value of a field into what Spark stores, and back. Reading whole row groups at once
-is the business of ``_stored/decoding.py``; what a codec's ``decode`` gives is its measure.
+is the business of ``reader/_rows/decoding.py``; what a codec's ``decode`` gives is its measure.
 """
 
 from __future__ import annotations

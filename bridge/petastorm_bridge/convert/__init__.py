@@ -9,8 +9,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from petastorm_bridge._stored.schema import UNISCHEMA_KEY, read_schema
 from petastorm_bridge.mds.writer import DEFAULT_SIZE_LIMIT
+from petastorm_bridge.reader._rows.schema import UNISCHEMA_KEY, read_schema
 
 from ._columns import UnsupportedColumnsError, plan_columns
 from ._compare import ConversionError

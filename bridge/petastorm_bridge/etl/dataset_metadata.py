@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from petastorm_bridge._stored.schema import ROW_GROUPS_KEY, UNISCHEMA_KEY, read_schema
 from petastorm_bridge.errors import (
     PetastormMetadataError,
     PetastormMetadataGenerationError,
     StoredSchemaError,
 )
+from petastorm_bridge.reader._rows.schema import ROW_GROUPS_KEY, UNISCHEMA_KEY, read_schema
 from petastorm_bridge.reader._rows.store import Piece, store_at, store_of
 from petastorm_bridge.unischema import Unischema
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from petastorm_bridge._stored.indexes import read_indexes
-from petastorm_bridge._stored.schema import read_schema
 from petastorm_bridge.errors import StoredSchemaError
+from petastorm_bridge.reader._rows.indexes import read_indexes
+from petastorm_bridge.reader._rows.schema import read_schema
 
 __all__ = ["depickle_legacy_package_name_compatible", "restricted_loads"]
 

@@ -1,1 +1,1 @@
-"""Rows of datasets that Petastorm wrote, decoded one by one or put together in n-grams."""
+"""Rows of datasets that Petastorm wrote, decoded or put together in n-grams; what it pickles beside them."""

@@ -10,12 +10,12 @@ import numpy as np
 
 from petastorm_bridge._blocks.columns import Block
 from petastorm_bridge._sources.source import RowGroup, number_of
-from petastorm_bridge._stored.decoding import Values, decode_column
 from petastorm_bridge.mds.shard import Rows
 from petastorm_bridge.reader._job import Job, chosen_rows
 from petastorm_bridge.reader._plan import Visit
 from petastorm_bridge.reader._sharding import Piece
 
+from .decoding import Values, decode_column
 from .ngrams import Layout, values_at
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from petastorm_bridge._stored.decoding import Values
 from petastorm_bridge.ngram import NGram
 from petastorm_bridge.unischema import Unischema
+
+from .decoding import Values
 
 
 def column_name(step: int, field: str) -> str:

@@ -11,8 +11,6 @@ from typing import Any
 from petastorm_bridge._blocks.columns import Block
 from petastorm_bridge._sources.parquet import ParquetSource
 from petastorm_bridge._sources.source import Source
-from petastorm_bridge._stored.indexes import stored_indexes
-from petastorm_bridge._stored.schema import ROW_GROUPS_KEY, UNISCHEMA_KEY, read_schema
 from petastorm_bridge.errors import PetastormMetadataError
 from petastorm_bridge.mds.locks import ForkSafeLock
 from petastorm_bridge.ngram import NGram
@@ -23,8 +21,10 @@ from petastorm_bridge.reader._reader import Reader
 from petastorm_bridge.reader._selection import Condition, Selection
 from petastorm_bridge.unischema import Unischema, tuple_class
 
+from .indexes import stored_indexes
 from .job import RowJob, separate_rows
 from .ngrams import Layout, column_name
+from .schema import ROW_GROUPS_KEY, UNISCHEMA_KEY, read_schema
 
 _NOT_PETASTORMS = (
     "Currently make_reader supports reading only Petastorm datasets. "
