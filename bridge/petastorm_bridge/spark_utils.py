@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .etl.dataset_metadata import get_schema_from_dataset_url
-from .unischema import UnischemaField
-from .utils import decode_row
+from .unischema import UnischemaField, decode_row
 
 __all__ = ["dataset_as_rdd"]
 

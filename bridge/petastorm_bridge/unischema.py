@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ._tables.spark_types import STAND_INS, as_type, to_pyspark
-from .errors import missing_extra
+from .errors import DecodeFieldError, missing_extra
 
 __all__ = [
     "Unischema",
@@ -285,6 +285,45 @@ def _encoded(field: UnischemaField, value: Any) -> Any:
     import numpy as np
 
     return value.tolist() if isinstance(value, np.generic) else value
+
+
+def decode_row(row: Mapping[str, Any], schema: Unischema) -> dict[str, Any]:
+    """Return the values of a row as they were before codecs encoded them.
+
+    Fields without a codec become the schema's NumPy type, or ``decimal.Decimal``; columns that the
+    schema does not have are left out.
+
+    Raises:
+        DecodeFieldError: A value cannot be decoded; the error is its cause.
+    """
+    decoded = {}
+    for name, value in row.items():
+        field = schema.fields.get(str(name))
+        if field is None:
+            continue
+        try:
+            decoded[str(name)] = None if value is None else _decoded(field, value)
+        except Exception as error:
+            reason = str(error) or type(error).__name__
+            raise DecodeFieldError(f'Decoding field "{name}" failed: {reason}') from error
+    return decoded
+
+
+def _decoded(field: UnischemaField, value: Any) -> Any:
+    if field.codec:
+        return field.codec.decode(field, value)
+    from decimal import Decimal
+
+    import numpy as np
+
+    dtype = field.numpy_dtype
+    if dtype is np.bool_ and isinstance(value, str):  # of a directory's name
+        import pyarrow as pa
+
+        value = pa.scalar(value).cast(pa.bool_()).as_py()  # NumPy would take "false" for True
+    if dtype and issubclass(dtype, np.generic | Decimal):
+        return dtype(value)
+    return value
 
 
 def insert_explicit_nulls(unischema: Unischema, row_dict: dict[str, Any]) -> None:

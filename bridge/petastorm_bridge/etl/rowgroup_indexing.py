@@ -13,8 +13,7 @@ import numpy as np
 
 from petastorm_bridge.reader._rows.indexes import INDEXES_KEY, stored_indexes
 from petastorm_bridge.reader._rows.store import Piece, store_at, store_of
-from petastorm_bridge.unischema import Unischema
-from petastorm_bridge.utils import decode_row
+from petastorm_bridge.unischema import Unischema, decode_row
 
 from . import RowGroupIndexerBase
 from ._pickling import pickled_indexes
