@@ -374,7 +374,7 @@ def inferred_field(
 
     from petastorm_bridge.mds.types import is_list_of_any_length
 
-    from ._tables.types import find_type, unsupported_text
+    from ._tables.types import find_type
 
     row = find_type(type_)
     is_list = is_list_of_any_length(type_)
@@ -384,6 +384,18 @@ def inferred_field(
         raise ValueError(f"Cannot auto-create unischema due to unsupported column type {type_}")
     warnings.warn(unsupported_text(name, repr(type_)), stacklevel=3)
     return None
+
+
+def unsupported_text(name: str, type_text: str) -> str:
+    """Return the warning Petastorm gives for a column it leaves out.
+
+    Args:
+        name: Column name.
+        type_text: ``repr`` of the Arrow type, e.g. ``"MapType(map<string, int64>)"``.
+    """
+    if type_text.startswith(("ListType", "list<")):
+        return f"[ARROW-1644] Ignoring unsupported structure {type_text} for field {name!r}"
+    return f"Column {name!r} has an unsupported field {type_text}. Ignoring..."
 
 
 def _parquet_columns(dataset: Any) -> tuple[dict[str, Any], list[Any]]:

@@ -13,9 +13,8 @@ import pyarrow as pa
 from petastorm_bridge._blocks.columns import Column, NullFacts
 from petastorm_bridge._far.ahead import Fetcher
 from petastorm_bridge._far.fetch import Extent
-from petastorm_bridge._tables.types import unsupported_text
 from petastorm_bridge.mds.shard import Rows
-from petastorm_bridge.unischema import Unischema, inferred_field
+from petastorm_bridge.unischema import Unischema, inferred_field, unsupported_text
 
 
 class RowGroup(Protocol):

@@ -134,15 +134,3 @@ def presented_type(type_: pa.DataType) -> pa.DataType:
     if is_bytes(type_):
         return pa.binary()
     return type_
-
-
-def unsupported_text(name: str, type_text: str) -> str:
-    """Return the warning Petastorm gives for a column it leaves out (``petastorm/unischema.py``).
-
-    Args:
-        name: Column name.
-        type_text: ``repr`` of the Arrow type, e.g. ``"MapType(map<string, int64>)"``.
-    """
-    if type_text.startswith(("ListType", "list<")):
-        return f"[ARROW-1644] Ignoring unsupported structure {type_text} for field {name!r}"
-    return f"Column {name!r} has an unsupported field {type_text}. Ignoring..."
