@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from petastorm_bridge._blocks.memory import pooled
+from petastorm_bridge._blocks.columns import pooled
 
 
 @pytest.mark.parametrize("dtype", ["?", "u1", "f2", "f8", "M8[ns]", "<U3"])

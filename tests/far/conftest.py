@@ -9,5 +9,5 @@ from petastorm_bridge._far.limits import CACHE_VARIABLE
 def cache(tmp_path, monkeypatch):
     """The root of copies in one test, in which pauses between attempts are short."""
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "copies"))
-    monkeypatch.setattr("petastorm_bridge._far.attempts._FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("petastorm_bridge._far.errors._FIRST_PAUSE_SECONDS", 0.01)
     return tmp_path / "copies"

@@ -7,7 +7,7 @@ import pytest
 from growth import assert_grows_linearly, count_calls
 
 from petastorm_bridge.mds.schema import SIDECAR_NAME
-from petastorm_bridge.native import batch_form
+from petastorm_bridge.native.writing import BatchForm
 from petastorm_bridge.spark._directory.store import store_at
 from petastorm_bridge.spark._writing import executor
 
@@ -48,7 +48,7 @@ def write(batch, directory):
     def here(rewrite, infos):
         return [rewrite(str(directory), info) for info in infos]
 
-    return batch_form.BatchForm([]).settle(SCHEMA, infos, here)
+    return BatchForm([]).settle(SCHEMA, infos, here)
 
 
 def test_the_calls_do_not_depend_on_the_rows(tmp_path):

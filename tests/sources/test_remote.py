@@ -171,7 +171,7 @@ def test_the_default_directory_goes_with_the_process(dataset, monkeypatch):
 class TestDamage:
     @pytest.fixture(autouse=True)
     def _no_pauses(self, monkeypatch):
-        monkeypatch.setattr("petastorm_bridge._far.attempts._FIRST_PAUSE_SECONDS", 0.0)
+        monkeypatch.setattr("petastorm_bridge._far.errors._FIRST_PAUSE_SECONDS", 0.0)
 
     @pytest.mark.parametrize(
         ("change", "found"),
@@ -380,7 +380,7 @@ def test_a_damaged_copy_that_another_reader_has_replaced_stays(dataset, cache, m
 class TestAttempts:
     @pytest.fixture
     def failing(self, monkeypatch):
-        monkeypatch.setattr("petastorm_bridge._far.attempts._FIRST_PAUSE_SECONDS", 0.0)
+        monkeypatch.setattr("petastorm_bridge._far.errors._FIRST_PAUSE_SECONDS", 0.0)
         calls = []
 
         class Failing:

@@ -21,8 +21,7 @@ from petastorm_bridge.mds.access import load
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.verified import best_hash, note_hash
 
-from .attempts import attempted
-from .errors import explain, mismatch
+from .errors import attempted, explain, mismatch
 from .limits import CACHE_VARIABLE
 from .ranges import copy_in_ranges
 from .stores import Store

@@ -14,8 +14,7 @@ from petastorm_bridge._workers.threads import Threads
 from petastorm_bridge.fs_utils import masked
 from petastorm_bridge.mds.locks import ForkSafeLock
 
-from .attempts import attempted, explained
-from .errors import GivenUpError, RemoteError, mismatch
+from .errors import GivenUpError, RemoteError, attempted, explained, mismatch
 from .limits import limits
 from .stores import Store
 

@@ -9,15 +9,21 @@ import contextlib
 import functools
 import os
 import shutil
+import threading
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 from petastorm_bridge.mds.locks import ForkSafeLock
 
-from .buffers import PIECE_BYTES, thread_buffer
 from .limits import limits
 
 _Result = TypeVar("_Result")
+
+PIECE_BYTES = 256 << 10
+"""How much of a long answer is read at once: few enough bytes that the processor's cache still has them when they are
+written to their place. From memory it takes several times as long."""
+
+_buffers = threading.local()
 
 _CONNECTIONS = 32
 # A request takes some milliseconds of Python, which sixteen at once share: half as many for what is not waited for.
@@ -144,3 +150,13 @@ def single_requests(timeout: float) -> dict[str, Any]:
         "read_timeout": timeout,
         "retries": {"total_max_attempts": 1, "mode": "standard"},
     }
+
+
+def thread_buffer(size: int) -> memoryview:
+    """Return so many bytes of memory that belongs to this thread, which gets the same again next time.
+
+    New pages cost as much as copying the bytes that are read into them.
+    """
+    if len(getattr(_buffers, "memory", b"")) < size:
+        _buffers.memory = bytearray(size)
+    return memoryview(_buffers.memory)[:size]

@@ -18,10 +18,9 @@ from petastorm_bridge.fs_utils import masked, without_secrets
 from petastorm_bridge.mds.errors import DatasetNotFoundError
 from petastorm_bridge.mds.files import open_regular, read_into
 
-from .buffers import thread_buffer
 from .errors import explain
 from .limits import limits
-from .s3 import S3Store, single_requests
+from .s3 import S3Store, single_requests, thread_buffer
 
 _STREAMING_ONLY = {"alipan", "azure", "azure-dl", "oci"}  # schemes that fsspec does not know
 # For these streaming has downloaders.

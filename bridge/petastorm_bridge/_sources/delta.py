@@ -1,18 +1,26 @@
-"""Delta tables: what deltalake reads from the log, without Spark and without reading a row."""
+"""Delta tables: what deltalake reads from the log, without Spark and without reading a row.
+
+What the log names is looked at before deltalake follows it: it opens the checkpoints' sidecars itself, wherever the log
+says that they are, a web address among them, and a pipe, for which it waits. Deletion vectors are read here.
+"""
 
 from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping
+import re
+import uuid
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
+from pyarrow import fs, parquet
 
-from .delta_log import deleted_rows, refuse_foreign_sidecars
-from .live_table import LiveColumn, LiveFile, LiveTable
+from .live_table import DeletedRows, LiveColumn, LiveFile, LiveTable
 from .table_place import TablePlace
 
 # What a reader must honour for right rows, by the names of the protocol. The log itself (checkpoints,
@@ -32,6 +40,25 @@ _OWN_CLOCK = "delta.enableInCommitTimestamps"
 _MODE = "delta.columnMapping.mode"
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 _FIELD_ID = "delta.columnMapping.id"
+
+_SIDECARS = "_sidecars"
+# What deltalake may take for a file of the log: rather too much than too little.
+_NUMBERED = re.compile(r"([0-9]+)\..*(json|parquet)", re.DOTALL)
+# What it takes for a whole checkpoint for certain, numbers of 64 bits.
+_WHOLE_CHECKPOINT = re.compile(r"(0[0-8][0-9]{18})\.checkpoint\.parquet")
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
+# Commits and checkpoints. What compacts some commits is a copy of them.
+_TELLS_VERSION = re.compile(r"([0-9]{20})\.(json|checkpoint\..+)", re.DOTALL)
+_BASE85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+# A vector's file is named by 20 digits of an id, behind a directory of random letters or none.
+_VECTOR_ID = re.compile(r"(?P<folder>[A-Za-z0-9_-]*)(?P<id>.{20})", re.DOTALL)
+_ADDED = (
+    ("add", "path"),
+    *(
+        ("add", "deletionVector", part)
+        for part in ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
+    ),
+)
 
 
 def read_delta(place: TablePlace) -> LiveTable:
@@ -131,3 +158,146 @@ def _text(value: pa.Scalar) -> str:
         return "__HIVE_DEFAULT_PARTITION__"
     python = value.as_py()
     return str(python).lower() if isinstance(python, bool) else str(python)
+
+
+def refuse_foreign_sidecars(place: TablePlace, version: int | None) -> None:
+    """Raise if a checkpoint has sidecars that are not in the log's own directory of them.
+
+    Args:
+        place: The table.
+        version: Which is read, None for the current one; 0 looks at every checkpoint.
+
+    Raises:
+        TableFormatError: One has.
+    """
+    for _ in _sidecars(place, _segment(place, version)):
+        pass
+
+
+def deleted_rows(place: TablePlace, version: int, files: Collection[str]) -> dict[str, DeletedRows]:
+    """Return the rows that the deletion vectors of a version take away.
+
+    deltalake would make a list of booleans of each, as long as the vector says: one of 30 bytes can end the
+    process. So deltalake only says which files are live.
+
+    Args:
+        place: The table.
+        version: Which is read.
+        files: The live files, as the log names them; with percent signs for what a URI cannot hold.
+
+    Returns:
+        The rows by these names; nothing for files without.
+
+    Raises:
+        TableFormatError: A vector is in a file that is not the table's own, or that is a pipe or the like.
+        ValueError: A vector is damaged, or a file is nowhere in the log.
+    """
+    latest: dict[str, tuple[Any, ...]] = {}
+    for path in sorted(_segment(place, version), key=posixpath.basename):
+        match = _TELLS_VERSION.match(posixpath.basename(path))
+        if match and int(match[1]) <= version:
+            for part in (path, *_sidecars(place, [path])):
+                latest |= {name: vector for name, *vector in _fields(place, part, *_ADDED)}
+    return {name: _deleted(place, *latest[name]) for name in files if latest[name][0] is not None}
+
+
+def _deleted(place: TablePlace, *vector: Any) -> DeletedRows:
+    *where, count = vector
+    return DeletedRows([_vector(place, *where)], count=count)
+
+
+def _vector(place: TablePlace, kind: str, name: str, offset: int | None, size: int) -> bytes:
+    """Return a deletion vector that is in the log itself or in a file of the table's own."""
+    if kind == "i":
+        return _from_base85(name)[:size]
+    plain = _VECTOR_ID.fullmatch(name)
+    if kind != "u" or plain is None:
+        raise place.outside(name)
+    file = f"deletion_vector_{uuid.UUID(bytes=_from_base85(plain['id']))}.bin"
+    path = posixpath.join(place.root, plain["folder"], file)
+    with place.open(path) as stream:
+        begin = offset or 0
+        if not 0 <= size <= stream.size():
+            raise ValueError(f"{path} has {stream.size()} bytes, and a vector in it {size}")
+        stored: bytes = stream.read_at(size + 8, begin)
+    vector = stored[4:-4]
+    if stored[:4] != size.to_bytes(4, "big") or stored[-4:] != zlib.crc32(vector).to_bytes(
+        4, "big"
+    ):
+        raise ValueError(f"{path} has no deletion vector of {size} bytes at {begin}")
+    return vector
+
+
+def _from_base85(text: str) -> bytes:
+    """Return the bytes behind a text in ZeroMQ's alphabet, five letters for four bytes."""
+    if len(text) % 5:
+        raise ValueError(f"a text of {len(text)} letters is no Z85")
+    digits = [_BASE85.index(letter) for letter in text]
+    words = np.asarray(digits, np.int64).reshape(-1, 5) @ (85 ** np.arange(4, -1, -1))
+    return words.astype(">u4").tobytes()
+
+
+def _segment(place: TablePlace, version: int | None) -> list[str]:
+    """Return the files that may tell a version: from the last checkpoint in one file before it on."""
+    infos = place.filesystem.get_file_info(fs.FileSelector(place.log))
+    names = {info.base_name: info.path for info in infos}
+    whole = [int(match[1]) for match in map(_WHOLE_CHECKPOINT.fullmatch, names) if match]
+    start = max((number for number in whole if version is None or number <= version), default=0)
+    numbered = {name: match for name in names if (match := _NUMBERED.fullmatch(name))}
+    return [names[name] for name, match in numbered.items() if int(match[1]) >= start]
+
+
+def _sidecars(place: TablePlace, segment: list[str]) -> Iterator[str]:
+    """Yield the paths of the sidecars of checkpoints."""
+    for path in segment:
+        if ".checkpoint." not in posixpath.basename(path):
+            continue
+        for (name,) in _fields(place, path, ("sidecar", "path")):
+            if not isinstance(name, str) or not _PLAIN_NAME.fullmatch(name):
+                raise place.outside(str(name))
+            yield posixpath.join(place.log, _SIDECARS, name)
+
+
+def _fields(place: TablePlace, path: str, *fields: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
+    """Yield some fields of the actions in a file of the log that have the first of them."""
+    rows: Iterable[tuple[Any, ...]]
+    with place.open(path) as stream:
+        if path.endswith(".parquet"):
+            rows = _parquet_fields(parquet.ParquetFile(stream), [".".join(f) for f in fields])
+        else:
+            lines = stream.read().split(b"\n")
+            actions = [_parsed(line) for line in lines if line.strip()]
+            rows = [tuple(_at(action, field) for field in fields) for action in actions]
+    return (row for row in rows if row[0] is not None)
+
+
+def _parquet_fields(file: parquet.ParquetFile, names: Sequence[str]) -> Iterable[tuple[Any, ...]]:
+    """Return the values of fields in rows that have the first, with None for those that a checkpoint does not have."""
+    if len(set(file.schema_arrow.names)) < len(file.schema_arrow.names):
+        raise ValueError("a checkpoint has two columns of one name")
+    table = file.read(columns=names).flatten().flatten()  # structs in a struct
+    if names[0] not in table.column_names:
+        return []
+    table = table.filter(table.column(names[0]).is_valid())
+    nothing = [None] * table.num_rows
+    return zip(
+        *(table.column(n).to_pylist() if n in table.column_names else nothing for n in names),
+        strict=True,
+    )
+
+
+def _parsed(line: bytes) -> Any:
+    """Return one action; a name that stands in it twice would let two readers see two logs."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) < len(pairs):
+            raise ValueError("an action of the log has a name twice")
+        return dict(pairs)
+
+    return json.loads(line, object_pairs_hook=unique)
+
+
+def _at(action: Any, field: tuple[str, ...]) -> Any:
+    for name in field:
+        action = action.get(name) if isinstance(action, dict) else None
+    return action

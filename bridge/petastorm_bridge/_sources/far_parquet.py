@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from petastorm_bridge._far.ahead import Fetcher
-from petastorm_bridge._far.attempts import explained
 from petastorm_bridge._far.copies import CacheSettings, Copies
+from petastorm_bridge._far.errors import explained
 from petastorm_bridge._far.fetch import Extent
 from petastorm_bridge._far.stores import Store
 from petastorm_bridge.mds.access import is_mapped, load

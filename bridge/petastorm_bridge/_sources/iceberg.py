@@ -32,8 +32,7 @@ from pyiceberg.table.puffin import PuffinFile
 
 from petastorm_bridge.mds.codecs import snappy_size
 
-from .deleted_rows import DeletedRows
-from .live_table import LiveColumn, LiveFile, LiveTable
+from .live_table import DeletedRows, LiveColumn, LiveFile, LiveTable
 from .table_place import TablePlace
 
 _METADATA = ".metadata.json"

@@ -15,8 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import fs, parquet
 
-from petastorm_bridge._blocks.columns import Column, equal_lists, is_numbers, numbers, present
-from petastorm_bridge._blocks.memory import pooled
+from petastorm_bridge._blocks.columns import (
+    Column,
+    equal_lists,
+    is_numbers,
+    numbers,
+    pooled,
+    present,
+)
 from petastorm_bridge._far.fetch import Extent
 from petastorm_bridge.fs_utils import masked
 from petastorm_bridge.mds.access import is_far

@@ -17,7 +17,7 @@ from typing import Any
 
 from pyarrow import fs
 
-from petastorm_bridge._workers.at_once import each_at_once
+from petastorm_bridge._workers.threads import each_at_once
 from petastorm_bridge.mds.access import is_mapped
 
 from .table_place import TableFormat, TableFormatError, TablePlace

@@ -11,17 +11,19 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing import util
 from typing import Any, TypeVar
 
 from petastorm_bridge.mds.locks import renew_in_forks
 
 _Result = TypeVar("_Result")
+_Item = TypeVar("_Item")
 
 # How long calls under way may take to finish when threads are closed, or when Python exits.
 _GRACE_SECONDS = 5.0
+_REQUESTS_AT_ONCE = 32
 
 
 def usable_cores() -> int:
@@ -200,3 +202,24 @@ def _abandon(crew: _Crew, give_up: Callable[[list[Any]], bool]) -> None:
         # Python must not be taken down around threads that are in the middle of Arrow or NumPy.
         with contextlib.suppress(KeyboardInterrupt):
             _end(crew, give_up)
+
+
+def each_at_once(
+    function: Callable[[_Item], _Result], items: Iterable[_Item], *, is_far: bool
+) -> list[_Result]:
+    """Return what a function gives for each item, asked for many at once where each takes the time of a request.
+
+    Args:
+        function: May be called again where Python is exiting.
+        items: Its arguments.
+        is_far: Whether what it asks is in a store or on a mount of the network; else it is called for one item
+            after the other.
+    """
+    items = list(items)
+    if is_far and items:
+        try:
+            with ThreadPoolExecutor(min(_REQUESTS_AT_ONCE, len(items))) as pool:
+                return list(pool.map(function, items))
+        except RuntimeError:  # Python is exiting, and starts no threads any more
+            pass
+    return list(map(function, items))

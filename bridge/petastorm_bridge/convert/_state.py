@@ -19,8 +19,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from petastorm_bridge._sources.unfinished import CONVERSION_NAME
-from petastorm_bridge._workers.at_once import each_at_once
 from petastorm_bridge._workers.file_lock import fcntl, is_at
+from petastorm_bridge._workers.threads import each_at_once
 from petastorm_bridge.mds.access import is_far
 from petastorm_bridge.mds.dataset import MdsDataset, open_dataset
 from petastorm_bridge.mds.entry import ShardEntry
@@ -30,7 +30,7 @@ from petastorm_bridge.mds.names import INDEX_NAME, check_file_names
 from petastorm_bridge.mds.schema import SIDECAR_NAME, content_digest
 from petastorm_bridge.mds.shard_file import checked_bytes
 
-from ._parts import Part
+from ._options import Part
 
 PLAN_KEY = "conversion"
 """Where a sidecar has what the dataset was converted from, among what its writer wanted to keep."""

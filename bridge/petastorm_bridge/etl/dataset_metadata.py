@@ -24,7 +24,6 @@ from petastorm_bridge.reader._rows.store import Piece, store_at, store_of
 from petastorm_bridge.unischema import Unischema
 
 from ._pickling import pickled_schema
-from ._settings import writing_settings
 
 __all__ = [
     "ROW_GROUPS_PER_FILE_KEY",
@@ -41,6 +40,9 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 ROW_GROUPS_PER_FILE_KEY = ROW_GROUPS_KEY
+
+_MEGABYTE = 1 << 20
+_SUMMARY = "parquet.summary.metadata.level"
 
 _GENERATE = (
     "Write the dataset inside materialize_dataset, or add what is missing with "
@@ -77,7 +79,7 @@ def materialize_dataset(  # noqa: PLR0917 - Petastorm's signature
         PetastormMetadataGenerationError: Spark did not write ``_metadata``.
     """
     pickled = pickled_schema(schema)  # fails before the data are written
-    with writing_settings(spark, row_group_size_mb, use_summary_metadata):
+    with _writing_settings(spark, row_group_size_mb, use_summary_metadata):
         yield
     filesystem = None if filesystem_factory is None else filesystem_factory()
     store = store_at(dataset_url, filesystem, user=_user(spark))
@@ -193,3 +195,43 @@ def infer_or_load_unischema(dataset: Any) -> Unischema:
     except PetastormMetadataError:
         logger.info("No schema is stored with the dataset; that of its Parquet files is taken.")
         return Unischema.from_arrow_schema(dataset)
+
+
+@contextmanager
+def _writing_settings(spark: Any, row_group_size_mb: int | None, summary: bool) -> Iterator[None]:
+    """Set Parquet's options in the block, then put back what was there.
+
+    Args:
+        spark: Spark session, classic or Connect.
+        row_group_size_mb: Megabytes of a row group; None leaves Spark's.
+        summary: Whether a job writes the footers of all files into one more file.
+    """
+    # The size of a row group is looked at every so many rows: images are large.
+    settings = {
+        _SUMMARY: "ALL" if summary else "NONE",
+        "parquet.summary.metadata.propagate-errors": "true",
+        "parquet.block.size.row.check.min": "3",
+        "parquet.row-group.size.row.check.min": "3",
+    }
+    if row_group_size_mb:
+        settings["parquet.block.size"] = str(row_group_size_mb * _MEGABYTE)
+    conf = _configuration(spark)
+    before = {key: conf.get(key, None) for key in settings}
+    try:
+        for key, value in settings.items():
+            conf.set(key, value)
+        yield
+    finally:
+        for key, value in before.items():
+            if value is None:
+                conf.unset(key)
+            else:
+                conf.set(key, value)
+
+
+def _configuration(spark: Any) -> Any:
+    """Return Hadoop's configuration; of Spark Connect the session's, which goes with every job that writes."""
+    try:
+        return spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - Spark has no other way
+    except Exception:  # noqa: BLE001 - each kind of session refuses in its own way
+        return spark.conf

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -13,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from .collector import paused_collector
 from .decode import column_array
 from .encode import is_encoding_of
 from .entry import ShardEntry, by_layout
@@ -195,3 +196,19 @@ def read_table(dataset: MdsDataset) -> pa.Table:
         arrays = [column_array(shard, f, slice(None)) for f in dataset.schema.fields]
         tables.append(pa.Table.from_arrays(arrays, schema=schema))
     return pa.concat_tables(tables) if tables else schema.empty_table()
+
+
+@contextlib.contextmanager
+def paused_collector() -> Iterator[None]:
+    """Let Python's collector of cycles rest in the body, unless it does so already.
+
+    For many objects that are made to stay: it would look at all of them again and again while they
+    become more, which took most of the time of opening an index of 20,000 shards.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

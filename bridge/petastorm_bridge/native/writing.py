@@ -6,21 +6,32 @@ booleans become uint8, timestamps nanoseconds, integers with nulls float64, vect
 
 from __future__ import annotations
 
+import dataclasses
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from petastorm_bridge.fs_utils import local_path, normalize_dir_url
 from petastorm_bridge.mds.access import is_far
 from petastorm_bridge.mds.codecs import parse_compression
+from petastorm_bridge.mds.commit import Rewrite
 from petastorm_bridge.spark import _session, spark_dataset_converter
 from petastorm_bridge.spark._directory import deletion, mounted, urls
 from petastorm_bridge.spark._directory.store import store_at
-from petastorm_bridge.spark._writing.columns import checked_dtype
-from petastorm_bridge.spark._writing.materialize import Options, materialize, new_directory_name
+from petastorm_bridge.spark._writing.columns import ColumnPlan, checked_dtype, plan_columns
+from petastorm_bridge.spark._writing.materialize import (
+    Form,
+    Infos,
+    MapShards,
+    Options,
+    materialize,
+    new_directory_name,
+)
 
 from . import support
-from .batch_form import BatchForm
-from .support import check_columns, write_on_first_rank
+from .support import UnsupportedColumnsError, check_columns, without_vectors, write_on_first_rank
 
 if TYPE_CHECKING:
     from petastorm_bridge.typing import Precision
@@ -164,3 +175,66 @@ def _checked(url: str) -> str:
     urls.check_scheme(url)
     scheme, _, rest = url.partition("://")
     return f"s3://{rest}" if scheme in _S3_SCHEMES else url
+
+
+class BatchForm(Form):
+    """Columns as tensors have them: timestamps in nanoseconds, integers with nulls as float64.
+
+    Args:
+        kinds: Name and Spark type of each column, as ``DataFrame.dtypes`` has them; of types that
+            :func:`check_columns` lets pass.
+    """
+
+    refusals = (UnsupportedColumnsError,)
+
+    def __init__(self, kinds: Sequence[tuple[str, str]]) -> None:
+        self._kinds = kinds
+
+    def plan(self, df: Any, dtype: str | None, *, case_sensitive: bool) -> ColumnPlan:
+        """Return what to write of a DataFrame."""
+        plan = plan_columns(without_vectors(df, dtype), dtype, case_sensitive=case_sensitive)
+        fields = [field.with_type(_in_nanoseconds(field.type)) for field in plan.schema]
+        return dataclasses.replace(plan, schema=pa.schema(fields))
+
+    def settle(
+        self, schema: pa.Schema, infos: Infos, map_shards: MapShards
+    ) -> tuple[pa.Schema, Infos]:
+        """Refuse nulls that no tensor can hold, and make integers float64 where some are null.
+
+        Whether a column has nulls is known when its last row has been written, and all shards need
+        one type: those with such columns are written once more, from themselves.
+
+        Raises:
+            UnsupportedColumnsError: Names all columns with such nulls.
+        """
+        nulls = _columns_with(infos, "nulls")
+        element_nulls = _columns_with(infos, "element_nulls")
+        check_columns(self._kinds, nulls, element_nulls)
+        widened = pa.schema(
+            [
+                field.with_type(_as_floats(field.type))
+                if field.name in nulls | element_nulls
+                else field
+                for field in schema
+            ]
+        )
+        if widened.equals(schema):
+            return schema, infos
+        return widened, map_shards(Rewrite(schema, {}, widened), infos)
+
+
+def _in_nanoseconds(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(_in_nanoseconds(type_.value_type)))
+    return pa.timestamp("ns", type_.tz) if pa.types.is_timestamp(type_) else type_
+
+
+def _as_floats(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(_as_floats(type_.value_type)))
+    return pa.float64() if pa.types.is_integer(type_) else type_
+
+
+def _columns_with(infos: Infos, what: str) -> set[str]:
+    """Return the columns that have some of what is counted in some shard."""
+    return {name for info in infos for name, stats in info["stats"].items() if stats[what]}

@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from petastorm_bridge._blocks.columns import Block, Column, to_frame, to_numpy
-from petastorm_bridge._blocks.memory import pooled
+from petastorm_bridge._blocks.columns import Block, Column, pooled, to_frame, to_numpy
 from petastorm_bridge._sources.source import RowGroup, Source, number_of
 from petastorm_bridge.mds.shard import Rows
 from petastorm_bridge.transform import TransformSpec

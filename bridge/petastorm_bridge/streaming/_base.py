@@ -21,7 +21,7 @@ from torch.utils.data import get_worker_info
 from petastorm_bridge._far.ahead import AHEAD_BYTES
 from petastorm_bridge._workers.sharing import refuse_deep_temporary_directory
 from petastorm_bridge.fs_utils import masked
-from petastorm_bridge.mds.collector import paused_collector
+from petastorm_bridge.mds.dataset import paused_collector
 from petastorm_bridge.mds.ragged import Int64
 
 from ._fetching import CacheLock, give_up, is_local

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -10,8 +11,7 @@ from petastorm_bridge.parity._recordings.recording import Recording, Run
 from petastorm_bridge.parity._result import Finding, Promise
 
 from .describe import listed
-from .order import parting, why_any_order
-from .rules import Effect, Rules
+from .rules import Effect, Rules, why_any_order
 
 
 def column_findings(
@@ -53,7 +53,7 @@ def _order(a: Recording, b: Recording, rules: Rules) -> list[Finding]:
     facts = [
         [(row, tuple(n for n in keys if n in shared)) for row, keys in of_side] for of_side in runs
     ]
-    parts = parting(facts[0], facts[1], in_order=not why_any_order(a, b, rules))
+    parts = _parting(facts[0], facts[1], in_order=not why_any_order(a, b, rules))
     if parts is None:
         return []
     row, first, second = parts
@@ -116,7 +116,7 @@ def _first_difference(
         [(r.start, _shown(r, rules, loose=loose, sizes=not (loose and ragged))) for r in side]
         for side in runs
     ]
-    parts = parting(facts[0], facts[1], in_order=not any_order)
+    parts = _parting(facts[0], facts[1], in_order=not any_order)
     if parts is None:
         return None
     row, first, second = parts
@@ -172,3 +172,32 @@ def are_numbers(runs: list[list[Run]]) -> bool:
 
 def _shape_text(shape: tuple[int | None, ...]) -> str:
     return f"[{', '.join('?' if n is None else str(n) for n in shape)}]" if shape else ""
+
+
+def _parting(
+    a: list[tuple[int, Any]], b: list[tuple[int, Any]], *, in_order: bool
+) -> tuple[int, int, int] | None:
+    """Say where what holds from some row on differs: the row and the places in both lists."""
+    if not a or not b:
+        return None
+    if not in_order:
+        known = [{fact for _, fact in side} for side in (a, b)]
+        if known[0] == known[1]:
+            return None
+        places = [
+            next((i for i, (_, fact) in enumerate(side) if fact not in other), 0)
+            for side, other in ((a, known[1]), (b, known[0]))
+        ]
+        return a[places[0]][0], places[0], places[1]
+    first = second = 0
+    while True:
+        if a[first][1] != b[second][1]:
+            return max(a[first][0], b[second][0]), first, second
+        ends = [
+            side[i + 1][0] if i + 1 < len(side) else None for side, i in ((a, first), (b, second))
+        ]
+        if ends == [None, None]:
+            return None
+        step = min(end for end in ends if end is not None)
+        first += ends[0] == step
+        second += ends[1] == step

@@ -21,11 +21,10 @@ from petastorm_bridge.parity._result import (
 from .describe import describe_value, place_text
 from .hints import column_hint, hint
 from .judge import Judge, rank_counts
-from .order import shards_are_exact, why_any_order
 from .plan import Plan, make_plan
 from .profile import profiled
 from .rows import Comparison, Rows, compare_in_order, compare_shuffled
-from .rules import ALLOWANCES, PADDING, Effect, Rules
+from .rules import ALLOWANCES, PADDING, Effect, Rules, shards_are_exact, why_any_order
 from .samples import samples
 from .walk import ColumnStats, Progress
 

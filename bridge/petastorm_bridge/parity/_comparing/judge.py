@@ -12,10 +12,9 @@ from petastorm_bridge.parity._result import Finding, Promise, PromiseResult, Sta
 from petastorm_bridge.parity.recorder import counted
 
 from .describe import are, describe_row, describe_value, listed, place_text
-from .order import shards_are_exact, why_any_order
 from .plan import Plan
 from .rows import Rows
-from .rules import Effect, Rules
+from .rules import Effect, Rules, shards_are_exact, why_any_order
 from .walk import gather
 
 _SHOWN = 10

@@ -12,11 +12,11 @@ from petastorm_bridge.parity._result import (
     Result,
     Sample,
     State,
+    legible_report,
 )
 from petastorm_bridge.parity.recorder import counted
 
 from .html_columns import columns_part, state_mark
-from .legible import legible_report
 from .style import SCRIPT, STYLE
 
 _MOST_FINDINGS = 3

@@ -19,11 +19,11 @@ from petastorm_bridge.parity._result import (
     Report,
     Result,
     State,
+    legible_report,
 )
 from petastorm_bridge.parity.recorder import counted
 
 from .html import html_page
-from .legible import legible_report
 
 _STYLES = {
     State.SAME: "green",

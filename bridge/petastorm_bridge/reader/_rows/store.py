@@ -16,7 +16,7 @@ from pyarrow import fs, parquet
 from petastorm_bridge import fs_utils
 from petastorm_bridge._sources.parquet_files import File, find_files
 from petastorm_bridge._sources.table_formats import refuse_table_formats
-from petastorm_bridge._workers.at_once import each_at_once
+from petastorm_bridge._workers.threads import each_at_once
 from petastorm_bridge.mds.files import write_whole
 
 _COMMON = "_common_metadata"

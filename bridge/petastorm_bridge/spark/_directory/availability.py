@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from petastorm_bridge._sources.table_formats import without_version
-from petastorm_bridge._workers.at_once import each_at_once
+from petastorm_bridge._workers.threads import each_at_once
 from petastorm_bridge.fs_utils import LocalFileSystem, get_filesystem_and_path_or_paths, masked
 from petastorm_bridge.mds.access import is_far
 from petastorm_bridge.spark._session import logger

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from petastorm_bridge._workers.at_once import each_at_once
+from petastorm_bridge._workers.threads import each_at_once
 from petastorm_bridge.fs_utils import existing_local_path
 from petastorm_bridge.mds.access import is_far
 from petastorm_bridge.mds.dataset import INDEX_NAME

@@ -19,7 +19,7 @@ from petastorm_bridge._sources.table_formats import (
     url_without_version,
 )
 from petastorm_bridge._sources.unfinished import MARKER_NAME, unfinished_text
-from petastorm_bridge._workers.at_once import each_at_once
+from petastorm_bridge._workers.threads import each_at_once
 from petastorm_bridge.fs_utils import (
     FilesystemResolver,
     LocalFileSystem,
