@@ -35,8 +35,7 @@ from petastorm_codemods._model import (
     Target,
 )
 from petastorm_codemods._reports.report import diff
-from petastorm_codemods._rewriting.options import ALL
-from petastorm_codemods._rewriting.sites import LOADERS, METHODS
+from petastorm_codemods._rewriting.sites import ARGUMENTS, LOADERS, METHODS
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
 from petastorm_codemods._text.decode import write_atomically
@@ -109,7 +108,7 @@ def loader_calls(tree: ast.Module) -> list[int]:
         if isinstance(call, ast.Call)
         and (
             any(not isinstance(each, ast.Starred) for each in call.args)
-            or any(each.arg is not None and each.arg not in ALL for each in call.keywords)
+            or any(each.arg is not None and each.arg not in ARGUMENTS for each in call.keywords)
         )
     }
     return sorted(

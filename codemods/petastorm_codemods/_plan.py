@@ -13,7 +13,7 @@ from ._meaning.imports import imports_petastorm, names_bridge
 from ._model import Edit, Fact, Finding, ImportSlot, Need, Requirement, Safety, Site, State
 from ._petastorm.counterparts import MAKERS, original
 from ._project.dependency_files import CODE as REQUIREMENT
-from ._rewriting.ignored import is_ignored
+from ._rewriting.comments import is_ignored
 from ._rewriting.import_lines import joined_imports
 from ._rewriting.layout import laid_out
 from ._rewriting.markers import beside_what_stays, comments, markers

@@ -1,4 +1,4 @@
-"""Expressions that do nothing but give their value, so that they may go with what has used it."""
+"""What expressions do besides giving their value: which may go with what has used it, and which may be written twice."""
 
 from __future__ import annotations
 
@@ -18,6 +18,27 @@ _ASKING = (
     *(cst.Dict, cst.DictElement, cst.StarredDictElement, cst.ComparisonTarget, cst.BaseCompOp),
     *(cst.UnaryOperation, cst.Not),
 )
+# Functions and methods that give something else each time, or take it away.
+_CONSUMING = frozenset(
+    {
+        "choice",
+        "choices",
+        "getrandbits",
+        "input",
+        "integers",
+        "next",
+        "pop",
+        "popitem",
+        "popleft",
+        "randint",
+        "random",
+        "randrange",
+        "readline",
+        "sample",
+        "send",
+        "uniform",
+    }
+)
 
 
 def has_no_effect(node: cst.CSTNode) -> bool:
@@ -33,3 +54,18 @@ def _only_asks(node: cst.CSTNode) -> bool:
     if isinstance(node, cst.Comparison):
         return is_none(node.comparisons[0].comparator)
     return isinstance(node, _ASKING)
+
+
+def is_repeatable(node: cst.CSTNode) -> bool:
+    """Say whether a second evaluation of an expression does and gives what the first one did.
+
+    Calls are taken for functions of their arguments, unless their names say otherwise.
+    """
+    return not any(map(_is_for_once, below(node)))
+
+
+def _is_for_once(node: cst.CSTNode) -> bool:
+    if isinstance(node, cst.Call):
+        name = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
+        return isinstance(name, cst.Name) and name.value in _CONSUMING
+    return isinstance(node, cst.NamedExpr | cst.Await | cst.Yield)

@@ -11,15 +11,15 @@ import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._meaning.calls import is_none
+from petastorm_codemods._meaning.effects import is_repeatable
 from petastorm_codemods._meaning.places import reached
 from petastorm_codemods._model import Fact, Pieces
 from petastorm_codemods._petastorm.counterparts import original
 
 from .dictionaries import Given
 from .given import Stays, given_arguments, named
-from .options import DROPPED, REFUSED, TRANSLATED
 from .ranks import Shards, differs_by_rank, shards
-from .repeatable import is_repeatable
+from .sites import DROPPED, REFUSED, TRANSLATED
 from .values import constants, values
 
 _LOADERS = re.compile(r"petastorm\.pytorch\.(?:(Batched)DataLoader|DataLoader)")

@@ -1,4 +1,4 @@
-"""Comments in what is rewritten, which must not be lost."""
+"""Comments that silence rules, and comments in what is rewritten, which must not be lost."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from collections.abc import Iterator, Sequence
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._text.tokens import line_starts, tokens_of
 
+# With codes or without.
+_IGNORE = re.compile(
+    r"#\s*(?:petastorm-bridge:\s*ignore(?:\[(?P<own>[\w, ]*)\])?|noqa:\s*(?P<noqa>[A-Z][\w, ]*))",
+    re.IGNORECASE,
+)
 # They are about the line that they stood on.
 _PRAGMA = re.compile(r"#\s*(?:type:|noqa|pylint:|pragma:|fmt:|ruff:|pyright:|mypy:)")
 
@@ -36,3 +41,14 @@ def comments_between(source: str, start: int, end: int) -> Iterator[tuple[int, i
         if token.string.startswith("#") and not is_pragma(token.string):
             place = start + starts[token.start[0] - 1] + token.start[1]
             yield place, place + len(token.string)
+
+
+def is_ignored(text: str, offset: int, code: str) -> bool:
+    """Say whether a comment on the line of a character silences a rule there."""
+    start = text.rfind("\n", 0, offset) + 1
+    end = text.find("\n", offset)
+    silenced = (
+        match["own"] or match["noqa"]
+        for match in _IGNORE.finditer(text[start : len(text) if end < 0 else end])
+    )
+    return any(codes is None or code in re.findall(r"PM\d+", codes.upper()) for codes in silenced)

@@ -25,6 +25,7 @@ from petastorm_codemods._petastorm.offered import canonical
 
 from .among_ranks import read_on_ranks
 from .arguments import Reading, Times, translated
+from .comments import is_ignored
 from .dictionaries import Given
 from .expressions import (
     Arguments,
@@ -35,11 +36,10 @@ from .expressions import (
     torch_loader,
 )
 from .given import Stays, given_arguments
-from .ignored import is_ignored
 from .layout import call_of
 from .needs_bridge import loader_needs_bridge
-from .options import ALL
 from .placement import clashes, need
+from .sites import ARGUMENTS
 from .taken_over import TakenOver, edits_of
 from .uses import Use, use_of
 from .values import values
@@ -170,7 +170,7 @@ def _reading(analysis: Analysis, call: cst.Call, use: Use) -> Reading | Stays:
             return Stays(reason)
     for name, value in _DEFAULTS.items():
         given.setdefault(name, Given((value,), cst.Integer(value)))
-    dropped = [name for name in given if name in _READER_ARGUMENTS and name not in ALL]
+    dropped = [name for name in given if name in _READER_ARGUMENTS and name not in ARGUMENTS]
     kept = {name: each for name, each in given.items() if name not in dropped}
     reading = translated(analysis, kept)
     if isinstance(reading, Stays):

@@ -43,14 +43,13 @@ from .among_ranks import read_on_ranks
 from .arguments import Times, reading_of
 from .batches import as_taken
 from .blocks import Result
+from .comments import is_ignored
 from .contexts import rewritten
 from .expressions import Native, native_call
 from .given import Stays
-from .ignored import is_ignored
 from .needs_bridge import dataset_needs_bridge, loader_needs_bridge
-from .options import ALL
 from .placement import clashes
-from .sites import METHODS, Site
+from .sites import ARGUMENTS, METHODS, Site
 
 _SUCCESSORS = frozenset(COUNTERPARTS.values())
 # Cells of notebooks that are Python, but are left alone, and what in them has a part in a pair of maker and loader.
@@ -329,7 +328,7 @@ def _is_strange(call: cst.Call | None) -> bool:
     names = [each.keyword.value for each in arguments if each.keyword is not None]
     by_place = any(each.keyword is None and not each.star for each in arguments)
     starred = any(each.star == "*" for each in arguments)
-    return starred or not ALL.issuperset(names) or (by_place and "batch_size" in names)
+    return starred or not ARGUMENTS.issuperset(names) or (by_place and "batch_size" in names)
 
 
 def _has_values_only(analysis: Analysis, call: cst.Call | None) -> bool:

@@ -15,9 +15,9 @@ from petastorm_codemods._meaning.imports import (
     by_statement,
     imports,
     petastorm_imports,
+    reason_to_stay,
     root_name,
 )
-from petastorm_codemods._meaning.stays_together import reason_to_stay
 from petastorm_codemods._meaning.support import Use
 from petastorm_codemods._model import Edit, Finding, ImportSlot, Need, Safety
 from petastorm_codemods._petastorm.counterparts import original

@@ -17,11 +17,11 @@ from petastorm_codemods._meaning.imports import (
     imports,
     is_alternative,
     petastorm_imports,
+    reason_to_stay,
     root_name,
 )
 from petastorm_codemods._meaning.other_files import METHODS
 from petastorm_codemods._meaning.reexports import is_run_with, is_taken_from_here, uses_of
-from petastorm_codemods._meaning.stays_together import reason_to_stay
 from petastorm_codemods._meaning.support import counterpart, is_support, opens_directories
 from petastorm_codemods._model import Edit, ImportSlot
 from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, original

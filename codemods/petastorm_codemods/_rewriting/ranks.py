@@ -12,10 +12,10 @@ from libcst.metadata import Assignment
 
 from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._meaning.calls import key_of, keyword, text_of
+from petastorm_codemods._meaning.effects import is_repeatable
 from petastorm_codemods._meaning.functions import functions_of
 from petastorm_codemods._meaning.places import reached
 
-from .repeatable import is_repeatable
 from .values import constants, values
 
 # streaming.base.distributed reads the environment of torch's launchers, and not the process group.

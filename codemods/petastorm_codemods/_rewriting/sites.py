@@ -1,4 +1,4 @@
-"""The two methods that open loaders, and where a source uses them."""
+"""The two methods that open loaders, the arguments that such methods have, and where a source uses them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from petastorm_bridge._tables.options import OPTIONS
 from petastorm_codemods._meaning.analysis import Analysis
 
 # What may stand before a closing bracket, and the bracket.
@@ -46,6 +47,38 @@ TENSORFLOW = Method(
 METHODS = {each.name: each for each in (TORCH, TENSORFLOW)}
 # Codes of their rules.
 LOADERS = frozenset(each.code for each in METHODS.values())
+
+# Arguments of the methods and of make_batch_reader, by what becomes of them in streaming's words.
+TRANSLATED = frozenset(
+    {
+        "batch_size",
+        "cur_shard",
+        "data_loader_fn",
+        "num_epochs",
+        "seed",
+        "shard_count",
+        "shard_seed",
+        "shuffle_row_groups",
+        "shuffle_rows",
+        "shuffling_queue_capacity",
+        "transform_spec",
+        "workers_count",
+    }
+)
+# Arguments that change what is read.
+REFUSED = {
+    "drop_last": "leave it out: streaming repeats rows where a rank lacks some",
+    "filters": "filter the DataFrame",
+    "predicate": "filter the DataFrame",
+    "rowgroup_selector": "filter the DataFrame",
+    "schema_fields": "select the columns of the DataFrame, or name them in a PandasCollate",
+}
+ARGUMENTS = frozenset(
+    {option.name for option in OPTIONS if option.api in {"make_batch_reader", *METHODS}}
+    | {"min_after_retrieve"}  # of older releases of Petastorm
+)
+# They say how rows are read, not which; streaming finds its ranks by itself.
+DROPPED = ARGUMENTS - TRANSLATED - REFUSED.keys() - {"dataset_url_or_urls"}
 
 
 @dataclass(frozen=True, eq=False)

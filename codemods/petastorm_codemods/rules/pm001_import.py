@@ -19,8 +19,8 @@ from petastorm_codemods._meaning.imports import (
     Imported,
     by_statement,
     petastorm_imports,
+    reason_to_stay,
 )
-from petastorm_codemods._meaning.stays_together import reason_to_stay
 from petastorm_codemods._model import Destination, Edit, Finding, Safety
 from petastorm_codemods._petastorm.offered import (
     NEW,

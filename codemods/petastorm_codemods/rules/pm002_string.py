@@ -18,8 +18,7 @@ import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, last_name, manual
 from petastorm_codemods._meaning.calls import keyword, text_of
-from petastorm_codemods._meaning.imports import imports
-from petastorm_codemods._meaning.stays_together import reason_to_stay
+from petastorm_codemods._meaning.imports import imports, reason_to_stay
 from petastorm_codemods._model import Destination, Edit, Finding, Safety
 from petastorm_codemods._petastorm.counterparts import COUNTERPARTS
 from petastorm_codemods._petastorm.offered import NEW, OLD, is_offered, renamed

@@ -26,9 +26,9 @@ from petastorm_codemods._model import Destination, Edit, Finding, Need, Safety
 from petastorm_codemods._petastorm.counterparts import CLASSES, COUNTERPARTS, MAKERS, original
 from petastorm_codemods._petastorm.offered import canonical
 from petastorm_codemods._registry import Rule
+from petastorm_codemods._rewriting.comments import is_ignored
 from petastorm_codemods._rewriting.converted import is_taken_over
 from petastorm_codemods._rewriting.decisions import native_name
-from petastorm_codemods._rewriting.ignored import is_ignored
 from petastorm_codemods._rewriting.modules import come_from, module_findings
 from petastorm_codemods._rewriting.moves import (
     Move,
