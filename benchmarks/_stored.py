@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -15,10 +16,9 @@ from benchmarks._settings import SEED
 from petastorm_bridge.codecs import CompressedImageCodec, NdarrayCodec, ScalarCodec
 from petastorm_bridge.convert import convert_dataset
 from petastorm_bridge.etl._pickling import pickled_schema
-from petastorm_bridge.etl.dataset_metadata import ROW_GROUPS_PER_FILE_KEY
-from petastorm_bridge.reader._rows.schema import UNISCHEMA_KEY
-from petastorm_bridge.reader._rows.store import store_at
+from petastorm_bridge.etl.dataset_metadata import ROW_GROUPS_PER_FILE_KEY, UNISCHEMA_KEY
 from petastorm_bridge.unischema import Unischema, UnischemaField, encode_row
+from petastorm_bridge.utils import add_to_dataset_metadata
 
 FILES = 4
 HEIGHT, WIDTH = 128, 256  # of Petastorm's own example
@@ -102,19 +102,21 @@ def write(
         group_rows: Rows of a row group.
     """
     os.makedirs(directory)
+    groups = {}
     for file, numbers in enumerate(np.array_split(np.arange(rows), FILES)):
         encoded = [encode_row(schema, row(int(number))) for number in numbers]
         columns = {name: [_plain(one[name]) for one in encoded] for name in schema.fields}
+        name = f"part-{file:05}.parquet"
         parquet.write_table(
             pa.table(columns, _arrow_schema(schema)),
-            os.path.join(directory, f"part-{file:05}.parquet"),
+            os.path.join(directory, name),
             row_group_size=group_rows,
         )
-    url = f"file://{directory}"
-    store = store_at(url)
-    store.note(UNISCHEMA_KEY, pickled_schema(schema))
-    store.note(ROW_GROUPS_PER_FILE_KEY, json.dumps(store.row_groups_per_file()))
-    return url
+        groups[name] = math.ceil(len(numbers) / group_rows)
+    dataset = parquet.ParquetDataset(directory)
+    add_to_dataset_metadata(dataset, UNISCHEMA_KEY, pickled_schema(schema))
+    add_to_dataset_metadata(dataset, ROW_GROUPS_PER_FILE_KEY, json.dumps(groups))
+    return f"file://{directory}"
 
 
 def converted(url: str, directory: str) -> str:
