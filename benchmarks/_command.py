@@ -1,4 +1,4 @@
-"""What the programs that people start share: races by name, and a terminal that is wide enough."""
+"""What the programs that people start share: races by name, a terminal that is wide enough, and how figures are written."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rich.console import Console
 
 from benchmarks._settings import GROUPS
 
-__all__ = ["chosen_groups", "wide_console"]
+__all__ = ["chosen_groups", "figure", "wide_console"]
 
 _MIN_WIDTH = 132
 
@@ -33,3 +33,11 @@ def chosen_groups(only: str) -> list[str]:
 def wide_console() -> Console:
     """Return a console on which no table is cut short."""
     return Console(width=max(_MIN_WIDTH, Console().width))
+
+
+def figure(value: float, digits: int = 3) -> str:
+    """So many significant digits, thousands separated."""
+    whole = len(str(round(value)))
+    if whole >= digits:
+        return f"{round(value, digits - whole):,.0f}"
+    return f"{value:.{digits}g}"

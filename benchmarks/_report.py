@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks._figures import figure
+from benchmarks._command import figure
 from benchmarks._measure import Measurement
 from benchmarks._settings import COSTS, TITLES, Settings
 from benchmarks._targets import Verdict

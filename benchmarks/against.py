@@ -24,8 +24,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks._command import chosen_groups, wide_console
-from benchmarks._figures import figure
+from benchmarks._command import chosen_groups, figure, wide_console
 from benchmarks._measure import Measurement
 from benchmarks._settings import COSTS, RESULTS, TITLES
 

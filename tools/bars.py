@@ -13,7 +13,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks._figures import figure
+from benchmarks._command import figure
 from benchmarks._settings import COSTS, RESULTS, SUBJECTS, TITLES
 
 __all__ = ["best_first", "four_bars", "rows_a_second", "subject_path", "subject_pictures"]

@@ -13,7 +13,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import far
-from benchmarks._figures import figure
+from benchmarks._command import figure
 from benchmarks._settings import FULL, RESULTS, SUBJECTS, TITLES
 
 from bars import best_first, rows_a_second, subject_path
