@@ -16,9 +16,9 @@ import rooms  # noqa: E402 - of that folder
 # can be read off here.
 ROOMS = {
     "petastorm_bridge": """
-        mds fs_utils _tables errors typing cache
+        mds fs_utils _workers _tables errors typing cache
         _blocks unischema codecs transform predicates selectors ngram
-        _workers _far _sources reader weighted_sampling_reader
+        _far _sources reader weighted_sampling_reader
         pytorch tf_utils
         utils etl spark_utils tools generator test_util
         spark

@@ -12,8 +12,8 @@ import pytest
 from forks import in_fork
 
 from petastorm_bridge import TransformSpec, make_batch_reader
+from petastorm_bridge._workers.locks import ForkSafeLock
 from petastorm_bridge.mds.commit import commit_dataset
-from petastorm_bridge.mds.locks import ForkSafeLock
 from petastorm_bridge.mds.writer import ShardWriter
 
 pytestmark = [

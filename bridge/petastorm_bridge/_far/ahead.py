@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from petastorm_bridge._workers.file_lock import locked
+from petastorm_bridge._workers.locks import ForkSafeLock, renew_in_forks
 from petastorm_bridge._workers.threads import Threads
 from petastorm_bridge.fs_utils import masked
-from petastorm_bridge.mds.locks import ForkSafeLock, renew_in_forks
 
 from .copies import Copies
 from .fetch import Beginning, Extent, Fetch, NoRoomError

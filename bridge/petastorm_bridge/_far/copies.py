@@ -26,7 +26,7 @@ from multiprocessing import util
 from typing import Any
 
 from petastorm_bridge._workers.file_lock import fcntl, is_at
-from petastorm_bridge.mds.locks import ForkSafeLock
+from petastorm_bridge._workers.locks import ForkSafeLock
 
 from .errors import RemoteError
 from .limits import CACHE_VARIABLE, cache_limit

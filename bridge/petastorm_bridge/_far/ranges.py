@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 
+from petastorm_bridge._workers.locks import ForkSafeLock
 from petastorm_bridge._workers.threads import Threads
 from petastorm_bridge.fs_utils import masked
-from petastorm_bridge.mds.locks import ForkSafeLock
 
 from .errors import GivenUpError, RemoteError, attempted, explained, mismatch
 from .limits import limits

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
-from petastorm_bridge.mds.locks import ForkSafeLock
+from petastorm_bridge._workers.locks import ForkSafeLock
 
 from .limits import limits
 

@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing import util
 from typing import Any, TypeVar
 
-from petastorm_bridge.mds.locks import renew_in_forks
+from .locks import renew_in_forks
 
 _Result = TypeVar("_Result")
 _Item = TypeVar("_Item")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from petastorm_bridge.mds.locks import ForkSafeLock
+from petastorm_bridge._workers.locks import ForkSafeLock
 
 from ._limits import HARMLESS, check_size
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from petastorm_bridge._blocks.columns import Column
 from petastorm_bridge._sources.source import RowGroup, Source
-from petastorm_bridge.mds.locks import ForkSafeLock
+from petastorm_bridge._workers.locks import ForkSafeLock
 from petastorm_bridge.mds.shard import Rows
 
 # Visits come row group by row group: threads are at the end of one while others begin with the next.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from petastorm_bridge._blocks.columns import Block
-from petastorm_bridge.mds.locks import ForkSafeLock
+from petastorm_bridge._workers.locks import ForkSafeLock
 
 from ._ahead import fetched_ahead
 from ._arguments import ReaderOptions

@@ -19,8 +19,8 @@ from multiprocessing import util
 from typing import TYPE_CHECKING, Any
 
 from petastorm_bridge._blocks.columns import Block
+from petastorm_bridge._workers.locks import ForkSafeLock
 from petastorm_bridge._workers.threads import Threads, usable_cores
-from petastorm_bridge.mds.locks import ForkSafeLock
 
 from ._job import Job
 from ._plan import Visit

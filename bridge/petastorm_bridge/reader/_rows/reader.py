@@ -11,8 +11,8 @@ from typing import Any
 from petastorm_bridge._blocks.columns import Block
 from petastorm_bridge._sources.parquet import ParquetSource
 from petastorm_bridge._sources.source import Source
+from petastorm_bridge._workers.locks import ForkSafeLock
 from petastorm_bridge.errors import PetastormMetadataError
-from petastorm_bridge.mds.locks import ForkSafeLock
 from petastorm_bridge.ngram import NGram
 from petastorm_bridge.reader._arguments import ReaderOptions
 from petastorm_bridge.reader._job import Job

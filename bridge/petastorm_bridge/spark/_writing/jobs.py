@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from petastorm_bridge._workers.locks import ForkSafeLock
 from petastorm_bridge._workers.progress import progress_bar
-from petastorm_bridge.mds.locks import ForkSafeLock
 from petastorm_bridge.mds.types import fixed_dtype
 from petastorm_bridge.spark import _session
 from petastorm_bridge.spark._directory.store import Store
