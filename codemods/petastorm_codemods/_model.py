@@ -284,10 +284,12 @@ class Result:
     Attributes:
         outcomes: One for each file that was looked into, sorted by path.
         scanned: Number of files that were found.
+        shown: Path and line of texts, such as a README, whose code imports Petastorm.
     """
 
     outcomes: tuple[Outcome, ...]
     scanned: int
+    shown: tuple[str, ...] = ()
 
 
 def pending(outcome: Outcome) -> bool:

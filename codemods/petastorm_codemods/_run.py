@@ -97,7 +97,7 @@ def run(
         outcomes += lists.outcome(path, data, lift=settings.lift_pyarrow)
         show(len(outcomes), total)
     ordered = sorted(outcomes, key=lambda outcome: outcome.path)
-    return Result(tuple(ordered), len(gathered.paths))
+    return Result(tuple(ordered), len(gathered.paths), tuple(gathered.shown))
 
 
 def _all_stay(files: Iterable[tuple[str, bytes]], outcomes: Iterable[Outcome]) -> bool:

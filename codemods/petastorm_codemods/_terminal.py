@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import sys
@@ -176,7 +177,7 @@ def _write(result: Result, written: list[str]) -> Result:
                 reason = f"cannot be written: {error}"
                 kept = Failed(outcome.path, reason, outcome.sites, abnormal=True)
         outcomes.append(kept)
-    return Result(tuple(outcomes), result.scanned)
+    return dataclasses.replace(result, outcomes=tuple(outcomes))
 
 
 def _changes(result: Result, *, with_diff: bool, written: bool) -> None:

@@ -324,6 +324,41 @@ def test_a_run_says_that_loaders_in_files_that_were_not_given_would_break(call, 
     assert "No loaders:" not in call("maker.py", "--to", "bridge", "--check").stdout
 
 
+def test_a_run_says_which_texts_show_code_that_imports_petastorm(call, tmp_path):
+    (tmp_path / "train.py").write_text(
+        "from petastorm import TransformSpec\n\nspec = TransformSpec(func)\n"
+    )
+    texts = {
+        "README.md": "# Training\n\n```python\nfrom petastorm.spark import SparkDatasetConverter\n```\n",
+        "docs/usage.rst": ">>> import petastorm\n>>> import petastorm.spark\n",
+        "notebooks/etl.sql": "-- Databricks notebook source\n-- MAGIC %python\n-- MAGIC from petastorm import x\n",
+        "CHANGES.md": "Data moved\nfrom petastorm to MDS.\n\nfrom petastorm_bridge import x\n",
+        "notes.md": "",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    for destination in ("bridge", "streaming"):
+        ran = call(".", "--to", destination, "--write")
+        lines = [line for line in ran.stdout.splitlines() if line.startswith("Texts:")]
+        places = "README.md:4, docs/usage.rst:1, notebooks/etl.sql:3"
+        told = f"Texts: code that imports petastorm stands in {places} too, where nothing is rewritten."
+        assert lines == [told]
+        assert call("docs", "--to", destination, "--check").exit_code == 0
+    assert {name: (tmp_path / name).read_text() for name in texts} == texts
+
+
+def test_a_run_names_some_texts_where_many_import_petastorm(call, tmp_path):
+    for number in range(8):
+        (tmp_path / f"page{number}.md").write_text("    import petastorm\n")
+    (line,) = [
+        line
+        for line in call(".", "--to", "bridge", "--check").stdout.splitlines()
+        if line.startswith("Texts:")
+    ]
+    assert "page4.md:1 and 3 more too" in line
+
+
 def test_a_run_of_readers_alone_says_nothing_of_loaders_elsewhere(call, tmp_path):
     (tmp_path / "read.py").write_text(
         "from petastorm import TransformSpec, make_batch_reader\n"

@@ -65,6 +65,13 @@ _DEPENDENCY = re.compile(
     r"(?:conda[\w.-]*|environment[\w.-]*)\.ya?ml|(?:[\w.-]*\.)?Dockerfile(?:[._-][\w.-]*)?",
     re.IGNORECASE,
 )
+# Texts for people, and notebooks of Databricks whose own language is not Python.
+_TEXTS = (".md", ".mdx", ".qmd", ".rmd", ".rst", ".r", ".scala", ".sql")
+_SHOWN = re.compile(
+    rb"^[^\w\n]*(?:MAGIC[ \t]+)?(?:from[ \t]+petastorm(?:\.\w+)*[ \t]+import\b"
+    rb"|import[ \t]+petastorm(?:\.\w+)*[ \t\r]*(?:as\b|$|[,;#]))",
+    re.MULTILINE,
+)
 _SETS_UP = re.compile(rb"\b(?:setuptools|distutils|skbuild)\b|\bsetup[ \t]*\(")
 # Lock files, which their tools write, and whatever else may install packages.
 _LOCK = re.compile(
@@ -130,9 +137,14 @@ def is_program(path: str) -> bool:
     return path.endswith(_SUFFIXES)
 
 
+def is_text(path: str) -> bool:
+    """Say by its name whether a file may show code that is not rewritten in it."""
+    return path.lower().endswith(_TEXTS)
+
+
 def is_wanted(path: str) -> bool:
     """Say by its name whether a file is looked into."""
-    return is_program(path) or is_dependency_file(path) or is_other_file(path)
+    return is_program(path) or is_dependency_file(path) or is_other_file(path) or is_text(path)
 
 
 # Which files there are.
@@ -276,6 +288,7 @@ class Gathered:
         named: Last names of those, and of what they run.
         left: What is said of packages that are left alone, by their directories: copies of Petastorm's
             own, and others of that name.
+        shown: Where texts import Petastorm: the path of each, and its first line that does.
     """
 
     paths: list[str] = field(default_factory=list)
@@ -286,6 +299,7 @@ class Gathered:
     imported: set[str] = field(default_factory=set)
     named: set[str] = field(default_factory=set)
     left: dict[str, Outcome] = field(default_factory=dict)
+    shown: list[str] = field(default_factory=list)
 
 
 def gather(paths: Iterable[str], exclude: Iterable[str], destination: Destination) -> Gathered:
@@ -307,7 +321,11 @@ def gather(paths: Iterable[str], exclude: Iterable[str], destination: Destinatio
             gathered.left.setdefault(package, _fork(path))
             continue
         data = _read(path)
-        if isinstance(data, Failed):
+        if is_text(path):
+            if not isinstance(data, Failed) and (shown := _SHOWN.search(data)):
+                line = data[: shown.end()].count(b"\n") + 1
+                gathered.shown.append(f"{path}:{line}")
+        elif isinstance(data, Failed):
             gathered.failed.append(data)
         elif (
             is_program(path)

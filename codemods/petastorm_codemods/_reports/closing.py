@@ -27,6 +27,8 @@ _FACTS = {
     ),
 }
 
+_LISTED = 5  # places that a line names
+
 
 def closing_lines(
     result: Result,
@@ -57,6 +59,7 @@ def closing_lines(
         yield from _bridged(sites)
         yield from _speed(sites) if not fast else ()
     yield from _source(sites, requirement)
+    yield from _texts(result.shown)
     if changes:
         command = shlex.join(["petastorm-bridge", "codemod", *arguments])
         if written:
@@ -163,6 +166,14 @@ def _source(sites: Sequence[Site], requirement: str) -> Iterator[str]:
             f"Install: publish {requirement} in the package index that pip asks, or name another source: "
             "--requirement 'petastorm-bridge @ file:///Volumes/…/…whl'."
         )
+
+
+def _texts(shown: Sequence[str]) -> Iterator[str]:
+    """Yield where texts show code as it was."""
+    if shown:
+        more = len(shown) - _LISTED
+        places = ", ".join(shown[:_LISTED]) + (f" and {more} more" if more > 0 else "")
+        yield f"Texts: code that imports petastorm stands in {places} too, where nothing is rewritten."
 
 
 def plural(number: int, noun: str) -> str:
