@@ -115,6 +115,31 @@ def test_a_package_is_called_what_others_call_it(tmp_path, monkeypatch, importin
     assert written == {"libs/common/mds_support.py", "ranker/mds_support.py"}
 
 
+@pytest.mark.parametrize(
+    ("importing", "module"),
+    [
+        ("from libs.feeds.conv import c\n", "libs.feeds.mds_support"),
+        ("from libs.feeds import conv\n", "libs.feeds.mds_support"),
+        # As a program's neighbour, and by both names.
+        ("import conv\n", "mds_support"),
+        ("import libs.feeds.conv\nimport conv\n", "mds_support"),
+        ("from libs.feeds import other\n", "mds_support"),
+        ("", "mds_support"),
+    ],
+)
+def test_a_module_is_called_what_others_call_it(tmp_path, monkeypatch, importing, module):
+    """No folder around it has an ``__init__.py``, and what imports it may be started above them only."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "libs/feeds").mkdir(parents=True)
+    (tmp_path / "libs/feeds/conv.py").write_text(MAKES)
+    (tmp_path / "main.py").write_text(importing)
+    outcomes = {
+        each.path: each.after.decode() for each in run(["."], Settings(vendor=True)).outcomes
+    }
+    assert f"from {module} import write_mds" in outcomes["libs/feeds/conv.py"]
+    assert set(outcomes) == {"libs/feeds/conv.py", "libs/feeds/mds_support.py"}
+
+
 def test_a_link_in_the_place_of_a_copy_is_refused(tmp_path):
     (tmp_path / "a.py").write_text(MAKES)
     (tmp_path / "mds_support.py").symlink_to(tmp_path / "elsewhere.py")

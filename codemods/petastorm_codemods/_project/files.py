@@ -38,7 +38,7 @@ from petastorm_codemods._model import (
 )
 from petastorm_codemods._petastorm.counterparts import STREAMING
 from petastorm_codemods._petastorm.offered import OLD
-from petastorm_codemods._text.import_lines import imported_modules
+from petastorm_codemods._text.import_lines import imported_paths
 
 _SUFFIXES = (".py", ".ipynb")
 _SKIPPED = frozenset(
@@ -284,7 +284,7 @@ class Gathered:
         dependencies: Path and bytes of lists of dependencies, and of what else may install some.
         failed: Files that cannot be read.
         passing: Modules and those whose names they pass on.
-        imported: Dotted names of the modules that any module or notebook imports.
+        imported: Dotted names of the modules that any module or notebook imports, and of what it imports from them.
         named: Last names of those, and of what they run.
         left: What is said of packages that are left alone, by their directories: copies of Petastorm's
             own, and others of that name.
@@ -369,7 +369,7 @@ def _add(gathered: Gathered, path: str, data: bytes, destination: Destination) -
     if listed or not is_program(path):
         gathered.dependencies.append((path, data))
         return
-    gathered.imported |= imported_modules(data)
+    gathered.imported |= imported_paths(data)
     gathered.named |= modules_named(data)
     if concerns(data, destination):
         gathered.sources.append((path, data))

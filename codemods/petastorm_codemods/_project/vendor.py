@@ -102,7 +102,11 @@ class Homes:
         within = [each for each in upwards(start) if os.path.join(each, "").startswith(inside)]
         package = next(filter(_is_package, within), None)
         if package is None:
-            return Home(os.path.join(start, f"{SUPPORT}.py"), SUPPORT)
+            module = self._name(Path(path).stem, start, top)
+            return Home(
+                os.path.join(start, f"{SUPPORT}.py"),
+                ".".join([*module.split(".")[:-1], SUPPORT]),
+            )
         home, folder = package, package
         while _is_package(folder):
             home = folder if folder in within else home
@@ -111,17 +115,17 @@ class Homes:
         name = self._name(".".join(inner), folder, top)
         return Home(os.path.join(home, f"{SUPPORT}.py"), f"{name}.{SUPPORT}")
 
-    def _name(self, package: str, folder: str, top: str) -> str:
-        """Return the name that a package in a folder is imported by.
+    def _name(self, inner: str, folder: str, top: str) -> str:
+        """Return the name that a package or module in a folder is imported by.
 
         That of folders around it may be a part of it, although no ``__init__.py`` is in them: others
         of the run then import it by that name only.
         """
-        name = package
+        name = inner
         while name not in self._imported:
             outer = os.path.basename(folder)
             if folder == top or not outer.isidentifier():
-                return package
+                return inner
             name, folder = f"{outer}.{name}", os.path.dirname(folder)
         return name
 

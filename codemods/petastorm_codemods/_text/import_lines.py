@@ -16,6 +16,7 @@ _STATEMENT = re.compile(
     re.MULTILINE,
 )
 
+_WORD = re.compile(rb"\w+")
 _RUN = re.compile(rb"^[ \t]*(?:# MAGIC[ \t]+)?%run[ \t]+[\"']?([^\s\"']+)", re.MULTILINE)
 _JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*\{")
 # Where lines begin in the strings of a notebook whose JSON cannot be read.
@@ -43,6 +44,18 @@ def import_lines(data: bytes) -> tuple[tuple[str, bytes], ...]:
 def imported_modules(data: bytes) -> frozenset[str]:
     """Return the dotted names of the modules that a file imports."""
     return frozenset(module for module, _ in import_lines(data))
+
+
+def imported_paths(data: bytes) -> frozenset[str]:
+    """Return the dotted names of the modules that a file imports, and of what it imports from them by name.
+
+    That may be a module, too.
+    """
+    return imported_modules(data) | {
+        f"{module}.{word.decode(errors='replace')}"
+        for module, names in import_lines(data)
+        for word in _WORD.findall(names)
+    }
 
 
 def files_run(data: bytes) -> frozenset[str]:
