@@ -20,7 +20,7 @@ from petastorm_codemods._meaning.analysis import Analysis, last_name, manual
 from petastorm_codemods._meaning.calls import keyword, text_of
 from petastorm_codemods._meaning.imports import imports, reason_to_stay
 from petastorm_codemods._model import Destination, Edit, Finding, Safety
-from petastorm_codemods._petastorm.counterparts import COUNTERPARTS
+from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, original
 from petastorm_codemods._petastorm.offered import NEW, OLD, is_offered, renamed
 from petastorm_codemods._registry import Rule
 from petastorm_codemods._rewriting.decisions import keeps_bridge
@@ -51,24 +51,33 @@ def check(analysis: Analysis) -> Iterator[Finding]:
         if _PATTERN.fullmatch(value) and _is_module_of_warnings(analysis, node):
             yield _renamed(analysis, node, value, value.replace(OLD, NEW))
             continue
-        if not _PATH.fullmatch(value):
+        path = _of_petastorm(analysis, value)
+        if not _PATH.fullmatch(path):
             continue
         if _names_logger(analysis, node):
             yield _renamed(analysis, node, value, renamed(value))
             continue
-        if not is_offered(value) and value != OLD and _is_patched(analysis, node):
+        if not is_offered(path) and path != OLD and _is_patched(analysis, node):
             message = f"the test is about Petastorm itself: nothing uses {value} any more"
             yield manual("PM002", analysis.start(node), message)
-        if not is_offered(value) or not _is_reference(analysis, node, value):
+        if not is_offered(path) or not _is_reference(analysis, node, path):
             continue
-        if _follows_its_module(analysis, node, value):
+        if _follows_its_module(analysis, node, path):
             continue
-        after = _successor(analysis, value)
+        after = _successor(analysis, path)
         if after is None:
             message = f"{value} is not used any more; name what took its place where it is used"
             yield manual("PM002", analysis.start(node), message)
         elif after != value and value in node.value:
             yield _renamed(analysis, node, value, after)
+
+
+def _of_petastorm(analysis: Analysis, value: str) -> str:
+    """Return Petastorm's path for one of the bridge that has a counterpart, as an earlier ``--to bridge`` wrote it."""
+    path = original(value)
+    if not _goes_native(analysis):
+        return value
+    return path if any(f"{path}.".startswith(f"{old}.") for old in COUNTERPARTS) else value
 
 
 def _renamed(analysis: Analysis, node: cst.SimpleString, value: str, after: str) -> Finding:
@@ -130,7 +139,7 @@ def _follows_its_module(analysis: Analysis, node: cst.SimpleString, value: str) 
         _goes_native(analysis)
         and value in COUNTERPARTS
         and analysis.is_type(node)
-        and any(each.local == OLD for each in imports(analysis))
+        and any(each.local in {OLD, NEW} for each in imports(analysis))
     )
 
 
