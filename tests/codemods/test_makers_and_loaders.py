@@ -298,6 +298,26 @@ def test_loaders_stay_of_makers_that_a_module_gives_at_run_time(outcomes, module
     assert found["train.py"][1] == BORROWER
 
 
+LAZY_NAMES = (
+    "NAMES = {'make_spark_converter': 'petastorm.spark'}\n"
+    "def __getattr__(name):\n"
+    "    return getattr(importlib.import_module(NAMES[name]), name)\n"
+)
+LAZY_MODULE = (
+    "def maker():\n"
+    "    module = importlib.import_module('petastorm.spark.spark_dataset_converter')\n"
+    "    return getattr(module, 'make_spark_converter')\n"
+)
+
+
+@pytest.mark.parametrize("lazy", [LAZY_NAMES, LAZY_MODULE])
+def test_loaders_stay_of_makers_that_strings_name(outcomes, lazy):
+    found = outcomes({"lazy.py": f"import importlib\n{lazy}", "train.py": BORROWER, "o.py": NATIVE})
+    assert "petastorm_bridge.spark" in found["lazy.py"][1]
+    assert "from petastorm_bridge.spark import make_spark_converter" in found["o.py"][1]
+    assert found["train.py"][1] == BORROWER
+
+
 @pytest.mark.parametrize(
     "made", ["self.make_spark_converter(df)", "spark.make_spark_converter(df)"]
 )

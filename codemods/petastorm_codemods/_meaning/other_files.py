@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from petastorm_codemods._petastorm.counterparts import SUPPORT
-from petastorm_codemods._petastorm.offered import is_petastorm
+from petastorm_codemods._petastorm.offered import NEW, OLD, is_petastorm
 from petastorm_codemods._text.import_lines import code_of, files_run, import_lines
 from petastorm_codemods._text.sources import tree_of
 
@@ -38,6 +38,7 @@ _NATIVE = rb"(?:write_mds|MdsDirectory)"
 _TAKEN = re.compile(rb"\b(?:def|class)[ \t]+%b\b|\b%b[ \t]*=(?!=)" % (_NATIVE, _NATIVE))
 _OWN_MAKER = re.compile(rb"\bdef[ \t]+%b\b" % _MAKER.encode())
 _REACHED = re.compile(rb"\.[ \t]*%b\b" % _MAKER.encode())
+_IN_QUOTES = re.compile(rb"[\"']%b[\"']" % _MAKER.encode())
 _WORD = re.compile(rb"\w+")
 # Modules whose names a rewrite may exchange: a second run is to see what the first one saw.
 _ABOUT = re.compile(r"petastorm(?:_bridge)?(?:\.|$)")
@@ -189,9 +190,12 @@ def reaches_makers(path: str, data: bytes, here: Collection[str]) -> bool:
         data: Its bytes.
         here: Last names of the modules of the project.
     """
-    if not _REACHED.search(code_of(data)):
+    code = code_of(data)
+    if not _REACHED.search(code) and not _IN_QUOTES.search(code):
         return False
     tree = tree_of(path, data)
+    if _has_names_in_quotes(tree) and _MAKER not in names_of_petastorm(data):
+        return True
     imported: dict[str, str] = {}
     for each in ast.walk(tree) if tree else ():
         for alias in each.names if isinstance(each, ast.Import | ast.ImportFrom) else ():
@@ -204,6 +208,17 @@ def reaches_makers(path: str, data: bytes, here: Collection[str]) -> bool:
         not _is_followed(each.value, imported, here)
         for each in (ast.walk(tree) if tree else ())
         if isinstance(each, ast.Attribute) and each.attr == _MAKER
+    )
+
+
+def _has_names_in_quotes(tree: ast.Module | None) -> bool:
+    """Say whether strings are what makes converters and its module, as where names are imported when first asked for."""
+    words = {
+        each.value for each in (ast.walk(tree) if tree else ()) if isinstance(each, ast.Constant)
+    }
+    modules = (f"{package}.spark" for package in (OLD, NEW))
+    return _MAKER in words and any(
+        {each, f"{each}.spark_dataset_converter"} & words for each in modules
     )
 
 
