@@ -127,7 +127,11 @@ def without_statement(analysis: Analysis, statement: cst.CSTNode) -> Edit | None
 def _is_unused(analysis: Analysis, each: Imported, removals: Sequence[Edit]) -> bool:
     """Say whether edits, which are in order and do not overlap, take away all uses of an import."""
     ours = each.path.partition(".")[0] in {OLD, NEW}
-    if ours and not each.path.startswith(f"{OLD}.pytorch.") and not _is_of_readers(analysis, each):
+    if (
+        ours
+        and not original(each.path).startswith(f"{OLD}.pytorch.")
+        and not _is_of_readers(analysis, each)
+    ):
         return False  # renamed, not removed
     parted = isinstance(each.statement, cst.Import) and "." in each.path
     if each.alias is None or (parted and each.alias.asname is None):
