@@ -324,6 +324,15 @@ def test_a_run_says_that_loaders_in_files_that_were_not_given_would_break(call, 
     assert "No loaders:" not in call("maker.py", "--to", "bridge", "--check").stdout
 
 
+def test_a_run_says_no_such_thing_of_loaders_that_it_leaves_to_somebody(call, tmp_path):
+    shape = "class Shape:\n    def make_torch_dataloader(self): ...\n"
+    open_one = "def train(conv):\n    with conv.make_torch_dataloader(num_epochs=1) as loader:\n        fit(loader)\n"
+    (tmp_path / "maker.py").write_text(MAKER + shape + open_one)
+    said = call(".", "--to", "streaming", "--check").stdout
+    assert "may be another class's" in said
+    assert "No loaders:" not in said
+
+
 def test_a_run_says_which_texts_show_code_that_imports_petastorm(call, tmp_path):
     (tmp_path / "train.py").write_text(
         "from petastorm import TransformSpec\n\nspec = TransformSpec(func)\n"
