@@ -79,6 +79,7 @@ def test_a_maker_that_is_replaced_in_a_module_of_the_project_is_reported(tmp_pat
     app = IMPORT + "def run():\n    return make_spark_converter(df)\n"
     found = outcomes(tmp_path, {"app.py": app, "test_app.py": f"import app\n{line}\n"})
     assert [(site.code, site.line) for site in found["test_app.py"].sites] == [("PM108", 2)]
+    assert b"write_mds as make_spark_converter" in found["app.py"].after
 
 
 @pytest.mark.parametrize("module", ["petastorm_bridge.native", "mds_support", "pkg.mds_support"])

@@ -30,6 +30,8 @@ REEXPORTABLE = (*CONVERTERS, "TransformSpec")
 _NAMES = "|".join(REEXPORTABLE).encode()
 _REEXPORTABLE = re.compile(rb"\b(%b)\b" % _NAMES)
 _DOTTED = re.compile(rb"(?<![\w.])([\w.]*\b\w+)\.(%b)\b" % _NAMES)
+# mock.patch.object(module, "make_spark_converter"), monkeypatch.setattr(module, "make_spark_converter", …)
+_REPLACED = re.compile(rb"\b(?:object|setattr)\(\s*([\w.]+)\s*,\s*[\"'](%b)[\"']" % _NAMES)
 _ALIAS = re.compile(rb"(\w+)[ \t]+as[ \t]+(\w+)")
 _OURS = ("petastorm", SUPPORT)
 _STARRED = re.compile(r"petastorm(?:_bridge)?\.spark[.\w]*")
@@ -289,7 +291,7 @@ def project_from(
             else:
                 taken |= {(stem_of(origin), name) for name in _reexportable(text)}
         aliases = {alias: name for name, alias in _ALIAS.findall(code)}
-        for holder, name in _DOTTED.findall(code):
+        for holder, name in (*_DOTTED.findall(code), *_REPLACED.findall(code)):
             origin = aliases.get(holder, holder).decode()
             if not origin.startswith(_OURS):
                 taken.add((stem_of(origin), name.decode()))
