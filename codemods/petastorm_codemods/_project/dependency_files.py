@@ -271,7 +271,12 @@ def _addition(text: str, entry: Entry, packages: Sequence[str]) -> Edit:
         quote = text[entry.start - 1]
         end = text.index(quote, entry.end) + 1
         marker = text[entry.end : end - 1]
-        return Edit(end, end, "".join(f", {quote}{each}{marker}{quote}" for each in packages))
+        indent = text[_line_start(text, entry.start) : entry.start - 1]
+        has_own_line = not indent.strip() and text[end : _line_end(text, end)].strip() in {"", ","}
+        between = f",{newline_of(text)}{indent}" if has_own_line else ", "
+        return Edit(
+            end, end, "".join(f"{between}{quote}{each}{marker}{quote}" for each in packages)
+        )
     before = text[_line_start(text, entry.start) : entry.start].rstrip("'\"")
     if before.strip() not in {"", "-"}:  # deps = petastorm
         before = " " * 4
