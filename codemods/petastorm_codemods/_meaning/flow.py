@@ -30,6 +30,9 @@ _COPIES = frozenset({"copy.copy", "copy.deepcopy"})
 # Functions and methods that hand on what they are called with, or on.
 _PASSING = frozenset({"enumerate", "iter", "list", "next", "reversed", "sorted", "tuple", "zip"})
 _MEMBERS = frozenset({"get", "items", "pop", "setdefault", "values"})
+# Types that do not tell what a collection has in it: names, and bases of the file's own.
+_COLLECTIONS = frozenset({"dict", "list", "set", "tuple"})
+_TYPED_COLLECTIONS = frozenset({"typing.TypedDict", "typing_extensions.TypedDict"})
 # Expressions whose objects are of built-in types.
 _PLAIN = (cst.BaseString, cst.BaseNumber, cst.Lambda, cst.Comparison)
 _LOADING = re.compile(r"ray\.get|(?:joblib|(?:cloud)?pickle|dill|torch)\.loads?")
@@ -379,9 +382,15 @@ class Flow:
 
     def _of_type(self, node: cst.BaseExpression) -> Provenance | None:
         says = self._origins.annotates_converter(node)
-        if says is None:
+        if says is None or self._is_collection(node):
             return None
         return Provenance.CONVERTER if says else Provenance.FOREIGN
+
+    def _is_collection(self, kind: cst.BaseExpression) -> bool:
+        """Say whether a type is one of collections, which does not tell what an object has in it."""
+        bases = (base.value for each in self._functions.classes(kind) for base in each.bases)
+        is_typed = any(self._analysis.imported(base) in _TYPED_COLLECTIONS for base in bases)
+        return is_typed or (isinstance(kind, cst.Name) and kind.value in _COLLECTIONS)
 
     def _of_attribute(self, node: cst.Attribute) -> _Ways:
         name, owner = node.attr.value, self._origins.self_class(node.value)
