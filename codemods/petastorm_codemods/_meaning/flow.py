@@ -27,9 +27,13 @@ from .reexports import is_reexported, unseen_reads
 from .support import is_class, is_maker, is_support
 
 _COPIES = frozenset({"copy.copy", "copy.deepcopy"})
-# Functions and methods that hand on what they are called with, or on.
-_PASSING = frozenset({"enumerate", "iter", "list", "next", "reversed", "sorted", "tuple", "zip"})
+# Functions that hand on what they are called with, and how many arguments of each; None for all.
+_PASSING: dict[str, int | None] = {"next": 2, "zip": None}
+_PASSING |= dict.fromkeys(("enumerate", "iter", "list", "reversed", "sorted", "tuple"), 1)
+# Methods that give what is in what they are called on.
 _MEMBERS = frozenset({"get", "items", "pop", "setdefault", "values"})
+# Modules whose objects have in them what they are given.
+_HOLDING = frozenset({"collections", "dataclasses", "itertools"})
 # Types that do not tell what a collection has in it: names, and bases of the file's own.
 _COLLECTIONS = frozenset({"dict", "list", "set", "tuple"})
 _TYPED_COLLECTIONS = frozenset({"typing.TypedDict", "typing_extensions.TypedDict"})
@@ -219,7 +223,8 @@ class Flow:
         if isinstance(target, cst.Param):
             return target.annotation is not None and self._is_class(target.annotation.annotation)
         above = self._analysis.parent(target)
-        value = self._analysis.assigned(above) if isinstance(above, cst.AssignTarget) else None
+        is_assigned = isinstance(above, cst.AssignTarget | cst.AnnAssign)
+        value = self._analysis.assigned(above) if is_assigned else None
         return isinstance(value, cst.Call) and self._is_class(value.func)
 
     def _is_class(self, node: cst.CSTNode) -> bool:
@@ -246,7 +251,7 @@ class Flow:
         elif functions := self._functions.called(node):
             yield from ((self._of_returns, each) for each in functions)
         elif is_name and name in _PASSING:
-            yield from self._of_any(argument.value for argument in node.args[:2])
+            yield from self._of_any(argument.value for argument in node.args[: _PASSING[name]])
         elif is_name and name == "super" and owner:
             yield self._of_class(owner)
         elif isinstance(node.func, cst.Attribute) and node.func.attr.value in _MEMBERS:
@@ -260,6 +265,7 @@ class Flow:
     def _of_imported_call(self, node: cst.Call, path: str) -> _Ways:
         is_class_name = path.rpartition(".")[2][:1].isupper()
         is_own = self._origins.is_own_name(node.func)
+        is_holding = path.partition(".")[0] in _HOLDING
         taken = is_reexported(self._analysis, path) and path.rpartition(".")[2] in CONVERTERS
         if taken or is_maker(path, self._analysis):
             yield Provenance.CONVERTER
@@ -270,7 +276,7 @@ class Flow:
         elif path == "typing.cast" and len(node.args) == 2:
             kind, value = (argument.value for argument in node.args)
             yield self._of_type(kind) or (self._of, value)
-        elif _LOADING.fullmatch(path) or (is_own and not is_class_name):
+        elif _LOADING.fullmatch(path) or is_holding or (is_own and not is_class_name):
             yield Provenance.UNKNOWN
         else:
             yield Provenance.FOREIGN if is_class_name else Provenance.DOUBTFUL
@@ -399,7 +405,7 @@ class Flow:
         elif self._origins.is_assigned(name, owner):
             yield (self._of_field, name, owner)
         elif not owner and name in {"value", "values"}:
-            yield (self._of, node.value)
+            yield from self._of_member(node.value)
         else:
             yield Provenance.UNKNOWN  # set by a base class, or from outside
 
