@@ -220,7 +220,7 @@ class TestTheFirstBatch:
 
 
 class TestFaults:
-    @pytest.mark.parametrize("kind", ["error", "short"])
+    @pytest.mark.parametrize("kind", ["error", "short", "closed"])
     def test_that_pass_are_not_noticed(self, mount, kind, caplog):
         mount.fail(".mds", kind, times=6)
         assert ids_of(url(mount)) == ALL
@@ -237,6 +237,19 @@ class TestFaults:
             with pytest.raises(DatasetError, match=r"shard\.00001\.00000\.mds"):
                 next(reader)
         assert not list(cache.rglob("*.part"))
+
+    def test_what_is_no_file_is_told_at_once(self, tmp_path, caplog):
+        """To ask again would not make one of it."""
+        write_numbers(tmp_path / "behind" / "data", 10, SHARDS, 4)
+        path = tmp_path / "behind" / "data" / "shard.00001.00000.mds"
+        path.unlink()
+        os.mkfifo(path)
+        with (
+            far_mount(tmp_path / "behind", tmp_path / "far", seconds=0.001) as mount,
+            pytest.raises(DatasetError, match=f"{path.name} is no regular file"),
+        ):
+            ids_of(url(mount))
+        assert "Attempt" not in caplog.text
 
     def test_a_file_that_is_lost(self, tmp_path):
         write_numbers(tmp_path / "behind" / "data", 10, SHARDS, 4)

@@ -63,10 +63,10 @@ class FarMount:
 
         Args:
             part_of_name: Of the files.
-            kind: ``error`` (EIO), ``short`` (an end in mid-range), ``silent`` (no answer for a minute) or
-                ``missing`` (ENOENT when it is opened). Where Linux keeps pages, FUSE forbids mounts the
-                ``short`` answer: readers get an end there or, if the attributes were asked for in between,
-                zeros, ``cat`` as well. Without pages they get fewer bytes, and ask for the rest.
+            kind: ``error`` (EIO), ``short`` (an end in mid-range), ``silent`` (no answer for a minute),
+                ``missing`` (ENOENT when it is opened) or ``closed`` (EIO then). Where Linux keeps pages, FUSE
+                forbids mounts the ``short`` answer: readers get an end there or, if the attributes were asked
+                for in between, zeros, ``cat`` as well. Without pages they get fewer bytes, and ask for the rest.
             times: How often.
         """
         order = {"name": part_of_name, "kind": kind, "times": times}
@@ -226,6 +226,8 @@ def serve(behind: str, path: str, options: dict) -> None:
             time.sleep(seconds)
             if self._fault(path, "missing"):
                 raise fuse.FuseOSError(errno.ENOENT)
+            if self._fault(path, "closed"):
+                raise fuse.FuseOSError(errno.EIO)
             if refusing and flags & os.O_APPEND:
                 raise fuse.FuseOSError(errno.ENOTSUP)
             if (

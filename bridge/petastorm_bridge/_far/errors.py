@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from petastorm_bridge.fs_utils import masked, without_secrets
-from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError
+from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError, NoFileError
 
 from .limits import limits
 
@@ -141,7 +141,7 @@ def attempted(call: Callable[[], _Result], *, has_tried: bool = False) -> _Resul
         has_tried: Whether a RemoteError of its comes after several attempts already.
 
     Raises:
-        DatasetNotFoundError, RemoteAccessError: At once; other attempts would not help.
+        DatasetNotFoundError, NoFileError, RemoteAccessError: At once; other attempts would not help.
         DatasetError: What the last attempt raised.
     """
     attempts = limits().attempts
@@ -149,7 +149,7 @@ def attempted(call: Callable[[], _Result], *, has_tried: bool = False) -> _Resul
     for attempt in range(1, attempts + 1):
         try:
             return call()
-        except (DatasetNotFoundError, RemoteAccessError, GivenUpError):
+        except (DatasetNotFoundError, NoFileError, RemoteAccessError, GivenUpError):
             raise
         except DatasetError as error:
             if attempt == attempts or (has_tried and isinstance(error, RemoteError)):

@@ -53,7 +53,8 @@ def copy_in_ranges(
         OSError: Whatever ``put`` raises.
     """
     assert store.range_bytes is not None
-    file = explained(lambda: store.open(url), url)
+    # To open a file is a request to a mount, which may fail as any other.
+    file = attempted(lambda: explained(lambda: store.open(url), url), has_tried=store.tries_again)
     is_over = threading.Event()
     putting = threading.Lock()
 

@@ -11,6 +11,10 @@ class DatasetNotFoundError(DatasetError, FileNotFoundError):
     """There is no (complete) MDS dataset where one was asked for."""
 
 
+class NoFileError(DatasetError):
+    """Something else is where a file should be: a directory, FIFO, device or socket."""
+
+
 class HashNotKnownError(DatasetError, ValueError):
     """A hash was asked for by its name, and the index does not have it for every shard."""
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import IO, Any, BinaryIO
 
-from .errors import DatasetError
+from .errors import NoFileError
 
 # What a name that leads to no usable file gives, unlike a file system that fails or refuses.
 _NO_FILE = {errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.ENODEV, errno.EISDIR, errno.EINVAL}
@@ -34,7 +34,7 @@ def open_regular(path: str) -> BinaryIO:
 
     Raises:
         FileNotFoundError: There is no such file.
-        DatasetError: It is a directory, a FIFO, a device, or a name that cannot be opened.
+        NoFileError: It is a directory, a FIFO, a device, or a name that cannot be opened.
         OSError: The file system refuses or fails; the error names ``path``.
     """
     try:
@@ -46,7 +46,7 @@ def open_regular(path: str) -> BinaryIO:
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno not in _NO_FILE:
             raise
-        raise DatasetError(f"{path!r} cannot be opened as a file: {error}.") from error
+        raise NoFileError(f"{path!r} cannot be opened as a file: {error}.") from error
     with contextlib.ExitStack() as on_error:
         on_error.enter_context(file)
         # A mount may be gone by now.
@@ -60,8 +60,8 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def _not_regular(path: str) -> DatasetError:
-    return DatasetError(
+def _not_regular(path: str) -> NoFileError:
+    return NoFileError(
         f"{path} is no regular file but a directory, FIFO, device or socket. Remove it, and convert the "
         "DataFrame again or fetch the file again from its source."
     )
