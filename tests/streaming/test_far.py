@@ -97,6 +97,14 @@ def test_requests_are_several_at_once(mount, size):
     assert mount.counts()["in_sequence"] < answers
 
 
+def test_a_shard_is_opened_once(mount):
+    """Of small ones opening takes as long as reading."""
+    ids(columnar(mount, shuffle=True))
+    asked = mount.counts()
+    of_index = 2  # once to look whether it is a file, once to copy it
+    assert asked["open"] <= SHARDS + of_index
+
+
 def test_single_samples(mount, size):
     dataset = MappedStreamingDataset(local=f"{mount.path}/data", batch_size=50, shuffle=True)
     assert sorted(int(sample["id"]) for sample in dataset) == list(range(ROWS))

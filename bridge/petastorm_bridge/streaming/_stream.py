@@ -180,10 +180,6 @@ class MappedStream(Stream):
                 f"{target} is missing, and there is no remote to fetch it from."
             )
         url = os.path.join(self.remote, self.split, info.basename)
-        if "://" not in self.remote:
-            # Copying a device would never end.
-            with contextlib.suppress(FileNotFoundError):
-                open_regular(url).close()
         os.makedirs(os.path.dirname(target), exist_ok=True)
         with locked(f"{target}.lock", limits().patience) as has_lock:
             if info.bytes and os.path.isfile(target):
@@ -192,11 +188,15 @@ class MappedStream(Stream):
             part = f"{target}.fetched" if has_lock else f"{target}.{uuid.uuid4().hex}.fetched"
             try:
                 _remove(part)
-                if self._store is None or not info.bytes:
-                    super()._download_file(info.basename, os.path.relpath(part, directory))
-                else:
+                if self._store is not None and info.bytes:
                     extent = Extent(url, info.basename, info.bytes)
                     self._fetch_ranges(Fetch(self._store, extent), part)
+                else:
+                    if "://" not in self.remote:
+                        # Copying a device would never end; what reads ranges looks by itself.
+                        with contextlib.suppress(FileNotFoundError):
+                            open_regular(url).close()
+                    super()._download_file(info.basename, os.path.relpath(part, directory))
                 if hashes:
                     data, status = load(part, mapped=is_mapped(directory))
                     check_hash(target, hashes, data, status)
