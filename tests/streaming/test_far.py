@@ -171,6 +171,22 @@ def test_a_shard_that_cannot_be_had_is_an_error_of_the_pass(mount, kind, tmp_pat
     assert not [*(tmp_path / "copies").rglob("*fetched*")]
 
 
+def test_a_shard_that_cannot_be_had_is_not_asked_for_by_who_waits_for_it(mount, caplog):
+    """The thread of the pass has done so; a mount that does not answer would keep the main thread from a Ctrl-C."""
+    mount.fail("shard.00002", "error", times=1000)
+    with pytest.raises(DatasetError, match=r"shard\.00002"):
+        ids(columnar(mount))
+    assert caplog.text.count("Attempt 1 of") == 1
+
+
+def test_samples_can_be_had_after_a_pass_that_failed(mount):
+    mount.fail("shard.00002", "error", times=10)
+    dataset = columnar(mount)
+    with pytest.raises(DatasetError, match=r"shard\.00002"):
+        ids(dataset)
+    assert dataset.take([ROWS // SHARDS * 2])["id"].tolist() == [ROWS // SHARDS * 2]
+
+
 def test_a_silent_place_holds_nobody_up_who_leaves(mount):
     """Who leaves a pass need not wait for what the place does not answer for a minute."""
     mount.fail("shard.00005", "silent", times=1000)

@@ -158,7 +158,9 @@ class MappedDataset(StreamingDataset):
         self._leave_locks()
         try:
             super().prepare_shard(shard_id, blocking)
-        except BaseException:
+        except BaseException as error:
+            if self._pass is not None:
+                self._pass.error = error  # before it is seen that the shard is missing again
             give_up(self, shard_id)
             raise
 

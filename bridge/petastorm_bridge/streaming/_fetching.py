@@ -76,12 +76,23 @@ def open_shard(dataset: Any, shard_id: int) -> ShardFile:
 
 
 def _fetch(dataset: Any, shard_id: int) -> None:
-    """Fetch and expand a shard, or wait until another thread or process has: that of the pass may have failed."""
+    """Fetch and expand a shard, or wait until another thread or process has.
+
+    What a thread of the pass could not fetch ends it. Asking again would take as long once more, and a mount that does
+    not answer may keep this thread, unlike that one, even from a Ctrl-C.
+    """
+    _check_pass(dataset)
     dataset.prepare_shard(shard_id, blocking=False)
     while dataset._shard_states[shard_id] == _ShardState.PREPARING:  # noqa: SLF001
-        if dataset._pass is not None:  # noqa: SLF001
-            dataset._pass.check()  # noqa: SLF001
+        _check_pass(dataset)
         time.sleep(TICK)
+
+
+def _check_pass(dataset: Any) -> None:
+    """Raise what ended the pass that is under way, if there is one."""
+    state = dataset._pass  # noqa: SLF001 - of a subclass
+    if state is not None and not state.is_over():
+        state.check()
 
 
 def give_up(dataset: Any, shard_id: int) -> None:
