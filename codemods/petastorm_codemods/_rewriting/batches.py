@@ -22,6 +22,9 @@ from .given import Stays
 from .values import values
 
 _TOO_LATE = Stays("it is read after its with has closed it; read it in that block")
+_COUNTED_TWICE = Stays(
+    "the file counts full batches of one pass, and of several passes together; count one way"
+)
 _LOOPS = (
     *(cst.For, cst.While, cst.FunctionDef, cst.Lambda, cst.ClassDef),
     *(cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp),
@@ -55,6 +58,9 @@ def as_taken(analysis: Analysis, call: cst.Call, reading: Reading) -> Reading | 
     if reading.times is not Times.SOME and _is_taken_later(analysis, opened):
         return _TOO_LATE
     if reading.times is not Times.ENDLESS and _counts_full(analysis, call, opened, reading):
+        # Passes without their short batches have fewer than the rows of all of them would fill.
+        if _divided(analysis, call, reading) in _steps_of_passes(analysis):
+            return _COUNTED_TWICE
         return replace(reading, drop_last=("True",))
     return reading
 
@@ -157,9 +163,7 @@ def _counts_full(analysis: Analysis, call: cst.Call, opened: _Opened, reading: R
     """
     if any(analysis.reads("StopIteration")):
         return False
-    assert isinstance(call.func, cst.Attribute)
-    size = whole_text(analysis, reading.again)
-    steps = _steps(analysis).get((analysis.code(call.func.value), size), ())
+    steps = _steps(analysis).get(_divided(analysis, call, reading), ())
     iterators = [_iterator(analysis, read) for read in reads_of(analysis, opened.name)]
     reads = [read for each in iterators if each is not None for read in reads_of(analysis, each)]
     known = bool(steps) and bool(reads) and None not in iterators
@@ -167,6 +171,12 @@ def _counts_full(analysis: Analysis, call: cst.Call, opened: _Opened, reading: R
         call_with(analysis, read, "next") is not None or _is_given_with(analysis, read, steps)
         for read in reads
     )
+
+
+def _divided(analysis: Analysis, call: cst.Call, reading: Reading) -> tuple[str, str]:
+    """Return the expressions of a loader's converter and of the size of its batches."""
+    assert isinstance(call.func, cst.Attribute)
+    return analysis.code(call.func.value), whole_text(analysis, reading.again)
 
 
 def _is_given_with(analysis: Analysis, read: cst.Name, steps: Collection[cst.CSTNode]) -> bool:
@@ -184,23 +194,44 @@ def _steps(analysis: Analysis) -> dict[tuple[str, str], set[cst.CSTNode]]:
     ``max(1, …)`` is none, which is one as well where rows fill no batch.
     """
     steps: dict[tuple[str, str], set[cst.CSTNode]] = {}
-    for each in analysis.nodes(cst.BinaryOperation):
-        if isinstance(each.operator, cst.FloorDivide) and not call_with(analysis, each, "max"):
-            for converter in _measured(analysis, each.left):
-                for size in _factors(each.right):
-                    steps.setdefault((converter, analysis.code(size).strip("()")), set()).add(each)
+    for division in _divisions(analysis):
+        for rows in values(analysis).of(division.left):
+            for key in _keys(analysis, rows, division):
+                steps.setdefault(key, set()).add(division)
     return steps
 
 
-def _measured(analysis: Analysis, rows: cst.BaseExpression) -> Iterator[str]:
-    """Yield the expressions of what a number may be the length of."""
-    for leaf in values(analysis).of(rows):
-        if isinstance(leaf, cst.Call) and len(leaf.args) == 1 and analysis.code(leaf.func) == "len":
-            yield analysis.code(leaf.args[0].value)
+@once
+def _steps_of_passes(analysis: Analysis) -> set[tuple[str, str]]:
+    """Return the same expressions of divisions of the rows of several passes."""
+    return {
+        key
+        for division in _divisions(analysis)
+        for product in values(analysis).of(division.left)
+        if isinstance(product, cst.BinaryOperation)
+        for factor in _factors(product)
+        for rows in values(analysis).of(factor)
+        for key in _keys(analysis, rows, division)
+    }
+
+
+def _divisions(analysis: Analysis) -> Iterator[cst.BinaryOperation]:
+    for each in analysis.nodes(cst.BinaryOperation):
+        if isinstance(each.operator, cst.FloorDivide) and not call_with(analysis, each, "max"):
+            yield each
+
+
+def _keys(
+    analysis: Analysis, rows: cst.CSTNode, division: cst.BinaryOperation
+) -> Iterator[tuple[str, str]]:
+    """Yield the expressions of a converter, if rows are its length, and of each factor that they are divided by."""
+    if isinstance(rows, cst.Call) and len(rows.args) == 1 and analysis.code(rows.func) == "len":
+        for size in _factors(division.right):
+            yield analysis.code(rows.args[0].value), analysis.code(size).strip("()")
 
 
 def _factors(size: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-    """Yield the factors of the rows of a step: the size of batches, perhaps times the number of ranks."""
+    """Yield the factors of a product, such as the size of batches times the number of ranks."""
     if isinstance(size, cst.BinaryOperation) and isinstance(size.operator, cst.Multiply):
         yield from (*_factors(size.left), *_factors(size.right))
     else:
