@@ -4,7 +4,7 @@ The tests lie in the source distribution of streaming, and are read from there; 
 
     pip download --no-deps --no-binary :all: mosaicml-streaming==0.13.0
     tar xf mosaicml_streaming-0.13.0.tar.gz
-    python tests/streaming/their_suite.py mosaicml_streaming-0.13.0
+    python tests/streaming/streaming_suite.py mosaicml_streaming-0.13.0
 
 The exit code is 0 if all pass but the listed exceptions, and these fail. ``--stock`` runs the tests as they
 are; arguments behind it are pytest's. What killed programs of streaming's left in /dev/shm costs a descriptor for each
