@@ -171,6 +171,20 @@ def test_a_shard_that_cannot_be_had_is_an_error_of_the_pass(mount, kind, tmp_pat
     assert not [*(tmp_path / "copies").rglob("*fetched*")]
 
 
+def test_a_shard_that_comes_late_does_not_hold_up_the_others(tmp_path, monkeypatch):
+    """Also if they are more than are fetched at once."""
+    monkeypatch.setenv("PETASTORM_BRIDGE_REMOTE_ATTEMPTS", "2")
+    monkeypatch.setenv("PETASTORM_BRIDGE_REMOTE_TIMEOUT", "2")
+    table = pa.table({"id": np.arange(400)})
+    (tmp_path / "behind").mkdir()
+    write_dataset(tmp_path / "behind" / "data", table, [10] * 40)
+    with far_mount(tmp_path / "behind", tmp_path / "small", seconds=0.001) as mount:
+        mount.fail("shard.00003", "silent", times=1000)
+        with pytest.raises(DatasetError, match=r"shard\.00003.* no answer for 4 seconds"):
+            ids(columnar(mount))
+        assert len([*(tmp_path / "copies").rglob("*.mds")]) == 39
+
+
 def test_a_shard_that_cannot_be_had_is_not_asked_for_by_who_waits_for_it(mount, caplog):
     """The thread of the pass has done so; a mount that does not answer would keep the main thread from a Ctrl-C."""
     mount.fail("shard.00002", "error", times=1000)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
@@ -95,17 +94,26 @@ def prefetch(dataset: Any, state: Pass) -> None:
     largest = max(shard.get_max_size() for shard in dataset.shards)
     threads = 1 if dataset.cache_limit else min(_SHARDS_AT_ONCE, 2 + _BYTES_AT_ONCE // largest)
     with ThreadPoolExecutor(threads, "fetch of a shard") as executor:
-        under_way: deque[Future[None]] = deque()
+        under_way: set[Future[None]] = set()
         try:
             for shard_id in _wanted(dataset, state):
-                under_way.append(executor.submit(dataset.prepare_shard, shard_id, blocking=False))
-                while len(under_way) > threads or (under_way and under_way[0].done()):
-                    under_way.popleft().result()
+                under_way.add(executor.submit(dataset.prepare_shard, shard_id, blocking=False))
+                # Any of them makes room for the next: one that comes late does not hold up the others.
+                while len(under_way) > threads:
+                    under_way = _unfinished(under_way)
             while under_way and not state.is_over():
-                under_way.popleft().result()
+                under_way = _unfinished(under_way)
         finally:
             for future in under_way:
                 future.cancel()
+
+
+def _unfinished(under_way: set[Future[None]]) -> set[Future[None]]:
+    """Wait until some of the shards are here, or raise why they are not; return the others."""
+    done, others = wait(under_way, return_when=FIRST_COMPLETED)
+    for future in done:
+        future.result()
+    return others
 
 
 def _wanted(dataset: Any, state: Pass) -> Iterator[int]:
