@@ -36,7 +36,7 @@ _INTERRUPTED = 130  # as of a shell
 
 def rewrite(asked: Options) -> int:
     """Do what is asked, print what came of it, and return the exit code."""
-    errors = Console(stderr=True, highlight=False)
+    errors = Console(stderr=True, highlight=False, emoji=False)
     written: list[str] = []
     try:
         _refuse_place(asked.output_file)
@@ -182,7 +182,7 @@ def _write(result: Result, written: list[str]) -> Result:
 
 def _changes(result: Result, *, with_diff: bool, written: bool) -> None:
     """Print the changes, then what is left of them."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, emoji=False)
     for outcome in result.outcomes:
         if with_diff and pending(outcome):
             console.print(_coloured(printable(diff(outcome))), end="")
@@ -200,7 +200,7 @@ def _changes(result: Result, *, with_diff: bool, written: bool) -> None:
 
 def _closing(result: Result, asked: Options, settings: Settings) -> None:
     """Print the numbers and the next step: the end is what is read first."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, emoji=False)
     lines = closing_lines(
         result,
         arguments(asked),

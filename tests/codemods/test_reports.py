@@ -324,6 +324,12 @@ def test_a_run_says_that_loaders_in_files_that_were_not_given_would_break(call, 
     assert "No loaders:" not in call("maker.py", "--to", "bridge", "--check").stdout
 
 
+def test_places_are_printed_as_they_are(call, tmp_path):
+    """Rich takes ``:100:`` for the name of a picture."""
+    (tmp_path / "long.py").write_text("\n" * 99 + LEFT)
+    assert "long.py:100:1: PM003" in call("long.py", "--check").stdout
+
+
 def test_a_run_says_no_such_thing_of_loaders_that_it_leaves_to_somebody(call, tmp_path):
     shape = "class Shape:\n    def make_torch_dataloader(self): ...\n"
     open_one = "def train(conv):\n    with conv.make_torch_dataloader(num_epochs=1) as loader:\n        fit(loader)\n"

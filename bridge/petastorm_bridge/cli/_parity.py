@@ -405,7 +405,7 @@ def _errors() -> Iterator[None]:
     try:
         yield
     except (parity.CannotCompareError, parity.RecordingError) as error:
-        errors = Console(stderr=True, highlight=False)
+        errors = Console(stderr=True, highlight=False, emoji=False)
         text = "\n".join(map(legible, str(error).split("\n")))
         errors.print(f"{_PROGRAM}: {text}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(2) from error
@@ -441,7 +441,7 @@ def _finish(report: Report, given: Mapping[str, Any]) -> None:
 
     from petastorm_bridge.parity._reports.text import WRITERS, print_report
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, emoji=False)
     print_report(report, console)
     now = datetime.now().astimezone().isoformat(" ", "seconds")
     command = shlex.join(["petastorm-bridge", *sys.argv[1:]])
