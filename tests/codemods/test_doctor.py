@@ -60,6 +60,7 @@ def snapshot(folder):
         ({"a_dot_py": "from petastorm import make_batch_reader\nmake_batch_reader(u)\n"}, "bridge"),
         ({"a_dot_py": "from petastorm import make_reader\nmake_reader(u)\n"}, "bridge"),
         ({"a_dot_py": "from petastorm.workers_pool import thread_pool\nthread_pool\n"}, "stays"),
+        ({"a_dot_py": "from petastorm import make_reader\nmake_reader(u\n"}, "stays"),
     ],
 )
 def test_which_way_fits(report, call, files, way):

@@ -324,6 +324,14 @@ def test_a_run_says_that_loaders_in_files_that_were_not_given_would_break(call, 
     assert "No loaders:" not in call("maker.py", "--to", "bridge", "--check").stdout
 
 
+def test_a_run_says_nothing_of_loaders_elsewhere_where_nothing_is_made(call, tmp_path):
+    (tmp_path / "setting.py").write_text(
+        "from petastorm.spark import SparkDatasetConverter, make_spark_converter\n"
+        "spark.conf.set(SparkDatasetConverter.PARENT_CACHE_DIR_URL_CONF, url)\n"
+    )
+    assert "No loaders:" not in call("setting.py", "--to", "streaming", "--check").stdout
+
+
 def test_places_are_printed_as_they_are(call, tmp_path):
     """Rich takes ``:100:`` for the name of a picture."""
     (tmp_path / "long.py").write_text("\n" * 99 + LEFT)

@@ -36,7 +36,7 @@ def advise(repository: Repository, asked: Options, decided: str | None = None) -
         decided: The destination in its ``pyproject.toml``, ``bridge`` or ``streaming``; None if there is none.
     """
     bridge, streaming = repository.bridge, repository.streaming
-    if not bridge.kinds and not streaming.kinds:
+    if not (bridge.kinds or streaming.kinds or bridge.obstacles):
         return Advice("none", "nothing here needs Petastorm", "")
     if not bridge.rewritten and not streaming.rewritten:
         reason = "no place can be rewritten; the report says why for each"

@@ -6,7 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from petastorm_codemods._model import Destination, Fact, Result, Site, State, pending
+from petastorm_codemods._model import Destination, Fact, Result, Rewritten, Site, State, pending
 from petastorm_codemods._registry import all_rules
 
 from .report import counts
@@ -55,7 +55,7 @@ def closing_lines(
     yield from _left(sites)
     if destination is Destination.STREAMING:
         yield from _facts(sites)
-        yield from _without_loaders(sites)
+        yield from _without_loaders(result, sites)
         yield from _bridged(sites)
         yield from _speed(sites) if not fast else ()
     yield from _source(sites, requirement)
@@ -114,9 +114,10 @@ def _whole(sites: Sequence[Site]) -> Iterator[str]:
         )
 
 
-def _without_loaders(sites: Sequence[Site]) -> Iterator[str]:
+def _without_loaders(result: Result, sites: Sequence[Site]) -> Iterator[str]:
     """Yield that what a converter became has no loader here: those in files that were not given would break."""
-    made = [site for site in sites if site.code == "PM101" and site.state is State.REWRITTEN]
+    files = [each for each in result.outcomes if isinstance(each, Rewritten) and each.before]
+    made = any(b"write_mds" in each.after and b"write_mds" not in each.before for each in files)
     opened = any(site.code in {"PM102", "PM103"} for site in sites)
     if made and not opened:
         yield (
