@@ -35,6 +35,8 @@ _LIKE_PM102 = """- *stays on the bridge*: nothing. The call runs, over the same 
 NOW = {
     "PM000": "- Mend the file or the cell, or exclude it: `--exclude 'legacy/*'`.\n"
     "- `--ignore PM000` leaves out cells; a file that does not parse is always named.",
+    "PM002": "- A program in a string: rewrite it there as in a file of its own.\n"
+    "- A path that nothing uses any more: name what took its place, or remove the patch.",
     "PM003": _LIKE_PM003,
     "PM010": """- Lock files and files with hashes: make them anew from their sources (`pip-compile`, `uv lock`).
 - Conda: it has no such package. Put it into the `pip:` part of the environment.

@@ -7,6 +7,8 @@ the whole of it is the dotted path of something that has moved.
 - Keys of ``loggers`` in the configuration of ``logging`` change too.
 - Marked are a patch of what the bridge does not have, and for ``--to streaming`` the path of a converter's method, which
   no one calls any more.
+- Reported is a string of several lines that imports Petastorm, as what is written to a file and run; documentation is
+  not.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ _IMPORTERS = frozenset(
 )
 # The patterns by which warnings are told by their modules: ``petastorm``, ``petastorm.*``, ``petastorm\\.``.
 _PATTERN = re.compile(r"\^?petastorm(?![\w-])[\w.*+\\$|()]*")
+# A line of a program that imports Petastorm.
+_IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+petastorm\b(?!-)", re.MULTILINE)
 
 
 @Rule(
@@ -50,6 +54,11 @@ def check(analysis: Analysis) -> Iterator[Finding]:
             continue
         if _PATTERN.fullmatch(value) and _is_module_of_warnings(analysis, node):
             yield _renamed(analysis, node, value, value.replace(OLD, NEW))
+            continue
+        if "\n" in value and _IMPORT.search(value):
+            if not isinstance(analysis.parent(node), cst.Expr):
+                message = "a program in this string imports Petastorm; rewrite it by hand"
+                yield Finding("PM002", analysis.start(node), message, Safety.MANUAL, marker=False)
             continue
         path = _of_petastorm(analysis, value)
         if not _PATH.fullmatch(path):

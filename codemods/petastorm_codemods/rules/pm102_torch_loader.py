@@ -21,8 +21,8 @@ Both are streaming's own, with arguments of its documentation; the block of a ``
 These stay on the bridge, over the same directory:
 
 - a loader that is passed on before a ``with`` opens it, or whose ``with`` has its block on the same line;
-- every loader of a notebook in which a cell that is left alone (Python in comments, or ``%%writefile``) makes or reads
-  a converter, too;
+- every loader of a notebook in which a cell that is left alone (Python in comments, ``%%writefile``, or what does not
+  parse) makes or reads a converter, too;
 - Horovod's ranks, what they read without a shard, and shards from a loop or from a place that the codemod cannot see;
 - a loader without shards that each of several ranks reads as a whole, as streaming would divide its rows;
 - a loader without end that is returned from its ``with``, or read after it, when Petastorm has closed it;
