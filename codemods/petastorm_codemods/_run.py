@@ -103,14 +103,14 @@ def run(
 def _all_stay(files: Iterable[tuple[str, bytes]], outcomes: Iterable[Outcome]) -> bool:
     """Say whether all loaders of a run stay on the bridge, and so what makes converters in its files can.
 
-    Not if anything there is native by an earlier run.
+    So do those that are left to a human, as long as they are. Not if anything there is native by an earlier run.
     """
     sites = [site for outcome in outcomes for site in outcome.sites]
     loaders = [site for site in sites if site.code in LOADERS]
     native = any(Fact.NATIVE in site.facts and site.state is State.REWRITTEN for site in sites)
     return (
         bool(loaders)
-        and all(Fact.ON_BRIDGE in site.facts for site in loaders)
+        and all(Fact.ON_BRIDGE in site.facts or site.state is State.MANUAL for site in loaders)
         and not native
         and any(makes_converters(data) for _, data in files)
         and not any(b"write_mds" in data for _, data in files)

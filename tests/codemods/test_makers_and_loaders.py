@@ -371,3 +371,23 @@ def test_files_of_one_name_stay_together_with_makers_that_stay(tmp_path):
     outcomes = run([str(tmp_path)], Settings()).outcomes
     assert [type(each) for each in outcomes] == [NeedsHuman] * len(files)
     assert not any(b"write_mds" in each.after for each in outcomes)
+
+
+def test_converters_stay_the_bridges_where_a_human_has_to_say_what_their_loaders_are(outcomes):
+    reading = (
+        "from petastorm import TransformSpec\n"
+        "def read(conv, transform):\n"
+        "    # petastorm-bridge rule PM103: make_tf_dataset may be another class's\n"
+        "    with conv.make_tf_dataset(depth=3, transform_spec=TransformSpec(transform)) as rows:\n"
+        "        return list(rows)\n"
+    )
+    made = NATIVE.partition("with ")[0]
+    mark = reading.splitlines(keepends=True)[2]
+    found = outcomes({"make.py": made, "read.py": reading.replace(mark, "")})
+    assert found["make.py"] == (Success, made.replace("petastorm.", "petastorm_bridge."))
+    assert found["read.py"] == (
+        NeedsHuman,
+        reading.replace("petastorm import", "petastorm_bridge import"),
+    )
+    found = outcomes({"make.py": NATIVE, "read.py": reading.replace(mark, "")})
+    assert "write_mds" in found["make.py"][1]  # where another loader is native

@@ -44,6 +44,8 @@ _OPENING_FOR_HOROVOD = _OPENING | {"make_reader": ()}
 _LAUNCHING = "TorchDistributor"
 _RAYS = "TorchTrainer"
 _SEVERAL = re.compile(SEVERAL_RANKS)
+# strategy="horovod", and accelerator= as Lightning had it once
+_BY_HOROVOD = re.compile(r"\b(?:strategy|accelerator|plugins)\s*=[^,\n]{,40}horovod", re.IGNORECASE)
 _RANK = re.compile("rank", re.IGNORECASE)
 
 
@@ -60,7 +62,12 @@ def _homes_on_ranks(analysis: Analysis) -> frozenset[cst.CSTNode]:
     """Return the functions and classes at the top that run on ranks; the module for what is in none."""
     shared = [*_sharded(analysis, _OPENING, {Shards.STREAMING, Shards.SOME})]
     shared += _of_some_rank(analysis)
-    signs = [*analysis.calls(*STARTING), *_trainers(analysis), *_asking(analysis), *shared]
+    signs = [
+        *analysis.calls(*STARTING),
+        *_trainers(analysis, _SEVERAL),
+        *_asking(analysis),
+        *shared,
+    ]
     homes = {_home(analysis, each) for each in signs} | {*_launched(analysis)}
     used = {*_used_elsewhere(analysis)}
     used |= {_home(analysis, each) for each in _named(analysis, ASKING_LIGHTNING)}
@@ -77,9 +84,13 @@ def _homes_on_ranks(analysis: Analysis) -> frozenset[cst.CSTNode]:
 
 @once
 def _homes_on_horovod(analysis: Analysis) -> frozenset[cst.CSTNode]:
-    """Return the functions and classes at the top that take Horovod's shards or ask for its rank, and what they call."""
+    """Return the functions and classes at the top that work with Horovod, and what they call.
+
+    They take its shards, ask for its rank, or have Lightning's trainer start it.
+    """
     sharded = _sharded(analysis, _OPENING_FOR_HOROVOD, {Shards.HOROVOD})
-    homes = {_home(analysis, each) for each in (*sharded, *calls_of_horovod(analysis))}
+    signs = [*sharded, *calls_of_horovod(analysis), *_trainers(analysis, _BY_HOROVOD)]
+    homes = {_home(analysis, each) for each in signs}
     called = _called(analysis) if homes else {}
     return frozenset(reached(homes, lambda home: called.get(home, ())))
 
@@ -91,10 +102,10 @@ def _home(analysis: Analysis, node: cst.CSTNode) -> cst.CSTNode:
     return homes[-1] if homes else analysis.module
 
 
-def _trainers(analysis: Analysis) -> Iterator[cst.Call]:
-    """Yield the calls of Lightning's trainer that ask for several ranks."""
+def _trainers(analysis: Analysis, asking: re.Pattern[str]) -> Iterator[cst.Call]:
+    """Yield the calls of Lightning's trainer that ask for several ranks, or for Horovod's."""
     for call in analysis.calls("Trainer"):
-        if _SEVERAL.search(analysis.code(call)):
+        if asking.search(analysis.code(call)):
             yield call
 
 

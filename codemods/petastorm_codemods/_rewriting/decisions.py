@@ -288,7 +288,7 @@ def _is_in_a_cell_left_alone(analysis: Analysis) -> bool:
     return any(
         language in _PYTHON_LEFT_ALONE and _OF_A_PAIR.search(source.text, start, end)
         for start, end, language in source.foreign
-    )
+    ) or any(cell.problem and _OF_A_PAIR.search(cell.text) for cell in source.cells)
 
 
 def is_partial(analysis: Analysis, site: Site) -> bool:
