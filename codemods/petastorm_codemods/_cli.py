@@ -110,7 +110,7 @@ def codemod(  # noqa: PLR0917 - typer calls it with keywords
         str | None,
         typer.Option(
             metavar="TEXT",
-            help="Require this, such as 'petastorm-bridge @ file:///Volumes/…/…whl'. [default: this version]",
+            help="Require this, such as 'petastorm-bridge @ file:///Volumes/path/to/the.whl'. [default: this version]",
             show_default=False,
         ),
     ] = None,

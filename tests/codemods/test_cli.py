@@ -313,6 +313,18 @@ def test_pipes_are_not_waited_for(tree, name):
     subprocess.run(command, cwd=root, check=True, capture_output=True, timeout=60)
 
 
+@pytest.mark.parametrize("options", [(), ("--diff",), ("--write",)])
+def test_output_in_an_encoding_that_has_not_all_of_it(tree, options):
+    root = tree(a_dot_py=f"# データ\n{OLD}", requirements_dot_txt="petastorm\n")
+    command = [sys.executable, "-m", "petastorm_bridge", "codemod", "--to", "bridge", *options, "."]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    answer = subprocess.run(
+        command, cwd=root, env=environment, capture_output=True, check=False, timeout=60
+    )
+    assert answer.returncode == (options != ("--write",)), answer.stderr
+    assert (rb"# \u30c7" in answer.stdout) == (options != ("--write",))
+
+
 def test_json(call, tree):
     tree(a_dot_py=OLD + "from petastorm import local_disk_cache\n", b_dot_py="petastorm (\n")
     answer = call(".", "--to", "bridge", "--report", "json")

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import difflib
 import errno
+import io
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -118,6 +120,9 @@ app = typer.Typer(
 
 def main() -> None:
     """Runs the command line."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        # What its encoding lacks, such as a comment in Japanese, is escaped.
+        sys.stdout.reconfigure(errors="backslashreplace")
     app()
 
 

@@ -195,7 +195,7 @@ def _cache(texts: Iterable[tuple[str, Source]]) -> Iterator[tuple[str, str, str]
             # The value may stand in the line below its key.
             below = source.text.find("\n", end + 1) if end >= 0 else -1
             kind = _kind(source.text[match.start() : below if below >= 0 else None])
-            yield place, line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…", kind
+            yield place, line if len(line) <= _LONGEST else f"{line[:_LONGEST]}...", kind
 
 
 def _kind(text: str) -> str:

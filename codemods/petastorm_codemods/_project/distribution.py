@@ -43,7 +43,7 @@ def bridge(text: str = "", extras: frozenset[str] = frozenset()) -> Requirement:
 def _wrong(text: str) -> str:
     return (
         f"--requirement takes a requirement on {DISTRIBUTION} without a marker, such as "
-        f"'{DISTRIBUTION} @ file:///Volumes/…/{DISTRIBUTION.replace('-', '_')}-0.1.0-py3-none-any.whl', not {text!r}"
+        f"'{DISTRIBUTION} @ file:///Volumes/path/to/{DISTRIBUTION.replace('-', '_')}-0.1.0-py3-none-any.whl', not {text!r}"
     )
 
 

@@ -165,7 +165,7 @@ def _source(sites: Sequence[Site], requirement: str) -> Iterator[str]:
     else:
         yield (
             f"Install: publish {requirement} in the package index that pip asks, or name another source: "
-            "--requirement 'petastorm-bridge @ file:///Volumes/…/…whl'."
+            "--requirement 'petastorm-bridge @ file:///Volumes/path/to/the.whl'."
         )
 
 
