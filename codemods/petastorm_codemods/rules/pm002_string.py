@@ -35,7 +35,10 @@ _IMPORTERS = frozenset(
 # The patterns by which warnings are told by their modules: ``petastorm``, ``petastorm.*``, ``petastorm\\.``.
 _PATTERN = re.compile(r"\^?petastorm(?![\w-])[\w.*+\\$|()]*")
 # A line of a program that imports Petastorm.
-_IMPORT = re.compile(r"^[ \t]*((?:from|import)[ \t]+petastorm\b(?!-))", re.MULTILINE)
+_IMPORT = re.compile(
+    r"^[ \t]*(from[ \t]+petastorm(?:\.\w+)*[ \t]+import\b|import[ \t]+petastorm\b(?!-))",
+    re.MULTILINE,
+)
 
 
 @Rule(
