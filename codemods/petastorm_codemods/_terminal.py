@@ -180,9 +180,14 @@ def _write(result: Result, written: list[str]) -> Result:
     return dataclasses.replace(result, outcomes=tuple(outcomes))
 
 
+def _console() -> Console:
+    """Return what prints lines as they are: rich would make a picture of the place ``train.py:100:1``."""
+    return Console(highlight=False, soft_wrap=True, emoji=False)
+
+
 def _changes(result: Result, *, with_diff: bool, written: bool) -> None:
     """Print the changes, then what is left of them."""
-    console = Console(highlight=False, soft_wrap=True, emoji=False)
+    console = _console()
     for outcome in result.outcomes:
         if with_diff and pending(outcome):
             console.print(_coloured(printable(diff(outcome))), end="")
@@ -200,7 +205,7 @@ def _changes(result: Result, *, with_diff: bool, written: bool) -> None:
 
 def _closing(result: Result, asked: Options, settings: Settings) -> None:
     """Print the numbers and the next step: the end is what is read first."""
-    console = Console(highlight=False, soft_wrap=True, emoji=False)
+    console = _console()
     lines = closing_lines(
         result,
         arguments(asked),

@@ -9,7 +9,7 @@ from petastorm_codemods._meaning.other_files import modules_named
 from petastorm_codemods._model import Rewritten
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
-from petastorm_codemods._text.import_lines import import_lines
+from petastorm_codemods._text.import_lines import first_import, import_lines
 
 pytestmark = pytest.mark.modern
 
@@ -85,6 +85,31 @@ def test_many_imports_in_one_line_cost_in_proportion():
         data = notebook("import os\n" * count, as_lists=False).encode()
         start = time.thread_time()
         assert len(import_lines(data)) == count
+        return time.thread_time() - start
+
+    seconds(100)
+    assert seconds(20_000) < 40 * max(seconds(2_000), 0.002)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("import os\n  from petastorm.spark import a", "from petastorm"),
+        ("\u96ea \ud800\nimport os, petastorm as p", "import os"),
+        ("from petastorm (see below)", None),
+        ("from petastorm to MDS\nimport petastorm_bridge\nfrom petastormx import a", None),
+        ("from .petastorm import a", None),
+    ],
+)
+def test_the_first_import_of_a_package_is_found_where_it_stands(text, place):
+    found = first_import(text, "petastorm")
+    assert found == (None if place is None else text.index(place))
+
+
+def test_open_brackets_in_texts_cost_in_proportion():
+    def seconds(count):
+        start = time.thread_time()
+        assert first_import("from a import (b,\n" * count, "petastorm") is None
         return time.thread_time() - start
 
     seconds(100)

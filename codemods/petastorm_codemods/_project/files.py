@@ -38,7 +38,7 @@ from petastorm_codemods._model import (
 )
 from petastorm_codemods._petastorm.counterparts import STREAMING
 from petastorm_codemods._petastorm.offered import OLD
-from petastorm_codemods._text.import_lines import imported_paths
+from petastorm_codemods._text.import_lines import first_import, imported_paths
 
 _SUFFIXES = (".py", ".ipynb")
 _SKIPPED = frozenset(
@@ -67,11 +67,8 @@ _DEPENDENCY = re.compile(
 )
 # Texts for people, and notebooks of Databricks whose own language is not Python.
 _TEXTS = (".md", ".mdx", ".qmd", ".rmd", ".rst", ".r", ".scala", ".sql")
-_SHOWN = re.compile(
-    rb"^[^\w\n]*(?:MAGIC[ \t]+)?(?:from[ \t]+petastorm(?:\.\w+)*[ \t]+import\b"
-    rb"|import[ \t]+petastorm(?:\.\w+)*[ \t\r]*(?:as\b|$|[,;#]))",
-    re.MULTILINE,
-)
+# What stands before code in them: quotes, prompts, and the comments that hold cells of Python.
+_BEFORE_CODE = re.compile(r"^[^\w\n]*(?:MAGIC[ \t]+)?", re.MULTILINE)
 _SETS_UP = re.compile(rb"\b(?:setuptools|distutils|skbuild)\b|\bsetup[ \t]*\(")
 # Lock files, which their tools write, and whatever else may install packages.
 _LOCK = re.compile(
@@ -322,9 +319,7 @@ def gather(paths: Iterable[str], exclude: Iterable[str], destination: Destinatio
             continue
         data = _read(path)
         if is_text(path):
-            if not isinstance(data, Failed) and (shown := _SHOWN.search(data)):
-                line = data[: shown.end()].count(b"\n") + 1
-                gathered.shown.append(f"{path}:{line}")
+            gathered.shown += _shown(path, data) if isinstance(data, bytes) else ()
         elif isinstance(data, Failed):
             gathered.failed.append(data)
         elif (
@@ -356,6 +351,15 @@ def _read(path: str) -> bytes | Failed:
             return data if len(data) <= _LONGEST else b""
     except OSError as error:
         return Failed(path, str(error), abnormal=True)
+
+
+def _shown(path: str, data: bytes) -> Iterator[str]:
+    """Yield the path and line of the first import of Petastorm in a text."""
+    code = _BEFORE_CODE.sub("", data.decode(errors="replace"))
+    start = first_import(code, OLD)
+    if start is not None:
+        line = code.count("\n", 0, start) + 1
+        yield f"{path}:{line}"
 
 
 def _is_other(path: str) -> bool:

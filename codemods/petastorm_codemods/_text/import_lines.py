@@ -31,14 +31,27 @@ def import_lines(data: bytes) -> tuple[tuple[str, bytes], ...]:
 
     The text is empty for ``import a``, which is one entry for each module; relative modules keep their dots.
     """
-    imported: list[tuple[str, bytes]] = []
-    for match in _STATEMENT.finditer(code_of(data)):
-        if match["module"]:
-            imported.append((match["module"].decode(errors="replace"), match["names"]))
-        else:
-            modules = (part.split()[0] for part in match["plain"].split(b","))
-            imported += [(module.decode(errors="replace"), b"") for module in modules]
-    return tuple(imported)
+    return tuple(
+        (module, match["names"] or b"")
+        for match in _STATEMENT.finditer(code_of(data))
+        for module in _modules_of(match)
+    )
+
+
+def _modules_of(statement: re.Match[bytes]) -> list[str]:
+    plain = (statement["plain"] or b"").split(b",")
+    modules = [statement["module"]] if statement["module"] else [part.split()[0] for part in plain]
+    return [module.decode(errors="replace") for module in modules]
+
+
+def first_import(text: str, package: str) -> int | None:
+    """Return where the first statement of a text is that imports a package or what is in it; None if none does."""
+    data = text.encode(errors="replace")  # a character for each one that has no encoding
+    for match in _STATEMENT.finditer(data):
+        if any(module.partition(".")[0] == package for module in _modules_of(match)):
+            indent = len(match[0]) - len(match[0].lstrip())
+            return len(data[: match.start() + indent].decode())
+    return None
 
 
 def imported_modules(data: bytes) -> frozenset[str]:

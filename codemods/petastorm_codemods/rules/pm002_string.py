@@ -26,6 +26,7 @@ from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, original
 from petastorm_codemods._petastorm.offered import NEW, OLD, is_offered, renamed
 from petastorm_codemods._registry import Rule
 from petastorm_codemods._rewriting.decisions import keeps_bridge
+from petastorm_codemods._text.import_lines import first_import
 
 _PATH = re.compile(r"petastorm(?:\.[A-Za-z_]\w*)*")
 # Functions that take the name of a module; loggers have the names of modules.
@@ -34,11 +35,6 @@ _IMPORTERS = frozenset(
 )
 # The patterns by which warnings are told by their modules: ``petastorm``, ``petastorm.*``, ``petastorm\\.``.
 _PATTERN = re.compile(r"\^?petastorm(?![\w-])[\w.*+\\$|()]*")
-# A line of a program that imports Petastorm.
-_IMPORT = re.compile(
-    r"^[ \t]*(from[ \t]+petastorm(?:\.\w+)*[ \t]+import\b|import[ \t]+petastorm\b(?!-))",
-    re.MULTILINE,
-)
 
 
 @Rule(
@@ -58,7 +54,7 @@ def check(analysis: Analysis) -> Iterator[Finding]:
         if _PATTERN.fullmatch(value) and _is_module_of_warnings(analysis, node):
             yield _renamed(analysis, node, value, value.replace(OLD, NEW))
             continue
-        if "\n" in value and _IMPORT.search(value):
+        if "\n" in value and first_import(value, OLD) is not None:
             if not isinstance(analysis.parent(node), cst.Expr):
                 yield _program(analysis, node)
             continue
@@ -85,8 +81,8 @@ def check(analysis: Analysis) -> Iterator[Finding]:
 
 def _program(analysis: Analysis, node: cst.SimpleString) -> Finding:
     """Return the finding of a program in a string, where it imports Petastorm: a comment there silences it."""
-    line = _IMPORT.search(node.value)
-    start = analysis.start(node) + (line.start(1) if line is not None else 0)
+    # Nowhere if the string is on one line.
+    start = analysis.start(node) + (first_import(node.value, OLD) or 0)
     message = "a program in this string imports Petastorm; rewrite it by hand"
     return Finding("PM002", start, message, Safety.MANUAL, marker=False)
 
