@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import os
 import signal
 import sys
@@ -63,8 +64,10 @@ def rewrite(asked: Options) -> int:
     except Exception as error:  # noqa: BLE001 - a fault of ours is no finding, which code 1 would say
         errors.print_exception()
         return _abnormal(errors, f"a fault of this tool: {type(error).__name__}: {error}")
-    if asked.output_file is None and (asked.report or asked.diff):
-        sys.stdout.write(_patch(document) if asked.diff else printable(document))
+    if asked.output_file is None and asked.diff:
+        _print_patch(document)
+    elif asked.output_file is None and asked.report:
+        sys.stdout.write(printable(document))
     else:
         _tell(result, asked, settings)
     return exit_code(result, written=asked.write)
@@ -218,11 +221,14 @@ def _closing(result: Result, asked: Options, settings: Settings) -> None:
         console.print(printable(line), markup=False)
 
 
-def _patch(text: str) -> str:
-    """Return a diff as standard output may have it: a terminal nothing that steers it, Git all of it."""
+def _print_patch(text: str) -> None:
+    """Print a diff: a terminal gets nothing that steers it, Git all of it, in UTF-8 whatever else the output is in."""
     if sys.stdout.isatty():
-        return printable(text)
-    return text.encode(errors="backslashreplace").decode()  # names of files in no encoding
+        text = printable(text)
+    elif isinstance(sys.stdout, io.TextIOWrapper):
+        # Names of files in no encoding are escaped.
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", newline="")
+    sys.stdout.write(text)
 
 
 _STYLES = (("+++", "bold"), ("---", "bold"), ("@@", "cyan"), ("+", "green"), ("-", "red"))

@@ -313,7 +313,7 @@ def test_pipes_are_not_waited_for(tree, name):
     subprocess.run(command, cwd=root, check=True, capture_output=True, timeout=60)
 
 
-@pytest.mark.parametrize("options", [(), ("--diff",), ("--write",)])
+@pytest.mark.parametrize("options", [(), ("--write",)])
 def test_output_in_an_encoding_that_has_not_all_of_it(tree, options):
     root = tree(a_dot_py=f"# データ\n{OLD}", requirements_dot_txt="petastorm\n")
     command = [sys.executable, "-m", "petastorm_bridge", "codemod", "--to", "bridge", *options, "."]
@@ -323,6 +323,17 @@ def test_output_in_an_encoding_that_has_not_all_of_it(tree, options):
     )
     assert answer.returncode == (options != ("--write",)), answer.stderr
     assert (rb"# \u30c7" in answer.stdout) == (options != ("--write",))
+
+
+def test_git_takes_a_diff_whatever_the_encoding_of_the_output(tree):
+    root = tree(a_dot_py=f"# データ\n{OLD}")
+    command = [sys.executable, "-m", "petastorm_bridge", "codemod", "--to", "bridge", "--diff", "."]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    patch = subprocess.run(
+        command, cwd=root, env=environment, capture_output=True, check=False, timeout=60
+    ).stdout
+    subprocess.run(["git", "apply"], cwd=root, input=patch, check=True, timeout=60)
+    assert (root / "a.py").read_text(encoding="utf-8").startswith("# データ\nfrom petastorm_bridge")
 
 
 def test_json(call, tree):
