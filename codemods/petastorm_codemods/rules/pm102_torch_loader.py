@@ -27,6 +27,7 @@ These stay on the bridge, over the same directory:
 - a loader without shards that each of several ranks reads as a whole, as streaming would divide its rows;
 - a loader without end that is returned from its ``with``, or read after it, when Petastorm has closed it;
 - a loader in a function that some calls give a shard and others none;
+- loaders whose full batches the file counts in two ways, for one pass and for several together;
 - a loader whose seed may differ among the ranks, as streaming divides one order of the rows;
 - a finite loader that is given to Accelerate's ``prepare``, which would divide its rows again;
 - a loader that a torch ``IterableDataset`` opens, perhaps in each of several workers;
