@@ -14,7 +14,7 @@ from far_mount import far_mount, no_mount_because
 from petastorm_bridge import convert
 from petastorm_bridge._sources.unfinished import CONVERSION_NAME
 from petastorm_bridge.convert import convert_dataset
-from petastorm_bridge.convert._options import cut_parts
+from petastorm_bridge.convert._parts import cut_parts
 from petastorm_bridge.convert._work import write_part
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 

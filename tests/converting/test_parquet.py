@@ -24,7 +24,8 @@ from petastorm_bridge.cli._convert import convert as convert_command
 from petastorm_bridge.convert import UnsupportedColumnsError, _run, convert_dataset
 from petastorm_bridge.convert._columns import ColumnPlan
 from petastorm_bridge.convert._compare import ConversionError, compare
-from petastorm_bridge.convert._options import Options, Part, cut_parts
+from petastorm_bridge.convert._options import Options
+from petastorm_bridge.convert._parts import Part, cut_parts
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.spark import make_spark_converter

@@ -1,4 +1,4 @@
-"""How a dataset is to be converted, and which row groups together: the unit of work, and of what a killed run keeps."""
+"""How a dataset is to be converted."""
 
 from __future__ import annotations
 
@@ -8,15 +8,6 @@ from dataclasses import dataclass
 from petastorm_bridge._workers.threads import usable_cores
 from petastorm_bridge.mds import codecs
 from petastorm_bridge.mds.layout import MAX_SHARD_BYTES
-
-# Few enough that little is lost with a part, and enough that the last shard, cut short, counts little.
-_MOST_SHARDS_PER_PART = 8
-# Small datasets have parts for several workers, too.
-_LEAST_SHARDS_PER_PART = 2
-_WANTED_PARTS = 8
-# What a batch of rows may take in memory, and what no batch needs to exceed.
-_BATCH_BYTES = 8 << 20
-_MOST_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -72,57 +63,3 @@ class Options:
         if count < 1:
             raise ValueError(f"The number of workers is {count}; give 1 or more.")
         return cls(size_limit, compression or None, tuple(names), count, is_verified)
-
-
-@dataclass(frozen=True)
-class Part:
-    """Row groups that lie together in the order of the dataset.
-
-    Attributes:
-        number: Its place among the parts.
-        start: The first row group.
-        stop: The one after the last.
-        rows: Rows in all of them.
-    """
-
-    number: int
-    start: int
-    stop: int
-    rows: int
-
-    @property
-    def prefix(self) -> str:
-        """How the names of its shards begin."""
-        return f"shard.{self.number:05}"
-
-
-def cut_parts(rows: Sequence[int], sizes: Sequence[int], options: Options) -> list[Part]:
-    """Return the parts of a dataset; the same ones whenever files and options are the same.
-
-    Args:
-        rows: Rows of each row group.
-        sizes: Bytes of each row group, uncompressed.
-        options: For the size of a shard.
-    """
-    least, most = (options.size_limit * n for n in (_LEAST_SHARDS_PER_PART, _MOST_SHARDS_PER_PART))
-    goal = min(most, max(least, sum(sizes) // _WANTED_PARTS))
-    parts: list[Part] = []
-    start = taken = 0
-    for position, size in enumerate(sizes):
-        taken += size
-        if taken >= goal or position + 1 == len(sizes):
-            stop = position + 1
-            parts.append(Part(len(parts), start, stop, sum(rows[start:stop])))
-            start, taken = stop, 0
-    return parts
-
-
-def rows_at_a_time(rows: int, size: int) -> int:
-    """Return how many rows of a row group are decoded together.
-
-    Args:
-        rows: Rows of the row group.
-        size: Its bytes, uncompressed.
-    """
-    per_row = max(1, size // max(rows, 1))
-    return max(1, min(_MOST_ROWS, _BATCH_BYTES // per_row))

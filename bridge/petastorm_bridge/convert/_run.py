@@ -22,7 +22,7 @@ from petastorm_bridge.mds.names import INDEX_NAME
 from petastorm_bridge.mds.schema import DatasetSchema
 
 from ._compare import ConversionError
-from ._options import Part, cut_parts
+from ._parts import Part, cut_parts
 from ._state import PLAN_KEY, State
 from ._work import Setup, check_part, rewrite_shard, write_part
 from ._workers import SparkPool, WorkerPool

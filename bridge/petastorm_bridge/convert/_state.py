@@ -30,7 +30,7 @@ from petastorm_bridge.mds.names import INDEX_NAME, check_file_names
 from petastorm_bridge.mds.schema import SIDECAR_NAME, content_digest
 from petastorm_bridge.mds.shard_file import checked_bytes
 
-from ._options import Part
+from ._parts import Part
 
 PLAN_KEY = "conversion"
 """Where a sidecar has what the dataset was converted from, among what its writer wanted to keep."""

@@ -19,7 +19,8 @@ from petastorm_bridge.mds.writer import ShardWriter
 
 from ._columns import ColumnPlan
 from ._compare import compare, stored_table
-from ._options import Options, Part, rows_at_a_time
+from ._options import Options
+from ._parts import Part, rows_at_a_time
 from ._state import Destination
 from ._workers import Report
 
