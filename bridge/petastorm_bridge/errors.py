@@ -7,7 +7,12 @@ from __future__ import annotations
 
 import pickle
 
-from .mds.errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
+from .mds.errors import (
+    DatasetError,
+    DatasetNotFoundError,
+    ShardCorruptedError,
+    missing_extra,
+)
 
 __all__ = [
     "BridgeWarning",
@@ -58,10 +63,3 @@ class NullValueWarning(BridgeWarning):
 
     To make this an error, add ``warnings.simplefilter("error", NullValueWarning)``.
     """
-
-
-def missing_extra(package: str, extra: str) -> ImportError:
-    """Return the error for a package that an optional extra of the bridge installs."""
-    return ImportError(
-        f"{package} is not installed. Install it with: pip install 'petastorm-bridge[{extra}]'"
-    )

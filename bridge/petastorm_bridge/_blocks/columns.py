@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from petastorm_bridge._tables.types import find_type, presented_type
-from petastorm_bridge.errors import missing_extra
+from petastorm_bridge.mds.errors import missing_extra
 from petastorm_bridge.mds.ragged import stored_values
 from petastorm_bridge.mds.types import is_list_of_any_length, number_dtype
 

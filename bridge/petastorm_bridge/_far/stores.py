@@ -13,9 +13,8 @@ from typing import Any, BinaryIO, Protocol
 from urllib.parse import urlparse
 
 from petastorm_bridge import fs_utils
-from petastorm_bridge.errors import missing_extra
 from petastorm_bridge.fs_utils import masked, without_secrets
-from petastorm_bridge.mds.errors import DatasetNotFoundError
+from petastorm_bridge.mds.errors import DatasetNotFoundError, missing_extra
 from petastorm_bridge.mds.files import open_regular, read_into
 
 from .errors import explain

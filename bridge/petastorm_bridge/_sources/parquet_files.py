@@ -19,9 +19,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import fs
 
-from petastorm_bridge.errors import missing_extra
 from petastorm_bridge.fs_utils import masked
-from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError
+from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError, missing_extra
 
 from .unfinished import CONVERSION_NAME, MARKER_NAME, unfinished_text
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from petastorm_bridge.mds.errors import missing_extra
+
 
 class SparkType:
     """A Spark type as a class name and attributes.
@@ -86,8 +88,6 @@ def to_pyspark(spark_type: Any) -> Any:
     try:
         import pyspark.sql.types as sql_types
     except ImportError:
-        raise ImportError(
-            "pyspark is not installed. Install it with: pip install 'petastorm-bridge[spark]'"
-        ) from None
+        raise missing_extra("pyspark", "spark") from None
     arguments = {name: to_pyspark(value) for name, value in spark_type.__dict__.items()}
     return getattr(sql_types, type(spark_type).__name__)(**arguments)

@@ -1,4 +1,4 @@
-"""What can be wrong with a dataset on disk."""
+"""What can be wrong with a dataset on disk, and the error for a package that is not installed."""
 
 from __future__ import annotations
 
@@ -30,3 +30,10 @@ class ShardCorruptedError(DatasetError):
             "Delete the cache directory and convert the DataFrame again "
             "(or fetch the shard again from its source)."
         )
+
+
+def missing_extra(package: str, extra: str) -> ImportError:
+    """Return the error for a package that an optional extra of the bridge installs."""
+    return ImportError(
+        f"{package} is not installed. Install it with: pip install 'petastorm-bridge[{extra}]'"
+    )

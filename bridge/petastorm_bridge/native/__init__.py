@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from petastorm_bridge.errors import missing_extra
+from petastorm_bridge.mds.errors import missing_extra
 
 if TYPE_CHECKING:
     from .support import Epochs, PandasCollate, UnsupportedColumnsError, to_tf_dataset

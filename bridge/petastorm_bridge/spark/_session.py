@@ -6,7 +6,7 @@ import logging
 import sys
 from typing import Any
 
-from petastorm_bridge.errors import missing_extra
+from petastorm_bridge.mds.errors import missing_extra
 
 # Called as a user who swapped the prefix would look for it.
 logger = logging.getLogger("petastorm_bridge.spark.spark_dataset_converter")

@@ -5,7 +5,7 @@ Importing this package loads torch and streaming.
 
 from __future__ import annotations
 
-from petastorm_bridge.errors import missing_extra
+from petastorm_bridge.mds.errors import missing_extra
 
 try:
     import streaming as _streaming  # noqa: F401 - the one with the message
