@@ -16,7 +16,7 @@ import rooms  # noqa: E402 - of that folder
 # can be read off here.
 ROOMS = {
     "petastorm_bridge": """
-        mds fs_utils _workers _tables errors typing cache
+        mds fs_utils _workers _tables errors cache
         _blocks unischema codecs transform predicates selectors ngram
         _far _sources reader weighted_sampling_reader
         pytorch tf_utils
@@ -29,7 +29,7 @@ ROOMS = {
         cli __main__
     """,
     "petastorm_bridge.reader": """
-        _ranks _groups _selection _sharding
+        _typing _ranks _groups _selection _sharding
         _plan _job _ahead
         _processes _pool
         _arguments _passes _reader

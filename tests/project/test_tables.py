@@ -19,7 +19,7 @@ from petastorm_bridge._tables.options import OPTIONS, Fate, Option
 from petastorm_bridge._tables.types import TYPES, find_type
 from petastorm_bridge.errors import NullValueWarning
 from petastorm_bridge.pytorch import BatchedIterableDataset, DataLoader
-from petastorm_bridge.typing import DatasetArguments, ReaderArguments, StreamingArguments
+from petastorm_bridge.reader._typing import DatasetArguments, ReaderArguments
 
 ROOT = pathlib.Path(__file__).parents[2]
 BRIDGE = ROOT / "bridge" / "petastorm_bridge"
@@ -93,6 +93,8 @@ def test_the_arguments_that_checkers_know_are_those_of_the_reader():
 
 def test_the_arguments_that_checkers_know_are_those_of_streaming():
     streaming = pytest.importorskip("streaming")
+    from petastorm_bridge.streaming._base import StreamingArguments
+
     known = set(inspect.signature(streaming.StreamingDataset).parameters)
     assert set(StreamingArguments.__annotations__) == known - {"batch_size"}
 

@@ -15,12 +15,12 @@ from petastorm_bridge.pytorch import (
     BatchedIterableDataset,
     DataLoader,
     InMemBatchedDataLoader,
+    TorchBatch,
 )
 from petastorm_bridge.reader import make_reader as make_row_reader
 from petastorm_bridge.spark import make_spark_converter
 from petastorm_bridge.streaming import ColumnarStreamingDataset, MappedStreamingDataset
 from petastorm_bridge.tf_utils import make_petastorm_dataset
-from petastorm_bridge.typing import TorchBatch
 
 
 def train(frame: Any, model: torch.nn.Linear) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,7 +20,12 @@ from petastorm_bridge.mds.commit import Rewrite
 from petastorm_bridge.spark import _session, spark_dataset_converter
 from petastorm_bridge.spark._directory import deletion, mounted, urls
 from petastorm_bridge.spark._directory.store import store_at
-from petastorm_bridge.spark._writing.columns import ColumnPlan, checked_dtype, plan_columns
+from petastorm_bridge.spark._writing.columns import (
+    ColumnPlan,
+    Precision,
+    checked_dtype,
+    plan_columns,
+)
 from petastorm_bridge.spark._writing.materialize import (
     Form,
     Infos,
@@ -32,9 +37,6 @@ from petastorm_bridge.spark._writing.materialize import (
 
 from . import support
 from .support import UnsupportedColumnsError, check_columns, without_vectors, write_on_first_rank
-
-if TYPE_CHECKING:
-    from petastorm_bridge.typing import Precision
 
 _DEFAULT_SIZE_LIMIT = 1 << 26  # MDSWriter's
 _S3_SCHEMES = {"s3a", "s3n"}  # Hadoop's

@@ -14,7 +14,7 @@ from petastorm_bridge._blocks.columns import Block
 from petastorm_bridge.errors import missing_extra
 from petastorm_bridge.reader._reader import Reader
 
-from ._base import LoaderBase, batch_integer, refuse_copies_in_workers, whole_size
+from ._base import LoaderBase, TorchBatch, batch_integer, refuse_copies_in_workers, whole_size
 from ._columns import refuse_datetimes
 from ._dataset import DatasetBase
 from ._rows import (
@@ -43,6 +43,7 @@ __all__ = [
     "DataLoader",
     "InMemBatchedDataLoader",
     "LoaderBase",
+    "TorchBatch",
     "decimal_friendly_collate",
 ]
 

@@ -27,11 +27,17 @@ except ImportError as error:
     raise missing_extra("torch", "streaming") from error
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    import torch
     from typing_extensions import Self
 
-    from petastorm_bridge.typing import TorchBatch
-
 logger = logging.getLogger("petastorm_bridge.pytorch")
+
+# A tensor, or a list where torch has no dtype (texts, dates, bytes). `Any` beside it, as typeshed has it in
+# such places: old code calls `batch["x"].float()` without a check, and is right wherever x is a number.
+TorchBatch: TypeAlias = "dict[str, torch.Tensor | Any]"
+"""A batch of a torch loader by column name, ``(rows, …)`` each."""
 
 _PARALLEL = (
     "You must finish a full pass of Petastorm DataLoader before making another pass from the "

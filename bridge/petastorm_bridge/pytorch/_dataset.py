@@ -27,7 +27,7 @@ from ._epochs import Epochs
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from petastorm_bridge.typing import DatasetArguments
+    from petastorm_bridge.reader._typing import DatasetArguments
 
 # A state before anything is known; epochs are taken as they come.
 _UNKNOWN: dict[str, Any] = {

@@ -11,9 +11,8 @@ from ._arguments import ReaderOptions
 from ._reader import Reader
 
 if TYPE_CHECKING:
-    from petastorm_bridge.typing import CacheType, PoolType
-
     from ._rows.reader import RowReader
+    from ._typing import CacheType, PoolType
 
 __all__ = [
     "LOCAL_DISK_CACHE",

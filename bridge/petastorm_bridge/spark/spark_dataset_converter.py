@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, overload
 
 from petastorm_bridge._tables.missing import attribute_error, extend_path
 from petastorm_bridge.fs_utils import (
@@ -21,14 +21,13 @@ from petastorm_bridge.fs_utils import (
 from petastorm_bridge.reader import make_batch_reader
 from petastorm_bridge.reader._arguments import refuse_unknown
 from petastorm_bridge.reader._ranks import launcher_rank_and_size
-from petastorm_bridge.typing import LoaderT
 
 from . import _session
 from ._directory import availability, conversions, dataset, deletion, mounted, urls
 from ._errors import ArgumentTypeError
 from ._writing import codecs, jobs
 from ._writing.codecs import DEFAULT_ROW_GROUP_SIZE_BYTES
-from ._writing.columns import checked_dtype, vectors_to_arrays
+from ._writing.columns import Precision, checked_dtype, vectors_to_arrays
 from ._writing.materialize import Options, materialize, new_directory_name
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from petastorm_bridge.pytorch import DataLoader
-    from petastorm_bridge.typing import CompressionCodec, Precision, ReaderArguments
+    from petastorm_bridge.reader._typing import ReaderArguments
 
 __all__ = [
     "DEFAULT_ROW_GROUP_SIZE_BYTES",
@@ -51,6 +50,14 @@ __all__ = [
 __path__ = extend_path([])  # so that importing what is missing says why
 
 logger = logging.getLogger(__name__)
+
+CompressionCodec = Literal[
+    "uncompressed", "bzip2", "gzip", "lz4", "snappy", "deflate",
+    "UNCOMPRESSED", "BZIP2", "GZIP", "LZ4", "SNAPPY", "DEFLATE",
+]  # fmt: skip
+
+LoaderT = TypeVar("LoaderT")
+"""What a ``data_loader_fn`` makes."""
 
 _FILE_AVAILABILITY_WAIT_TIMEOUT_SECS = 30
 

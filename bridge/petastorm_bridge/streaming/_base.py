@@ -7,8 +7,8 @@ import copy
 import functools
 import os
 import reprlib
-from collections.abc import Iterator
-from typing import Any, cast
+from collections.abc import Iterator, Sequence
+from typing import Any, TypedDict, cast
 
 from streaming import StreamingDataset
 from streaming.base.batching import generate_work
@@ -35,6 +35,35 @@ from ._stream import MappedStream, check_shards, has_copies
 # The keys of StreamingDataset.state_dict, and the least number of each; -1 is the epoch before the
 # first one.
 _LEAST = {"epoch": -1, "sample_in_epoch": 0, "num_canonical_nodes": 1, "shuffle_seed": 0}
+
+
+class StreamingArguments(TypedDict, total=False):
+    """What streaming's own ``StreamingDataset`` takes besides ``batch_size``."""
+
+    streams: Sequence[Any] | None
+    remote: str | None
+    local: str | None
+    split: str | None
+    download_retry: int
+    download_timeout: float
+    validate_hash: str | None
+    keep_zip: bool
+    epoch_size: str | int | None
+    predownload: int | None
+    cache_limit: str | int | None
+    sampling_method: str
+    sampling_granularity: int
+    partition_algo: str
+    num_canonical_nodes: int | None
+    shuffle: bool
+    shuffle_algo: str
+    shuffle_seed: int
+    shuffle_block_size: int | None
+    batching_method: str
+    allow_unsafe_types: bool
+    replication: int | None
+    stream_name: str
+    stream_config: dict[str, Any] | None
 
 
 class MappedDataset(StreamingDataset):

@@ -13,7 +13,7 @@ from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.ragged import Int64
 from petastorm_bridge.mds.shard_file import ShardFile
 
-from ._base import MappedDataset
+from ._base import MappedDataset, StreamingArguments
 from ._fetching import is_local, open_shard, touch
 from ._mapped import ShardPool, check_file
 from ._prefetch import Pass
@@ -22,8 +22,6 @@ from ._window import OutputFormat, Window, gather
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from petastorm_bridge.typing import StreamingArguments
 
 
 # Samples are gathered for several batches at once: what each shard costs, however few of its samples are wanted, is

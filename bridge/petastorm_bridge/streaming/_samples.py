@@ -10,14 +10,12 @@ from streaming.base.format.mds import MDSReader
 
 from petastorm_bridge.mds.ragged import Int64
 
-from ._base import MappedDataset
+from ._base import MappedDataset, StreamingArguments
 from ._mapped_reader import MappedReader, MappedReaders
 from ._prefetch import Pass
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from petastorm_bridge.typing import StreamingArguments
 
 # Samples between two looks at which shards are in the cache and whether the prefetching failed.
 _AT_ONCE = 1024

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -34,6 +34,7 @@ _PLAIN_TYPES = {
     "NullType": pa.null(),
 }
 
+Precision = Literal["float32", "float64"]
 # dtype -> the Spark type converted from, and the SQL and Arrow types converted to.
 _PRECISION = {
     "float32": ("DoubleType", "FLOAT", pa.float32()),
