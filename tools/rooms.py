@@ -41,6 +41,7 @@ TESTS = {
     "spark": "spark",
     "spark_utils": "etl",
     "streaming": "streaming",
+    "streaming.support": "native",
     "tf_utils": "tensorflow",
 }
 

@@ -18,13 +18,13 @@ ROOMS = {
     "petastorm_bridge": """
         mds fs_utils _workers _tables errors cache
         _blocks unischema codecs transform predicates selectors ngram
-        _far _sources reader weighted_sampling_reader
+        _far streaming _sources reader weighted_sampling_reader
         pytorch tf_utils
         utils etl spark_utils tools generator test_util
         spark
         convert
         __init__
-        native streaming
+        native
         parity
         cli __main__
     """,

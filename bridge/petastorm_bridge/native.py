@@ -1,7 +1,11 @@
-"""A Spark DataFrame becomes MDS shards from which stock streaming reads tensors as they are.
+"""What rewritten code needs beside streaming's own classes.
 
-The conversion that Petastorm did while reading is done here, once: floats get their precision,
-booleans become uint8, timestamps nanoseconds, integers with nulls float64, vectors arrays.
+``write_mds`` writes a Spark DataFrame so that ``streaming.StreamingDataset`` reads from it what
+Petastorm's loaders gave: the conversion that Petastorm did while reading is done once, and tensors are
+stored as they are. ``Epochs`` reads a loader several times, or without end; ``PandasCollate`` and
+``to_tf_dataset`` stand where Petastorm had transforms and TensorFlow datasets. All but the writer is in
+``petastorm_bridge/streaming/support.py``, which works alone, with a writer of its own:
+``petastorm-bridge codemod --vendor`` copies that file into a repository.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from petastorm_bridge.fs_utils import local_path, normalize_dir_url
 from petastorm_bridge.mds.access import is_far
 from petastorm_bridge.mds.codecs import parse_compression
 from petastorm_bridge.mds.commit import Rewrite
+from petastorm_bridge.mds.errors import missing_extra
 from petastorm_bridge.spark import _session, spark_dataset_converter
 from petastorm_bridge.spark._directory import deletion, mounted, urls
 from petastorm_bridge.spark._directory.store import store_at
@@ -35,8 +40,30 @@ from petastorm_bridge.spark._writing.materialize import (
     new_directory_name,
 )
 
-from . import support
-from .support import UnsupportedColumnsError, check_columns, without_vectors, write_on_first_rank
+try:
+    from petastorm_bridge.streaming import support
+    from petastorm_bridge.streaming.support import (
+        Epochs,
+        PandasCollate,
+        UnsupportedColumnsError,
+        check_columns,
+        to_tf_dataset,
+        without_vectors,
+        write_on_first_rank,
+    )
+except ModuleNotFoundError as error:
+    if error.name != "pandas":
+        raise
+    raise missing_extra("pandas", "streaming") from error
+
+__all__ = [
+    "Epochs",
+    "MdsDirectory",
+    "PandasCollate",
+    "UnsupportedColumnsError",
+    "to_tf_dataset",
+    "write_mds",
+]
 
 _DEFAULT_SIZE_LIMIT = 1 << 26  # MDSWriter's
 _S3_SCHEMES = {"s3a", "s3n"}  # Hadoop's
@@ -73,9 +100,6 @@ class MdsDirectory(support.MdsDirectory):
 
     def _is_far(self) -> bool:
         return "://" in self.path or is_far(self.path)
-
-
-MdsDirectory.__module__ = "petastorm_bridge.native"
 
 
 def write_mds(
