@@ -21,8 +21,8 @@ SOURCE_ROOTS = {"petastorm_bridge": ROOT / "bridge", "petastorm_codemods": ROOT 
 # Folder of tests for the rooms and modules of the bridge; every other module of it is a name that Petastorm has, which is compared.
 TESTS = {
     "_blocks": "blocks",
-    "_far": "far",
     "_sources": "sources",
+    "_sources._far": "far",
     "_workers": "workers",
     "__main__": "project",
     "_tables": "project",

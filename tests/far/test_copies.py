@@ -20,10 +20,10 @@ import pytest
 from forks import in_fork, in_process
 
 from petastorm_bridge import make_batch_reader
-from petastorm_bridge._far import ahead
-from petastorm_bridge._far import copies as room
-from petastorm_bridge._far.copies import CacheSettings, Copies
-from petastorm_bridge._far.limits import CACHE_VARIABLE, LIMIT_VARIABLE
+from petastorm_bridge._sources._far import ahead
+from petastorm_bridge._sources._far import copies as room
+from petastorm_bridge._sources._far.copies import CacheSettings, Copies
+from petastorm_bridge._sources._far.limits import CACHE_VARIABLE, LIMIT_VARIABLE
 from petastorm_bridge.mds.commit import commit_dataset
 from petastorm_bridge.mds.writer import ShardWriter
 
@@ -83,7 +83,7 @@ def directories(place):
 
 SCRIPT = """
     import os, sys, time
-    from petastorm_bridge._far.copies import Copies
+    from petastorm_bridge._sources._far.copies import Copies
 
     copies = Copies(sys.argv[1])
     open(os.path.join(copies.path, "shard.mds"), "w").close()

@@ -14,7 +14,7 @@ from far_datasets import write_numbers
 from far_fsspec import far_fsspec
 
 from petastorm_bridge import make_batch_reader
-from petastorm_bridge._far.limits import CACHE_VARIABLE
+from petastorm_bridge._sources._far.limits import CACHE_VARIABLE
 
 ROWS, SHARDS = 500, 6
 

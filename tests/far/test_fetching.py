@@ -11,15 +11,15 @@ from far_datasets import write_numbers
 from far_mount import far_mount, no_mount_because
 
 from petastorm_bridge import make_batch_reader
-from petastorm_bridge._far.fetch import Beginning
-from petastorm_bridge._far.limits import (
+from petastorm_bridge._sources._far.fetch import Beginning
+from petastorm_bridge._sources._far.limits import (
     ATTEMPTS_VARIABLE,
     CACHE_VARIABLE,
     LIMIT_VARIABLE,
     TIMEOUT_VARIABLE,
 )
-from petastorm_bridge._far.ranges import copy_in_ranges
-from petastorm_bridge._far.stores import MountStore
+from petastorm_bridge._sources._far.ranges import copy_in_ranges
+from petastorm_bridge._sources._far.stores import MountStore
 from petastorm_bridge.errors import DatasetError, DatasetNotFoundError
 from petastorm_bridge.pytorch import BatchedDataLoader
 
@@ -306,7 +306,9 @@ class TestTheLocalDisk:
         assert len(list(small_disk.rglob("*.mds"))) == 1
 
     def test_fills_up_meanwhile(self, mount, small_disk, monkeypatch, caplog):
-        monkeypatch.setattr("petastorm_bridge._far.copies.Copies.has_room", lambda *_: True)
+        monkeypatch.setattr(
+            "petastorm_bridge._sources._far.copies.Copies.has_room", lambda *_: True
+        )
         assert ids_of(url(mount), num_epochs=2) == ALL * 2
         assert caplog.text.count("is fetched again, because there is no room for a copy of it") == 1
         assert not list(small_disk.rglob("*.part"))

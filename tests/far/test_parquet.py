@@ -12,7 +12,7 @@ from far_mount import far_mount, no_mount_because
 from far_store import far_store, no_store_because
 
 from petastorm_bridge import make_batch_reader
-from petastorm_bridge._far.limits import ATTEMPTS_VARIABLE, LIMIT_VARIABLE
+from petastorm_bridge._sources._far.limits import ATTEMPTS_VARIABLE, LIMIT_VARIABLE
 from petastorm_bridge._sources.open import open_source
 from petastorm_bridge.errors import DatasetError
 

@@ -6,7 +6,7 @@ from far_datasets import write_numbers
 from far_store import far_store, no_store_because
 
 from petastorm_bridge import make_batch_reader
-from petastorm_bridge._far.s3 import PIECE_BYTES, S3Store
+from petastorm_bridge._sources._far.s3 import PIECE_BYTES, S3Store
 from petastorm_bridge.mds import codecs
 from petastorm_bridge.pytorch import BatchedDataLoader
 

@@ -306,7 +306,7 @@ def test_a_fetched_shard_tells_the_type_of_dynamic_arrays(tmp_path):
 
 def test_dynamic_arrays_of_a_remote_dataset(tmp_path, monkeypatch):
     fsspec = pytest.importorskip("fsspec")
-    from petastorm_bridge._far.limits import CACHE_VARIABLE
+    from petastorm_bridge._sources._far.limits import CACHE_VARIABLE
     from petastorm_bridge._sources.remote import open_remote
 
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "copies"))

@@ -524,7 +524,7 @@ def test_figures_of_the_tuning_page_are_those_of_the_code():
     import inspect
 
     from petastorm_bridge import make_batch_reader
-    from petastorm_bridge._far.limits import limits
+    from petastorm_bridge._sources._far.limits import limits
     from petastorm_bridge.reader import _pool as pool
     from petastorm_bridge.spark._writing.codecs import DEFAULT_ROW_GROUP_SIZE_BYTES
 

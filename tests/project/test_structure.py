@@ -18,7 +18,7 @@ ROOMS = {
     "petastorm_bridge": """
         mds fs_utils _workers _tables errors cache
         _blocks unischema codecs transform predicates selectors ngram
-        _far streaming _sources reader weighted_sampling_reader
+        _sources streaming reader weighted_sampling_reader
         pytorch tf_utils
         utils etl spark_utils tools generator test_util
         spark
@@ -27,6 +27,12 @@ ROOMS = {
         native
         parity
         cli __main__
+    """,
+    "petastorm_bridge._sources": """
+        _far __init__
+        source unfinished parquet_schema parquet_files far_parquet parquet_reading
+        files_source table_place table_formats live_table delta iceberg
+        mds parquet table remote open
     """,
     "petastorm_bridge.reader": """
         _typing _ranks _groups _selection _sharding

@@ -21,10 +21,14 @@ from far_fsspec import far_fsspec
 from forks import in_fork
 
 from petastorm_bridge import make_batch_reader
-from petastorm_bridge._far.errors import RemoteAccessError, RemoteError, explain
-from petastorm_bridge._far.fetch import Extent, Fetch, fetch_file
-from petastorm_bridge._far.limits import ATTEMPTS_VARIABLE, CACHE_VARIABLE, TIMEOUT_VARIABLE
-from petastorm_bridge._far.stores import open_store
+from petastorm_bridge._sources._far.errors import RemoteAccessError, RemoteError, explain
+from petastorm_bridge._sources._far.fetch import Extent, Fetch, fetch_file
+from petastorm_bridge._sources._far.limits import (
+    ATTEMPTS_VARIABLE,
+    CACHE_VARIABLE,
+    TIMEOUT_VARIABLE,
+)
+from petastorm_bridge._sources._far.stores import open_store
 from petastorm_bridge._sources.mds import MdsSource
 from petastorm_bridge._sources.remote import FarMdsSource, open_remote
 from petastorm_bridge.errors import DatasetError, DatasetNotFoundError
@@ -171,7 +175,7 @@ def test_the_default_directory_goes_with_the_process(dataset, monkeypatch):
 class TestDamage:
     @pytest.fixture(autouse=True)
     def _no_pauses(self, monkeypatch):
-        monkeypatch.setattr("petastorm_bridge._far.errors._FIRST_PAUSE_SECONDS", 0.0)
+        monkeypatch.setattr("petastorm_bridge._sources._far.errors._FIRST_PAUSE_SECONDS", 0.0)
 
     @pytest.mark.parametrize(
         ("change", "found"),
@@ -380,7 +384,7 @@ def test_a_damaged_copy_that_another_reader_has_replaced_stays(dataset, cache, m
 class TestAttempts:
     @pytest.fixture
     def failing(self, monkeypatch):
-        monkeypatch.setattr("petastorm_bridge._far.errors._FIRST_PAUSE_SECONDS", 0.0)
+        monkeypatch.setattr("petastorm_bridge._sources._far.errors._FIRST_PAUSE_SECONDS", 0.0)
         calls = []
 
         class Failing:

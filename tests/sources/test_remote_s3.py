@@ -16,9 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from petastorm_bridge import TransformSpec, make_batch_reader
-from petastorm_bridge._far.fetch import fetch_file
-from petastorm_bridge._far.limits import ATTEMPTS_VARIABLE, CACHE_VARIABLE, TIMEOUT_VARIABLE
-from petastorm_bridge._far.stores import open_store
+from petastorm_bridge._sources._far.fetch import fetch_file
+from petastorm_bridge._sources._far.limits import (
+    ATTEMPTS_VARIABLE,
+    CACHE_VARIABLE,
+    TIMEOUT_VARIABLE,
+)
+from petastorm_bridge._sources._far.stores import open_store
 from petastorm_bridge._sources.remote import open_remote
 from petastorm_bridge.errors import DatasetError, DatasetNotFoundError
 from petastorm_bridge.mds.commit import commit_dataset
@@ -293,7 +297,7 @@ def test_a_connection_cut_short_is_made_again(dataset, server, monkeypatch):
 def test_connections_always_cut_short_leave_no_copy(
     dataset, server, monkeypatch, tmp_path, with_options
 ):
-    monkeypatch.setattr("petastorm_bridge._far.errors._FIRST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("petastorm_bridge._sources._far.errors._FIRST_PAUSE_SECONDS", 0.0)
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     with cutting_proxy(server, cut=1000) as (endpoint, _):
         point_to(endpoint, monkeypatch)
@@ -386,7 +390,7 @@ def reset_auth(host, after):
 
 
 def test_a_store_that_does_not_answer(dataset, monkeypatch):
-    monkeypatch.setattr("petastorm_bridge._far.errors._FIRST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("petastorm_bridge._sources._far.errors._FIRST_PAUSE_SECONDS", 0.0)
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     point_to("http://127.0.0.1:9", monkeypatch)
     with pytest.raises(OSError, match=r"s3://training/data/index\.json could not be read.*127"):
@@ -428,7 +432,7 @@ class Stalling(http.server.BaseHTTPRequestHandler):
 def test_attempts_at_a_silent_store_are_counted_once(
     monkeypatch, tmp_path, caplog, within_body, with_options
 ):
-    monkeypatch.setattr("petastorm_bridge._far.errors._FIRST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("petastorm_bridge._sources._far.errors._FIRST_PAUSE_SECONDS", 0.0)
     monkeypatch.setenv(ATTEMPTS_VARIABLE, "2")
     monkeypatch.setenv(TIMEOUT_VARIABLE, "0.3")
     if with_options:

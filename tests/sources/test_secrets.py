@@ -7,8 +7,8 @@ import traceback
 import pytest
 
 from petastorm_bridge import make_batch_reader
-from petastorm_bridge._far.errors import explain
-from petastorm_bridge._far.limits import ATTEMPTS_VARIABLE
+from petastorm_bridge._sources._far.errors import explain
+from petastorm_bridge._sources._far.limits import ATTEMPTS_VARIABLE
 from petastorm_bridge._sources.unfinished import unfinished_text
 from petastorm_bridge.fs_utils import masked, without_secrets
 from petastorm_bridge.spark import SparkDatasetConverter
@@ -111,7 +111,7 @@ def test_what_a_converter_and_its_directories_say(monkeypatch, caplog):
 )
 def test_a_reader_that_cannot_be_opened(url, monkeypatch, caplog):
     pytest.importorskip("aiohttp", reason="opens the urls")
-    monkeypatch.setattr("petastorm_bridge._far.errors._FIRST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("petastorm_bridge._sources._far.errors._FIRST_PAUSE_SECONDS", 0.0)
     monkeypatch.setenv(ATTEMPTS_VARIABLE, "2")
     with caplog.at_level(logging.DEBUG, "petastorm_bridge"), pytest.raises(Exception) as caught:  # noqa: PT011
         make_batch_reader(url)

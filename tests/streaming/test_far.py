@@ -30,7 +30,7 @@ ROWS, SHARDS, WIDTH = 1200, 6, 2048  # a shard takes 0.8 MB
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("PETASTORM_BRIDGE_LOCAL_CACHE", str(tmp_path / "copies"))
-    monkeypatch.setattr("petastorm_bridge._far.errors._FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("petastorm_bridge._sources._far.errors._FIRST_PAUSE_SECONDS", 0.01)
 
 
 @pytest.fixture(scope="module")

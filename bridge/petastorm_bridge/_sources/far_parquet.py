@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from petastorm_bridge._far.ahead import Fetcher
-from petastorm_bridge._far.copies import CacheSettings, Copies
-from petastorm_bridge._far.errors import explained
-from petastorm_bridge._far.fetch import Extent
-from petastorm_bridge._far.stores import Store
 from petastorm_bridge.mds.access import is_mapped, load
 
+from ._far.ahead import Fetcher
+from ._far.copies import CacheSettings, Copies
+from ._far.errors import explained
+from ._far.fetch import Extent
+from ._far.stores import Store
 from .parquet_files import File
 
 # Columns with fewer bytes between them are fetched together: a request takes longer than these.

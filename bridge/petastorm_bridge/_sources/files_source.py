@@ -14,9 +14,9 @@ from pyarrow import parquet
 
 from petastorm_bridge._blocks.columns import Column
 from petastorm_bridge._blocks.pandas_metadata import noted_names
-from petastorm_bridge._far.fetch import Extent
 from petastorm_bridge.mds.shard import Rows
 
+from ._far.fetch import Extent
 from .parquet_reading import ParquetFiles, naming, one_array, rows_of, shown
 from .parquet_schema import ColumnsDifferError, Footer, null_facts
 from .source import RowGroup, Source, build_schema, number_of

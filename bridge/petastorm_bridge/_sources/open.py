@@ -10,12 +10,12 @@ from typing import Any
 from pyarrow import fs
 
 from petastorm_bridge import fs_utils
-from petastorm_bridge._far.copies import CacheSettings
-from petastorm_bridge._far.stores import MountStore
 from petastorm_bridge.mds.access import is_mapped
 from petastorm_bridge.mds.dataset import INDEX_NAME, open_dataset
 from petastorm_bridge.mds.errors import DatasetNotFoundError
 
+from ._far.copies import CacheSettings
+from ._far.stores import MountStore
 from .mds import MdsSource, named_shards
 from .source import Source
 from .table_formats import find_table

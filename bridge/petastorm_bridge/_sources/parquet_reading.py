@@ -23,13 +23,13 @@ from petastorm_bridge._blocks.columns import (
     pooled,
     present,
 )
-from petastorm_bridge._far.fetch import Extent
 from petastorm_bridge.fs_utils import masked
 from petastorm_bridge.mds.access import is_far
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError
 from petastorm_bridge.mds.shard import Rows
 from petastorm_bridge.mds.types import is_list_of_any_length
 
+from ._far.fetch import Extent
 from .far_parquet import MakeFar
 from .parquet_files import File
 from .parquet_schema import Footer, Schemas

@@ -18,11 +18,6 @@ from pyarrow import fs
 
 from petastorm_bridge import fs_utils
 from petastorm_bridge._blocks.columns import Column
-from petastorm_bridge._far.ahead import Fetcher
-from petastorm_bridge._far.copies import CacheSettings, Copies
-from petastorm_bridge._far.errors import explain
-from petastorm_bridge._far.fetch import Extent, fetch_file
-from petastorm_bridge._far.stores import FsspecStore, MountStore, Store, open_store
 from petastorm_bridge.fs_utils import masked, without_secrets
 from petastorm_bridge.mds.dataset import INDEX_NAME, open_dataset, read_index
 from petastorm_bridge.mds.entry import ShardEntry
@@ -33,6 +28,11 @@ from petastorm_bridge.mds.schema import SIDECAR_NAME
 from petastorm_bridge.mds.shard import Rows, Shard
 from petastorm_bridge.mds.shard_file import first_samples
 
+from ._far.ahead import Fetcher
+from ._far.copies import CacheSettings, Copies
+from ._far.errors import explain
+from ._far.fetch import Extent, fetch_file
+from ._far.stores import FsspecStore, MountStore, Store, open_store
 from .far_parquet import FarFiles
 from .mds import MdsGroup, MdsSource, named_shards
 from .parquet import ParquetSource

@@ -11,10 +11,11 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from petastorm_bridge._blocks.columns import Column, NullFacts
-from petastorm_bridge._far.ahead import Fetcher
-from petastorm_bridge._far.fetch import Extent
 from petastorm_bridge.mds.shard import Rows
 from petastorm_bridge.unischema import Unischema, inferred_field, unsupported_text
+
+from ._far.ahead import Fetcher
+from ._far.fetch import Extent
 
 
 class RowGroup(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from petastorm_bridge._far.ahead import AHEAD_BYTES
+from petastorm_bridge._sources._far.ahead import AHEAD_BYTES
 from petastorm_bridge._sources.source import Source
 
 from ._plan import Visit

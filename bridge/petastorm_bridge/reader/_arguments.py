@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from petastorm_bridge._far.copies import CacheSettings
+from petastorm_bridge._sources._far.copies import CacheSettings
 from petastorm_bridge._tables.options import OPTIONS, Fate
 from petastorm_bridge.errors import IgnoredArgumentWarning
 from petastorm_bridge.ngram import NGram

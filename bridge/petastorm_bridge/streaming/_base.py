@@ -18,7 +18,7 @@ from streaming.base.shared import SharedMemory
 from streaming.base.world import World
 from torch.utils.data import get_worker_info
 
-from petastorm_bridge._far.ahead import AHEAD_BYTES
+from petastorm_bridge._sources._far.ahead import AHEAD_BYTES
 from petastorm_bridge._workers.sharing import refuse_deep_temporary_directory
 from petastorm_bridge.fs_utils import masked
 from petastorm_bridge.mds.dataset import paused_collector

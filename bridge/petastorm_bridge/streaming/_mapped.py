@@ -8,8 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from petastorm_bridge._far.fetch import Extent, Fetch
-from petastorm_bridge._far.stores import MountStore
+from petastorm_bridge._sources._far.fetch import Extent, Fetch
+from petastorm_bridge._sources._far.stores import MountStore
 from petastorm_bridge.mds.access import is_mapped, load
 from petastorm_bridge.mds.codecs import digest
 from petastorm_bridge.mds.files import open_regular

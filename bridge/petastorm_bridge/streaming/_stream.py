@@ -14,9 +14,9 @@ from typing import Any, cast
 from streaming.base.format import FileInfo
 from streaming.base.stream import Stream
 
-from petastorm_bridge._far.fetch import Extent, Fetch
-from petastorm_bridge._far.limits import limits
-from petastorm_bridge._far.stores import MountStore, Store, open_store
+from petastorm_bridge._sources._far.fetch import Extent, Fetch
+from petastorm_bridge._sources._far.limits import limits
+from petastorm_bridge._sources._far.stores import MountStore, Store, open_store
 from petastorm_bridge._workers.file_lock import locked
 from petastorm_bridge.mds.access import is_mapped, load
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
