@@ -15,14 +15,8 @@ from ._model import Destination, Fact, Outcome, Requirement, Result, Rewritten, 
 from ._processes import work_on
 from ._project.dependency_files import CODE as REQUIREMENT
 from ._project.evidence import Code, Lists, repository_code
-from ._project.files import (
-    Gathered,
-    gather,
-    is_program,
-    project_of,
-    streaming_of_its_own,
-    tops_of,
-)
+from ._project.files import Gathered, gather, project_of, streaming_of_its_own
+from ._project.listing import is_program, tops_of
 from ._project.vendor import Homes, support_files, support_module
 from ._rewriting.sites import LOADERS
 from ._settings import Settings, rules_for

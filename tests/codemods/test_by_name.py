@@ -3,7 +3,7 @@
 import pytest
 
 from petastorm_codemods._model import NeedsHuman, Success, Unchanged
-from petastorm_codemods._project.files import is_dependency_file
+from petastorm_codemods._project.listing import is_dependency_file
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
 

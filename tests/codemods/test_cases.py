@@ -11,7 +11,7 @@ from petastorm_codemods._model import (
 )
 from petastorm_codemods._project.dependency_files import Wanted, rewritten
 from petastorm_codemods._project.distribution import bridge
-from petastorm_codemods._project.files import is_dependency_file
+from petastorm_codemods._project.listing import is_dependency_file
 from petastorm_codemods._registry import all_rules
 
 

@@ -7,8 +7,9 @@ import subprocess
 import pytest
 
 from petastorm_codemods._model import Destination
-from petastorm_codemods._project import files
-from petastorm_codemods._project.files import concerns, find_files, is_dependency_file
+from petastorm_codemods._project import listing
+from petastorm_codemods._project.files import concerns
+from petastorm_codemods._project.listing import find_files, is_dependency_file
 
 
 def make(root, *names, **texts):
@@ -133,7 +134,7 @@ def test_no_remote_is_asked_for_what_a_repository_lacks(tmp_path):
 
 def test_a_pattern_made_to_take_for_ever_does_not(tmp_path, monkeypatch):
     """Git is given up on, and what it would ignore is looked at."""
-    monkeypatch.setattr(files, "_SECONDS", 0.5)
+    monkeypatch.setattr(listing, "_SECONDS", 0.5)
     git(tmp_path, "init", "-q")
     make(tmp_path, "a" * 120 + ".py")
     (tmp_path / ".gitignore").write_text("*a" * 20 + "b\n")

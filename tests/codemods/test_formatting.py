@@ -10,7 +10,7 @@ import pytest
 from petastorm_codemods._engine import process
 from petastorm_codemods._meaning.other_files import Project
 from petastorm_codemods._model import Destination, Target
-from petastorm_codemods._project.files import is_dependency_file
+from petastorm_codemods._project.listing import is_dependency_file
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from petastorm_bridge.cli import app
 from petastorm_codemods._model import NeedsHuman, Result, Safety, Site, State
-from petastorm_codemods._project.files import is_wanted
+from petastorm_codemods._project.listing import is_wanted
 from petastorm_codemods._registry import all_rules
 from petastorm_codemods._reports import formats
 from petastorm_codemods._reports.guide import NOW

@@ -45,7 +45,7 @@ from .distribution import (
     specifiers,
     with_streaming,
 )
-from .files import is_lock_file
+from .listing import is_lock_file
 from .requirements import Entry, Form, entries
 
 CODE = "PM010"

@@ -27,7 +27,8 @@ from .distribution import (
     limits,
     vendored,
 )
-from .files import gather, is_dependency_file, is_lock_file, is_program, repository_of, upwards
+from .files import gather
+from .listing import is_dependency_file, is_lock_file, is_program, repository_of, upwards
 from .requirements import Entry, entries
 
 # Modules that came with Petastorm, and what they are installed as.

@@ -22,7 +22,7 @@ from packaging.version import InvalidVersion
 
 from petastorm_codemods._model import Edit
 
-from .files import is_dependency_file
+from .listing import is_dependency_file
 
 
 class Form(enum.Enum):

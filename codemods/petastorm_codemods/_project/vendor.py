@@ -15,7 +15,7 @@ from petastorm_codemods._petastorm.counterparts import SUPPORT
 from petastorm_codemods._petastorm.offered import NEW, OLD
 from petastorm_codemods._text.import_lines import import_lines, imported_modules
 
-from .files import upwards
+from .listing import upwards
 
 CODE = "PM100"
 
