@@ -153,7 +153,7 @@ def test_who_begins_takes_the_lock_before_anybody_can_see_the_marker(tmp_path, m
         write_whole(path, parts)
         assert not is_cleared(tmp_path / "a")
 
-    monkeypatch.setattr("petastorm_bridge.spark._directory.mounted.write_new", write)
+    monkeypatch.setattr("petastorm_bridge.spark._directory.mounted.writer_for", lambda _: write)
     with _store.store_at((tmp_path / "a").as_uri()).creating():
         assert (tmp_path / "a" / MARKER_NAME).exists()
     assert is_cleared(tmp_path / "a")

@@ -22,10 +22,11 @@ from petastorm_bridge._sources.unfinished import CONVERSION_NAME
 from petastorm_bridge._workers.file_lock import fcntl, is_at
 from petastorm_bridge._workers.threads import each_at_once
 from petastorm_bridge.mds.access import is_far
+from petastorm_bridge.mds.commit import writer_for
 from petastorm_bridge.mds.dataset import MdsDataset, open_dataset
 from petastorm_bridge.mds.entry import ShardEntry
 from petastorm_bridge.mds.errors import DatasetError
-from petastorm_bridge.mds.files import NO_RENAMING, final_name, open_regular, write_new, write_whole
+from petastorm_bridge.mds.files import NO_RENAMING, final_name, open_regular, write_whole
 from petastorm_bridge.mds.names import INDEX_NAME, check_file_names
 from petastorm_bridge.mds.schema import SIDECAR_NAME, content_digest
 from petastorm_bridge.mds.shard_file import checked_bytes
@@ -105,9 +106,9 @@ class Destination:
         content = {"plan": content_digest(self.plan), "part": asdict(part), "shards": infos}
         content = json.loads(json.dumps(content))
         text = json.dumps({**content, "sha256": content_digest(content)})
-        # Renaming takes far directories two requests, and a note that is cut off does not count.
-        write = write_new if is_far(self.path) else write_whole
         with self._open_notes() as notes:
+            # One that is cut off has another hash.
+            write = writer_for(self.path)
             write(_note_name(part), [text.encode()], is_durable=True, folder=notes)
 
     def noted(self) -> set[int]:

@@ -83,10 +83,9 @@ def commit_dataset(
         check(described, [info["index"] for info in final])
     # What makes a dataset of the files waits for the disk; shards, which are many times larger, are
     # compared with their sizes and hashes whenever they are read.
-    # Nobody looks for the sidecar before the index is there, and renaming takes far directories two requests.
-    write_sidecar = write_new if is_far(directory) else write_whole
     sidecar = [described.to_json().encode()]
-    write_sidecar(os.path.join(directory, SIDECAR_NAME), sidecar, is_durable=True)
+    # Nobody looks for it before the index is there.
+    writer_for(directory)(os.path.join(directory, SIDECAR_NAME), sidecar, is_durable=True)
     index = {"version": 2, "shards": [info["index"] for info in final]}
     text = json.dumps(index, sort_keys=True).encode()
     write_whole(os.path.join(directory, INDEX_NAME), [text], is_durable=True)
@@ -94,6 +93,11 @@ def commit_dataset(
         remove_shard(directory, info)
     shards = tuple(ShardEntry.from_json(info["index"], directory) for info in final)
     return MdsDataset(directory, described, shards)
+
+
+def writer_for(directory: str) -> Callable[..., None]:
+    """Return what writes files that do not count while they are cut off; to rename one takes far directories two requests."""
+    return write_new if is_far(directory) else write_whole
 
 
 @dataclass(frozen=True)
