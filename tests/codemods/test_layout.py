@@ -50,8 +50,8 @@ def test_no_rewritten_line_is_longer_than_the_file_allows(arguments):
             "from petastorm.spark import (SparkDatasetConverter,\n"
             "                             make_spark_converter)\n",
             "from petastorm_bridge.spark import (SparkDatasetConverter,\n"
-            "                                    make_spark_converter)\n",
-            id="aligned names stay aligned",
+            "                             make_spark_converter)\n",
+            id="lines of an import keep their indentation",
         ),
         pytest.param(
             "from petastorm.spark.spark_dataset_converter import SparkDatasetConverter, "
@@ -180,28 +180,6 @@ def test_a_long_line_of_several_statements():
     after = rewritten(f"{names};data = make_batch_reader(url);fit(data);\n")
     ast.parse(after)
     assert "from petastorm_bridge import make_batch_reader;" in after
-
-
-@pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_lines_below_a_bracket_stay_aligned_with_it(newline):
-    calls = "x = (make_spark_converter(df,\n" + " " * 26 + "dtype='float64'),\n     other)\n"
-    marked = "y = conv.make_torch_dataloader({'a': f,\n" + " " * 33 + "}, predicate=p)\n"
-    text = IMPORT + "conv = make_spark_converter(df)\n" + CALL.format("num_epochs=1")
-    after = rewritten((text + calls + marked).replace("\n", newline)).replace(newline, "\n")
-    assert "x = (write_mds(df,\n" + " " * 15 + "dtype='float64'),\n     other)\n" in after
-    assert (
-        "y = make_spark_converter(conv.cache_dir_url).make_torch_dataloader({'a': f,\n"
-        + " " * 69
-        + "}, predicate=p)\n"
-    ) in after
-
-
-def test_lines_stay_aligned_with_a_bracket_behind_a_call_of_the_bridge():
-    opened = "c.make_torch_dataloader(num_epochs=1)"
-    text = f"{IMPORT}c = make_spark_converter(df)\nfit({opened}, {{'a': f,\n{' ' * 44}'b': g}})\n"
-    after = rewritten(text + CALL.replace("conv", "c").format("num_epochs=1"))
-    call = "fit(make_spark_converter(c.cache_dir_url).make_torch_dataloader(num_epochs=1), {"
-    assert f"{call}'a': f,\n{' ' * len(call)}'b': g}})\n" in after
 
 
 @pytest.mark.parametrize("more", [0, 1])

@@ -1,30 +1,27 @@
 """New calls fit into the lines of their file; everything else keeps the user's layout.
 
-A call of ours stands on one line if it fits, else each of its arguments does, with a comma behind the last one. Lines
-that are aligned with a bracket stay so, and a call of the user's that has become short enough for a line stands on one. More
-is the business of the user's own formatter.
+A call of ours stands on one line if it fits, else each of its arguments does, with a comma behind the last one. More is
+the business of the user's own formatter.
 """
 
 from __future__ import annotations
 
 import bisect
 import dataclasses
-import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis
 from petastorm_codemods._model import Edit, Piece, Pieces
-from petastorm_codemods._text.edits import apply_edits, overlaps
-from petastorm_codemods._text.tokens import line_starts, lines_of, next_line, tokens_of
+from petastorm_codemods._text.edits import apply_edits
+from petastorm_codemods._text.tokens import lines_of, next_line
 
 # What stands in the text of calls of ours until it is known which of them fit on a line: characters that no text has.
 # A call opens, has more arguments and closes; a comment follows that is above or behind one; a part of a choice begins.
 OPEN, NEXT, CLOSE, ABOVE, BEHIND, PART = "\ufdd0\ufdd1\ufdd2\ufdd3\ufdd4\ufdd5"
-_CLOSE_BELOW = re.compile(r"\s*?\n\s*(?=\))")
 _MARK = re.compile(f"([{OPEN}{NEXT}{CLOSE}{ABOVE}{BEHIND}])")
 
 
@@ -62,26 +59,7 @@ def laid_out(analysis: Analysis, edits: Sequence[Edit]) -> list[Edit]:
     if re.search(f"[{OPEN}-{PART}]", analysis.source.text):
         raise ValueError("has characters that Unicode reserves")
     layout = _Layout(analysis, sorted(edits, key=lambda edit: (edit.start, edit.end)))
-    by_edit = {edit: layout.laid(edit) for edit in edits}
-    laid = [*by_edit.values(), *layout.opened(), *layout.aligned(by_edit)]
-    return [*laid, *layout.joined(laid)]
-
-
-@dataclass(frozen=True)
-class _Comprehension:
-    """A comprehension on one line, perhaps without its brackets.
-
-    Attributes:
-        open: Where its opening bracket ends; that of a call around a generator.
-        close: Where its closing bracket starts.
-        clauses: Where what follows its result starts: each ``for`` and ``if``.
-        stands_alone: Whether its brackets are on lines of their own.
-    """
-
-    open: int
-    close: int
-    clauses: tuple[int, ...]
-    stands_alone: bool
+    return [layout.laid(edit) for edit in dict.fromkeys(edits)]
 
 
 class _Layout:
@@ -103,7 +81,6 @@ class _Layout:
         indents = filter(None, (line[: len(line) - len(line.lstrip())] for line in code))
         unit = min(indents, key=len, default="    ")[:4]
         self._unit = analysis.module.default_indent if analysis.nodes(cst.IndentedBlock) else unit
-        self._opened: dict[_Comprehension, None] = {}
 
     def laid(self, edit: Edit) -> Edit:
         """Return an edit with line breaks in calls of ours that need them."""
@@ -112,87 +89,12 @@ class _Layout:
         start, end = self._analysis.line_start(edit.start), next_line(self._text, edit.end)
         before = "" if edit.lines else self._changed(start, edit.start)
         behind = 0 if edit.lines else len(self._changed(edit.end, end).rstrip())
-        laid = self._laid(edit, before, behind)
-        around = None if edit.lines else self._comprehension(edit)
-        if around is None or "\n" not in laid.text:
-            return laid
-        # A formatter breaks the brackets of the comprehension first.
-        self._opened[around] = None
-        before = self._inner_indent(around) + self._changed(around.open, edit.start).lstrip()
-        behind = len(self._changed(edit.end, around.clauses[0]).rstrip())
-        return self._laid(edit, before, behind)
-
-    def _laid(self, edit: Edit, before: str, behind: int) -> Edit:
-        """Return an edit with line breaks in calls of ours.
-
-        Args:
-            edit: The edit.
-            before: What comes before it on its line.
-            behind: How many characters come behind it there.
-        """
         before, text = ("\n".join(lines_of(each)) for each in (before, edit.text))
         whole = _MARK.split(before + text)
         (outside,) = _arguments(iter(whole))
         text = self._written(outside.words, "", behind)
         laid = self._analysis.source.newline.join(lines_of(_on_one_line(text)[len(before) :]))
         return dataclasses.replace(edit, text=laid)
-
-    def _comprehension(self, edit: Edit) -> _Comprehension | None:
-        """Return the outermost comprehension that an edit's result is of, if all of it is on one line."""
-        here = self._comprehensions.get(self._analysis.line_start(edit.start), ())
-        around = [each for each in here if each.open <= edit.start <= edit.end <= each.clauses[0]]
-        return min(around, key=lambda each: each.open, default=None)
-
-    @functools.cached_property
-    def _comprehensions(self) -> dict[int, list[_Comprehension]]:
-        """The comprehensions that are on one line, by where that starts."""
-        found: dict[int, list[_Comprehension]] = {}
-        for kind in (cst.DictComp, cst.GeneratorExp, cst.ListComp, cst.SetComp):
-            for node in self._analysis.nodes(kind):
-                start, end = self._analysis.span(node)
-                bracket = not isinstance(node, cst.GeneratorExp) or bool(node.lpar)
-                inside = self._text[start + bracket : end - bracket]
-                if "\n" in inside.strip():
-                    continue
-                stands_alone = "\n" in inside[: len(inside) - len(inside.lstrip())]
-                if stands_alone is not ("\n" in inside[len(inside.rstrip()) :]):
-                    continue
-                clauses = tuple(self._clauses(node.for_in))
-                comprehension = _Comprehension(
-                    start + bracket, end - bracket, clauses, stands_alone
-                )
-                line = self._analysis.line_start(clauses[0])
-                found.setdefault(line, []).append(comprehension)
-        return found
-
-    def _clauses(self, clause: cst.CompFor | None) -> Iterator[int]:
-        """Yield where the clauses of a comprehension start."""
-        while clause is not None:
-            yield from map(self._analysis.start, (clause, *clause.ifs))
-            clause = clause.inner_for_in
-
-    def opened(self) -> Iterator[Edit]:
-        """Yield the edits that put the parts of comprehensions on lines of their own, in which a call has several."""
-        newline = self._analysis.source.newline
-        for each in self._opened:
-            inner = newline + self._inner_indent(each)
-            for start in each.clauses:
-                clause = self._text[start : each.close].lstrip()
-                yield Edit(start, self._text.index(clause, start), inner)
-            if not each.stands_alone:
-                yield Edit(each.open, each.open, inner)
-                yield Edit(each.close, each.close, newline + self._indent(each.open))
-
-    def _inner_indent(self, around: _Comprehension) -> str:
-        """Return the whitespace that the lines in a comprehension's brackets begin with after the edits."""
-        if around.stands_alone:
-            return self._indent(around.clauses[0])
-        return self._indent(around.open) + self._unit
-
-    def _indent(self, place: int) -> str:
-        """Return the whitespace that the line of a place begins with after the edits."""
-        line = self._changed(self._analysis.line_start(place), place)
-        return line[: len(line) - len(line.lstrip())]
 
     def _changed(self, start: int, end: int) -> str:
         """Return a part of a line after the edits in it, those of whole lines apart."""
@@ -249,79 +151,6 @@ class _Layout:
         whole = inner + " ".join(parts)
         lines = [whole] if len(whole) <= self._width else [inner + part for part in parts]
         return [f"{first}(", *lines, f"{indent})"]
-
-    def aligned(self, laid: Mapping[Edit, Edit]) -> Iterator[Edit]:
-        """Yield the edits that keep lines below what they are aligned with, behind a bracket that moves.
-
-        Args:
-            laid: All edits with their line breaks, by those without.
-        """
-        shifts: dict[int, int] = {}
-        for start in sorted({self._analysis.line_start(edit.start) for edit in self._edits}):
-            end = next_line(self._text, start)
-            first, last = (bisect.bisect_left(self._starts, place) for place in (start, end))
-            # What stands on lines of its own above moves nothing.
-            edits = [
-                laid[e]
-                for e in self._edits[first:last]
-                if e.end > start or not e.text[-1:].isspace()
-            ]
-            if any(edit.lines or edit.end > end or "\n" in edit.text for edit in edits):
-                continue
-            line = self._text[start:end].rstrip()
-            bracket = _last_open_bracket(line)
-            if not line[bracket:].partition("#")[0].strip():
-                continue
-            moved = [e for e in edits if self._text[start : e.end].strip()]
-            before = [edit for edit in moved if edit.end <= start + bracket]
-            shift = sum(len(e.text) - (e.end - e.start) for e in before)
-            while shift and end < len(self._text):
-                below = self._text[end : next_line(self._text, end)]
-                place = end + len(below) - len(below.lstrip(" "))
-                if place - end < bracket:
-                    break
-                shifts[place] = shifts.get(place, 0) + shift
-                end = next_line(self._text, end)
-        for place, shift in shifts.items():
-            yield Edit(place + min(shift, 0), place, " " * max(shift, 0))
-
-    def joined(self, edits: Sequence[Edit]) -> Iterator[Edit]:
-        """Yield the edits that put a call on one line that was broken at its brackets only, as it was too long.
-
-        Args:
-            edits: All others.
-        """
-        edits = sorted(edits, key=lambda edit: (edit.start, edit.end))
-        starts = [edit.start for edit in edits]
-        for node in self._analysis.nodes(cst.Call):
-            is_broken = isinstance(node.whitespace_before_args, cst.ParenthesizedWhitespace)
-            if not node.args or not is_broken:
-                continue
-            first, last = self._analysis.start(node.args[0]), self._analysis.span(node.args[-1])[1]
-            opened = self._text.rfind("(", 0, first) + 1
-            close = _CLOSE_BELOW.match(self._text, last)
-            is_plain = self._text[opened:first].isspace() and "\n" not in self._text[first:last]
-            if close is None or not is_plain:
-                continue
-            breaks = [Edit(opened, first, ""), Edit(last, close.end(), "")]
-            start, end = self._analysis.line_start(opened), next_line(self._text, close.end())
-            number = bisect.bisect_left(starts, start)
-            here = edits[number : bisect.bisect_left(starts, end)]
-            is_whole = number == 0 or edits[number - 1].end <= start
-            if here and is_whole and self._makes_room(here, breaks, start, end):
-                yield from breaks
-
-    def _makes_room(
-        self, edits: Sequence[Edit], breaks: Sequence[Edit], start: int, end: int
-    ) -> bool:
-        """Say whether some lines fit on one after edits and without breaks, and did not before the edits."""
-        if any(edit.end > end or "\n" in edit.text for edit in edits):
-            return False
-        if overlaps([*breaks, *edits]):
-            return False
-        before = apply_edits(self._text, breaks, start, end).rstrip()
-        after = apply_edits(self._text, [*breaks, *edits], start, end).rstrip()
-        return len(after) <= self._width < len(before)
 
 
 # A part of code, or the arguments of a call.
@@ -380,15 +209,3 @@ def _on_one_line(text: str) -> str:
     """Return text with the parts of its choices on one line."""
     first, *parts = text.split(PART)
     return first + " ".join(parts)
-
-
-def _last_open_bracket(line: str) -> int:
-    """Return where the last bracket ends that a line leaves open; its end if there is none."""
-    places: list[int] = []
-    starts = line_starts(line)
-    for token in tokens_of(line):
-        if token.string in {"(", "[", "{"}:
-            places.append(starts[token.end[0] - 1] + token.end[1])
-        elif token.string in {")", "]", "}"} and places:
-            places.pop()
-    return places[-1] if places else len(line)
