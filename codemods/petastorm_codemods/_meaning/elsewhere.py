@@ -9,7 +9,7 @@ import ast
 import dataclasses
 import functools
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from petastorm_codemods._text.import_lines import code_of, import_lines
@@ -105,7 +105,6 @@ def with_elsewhere(project: Project, paths: Iterable[str], read: Callable[[str],
         handled=frozenset(handled),
         on_ranks=frozenset(on_ranks),
         numbered=frozenset(files.on_numbered_ranks),
-        dictionaries=dict(files.dictionaries()),
     )
 
 
@@ -140,7 +139,6 @@ class _File:
         sets: Those that it sets as attributes.
         attributes: Attributes, and names in classes, that it may change.
         names: Names that it may change.
-        dictionaries: The code of dictionaries at its top, by their names.
         changes_anything: Whether it may change what it does not mention.
         has_ranks: Whether it has to do with ranks that streaming finds.
         numbers_ranks: Whether it numbers ranks itself, as ``mp.spawn`` does, whatever streaming finds.
@@ -160,7 +158,6 @@ class _File:
         self.numbers_ranks = _numbers_ranks(code) and not is_test(path)
         self.attributes: set[str] = set()
         self.names: set[str] = set()
-        self.dictionaries: dict[str, str] = {}
         asked &= self.mentioned
         tree = tree_of(path, data) if asked else None
         if tree is None:
@@ -176,12 +173,12 @@ class _File:
                 if name not in asked or _leaves_it(node, above):
                     continue
                 owner = above.get(statement)
-                code = _dictionary(node, statement) if owner is tree else ""
-                if code and name not in self.dictionaries:
-                    self.dictionaries[name] = code
-                elif isinstance(node, ast.Attribute) or isinstance(owner, ast.ClassDef):
+                is_given = isinstance(statement, ast.Assign | ast.AnnAssign) and isinstance(
+                    node.ctx, ast.Store
+                )
+                if isinstance(node, ast.Attribute) or isinstance(owner, ast.ClassDef):
                     self.attributes.add(name)
-                else:
+                elif owner is not tree or not is_given:  # what has a name at its top is its own
                     self.names.add(name)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 self.attributes |= {node.value.rpartition(".")[2]} & asked  # patched, perhaps
@@ -300,19 +297,6 @@ class _Files:
         )
         return any(_any_but(path, files) for files in changing)
 
-    def dictionaries(self) -> Iterator[tuple[tuple[str, str], str]]:
-        """Yield the dictionaries that nothing may change, of which there is one in modules of a name."""
-        counts = Counter((each.module, name) for each in self._files for name in each.dictionaries)
-        for each in self._files:
-            for name, code in each.dictionaries.items():
-                may_change = name in each.names or name in each.attributes or each.changes_anything
-                if (
-                    counts[each.module, name] == 1
-                    and not may_change
-                    and not self.handle(each.path, name)
-                ):
-                    yield (each.module, name), code
-
 
 def _any_but(path: str, files: Iterable[_File]) -> bool:
     return any(each.path != path for each in files)
@@ -350,15 +334,6 @@ def _last(node: ast.AST) -> str:
 def _is_dictionary(node: ast.AST | None) -> bool:
     called = isinstance(node, ast.Call) and _last(node.func) == "dict"
     return called or isinstance(node, ast.Dict | ast.BinOp)
-
-
-def _dictionary(target: ast.AST, statement: ast.AST) -> str:
-    """Return the code of the dictionary that a name gets by a statement; empty if it gets none."""
-    if not isinstance(statement, ast.Assign | ast.AnnAssign) or not isinstance(target, ast.Name):
-        return ""
-    only = isinstance(statement, ast.AnnAssign) or len(statement.targets) == 1
-    is_target = only and isinstance(target.ctx, ast.Store) and _is_dictionary(statement.value)
-    return ast.unparse(statement.value) if is_target and statement.value is not None else ""
 
 
 def _leaves_it(node: ast.Name | ast.Attribute, above: Mapping[ast.AST, ast.AST]) -> bool:

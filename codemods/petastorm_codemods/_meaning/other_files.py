@@ -8,7 +8,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from petastorm_codemods._petastorm.counterparts import SUPPORT
 from petastorm_codemods._petastorm.offered import NEW, OLD, is_petastorm
@@ -73,8 +73,6 @@ class Project:
         on_ranks: Such paths with the name of a function or class of their own that another file, which has to do
             with ranks, mentions.
         numbered: Paths of files on ranks which the program numbers itself, as those of ``mp.spawn``.
-        dictionaries: The code of dictionaries of modules, by the last names of these and their own: those
-            that nothing may change.
     """
 
     converters: bool = False
@@ -94,7 +92,6 @@ class Project:
     handled: frozenset[tuple[str, str]] = frozenset()
     on_ranks: frozenset[tuple[str, str]] = frozenset()
     numbered: frozenset[str] = frozenset()
-    dictionaries: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     @functools.cached_property
     def imported_names(self) -> frozenset[str]:

@@ -13,7 +13,6 @@ from libcst.metadata import GlobalScope
 from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._meaning.calls import is_none, key_of, keyword, text_of
 from petastorm_codemods._meaning.functions import functions_of
-from petastorm_codemods._meaning.other_files import stem_of
 from petastorm_codemods._meaning.places import reached
 from petastorm_codemods._model import Pieces
 
@@ -181,8 +180,6 @@ class _Dictionaries:
         """Return the items of what an expression is; None if the source does not say all of them."""
         if not isinstance(node, cst.Name | cst.Attribute):
             return self._of_leaf(node)
-        if self._analysis.parent(node) is self._analysis.module:
-            return None  # a name in a dictionary of another module
         leaves = [each for each in self._leaves(node) if not is_none(each)]
         if not leaves or self._may_change(node):
             return None
@@ -232,11 +229,11 @@ class _Dictionaries:
         return False
 
     def _leaves(self, node: cst.Name | cst.Attribute) -> list[cst.CSTNode]:
-        """Return what a name was given, or an attribute, also in the body of its class or in another module."""
+        """Return what a name was given, or an attribute, also in the body of its class."""
         leaves = values(self._analysis).of(node)
         if leaves == [node] and isinstance(node, cst.Attribute):
             leaves = _given_in_class(self._analysis, node) or leaves
-        return [_imported(self._analysis, each) or each for each in leaves]
+        return leaves
 
     def _merged(self, parts: Iterable[_Part]) -> _Items | None:
         merged: _Items = {}
@@ -273,19 +270,6 @@ def _given_in_class(analysis: Analysis, node: cst.Attribute) -> list[cst.CSTNode
     else:
         is_own = base in {home.name.value for home in by_class if isinstance(home, cst.ClassDef)}
     return list(by_class.values()) if is_own else []
-
-
-@once
-def _imported(analysis: Analysis, node: cst.CSTNode) -> cst.BaseExpression | None:
-    """Return the dictionary that another module of the project has by the name that an expression is.
-
-    None if it is none that nothing may change. Names in it mean nothing here.
-    """
-    path = analysis.imported(node) if isinstance(node, cst.Name | cst.Attribute) else None
-    module, _, name = (path or "").rpartition(".")
-    code = analysis.project.dictionaries.get((stem_of(module), name))
-    is_own = module.startswith(".") or analysis.project.owns(module)
-    return cst.parse_expression(code) if code is not None and is_own else None
 
 
 def _is_handled(analysis: Analysis, node: cst.Name | cst.Attribute) -> bool:

@@ -33,7 +33,7 @@ These stay on the bridge, over the same directory:
 - a loader that a torch ``IterableDataset`` opens, perhaps in each of several workers;
 - without ``--fast``, a loader in a function that several threads may run;
 - a loader whose ``reader`` is used, that is a context itself, or whose type is asked for;
-- arguments in a dictionary that is not the project's, or that code may change which the codemod does not follow;
+- arguments in a dictionary of another file, or that code may change which the codemod does not follow;
 - rows that are filtered while they are read.
 
 If all loaders of a file stay, it keeps ``make_spark_converter`` and ``TransformSpec``, from the bridge; if all of a
