@@ -21,9 +21,7 @@ from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._meaning.calls import keyword
 from petastorm_codemods._meaning.functions import functions_of
 from petastorm_codemods._meaning.places import below, reached
-from petastorm_codemods._meaning.reexports import is_taken_from_here
 
-from .bound_reads import reads_within
 from .uses import MORE_THAN_BATCHES
 from .values import constants, opened_by, values
 
@@ -75,7 +73,7 @@ def loader_needs_bridge(analysis: Analysis, call: cst.Call, *, is_torch_loader: 
     if not analysis.target.fast and _is_run_by_threads(analysis, call):
         return _IN_THREADS
     opened = opened_by(analysis, call)
-    if opened is None or _is_only_gone_through(analysis, call):
+    if opened is None:
         return ""
     if is_torch_loader and (_is_all_prepared(analysis) or opened in _prepared(analysis)):
         return _PREPARED
@@ -83,17 +81,6 @@ def loader_needs_bridge(analysis: Analysis, call: cst.Call, *, is_torch_loader: 
     is_entered_again = opened is not call and opened in _entered(analysis)
     is_more = is_entered_again or opened in _asked(analysis)
     return MORE_THAN_BATCHES if is_more else ""
-
-
-def _is_only_gone_through(analysis: Analysis, call: cst.Call) -> bool:
-    """Say whether loops are all that reads what the ``with`` of a call binds, whatever its name is bound to elsewhere."""
-    item = analysis.parent(call)
-    name = item.asname.name if isinstance(item, cst.WithItem) and item.asname else None
-    if not isinstance(name, cst.Name) or is_taken_from_here(analysis, name.value):
-        return False
-    reads = reads_within(analysis, name, analysis.parent(item))
-    loops = [analysis.parent(read) for read in reads or ()]
-    return bool(loops) and all(isinstance(each, cst.For | cst.CompFor) for each in loops)
 
 
 @once
