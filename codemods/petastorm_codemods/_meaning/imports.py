@@ -9,16 +9,13 @@ from dataclasses import dataclass
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
 
-from petastorm_codemods._petastorm.counterparts import original
-from petastorm_codemods._petastorm.offered import OLD, canonical, is_petastorm
+from petastorm_codemods._petastorm.offered import OLD, is_petastorm
 from petastorm_codemods._text.import_lines import imported_modules
 
 from .analysis import Analysis, once
 from .places import grouped
 
 ImportStatement = cst.Import | cst.ImportFrom
-
-_READER = "petastorm.reader.Reader"
 
 
 @dataclass(frozen=True)
@@ -151,18 +148,3 @@ def names_bridge(data: bytes) -> bool:
 def imports_petastorm(data: bytes) -> bool:
     """Say by the look of its lines whether a file imports Petastorm; they may be in an ``.ipynb``."""
     return any(module.partition(".")[0] == OLD for module in imported_modules(data))
-
-
-def reason_to_stay(analysis: Analysis, path: str) -> str:
-    """Return why something that could move stays with Petastorm; empty if it moves."""
-    if canonical(path) == _READER and _is_constructed(analysis):
-        return "reader.Reader takes other arguments on the bridge; open it with make_batch_reader"
-    return ""
-
-
-@once
-def _is_constructed(analysis: Analysis) -> bool:
-    """Say whether a source makes readers by calling their class, or extends it."""
-    made = [call.func for call in analysis.nodes(cst.Call)]
-    made += [base.value for owner in analysis.nodes(cst.ClassDef) for base in owner.bases]
-    return any(original(analysis.imported(each) or "") == _READER for each in made)

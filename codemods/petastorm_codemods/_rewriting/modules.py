@@ -15,7 +15,6 @@ from petastorm_codemods._meaning.imports import (
     by_statement,
     imports,
     petastorm_imports,
-    reason_to_stay,
     root_name,
 )
 from petastorm_codemods._meaning.support import Use
@@ -87,8 +86,7 @@ def module_problem(analysis: Analysis, each: Imported) -> str:
         return advice(original(each.path))
     uses = module_uses(analysis, each.local)
     missing = sorted({path for path, _ in uses if not is_offered(original(path))})
-    stays = filter(None, (reason_to_stay(analysis, path) for path, _ in uses))
-    return "; ".join(dict.fromkeys([*advices(missing), *stays]))
+    return "; ".join(advices(missing))
 
 
 def stuck_reason(analysis: Analysis, kept: Sequence[Imported]) -> str | None:
@@ -106,8 +104,7 @@ def stuck_reason(analysis: Analysis, kept: Sequence[Imported]) -> str | None:
             use[0].startswith(each.path) for each in kept if each.path != OLD
         ):
             return advice(use[0])
-    uses = module_uses(analysis, OLD)
-    return next(filter(None, (reason_to_stay(analysis, path) for path, _ in uses)), None)
+    return None
 
 
 def import_roots(

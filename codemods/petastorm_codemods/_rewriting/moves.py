@@ -10,14 +10,13 @@ from dataclasses import dataclass
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, once
-from petastorm_codemods._meaning.calls import keyword, remove
+from petastorm_codemods._meaning.calls import remove
 from petastorm_codemods._meaning.imports import (
     Imported,
     by_statement,
     imports,
     is_alternative,
     petastorm_imports,
-    reason_to_stay,
     root_name,
 )
 from petastorm_codemods._meaning.other_files import METHODS
@@ -93,9 +92,7 @@ def _moves(analysis: Analysis) -> Iterator[Move]:
     for statement, names in by_statement(imported):
         if not isinstance(statement, cst.ImportFrom):
             continue
-        movable = [
-            each for each in names if not _reason(analysis, each) or _is_for_calls(analysis, each)
-        ]
+        movable = [each for each in names if not _reason(analysis, each)]
         native = [
             each
             for each in movable
@@ -141,21 +138,11 @@ def _reads_only(analysis: Analysis, imported: Sequence[Imported]) -> bool:
     return readers and not converters and not loaders
 
 
-def _is_for_calls(analysis: Analysis, each: Imported) -> bool:
-    """Say whether a loader's class serves calls of converters' methods alone, as an argument."""
-    if not each.path.startswith(f"{OLD}.pytorch."):
-        return False
-    above = [analysis.parent(read) for read in uses_of(analysis, each.local)]
-    return bool(above) and all(
-        isinstance(each, cst.Arg) and keyword(each) == "data_loader_fn" for each in above
-    )
-
-
 def _reason(analysis: Analysis, each: Imported) -> str:
     """Return why a name stays with Petastorm; empty if it moves."""
     if original(each.path) in COUNTERPARTS and keeps_petastorm(analysis):
         return "its converters stay with Petastorm, and so does what they work with"
-    return reason_to_stay(analysis, each.path)
+    return ""
 
 
 def reasons(analysis: Analysis, imported: Sequence[Imported]) -> str:

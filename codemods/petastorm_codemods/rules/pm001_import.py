@@ -19,7 +19,6 @@ from petastorm_codemods._meaning.imports import (
     Imported,
     by_statement,
     petastorm_imports,
-    reason_to_stay,
 )
 from petastorm_codemods._model import Destination, Edit, Finding, Safety
 from petastorm_codemods._petastorm.offered import (
@@ -176,9 +175,6 @@ def _message(analysis: Analysis, kept: Sequence[Imported], problems: dict[Import
 
 
 def _name_problem(analysis: Analysis, each: Imported) -> str:
-    stays = reason_to_stay(analysis, each.path)
-    if stays:
-        return stays
     if each.alias is None:
         return "import the names one by one instead of *, so that they can be moved"
     if is_module(each.path):

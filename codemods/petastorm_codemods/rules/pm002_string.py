@@ -4,7 +4,6 @@
 the whole of it is the dotted path of something that has moved.
 
 - Spark's configuration keys (``petastorm.spark.converter.parentCacheDirUrl``) stay: the bridge reads the same.
-- Keys of ``loggers`` in the configuration of ``logging`` change too.
 - Marked are a patch of what the bridge does not have, and for ``--to streaming`` the path of a converter's method, which
   no one calls any more.
 - Reported is a string of several lines that imports Petastorm, as what is written to a file and run; documentation is
@@ -19,8 +18,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, last_name, manual
-from petastorm_codemods._meaning.calls import keyword, text_of
-from petastorm_codemods._meaning.imports import imports, reason_to_stay
+from petastorm_codemods._meaning.imports import imports
 from petastorm_codemods._model import Destination, Edit, Finding, Safety
 from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, original
 from petastorm_codemods._petastorm.offered import NEW, OLD, is_offered, renamed
@@ -33,8 +31,6 @@ _PATH = re.compile(r"petastorm(?:\.[A-Za-z_]\w*)*")
 _IMPORTERS = frozenset(
     {"__import__", "find_spec", "getLogger", "import_module", "importorskip"},
 )
-# The patterns by which warnings are told by their modules: ``petastorm``, ``petastorm.*``, ``petastorm\\.``.
-_PATTERN = re.compile(r"\^?petastorm(?![\w-])[\w.*+\\$|()]*")
 
 
 @Rule(
@@ -51,18 +47,12 @@ def check(analysis: Analysis) -> Iterator[Finding]:
     for node, value in analysis.strings:
         if OLD not in node.value:
             continue
-        if _PATTERN.fullmatch(value) and _is_module_of_warnings(analysis, node):
-            yield _renamed(analysis, node, value, value.replace(OLD, NEW))
-            continue
         if "\n" in value and first_import(value, OLD) is not None:
             if not isinstance(analysis.parent(node), cst.Expr):
                 yield _program(analysis, node)
             continue
         path = _of_petastorm(analysis, value)
         if not _PATH.fullmatch(path):
-            continue
-        if _names_logger(analysis, node):
-            yield _renamed(analysis, node, value, renamed(value))
             continue
         if not is_offered(path) and path != OLD and _is_patched(analysis, node):
             message = f"the test is about Petastorm itself: nothing uses {value} any more"
@@ -105,36 +95,14 @@ def _renamed(analysis: Analysis, node: cst.SimpleString, value: str, after: str)
     return Finding("PM002", analysis.start(node), message, Safety.SAFE, (edit,))
 
 
-def _names_logger(analysis: Analysis, node: cst.SimpleString) -> bool:
-    """Say whether a string is a key of ``loggers`` in the configuration of ``logging``."""
-    element = analysis.parent(node)
-    loggers = analysis.parent(analysis.parent(element))
-    if not isinstance(element, cst.DictElement) or element.key is not node:
-        return False
-    return isinstance(loggers, cst.DictElement) and text_of(loggers.key) == "loggers"
-
-
 def _is_patched(analysis: Analysis, node: cst.SimpleString) -> bool:
     """Say whether a string is the first argument of ``patch``."""
     call = analysis.call_given(node)
     return call is not None and call.args[0].value is node and last_name(call.func) == "patch"
 
 
-def _is_module_of_warnings(analysis: Analysis, node: cst.SimpleString) -> bool:
-    """Say whether a string is the argument that tells warnings by their module."""
-    call = analysis.call_given(node)
-    if call is None or last_name(call.func) != "filterwarnings":
-        return False
-    return any(
-        each.value is node and (number == 3 or keyword(each) == "module")
-        for number, each in enumerate(call.args)
-    )
-
-
 def _successor(analysis: Analysis, value: str) -> str | None:
     """Return the path that something has now; None if nothing uses it any more."""
-    if reason_to_stay(analysis, value):
-        return value
     if _goes_native(analysis):
         if value in COUNTERPARTS:
             return f"{analysis.target.module}.{COUNTERPARTS[value]}"

@@ -5,9 +5,8 @@
 - *A patch* of ``make_spark_converter`` in a module of the project, which stands for ``write_mds`` then.
 - *A converter that may come from another call* than the one that was rewritten.
 - *A part of Petastorm that the program replaces by its own*: the bridge may not use that part.
+- *A reader that is made of its class*, which takes other arguments on the bridge.
 - *Petastorm's version*, where the program compares it or asks an installer's records for it.
-
-The report also names tests in which every name is Petastorm's: they are about Petastorm, not about the program.
 """
 
 from __future__ import annotations
@@ -25,12 +24,11 @@ from petastorm_codemods._meaning.other_files import is_test
 from petastorm_codemods._meaning.support import is_class, is_maker
 from petastorm_codemods._model import Destination, Finding, Safety
 from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, original
-from petastorm_codemods._petastorm.offered import OLD, is_petastorm
+from petastorm_codemods._petastorm.offered import OLD, canonical, is_petastorm
 from petastorm_codemods._registry import Rule
 from petastorm_codemods._rewriting.sites import METHODS
 
 _CODE = "PM108"
-_TESTING = frozenset({"mock", "pytest", "unittest"})
 # Functions that take the name of an attribute.
 _LOOKUPS = frozenset({"attrgetter", "getattr", "hasattr", "methodcaller", "object", "setattr"})
 # Functions that read what installers have recorded of a distribution.
@@ -49,7 +47,7 @@ _RECORDS_OF = re.compile(r"(?:importlib[._]metadata|pkg_resources)\.")
 def check(analysis: Analysis) -> Iterator[Finding]:
     """Yield one finding for each such place."""
     yield from _replaced_parts(analysis)
-    yield from _asserted_parts(analysis)
+    yield from _constructed_readers(analysis)
     yield from _checked_versions(analysis)
     # Where all loaders of the run stay on the bridge, names and methods are what they were.
     if analysis.destination is Destination.STREAMING and not analysis.project.on_bridge:
@@ -151,17 +149,14 @@ def _makes(analysis: Analysis, node: cst.BaseExpression) -> bool:
     return isinstance(node, cst.Call) and is_maker(analysis.imported(node.func), analysis)
 
 
-def _asserted_parts(analysis: Analysis) -> Iterator[Finding]:
-    """Yield a finding for each test in which every name that the file gives a meaning is of Petastorm."""
-    for test in analysis.nodes(cst.FunctionDef) if is_test(analysis.source.path) else ():
-        names = [
-            each for each in analysis.within(test.body, cst.Name) if analysis.assignments(each)
-        ]
-        paths = [original(analysis.imported(name) or "") for name in names]
-        paths = [path for path in paths if path.partition(".")[0] not in _TESTING]
-        if paths and all(map(is_petastorm, paths)) and test.name.value.startswith("test"):
-            message = f"{test.name.value} is about Petastorm itself, and would be about what took its place"
-            yield Finding(_CODE, analysis.start(test), message, Safety.SAFE, told=True)
+def _constructed_readers(analysis: Analysis) -> Iterator[Finding]:
+    """Yield a finding for each place that calls the class of readers, or extends it."""
+    made = [call.func for call in analysis.nodes(cst.Call)]
+    made += [base.value for owner in analysis.nodes(cst.ClassDef) for base in owner.bases]
+    for node in made:
+        if canonical(original(analysis.imported(node) or "")) == "petastorm.reader.Reader":
+            message = "Reader takes other arguments on the bridge; open it with make_batch_reader"
+            yield manual(_CODE, analysis.start(node), message)
 
 
 def _checked_versions(analysis: Analysis) -> Iterator[Finding]:
