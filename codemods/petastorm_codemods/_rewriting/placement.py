@@ -11,7 +11,6 @@ from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._meaning.imports import imports, modules_of, relative_names
 from petastorm_codemods._model import Edit, ImportSlot, Need
 from petastorm_codemods._petastorm.counterparts import ALIASES, COUNTERPARTS, original
-from petastorm_codemods._text.tokens import next_line
 
 from .import_place import Place, beside, import_place
 from .layout import import_of
@@ -128,7 +127,8 @@ def _imported(
     lines: list[str] = []
     for module, names in sorted(modules.items()):
         if module in ends:
-            yield _joined(analysis, ends[module], sorted(names))
+            end = ends[module]
+            yield Edit(end, end, f", {', '.join(sorted(names))}")
         else:
             lines.append(import_of(module, sorted(names), analysis.source.width))
     if not lines:
@@ -138,22 +138,6 @@ def _imported(
         return
     start = beside(analysis, analysis.parent(_statements(analysis)[slots[0].start]))
     yield _at(analysis, Place(start, analysis.indent(slots[0].start)), lines)
-
-
-def _joined(analysis: Analysis, end: int, names: Sequence[str]) -> Edit:
-    """Return the edit that imports names besides the one that ends somewhere: on lines of their own if it has a comment."""
-    text, newline = analysis.source.text, analysis.source.newline
-    start = analysis.line_start(end)
-    indent = analysis.indent(end)
-    if (
-        indent
-        and "#" in text[end : next_line(text, end)]
-        and text[start + len(indent) : end].isidentifier()
-    ):
-        return Edit(
-            start, start, "".join(f"{indent}{name},{newline}" for name in names), lines=True
-        )
-    return Edit(end, end, f", {', '.join(names)}")
 
 
 def _at(analysis: Analysis, place: Place, lines: Sequence[str]) -> Edit:
