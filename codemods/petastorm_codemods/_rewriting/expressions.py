@@ -21,7 +21,6 @@ from .given import Stays
 from .layout import PART, call_of
 from .placement import need
 from .sites import METHODS, Site, receiver_end
-from .timestamps import looks_into_others
 
 Arguments = list[tuple[str, Pieces]]
 
@@ -86,10 +85,7 @@ def native_call(analysis: Analysis, site: Site, reading: Reading) -> Native | St
     arguments = [*place, *shuffling(reading, (receiver, ".next_seed()"), anew=anew)]
     again: Pieces = ()
     known = [*_known(reading)]
-    notes = [
-        *_speed(site, reading, columnar=columnar, wanted=wanted),
-        *_cautions(analysis, reading),
-    ]
+    notes = [*_speed(site, reading, columnar=columnar, wanted=wanted)]
     if site.method.is_torch:
         again = _loop_over_epochs(analysis, site, reading)
         once = bool(again)
@@ -248,12 +244,6 @@ def _known(reading: Reading) -> Iterator[Fact]:
         yield Fact.SHORT_BATCHES
     if is_full and reading.shuffle == ("False",):
         yield Fact.LEFT_OUT
-
-
-def _cautions(analysis: Analysis, reading: Reading) -> Iterator[str]:
-    """Yield what in a source may look at rows in a way that has changed."""
-    if reading.transform and looks_into_others(analysis):
-        yield "transforms get timestamps as int64, unless PandasCollate has them in timestamps="
 
 
 def torch_loader(

@@ -10,7 +10,6 @@ from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._meaning.calls import first_given, key_of
 from petastorm_codemods._meaning.functions import functions_of
 from petastorm_codemods._model import Edit
-from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, original
 
 
 def timestamps_edits(analysis: Analysis, call: cst.Call) -> Iterator[Edit]:
@@ -24,16 +23,6 @@ def timestamps_edits(analysis: Analysis, call: cst.Call) -> Iterator[Edit]:
     between = f",{analysis.source.newline}{analysis.source.text[line:first]}" if alone else ", "
     listed = ", ".join(f'"{column}"' for column in columns)
     yield Edit(last, last, f"{between}timestamps=[{listed}]")
-
-
-def looks_into_others(analysis: Analysis) -> bool:
-    """Say whether anything but such functions looks into times, by all appearance."""
-    paths = ((each, analysis.imported(each.func) or "") for each in analysis.nodes(cst.Call))
-    calls = [each for each, path in paths if COUNTERPARTS.get(original(path)) == "PandasCollate"]
-    known = {look for call in calls for look, _ in _looks(analysis, call)}
-    return any(
-        each.attr.value == "dt" and each not in known for each in analysis.nodes(cst.Attribute)
-    )
 
 
 @once
