@@ -55,13 +55,10 @@ _SUCCESSORS = frozenset(COUNTERPARTS.values())
 # Cells of notebooks that are Python, but are left alone, and what in them has a part in a pair of maker and loader.
 _PYTHON_LEFT_ALONE = frozenset({"%python", "%%writefile", "%%file"})
 _OF_A_PAIR = re.compile("|".join([*METHODS, *sorted(each.rpartition(".")[2] for each in MAKERS)]))
-_HANDED_ON = Stays("it is passed on before a with opens it; open it where it is made")
-_CHOSEN = Stays(
-    "an expression chooses between it and something else; open each in a with of its own"
+_HANDED_ON = Stays("where it is opened cannot be followed; open it in a with where it is made")
+_TANGLED = Stays(
+    "its with cannot be taken apart; give its block lines of its own, and open one thing after the other"
 )
-_BY_HAND = Stays("who opens and leaves it cannot be followed; open it in a with where it is made")
-_TANGLED = Stays("its with cannot be taken apart; open one thing after the other")
-_ON_ONE_LINE = Stays("the block of its with is on the same line; give it lines of its own")
 
 
 @dataclass(frozen=True)
@@ -104,22 +101,7 @@ def outcomes(analysis: Analysis) -> tuple[Outcome, ...]:
 def _unknown(analysis: Analysis, site: Site) -> Stays:
     """Return why it is not known what becomes of the context of a call."""
     above = analysis.parent(site.call) if site.call is not None else None
-    if isinstance(above, cst.IfExp | cst.BooleanOperation):
-        return _CHOSEN
-    if isinstance(above, cst.Assign) and _is_entered_by_hand(analysis, above.targets[0].target):
-        return _BY_HAND
-    if isinstance(above, cst.WithItem):
-        body = getattr(analysis.parent(above), "body", None)
-        return _ON_ONE_LINE if isinstance(body, cst.SimpleStatementSuite) else _TANGLED
-    return _HANDED_ON
-
-
-def _is_entered_by_hand(analysis: Analysis, target: cst.BaseExpression) -> bool:
-    name = analysis.code(target)
-    return any(
-        each.attr.value == "__enter__" and analysis.code(each.value) == name
-        for each in analysis.nodes(cst.Attribute)
-    )
+    return _TANGLED if isinstance(above, cst.WithItem) else _HANDED_ON
 
 
 @once
