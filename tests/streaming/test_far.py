@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from far_mount import far_mount, no_mount_because
+from far_store import far_store, no_store_because
 
 pytest.importorskip("streaming", reason="the datasets are subclasses of streaming's")
 
@@ -138,6 +139,23 @@ def test_remote_and_local_as_streaming_has_them(mount, size, tmp_path):
     assert ids(dataset) == list(range(ROWS))
     assert bytes_of_shards(mount) == size
     assert sum(path.stat().st_size for path in (tmp_path / "mine").glob("*.mds")) == size
+
+
+@pytest.mark.skipif(no_store_because() is not None, reason=str(no_store_because()))
+def test_a_bucket_is_asked_for_nothing_but_bytes(behind, tmp_path, monkeypatch):
+    """Each look at a file before it is fetched would take as long as an answer."""
+    with far_store(seconds=0.01) as store:
+        store.put(behind)
+        for name, value in store.environment.items():
+            monkeypatch.setenv(name, value)
+        store.start_counting()
+        dataset = ColumnarStreamingDataset(
+            remote=f"s3://{store.bucket}/data", local=str(tmp_path / "mine"), batch_size=50
+        )
+        assert ids(dataset) == list(range(ROWS))
+        counts = store.counts()
+    assert counts["asked data/index.json"] == 1
+    assert not counts.get("HEAD")
 
 
 def test_streams_of_streaming_itself_are_fetched_as_a_whole(mount, size):

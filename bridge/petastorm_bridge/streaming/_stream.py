@@ -14,7 +14,7 @@ from typing import Any, cast
 from streaming.base.format import FileInfo
 from streaming.base.stream import Stream
 
-from petastorm_bridge._sources._far.fetch import Extent, Fetch
+from petastorm_bridge._sources._far.fetch import Extent, Fetch, fetch_file
 from petastorm_bridge._sources._far.limits import limits
 from petastorm_bridge._sources._far.stores import MountStore, Store, open_store
 from petastorm_bridge._workers.file_lock import locked
@@ -191,6 +191,9 @@ class MappedStream(Stream):
                 if self._store is not None and info.bytes:
                     extent = Extent(url, info.basename, info.bytes)
                     self._fetch_ranges(Fetch(self._store, extent), part)
+                elif self._store is not None:
+                    # One request; streaming's downloader of stores asks for the size before.
+                    fetch_file(self._store, url, part)
                 else:
                     if "://" not in self.remote:
                         # Copying a device would never end; what reads ranges looks by itself.
