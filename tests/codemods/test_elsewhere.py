@@ -229,7 +229,8 @@ OF_VARIABLES = "import os\n" + FUNCTION.replace(
 )
 OF_LIGHTNING = FUNCTION.replace("epoch(0, 1)", "epoch(trainer.global_rank, trainer.world_size)")
 SET_UP = "def setup(rank, size):\n    {}\n"
-GIVEN = "dist.init_process_group('gloo', rank=rank, world_size=size)"
+GIVEN = "dist.init_process_group('gloo', timeout=timedelta(hours=2), rank=rank, world_size=size)"
+ASKED = "dist.init_process_group('gloo', timeout=timedelta(hours=2))\n    rank = dist.get_rank()"
 READ = "dist.init_process_group('gloo', rank=int(os.environ['RANK']), world_size=size)"
 SET = "os.environ['RANK'] = str(rank)"
 
@@ -245,6 +246,7 @@ SET = "os.environ['RANK'] = str(rank)"
         ("", "import torch.multiprocessing as mp\nmp.spawn(work, nprocs=2)\n", False),
         (GIVEN, "import ours, setup\nsetup.setup(place, 2)\n", True),
         (READ, "import ours, setup\nsetup.setup(place, 2)\n", False),
+        (ASKED, "import ours, setup\nsetup.setup(place, 2)\n", False),
         (GIVEN, "import setup\nsetup.setup(place, 2)\n", False),
         (SET, "import ours, setup\nsetup.setup(place, 2)\n", True),
         (f"{SET}; os.environ['LOCAL_WORLD_SIZE'] = str(size)", "import ours, setup\n", False),

@@ -68,8 +68,11 @@ _NUMBERING = re.compile(
     rb"|[\"']ddp_(?:spawn|fork|notebook)|\benviron\[[\"']RANK[\"']\][ \t]*=(?![ \t]*[=\"'])"
 )
 _NUMBERED_WHOLLY = re.compile(rb"\benviron\[[\"']LOCAL_WORLD_SIZE[\"']\][ \t]*=(?!=)")
-# init_process_group(backend, rank=number, …), where nothing reads the launcher's number
-_GIVEN_A_RANK = re.compile(rb"\binit_process_group[ \t]*\([^#]{,400}?\brank[ \t]*=")
+# init_process_group(backend, rank=number, …), where nothing reads the launcher's number; `rank = dist.get_rank()` after
+# the call is no argument of it
+_GIVEN_A_RANK = re.compile(
+    rb"\binit_process_group[ \t]*\((?:[^#()]|\([^#()]{,100}\)){,400}?\brank[ \t]*=(?!=)"
+)
 _READS_RANK = re.compile(rb"[\"']RANK[\"']")
 _HOROVOD = re.compile(rb"\bhorovod\b", re.IGNORECASE)
 # What may change any name of a module.
