@@ -22,6 +22,7 @@ pytestmark = pytest.mark.modern
         "sizes[0]",
         "{'rows': 1, **more}",
         "dict(rows=1)",
+        "dist.get_rank() if dist.is_initialized() else 0",
     ],
 )
 def test_what_only_asks(code):
@@ -45,6 +46,7 @@ def test_what_only_asks(code):
         "(found := find())",
         "{'rows': count()}",
         "dict(rows=count())",
+        "dist.get_rank() if join() else 0",
     ],
 )
 def test_what_may_do_more(code):

@@ -8,15 +8,17 @@ from libcst.helpers import get_full_name_for_node
 from .calls import is_none
 from .places import below
 
-# What says which rank a process has, and of how many.
-_RANKS = frozenset({"rank", "size", "local_rank", "get_rank", "get_world_size"})
+# What says which rank a process has, and of how many, or whether it has any.
+_RANKS = frozenset(
+    {"rank", "size", "local_rank", "get_rank", "get_world_size", "is_available", "is_initialized"}
+)
 _READING = frozenset({"dict", "int", "os.environ.get", "os.getenv"})
 # Names, attributes, items and literals, with what stands between their parts.
 _ASKING = (
     *(cst.Name, cst.Attribute, cst.Dot, cst.Integer, cst.Float, cst.SimpleString, cst.Arg),
     *(cst.Subscript, cst.SubscriptElement, cst.Index, cst.Tuple, cst.Element, cst.StarredElement),
     *(cst.Dict, cst.DictElement, cst.StarredDictElement, cst.ComparisonTarget, cst.BaseCompOp),
-    *(cst.UnaryOperation, cst.Not),
+    *(cst.UnaryOperation, cst.Not, cst.BooleanOperation, cst.BaseBooleanOp, cst.IfExp),
 )
 # Functions and methods that give something else each time, or take it away.
 _CONSUMING = frozenset(
