@@ -399,24 +399,26 @@ def arrow_arrays(name: str, column: Column) -> dict[str, Any]:
 
 
 def describe_columns(parts: Iterable[tuple[Any, Any]]) -> list[dict[str, Any]]:
-    """Return what the manifest says of each column: its dtypes, shapes and forms.
+    """Return of each column its dtypes, kinds, forms and the shape that its values share.
 
     Args:
-        parts: Of rows that look alike, name, kind, dtype and form of each column, and the shapes.
+        parts: Of rows that look alike, the layout with name, kind, dtype and form of each column, and the shapes.
     """
     columns: dict[str, dict[str, Any]] = {}
     for layout, shapes in parts:
-        for (name, kind, dtype, form), sizes in zip(layout, shapes):
-            shape = sizes if kind != "ragged" else [None] * sizes[0]
+        for given, sizes in zip(layout, shapes):
+            name, shape = given["name"], list(sizes)
+            if given["kind"] == "ragged":
+                shape = [None] * sizes[0]
             column = columns.setdefault(
                 name, {"name": name, "dtypes": [], "shape": shape, "kinds": [], "forms": []}
             )
-            for seen, new in (("dtypes", dtype), ("kinds", kind), ("forms", form)):
-                if new not in column[seen]:
-                    column[seen].append(new)
+            for fact in ("dtype", "kind", "form"):
+                if given[fact] not in column[fact + "s"]:
+                    column[fact + "s"].append(given[fact])
             if len(shape) == len(column["shape"]):
                 column["shape"] = [a if a == b else None for a, b in zip(column["shape"], shape)]
-            elif dtype != "null":
+            elif given["dtype"] != "null":
                 column["shape"] = ["varies"]
     return list(columns.values())
 
@@ -454,7 +456,6 @@ class Writer:
             ) from error
         self.rows = self.batches = 0
         self.epochs: list[dict[str, int]] = []
-        self.keys: list[list[str]] = []
         self.containers: list[str] = []
         self._epoch_start = (0, 0)
         self._layouts: dict[Any, int] = {}
@@ -470,9 +471,6 @@ class Writer:
         """Take the columns of one batch, {name: Column}, and the name of what held them."""
         if container not in self.containers:
             self.containers.append(container)
-        names = list(columns)
-        if names not in self.keys:
-            self.keys.append(names)
         rows = next(iter(columns.values())).rows if columns else 0
         # Columns whose shape changes from batch to batch must not be put together.
         key = tuple((n, c.kind, c.dtype, c.shape, c.form) for n, c in columns.items())
@@ -497,7 +495,7 @@ class Writer:
     def _flush(self) -> None:
         pending, self._pending = self._pending, []
         rows, self._pending_rows, self._pending_bytes = self._pending_rows, 0, 0
-        if not pending or not pending[0]:
+        if not pending:
             return
         columns = {name: join([b[name] for b in pending]) for name in pending[0]}
         fields: dict[str, Any] = {}
@@ -534,7 +532,10 @@ class Writer:
         types = (pa.int32(), pa.int32(), pa.int64(), pa.string())
         arrays = {name: pa.array(values, kind) for name, values, kind in zip(names, chunks, types)}
         write_table(self.folder, "chunks.arrow", arrays)
-        layouts = [description for description, _ in self._layouts]
+        layouts = [
+            [dict(zip(("name", "kind", "dtype", "form"), column)) for column in description]
+            for description, _ in self._layouts
+        ]
         # Each only once: there are many chunks, and few shapes.
         parts = dict.fromkeys((layout, shapes) for layout, _, _, shapes in self._chunks)
         manifest = {
@@ -543,15 +544,11 @@ class Writer:
             "batches": self.batches,
             "epochs": self.epochs,
             "containers": self.containers,
-            "keys": self.keys,
             "columns": describe_columns((layouts[i], json.loads(text)) for i, text in parts),
             "files": {
                 name: checksum(self.folder, name) for name in sorted(os.listdir(self.folder))
             },
-            "layouts": [
-                [dict(zip(("name", "kind", "dtype", "form"), column)) for column in layout]
-                for layout in layouts
-            ],
+            "layouts": layouts,
         }
         manifest.update(facts)
         manifest["checksum"] = manifest_checksum(manifest)

@@ -153,7 +153,7 @@ def _form_notes(a: Recording, b: Recording, names: Iterable[str]) -> list[str]:
     containers = [", ".join(side.manifest["containers"]) for side in (a, b)]
     if containers[0] != containers[1] and a.rows and b.rows:
         notes.append(f"Batches are {containers[0]} on one side and {containers[1]} on the other.")
-    forms = [{c["name"]: "/".join(c["forms"]) for c in side.manifest["columns"]} for side in (a, b)]
+    forms = [{n: "/".join(c["forms"]) for n, c in side.columns.items()} for side in (a, b)]
     other = [n for n in names if forms[0].get(n) != forms[1].get(n)]
     if other:
         first = other[0]

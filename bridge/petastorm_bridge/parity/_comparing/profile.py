@@ -124,12 +124,7 @@ def _axis(facts: list[_Facts]) -> tuple[str, str]:
 
 def _facts(side: Recording, progress: Progress) -> dict[str, _Facts]:
     """Return what is known of each column, of all ranks together."""
-    by_name: dict[str, _Facts] = {}
-    for manifest in side.manifests:
-        for column in manifest["columns"]:
-            known = by_name.setdefault(column["name"], _Facts(column["shape"], [], []))
-            known.dtypes = list(dict.fromkeys(known.dtypes + column["dtypes"]))
-            known.kinds = list(dict.fromkeys(known.kinds + column["kinds"]))
+    by_name = {n: _Facts(c["shape"], c["dtypes"], c["kinds"]) for n, c in side.columns.items()}
     for block in side.blocks(BLOCK_ROWS):
         for name, cells in block.columns.items():
             by_name[name].add(cells)

@@ -69,26 +69,9 @@ def _problem(manifest: dict[str, Any]) -> str:
     for name, form in _FORMS.items():
         if name not in manifest or not _fits(manifest[name], form):
             return f"its {name!r} are missing or make no sense"
-    return _contradiction(manifest)
-
-
-def _contradiction(manifest: dict[str, Any]) -> str:
-    """Say which parts of a manifest do not go together, if there are any."""
     needed = {f"values-{i}.arrow" for i in range(len(manifest["layouts"]))}
     if set(manifest["files"]) != needed | {"batches.arrow", "chunks.arrow"}:
         return "its files are not those of its layouts"
-    keys = {tuple(keys) for keys in manifest["keys"] if keys}
-    layouts = {tuple(column["name"] for column in layout) for layout in manifest["layouts"]}
-    if layouts != keys:
-        return "its layouts have other columns than its keys"
-    names = [column["name"] for column in manifest["columns"]]
-    if len(set(names)) != len(names) or set(names) != {key for row in keys for key in row}:
-        return "its columns are not those of its keys"
-    parts = ("kind", "dtype", "form")
-    declared = {(c["name"], p, v) for c in manifest["columns"] for p in parts for v in c[f"{p}s"]}
-    used = {(c["name"], p, c[p]) for layout in manifest["layouts"] for c in layout for p in parts}
-    if used != declared:
-        return "its columns are not those of its layouts"
     return ""
 
 
@@ -113,18 +96,11 @@ def _is_seconds(value: Any) -> bool:
     return type(value) in {int, float} and abs(value) < _MOST
 
 
-def _is_keys(value: Any) -> bool:
-    return _fits(value, [str]) and len(set(value)) == len(value)
-
-
-def _is_kind(value: Any) -> bool:
-    return isinstance(value, str) and value in KINDS
-
-
-def _is_shape(value: Any) -> bool:
-    if value is None or value == ["varies"]:
-        return True
-    return isinstance(value, list) and all(size is None or _is_count(size) for size in value)
+def _is_layout(value: Any) -> bool:
+    if not _fits(value, [{"name": str, "kind": str, "dtype": str, "form": str}]):
+        return False
+    names = {column["name"] for column in value}
+    return len(names) == len(value) and all(column["kind"] in KINDS for column in value)
 
 
 def _is_texts(value: Any) -> bool:
@@ -136,10 +112,8 @@ _FORMS: dict[str, Any] = {
     "rows": _is_count,
     "batches": _is_count,
     "containers": [str],
-    "keys": [_is_keys],
-    "columns": [{"name": str, "dtypes": [str], "kinds": [str], "forms": [str], "shape": _is_shape}],
     "files": _is_texts,
-    "layouts": [[{"name": str, "kind": _is_kind, "dtype": str, "form": str}]],
+    "layouts": [_is_layout],
     "limited": bool,
     "padded": bool,
     "batched": bool,

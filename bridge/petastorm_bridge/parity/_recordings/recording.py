@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from petastorm_bridge.parity.recorder import checksum, counted
+from petastorm_bridge.parity.recorder import checksum, counted, describe_columns
 
 from .cells import Array, Cells, from_arrow
 from .manifest import CannotCompareError, read_manifest, regular_file
@@ -159,13 +159,22 @@ class Recording:
         return [np.cumsum(sizes) for sizes in self.batch_sizes]
 
     @cached_property
+    def _layouts(self) -> list[list[str]]:
+        """The columns of batches, in their order."""
+        layouts = (layout for manifest in self.manifests for layout in manifest["layouts"])
+        return [[column["name"] for column in layout] for layout in layouts]
+
+    @cached_property
     def names(self) -> list[str]:
         """The columns in their order; columns that only some batches have come last."""
-        names: dict[str, None] = {}
-        for manifest in self.manifests:
-            for keys in manifest["keys"]:
-                names.update(dict.fromkeys(keys))
-        return list(names)
+        return list(dict.fromkeys(name for layout in self._layouts for name in layout))
+
+    @cached_property
+    def columns(self) -> dict[str, dict[str, Any]]:
+        """What each column is: its dtypes, kinds and forms, and the shape that its values share."""
+        different = {(id(chunk.columns), chunk.shapes): chunk for chunk in self._chunks}
+        facts = describe_columns((chunk.columns, chunk.shapes) for chunk in different.values())
+        return {column["name"]: column for column in facts}
 
     @cached_property
     def _chunks(self) -> list[_Chunk]:
@@ -180,8 +189,7 @@ class Recording:
     @cached_property
     def everywhere(self) -> set[str]:
         """The columns that all batches have."""
-        batches = [keys for manifest in self.manifests for keys in manifest["keys"]]
-        return set.intersection(*map(set, batches)) if batches else set()
+        return set.intersection(*map(set, self._layouts)) if self._layouts else set()
 
     @cached_property
     def _starts(self) -> Array:
