@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -78,6 +79,16 @@ class PromiseResult:
     state: State
     summary: str
     findings: tuple[Finding, ...] = ()
+
+    @classmethod
+    def of(
+        cls, promise: Promise, summary: str, findings: Iterable[Finding], most: int | None = None
+    ) -> PromiseResult:
+        """Judge a promise by its findings, and keep the first of them, those that are not allowed before the others."""
+        ordered = sorted(findings, key=lambda finding: finding.allowed is not None)
+        is_broken = any(finding.allowed is None for finding in ordered)
+        state = State.DIFFERENT if is_broken else State.ALLOWED if ordered else State.SAME
+        return cls(promise, state, summary, tuple(ordered[:most]))
 
 
 @dataclass(frozen=True)

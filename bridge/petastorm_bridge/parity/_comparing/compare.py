@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,24 +12,23 @@ from petastorm_bridge.parity import recorder
 from petastorm_bridge.parity._recordings.recording import Recording, open_recording
 from petastorm_bridge.parity._result import (
     ColumnResult,
+    Promise,
     PromiseResult,
     Result,
     Side,
     State,
 )
 
+from .comparison import Comparison, Progress
 from .describe import describe_value, place_text
 from .hints import column_hint, hint
-from .judge import Judge, rank_counts
-from .plan import Plan, make_plan
-from .profile import profiled
-from .rows import Comparison, Rows, compare_in_order, compare_shuffled
-from .rules import ALLOWANCES, PADDING, Effect, Rules, shards_are_exact, why_any_order
-from .samples import samples
-from .walk import ColumnStats, Progress
+from .judge import judged, notes, rank_counts
+from .pictures import profiled, samples
+from .rows import ColumnStats, Rows, compare_rows
+from .rules import Rules
+from .schema import compare_schemas
 
-# Effects that keep something from being compared, so that nobody can say whether they were met.
-_NOT_COMPARED = {Effect.ORDER, Effect.SHARDS, Effect.TRAILING_NULS, Effect.ROUNDED_LONGS}
+_Promises = Mapping[Promise, PromiseResult]
 
 
 def compare(
@@ -96,83 +95,50 @@ def compare_recordings(
     b.check()
     labels = labels or (("first", "second") if a.name == b.name else (a.name, b.name))
     shown = progress or (lambda *_: None)
-    judge, promises = _judged(a, b, rules, labels, shown)
+    c, rows, promises = _compared(Comparison((a, b), rules, labels, shown))
 
     def is_same(others: Rules) -> bool:
-        tried = _judged(
-            a, b, others, labels, lambda _, done, total: shown("trying a hint", done, total)
+        tried = Comparison(
+            (a, b), others, labels, lambda _, done, total: shown("trying a hint", done, total)
         )
-        return all(promise.state is not State.DIFFERENT for promise in tried[1])
+        return not any(p.state is State.DIFFERENT for p in _compared(tried)[2].values())
 
-    columns = tuple(_columns(judge))
-    names, rows = samples(judge) if profile else ((), ())
+    columns = tuple(_columns(c, rows, promises[Promise.SCHEMA]))
+    names, examples = samples(c, rows) if profile else ((), ())
     return Result(
         _side(a, labels[0]),
         _side(b, labels[1]),
-        tuple(promises),
-        profiled(columns, a, b, shown) if profile else columns,
-        (*judge.plan.notes, *judge.notes, *_notes(judge, promises)),
+        tuple(promises.values()),
+        profiled(columns, c) if profile else columns,
+        tuple(notes(c, rows, promises)),
         rules.to_json(),
-        hint(judge, promises, is_same),
-        rows,
+        hint(c, rows, promises, is_same),
+        examples,
         names,
     )
 
 
-def _judged(
-    a: Recording, b: Recording, rules: Rules, labels: tuple[str, str], progress: Progress
-) -> tuple[Judge, list[PromiseResult]]:
-    first, second = (f"the {n} side" if n in {"first", "second"} else n for n in labels)
-    plan = make_plan(a, b, rules, (first, second))
-    rows = _compare_rows(a, b, plan, rules, progress)
-    judge = Judge(a, b, rules, labels, (first, second), plan, rows)
-    return judge, [
-        plan.schema,
-        judge.count(),
-        judge.same_rows(),
-        judge.order(),
-        judge.batches(),
-        judge.values(),
-    ]
+def _compared(c: Comparison) -> tuple[Comparison, Rows, _Promises]:
+    """Return the comparison with the columns that can be compared, what became of the rows, and the promises."""
+    schema, columns = compare_schemas(c)
+    c = replace(c, columns=columns)
+    rows = compare_rows(c)
+    return c, rows, {result.promise: result for result in [schema, *judged(c, rows)]}
 
 
-def _compare_rows(a: Recording, b: Recording, plan: Plan, rules: Rules, progress: Progress) -> Rows:
-    if not plan.columns:
-        return Rows({})
-    comparison = Comparison(a, b, plan, progress)
-    if not why_any_order(a, b, rules):
-        return compare_in_order(comparison)
-    if not shards_are_exact(a, b, rules):
-        rules = replace(rules, shards="union")
-    return compare_shuffled(comparison, rules)
-
-
-def _notes(judge: Judge, promises: Sequence[PromiseResult]) -> Iterator[str]:
-    """Say what was relaxed, and what was not needed."""
-    rules = judge.rules
-    for first in (True, False):
-        padding = judge.padding_text(first=first)
-        if padding:
-            hint = "" if rules.allows(Effect.PADDING) else f" Allow it with {PADDING}."
-            yield f"{padding[0].upper()}{padding[1:]}.{hint}"
-    used = {f.allowed for result in promises for f in result.findings if f.allowed}
-    used |= {name for name in rules.allow if ALLOWANCES[name] in _NOT_COMPARED}
-    for name in rules.allow:
-        if name not in used and not name.startswith("streaming-"):
-            yield f"The difference {name} is allowed but was not met as such."
-    for side, label in zip((judge.a, judge.b), judge.labels, strict=True):
-        if any(manifest["limited"] for manifest in side.manifests):
-            yield f"{label!r} may have more rows: it was read up to a limit."
-
-
-def _columns(judge: Judge) -> Iterator[ColumnResult]:
-    bad = {f.column: f.what for f in judge.plan.schema.findings if f.column and not f.allowed}
-    for name in dict.fromkeys([*judge.a.names, *judge.b.names]):
-        stats = judge.rows.stats.get(name, ColumnStats())
-        schema = bad.get(name, "")
+def _columns(c: Comparison, rows: Rows, schema: PromiseResult) -> Iterator[ColumnResult]:
+    a, b = c.sides
+    bad = {f.column: f.what for f in schema.findings if f.column and not f.allowed}
+    for name in dict.fromkeys([*a.names, *b.names]):
+        stats = rows.stats.get(name, ColumnStats())
+        what = bad.get(name, "")
         state = State.DIFFERENT if name in bad or stats.differing else State.SAME
-        if name in judge.rules.ignore:
+        if name in c.rules.ignore:
             state = State.UNCHECKED
+        first = None
+        if stats.first is not None:
+            row, _, one, other = stats.first
+            first = (place_text(a, row), *describe_value(one, other))
         yield ColumnResult(
             name,
             state,
@@ -180,18 +146,10 @@ def _columns(judge: Judge) -> Iterator[ColumnResult]:
             differing=stats.differing,
             greatest=stats.distance.greatest if stats.distance.rows else None,
             how_far=stats.how_far,
-            schema=schema,
-            first=_first(judge, stats),
-            accepted=column_hint(judge, name, stats, schema) if state is State.DIFFERENT else "",
+            schema=what,
+            first=first,
+            accepted=column_hint(c, name, stats, what) if state is State.DIFFERENT else "",
         )
-
-
-def _first(judge: Judge, stats: ColumnStats) -> tuple[str, str, str] | None:
-    """Return where a column differs first, and both values."""
-    if stats.first is None:
-        return None
-    row, _, one, other = stats.first
-    return (place_text(judge.a, row), *describe_value(one, other))
 
 
 def _side(side: Recording, label: str) -> Side:

@@ -12,23 +12,29 @@ from petastorm_bridge.parity._recordings.cells import Tolerance
 from petastorm_bridge.parity._recordings.manifest import CannotCompareError
 from petastorm_bridge.parity._result import Promise, PromiseResult, State
 
-from .columns import are_numbers
-from .judge import Judge
+from .comparison import Comparison
+from .rows import ColumnStats, Rows
 from .rules import ALLOWANCES, Effect, Rules
-from .walk import ColumnStats
+from .schema import are_numbers
 
 _RELAXABLE = {Promise.ORDER, Promise.BATCHES, Promise.VALUES}
 
 
-def hint(judge: Judge, promises: list[PromiseResult], is_same: Callable[[Rules], bool]) -> str:
+def hint(
+    c: Comparison,
+    rows: Rows,
+    promises: Mapping[Promise, PromiseResult],
+    is_same: Callable[[Rules], bool],
+) -> str:
     """Return the options with which two sides that differ would be the same; empty if none are.
 
     Args:
-        judge: What judged them.
+        c: What is compared.
+        rows: What became of the rows.
         promises: How they fared.
         is_same: Compares the sides under other rules.
     """
-    broken = {result.promise for result in promises if result.state is State.DIFFERENT}
+    broken = {name for name, result in promises.items() if result.state is State.DIFFERENT}
     if not broken or not broken <= _RELAXABLE:
         return ""
     changes: dict[str, Any] = {}
@@ -37,29 +43,32 @@ def hint(judge: Judge, promises: list[PromiseResult], is_same: Callable[[Rules],
     if Promise.BATCHES in broken:
         changes["batches"] = "any"
     if Promise.VALUES in broken:
-        values = _values(judge, judge.rows.stats)
+        values = _values(c, rows.stats)
         if values is None:
             return ""
         changes |= values
     try:
-        same = is_same(replace(judge.rules, **changes))
+        same = is_same(replace(c.rules, **changes))
     except CannotCompareError:
         return ""
-    return " ".join(_options(judge.rules, changes)) if same else ""
+    return _options(c.rules, changes) if same else ""
 
 
-def column_hint(judge: Judge, name: str, stats: ColumnStats, schema: str) -> str:
+def column_hint(c: Comparison, name: str, stats: ColumnStats, schema: str) -> str:
     """Return the options that accept what differs in one column.
 
     Args:
-        judge: What judged it.
+        c: What is compared.
         name: The column.
         stats: How its values differ.
         schema: What else differs: ``dtype``, ``shape``, ``form``, ``missing`` or nothing.
     """
     ignored = f"--ignore {shlex.quote(name)}"
-    if schema == "dtype" and _may_widen(judge, name):
-        return f"--allow {_allowing(Effect.DTYPES)}"
+    if schema == "dtype":
+        runs = [side.runs(name) for side in c.sides]
+        shapes = {run.shape for of_side in runs for run in of_side}
+        if len(shapes) == 1 and are_numbers(runs):
+            return f"--allow {_allowing(Effect.DTYPES)}"
     if schema:
         return ignored
     if not stats.differing:  # only the order of the columns is another
@@ -67,9 +76,9 @@ def column_hint(judge: Judge, name: str, stats: ColumnStats, schema: str) -> str
     distance = stats.distance
     if distance.floats and not distance.rows and not distance.one_nan:
         # The sign of a zero and the bits of a NaN: within any tolerance, and none of the rest is.
-        return f"--tolerance {_dtype(judge, name)}=0"
-    changes = None if distance.one_nan else _values(judge, {name: stats})
-    return ignored if changes is None else " ".join(_options(judge.rules, changes))
+        return f"--tolerance {_dtype(c, name)}=0"
+    changes = None if distance.one_nan else _values(c, {name: stats})
+    return ignored if changes is None else _options(c.rules, changes)
 
 
 def _allowing(effect: Effect) -> str:
@@ -77,20 +86,14 @@ def _allowing(effect: Effect) -> str:
     return next(name for name, each in ALLOWANCES.items() if each is effect)
 
 
-def _dtype(judge: Judge, name: str) -> str:
+def _dtype(c: Comparison, name: str) -> str:
     """Return the dtype in which a column is compared."""
-    return judge.plan.columns[name].dtype or judge.a.runs(name)[0].dtype
+    return c.columns[name].dtype or c.sides[0].runs(name)[0].dtype
 
 
-def _may_widen(judge: Judge, name: str) -> bool:
-    runs = [side.runs(name) for side in (judge.a, judge.b)]
-    shapes = {run.shape for side in runs for run in side}
-    return len(shapes) == 1 and are_numbers(runs)
-
-
-def _values(judge: Judge, columns: Mapping[str, ColumnStats]) -> dict[str, Any] | None:
+def _values(c: Comparison, columns: Mapping[str, ColumnStats]) -> dict[str, Any] | None:
     """Return the rules that accept the values of some columns that differ, if any do."""
-    tolerances = dict(judge.rules.tolerances)
+    tolerances = dict(c.rules.tolerances)
     changes: dict[str, Any] = {}
     for name, stats in columns.items():
         if not stats.differing:
@@ -101,7 +104,7 @@ def _values(judge: Judge, columns: Mapping[str, ColumnStats]) -> dict[str, Any] 
             continue
         if not distance.floats or distance.one_nan:
             return None
-        dtype = _dtype(judge, name)
+        dtype = _dtype(c, name)
         known = tolerances.get(dtype, tolerances.get("float", Tolerance()))
         relative = _round_up(distance.needed)
         is_relative = relative < 1  # a relative tolerance of 1 accepts any number near zero
@@ -112,7 +115,7 @@ def _values(judge: Judge, columns: Mapping[str, ColumnStats]) -> dict[str, Any] 
             tolerances[dtype] = replace(known, rtol=max(known.rtol, bound))
         else:
             tolerances[dtype] = replace(known, atol=max(known.atol, bound))
-    if tolerances != judge.rules.tolerances:
+    if tolerances != c.rules.tolerances:
         changes["tolerances"] = tolerances
     return changes
 
@@ -125,10 +128,10 @@ def _round_up(number: float) -> float:
     return float(f"{math.floor(float(mantissa)) + 1}e{power}")
 
 
-def _options(rules: Rules, changes: dict[str, Any]) -> list[str]:
+def _options(rules: Rules, changes: dict[str, Any]) -> str:
     options = [f"--{name} {value}" for name, value in changes.items() if name != "tolerances"]
     for dtype, tolerance in changes.get("tolerances", {}).items():
         if tolerance != rules.tolerances.get(dtype):
             absolute = f",{tolerance.atol:g}" if tolerance.atol else ""
             options.append(f"--tolerance {dtype}={tolerance.rtol:g}{absolute}")
-    return options
+    return " ".join(options)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -65,39 +65,28 @@ class Matches:
         first_moved: The first of them on the first side, and its place on the second.
         strayed: How many are equal to one of another rank.
         first_strayed: The first of them.
-        missing: Whether a row of the first side has no counterpart, bool.
-        extra: Whether a row of the second side has none, bool.
+        alone: Whether a row of each side has no counterpart, bool.
         repeats: Of the rows of both sides without counterpart, those that are equal to another row
             that the other side has.
-        pairs: Files of rows that have the same key and differ otherwise, int64 [n, 2].
-        ambiguous: How many of them had more than one candidate.
+        ambiguous: How many rows that differ had more than one candidate of the same key.
     """
 
-    missing: Array = field(default_factory=lambda: np.zeros(0, np.bool_))
-    extra: Array = field(default_factory=lambda: np.zeros(0, np.bool_))
+    alone: tuple[Array, Array] = (np.zeros(0, np.bool_), np.zeros(0, np.bool_))
     repeats: tuple[Array, Array] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
     moved: int = 0
     first_moved: tuple[int, int] | None = None
     strayed: int = 0
     first_strayed: tuple[int, int] | None = None
-    pairs: list[str] = field(default_factory=list)
     ambiguous: int = 0
-
-    def pair_slices(self, limit: int) -> Iterator[Array]:
-        """Yield the pairs, at most `limit` at a time."""
-        for path in self.pairs:
-            pairs = np.fromfile(path, np.int64).reshape(-1, 2)
-            for start in range(0, len(pairs), limit):
-                yield pairs[start : start + limit]
 
 
 def match(
     a: Spill,
     b: Spill,
     ranks: tuple[Array, Array],
-    folder: str,
+    take_pairs: Callable[[Array], None],
     *,
-    unique: bool = False,
+    unique: bool,
 ) -> Matches:
     """Match the rows of two spills: first those that are equal, then those of equal keys.
 
@@ -105,10 +94,10 @@ def match(
         a: One side.
         b: The other; of as many parts.
         ranks: Where the rows of each rank start on each side, and the number of its rows.
-        folder: For the files of pairs.
+        take_pairs: Gets rows that have the same key and differ otherwise, int64 [n, 2].
         unique: Of unequal rows, pair only those whose key no other row has.
     """
-    matches = Matches(np.zeros(ranks[0][-1], np.bool_), np.zeros(ranks[1][-1], np.bool_))
+    matches = Matches((np.zeros(ranks[0][-1], np.bool_), np.zeros(ranks[1][-1], np.bool_)))
     for index in range(len(a)):
         left, right = a.part(index), b.part(index)
         single = [_single(part["key"]) for part in (left, right)]
@@ -124,11 +113,10 @@ def match(
             by_key = by_key[0][chosen], by_key[1][chosen]
         if len(by_key[0]):
             pairs = np.stack([left[by_key[0]]["row"], right[by_key[1]]["row"]], axis=1)
-            matches.pairs.append(os.path.join(folder, f"pairs-{index}"))
-            pairs[np.argsort(pairs[:, 0])].tofile(matches.pairs[-1])
+            take_pairs(pairs[np.argsort(pairs[:, 0])])
             matches.ambiguous += _ambiguous(left["key"]) + _ambiguous(right["key"])
-        matches.missing[np.delete(left, by_key[0])["row"]] = True
-        matches.extra[np.delete(right, by_key[1])["row"]] = True
+        for alone, records, paired in zip(matches.alone, (left, right), by_key, strict=True):
+            alone[np.delete(records, paired)["row"]] = True
     return matches
 
 

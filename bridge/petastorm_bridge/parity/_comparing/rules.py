@@ -6,15 +6,13 @@ import difflib
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from petastorm_bridge._tables.differences import DIFFERENCES
 from petastorm_bridge.parity._recordings.cells import Tolerance
 from petastorm_bridge.parity._recordings.manifest import CannotCompareError
-from petastorm_bridge.parity._recordings.recording import Recording
-from petastorm_bridge.parity.recorder import counted
 
 
 class Effect(str, enum.Enum):
@@ -88,14 +86,9 @@ class Rules:
     key: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        for name, choices in (
-            ("order", ("exact", "shuffled")),
-            ("batches", ("exact", "any")),
-            ("shards", ("exact", "union")),
-            ("nan", ("exact", "any")),
-            ("containers", ("exact", "any")),
-        ):
-            if getattr(self, name) not in choices:
+        for name, annotation in get_type_hints(Rules).items():
+            choices = get_args(annotation) if get_origin(annotation) is Literal else ()
+            if choices and getattr(self, name) not in choices:
                 raise CannotCompareError(
                     f"{name} is {getattr(self, name)!r}; it can be {' or '.join(choices)}"
                 )
@@ -143,21 +136,3 @@ def _check_allowance(name: str) -> None:
     near = difflib.get_close_matches(name, ALLOWANCES, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(ALLOWANCES))}"
     raise CannotCompareError(f"no known difference is called {name!r}; {hint}")
-
-
-def shards_are_exact(a: Recording, b: Recording, rules: Rules) -> bool:
-    """Say whether every rank must have the same rows on both sides."""
-    return rules.shards == "exact" and a.ranks == b.ranks and not rules.allows(Effect.SHARDS)
-
-
-def why_any_order(a: Recording, b: Recording, rules: Rules) -> str | None:
-    """Say why the order of rows is not compared, if it is not."""
-    if rules.order == "shuffled":
-        return "rows may come in any order"
-    if allowed := rules.allows(Effect.ORDER):
-        return f"{allowed} is allowed"
-    if a.ranks != b.ranks:
-        return f"{counted(a.ranks, 'rank')} cannot be in the order of {b.ranks}"
-    if a.ranks > 1 and not shards_are_exact(a, b, rules):
-        return "rows may be on any rank"
-    return None

@@ -174,6 +174,32 @@ def _ragged(fields: dict[str, Any], name: str, dtype: str, ndim: int) -> list[Ar
     ]
 
 
+def concat(parts: Sequence[Cells]) -> Cells:
+    """Put the rows of several cells together."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    rows = sum(part.rows for part in parts)
+    kinds, dtypes = {part.kind for part in parts}, {part.dtype for part in parts}
+    shapes = {part.shape for part in parts}
+    if (
+        kinds <= {"number", "ragged"}
+        and len(dtypes) == 1
+        and (kinds == {"ragged"} or len(shapes) > 1)
+    ):
+        arrays = [array for part in parts for array in part.values]
+        return replace(first, kind="ragged", rows=rows, values=arrays)
+    if len(kinds) > 1 or len(shapes) > 1 or (first.kind == "number" and len(dtypes) > 1):
+        return Cells("mixed", "", (), rows, [(p, i) for p in parts for i in range(p.rows)])
+    if first.kind == "number":
+        return replace(first, rows=rows, values=np.concatenate([part.values for part in parts]))
+    chunks = [part.values.cast(pa.large_binary()) for part in parts]
+    chunks = [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in chunks]
+    values = pa.concat_arrays(chunks)
+    values = values.cast(pa.large_string()) if first.kind == "text" else values
+    return replace(first, rows=rows, values=values)
+
+
 def unequal(a: Cells, b: Cells, tolerance: Tolerance | None = None) -> Array:
     """Say in which rows two columns differ, bool [rows].
 

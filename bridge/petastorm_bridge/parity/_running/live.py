@@ -12,8 +12,8 @@ import os
 from collections.abc import Mapping, Sequence
 
 from petastorm_bridge.parity._comparing.compare import compare_recordings
+from petastorm_bridge.parity._comparing.comparison import Progress
 from petastorm_bridge.parity._comparing.rules import PADDING, Rules
-from petastorm_bridge.parity._comparing.walk import Progress
 from petastorm_bridge.parity._recordings.manifest import CannotCompareError
 from petastorm_bridge.parity._recordings.recording import Recording
 from petastorm_bridge.parity._result import Report, Result

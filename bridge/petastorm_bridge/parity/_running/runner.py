@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from petastorm_bridge.parity import recorder
-from petastorm_bridge.parity._comparing.walk import Progress
+from petastorm_bridge.parity._comparing.comparison import Progress
 from petastorm_bridge.parity._recordings.manifest import CannotCompareError
 from petastorm_bridge.parity._recordings.recording import Recording, open_recording
 

@@ -1,8 +1,11 @@
-"""Ranges and histograms of the columns of both sides, for people who would rather look than read."""
+"""What the page shows besides numbers: rows that differ, ranges and histograms of the columns.
+
+For people who would rather look than read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,11 +14,63 @@ import pyarrow.compute as pc
 
 from petastorm_bridge.parity._recordings.cells import Array, Cells
 from petastorm_bridge.parity._recordings.recording import Recording
-from petastorm_bridge.parity._result import ColumnResult, Profile
+from petastorm_bridge.parity._result import ColumnResult, Profile, Sample
 
-from .walk import BLOCK_ROWS, Progress
+from .comparison import BLOCK_ROWS, Comparison, Progress
+from .describe import describe_value, place_text, show
+from .rows import EXAMPLES, Rows
 
+_CHANGED = 6  # rows of both sides
+_ALONE = 3  # rows that one side has, of each
+_DIFFERING = 12  # columns
+_AGREEING = 3
 BINS = 24
+
+
+def samples(c: Comparison, rows: Rows) -> tuple[tuple[str, ...], tuple[Sample, ...]]:
+    """Return the columns that are shown, and rows that differ; both sides are read once more, at these rows only."""
+    pairs = _pairs(rows)
+    if not (len(pairs) or any(map(len, rows.alone))):
+        return (), ()
+    cells = [c.gather(side, pairs[:, side]) if len(pairs) else {} for side in range(2)]
+    differ = c.unequal(*cells) if len(pairs) else {}
+    differing = [name for name, of_column in differ.items() if of_column.any()]
+    agreeing = [name for name in c.columns if name not in differing]
+    keys = [name for name in c.rules.key if name in agreeing]  # a few that tell the rows apart
+    names = tuple((keys or agreeing)[:_AGREEING] + differing[:_DIFFERING])
+    examples = []
+    for at, places in enumerate(pairs.tolist()):
+        differs = tuple(bool(differ[name][at]) for name in names)
+        texts = []
+        for name, other in zip(names, differs, strict=True):
+            one, two = (of_side[name].cell(at) for of_side in cells)
+            texts.append(describe_value(one, two) if other else (show(one), show(two)))
+        first, second = (place_text(side, row) for side, row in zip(c.sides, places, strict=True))
+        a, b = (tuple(text[side] for text in texts) for side in range(2))
+        examples.append(Sample(first, second, a, b, differs))
+    return names, (*examples, *_alone(c, rows, names))
+
+
+def _pairs(rows: Rows) -> Array:
+    """Return places on both sides, int64 [n, 2]: of every column in turn, so that none takes all the room."""
+    examples = [stats.examples for stats in rows.stats.values()]
+    in_turn = (pairs[turn] for turn in range(EXAMPLES) for pairs in examples if turn < len(pairs))
+    return np.array(sorted(list(dict.fromkeys(in_turn))[:_CHANGED]), np.int64).reshape(-1, 2)
+
+
+def _alone(c: Comparison, rows: Rows, names: Sequence[str]) -> Iterator[Sample]:
+    """Yield some rows that only one side has."""
+    nothing = ("",) * len(names)
+    for side, alone in enumerate(rows.alone):
+        shown = alone[:_ALONE]
+        cells = c.gather(side, shown) if len(shown) else {}
+        for at, row in enumerate(shown.tolist()):
+            place, texts = (
+                place_text(c.sides[side], row),
+                tuple(show(cells[n].cell(at)) for n in names),
+            )
+            given = (place, "", texts, nothing) if side == 0 else ("", place, nothing, texts)
+            yield Sample(*given, (False,) * len(names))
 
 
 @dataclass
@@ -85,20 +140,18 @@ class _Facts:
         )
 
 
-def profiled(
-    columns: Sequence[ColumnResult], a: Recording, b: Recording, progress: Progress
-) -> tuple[ColumnResult, ...]:
+def profiled(columns: Sequence[ColumnResult], c: Comparison) -> tuple[ColumnResult, ...]:
     """Return the columns with their ranges and histograms; both sides are read twice more."""
-    facts = [_facts(side, progress) for side in (a, b)]
-    given = {c.name: [side[c.name] for side in facts if c.name in side] for c in columns}
+    facts = [_facts(side, c.progress) for side in c.sides]
+    given = {n.name: [side[n.name] for side in facts if n.name in side] for n in columns}
     edges = {name: _edges(of_column) for name, of_column in given.items()}
-    for side, of_side in zip((a, b), facts, strict=True):
+    for side, of_side in zip(c.sides, facts, strict=True):
         for block in side.blocks(BLOCK_ROWS):
             for name, cells in block.columns.items():
                 where = edges[name]
                 if where is not None:
                     of_side[name].count(cells, where)
-            progress("drawing", block.start + block.rows, side.rows)
+            c.progress("drawing", block.start + block.rows, side.rows)
     return tuple(_profiled(column, facts, given[column.name]) for column in columns)
 
 
