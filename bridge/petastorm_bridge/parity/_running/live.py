@@ -9,18 +9,18 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from petastorm_bridge.parity._comparing.compare import compare_recordings
 from petastorm_bridge.parity._comparing.comparison import Progress
 from petastorm_bridge.parity._comparing.rules import PADDING, Rules
 from petastorm_bridge.parity._recordings.manifest import CannotCompareError
 from petastorm_bridge.parity._recordings.recording import Recording
-from petastorm_bridge.parity._result import Report, Result
+from petastorm_bridge.parity._result import Report
 from petastorm_bridge.parity.recorder import counted
 
 from .data import write_mds
-from .runner import BRIDGE, FILTERS, PETASTORM, STREAMING, Attempts, Request, Runner
+from .runner import BRIDGE, FILTERS, PETASTORM, STREAMING, Request, Runner
 
 
 def run(
@@ -43,7 +43,7 @@ def run(
     Raises:
         CannotCompareError: The data or an option makes no sense.
     """
-    runner = Runner(request, folder, progress)
+    runner = Runner(request, folder)
     if runner.shuffled:
         rules = dataclasses.replace(rules, order="shuffled")
     recordings: dict[str, Recording] = {}
@@ -64,13 +64,27 @@ def run(
         expected = runner.expected_rows()
         if expected is None and BRIDGE in recordings:
             expected = recordings[BRIDGE].rows
-        best, attempts = runner.run_petastorm(expected)
-        facts.append(("petastorm's runs", _describe_attempts(attempts, expected)))
-        if attempts.problem and best is None:
-            problems.append(attempts.problem)
-        if best is not None:
-            recordings = {PETASTORM: best, **recordings}
-    results = list(_compare_all(recordings, rules, profile=profile, progress=progress))
+        runs, problem = _run_petastorm(runner, expected, progress)
+        facts.append(("petastorm's runs", _describe_runs(runs, expected)))
+        if runs:
+            recordings = {PETASTORM: max(runs, key=lambda run: run.rows), **recordings}
+        elif problem:
+            problems.append(problem)
+    results = []
+    for a, b in itertools.combinations(recordings, 2):
+        allow = tuple(rules.allow)
+        if STREAMING in {a, b} and PADDING not in allow:
+            allow = (*allow, PADDING)  # what it does by design: reported, but no failure
+        results.append(
+            compare_recordings(
+                recordings[a],
+                recordings[b],
+                dataclasses.replace(rules, allow=allow),
+                labels=(a, b),
+                profile=profile,
+                progress=progress,
+            )
+        )
     if unfit and STREAMING in request.only:
         facts.append(("note", unfit))
     title = f"{_listed(recordings) if recordings else 'No loader ran'} over {request.label or request.data}"
@@ -83,26 +97,20 @@ def _listed(recordings: Mapping[str, Recording]) -> str:
     return text[0].upper() + text[1:]
 
 
-def _compare_all(
-    recordings: Mapping[str, Recording], rules: Rules, *, profile: bool, progress: Progress
-) -> Sequence[Result]:
-    results = []
-    for a, b in itertools.combinations(recordings, 2):
-        allow = tuple(rules.allow)
-        if STREAMING in {a, b} and PADDING not in allow:
-            allow = (*allow, PADDING)  # what it does by design: reported, but no failure
-        chosen = dataclasses.replace(rules, allow=allow)
-        results.append(
-            compare_recordings(
-                recordings[a],
-                recordings[b],
-                chosen,
-                labels=(a, b),
-                profile=profile,
-                progress=progress,
-            )
-        )
-    return results
+def _run_petastorm(
+    runner: Runner, expected: int | None, progress: Progress
+) -> tuple[list[Recording], str]:
+    """Run Petastorm until it has all rows; gives what each run left, and why there were no more."""
+    runs: list[Recording] = []
+    for attempt in range(runner.request.attempts):
+        progress(f"petastorm, run {attempt + 1}", 0, 0)
+        try:
+            runs.append(runner.run(PETASTORM, attempt))
+        except CannotCompareError as error:
+            return runs, str(error)
+        if expected is None or runs[-1].rows >= expected:
+            break
+    return runs, ""
 
 
 def _why_no_streaming(request: Request) -> str:
@@ -132,13 +140,14 @@ def _describe_loader(runner: Runner) -> str:
     return f"{names[request.loader]}, batch_size={request.batch_size}{given}"
 
 
-def _describe_attempts(attempts: Attempts, expected: int | None) -> str:
-    if not attempts.rows:
+def _describe_runs(runs: list[Recording], expected: int | None) -> str:
+    if not runs:
         return "none that left a recording"
-    counts = ", ".join(f"{rows:,}" for rows in attempts.rows)
-    text = f"{len(attempts.rows)}, with {counts} {'row' if attempts.rows == [1] else 'rows'}"
+    rows = [run.rows for run in runs]
+    counts = ", ".join(f"{number:,}" for number in rows)
+    text = f"{len(rows)}, with {counts} {'row' if rows == [1] else 'rows'}"
     if expected is not None:
-        lost = sum(rows < expected for rows in attempts.rows)
+        lost = sum(number < expected for number in rows)
         text += f" of {expected:,}"
         text += f"; {lost} of them incomplete (no-lost-rows)" if lost else ""
     return text

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from petastorm_bridge.parity import recorder
-from petastorm_bridge.parity._comparing.comparison import Progress
 from petastorm_bridge.parity._recordings.manifest import CannotCompareError
 from petastorm_bridge.parity._recordings.recording import Recording, open_recording
 
@@ -98,17 +97,11 @@ class Request:
             raise CannotCompareError("endless epochs never end; give a limit of rows")
 
 
-@dataclass
-class Attempts:
-    """The rows of each run, and what the last failure said."""
-
-    rows: list[int] = field(default_factory=list)
-    problem: str = ""
-
-
 class Runner:
-    def __init__(self, request: Request, scratch: str, progress: Progress) -> None:
-        self.request, self.scratch, self.progress = request, scratch, progress
+    """Runs packages over the data of a request, each in processes of its own."""
+
+    def __init__(self, request: Request, scratch: str) -> None:
+        self.request, self.scratch = request, scratch
         self.folder = request.keep or scratch
         self.files = parquet_files(request.data)
         for script in (recorder.__file__, recording_program.__file__):
@@ -227,24 +220,6 @@ class Runner:
             path,
         ]
         return command, environment
-
-    def run_petastorm(self, expected: int | None) -> tuple[Recording | None, Attempts]:
-        """Run Petastorm until it has all rows; gives the fullest recording."""
-        attempts = Attempts()
-        best: Recording | None = None
-        for attempt in range(self.request.attempts):
-            self.progress(f"petastorm, run {attempt + 1}", 0, 0)
-            try:
-                recording = self.run(PETASTORM, attempt)
-            except CannotCompareError as error:
-                attempts.problem = str(error)
-                break
-            attempts.rows.append(recording.rows)
-            if best is None or recording.rows > best.rows:
-                best = recording
-            if expected is None or recording.rows >= expected:
-                break
-        return best, attempts
 
 
 def _remove_recording(folder: str) -> None:
