@@ -699,16 +699,18 @@ def record(
         owned = callable(loader) and not hasattr(loader, "__iter__")
         if owned and not hasattr(loader, "__enter__"):
             loader = loader()
-        facts["limited"] = False
         # A loader that was made here is also closed here.
         closes = hasattr(loader, "__enter__") and (owned or not hasattr(loader, "__iter__"))
+        given = None
         with loader if closes else nullcontext(loader) as entered:
             _refuse_endless(loader, limit)
-            _run(writer, entered, facts, epochs=epochs, limit=limit, rows=rows, say=progress)
-        _refuse_unfinished(facts)
-        facts["seconds"] = round(time.time() - started, 3)
-        facts["versions"] = versions()
-        return writer.finish(facts)
+            given = _run(writer, entered, epochs=epochs, limit=limit, rows=rows, say=progress)
+        if given is None:
+            raise RecordingError(  # noqa: TRY301 - here what was written is removed
+                "an error ended the loop over the loader, and its context hid it"
+            )
+        seconds = round(time.time() - started, 3)
+        return writer.finish({**facts, **given, "seconds": seconds, "versions": versions()})
     except BaseException:
         writer.abort()
         raise
@@ -717,22 +719,22 @@ def record(
 def _run(
     writer: Writer,
     loader: Any,
-    facts: dict[str, Any],
     *,
     epochs: int,
     limit: int | None,
     rows: bool | None,
     say: Callable[[int], object] | None,
-) -> None:
+) -> dict[str, Any]:
+    """Write what a loader gives, and return what the manifest says of the loader."""
     if not hasattr(loader, "__iter__"):
         raise RecordingError(
             f"an object of type {type(loader).__name__} cannot be iterated over; give a loader, or a "
             "function that returns one"
         )
     _refuse_endless(loader, limit)
-    facts["source"], facts["padded"] = source_of(loader)
     block = RowBlock(writer)
     nested: set[str] = set()
+    limited = False
     for _ in range(epochs):
         for item in loader:
             if rows is None:
@@ -744,13 +746,14 @@ def _run(
             if say:
                 say(writer.rows)
             if limit and writer.rows + len(block.rows) >= limit:
-                facts["limited"] = True
+                limited = True
                 break
         block.flush()
         writer.end_epoch()
-        if facts["limited"]:
+        if limited:
             break
-    facts["batched"] = not rows
+    source, padded = source_of(loader)
+    return {"source": source, "padded": padded, "limited": limited, "batched": not rows}
 
 
 def _refuse_endless(loader: Any, limit: int | None) -> None:
@@ -764,12 +767,6 @@ def _refuse_endless(loader: Any, limit: int | None) -> None:
             "the loader never ends, because num_epochs is None: limit the rows (--limit N, or "
             "limit=N), or make the loader with num_epochs=1"
         )
-
-
-def _refuse_unfinished(facts: dict[str, Any]) -> None:
-    """Refuse what a loader gave before an error that its own context hid."""
-    if "batched" not in facts:  # which is the last that `_run` notes
-        raise RecordingError("an error ended the loop over the loader, and its context hid it")
 
 
 class RowBlock:
