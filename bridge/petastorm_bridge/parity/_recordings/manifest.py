@@ -10,6 +10,7 @@ from typing import Any
 from petastorm_bridge.parity.recorder import FORMAT, manifest_checksum
 
 KINDS = {"number", "text", "bytes", "object", "ragged"}
+_OF_COLUMN = {"name", "kind", "dtype", "form"}
 _MOST = 2**63  # no count, size or range of 64-bit values is larger
 
 
@@ -76,15 +77,11 @@ def _problem(manifest: dict[str, Any]) -> str:
 
 
 def _fits(value: Any, form: Any) -> bool:
-    """Say whether JSON is of a form: a type, a list of one form, a dict of forms by name, or a check."""
+    """Say whether JSON is of a form: a type, a list of one form, or a check."""
     if isinstance(form, type):
         return type(value) is form
     if isinstance(form, list):
         return isinstance(value, list) and all(_fits(inner, form[0]) for inner in value)
-    if isinstance(form, dict):
-        return isinstance(value, dict) and all(
-            name in value and _fits(value[name], inner) for name, inner in form.items()
-        )
     return bool(form(value))
 
 
@@ -97,10 +94,13 @@ def _is_seconds(value: Any) -> bool:
 
 
 def _is_layout(value: Any) -> bool:
-    if not _fits(value, [{"name": str, "kind": str, "dtype": str, "form": str}]):
+    if not _fits(value, [_is_column]):
         return False
-    names = {column["name"] for column in value}
-    return len(names) == len(value) and all(column["kind"] in KINDS for column in value)
+    return len({column["name"] for column in value}) == len(value)
+
+
+def _is_column(value: Any) -> bool:
+    return _is_texts(value) and value.keys() >= _OF_COLUMN and value["kind"] in KINDS
 
 
 def _is_texts(value: Any) -> bool:
