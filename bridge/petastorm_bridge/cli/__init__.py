@@ -12,15 +12,14 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from petastorm_bridge import __version__
 from petastorm_codemods import _cli as codemods
 
+from . import _parity
 from ._convert import EXAMPLES as CONVERT_EXAMPLES
 from ._convert import INTERRUPTED, convert
-from ._help import HelpfulCommand
-from ._parity import app as parity
 
 __all__ = ["app", "main"]
 
@@ -95,6 +94,18 @@ class _Group(TyperGroup):
         except typer.BadParameter as error:
             error.message = _for_people(error)
             raise
+
+
+class _Command(TyperCommand):
+    """A command whose help names its arguments without their types, which are Python's words."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the command's arguments and options."""
+        params: list[Any] = super().get_params(ctx)
+        for param in params:
+            if param.param_type_name == "argument":
+                param.display_type_rich = lambda ctx: ""  # noqa: ARG005 - called with it
+        return params
 
 
 def _for_people(error: typer.BadParameter) -> str:
@@ -227,6 +238,26 @@ _COMMANDS: tuple[tuple[Any, str, dict[str, Any]], ...] = (
     (difference, "Explain a known difference from Petastorm.", {"epilog": DIFFERENCE_EXAMPLES}),
     (versions, "Print the versions that a bug report should name.", {}),
 )
-for _command, _line, _texts in _COMMANDS:
-    app.command(cls=HelpfulCommand, short_help=_line, **_texts)(_command)
-app.add_typer(parity)
+_PARITY_COMMANDS: tuple[tuple[Any, str, dict[str, Any]], ...] = (
+    (_parity.record, "Record what a loader gives.", {"epilog": _parity.RECORD_EXAMPLES}),
+    (
+        _parity.compare,
+        "Compare two recordings, or a recording and a loader.",
+        {"epilog": _parity.COMPARE_EXAMPLES},
+    ),
+    (
+        _parity.run,
+        "Run Petastorm, the bridge and streaming on the same data.",
+        {"epilog": _parity.RUN_EXAMPLES},
+    ),
+)
+_parity_app = typer.Typer(
+    name="parity",
+    help="Check that two loaders give the same batches.",
+    epilog=_parity.EXAMPLES,
+    no_args_is_help=True,
+)
+for _group, _commands in ((app, _COMMANDS), (_parity_app, _PARITY_COMMANDS)):
+    for _command, _line, _texts in _commands:
+        _group.command(cls=_Command, short_help=_line, **_texts)(_command)
+app.add_typer(_parity_app)

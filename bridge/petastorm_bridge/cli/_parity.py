@@ -20,42 +20,34 @@ import typer
 from petastorm_bridge import parity
 from petastorm_bridge._workers.progress import progress_bar
 
-from ._help import HelpfulCommand
-
 if TYPE_CHECKING:
     from petastorm_bridge.parity._result import Report
 
 # What stands behind ``\b`` keeps its lines.
-_ALL = """\b
+EXAMPLES = """\b
 Examples:
   petastorm-bridge parity record loaders:train --out golden          # where Petastorm works: train() of loaders.py
   petastorm-bridge parity compare golden loaders:train               # after the migration
   petastorm-bridge parity run --data /data/train --batch-size 64 --petastorm-python /old/bin/python
 """
-_RECORD = """\b
+RECORD_EXAMPLES = """\b
 Examples:
   petastorm-bridge parity record loaders:train --out golden          # train() of loaders.py
   petastorm-bridge parity record loaders:train --out golden --limit 10000
 """
-_COMPARE = """\b
+COMPARE_EXAMPLES = """\b
 Examples:
   petastorm-bridge parity compare golden loaders:train               # a recording and a loader
   petastorm-bridge parity compare golden candidate --order shuffled --key id
   petastorm-bridge parity compare golden candidate --tolerance float32=1e-6 --html parity.html
 """
-_RUN = """\b
+RUN_EXAMPLES = """\b
 Examples:
   petastorm-bridge parity run --data /data/train --batch-size 64 --petastorm-python /old/bin/python
   petastorm-bridge parity run --data /data/train --batch-size 64 --only bridge --only streaming
   petastorm-bridge parity run --data /data/train --batch-size 64 --option shuffle_row_groups=True
 """
 
-app = typer.Typer(
-    name="parity",
-    help="Check that two loaders give the same batches.",
-    epilog=_ALL,
-    no_args_is_help=True,
-)
 _PROGRAM = "petastorm-bridge parity"  # what error messages begin with
 
 
@@ -111,7 +103,6 @@ _Markdown = Annotated[Path | None, typer.Option("--markdown", help="Write Markdo
 _Html = Annotated[Path | None, typer.Option("--html", help="Write a page to look at.", **_File)]
 
 
-@app.command(cls=HelpfulCommand, epilog=_RECORD, short_help="Record what a loader gives.")
 def record(  # noqa: PLR0917 - typer calls it with keywords
     function: Annotated[
         str, typer.Argument(metavar="LOADER", help="module:function that returns the loader.")
@@ -142,11 +133,6 @@ def record(  # noqa: PLR0917 - typer calls it with keywords
     raise typer.Exit(recorder.record_named(_PROGRAM, **given))
 
 
-@app.command(
-    cls=HelpfulCommand,
-    epilog=_COMPARE,
-    short_help="Compare two recordings, or a recording and a loader.",
-)
 def compare(  # noqa: PLR0917 - typer calls it with keywords
     a: Annotated[
         str,
@@ -203,11 +189,6 @@ def compare(  # noqa: PLR0917 - typer calls it with keywords
     _finish(Report(f"Comparison of {a} and {b}", (result,)), given)
 
 
-@app.command(
-    cls=HelpfulCommand,
-    epilog=_RUN,
-    short_help="Run Petastorm, the bridge and streaming on the same data.",
-)
 def run(  # noqa: PLR0917 - typer calls it with keywords
     data: Annotated[
         str, typer.Option(metavar="DATA", help="Parquet directory, or name of a Spark table.")
