@@ -22,7 +22,7 @@ import pytest
 from petastorm_bridge import TransformSpec, make_batch_reader
 from petastorm_bridge._blocks.columns import Block
 from petastorm_bridge._workers import threads
-from petastorm_bridge._workers.wire import receive, send
+from petastorm_bridge._workers.worker import receive, send
 from petastorm_bridge.mds.commit import commit_dataset
 from petastorm_bridge.mds.writer import ShardWriter
 from petastorm_bridge.predicates import in_lambda

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .file_lock import fcntl
-from .wire import receive, send, send_pickled
+from .worker import receive, send, send_pickled
 
 # How long an idle process may take to end before it is killed.
 _GRACE_SECONDS = 5.0
