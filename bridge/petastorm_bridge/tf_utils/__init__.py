@@ -14,8 +14,7 @@ from petastorm_bridge.reader._reader import Reader
 from petastorm_bridge.unischema import tuple_class
 
 from ._columns import TfColumns, dtypes_of, tf_dtype
-from ._iteration import BatchDataset, Groups, tf
-from ._passes import Iterators
+from ._iteration import BatchDataset, Groups, Iterators, tf
 from ._rows import (
     by_timestep,
     date_to_nsec_from_epoch,

@@ -17,8 +17,7 @@ from petastorm_bridge.reader._rows.reader import RowReader
 from petastorm_bridge.unischema import tuple_class
 
 from ._columns import dtypes_of, nanoseconds
-from ._iteration import tf
-from ._passes import AGAIN, Iterators
+from ._iteration import AGAIN, Iterators, tf
 
 
 def date_to_nsec_from_epoch(dt: Any) -> int:
