@@ -48,6 +48,10 @@ FILE_NAME = re.compile(r"manifest\.json|batches\.arrow|chunks\.arrow|values-\d+\
 # What Arrow has as NumPy has it.
 PRIMITIVES = {"float16", "float32", "float64"}
 PRIMITIVES |= {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
+BATCHES = pa.schema([("rows", pa.int64())])
+CHUNKS = pa.schema(
+    [("layout", pa.int32()), ("index", pa.int32()), ("rows", pa.int64()), ("shapes", pa.string())]
+)
 # What a report should name, where installed.
 STACK = (
     "numpy",
@@ -125,8 +129,6 @@ def array_column(array: Any, form: str) -> Column:
     rows, shape = array.shape[0], array.shape[1:]
     if array.dtype.kind in "OUS":
         cells = np.ascontiguousarray(array).reshape(-1).astype(object)
-        if not shape and any(isinstance(cell, np.ndarray) for cell in cells):
-            return cells_column(cells, (), form)
         return cells_column(cells, shape, form)
     native = array.dtype if array.dtype.isnative else array.dtype.newbyteorder("=")
     values = np.array(array, dtype=native, order="C", copy=True)
@@ -140,7 +142,7 @@ def cells_column(cells: Any, shape: tuple[int, ...], form: str) -> Column:
     """Describe cells of any Python type: strings, bytes, arrays of several shapes, objects."""
     types = set(map(type, cells))
     types.discard(type(None))
-    rows = len(cells) // max(1, int(np.prod(shape))) if shape else len(cells)
+    rows = len(cells) // max(1, int(np.prod(shape)))
     if types and all(issubclass(t, str) for t in types):
         try:
             pa.array(cells, pa.large_string())
@@ -526,12 +528,10 @@ class Writer:
         self._flush()
         for _, file in self._files:
             file.close()
-        write_table(self.folder, "batches.arrow", {"rows": pa.array(self._sizes, pa.int64())})
-        chunks = list(zip(*self._chunks)) or [(), (), (), ()]
-        names = ("layout", "index", "rows", "shapes")
-        types = (pa.int32(), pa.int32(), pa.int64(), pa.string())
-        arrays = {name: pa.array(values, kind) for name, values, kind in zip(names, chunks, types)}
-        write_table(self.folder, "chunks.arrow", arrays)
+        sizes = pa.Table.from_pydict({"rows": self._sizes}, BATCHES)
+        write_table(self.folder, "batches.arrow", sizes)
+        columns = {name: [c[i] for c in self._chunks] for i, name in enumerate(CHUNKS.names)}
+        write_table(self.folder, "chunks.arrow", pa.Table.from_pydict(columns, CHUNKS))
         layouts = [
             [dict(zip(("name", "kind", "dtype", "form"), column)) for column in description]
             for description, _ in self._layouts
@@ -633,9 +633,8 @@ def checksum(folder: str, name: str) -> str:
     return f"{crc:08x}"
 
 
-def write_table(folder: str, name: str, columns: Any) -> None:
-    """Write {name: Arrow array} as an Arrow IPC file."""
-    table = pa.table(columns)
+def write_table(folder: str, name: str, table: Any) -> None:
+    """Write an Arrow table as an Arrow IPC file."""
     with pa.RecordBatchFileWriter(os.path.join(folder, name), table.schema) as file:
         file.write_table(table)
 

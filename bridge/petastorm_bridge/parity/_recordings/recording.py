@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from petastorm_bridge.parity.recorder import checksum, counted, describe_columns
+from petastorm_bridge.parity.recorder import BATCHES, CHUNKS, checksum, counted, describe_columns
 
 from .cells import Array, Cells, from_arrow
 from .manifest import CannotCompareError, read_manifest, regular_file
@@ -116,12 +116,8 @@ class Recording:
     @property
     def row_bytes(self) -> int:
         """About how many bytes a row takes."""
-        sizes = [
-            os.path.getsize(os.path.join(part, name))
-            for part in self._parts
-            for name in os.listdir(part)
-        ]
-        return int(sum(sizes) // max(1, self.rows))
+        files = (os.path.join(part, name) for part in self._parts for name in os.listdir(part))
+        return int(sum(map(os.path.getsize, files)) // max(1, self.rows))
 
     @property
     def ranks(self) -> int:
@@ -148,7 +144,7 @@ class Recording:
         """The sizes of the batches of each rank."""
         by_rank = []
         for part, manifest in zip(self._parts, self.manifests, strict=True):
-            sizes = _integers(_table(part, "batches.arrow", _BATCHES), "rows")
+            sizes = _integers(_table(part, "batches.arrow", BATCHES), "rows")
             if len(sizes) != manifest["batches"] or sum(sizes.tolist()) != manifest["rows"]:
                 raise CannotCompareError(f"{part} is damaged: its batches do not add up")
             by_rank.append(sizes)
@@ -277,14 +273,8 @@ def _checked(batch: Any) -> Any:
     return batch
 
 
-_BATCHES = pa.schema([("rows", pa.int64())])
-_CHUNKS = pa.schema(
-    [("layout", pa.int32()), ("index", pa.int32()), ("rows", pa.int64()), ("shapes", pa.string())]
-)
-
-
 def _chunks_of(folder: str, layouts: list[list[dict[str, str]]]) -> list[_Chunk]:
-    table = _table(folder, "chunks.arrow", _CHUNKS)
+    table = _table(folder, "chunks.arrow", CHUNKS)
     texts = table.column("shapes").to_pylist()
     with _damage(f"{folder}: chunks.arrow"):
         shapes = {text: _shapes(text) for text in set(texts)}
