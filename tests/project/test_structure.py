@@ -51,7 +51,7 @@ ROOMS = {
     "petastorm_bridge.parity": """
         recorder _recordings
         _result _comparing _reports
-        _pytest __init__
+        __init__
         _running pytest_plugin
     """,
     "petastorm_codemods": """

@@ -64,7 +64,7 @@ class Parity:
             AssertionError: They differ.
         """
         __tracebackhide__ = True
-        from ._pytest import assert_same_batches
+        from petastorm_bridge.parity import assert_same_batches
 
         return assert_same_batches(a, b, **{**self.rules, **changes})
 
