@@ -152,7 +152,7 @@ def test_petastorm_gets_workers_that_keep_its_order(tmp_path, options, workers):
     pq.write_table(table, data / "part.parquet", row_group_size=1)
     request = Request(str(data), 4, options=options, limit=100)
 
-    runner = Runner(request, str(scratch))
+    runner = Runner(request, str(data), str(scratch))
 
     assert runner.options("petastorm")["workers_count"] == workers
     assert runner.options("bridge") == options

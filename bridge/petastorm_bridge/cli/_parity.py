@@ -265,16 +265,14 @@ def run(  # noqa: PLR0917 - typer calls it with keywords
     """
     given = dict(locals())
     from petastorm_bridge.parity._running import live
-    from petastorm_bridge.parity._running.data import find_data
     from petastorm_bridge.parity._running.runner import PACKAGES, Request
 
     with _errors(), tempfile.TemporaryDirectory(prefix="parity-") as temporary:
         _refuse_places(given)
         rules = _rules(given)
         with _progress() as progress:
-            where = find_data(data, temporary)
             request = Request(
-                where,
+                data,
                 batch_size,
                 loader,
                 parse_options(option or ()),
@@ -284,7 +282,6 @@ def run(  # noqa: PLR0917 - typer calls it with keywords
                 limit,
                 timeout,
                 tuple(only or PACKAGES),
-                label=data,
                 keep=None if keep is None else str(keep.absolute()),
             )
             if keep is not None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
+import warnings
 from collections.abc import Mapping
+from pathlib import Path
 
 from petastorm_bridge.parity._comparing.compare import compare_recordings
 from petastorm_bridge.parity._comparing.comparison import Progress
@@ -19,8 +21,9 @@ from petastorm_bridge.parity._recordings.recording import Recording
 from petastorm_bridge.parity._result import Report
 from petastorm_bridge.parity.recorder import counted
 
-from .data import write_mds
 from .runner import BRIDGE, FILTERS, PETASTORM, STREAMING, Request, Runner
+
+_MDS_ROWS = 4096  # written at a time
 
 
 def run(
@@ -43,7 +46,8 @@ def run(
     Raises:
         CannotCompareError: The data or an option makes no sense.
     """
-    runner = Runner(request, folder)
+    data = _find_data(request.data, folder)
+    runner = Runner(request, data, folder)
     if runner.shuffled:
         rules = dataclasses.replace(rules, order="shuffled")
     recordings: dict[str, Recording] = {}
@@ -55,7 +59,7 @@ def run(
         progress(package, 0, 0)
         try:
             if package == STREAMING:
-                write_mds(request.data, os.path.join(folder, "mds"))
+                _write_mds(data, os.path.join(folder, "mds"))
             recordings[package] = runner.run(package)
         except CannotCompareError as error:
             problems.append(str(error))
@@ -87,8 +91,70 @@ def run(
         )
     if unfit and STREAMING in request.only:
         facts.append(("note", unfit))
-    title = f"{_listed(recordings) if recordings else 'No loader ran'} over {request.label or request.data}"
+    title = f"{_listed(recordings) if recordings else 'No loader ran'} over {request.data}"
     return Report(title, tuple(results), tuple(facts), tuple(problems))
+
+
+def _find_data(data: str, folder: str) -> str:
+    """Return the Parquet directory for a directory or a Spark table, which is written there.
+
+    Raises:
+        CannotCompareError: It is neither.
+    """
+    if os.path.isdir(data):
+        return data
+    if os.sep in data or not all(part.isidentifier() for part in data.split(".")):
+        raise CannotCompareError(f"there is no directory {data}, and no table can have that name")
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise CannotCompareError(
+            f"there is no directory {data}; to read a table, install petastorm-bridge[spark]"
+        ) from None
+    try:
+        session = SparkSession.builder.getOrCreate()
+        place = os.path.join(folder, "table")
+        session.table(data).write.parquet(Path(place).as_uri())
+    except Exception as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise CannotCompareError(f"the table {data} cannot be read: {first}") from error
+    return place
+
+
+def _write_mds(data: str, folder: str) -> None:
+    """Write a Parquet directory as MDS shards, with the columns of its ``key=value`` parts.
+
+    What Petastorm's ``materialize_dataset`` has encoded stays so, as in ``make_batch_reader``; that is
+    why this is not `convert_dataset`.
+
+    Raises:
+        CannotCompareError: It cannot be read in whole, or a column's type cannot be stored.
+    """
+    import pyarrow as pa
+
+    from petastorm_bridge._sources.parquet import ParquetSource
+    from petastorm_bridge.mds.commit import commit_dataset
+    from petastorm_bridge.mds.errors import DatasetError
+    from petastorm_bridge.mds.types import plain_type
+    from petastorm_bridge.mds.writer import ShardWriter
+
+    os.makedirs(folder)
+    try:
+        with warnings.catch_warnings():
+            # Columns that readers leave out are written, or refused by name.
+            warnings.simplefilter("ignore")
+            source = ParquetSource([os.path.abspath(data)], listed=False)
+        types = {name: plain_type(kind) for name, kind in source.types_of(source.columns).items()}
+        schema = pa.schema(list(types.items()))
+        writer = ShardWriter(schema, folder)
+        for row_group in range(len(source.row_counts)):
+            for batch in source.batches(row_group, types, _MDS_ROWS):
+                writer.write(batch)
+        commit_dataset(folder, schema, writer.finish())
+    except (DatasetError, TypeError, ValueError) as error:
+        raise CannotCompareError(
+            f"streaming: the data cannot be written as MDS: {error}"
+        ) from error
 
 
 def _listed(recordings: Mapping[str, Recording]) -> str:
@@ -125,9 +191,8 @@ def _describe_data(runner: Runner) -> str:
     rows = sum(sum(of_file) for _, of_file in runner.files)
     groups = sum(len(of_file) for _, of_file in runner.files)
     count = len(runner.files)
-    label = runner.request.label or runner.request.data
     parts = counted(count, "file"), counted(groups, "row group")
-    return f"{label}: {counted(rows, 'row')} in {', '.join(parts)}"
+    return f"{runner.request.data}: {counted(rows, 'row')} in {', '.join(parts)}"
 
 
 def _describe_loader(runner: Runner) -> str:

@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from petastorm_bridge.parity import recorder
@@ -16,7 +17,6 @@ from petastorm_bridge.parity._recordings.manifest import CannotCompareError
 from petastorm_bridge.parity._recordings.recording import Recording, open_recording
 
 from . import recording_program
-from .data import parquet_files, urls_of
 from .recorder_processes import RecorderProcesses
 
 PETASTORM, BRIDGE, STREAMING = "petastorm", "bridge", "streaming"
@@ -53,7 +53,6 @@ class Request:
         limit: Stop after about so many rows.
         timeout: Seconds that one run may take.
         only: The packages to run.
-        label: What to call the data.
         keep: Directory for the recordings; by default they are not kept.
     """
 
@@ -67,7 +66,6 @@ class Request:
     limit: int | None = None
     timeout: float = 3600
     only: Sequence[str] = PACKAGES
-    label: str = ""
     keep: str | None = None
 
     def __post_init__(self) -> None:
@@ -98,12 +96,20 @@ class Request:
 
 
 class Runner:
-    """Runs packages over the data of a request, each in processes of its own."""
+    """Runs packages over a Parquet directory, each in processes of its own.
 
-    def __init__(self, request: Request, scratch: str) -> None:
-        self.request, self.scratch = request, scratch
+    Attributes:
+        request: What to run.
+        data: The directory.
+        scratch: Temporary directory.
+        folder: Directory of the recordings.
+        files: The path of each file, and the rows of its row groups.
+    """
+
+    def __init__(self, request: Request, data: str, scratch: str) -> None:
+        self.request, self.data, self.scratch = request, data, scratch
         self.folder = request.keep or scratch
-        self.files = parquet_files(request.data)
+        self.files = _parquet_files(data)
         for script in (recorder.__file__, recording_program.__file__):
             shutil.copy(script, scratch)
 
@@ -175,6 +181,13 @@ class Runner:
                     last += f". {_REMEDIES[package]}, or leave it out with --only."
                 raise CannotCompareError(f"{package} could not be recorded: {last}") from None
 
+    def _urls(self) -> list[str] | str:
+        """The files' URLs; the directory's if its ``key=value`` parts hold columns."""
+        folder = Path(self.data).absolute()
+        if any(Path(path).parent != folder for path, _ in self.files):
+            return folder.as_uri()
+        return [Path(path).as_uri() for path, _ in self.files]
+
     def _command(
         self, package: str, out: str, rank: int | None, port: int
     ) -> tuple[list[str], dict[str, str]]:
@@ -197,7 +210,7 @@ class Runner:
             options["cur_shard"] = rank
         spec = {
             "package": _MODULES[package],
-            "urls": urls_of(request.data, [path for path, _ in self.files]),
+            "urls": self._urls(),
             "mds": os.path.join(self.scratch, "mds"),
             "loader": request.loader,
             "batch_size": request.batch_size,
@@ -220,6 +233,25 @@ class Runner:
             path,
         ]
         return command, environment
+
+
+def _parquet_files(data: str) -> list[tuple[str, list[int]]]:
+    from pyarrow import fs, parquet
+
+    from petastorm_bridge._sources.parquet_files import find_files
+    from petastorm_bridge._sources.table_formats import refuse_table_formats
+
+    folder = os.path.abspath(data)
+    try:
+        refuse_table_formats(fs.LocalFileSystem(), folder)
+        paths = [file.path for file in find_files(fs.LocalFileSystem(), [folder])]
+        footers = [parquet.read_metadata(path) for path in paths]
+    except (OSError, ValueError, IndexError) as error:
+        raise CannotCompareError(f"{data} is no directory of Parquet files: {error}") from error
+    return [
+        (path, [footer.row_group(i).num_rows for i in range(footer.num_row_groups)])
+        for path, footer in zip(paths, footers, strict=True)
+    ]
 
 
 def _remove_recording(folder: str) -> None:
