@@ -26,8 +26,8 @@ class ColumnPlan:
 
     Attributes:
         types: Arrow type that each column is read as.
-        schema: What the writer gets; its fields may declare an encoding.
-        declared: Of those that do, what their values are.
+        schema: What the writer gets.
+        declared: Columns of encoded values: what these are.
         encoders: How the others differ from what is read; columns without one are written as read.
         origin: What kind of dataset it is, for the summary and the sidecar.
     """

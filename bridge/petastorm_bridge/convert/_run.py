@@ -16,7 +16,6 @@ import pyarrow as pa
 from petastorm_bridge._workers import progress
 from petastorm_bridge.mds.commit import commit_dataset
 from petastorm_bridge.mds.dataset import MdsDataset, open_dataset, parse_index
-from petastorm_bridge.mds.declared import declared_encodings
 from petastorm_bridge.mds.files import open_regular
 from petastorm_bridge.mds.names import INDEX_NAME
 from petastorm_bridge.mds.schema import DatasetSchema
@@ -208,7 +207,7 @@ def _plan(setup: Setup) -> dict[str, Any]:
     size and the time of the old one.
     """
     options, plan = setup.options, setup.plan
-    encodings = declared_encodings(plan.schema)
+    encodings = {name: field.encoding for name, field in plan.declared.items()}
     content = hashlib.sha256()
     for number, file in enumerate(setup.source.files):
         text = pa.BufferOutputStream()

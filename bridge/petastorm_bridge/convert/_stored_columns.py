@@ -17,7 +17,7 @@ from petastorm_bridge._sources.parquet import ParquetSource
 from petastorm_bridge._tables.types import find_type
 from petastorm_bridge.codecs import CompressedImageCodec, CompressedNdarrayCodec, NdarrayCodec
 from petastorm_bridge.codecs._array_files import load_npy, load_npz, npy_header
-from petastorm_bridge.mds.declared import declared, dynamic_header
+from petastorm_bridge.mds.encode import array_headers
 from petastorm_bridge.mds.encodings import MAX_ELEMENTS, NDARRAY_CODES
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.ragged import binary_rows, byte_offsets, value_bytes
@@ -33,9 +33,9 @@ _IMAGES = {"png": "png", "jpeg": "jpeg", "jpg": "jpeg"}
 
 @dataclass(frozen=True)
 class _Column:
-    """How one column is written: its field, what its values are if it declares that, and the way there."""
+    """How one column is written: as which type, what its values are if they are encoded, and the way there."""
 
-    field: pa.Field
+    type: pa.DataType
     described: Field | None = None
     encoder: Encoder | None = None
 
@@ -91,7 +91,7 @@ def plan_stored_columns(
     storable = {name: column for name, column in columns.items() if column is not None}
     return ColumnPlan(
         types,
-        pa.schema([column.field for column in storable.values()]),
+        pa.schema([(name, column.type) for name, column in storable.items()]),
         {
             name: column.described
             for name, column in storable.items()
@@ -112,9 +112,7 @@ def _column(field: UnischemaField, stored: pa.DataType) -> _Column | None:
     type_ = _value_type(field, stored)
     if type_ is None or not is_storable(type_) or find_type(type_) is None:
         return None
-    return _Column(
-        pa.field(field.name, type_), None, None if type_ == stored else methodcaller("cast", type_)
-    )
+    return _Column(type_, encoder=None if type_ == stored else methodcaller("cast", type_))
 
 
 def _value_type(field: UnischemaField, stored: pa.DataType) -> pa.DataType | None:
@@ -148,29 +146,26 @@ def _image(field: UnischemaField) -> _Column:
         column = _array(field, is_archive=False)
         assert column is not None
         assert isinstance(column.encoder, ArrayEncoder)
-        return _Column(column.field, column.described, _Decoder(field, column.encoder))
+        return _Column(column.type, column.described, _Decoder(field, column.encoder))
     if encoding is None:  # a format that streaming has no name for: the file as it is
-        return _Column(pa.field(field.name, pa.large_binary()), None, _AS_BYTES)
+        return _Column(pa.large_binary(), encoder=_AS_BYTES)
     described = Field(field.name, pa.binary(), encoding)
-    return _Column(declared(field.name, encoding), described, _AS_BYTES)
+    return _Column(pa.large_binary(), described, _AS_BYTES)
 
 
 def _array(field: UnischemaField, *, is_archive: bool) -> _Column | None:
     dtype = np.dtype(field.numpy_dtype)
     if dtype.kind in "US" and len(field.shape) == 1:
         texts = pa.list_(pa.string() if dtype.kind == "U" else pa.binary())
-        return _Column(
-            pa.field(field.name, texts), None, TextsEncoder(field.name, texts, is_archive)
-        )
+        return _Column(texts, encoder=TextsEncoder(field.name, texts, is_archive))
     encoding = array_encoding(dtype, field.shape)
     if encoding is None:
         return None
     shape = tuple(size or None for size in field.shape)
     type_ = pa.list_(pa.from_numpy_dtype(dtype))
     encoder = ArrayEncoder(field.name, dtype, shape, is_archive)
-    return _Column(
-        declared(field.name, encoding), Field(field.name, type_, encoding, shape=shape), encoder
-    )
+    described = Field(field.name, type_, encoding, shape=shape)
+    return _Column(pa.large_binary(), described, encoder)
 
 
 def array_encoding(dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> str | None:
@@ -247,8 +242,8 @@ class ArrayEncoder:
             return None
         content = files[:, width:]
         if not self._has_fixed_shape:
-            start = np.frombuffer(dynamic_header(header.shape), np.uint8)
-            content = np.concatenate([np.tile(start, (len(files), 1)), content], axis=1)
+            start = np.tile(array_headers(np.array([header.shape])), (len(files), 1))
+            content = np.concatenate([start, content], axis=1)
         return binary_rows(content)
 
     def _value(self, file: bytes) -> bytes:
@@ -259,7 +254,8 @@ class ArrayEncoder:
             )
         self._check_shape(value.shape)
         content = np.ascontiguousarray(value).tobytes()
-        return content if self._has_fixed_shape else dynamic_header(value.shape) + content
+        start = b"" if self._has_fixed_shape else array_headers(np.array([value.shape])).tobytes()
+        return start + content
 
     def _check_shape(self, shape: tuple[int, ...]) -> None:
         wanted = self.shape

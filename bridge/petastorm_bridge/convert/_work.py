@@ -84,6 +84,7 @@ def write_part(
         size_limit=options.size_limit,
         compression=options.compression,
         hashes=options.hashes,
+        declared=setup.plan.declared,
     )
     with contextlib.closing(writer):
         for batch in setup.batches(part):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
 from .access import is_far
 from .dataset import MdsDataset
-from .declared import declared_encodings
 from .decode import column_array
 from .entry import ShardEntry
 from .files import write_new, write_whole
@@ -48,7 +47,7 @@ def commit_dataset(
         infos: What :meth:`ShardWriter.finish` returned, in row order.
         extra: JSON-able facts to keep in the sidecar.
         num_rows: Rows, where they cannot be counted from shards (no storable column).
-        declared: Fields of the columns of declared encoding: what their values are, and their shape.
+        declared: As of the :class:`ShardWriter`; what the values of these columns are, and their shape.
         check: Looks at what is about to become a dataset: its schema and the index entries of its
             shards. What it raises keeps it from becoming one.
         map_shards: Runs the rewriting of some shards, which a caller may spread over machines; None does it
@@ -61,7 +60,7 @@ def commit_dataset(
     final = [dict(info) for info in infos]
     superseded = [final[i] for i in lacking]
     if lacking:
-        rewrite = Rewrite(schema, null_columns)
+        rewrite = Rewrite(schema, null_columns, declared=declared or {})
         here = (rewrite(directory, info) for info in superseded)
         rewritten = here if map_shards is None else map_shards(rewrite, superseded)
         for i, info in zip(lacking, rewritten, strict=True):
@@ -109,11 +108,13 @@ class Rewrite:
         null_columns: Per column, whether to store null flags for its rows and for its elements; columns that are
             not named get none.
         after: What the columns are cast to; None for their own types.
+        declared: As of the writer of the shard.
     """
 
     schema: pa.Schema
     null_columns: NullColumns
     after: pa.Schema | None = None
+    declared: Mapping[str, Field] = field(default_factory=dict)
 
     def __call__(self, directory: str, info: Info) -> Info:
         """Return the new info. The old file stays: where tasks are retried, this may run twice."""
@@ -134,7 +135,7 @@ class Rewrite:
             hashes=tuple(info["index"]["hashes"]),
             size_limit=info["index"]["size_limit"],
             null_columns=self.null_columns,
-            declared=declared_encodings(self.schema),
+            declared=self.declared,
         )
         # What was null in a column of floats is NaN by now, so the first count is the right one.
         return {"index": written["index"], "stats": info["stats"]}

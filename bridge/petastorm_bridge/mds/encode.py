@@ -1,8 +1,13 @@
-"""Arrow columns → the columns of an MDS shard."""
+"""Arrow columns → the columns of an MDS shard.
+
+Compressed images and arrays of several axes have no Arrow type of their own. They are binary columns of which
+the writer is told the MDS encoding; their bytes go into the shards as they come.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -10,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ._json import lists_to_json
-from .declared import IMAGES, stored_bytes
+from .encodings import fixed_encoding
 from .ragged import (
     binary_from_offsets,
     binary_rows,
@@ -20,6 +25,7 @@ from .ragged import (
     list_lengths,
     offsets_of,
     stored_values,
+    value_bytes,
 )
 from .types import (
     fixed_dtype,
@@ -28,6 +34,25 @@ from .types import (
     is_text,
     marks_nulls_itself,
 )
+
+_IMAGES = ("jpeg", "png")
+# What stands for a null image: one black pixel, so that stock readers can decode every sample.
+_BLACK_PIXEL = {
+    "png": bytes.fromhex(
+        "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b550000000a494441"
+        "54789c636000000002000148afa4710000000049454e44ae426082"
+    ),
+    "jpeg": bytes.fromhex(
+        "ffd8ffe000104a46494600010100000100010000ffdb004300080606070605080707070909080a0c140d"
+        "0c0b0b0c1912130f141d1a1f1e1d1a1c1c20242e2720222c231c1c2837292c30313434341f27393d3832"
+        "3c2e333432ffc0000b080001000101011100ffc4001f0000010501010101010100000000000000000102"
+        "030405060708090a0bffc400b5100002010303020403050504040000017d010203000411051221314106"
+        "13516107227114328191a1082342b1c11552d1f02433627282090a161718191a25262728292a34353637"
+        "38393a434445464748494a535455565758595a636465666768696a737475767778797a83848586878889"
+        "8a92939495969798999aa2a3a4a5a6a7a8a9aab2b3b4b5b6b7b8b9bac2c3c4c5c6c7c8c9cad2d3d4d5d6"
+        "d7d8d9dae1e2e3e4e5e6e7e8e9eaf1f2f3f4f5f6f7f8f9faffda0008010100003f00f9febfffd9"
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -71,7 +96,7 @@ def encode_column(
     type_ = array.type
     columns = []
     if declared is not None:
-        columns.append(StoredColumn(name, declared, stored_bytes(array, declared)))
+        columns.append(StoredColumn(name, declared, _stored_bytes(array, declared)))
     elif encoded is not None:
         # A list's elements say for themselves, in JSON, that they are null.
         encoding = "json" if is_list(type_) else _variable_encoding(type_)
@@ -90,6 +115,44 @@ def encode_column(
     if null_column is not None:
         columns.append(StoredColumn(null_column, "uint8", _null_flags(array)))
     return columns
+
+
+def _stored_bytes(array: pa.Array, encoding: str) -> npt.NDArray[Any] | pa.LargeBinaryArray:
+    """Return encoded values as a shard stores them; nulls become zeros, an empty array or a black pixel.
+
+    Raises:
+        ValueError: A value has another size than the encoding's.
+    """
+    cells = filled_binary(array, _filler(encoding) if array.null_count else b"")
+    dtype = fixed_encoding(encoding)
+    if dtype is None:
+        return cells
+    if (np.diff(byte_offsets(cells)) != dtype.itemsize).any():
+        raise ValueError(f"values that are not of the {dtype.itemsize} bytes of {encoding!r}")
+    return np.ascontiguousarray(value_bytes(cells)).view(dtype.base).reshape(-1, *dtype.shape)
+
+
+@lru_cache(maxsize=64)
+def _filler(encoding: str) -> bytes:
+    if encoding in _BLACK_PIXEL:
+        return _BLACK_PIXEL[encoding]
+    dtype = fixed_encoding(encoding)
+    return array_headers(np.zeros((1, 1))).tobytes() if dtype is None else bytes(dtype.itemsize)
+
+
+def array_headers(shapes: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Return what stands before the elements of values of encoding ``ndarray:<dtype>``, each of the same length.
+
+    Args:
+        shapes: Of the values, of shape ``(values, axes)``.
+    """
+    count, axes = shapes.shape
+    longest = int(shapes.max(initial=0))
+    code = next(c for c in range(4) if longest < 1 << (8 << c) or c == 3)
+    headers = np.empty((count, 1 + (axes << code)), np.uint8)
+    headers[:, 0] = axes << 2 | code
+    headers[:, 1:] = shapes.astype(f"<u{1 << code}").view(np.uint8).reshape(count, -1)
+    return headers
 
 
 def _null_flags(array: pa.Array) -> npt.NDArray[np.uint8]:
@@ -138,21 +201,10 @@ def _encode_list(name: str, array: pa.Array) -> StoredColumn:
     if width and bool((lengths == width).all()):
         # All of one length: the shard's rows stay fixed-width records.
         return StoredColumn(name, f"ndarray:{element.name}:{width}", flat.reshape(-1, width))
-    header = _ndarray_headers(lengths)
+    header = binary_rows(array_headers(lengths[:, np.newaxis]))
     offsets = offsets_of(lengths * element.itemsize)
     values = binary_from_offsets(offsets, np.ascontiguousarray(flat).view(np.uint8))
     return StoredColumn(name, f"ndarray:{element.name}", concat_rows([header, values]))
-
-
-def _ndarray_headers(lengths: npt.NDArray[np.int64]) -> pa.LargeBinaryArray:
-    """Return the [ndim and shape type: 1 byte][shape] header of each 1-D array."""
-    longest = int(lengths.max(initial=0))
-    code = next(c for c in range(4) if longest < 1 << (8 << c) or c == 3)
-    shape_bytes = 1 << code
-    header = np.empty((len(lengths), 1 + shape_bytes), np.uint8)
-    header[:, 0] = (1 << 2) | code  # one axis, sizes of 2**code bytes
-    header[:, 1:] = lengths.astype(f"<u{shape_bytes}").view(np.uint8).reshape(-1, shape_bytes)
-    return binary_rows(header)
 
 
 def is_encoding_of(type_: pa.DataType, encoding: str, declared: str | None = None) -> bool:
@@ -165,7 +217,7 @@ def is_encoding_of(type_: pa.DataType, encoding: str, declared: str | None = Non
     """
     if declared not in (None, encoding):
         return False
-    if declared in IMAGES:
+    if declared in _IMAGES:
         return is_bytes(type_)
     if is_list(type_):
         element = fixed_dtype(type_.value_type)

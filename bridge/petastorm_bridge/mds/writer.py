@@ -12,11 +12,10 @@ import pyarrow as pa
 
 from . import codecs
 from .access import is_far
-from .declared import declared_encodings
 from .encode import costly_values, encode_column, row_sizes
 from .files import WritesAhead, write_new, write_whole
 from .layout import MAX_SHARD_BYTES, ShardLayout, assemble_shard
-from .schema import companion_names
+from .schema import Field, companion_names
 from .types import fixed_dtype, is_list, is_storable, marks_nulls_itself
 
 _Write = Callable[[str, Sequence[memoryview]], None]
@@ -35,8 +34,7 @@ class ShardWriter:
     :meth:`finish` returns. In far directories files are written while the next ones are encoded.
 
     Args:
-        schema: Arrow schema of the batches; every type must be storable. Fields may declare an
-            encoding, see :mod:`.declared`.
+        schema: Arrow schema of the batches; every type must be storable.
         directory: Where the files go; must exist.
         prefix: Files are called ``<prefix>.<number>.mds``, plus the compression's extension. Nobody else
             writes files of these names meanwhile, unless they are the same ones.
@@ -46,6 +44,7 @@ class ShardWriter:
             ``size_limit`` from making a file per row.
         compression: MDS compression name, or None.
         hashes: MDS hash names to record for every file.
+        declared: Binary columns whose values are stored as the bytes that they are, under the ``encoding`` of these.
 
     Raises:
         TypeError: A column's type cannot be stored.
@@ -62,6 +61,7 @@ class ShardWriter:
         min_rows: int = 100,
         compression: str | None = None,
         hashes: Sequence[str] | None = None,
+        declared: Mapping[str, Field] | None = None,
     ) -> None:
         for field in schema:
             if not is_storable(field.type):
@@ -72,7 +72,7 @@ class ShardWriter:
         if len(set(schema.names)) != len(schema.names):
             raise ValueError(f"Column names must differ, found {schema.names}. Rename them first.")
         self._schema = schema
-        self._declared = declared_encodings(schema)
+        self._declared = declared or {}
         self._directory = directory
         self._prefix = prefix
         self._size_limit = max(1, min(int(size_limit), MAX_SHARD_BYTES))
@@ -203,7 +203,7 @@ def write_shard(
     size_limit: int | None,
     null_columns: Mapping[str, tuple[bool, bool]] | None = None,
     encoded: Mapping[str, pa.LargeBinaryArray] | None = None,
-    declared: Mapping[str, str] | None = None,
+    declared: Mapping[str, Field],
     write: _Write = write_whole,
 ) -> dict[str, Any]:
     """Write one table as one shard file and return its index entry and statistics.
@@ -217,7 +217,7 @@ def write_shard(
         null_columns: Per column, whether to store null flags for its rows and for its elements.
             None stores them for the columns that hold nulls.
         encoded: Columns that :func:`costly_values` has encoded already.
-        declared: The encoding of columns whose bytes are stored as they are.
+        declared: As of :class:`ShardWriter`.
         write: Writes the file.
 
     Raises:
@@ -243,7 +243,7 @@ def write_shard(
             null_name if wanted[0] else None,
             element_name if wanted[1] else None,
             None if encoded is None else encoded.get(name),
-            declared=None if declared is None else declared.get(name),
+            declared=declared[name].encoding if name in declared else None,
         )
     layout = ShardLayout.of(stored)
     config = layout.config(compression, tuple(hashes), size_limit)
