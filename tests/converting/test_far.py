@@ -136,7 +136,7 @@ def test_who_fails_deletes_nothing_of_a_dataset(store, tmp_path, monkeypatch):
         convert_dataset(store, made, **OPTIONS)
     convert_dataset(store, made, **OPTIONS)
     (setup,) = setups
-    part = cut_parts(setup.source.row_counts, setup.sizes, setup.options)[0]
+    part = cut_parts(setup.source.row_counts, setup.sizes, setup.size_limit)[0]
     with pytest.raises(BlockingIOError, match="Another process"):
         write_part(setup, lambda rows: None, part, False)
     is_whole(made)

@@ -23,9 +23,8 @@ from petastorm_bridge.cli._convert import _bytes
 from petastorm_bridge.cli._convert import convert as convert_command
 from petastorm_bridge.convert import UnsupportedColumnsError, _run, convert_dataset
 from petastorm_bridge.convert._columns import ColumnPlan
-from petastorm_bridge.convert._compare import ConversionError, compare
-from petastorm_bridge.convert._options import Options
 from petastorm_bridge.convert._parts import Part, cut_parts
+from petastorm_bridge.convert._work import ConversionError, compare
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.spark import make_spark_converter
@@ -356,9 +355,8 @@ def test_the_check_sees_every_kind_of_difference():
 
 def test_small_datasets_have_parts_for_several_workers():
     """And large ones parts of eight shards, whatever the number of workers."""
-    options = Options.checked(100, None, None, None, is_verified=False)
     for shards, parts in [(1, 1), (2, 1), (6, 3), (16, 8), (40, 8), (64, 8), (256, 32)]:
-        cut = cut_parts([10] * (2 * shards), [50] * (2 * shards), options)
+        cut = cut_parts([10] * (2 * shards), [50] * (2 * shards), 100)
         assert len(cut) == parts
         assert [part.start for part in cut] == [0, *(part.stop for part in cut[:-1])]
         assert sum(part.rows for part in cut) == 10 * 2 * shards

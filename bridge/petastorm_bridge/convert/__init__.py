@@ -9,16 +9,17 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from petastorm_bridge._workers.threads import usable_cores
+from petastorm_bridge.mds import codecs
+from petastorm_bridge.mds.layout import MAX_SHARD_BYTES
 from petastorm_bridge.mds.writer import DEFAULT_SIZE_LIMIT
 from petastorm_bridge.reader._rows.schema import UNISCHEMA_KEY, read_schema
 
 from ._columns import UnsupportedColumnsError, plan_columns
-from ._compare import ConversionError
-from ._options import Options
 from ._places import destination_at, open_parquet, refuse_overlap
 from ._run import Conversion, convert
 from ._stored_columns import plan_stored_columns
-from ._work import Setup
+from ._work import ConversionError, Setup
 
 __all__ = ["Conversion", "ConversionError", "UnsupportedColumnsError", "convert_dataset"]
 
@@ -72,7 +73,9 @@ def convert_dataset(
     """
     if spark is not None and workers is not None:
         raise ValueError("workers is for processes of this machine: with Spark its cores decide.")
-    options = Options.checked(size_limit, compression, hashes, workers, is_verified=verify)
+    workers = usable_cores() if workers is None else workers
+    hashes = [codecs.default_hash()] if hashes is None else hashes
+    _check_options(size_limit, compression or None, hashes, workers)
     target = destination_at(destination)
     refuse_overlap(source, target)
     opened = open_parquet(source, storage_options)
@@ -81,5 +84,28 @@ def convert_dataset(
         plan = plan_columns(opened, columns)
     else:
         plan = plan_stored_columns(opened, read_schema(pickled), columns)
-    setup = Setup(opened, opened.group_sizes(), plan, target, options)
-    return convert(setup, progress, spark)
+    setup = Setup(
+        opened,
+        opened.group_sizes(),
+        plan,
+        target,
+        size_limit,
+        compression or None,
+        tuple(hashes),
+        verify,
+    )
+    return convert(setup, workers, progress, spark)
+
+
+def _check_options(
+    size_limit: int, compression: str | None, hashes: Sequence[str], workers: int
+) -> None:
+    if not 0 < size_limit <= MAX_SHARD_BYTES:
+        raise ValueError(
+            f"The size limit of a shard is {size_limit} bytes; give 1 to {MAX_SHARD_BYTES}."
+        )
+    codecs.parse_compression(compression)
+    for name in hashes:
+        codecs.digest(name, b"")  # raises, saying which hashes there are
+    if workers < 1:
+        raise ValueError(f"The number of workers is {workers}; give 1 or more.")

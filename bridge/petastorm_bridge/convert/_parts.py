@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ._options import Options
-
 # Few enough that little is lost with a part, and enough that the last shard, cut short, counts little.
 _MOST_SHARDS_PER_PART = 8
 # Small datasets have parts for several workers, too.
@@ -39,15 +37,15 @@ class Part:
         return f"shard.{self.number:05}"
 
 
-def cut_parts(rows: Sequence[int], sizes: Sequence[int], options: Options) -> list[Part]:
-    """Return the parts of a dataset; the same ones whenever files and options are the same.
+def cut_parts(rows: Sequence[int], sizes: Sequence[int], size_limit: int) -> list[Part]:
+    """Return the parts of a dataset; the same ones whenever files and limit are the same.
 
     Args:
         rows: Rows of each row group.
         sizes: Bytes of each row group, uncompressed.
-        options: For the size of a shard.
+        size_limit: Bytes of a shard.
     """
-    least, most = (options.size_limit * n for n in (_LEAST_SHARDS_PER_PART, _MOST_SHARDS_PER_PART))
+    least, most = (size_limit * n for n in (_LEAST_SHARDS_PER_PART, _MOST_SHARDS_PER_PART))
     goal = min(most, max(least, sum(sizes) // _WANTED_PARTS))
     parts: list[Part] = []
     start = taken = 0

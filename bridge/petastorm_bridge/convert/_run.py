@@ -20,10 +20,9 @@ from petastorm_bridge.mds.files import open_regular
 from petastorm_bridge.mds.names import INDEX_NAME
 from petastorm_bridge.mds.schema import DatasetSchema
 
-from ._compare import ConversionError
 from ._parts import Part, cut_parts
 from ._state import PLAN_KEY, State
-from ._work import Setup, check_part, rewrite_shard, write_part
+from ._work import ConversionError, Setup, check_part, rewrite_shard, write_part
 from ._workers import SparkPool, WorkerPool
 
 _Infos = list[dict[str, Any]]
@@ -54,11 +53,12 @@ class Conversion:
     is_verified: bool
 
 
-def convert(setup: Setup, shows_progress: bool, spark: Any = None) -> Conversion:
+def convert(setup: Setup, workers: int, shows_progress: bool, spark: Any = None) -> Conversion:
     """Convert a source whole; what is finished when this fails is kept for the next run.
 
     Args:
         setup: What is converted, where to, and how.
+        workers: Number of processes.
         shows_progress: Whether to show progress on stderr.
         spark: A Spark session whose executors do the work; None for processes of this machine.
 
@@ -69,7 +69,7 @@ def convert(setup: Setup, shows_progress: bool, spark: Any = None) -> Conversion
         OSError: The destination cannot be written.
         RuntimeError: A worker process has died.
     """
-    parts = cut_parts(setup.source.row_counts, setup.sizes, setup.options)
+    parts = cut_parts(setup.source.row_counts, setup.sizes, setup.size_limit)
     rows = sum(part.rows for part in parts)
     if not rows:
         raise ValueError(
@@ -79,7 +79,7 @@ def convert(setup: Setup, shows_progress: bool, spark: Any = None) -> Conversion
     setup = replace(setup, destination=replace(setup.destination, plan=_plan(setup)))
     # Processes start while the directory is made ready, and have ended before another run may have it.
     with (
-        contextlib.closing(_pool(setup, len(parts), spark)) as pool,
+        contextlib.closing(_pool(setup, min(workers, len(parts)), spark)) as pool,
         setup.destination.claimed() as state,
         contextlib.closing(pool),
     ):
@@ -99,14 +99,12 @@ def convert(setup: Setup, shows_progress: bool, spark: Any = None) -> Conversion
         encodings=dict(zip(layout.names, layout.encodings, strict=True)),
         taken_over=taken_over,
         was_finished=state is State.FINISHED,
-        is_verified=setup.options.is_verified,
+        is_verified=setup.is_verified,
     )
 
 
-def _pool(setup: Setup, parts: int, spark: Any) -> WorkerPool | SparkPool:
-    if spark is not None:
-        return SparkPool(spark, setup)
-    return WorkerPool(min(setup.options.workers, parts), setup)
+def _pool(setup: Setup, workers: int, spark: Any) -> WorkerPool | SparkPool:
+    return WorkerPool(workers, setup) if spark is None else SparkPool(spark, setup)
 
 
 def _fill(
@@ -142,7 +140,7 @@ def _fill(
         extra={"converted_from": setup.plan.origin, PLAN_KEY: setup.destination.plan},
         declared=setup.plan.declared,
         # What an earlier run wrote was taken over by its hashes.
-        check=check if setup.options.is_verified else None,
+        check=check if setup.is_verified else None,
         map_shards=functools.partial(_map_shards, pool),
     )
     return dataset, taken_over
@@ -206,7 +204,7 @@ def _plan(setup: Setup) -> dict[str, Any]:
     files, which hold sizes and statistics of all columns, tell of a file that was written again with the
     size and the time of the old one.
     """
-    options, plan = setup.options, setup.plan
+    plan = setup.plan
     encodings = {name: field.encoding for name, field in plan.declared.items()}
     content = hashlib.sha256()
     for number, file in enumerate(setup.source.files):
@@ -217,9 +215,9 @@ def _plan(setup: Setup) -> dict[str, Any]:
     decisions = {
         "source": {"place": setup.source.description, "sha256": content.hexdigest()},
         "columns": [[f.name, str(f.type), encodings.get(f.name)] for f in plan.schema],
-        "size limit": options.size_limit,
-        "compression": options.compression,
-        "hashes": list(options.hashes),
+        "size limit": setup.size_limit,
+        "compression": setup.compression,
+        "hashes": list(setup.hashes),
     }
     read_back: dict[str, Any] = json.loads(json.dumps(decisions))
     return read_back
