@@ -7,7 +7,6 @@ import pickle
 import queue
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any
 
 from petastorm_bridge._workers.process import WorkerEndedError, WorkerProcesses
@@ -20,15 +19,9 @@ Task = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function of a module and its arguments, which follow the setup and a function to report rows to."""
 
 
-@dataclass(frozen=True)
-class _Tasks:
-    """Does tasks in a worker process."""
-
-    setup: Any
-
-    def __call__(self, task: Task, report: Report) -> Any:
-        function, arguments = task
-        return function(self.setup, report, *arguments)
+def _do(setup: Any, task: Task, report: Report) -> Any:
+    function, arguments = task
+    return function(setup, report, *arguments)
 
 
 class WorkerPool:
@@ -40,7 +33,7 @@ class WorkerPool:
     """
 
     def __init__(self, count: int, setup: Any) -> None:
-        self._processes = WorkerProcesses(pickle.dumps(_Tasks(setup)))
+        self._processes = WorkerProcesses(pickle.dumps(functools.partial(_do, setup)))
         self._threads = Threads("petastorm-bridge-convert", count)
         for _ in range(count):
             self._threads.submit(functools.partial(self._processes.run, (_start, ())))
@@ -131,15 +124,13 @@ class SparkPool:
         if not tasks:
             return
         setup = pickle.dumps(self._setup)
-
-        def done(batches: Iterable[Any]) -> Iterator[Any]:
-            return results(setup, batches)
-
         # From one partition Spark deals rows out evenly: each of its tasks gets one of ours, and no other's.
         rows = [(number, bytearray(pickle.dumps(task))) for number, task in enumerate(tasks)]
         frame = self._session.createDataFrame(rows, "number long, task binary").coalesce(1)
         dealt = frame.repartition(len(tasks))
-        done_tasks = dealt.mapInArrow(done, "number long, rows long, result binary")
+        done_tasks = dealt.mapInArrow(
+            lambda batches: results(setup, batches), "number long, rows long, result binary"
+        )
         for row in run_job(self._session, done_tasks.collect):
             result = pickle.loads(row["result"])  # noqa: S301 - from our own tasks
             if isinstance(result, BaseException):
@@ -162,10 +153,9 @@ def results(setup: bytes, batches: Iterable[Any]) -> Iterator[Any]:
     needed = pickle.loads(setup)  # noqa: S301 - from the driver
     for batch in batches:
         for number, task in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            function, arguments = pickle.loads(task)  # noqa: S301 - from the driver
             reported: list[int] = []
             try:
-                result = function(needed, reported.append, *arguments)
+                result = _do(needed, pickle.loads(task), reported.append)  # noqa: S301 - from the driver
             except Exception as error:  # noqa: BLE001 - the driver raises it
                 result = _portable(error)
             yield pa.RecordBatch.from_pydict(
