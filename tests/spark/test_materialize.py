@@ -599,14 +599,14 @@ def test_workers_import_neither_frameworks_nor_the_session(tmp_path):
             yield pa.RecordBatch.from_pydict({"name": found})
 
         from petastorm_bridge.spark._directory.store import store_at
-        from petastorm_bridge.spark._writing.executor import RESULT_SCHEMA, WriteTask, writing
+        from petastorm_bridge.spark._writing.executor import RESULT_SCHEMA, WriteTask, write_partition
         import pyarrow as pa
         os.mkdir("out")
         df = spark.range(10, numPartitions=1)
         schema = pa.schema([("id", pa.int64())]).serialize().to_pybytes()
         url = "file:" + os.path.abspath("out")
         task = WriteTask(store_at(url), url, schema, 1000, None)
-        written = df.mapInArrow(writing(task), RESULT_SCHEMA)
+        written = df.mapInArrow(lambda batches: write_partition(task, batches), RESULT_SCHEMA)
         # One worker process serves both steps of the only partition one after the other.
         assert written.collect()[0]["num_rows"] == 10
         print(json.dumps([row["name"] for row in df.mapInArrow(report, "name string").collect()]))

@@ -185,7 +185,7 @@ class ConversionCache:
                 continue  # that conversion failed
             if entry.is_there():
                 return entry.cache_dir_url
-            self._drop(entry)  # deleted from outside: write it again
+            self.forget(entry.cache_dir_url)  # deleted from outside: write it again
         try:
             entry.cache_dir_url = create()
         finally:
@@ -206,8 +206,3 @@ class ConversionCache:
             if entry not in judged and entry.identity.may_match(identity):
                 return entry
         return None
-
-    def _drop(self, entry: CacheEntry) -> None:
-        with self._lock:
-            if entry in self._entries:
-                self._entries.remove(entry)

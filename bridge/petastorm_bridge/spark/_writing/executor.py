@@ -11,7 +11,7 @@ import functools
 import gc
 import json
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,34 +51,15 @@ class WriteTask:
     compression: str | None
 
 
-def writing(task: WriteTask) -> Callable[[Batches], Batches]:
-    """Return the function for ``mapInArrow`` that writes one partition.
-
-    File names carry the partition and the task attempt, so that attempts never touch each other's
-    files; only the winning attempt's row reaches the driver.
-    """
-
-    def write_partition(batches: Batches) -> Batches:
-        return _write_partition(task, batches)
-
-    return write_partition
-
-
-def rewriting(
-    store: Store,
-    rewrite: Rewrite,
-    infos: list[dict[str, Any]],
-) -> Callable[[Batches], Batches]:
-    """Return the function for ``mapInArrow`` that rewrites shards whose positions it is given."""
-
-    def rewrite_partition(batches: Batches) -> Batches:
-        for batch in batches:
-            for position in batch.column(0).to_pylist():
-                with _explained("rewrite a shard"):
-                    info = _rewrite(store, rewrite, infos[position])
-                yield _result(position, int(info["index"]["samples"]), [info])
-
-    return rewrite_partition
+def rewrite_shards(
+    store: Store, rewrite: Rewrite, infos: list[dict[str, Any]], positions: Batches
+) -> Batches:
+    """Rewrite the shards at some positions; runs in a task of ``mapInArrow``."""
+    for batch in positions:
+        for position in batch.column(0).to_pylist():
+            with _explained("rewrite a shard"):
+                info = _rewrite(store, rewrite, infos[position])
+            yield _result(position, int(info["index"]["samples"]), [info])
 
 
 def _rewrite(store: Store, rewrite: Rewrite, info: dict[str, Any]) -> dict[str, Any]:
@@ -88,7 +69,12 @@ def _rewrite(store: Store, rewrite: Rewrite, info: dict[str, Any]) -> dict[str, 
         return rewrite(directory, info)
 
 
-def _write_partition(task: WriteTask, batches: Batches) -> Batches:
+def write_partition(task: WriteTask, batches: Batches) -> Batches:
+    """Write the shards of a partition; runs in a task of ``mapInArrow``.
+
+    File names carry the partition and the task attempt, so that attempts never touch each other's
+    files; only the winning attempt's row reaches the driver.
+    """
     from pyspark.taskcontext import TaskContext
 
     context = TaskContext.get()

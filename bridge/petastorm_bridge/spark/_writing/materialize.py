@@ -27,7 +27,7 @@ from petastorm_bridge.spark._errors import analysis_error
 from petastorm_bridge.spark._session import logger
 
 from .columns import ColumnPlan, plan_columns
-from .executor import RESULT_SCHEMA, WriteTask, rewriting, writing
+from .executor import RESULT_SCHEMA, WriteTask, rewrite_shards, write_partition
 from .failures import new_directory
 from .jobs import run_job, showing_progress, small_arrow_batches
 
@@ -158,7 +158,7 @@ def _run(session: Any, plan: ColumnPlan, options: Options, directory_url: str) -
         size_limit=options.size_limit,
         compression=options.compression,
     )
-    written = plan.df.mapInArrow(writing(task), RESULT_SCHEMA)
+    written = plan.df.mapInArrow(lambda batches: write_partition(task, batches), RESULT_SCHEMA)
     with small_arrow_batches(session, plan.schema), showing_progress(task.store):
         results = sorted(run_job(session, written.collect), key=lambda row: row["partition"])
     infos = [info for row in results for info in json.loads(row["shards"])]
@@ -183,8 +183,11 @@ class _Rewriter:
         todo = list(infos)
         tasks = min(len(todo), _MAX_REWRITE_TASKS)
         positions = self._session.range(0, len(todo), 1, tasks)
-        rewritten = rewriting(self._store, rewrite, todo)
-        done = run_job(self._session, positions.mapInArrow(rewritten, RESULT_SCHEMA).collect)
+        store = self._store
+        rewritten = positions.mapInArrow(
+            lambda batches: rewrite_shards(store, rewrite, todo, batches), RESULT_SCHEMA
+        )
+        done = run_job(self._session, rewritten.collect)
         by_position = {row["partition"]: json.loads(row["shards"])[0] for row in done}
         return [by_position[position] for position in range(len(todo))]
 
