@@ -35,8 +35,8 @@ ROOMS = {
         mds parquet table remote open
     """,
     "petastorm_bridge.reader": """
-        _typing _ranks _groups _selection _sharding
-        _plan _job _ahead
+        _typing _ranks _selection _sharding
+        _plan _job
         _processes _pool
         _arguments _passes _reader
         _rows

@@ -1,4 +1,4 @@
-"""What a worker does with one visit: read, filter, transform.
+"""What a worker does with one visit: read, filter, transform; and row groups that visits share.
 
 One :class:`Job` is made per reader and pickles (for process pools) apart from the user's functions,
 which are pickled by cloudpickle.
@@ -6,7 +6,8 @@ which are pickled by cloudpickle.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +17,59 @@ import pyarrow as pa
 
 from petastorm_bridge._blocks.columns import Block, Column, pooled, to_frame, to_numpy
 from petastorm_bridge._sources.source import RowGroup, Source, number_of
+from petastorm_bridge._workers.locks import ForkSafeLock
 from petastorm_bridge.mds.shard import Rows
 from petastorm_bridge.transform import TransformSpec
 from petastorm_bridge.unischema import Unischema
 
-from ._groups import SharedGroups
 from ._plan import Visit
 from ._selection import RowFilters
+
+# Visits come row group by row group: threads are at the end of one while others begin with the next.
+_KEPT = 2
+
+
+class SharedGroups:
+    """The row groups of a source that were opened last, for threads to share.
+
+    Pickles without them.
+
+    Args:
+        source: Where the rows are.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._shared = functools.lru_cache(_KEPT)(functools.partial(_SharedGroup, source))
+        self._lock = ForkSafeLock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SharedGroups, (self._source,)
+
+    def open(self, position: int) -> RowGroup:
+        """Return a row group, which is opened when its first column is asked for."""
+        with self._lock:  # without, threads that ask at the same time would get two
+            return self._shared(position)
+
+    def forget(self) -> None:
+        """Drop what is kept; visits under way keep theirs."""
+        self._shared.cache_clear()
+
+
+class _SharedGroup:
+    """A row group that one thread at a time loads columns from."""
+
+    def __init__(self, source: Source, position: int) -> None:
+        self._source = source
+        self._position = position
+        self._group: RowGroup | None = None
+        self._lock = ForkSafeLock()
+
+    def load(self, names: Sequence[str], rows: Rows) -> dict[str, Column]:
+        with self._lock:
+            if self._group is None:
+                self._group = self._source.open(self._position)
+            return self._group.load(names, rows)
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,9 @@ import numpy as np
 from petastorm_bridge._blocks.columns import Block
 from petastorm_bridge._workers.locks import ForkSafeLock
 
-from ._ahead import fetched_ahead
 from ._arguments import ReaderOptions
 from ._job import Job
-from ._plan import Part, Plan, Randomness, between, in_runs, rows_of_part
+from ._plan import Part, Plan, Randomness, between, fetched_ahead, in_runs, rows_of_part
 from ._pool import Pool
 from ._sharding import Piece
 

@@ -21,8 +21,7 @@ from petastorm_bridge.transform import transform_schema
 from petastorm_bridge.unischema import Unischema, name_of
 
 from ._arguments import ReaderOptions
-from ._groups import SharedGroups
-from ._job import Job
+from ._job import Job, SharedGroups
 from ._passes import Passes
 from ._pool import Pool
 from ._selection import Condition, Selection, filter_fields, parse_filters, select_groups

@@ -22,8 +22,7 @@ from petastorm_bridge.reader._selection import Condition, Selection
 from petastorm_bridge.unischema import Unischema, tuple_class
 
 from .indexes import stored_indexes
-from .job import RowJob, separate_rows
-from .ngrams import Layout, column_name
+from .job import Layout, RowJob, column_name, separate_rows
 from .schema import ROW_GROUPS_KEY, UNISCHEMA_KEY, read_schema
 
 _NOT_PETASTORMS = (
