@@ -198,7 +198,7 @@ def _map_shards(
 
 
 def _plan(setup: Setup) -> dict[str, Any]:
-    """Return what decides on the bytes of the dataset, as JSON reads it back.
+    """Return what decides on the bytes of the dataset, in types that JSON reads back as they are.
 
     A run only goes on where this is the same; the finished dataset has it in its sidecar. Footers of the
     files, which hold sizes and statistics of all columns, tell of a file that was written again with the
@@ -212,12 +212,10 @@ def _plan(setup: Setup) -> dict[str, Any]:
         setup.source.metadata(number).write_metadata_file(text)
         content.update(json.dumps([file.path, file.size, file.mtime]).encode())
         content.update(text.getvalue())
-    decisions = {
+    return {
         "source": {"place": setup.source.description, "sha256": content.hexdigest()},
         "columns": [[f.name, str(f.type), encodings.get(f.name)] for f in plan.schema],
         "size limit": setup.size_limit,
         "compression": setup.compression,
         "hashes": list(setup.hashes),
     }
-    read_back: dict[str, Any] = json.loads(json.dumps(decisions))
-    return read_back

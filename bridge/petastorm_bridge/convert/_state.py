@@ -104,7 +104,6 @@ class Destination:
     def note(self, part: Part, infos: list[dict[str, Any]]) -> None:
         """Note what the shards of a part are, which are there or on their way: hashes tell the next run."""
         content = {"plan": content_digest(self.plan), "part": asdict(part), "shards": infos}
-        content = json.loads(json.dumps(content))
         text = json.dumps({**content, "sha256": content_digest(content)})
         with self._open_notes() as notes:
             # One that is cut off has another hash.

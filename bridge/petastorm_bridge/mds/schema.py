@@ -91,7 +91,6 @@ class DatasetSchema:
             ],
             "extra": dict(self.extra),
         }
-        content = json.loads(json.dumps(content))  # as a reader will have it
         return json.dumps({**content, "sha256": content_digest(content)}, indent=1)
 
     @classmethod
@@ -119,10 +118,10 @@ class DatasetSchema:
             Field(
                 name,
                 type_,
-                _encoding(column),
+                column["encoding"],
                 column["null_column"],
                 column["element_null_column"],
-                _shape(column),
+                _shape(column["shape"]),
                 _count(column["nulls"]),
                 _count(column["element_nulls"]),
             )
@@ -134,15 +133,7 @@ class DatasetSchema:
         return cls(fields, _count(obj["num_rows"]), obj["extra"])
 
 
-def _encoding(column: Mapping[str, Any]) -> str | None:
-    encoding = column.get("encoding")
-    if encoding is not None and not isinstance(encoding, str):
-        raise TypeError(f"encoding {encoding!r}")
-    return encoding
-
-
-def _shape(column: Mapping[str, Any]) -> tuple[int | None, ...] | None:
-    shape = column.get("shape")
+def _shape(shape: Any) -> tuple[int | None, ...] | None:
     if shape is None:
         return None
     return tuple(None if size is None else _count(size) for size in shape)
