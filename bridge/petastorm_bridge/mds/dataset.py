@@ -7,7 +7,7 @@ import gc
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -17,16 +17,27 @@ import pyarrow as pa
 
 from .decode import column_array
 from .encode import is_encoding_of
+from .encodings import fixed_encoding
 from .entry import ShardEntry, by_layout
-from .errors import DatasetError, DatasetNotFoundError
+from .errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
 from .files import open_regular
-from .infer import inferred_schema
+from .layout import ShardLayout
 from .names import INDEX_NAME, check_file_names
-from .schema import SIDECAR_NAME, DatasetSchema
+from .ndarray import first_value
+from .schema import SIDECAR_NAME, DatasetSchema, Field
 from .shard import Shard
 from .verified import FileMark, best_hash, marks_of
 
 __all__ = ["INDEX_NAME", "MdsDataset", "open_dataset", "parse_index", "read_index", "read_table"]
+
+# Encodings without a column type of their own (images, JSON, pickles …) are their raw bytes;
+# nothing is ever unpickled.
+_VARIABLE_TYPES = {
+    "str": pa.string(),
+    "str_int": pa.int64(),
+    "str_float": pa.float64(),
+    "str_decimal": pa.string(),
+}
 
 
 @dataclass(frozen=True)
@@ -121,7 +132,7 @@ def open_dataset(directory: str, fetch: Callable[[ShardEntry], object] | None = 
     marks = tuple(_mark(os.path.join(directory, name)) for name in (INDEX_NAME, SIDECAR_NAME))
     shards, schema = _parsed(os.path.abspath(directory), marks)
     if schema is None:
-        schema = inferred_schema(directory, shards, fetch)
+        schema = _inferred_schema(directory, shards, fetch)
     return MdsDataset(directory, schema, shards)
 
 
@@ -185,6 +196,86 @@ def _other_sidecar(sidecar: str, difference: str) -> DatasetError:
         f"{sidecar} does not describe the shards beside it: {difference}. If the directory was written "
         "again by another program, delete that file; otherwise convert the DataFrame again."
     )
+
+
+def _inferred_schema(
+    directory: str,
+    shards: tuple[ShardEntry, ...],
+    fetch: Callable[[ShardEntry], object] | None,
+) -> DatasetSchema:
+    """Return the schema of shards without a sidecar, from their encodings and the first row.
+
+    Raises:
+        DatasetError: Columns differ between shards.
+        DatasetNotFoundError, ShardCorruptedError: From opening a shard, where what a column holds stands in
+            its values only (encodings ``ndarray`` and ``ndarray:<dtype>``).
+    """
+    if not shards:
+        return DatasetSchema(())
+    first = next((shard for shard in shards if shard.samples), shards[0])
+    fields = [_field(name, encoding) for name, encoding in _columns(first.layout)]
+    if any(_is_dynamic(field) for field in fields) and first.samples:
+        if fetch is not None:
+            fetch(first)
+        shard = Shard(directory, first)
+        fields = [_seen(shard, field) if _is_dynamic(field) else field for field in fields]
+    for layout, entry in by_layout(shards).items():
+        others = [_field(name, encoding) for name, encoding in _columns(layout)]
+        merged = [_merged(a, b) for a, b in zip(fields, others, strict=False)]
+        if len(fields) != len(others) or None in merged:
+            raise DatasetError(
+                f"The shards of {directory} differ in their columns: {_columns(first.layout)} "
+                f"in {first.basenames[0]}, {_columns(layout)} in {entry.basenames[0]}."
+            )
+        fields = [field for field in merged if field is not None]
+    return DatasetSchema(tuple(fields))
+
+
+def _columns(layout: ShardLayout) -> list[tuple[str, str]]:
+    return list(zip(layout.names, layout.encodings, strict=True))
+
+
+def _field(name: str, encoding: str) -> Field:
+    family, _, config = encoding.partition(":")
+    fixed = fixed_encoding(encoding)
+    if family == "ndarray":
+        dtype = config.partition(":")[0] or "float64"  # or what the first value says
+        shape: tuple[int | None, ...] = (None,) if fixed is None else fixed.shape
+        return Field(name, pa.list_(pa.from_numpy_dtype(np.dtype(dtype))), encoding, shape=shape)
+    if fixed is not None:
+        return Field(name, pa.from_numpy_dtype(fixed), encoding)
+    return Field(name, _VARIABLE_TYPES.get(family, pa.binary()), encoding)
+
+
+def _is_dynamic(field: Field) -> bool:
+    return field.shape is not None and fixed_encoding(field.encoding or "") is None
+
+
+def _seen(shard: Shard, field: Field) -> Field:
+    """Return a field of dynamic arrays with what the first of them shows: value type and axes."""
+    assert field.encoding is not None
+    try:
+        dtype, axes = first_value(shard, field.name)
+    except ValueError as error:
+        asked = f"arrays in column {field.name!r}"
+        raise ShardCorruptedError.because(shard.path, asked, f"{error}") from error
+    return replace(
+        field, type=pa.list_(pa.from_numpy_dtype(np.dtype(dtype))), shape=(None,) * max(axes, 1)
+    )
+
+
+def _merged(one: Field, other: Field) -> Field | None:
+    """Return the field that describes the columns of two shards, or None if none does."""
+    if one.name != other.name or (one.type != other.type and other.encoding != "ndarray"):
+        return None
+    if one.shape is None or other.shape is None:
+        return one if one.shape is other.shape else None
+    if _is_dynamic(other):
+        return replace(one, shape=(None,) * len(one.shape))
+    if len(one.shape) != len(other.shape):
+        return None
+    sizes = zip(one.shape, other.shape, strict=True)
+    return replace(one, shape=tuple(a if a == b else None for a, b in sizes))
 
 
 def read_table(dataset: MdsDataset) -> pa.Table:
