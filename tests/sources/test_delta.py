@@ -18,7 +18,7 @@ from delta_log import base85, deletion_vector, field, stored_vector, write_table
 
 from petastorm_bridge import TransformSpec, make_batch_reader
 from petastorm_bridge._sources.open import open_source
-from petastorm_bridge._sources.table_place import TableFormatError
+from petastorm_bridge._sources.table_formats import TableFormatError
 from petastorm_bridge.errors import DatasetNotFoundError
 from petastorm_bridge.predicates import in_set
 from petastorm_bridge.pytorch import DataLoader

@@ -20,8 +20,7 @@ from delta_log import field, stored_vector, write_table
 from pyarrow import fs
 
 from petastorm_bridge import make_batch_reader
-from petastorm_bridge._sources.table_formats import ICEBERG
-from petastorm_bridge._sources.table_place import TableFormatError, TablePlace
+from petastorm_bridge._sources.table_formats import ICEBERG, TableFormatError, TablePlace
 
 _ARROW = int(pa.__version__.split(".", maxsplit=1)[0])
 OUT = "not in its own directory"

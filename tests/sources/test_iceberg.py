@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from petastorm_bridge import make_batch_reader
-from petastorm_bridge._sources.table_place import TableFormatError
+from petastorm_bridge._sources.table_formats import TableFormatError
 from petastorm_bridge.errors import DatasetNotFoundError
 from petastorm_bridge.spark import make_spark_converter
 

@@ -7,8 +7,7 @@ from pyarrow import fs
 
 import petastorm_bridge
 from petastorm_bridge._sources import table_formats
-from petastorm_bridge._sources.table_formats import _places
-from petastorm_bridge._sources.table_place import TableFormatError
+from petastorm_bridge._sources.table_formats import TableFormatError, _places
 from petastorm_bridge.spark import make_spark_converter
 
 DELTA = ["t/_delta_log/00000000000000000000.json"]

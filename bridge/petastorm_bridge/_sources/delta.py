@@ -7,6 +7,7 @@ says that they are, a web address among them, and a pipe, for which it waits. De
 from __future__ import annotations
 
 import json
+import os
 import posixpath
 import re
 import uuid
@@ -21,8 +22,16 @@ from deltalake import DeltaTable
 from pyarrow import fs, parquet
 
 from .live_table import DeletedRows, LiveColumn, LiveFile, LiveTable
-from .table_place import TablePlace
+from .table_formats import TablePlace
 
+# What deltalake calls the options of s3fs.S3FileSystem.
+_DELTA_OPTIONS = {
+    "key": "AWS_ACCESS_KEY_ID",
+    "secret": "AWS_SECRET_ACCESS_KEY",
+    "token": "AWS_SESSION_TOKEN",
+    "endpoint_url": "AWS_ENDPOINT_URL",
+    "region_name": "AWS_REGION",
+}
 # What a reader must honour for right rows, by the names of the protocol. The log itself (checkpoints,
 # vacuums) is deltalake's business; types that the bridge does not know are left out with a warning.
 _FEATURES = {
@@ -71,13 +80,34 @@ def read_delta(place: TablePlace) -> LiveTable:
     """
     place.refuse_pipes(place.log)
     refuse_foreign_sidecars(place, 0 if place.moment else place.version)
-    table = DeltaTable(place.url or place.root, place.version, place.delta_options() or None)
+    table = DeltaTable(place.url or place.root, place.version, _options(place) or None)
     if place.moment is not None:
         _go_back(place, table)
     _refuse_features(place, table.protocol().reader_features or ())
     columns = _columns(table)
     files = list(_files(place, table, columns))
     return LiveTable(columns, files, table.version(), f"@v{table.version()}")
+
+
+def _options(place: TablePlace) -> dict[str, str]:
+    """Return the user's options as deltalake calls them.
+
+    deltalake also reads the environment variables of the stores. Names that are not fsspec's are
+    taken to be deltalake's own.
+    """
+    given = {**place.options, **(place.options.get("client_kwargs") or {})}
+    flat = {
+        _DELTA_OPTIONS.get(name, name): str(value)
+        for name, value in given.items()
+        if isinstance(value, (str, int))
+    }
+    # MosaicML Streaming and boto3 call the endpoint so; neither asks for leave to use plain HTTP.
+    endpoint = os.environ.get("S3_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT_URL")
+    if endpoint and (place.url or "").startswith("s3"):
+        flat.setdefault("AWS_ENDPOINT_URL", endpoint)
+    if flat.get("AWS_ENDPOINT_URL", "").startswith("http://"):
+        flat.setdefault("AWS_ALLOW_HTTP", "true")
+    return flat
 
 
 def _go_back(place: TablePlace, table: Any) -> None:

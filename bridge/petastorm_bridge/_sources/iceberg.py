@@ -33,7 +33,7 @@ from pyiceberg.table.puffin import PuffinFile
 from petastorm_bridge.mds.codecs import snappy_size
 
 from .live_table import DeletedRows, LiveColumn, LiveFile, LiveTable
-from .table_place import TablePlace
+from .table_formats import TablePlace
 
 _METADATA = ".metadata.json"
 _ZIPPED_METADATA = ".gz.metadata.json"

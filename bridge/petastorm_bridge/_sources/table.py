@@ -21,8 +21,7 @@ from .parquet_files import File
 from .parquet_reading import ParquetFiles, shown
 from .parquet_schema import Footer
 from .source import build_schema
-from .table_formats import DELTA
-from .table_place import TableFormatError, TablePlace
+from .table_formats import DELTA, TableFormatError, TablePlace
 
 _FIELD_ID = b"PARQUET:field_id"
 
