@@ -106,14 +106,10 @@ class ParquetFiles:
         step = 1 + count // (_FOOTER_THREADS * _TURNS)
         runs = [range(start, min(start + step, count)) for start in range(len(tried), count, step)]
         with ThreadPoolExecutor(min(_FOOTER_THREADS, count)) as pool:
-            for footer in itertools.chain.from_iterable(pool.map(self._read_run, runs)):
-                if footers and footer.schema.equals(footers[-1].schema, check_metadata=True):
-                    footer.schema = footers[-1].schema  # most files have the same, which is large
-                footers.append(footer)
-        return footers
+            read = pool.map(lambda run: self._read_run(run, schemas), runs)
+            return footers + list(itertools.chain.from_iterable(read))
 
-    def _read_run(self, indices: Sequence[int], schemas: Schemas | None = None) -> list[Footer]:
-        schemas = schemas or Schemas()
+    def _read_run(self, indices: Sequence[int], schemas: Schemas) -> list[Footer]:
         return [self._read_footer(index, schemas) for index in indices]
 
     def _read_footer(self, index: int, schemas: Schemas) -> Footer:
