@@ -104,11 +104,7 @@ class RemoteStore:
 
     def sizes(self, known: Mapping[str, int] | None = None) -> dict[str, int]:
         del known  # a listing has all sizes
-        try:
-            entries = self._open().ls(self._path, detail=True)
-        except FileNotFoundError:
-            return {}
-        return {posixpath.basename(e["name"]): e["size"] for e in entries if e["type"] == "file"}
+        return {n: e["size"] for n, e in self._entries().items() if e["type"] == "file"}
 
     def names(self) -> list[str]:
         return list(self.sizes())
@@ -120,9 +116,10 @@ class RemoteStore:
     def remove_ours(self) -> list[str]:
         filesystem = self._open()
         for attempt in range(REMOVALS):
-            is_folder = self._is_folder()
-            if not is_folder and attempt:
+            entries = self._entries()
+            if not entries and attempt:
                 return []
+            is_folder = {name: entry["type"] != "file" for name, entry in entries.items()}
             ours, others = sorted_out(is_folder)
             if others or has_magic(self._path):  # which fsspec would take for a pattern
                 for name in ours:
@@ -137,18 +134,18 @@ class RemoteStore:
 
     def _remove_folder(self) -> None:
         """Remove the directory itself, in stores that have such things, if nothing is in it."""
-        if not self._is_folder():
+        if not self._entries():
             with contextlib.suppress(OSError, NotImplementedError):
                 self._open().rmdir(self._path)
 
-    def _is_folder(self) -> dict[str, bool]:
-        """Return the names of what is in the directory, and whether each is a folder."""
+    def _entries(self) -> dict[str, Any]:
+        """Return what is in the directory, by name."""
         try:
             entries = self._open().ls(self._path, detail=True)
         except FileNotFoundError:
             return {}
         return {
-            posixpath.basename(entry["name"].rstrip("/")): entry["type"] != "file"
+            posixpath.basename(entry["name"].rstrip("/")): entry
             for entry in entries
             if entry["name"].strip("/") != self._path.strip("/")  # some list it in itself
         }
