@@ -79,7 +79,8 @@ def read_delta(place: TablePlace) -> LiveTable:
         Exception: deltalake cannot read the log.
     """
     place.refuse_pipes(place.log)
-    refuse_foreign_sidecars(place, 0 if place.moment else place.version)
+    # Before deltalake opens them. For a moment, every checkpoint may be the one that is read.
+    list(_sidecars(place, _segment(place, 0 if place.moment else place.version)))
     table = DeltaTable(place.url or place.root, place.version, _options(place) or None)
     if place.moment is not None:
         _go_back(place, table)
@@ -155,7 +156,7 @@ def _files(place: TablePlace, table: Any, columns: Iterable[LiveColumn]) -> Iter
     actions = pa.table(table.get_add_actions())
     paths = actions.column("path").to_pylist()
     has_vectors = "deletionVectors" in (table.protocol().reader_features or ())
-    deleted = deleted_rows(place, table.version(), paths) if has_vectors else {}
+    deleted = _deleted_rows(place, table.version(), paths) if has_vectors else {}
     types = {column.name: column.type for column in columns}
     names = table.metadata().partition_columns
     values = actions.column("partition").combine_chunks() if names and len(actions) else None
@@ -190,33 +191,13 @@ def _text(value: pa.Scalar) -> str:
     return str(python).lower() if isinstance(python, bool) else str(python)
 
 
-def refuse_foreign_sidecars(place: TablePlace, version: int | None) -> None:
-    """Raise if a checkpoint has sidecars that are not in the log's own directory of them.
-
-    Args:
-        place: The table.
-        version: Which is read, None for the current one; 0 looks at every checkpoint.
-
-    Raises:
-        TableFormatError: One has.
-    """
-    for _ in _sidecars(place, _segment(place, version)):
-        pass
-
-
-def deleted_rows(place: TablePlace, version: int, files: Collection[str]) -> dict[str, DeletedRows]:
-    """Return the rows that the deletion vectors of a version take away.
+def _deleted_rows(
+    place: TablePlace, version: int, files: Collection[str]
+) -> dict[str, DeletedRows]:
+    """Return the rows that the deletion vectors of a version take away, by the log's names of files that have one.
 
     deltalake would make a list of booleans of each, as long as the vector says: one of 30 bytes can end the
     process. So deltalake only says which files are live.
-
-    Args:
-        place: The table.
-        version: Which is read.
-        files: The live files, as the log names them; with percent signs for what a URI cannot hold.
-
-    Returns:
-        The rows by these names; nothing for files without.
 
     Raises:
         TableFormatError: A vector is in a file that is not the table's own, or that is a pipe or the like.
@@ -228,12 +209,11 @@ def deleted_rows(place: TablePlace, version: int, files: Collection[str]) -> dic
         if match and int(match[1]) <= version:
             for part in (path, *_sidecars(place, [path])):
                 latest |= {name: vector for name, *vector in _fields(place, part, *_ADDED)}
-    return {name: _deleted(place, *latest[name]) for name in files if latest[name][0] is not None}
-
-
-def _deleted(place: TablePlace, *vector: Any) -> DeletedRows:
-    *where, count = vector
-    return DeletedRows([_vector(place, *where)], count=count)
+    having = {name: latest[name] for name in files if latest[name][0] is not None}
+    return {
+        name: DeletedRows([_vector(place, *where)], count=count)
+        for name, (*where, count) in having.items()
+    }
 
 
 def _vector(place: TablePlace, kind: str, name: str, offset: int | None, size: int) -> bytes:
@@ -278,7 +258,11 @@ def _segment(place: TablePlace, version: int | None) -> list[str]:
 
 
 def _sidecars(place: TablePlace, segment: list[str]) -> Iterator[str]:
-    """Yield the paths of the sidecars of checkpoints."""
+    """Yield the paths of the sidecars of checkpoints.
+
+    Raises:
+        TableFormatError: One is not in the log's own directory of them.
+    """
     for path in segment:
         if ".checkpoint." not in posixpath.basename(path):
             continue
