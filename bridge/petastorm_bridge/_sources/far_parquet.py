@@ -31,12 +31,6 @@ class FarFiles:
 
     A copy is named for the path, the size and the modification time of its file, and for its range. Where a store
     tells no time, copies are for this object alone.
-
-    Args:
-        store: Where the files are.
-        files: The files.
-        prefix: What makes a URL of their paths.
-        settings: Where copies lie, and how many.
     """
 
     def __init__(

@@ -66,12 +66,7 @@ class FilesSource(Source):
     def _of_columns(
         self, fields: Sequence[tuple[str, pa.DataType, bool]], schemas: Iterable[pa.Schema]
     ) -> Self:
-        """Return the source of some columns, with what all files say of nulls in them.
-
-        Args:
-            fields: As of :func:`~.source.build_schema`.
-            schemas: That of each file, with the names that columns have in the source.
-        """
+        """Return the source of some columns, with what all files say of nulls in them."""
         source = copy.copy(self)
         source.schema, source.types = build_schema(fields)
         source.nulls = null_facts(source.types, zip(self.unchecked, schemas, strict=True))

@@ -28,11 +28,6 @@ def open_source(
 ) -> Source:
     """Open the dataset at a directory URL, or made of a list of file URLs.
 
-    Args:
-        url_or_urls: The directory or the files.
-        storage_options: For the ``fsspec`` filesystem of a store.
-        settings: Where copies of far files lie, and how many.
-
     Raises:
         ValueError: No URL, one without a scheme, or URLs of several places (Petastorm's texts).
         OSError: There is nothing to read.
@@ -75,13 +70,7 @@ def _path_here(url: str) -> str | None:
 def open_paths(
     paths: Sequence[str], *, listed: bool, settings: CacheSettings | None = None
 ) -> Source:
-    """Open files or a directory by their paths.
-
-    Args:
-        paths: One directory, or files of one dataset.
-        listed: Whether the caller named the files one by one.
-        settings: As of :func:`open_source`.
-    """
+    """Open files or a directory by their paths."""
     shards = named_shards(paths) if listed else _dataset_at(paths[0])
     if shards is not None:
         directory, names = shards

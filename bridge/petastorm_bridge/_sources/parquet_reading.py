@@ -53,18 +53,12 @@ class DamagedFileError(DatasetError, pa.ArrowInvalid):  # type: ignore[misc] # p
 
 
 class ParquetFiles:
-    """Files of one table in one place, which are opened again and again.
+    """Files of one table in one place, which are opened again and again with the same options.
 
     Pickles without the footers, which are large and quickly read again.
 
     Attributes:
         files: What was found when the table was opened.
-
-    Args:
-        files: The files.
-        filesystem: Where they are.
-        make_far: Makes what fetches columns of files that are far away; None for near ones.
-        **options: For every :class:`pyarrow.parquet.ParquetFile`.
     """
 
     def __init__(

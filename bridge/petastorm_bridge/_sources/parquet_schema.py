@@ -45,11 +45,6 @@ def common_types(
 ) -> dict[str, pa.DataType]:
     """Return types of columns that hold the values of all files.
 
-    Args:
-        names: The columns that are read; others may differ as they like.
-        paths: The files, for messages.
-        schemas: Their schemas, one each.
-
     Raises:
         ColumnsDifferError: A file lacks a column, or has another kind of it.
     """

@@ -53,12 +53,6 @@ def open_remote(
 ) -> Source:
     """Open a dataset that is not on a local file system.
 
-    Args:
-        urls: One directory, or files of one dataset.
-        listed: Whether the caller named the files one by one.
-        storage_options: For the ``fsspec`` filesystem of the scheme.
-        settings: Where copies lie, and how many.
-
     Raises:
         ValueError: The URLs are of several places, or have an unknown scheme.
         ImportError: The store's package is missing.
@@ -156,17 +150,6 @@ class FarMdsSource(MdsSource):
 
     Attributes:
         ahead: Fetches shards before they are opened.
-
-    Args:
-        url: The dataset's directory.
-        basenames: As for :class:`MdsSource`.
-        store: Where it is.
-        settings: Where copies lie, and how many.
-
-    Raises:
-        DatasetNotFoundError: There is no index.
-        RemoteError: The store cannot be read.
-        DatasetError: The index cannot be used.
     """
 
     def __init__(

@@ -29,10 +29,6 @@ _FIELD_ID = b"PARQUET:field_id"
 def open_table(place: TablePlace, make_far: MakeFar | None = None) -> TableSource:
     """Open the live rows of a table.
 
-    Args:
-        place: The table.
-        make_far: As of :class:`~.parquet.ParquetSource`.
-
     Raises:
         TableFormatError: They cannot be told, the package that tells them is not installed, or the log
             names a file twice.
@@ -73,11 +69,6 @@ class TableSource(FilesSource):
 
     Attributes:
         suffix: Behind the path without a version, names the very version that is read.
-
-    Args:
-        place: The table.
-        live: What its log says.
-        make_far: As of :class:`~.parquet.ParquetSource`.
     """
 
     def __init__(self, place: TablePlace, live: LiveTable, make_far: MakeFar | None = None) -> None:

@@ -93,11 +93,7 @@ class TablePlace:
         return self.path[len(self.root) :].strip("/") if self.metadata is None else ""
 
     def refused(self, reason: str) -> TableFormatError:
-        """Return the error for a table whose live rows cannot be read.
-
-        Args:
-            reason: Sentences that say why.
-        """
+        """Return the error for a table whose live rows cannot be read."""
         asked = self.metadata or self.path
         where = "is" if asked == self.root else f"belongs to {masked(self.root)}, which is"
         spark = self.format.read.format(path=self.root)

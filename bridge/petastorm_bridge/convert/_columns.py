@@ -65,10 +65,6 @@ class ColumnPlan:
 def plan_columns(source: ParquetSource, wanted: Sequence[str] | None) -> ColumnPlan:
     """Return the plan for a plain Parquet store.
 
-    Args:
-        source: As it was opened.
-        wanted: Names of columns; None for all.
-
     Raises:
         UnsupportedColumnsError: MDS cannot hold some of them.
         ValueError: There is no column of a name.

@@ -38,12 +38,9 @@ class Part:
 
 
 def cut_parts(rows: Sequence[int], sizes: Sequence[int], size_limit: int) -> list[Part]:
-    """Return the parts of a dataset; the same ones whenever files and limit are the same.
+    """Return the parts of a dataset, given rows and uncompressed bytes of each row group, and bytes of a shard.
 
-    Args:
-        rows: Rows of each row group.
-        sizes: Bytes of each row group, uncompressed.
-        size_limit: Bytes of a shard.
+    They are the same ones whenever files and limit are the same.
     """
     least, most = (size_limit * n for n in (_LEAST_SHARDS_PER_PART, _MOST_SHARDS_PER_PART))
     goal = min(most, max(least, sum(sizes) // _WANTED_PARTS))
@@ -59,11 +56,6 @@ def cut_parts(rows: Sequence[int], sizes: Sequence[int], size_limit: int) -> lis
 
 
 def rows_at_a_time(rows: int, size: int) -> int:
-    """Return how many rows of a row group are decoded together.
-
-    Args:
-        rows: Rows of the row group.
-        size: Its bytes, uncompressed.
-    """
+    """Return how many rows of a row group are decoded together, given its rows and its bytes, uncompressed."""
     per_row = max(1, size // max(rows, 1))
     return max(1, min(_MOST_ROWS, _BATCH_BYTES // per_row))

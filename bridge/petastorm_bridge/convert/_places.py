@@ -27,10 +27,6 @@ def open_parquet(
 ) -> ParquetSource:
     """Open a store of Parquet files.
 
-    Args:
-        source: Path or URL of a directory or file, or those of the files of one table.
-        storage_options: For the ``fsspec`` filesystem of a remote store.
-
     Raises:
         ValueError: It is MDS already, or no URL that can be read.
         DatasetError: There is nothing to read, or a table that is more than its files.

@@ -56,12 +56,6 @@ class Conversion:
 def convert(setup: Setup, workers: int, shows_progress: bool, spark: Any = None) -> Conversion:
     """Convert a source whole; what is finished when this fails is kept for the next run.
 
-    Args:
-        setup: What is converted, where to, and how.
-        workers: Number of processes.
-        shows_progress: Whether to show progress on stderr.
-        spark: A Spark session whose executors do the work; None for processes of this machine.
-
     Raises:
         FileExistsError, BlockingIOError: The destination is not free.
         ValueError: The source has no rows, or the session cannot be used.
@@ -114,15 +108,7 @@ def _fill(
     noted: Collection[int],
     shows_progress: bool,
 ) -> tuple[MdsDataset, int]:
-    """Write all shards and the index; return the dataset, and how many rows an earlier run had written.
-
-    Args:
-        setup: The conversion.
-        pool: Does the work.
-        parts: What is to be written.
-        noted: Numbers of the parts that an earlier run has noted.
-        shows_progress: Whether to show progress on stderr.
-    """
+    """Write all shards and the index; return the dataset, and how many rows an earlier run had written."""
     rows = sum(part.rows for part in parts)
     written: dict[int, _Infos] = {}
     taken_over = 0

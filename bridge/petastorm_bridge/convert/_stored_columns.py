@@ -67,11 +67,6 @@ def plan_stored_columns(
     Compressed images are stored as they are, arrays without the headers of their files, other values as
     the types that the schema says.
 
-    Args:
-        source: Its Parquet files, as they were opened.
-        schema: What ``_common_metadata`` holds.
-        wanted: Names of columns; None for all.
-
     Raises:
         UnsupportedColumnsError: MDS cannot hold some of them.
         ValueError: There is no column of a name.

@@ -74,12 +74,6 @@ def write_part(
 ) -> tuple[list[dict[str, Any]], bool]:
     """Write the shards of a part.
 
-    Args:
-        setup: The conversion.
-        report: Gets numbers of rows.
-        part: The part.
-        was_noted: Whether an earlier run has noted this part.
-
     Returns:
         What the writer says of them, and whether an earlier run had written them.
 
@@ -120,13 +114,6 @@ def check_part(
 ) -> None:
     """Compare the shards of a part with the source: their hashes, and if asked for every value.
 
-    Args:
-        setup: The conversion.
-        report: Gets numbers of rows.
-        part: The part.
-        schema: Of the dataset.
-        entries: Index entries of the part's shards, in order.
-
     Raises:
         ShardCorruptedError: A shard is not what was written.
         ConversionError: A value is not that of the source.
@@ -164,12 +151,6 @@ def compare(
     report: Report,
 ) -> None:
     """Compare rows with what was stored of them, value by value.
-
-    Args:
-        batches: What the writer got.
-        tables: What the shards hold, in order.
-        where: Names of the source's files, for messages.
-        report: Gets numbers of rows.
 
     Raises:
         ConversionError: They differ.

@@ -102,10 +102,6 @@ def load(path: str, mapped: bool) -> tuple[npt.NDArray[np.uint8], os.stat_result
 
     They are released when nothing refers to them any more.
 
-    Args:
-        path: A regular file.
-        mapped: Whether to map it or to read it, see :func:`is_mapped`.
-
     Raises:
         FileNotFoundError: There is no such file.
         DatasetError: It is no regular file, or became shorter meanwhile.

@@ -236,12 +236,7 @@ def costly_values(array: pa.Array) -> pa.LargeBinaryArray | None:
 
 
 def row_sizes(array: pa.Array, encoded: pa.LargeBinaryArray | None) -> npt.NDArray[np.int64]:
-    """Return an upper bound of the bytes each row of one column takes in a shard, shape ``(rows,)``.
-
-    Args:
-        array: The column.
-        encoded: What :func:`costly_values` has returned for it.
-    """
+    """Return an upper bound of the bytes each row of one column takes in a shard, shape ``(rows,)``."""
     type_ = array.type
     dtype = fixed_dtype(type_)
     if dtype is not None:

@@ -102,13 +102,6 @@ def checked_bytes(
 ) -> Bytes:
     """Return all bytes of a file, which must have a size and one of some hashes, if there are any.
 
-    Args:
-        path: The file.
-        size: Its bytes, by the index.
-        hashes: Names and hex digests.
-        mapped: Whether to map it or to read it.
-        noted: Its mark when the dataset was opened, if it is to be the same.
-
     Raises:
         FileNotFoundError: There is no such file.
         ShardCorruptedError: It is another file.

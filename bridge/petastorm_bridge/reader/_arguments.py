@@ -62,10 +62,6 @@ class ReaderOptions:
     ) -> ReaderOptions:
         """Check the arguments of ``make_batch_reader`` or ``make_reader``.
 
-        Args:
-            given: Every argument but the dataset's URL, by name.
-            function: Whose arguments they are.
-
         Raises:
             ValueError, TypeError, AttributeError, IndexError, RuntimeError: As Petastorm does.
         """

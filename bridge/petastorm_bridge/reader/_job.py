@@ -33,9 +33,6 @@ class SharedGroups:
     """The row groups of a source that were opened last, for threads to share.
 
     Pickles without them.
-
-    Args:
-        source: Where the rows are.
     """
 
     def __init__(self, source: Source) -> None:

@@ -36,12 +36,6 @@ class Pass:
         start: What its order follows from; JSON-able.
         is_at_start: Whether nothing of it was read.
         is_over: Whether it was read to its end.
-
-    Args:
-        start: As above.
-        blocks: Its blocks.
-        endless: Whether they never end.
-        stopped: Set when there shall be no more.
     """
 
     def __init__(
@@ -113,13 +107,6 @@ class Passes:
         current: The pass that the reader and its loader go through.
         stopped: Set when the reader is stopped; no pass has a block from then on.
         may_cut_groups: Whether a block may hold a part of a row group, which is sooner here than the whole.
-
-    Args:
-        pieces: What to visit.
-        odd_rows: As of :class:`~._plan.Plan`.
-        job: What to do with each visit.
-        pool: Who does it.
-        options: Of the reader.
     """
 
     def __init__(

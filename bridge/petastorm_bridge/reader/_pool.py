@@ -63,11 +63,6 @@ class WorkerPool:
     Attributes:
         begun: Visits that were handed to workers so far.
         taken: Blocks that were taken from them.
-
-    Args:
-        workers: Number of threads or processes.
-        queue_size: At most so many row groups are read ahead.
-        in_processes: Whether processes do the work.
     """
 
     def __init__(self, workers: int, queue_size: int, *, in_processes: bool = False) -> None:

@@ -20,9 +20,6 @@ from ._plan import Visit
 class VisitProcesses(WorkerProcesses):
     """Processes that do a reader's visits.
 
-    Args:
-        job: What to do.
-
     Raises:
         ImportError: Neither cloudpickle nor pyspark is installed.
         TypeError: The user's functions cannot be pickled.

@@ -49,11 +49,6 @@ class Reader:
         passes: The pass under way, and how others begin.
         rows_repeated: Rows that are read twice in an epoch so that shards are even, of all shards.
         rows_dropped: Rows that no shard reads so that shards are even.
-
-    Args:
-        source: Where the rows are.
-        options: What was asked for.
-        schema: What the stored columns mean; None where they say so themselves.
     """
 
     is_batched_reader = True

@@ -226,10 +226,6 @@ def _stacked(values: npt.NDArray[np.uint8], header: Header) -> npt.NDArray[Any]:
 def arrays_of_npz(column: pa.Array, field: Any) -> list[npt.NDArray[Any]]:
     """Return the arrays ``arr`` of a binary column, without nulls, of ``.npz`` files.
 
-    Args:
-        column: The files.
-        field: What is declared of the values (:func:`petastorm_bridge.codecs._limits.check_size`).
-
     Raises:
         ValueError: A file holds no such array, or a too large one.
     """

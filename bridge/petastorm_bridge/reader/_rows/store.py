@@ -160,12 +160,6 @@ def store_at(
 ) -> Store:
     """Return the store at a URL.
 
-    Args:
-        url: Of the directory.
-        filesystem: Of pyarrow or fsspec; None finds the URL's.
-        storage_options: For the ``fsspec`` filesystem that is found.
-        user: Of HDFS.
-
     Raises:
         ValueError: The URL has no scheme, or an unknown one.
         TypeError: Another kind of filesystem.

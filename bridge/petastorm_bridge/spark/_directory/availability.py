@@ -23,10 +23,6 @@ _RECOMMENDED_FILE_SIZE_BYTES = 50 * 1024 * 1024
 def wait_for_files(urls: list[str], timeout: float) -> None:
     """Wait until all files are there; some stores show a new file only after a while.
 
-    Args:
-        urls: Files of one store.
-        timeout: Seconds to wait altogether.
-
     Raises:
         RuntimeError: Some are still missing after ``timeout``, or this process deleted them itself,
             in which case there is nothing to wait for.

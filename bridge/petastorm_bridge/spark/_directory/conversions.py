@@ -162,10 +162,6 @@ class ConversionCache:
         """Return the directory of an equal conversion, or make one.
 
         Equal conversions in several threads wait for the first; different ones run side by side.
-
-        Args:
-            identity: What to look for.
-            create: Writes the dataset and returns its URL; whatever it raises is passed on.
         """
         judged: list[CacheEntry] = []
         while True:

@@ -76,12 +76,7 @@ def was_deleted(dataset_url: str) -> bool:
 
 
 def delete_at_exit(dataset_url: str, current_handler: Callable[[], Handler]) -> None:
-    """Delete a cache directory when this process (no forked child of it) exits.
-
-    Args:
-        dataset_url: The directory's URL.
-        current_handler: Returns the delete handler in force then.
-    """
+    """Delete a cache directory when this process (no forked child of it) exits."""
     _deleted.discard(dataset_url)  # it may have been written again
     atexit.register(_delete, dataset_url, os.getpid(), current_handler)
 

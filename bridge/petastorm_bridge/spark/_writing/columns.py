@@ -84,11 +84,6 @@ def plan_columns(df: Any, dtype: str | None, *, case_sensitive: bool = False) ->
     Vectors become arrays of ``dtype``. Floating-point columns and arrays are cast to it, on the top
     level only, as in Petastorm: what is nested deeper and decimals keep their type.
 
-    Args:
-        df: Spark DataFrame, classic or Connect.
-        dtype: ``'float32'``, ``'float64'`` or None for no conversion.
-        case_sensitive: Whether names that differ only in case are different names.
-
     Raises:
         AnalysisException: Spark could not write the DataFrame as Parquet either: no columns, names
             used twice, a column of null or calendar interval type.

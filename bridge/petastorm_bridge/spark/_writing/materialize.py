@@ -96,12 +96,6 @@ def materialize(
     The plan runs once. Every partition writes its own shards, in the partition's order; the driver
     sees their index entries only. The index is put in place last, by a rename.
 
-    Args:
-        df: Spark DataFrame, classic or Connect.
-        options: How to write it.
-        directory_url: Directory to make.
-        form: What its columns become.
-
     Raises:
         AnalysisException: Spark cannot plan it, or could not write it as Parquet either.
         MaterializationError: A task failed, or the directory cannot be written.
