@@ -372,15 +372,15 @@ def inferred_field(
     """
     import pyarrow as pa
 
-    from petastorm_bridge.mds.types import is_list_of_any_length
+    from petastorm_bridge.mds.types import is_list
 
     from ._tables.types import find_type
 
     row = find_type(type_)
-    is_list = is_list_of_any_length(type_)
+    has_elements = is_list(type_)
     if row is not None:
-        return UnischemaField(name, row.numpy, (None,) if is_list else (), None, nullable)
-    if not omit and not (is_list and pa.types.is_nested(type_.value_type)):
+        return UnischemaField(name, row.numpy, (None,) if has_elements else (), None, nullable)
+    if not omit and not (has_elements and pa.types.is_nested(type_.value_type)):
         raise ValueError(f"Cannot auto-create unischema due to unsupported column type {type_}")
     warnings.warn(unsupported_text(name, repr(type_)), stacklevel=3)
     return None

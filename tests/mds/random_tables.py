@@ -81,15 +81,6 @@ def make_array(type_, values):
     """An Arrow array from Python values as :func:`values_of` gives them, None for null."""
     if is_list(type_):
         # From buffers, because Arrow cannot build lists of every type from Python values.
-        if pa.types.is_fixed_size_list(type_):
-            width = type_.list_size
-            filled = [[None] * width if value is None else value for value in values]
-            flat = make_array(type_.value_type, [item for value in filled for item in value])
-            if not any(value is None for value in values):
-                return pa.FixedSizeListArray.from_arrays(flat, width)
-            valid = np.array([value is not None for value in values])
-            bits = pa.py_buffer(np.packbits(valid, bitorder="little"))
-            return pa.Array.from_buffers(type_, len(values), [bits], children=[flat])
         lengths = [0 if value is None else len(value) for value in values]
         flat = make_array(type_.value_type, [item for value in values if value for item in value])
         large = pa.types.is_large_list(type_)
@@ -109,26 +100,20 @@ def make_array(type_, values):
 
 
 def is_list(type_):
-    """Whether the type is a list of any layout."""
-    return (
-        pa.types.is_list(type_)
-        or pa.types.is_large_list(type_)
-        or pa.types.is_fixed_size_list(type_)
-    )
+    """Whether the type is a list of either offset width."""
+    return pa.types.is_list(type_) or pa.types.is_large_list(type_)
 
 
 @st.composite
 def storable_types(draw):
-    """A scalar type, or a list of one in any of Arrow's three layouts."""
+    """A scalar type, or a list of one with either width of offsets."""
     element = draw(st.sampled_from(SCALARS))
-    layout = draw(st.sampled_from(["scalar", "scalar", "list", "list", "large", "fixed"]))
+    layout = draw(st.sampled_from(["scalar", "scalar", "list", "list", "large"]))
     if layout == "scalar":
         return element
     if layout == "list":
         return pa.list_(element)
-    if layout == "large":
-        return pa.large_list(element)
-    return pa.list_(element, draw(st.integers(1, 4)))
+    return pa.large_list(element)
 
 
 @st.composite
@@ -144,16 +129,13 @@ def columns(draw, type_, rows, random):
     if not is_list(type_):
         return make_array(type_, _scatter(random, pool, rows, null_share))
     element_nulls = draw(st.sampled_from([0, 0, 0.3, 1]))
-    if pa.types.is_fixed_size_list(type_):
-        lengths = [type_.list_size] * rows
-    else:
-        lengths = draw(st.sampled_from(["equal", "empty", "ragged"]))
-        width = draw(st.integers(1, 5))
-        lengths = {
-            "equal": [width] * rows,
-            "empty": [0] * rows,
-            "ragged": [random.randrange(width + 1) for _ in range(rows)],
-        }[lengths]
+    lengths = draw(st.sampled_from(["equal", "empty", "ragged"]))
+    width = draw(st.integers(1, 5))
+    lengths = {
+        "equal": [width] * rows,
+        "empty": [0] * rows,
+        "ragged": [random.randrange(width + 1) for _ in range(rows)],
+    }[lengths]
     lists = [_scatter(random, pool, length, element_nulls) for length in lengths]
     values = [None if random.random() < null_share else value for value in lists]
     return make_array(type_, values)

@@ -190,8 +190,6 @@ def test_slices_of_larger_arrays(tmp_path):
             "w": pa.array([b"aa", None, b"cc", b"dd", b"ee", None, b"gg", b"hh"], pa.binary(2)),
             "n": pa.array([b"aa", b"bb", b"cc", b"dd", b"ee", b"ff", b"gg", b"hh"], pa.binary(2)),
             "l": pa.array([[1], None, [3, None], [], [5], None, [7], [8]], pa.list_(pa.int8())),
-            "f": pa.array([[1, 2], None, [3, None], [4, 5], [5, 6], None, [7, 8], [8, 9]],
-                          pa.list_(pa.int8(), 2)),
             "j": pa.array([["x"], None, ["y", None], [], [""], None, ["z"], ["w"]]),
             "d": pa.array([Decimal(n) if n % 3 else None for n in range(8)], pa.decimal128(4, 1)),
         }

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from petastorm_bridge._tables.types import find_type, presented_type
 from petastorm_bridge.mds.errors import missing_extra
 from petastorm_bridge.mds.ragged import stored_values
-from petastorm_bridge.mds.types import is_list_of_any_length, number_dtype
+from petastorm_bridge.mds.types import is_list, number_dtype
 
 from .pandas_metadata import noted_names, usable_metadata
 
@@ -197,7 +197,7 @@ def harmonise(values: Any, type_: pa.DataType, nulls: NullFacts) -> Any:
     wanted = None if row is None else row.nulls_as
     if wanted is None or values.dtype == np.dtype(wanted) or values.dtype.kind == "O":
         return values
-    if is_list_of_any_length(type_) and not nulls.elements:
+    if is_list(type_) and not nulls.elements:
         return values
     return values.astype(wanted)
 
@@ -207,7 +207,7 @@ def harmonise_null_lists(values: Any, type_: pa.DataType, nulls: NullFacts) -> A
 
     A row group of nothing but null lists can only be an array of None; the others follow it.
     """
-    if not nulls.rows or not isinstance(values, np.ndarray) or not is_list_of_any_length(type_):
+    if not nulls.rows or not isinstance(values, np.ndarray) or not is_list(type_):
         return values
     return values.astype(object, copy=False)
 

@@ -19,7 +19,7 @@ from petastorm_bridge.mds.entry import ShardEntry
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.schema import Field
 from petastorm_bridge.mds.shard import Rows, Shard
-from petastorm_bridge.mds.types import is_list_of_any_length
+from petastorm_bridge.mds.types import is_list
 
 from .source import RowGroup, Source, build_schema
 
@@ -77,7 +77,7 @@ class MdsGroup:
 
 
 def _has_own_form(type_: pa.DataType) -> bool:
-    if is_list_of_any_length(type_):
+    if is_list(type_):
         return _has_own_form(type_.value_type)
     return bool(pa.types.is_temporal(type_))
 

@@ -27,7 +27,7 @@ from petastorm_bridge.fs_utils import masked
 from petastorm_bridge.mds.access import is_far
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError
 from petastorm_bridge.mds.shard import Rows
-from petastorm_bridge.mds.types import is_list_of_any_length
+from petastorm_bridge.mds.types import is_list
 
 from ._far.fetch import Extent
 from .far_parquet import MakeFar
@@ -202,7 +202,7 @@ def shown(array: pa.Array) -> Column:
     if pa.types.is_floating(type_) or (not array.null_count and pa.types.is_boolean(type_)):
         return array.to_numpy(zero_copy_only=False)
     # Timestamps keep the unit and zone of the file; pandas shows them as Petastorm does.
-    element = type_.value_type if is_list_of_any_length(type_) else type_
+    element = type_.value_type if is_list(type_) else type_
     if pa.types.is_timestamp(element) and not pa.types.is_large_list(type_):
         return array
     return present(array)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from petastorm_bridge._blocks.columns import NullFacts
 from petastorm_bridge.mds.errors import DatasetError
-from petastorm_bridge.mds.types import is_list_of_any_length
+from petastorm_bridge.mds.types import is_list
 
 
 class ColumnsDifferError(DatasetError, TypeError):
@@ -173,7 +173,7 @@ def null_facts(
     Columns without statistics count as without nulls: their row groups are then shown one by one
     as pandas shows them, which is what Petastorm does.
     """
-    lists = {name: is_list_of_any_length(type_) for name, type_ in types.items()}
+    lists = {name: is_list(type_) for name, type_ in types.items()}
     null_columns: set[str] = set()
     previous: pa.Schema | None = None
     leaves: dict[str, int] = {}

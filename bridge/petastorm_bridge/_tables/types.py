@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from petastorm_bridge.mds.types import is_bytes, is_list_of_any_length, is_text
+from petastorm_bridge.mds.types import is_bytes, is_list, is_text
 
 _STRING_ERROR = "`TypeError`: torch has no strings or objects"
 
@@ -109,7 +109,7 @@ TYPES: tuple[TypeRow, ...] = (
 
 def find_type(type_: pa.DataType) -> TypeRow | None:
     """Return the row of a scalar Arrow type, or of a list's elements; None if unsupported."""
-    if is_list_of_any_length(type_):
+    if is_list(type_):
         type_ = type_.value_type
         if pa.types.is_nested(type_):
             return None
@@ -125,7 +125,7 @@ def presented_type(type_: pa.DataType) -> pa.DataType:
     Spark writes timestamps to Parquet as INT96, which Petastorm reads as nanoseconds without a time
     zone; timestamps without a zone stay microseconds.
     """
-    if is_list_of_any_length(type_):
+    if is_list(type_):
         return pa.list_(presented_type(type_.value_type))
     if pa.types.is_timestamp(type_) and type_.tz is not None:
         return pa.timestamp("ns")

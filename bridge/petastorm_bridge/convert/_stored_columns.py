@@ -22,7 +22,7 @@ from petastorm_bridge.mds.encodings import MAX_ELEMENTS, NDARRAY_CODES
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.ragged import binary_rows, byte_offsets, value_bytes
 from petastorm_bridge.mds.schema import Field
-from petastorm_bridge.mds.types import is_bytes, is_list, is_storable
+from petastorm_bridge.mds.types import is_bytes, is_list, is_storable, plain_type
 from petastorm_bridge.unischema import Unischema, UnischemaField
 
 from ._columns import ColumnPlan, Encoder, UnsupportedColumnsError, choose
@@ -115,7 +115,8 @@ def _value_type(field: UnischemaField, stored: pa.DataType) -> pa.DataType | Non
     has_axis = bool(field.shape)
     if has_axis and len(field.shape) > 1:
         return None
-    inner = stored.value_type if has_axis and is_list(stored) else stored
+    plain = plain_type(stored)
+    inner = plain.value_type if has_axis and is_list(plain) else stored
     element = _element_type(field.numpy_dtype, inner)
     return pa.list_(element) if has_axis and element is not None else element
 

@@ -134,30 +134,8 @@ def _list_array(
     # What stands for a null array of a declared shape has elements.
     if nulls is not None and field.shape is None and counts[nulls].any():
         raise ValueError("elements in null lists")
-    if pa.types.is_fixed_size_list(type_):
-        return _fixed_size_lists(type_, values, counts, nulls)
     offsets = offsets_of(counts)
     if not pa.types.is_large_list(type_):
         offsets = offsets.astype(np.int32)
     buffers = [validity(nulls), pa.py_buffer(offsets)]
     return pa.Array.from_buffers(type_, len(counts), buffers, children=[values])
-
-
-def _fixed_size_lists(
-    type_: pa.DataType,
-    values: pa.Array,
-    counts: npt.NDArray[np.int64],
-    nulls: npt.NDArray[np.bool_] | None,
-) -> pa.Array:
-    """Return lists of one length; null ones take up elements here, but not in a shard."""
-    width, rows = type_.list_size, len(counts)
-    valid = np.ones(rows, np.bool_) if nulls is None else ~nulls
-    if (counts != np.where(valid, width, 0)).any():
-        raise ValueError(f"lists that are not of length {width}")
-    if nulls is None:
-        return pa.Array.from_buffers(type_, rows, [None], children=[values])
-    places = np.zeros((rows, width), np.int64)
-    places[valid] = np.arange(len(values)).reshape(int(valid.sum()), width)
-    missing = np.repeat(nulls, width)
-    spread = values.take(pa.array(places.reshape(-1), mask=missing))
-    return pa.Array.from_buffers(type_, rows, [validity(nulls)], children=[spread])

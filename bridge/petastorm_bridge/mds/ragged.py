@@ -163,11 +163,6 @@ def offsets_of(lengths: Int64) -> Int64:
 
 def list_lengths(array: pa.Array) -> npt.NDArray[np.int64]:
     """Return the number of elements of each list, 0 for a null list."""
-    if pa.types.is_fixed_size_list(array.type):
-        lengths = np.full(len(array), array.type.list_size, np.int64)
-        if array.null_count:
-            lengths[array.is_null().to_numpy(zero_copy_only=False)] = 0
-        return lengths
     filled = pc.fill_null(pc.list_value_length(array), 0)
     return np.asarray(filled.to_numpy(zero_copy_only=False)).astype(np.int64)
 

@@ -31,14 +31,10 @@ def number_dtype(type_: pa.DataType) -> np.dtype[Any]:
 
 
 def is_list(type_: pa.DataType) -> bool:
-    """Return whether ``type_`` is a list type of any layout."""
-    return is_list_of_any_length(type_) or bool(pa.types.is_fixed_size_list(type_))
-
-
-def is_list_of_any_length(type_: pa.DataType) -> bool:
     """Return whether ``type_`` is a list type of either offset width, whose values differ in length.
 
-    Petastorm knows these only; to it, lists of one fixed length are an unsupported type.
+    Petastorm knows these only; to it, lists of one fixed length are an unsupported type. What is written is of
+    a :func:`plain_type`, which these are not.
     """
     return bool(pa.types.is_list(type_) or pa.types.is_large_list(type_))
 
@@ -77,7 +73,7 @@ def plain_type(type_: pa.DataType) -> pa.DataType:
         return plain_type(type_.value_type)
     if pa.types.is_date64(type_):
         return pa.date32()
-    if is_list(type_):
+    if is_list(type_) or pa.types.is_fixed_size_list(type_):
         # Lists of one length are arrays in MDS as soon as all rows have that length.
         element = plain_type(type_.value_type)
         return pa.large_list(element) if pa.types.is_large_list(type_) else pa.list_(element)
