@@ -23,7 +23,7 @@ from petastorm_bridge.mds.schema import DatasetSchema
 from ._parts import Part, cut_parts
 from ._state import PLAN_KEY, State
 from ._work import ConversionError, Setup, check_part, rewrite_shard, write_part
-from ._workers import SparkPool, WorkerPool
+from ._workers import SparkPool, Task, WorkerPool
 
 _Infos = list[dict[str, Any]]
 
@@ -72,17 +72,18 @@ def convert(setup: Setup, workers: int, shows_progress: bool, spark: Any = None)
     parts = [part for part in parts if part.rows]
     setup = replace(setup, destination=replace(setup.destination, plan=_plan(setup)))
     # Processes start while the directory is made ready, and have ended before another run may have it.
+    pool = WorkerPool(min(workers, len(parts)), setup) if spark is None else SparkPool(spark, setup)
+    run = _Run(setup, pool, parts, shows_progress)
     with (
-        contextlib.closing(_pool(setup, min(workers, len(parts)), spark)) as pool,
+        contextlib.closing(pool),
         setup.destination.claimed() as state,
         contextlib.closing(pool),
     ):
         if state is State.FINISHED:
-            dataset = _checked(setup, pool, parts, shows_progress)
-            taken_over = rows
+            dataset, taken_over = run.checked(), rows
         else:
             noted = setup.destination.noted() if state is State.BEGUN else set()
-            dataset, taken_over = _fill(setup, pool, parts, noted, shows_progress)
+            dataset, taken_over = run.fill(noted)
         setup.destination.forget_notes(dataset)
     layout = dataset.shards[0].layout
     return Conversion(
@@ -97,90 +98,82 @@ def convert(setup: Setup, workers: int, shows_progress: bool, spark: Any = None)
     )
 
 
-def _pool(setup: Setup, workers: int, spark: Any) -> WorkerPool | SparkPool:
-    return WorkerPool(workers, setup) if spark is None else SparkPool(spark, setup)
+@dataclass(frozen=True)
+class _Run:
+    """A conversion, who does its work, in which parts, and whether that is shown on stderr."""
 
+    setup: Setup
+    pool: WorkerPool | SparkPool
+    parts: Sequence[Part]
+    shows_progress: bool
 
-def _fill(
-    setup: Setup,
-    pool: WorkerPool | SparkPool,
-    parts: Sequence[Part],
-    noted: Collection[int],
-    shows_progress: bool,
-) -> tuple[MdsDataset, int]:
-    """Write all shards and the index; return the dataset, and how many rows an earlier run had written."""
-    rows = sum(part.rows for part in parts)
-    written: dict[int, _Infos] = {}
-    taken_over = 0
-    with progress.showing("Converting", rows, shows_progress) as report:
-        tasks = [(write_part, (part, part.number in noted)) for part in parts]
-        for number, (infos, was_there) in pool.run(tasks, report):
-            written[number] = infos
-            taken_over += parts[number].rows if was_there else 0
-    infos_of_parts = [written[number] for number in range(len(parts))]
-    check = functools.partial(_check, pool, parts, infos_of_parts, shows_progress)
-    dataset = commit_dataset(
-        setup.destination.path,
-        setup.plan.schema,
-        [info for infos in infos_of_parts for info in infos],
-        extra={"converted_from": setup.plan.origin, PLAN_KEY: setup.destination.plan},
-        declared=setup.plan.declared,
-        # What an earlier run wrote was taken over by its hashes.
-        check=check if setup.is_verified else None,
-        map_shards=functools.partial(_map_shards, pool),
-    )
-    return dataset, taken_over
+    def fill(self, noted: Collection[int]) -> tuple[MdsDataset, int]:
+        """Write all shards and the index; return the dataset, and how many rows an earlier run had written.
 
-
-def _checked(
-    setup: Setup, pool: WorkerPool | SparkPool, parts: Sequence[Part], shows_progress: bool
-) -> MdsDataset:
-    """Check the dataset that an earlier run of the same plan has made, and return it."""
-    path = setup.destination.path
-    dataset = open_dataset(path)
-    with open_regular(os.path.join(path, INDEX_NAME)) as file:
-        entries = parse_index(file.read())["shards"]
-    by_prefix: dict[str, _Infos] = {}
-    for entry, shard in zip(entries, dataset.shards, strict=True):
-        prefix = ".".join(shard.basenames[0].split(".")[:2])
-        by_prefix.setdefault(prefix, []).append(entry)
-    of_parts = [by_prefix.get(part.prefix, []) for part in parts]
-    in_order = [entry for of_part in of_parts for entry in of_part]
-    if in_order != entries or dataset.num_rows != sum(part.rows for part in parts):
-        raise ConversionError(
-            f"{path} was converted from this source, but its index names other shards than were written. "
-            "Delete the directory and convert again."
+        Args:
+            noted: Numbers of the parts that an earlier run has noted.
+        """
+        setup = self.setup
+        tasks = [(write_part, (part, part.number in noted)) for part in self.parts]
+        done = self._done("Converting", tasks)
+        infos_of_parts = [infos for infos, _ in done]
+        dataset = commit_dataset(
+            setup.destination.path,
+            setup.plan.schema,
+            [info for infos in infos_of_parts for info in infos],
+            extra={"converted_from": setup.plan.origin, PLAN_KEY: setup.destination.plan},
+            declared=setup.plan.declared,
+            # What an earlier run wrote was taken over by its hashes.
+            check=functools.partial(self._check, infos_of_parts) if setup.is_verified else None,
+            map_shards=self._map_shards,
         )
-    _check(pool, parts, of_parts, shows_progress, dataset.schema, entries)
-    return dataset
+        taken_over = [
+            part for part, (_, was_there) in zip(self.parts, done, strict=True) if was_there
+        ]
+        return dataset, sum(part.rows for part in taken_over)
+
+    def checked(self) -> MdsDataset:
+        """Check the dataset that an earlier run of the same plan has made, and return it."""
+        path = self.setup.destination.path
+        dataset = open_dataset(path)
+        with open_regular(os.path.join(path, INDEX_NAME)) as file:
+            entries = parse_index(file.read())["shards"]
+        by_prefix: dict[str, _Infos] = {}
+        for entry, shard in zip(entries, dataset.shards, strict=True):
+            prefix = ".".join(shard.basenames[0].split(".")[:2])
+            by_prefix.setdefault(prefix, []).append(entry)
+        of_parts = [by_prefix.get(part.prefix, []) for part in self.parts]
+        in_order = [entry for of_part in of_parts for entry in of_part]
+        if in_order != entries or dataset.num_rows != sum(part.rows for part in self.parts):
+            raise ConversionError(
+                f"{path} was converted from this source, but its index names other shards than were written. "
+                "Delete the directory and convert again."
+            )
+        self._check(of_parts, dataset.schema, entries)
+        return dataset
+
+    def _check(self, infos: Sequence[_Infos], schema: DatasetSchema, entries: _Infos) -> None:
+        """Raise unless the shards, of which each part has as many as infos, hold what the source holds."""
+        tasks = []
+        first = 0
+        for part, of_part in zip(self.parts, infos, strict=True):
+            tasks.append((check_part, (part, schema, entries[first : first + len(of_part)])))
+            first += len(of_part)
+        self._done("Checking", tasks)
+
+    def _map_shards(self, rewrite: Any, infos: Iterable[dict[str, Any]]) -> _Infos:
+        tasks = [(rewrite_shard, (rewrite, info)) for info in infos]
+        return _in_order(self.pool.run(tasks, lambda _: None))
+
+    def _done(self, doing: str, tasks: Sequence[Task]) -> list[Any]:
+        rows = sum(part.rows for part in self.parts)
+        with progress.showing(doing, rows, self.shows_progress) as report:
+            return _in_order(self.pool.run(tasks, report))
 
 
-def _check(  # noqa: PLR0917 - all but the last two are bound beforehand
-    pool: WorkerPool | SparkPool,
-    parts: Sequence[Part],
-    infos: Sequence[_Infos],
-    shows_progress: bool,
-    schema: DatasetSchema,
-    entries: _Infos,
-) -> None:
-    """Raise unless the shards hold what the source holds; there is no index yet."""
-    tasks = []
-    first = 0
-    for part, of_part in zip(parts, infos, strict=True):
-        tasks.append((check_part, (part, schema, entries[first : first + len(of_part)])))
-        first += len(of_part)
-    rows = sum(part.rows for part in parts)
-    with progress.showing("Checking", rows, shows_progress) as report:
-        for _ in pool.run(tasks, report):
-            pass
-
-
-def _map_shards(
-    pool: WorkerPool | SparkPool, rewrite: Any, infos: Iterable[dict[str, Any]]
-) -> _Infos:
-    tasks = [(rewrite_shard, (rewrite, info)) for info in infos]
-    done = dict(pool.run(tasks, lambda _: None))
-    return [done[number] for number in range(len(tasks))]
+def _in_order(results: Iterable[tuple[int, Any]]) -> list[Any]:
+    by_number = dict(results)
+    return [by_number[number] for number in range(len(by_number))]
 
 
 def _plan(setup: Setup) -> dict[str, Any]:
