@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from operator import methodcaller
@@ -27,6 +28,7 @@ from petastorm_bridge.unischema import Unischema, UnischemaField
 
 from ._columns import ColumnPlan, Encoder, UnsupportedColumnsError, choose
 
+_Load = Callable[[bytes], npt.NDArray[Any]]
 _AS_BYTES = methodcaller("cast", pa.large_binary())
 _IMAGES = {"png": "png", "jpeg": "jpeg", "jpg": "jpeg"}
 
@@ -38,25 +40,6 @@ class _Column:
     type: pa.DataType
     described: Field | None = None
     encoder: Encoder | None = None
-
-
-@dataclass(frozen=True)
-class _Decoder:
-    """Images that stock readers would change, as arrays."""
-
-    field: UnischemaField
-    encoder: ArrayEncoder
-
-    def __call__(self, array: pa.Array) -> pa.LargeBinaryArray:
-        """Return the encoded values; nulls stay null."""
-        save = NdarrayCodec().encode
-        files = [
-            None
-            if cell is None
-            else bytes(save(self.field, self.field.codec.decode(self.field, cell)))
-            for cell in array.to_pylist()
-        ]
-        return self.encoder(pa.array(files, pa.large_binary()))
 
 
 def plan_stored_columns(
@@ -102,8 +85,10 @@ def _column(field: UnischemaField, stored: pa.DataType) -> _Column | None:
     codec = field.codec
     if isinstance(codec, CompressedImageCodec):
         return _image(field)
-    if isinstance(codec, NdarrayCodec | CompressedNdarrayCodec):
-        return _array(field, is_archive=isinstance(codec, CompressedNdarrayCodec))
+    if isinstance(codec, NdarrayCodec):
+        return _array(field, load_npy)
+    if isinstance(codec, CompressedNdarrayCodec):
+        return _array(field, functools.partial(load_npz, field=field))
     type_ = _value_type(field, stored)
     if type_ is None or not is_storable(type_) or find_type(type_) is None:
         return None
@@ -136,66 +121,75 @@ def _element_type(dtype: Any, stored: pa.DataType) -> pa.DataType | None:
 
 def _image(field: UnischemaField) -> _Column:
     encoding = _IMAGES.get(field.codec.image_codec)
-    dtype = np.dtype(field.numpy_dtype)
-    if encoding == "png" and dtype.itemsize > 1 and len(field.shape) > 2:
+    if encoding == "png" and np.dtype(field.numpy_dtype).itemsize > 1 and len(field.shape) > 2:
         # Pillow, and with it streaming, cuts these to eight bits.
-        column = _array(field, is_archive=False)
+        column = _array(field, functools.partial(field.codec.decode, field))
         assert column is not None
-        assert isinstance(column.encoder, ArrayEncoder)
-        return _Column(column.type, column.described, _Decoder(field, column.encoder))
+        return column
     if encoding is None:  # a format that streaming has no name for: the file as it is
         return _Column(pa.large_binary(), encoder=_AS_BYTES)
-    described = Field(field.name, pa.binary(), encoding)
-    return _Column(pa.large_binary(), described, _AS_BYTES)
+    return _Column(pa.large_binary(), Field(field.name, pa.binary(), encoding), _AS_BYTES)
 
 
-def _array(field: UnischemaField, *, is_archive: bool) -> _Column | None:
+def _array(field: UnischemaField, load: _Load) -> _Column | None:
+    """Return how arrays are written; None if MDS has no encoding for them.
+
+    Args:
+        field: None in its shape, and 0 as in Petastorm, stand for any length.
+        load: Returns the array of a stored value.
+    """
     dtype = np.dtype(field.numpy_dtype)
     if dtype.kind in "US" and len(field.shape) == 1:
         texts = pa.list_(pa.string() if dtype.kind == "U" else pa.binary())
-        return _Column(texts, encoder=TextsEncoder(field.name, texts, is_archive))
-    encoding = array_encoding(dtype, field.shape)
-    if encoding is None:
-        return None
+        return _Column(texts, encoder=_TextsEncoder(field.name, load, texts))
     shape = tuple(size or None for size in field.shape)
-    type_ = pa.list_(pa.from_numpy_dtype(dtype))
-    encoder = ArrayEncoder(field.name, dtype, shape, is_archive)
-    described = Field(field.name, type_, encoding, shape=shape)
-    return _Column(pa.large_binary(), described, encoder)
-
-
-def array_encoding(dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> str | None:
-    """Return the MDS encoding of arrays of a dtype and shape; None if MDS has none for them.
-
-    Args:
-        dtype: Of the elements; booleans are stored as bytes.
-        shape: None, and 0 as in Petastorm, stand for any length.
-    """
-    name = "uint8" if dtype == np.bool_ else dtype.name
+    name = "uint8" if dtype == np.bool_ else dtype.name  # booleans are stored as bytes
     if name not in NDARRAY_CODES or math.prod(size or 1 for size in shape) > MAX_ELEMENTS:
         return None
-    if not shape or not all(shape):
-        return f"ndarray:{name}"
-    return f"ndarray:{name}:{','.join(map(str, shape))}"
+    is_fixed = bool(shape) and all(shape)
+    encoding = f"ndarray:{name}:{','.join(map(str, shape))}" if is_fixed else f"ndarray:{name}"
+    described = Field(field.name, pa.list_(pa.from_numpy_dtype(dtype)), encoding, shape=shape)
+    return _Column(
+        pa.large_binary(), described, _ArrayEncoder(field.name, load, dtype, shape, is_fixed)
+    )
 
 
 @dataclass(frozen=True)
-class ArrayEncoder:
-    """Turns a column of ``.npy`` or ``.npz`` files into the values that MDS stores.
+class _Encoder:
+    """Turns a column of arrays, as Petastorm's codecs store them, into what the writer takes.
+
+    Attributes:
+        name: The column, for messages.
+        load: Returns the array of a stored value.
+    """
+
+    name: str
+    load: _Load
+
+    def loaded(self, stored: bytes) -> npt.NDArray[Any]:
+        try:
+            return self.load(stored)
+        except ValueError as error:
+            raise DatasetError(
+                f"Column {self.name!r} holds a value that is no array: {error}."
+            ) from error
+
+
+@dataclass(frozen=True)
+class _ArrayEncoder(_Encoder):
+    """Gives the values that MDS stores.
 
     Where all files of a batch are of one shape, which fixed shapes are, no array is made of any.
 
     Attributes:
-        name: The column, for messages.
         dtype: Of the elements.
-        shape: None, and 0, stand for any length.
-        is_archive: Whether the files are ``.npz``.
+        shape: None stands for any length.
+        is_fixed: Whether no length is any.
     """
 
-    name: str
     dtype: np.dtype[Any]
     shape: tuple[int | None, ...]
-    is_archive: bool
+    is_fixed: bool
 
     def __call__(self, array: pa.Array) -> pa.LargeBinaryArray:
         """Return the encoded values; nulls stay null.
@@ -206,17 +200,13 @@ class ArrayEncoder:
         cells = array.cast(pa.large_binary())
         missing = np.asarray(cells.is_null().to_numpy(zero_copy_only=False))
         present = cells.drop_null() if cells.null_count else cells
-        values = None if self.is_archive else self._of_one_shape(present)
+        values = self._of_one_shape(present) if self.load is load_npy else None
         if values is None:
             values = pa.array([self._value(cell.as_py()) for cell in present], pa.large_binary())
         if not cells.null_count:
             return values
         places = np.maximum(np.cumsum(~missing) - 1, 0)
         return values.take(pa.array(places, mask=missing))
-
-    @property
-    def _has_fixed_shape(self) -> bool:
-        return bool(self.shape) and all(self.shape)
 
     def _of_one_shape(self, cells: pa.LargeBinaryArray) -> pa.LargeBinaryArray | None:
         """Return the values of files with one and the same header; None if they differ in it."""
@@ -237,21 +227,20 @@ class ArrayEncoder:
         if files.shape[1] - width != header.nbytes:
             return None
         content = files[:, width:]
-        if not self._has_fixed_shape:
+        if not self.is_fixed:
             start = np.tile(array_headers(np.array([header.shape])), (len(files), 1))
             content = np.concatenate([start, content], axis=1)
         return binary_rows(content)
 
-    def _value(self, file: bytes) -> bytes:
-        value = _loaded(file, UnischemaField(self.name, self.dtype, self.shape), self.is_archive)
+    def _value(self, stored: bytes) -> bytes:
+        value = self.loaded(stored)
         if value.dtype != self.dtype:
             raise DatasetError(
                 f"Column {self.name!r} holds an array of {value.dtype}; its schema says {self.dtype}."
             )
         self._check_shape(value.shape)
-        content = np.ascontiguousarray(value).tobytes()
-        start = b"" if self._has_fixed_shape else array_headers(np.array([value.shape])).tobytes()
-        return start + content
+        start = b"" if self.is_fixed else array_headers(np.array([value.shape])).tobytes()
+        return start + np.ascontiguousarray(value).tobytes()
 
     def _check_shape(self, shape: tuple[int, ...]) -> None:
         wanted = self.shape
@@ -264,18 +253,10 @@ class ArrayEncoder:
 
 
 @dataclass(frozen=True)
-class TextsEncoder:
-    """Turns a column of files with one-dimensional arrays of texts or bytes into lists, stored as JSON.
+class _TextsEncoder(_Encoder):
+    """Gives one-dimensional arrays of texts or bytes as lists, which are stored as JSON."""
 
-    Attributes:
-        name: The column, for messages.
-        type: Arrow type of the lists.
-        is_archive: Whether the files are ``.npz``.
-    """
-
-    name: str
     type: pa.DataType
-    is_archive: bool
 
     def __call__(self, array: pa.Array) -> pa.Array:
         """Return the lists; nulls stay null.
@@ -286,20 +267,11 @@ class TextsEncoder:
         lists = [None if file is None else self._list(file) for file in array.to_pylist()]
         return pa.array(lists, self.type)
 
-    def _list(self, file: bytes) -> list[Any]:
-        value = _loaded(file, UnischemaField(self.name, np.str_, (None,)), self.is_archive)
+    def _list(self, stored: bytes) -> list[Any]:
+        value = self.loaded(stored)
         if value.ndim != 1 or value.dtype.kind not in "US":
             raise DatasetError(
                 f"Column {self.name!r} holds an array of {value.dtype} of shape {value.shape}; its schema "
                 "says texts or bytes along one axis."
             )
         return list(value.tolist())
-
-
-def _loaded(file: bytes, field: UnischemaField, is_archive: bool) -> npt.NDArray[Any]:
-    try:
-        return load_npz(file, field) if is_archive else load_npy(file)
-    except ValueError as error:
-        raise DatasetError(
-            f"Column {field.name!r} holds a value that is no array: {error}."
-        ) from error
