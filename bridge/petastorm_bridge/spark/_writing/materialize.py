@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import functools
 import json
 import time
 import uuid
@@ -16,10 +17,10 @@ import pyarrow as pa
 from petastorm_bridge._sources.unfinished import MARKER_NAME
 from petastorm_bridge.fs_utils import masked
 from petastorm_bridge.mds.commit import Rewrite, commit_dataset
-from petastorm_bridge.mds.dataset import INDEX_NAME, open_dataset
+from petastorm_bridge.mds.dataset import INDEX_NAME, MdsDataset
 from petastorm_bridge.mds.schema import SIDECAR_NAME
 from petastorm_bridge.spark import _session
-from petastorm_bridge.spark._directory.dataset import DatasetFiles, describe_converted
+from petastorm_bridge.spark._directory.dataset import DatasetFiles
 from petastorm_bridge.spark._directory.own_files import is_own_file
 from petastorm_bridge.spark._directory.store import Store, store_at
 from petastorm_bridge.spark._directory.urls import sub_url
@@ -113,11 +114,10 @@ def materialize(
     with new_directory(store, directory_url, form.refusals):
         rows, infos = _run(session, plan, options, directory_url)
         there = _wait_until_visible(store, infos)
-        names = [_written(info)["basename"] for info in infos]
-        rewriter = _Rewriter(session, store)
-        schema, infos = form.settle(plan.schema, infos, rewriter)
+        map_shards = functools.partial(_rewritten, session, store)
+        schema, infos = form.settle(plan.schema, infos, map_shards)
         with store.writing() as directory:
-            commit_dataset(
+            dataset = commit_dataset(
                 directory,
                 schema,
                 infos,
@@ -127,13 +127,12 @@ def materialize(
                     "dtype": options.dtype,
                 },
                 num_rows=rows,
-                map_shards=rewriter,
+                map_shards=map_shards,
             )
-        if rewriter.has_run or there != {MARKER_NAME, *names}:
-            _remove_leftovers(store)
+        names = [shard.stored["basename"] for shard in dataset.shards]
+        if there != {MARKER_NAME, *names}:
+            _remove_leftovers(store, dataset)
     logger.info("Materialize dataframe to url %s successfully.", masked(directory_url))
-    if rewriter.has_run:
-        return describe_converted(directory_url)
     return DatasetFiles([sub_url(directory_url, name) for name in names or [INDEX_NAME]], rows)
 
 
@@ -159,36 +158,23 @@ def _run(session: Any, plan: ColumnPlan, options: Options, directory_url: str) -
     return sum(row["num_rows"] for row in results), infos
 
 
-class _Rewriter:
-    """Runs the engine's rewriting of shards as a Spark job, for ``commit_dataset``.
-
-    Attributes:
-        has_run: Whether shards were rewritten, under other names.
-    """
-
-    def __init__(self, session: Any, store: Store) -> None:
-        self.has_run = False
-        self._session = session
-        self._store = store
-
-    def __call__(self, rewrite: Rewrite, infos: Iterable[dict[str, Any]]) -> Infos:
-        """Return ``[rewrite(directory, info) for info in infos]``."""
-        self.has_run = True
-        todo = list(infos)
-        tasks = min(len(todo), _MAX_REWRITE_TASKS)
-        positions = self._session.range(0, len(todo), 1, tasks)
-        store = self._store
-        rewritten = positions.mapInArrow(
-            lambda batches: rewrite_shards(store, rewrite, todo, batches), RESULT_SCHEMA
-        )
-        done = run_job(self._session, rewritten.collect)
-        by_position = {row["partition"]: json.loads(row["shards"])[0] for row in done}
-        return [by_position[position] for position in range(len(todo))]
+def _rewritten(
+    session: Any, store: Store, rewrite: Rewrite, infos: Iterable[dict[str, Any]]
+) -> Infos:
+    """Return ``[rewrite(directory, info) for info in infos]``, which executors do."""
+    todo = list(infos)
+    positions = session.range(0, len(todo), 1, min(len(todo), _MAX_REWRITE_TASKS))
+    rewritten = positions.mapInArrow(
+        lambda batches: rewrite_shards(store, rewrite, todo, batches), RESULT_SCHEMA
+    )
+    done = run_job(session, rewritten.collect)
+    by_position = {row["partition"]: json.loads(row["shards"])[0] for row in done}
+    return [by_position[position] for position in range(len(todo))]
 
 
 def _wait_until_visible(store: Store, infos: list[dict[str, Any]]) -> set[str]:
     """Wait until the driver sees what the executors wrote, which mounted stores may delay; return all it sees."""
-    entries = [_written(info) for info in infos]
+    entries = [info["index"]["zip_data"] or info["index"]["raw_data"] for info in infos]
     end = time.monotonic() + _VISIBLE_WITHIN_SECONDS
     while True:
         sizes = store.sizes()
@@ -204,18 +190,10 @@ def _wait_until_visible(store: Store, infos: list[dict[str, Any]]) -> set[str]:
         time.sleep(0.1)
 
 
-def _written(info: dict[str, Any]) -> dict[str, Any]:
-    """Return what the index says of the file of a shard."""
-    entry: dict[str, Any] = info["index"]["zip_data"] or info["index"]["raw_data"]
-    return entry
-
-
-def _remove_leftovers(store: Store) -> None:
-    """Remove what failed and speculative attempts left; nothing reads it, it only takes space."""
-    with store.reading() as directory:
-        shards = open_dataset(directory).shards
+def _remove_leftovers(store: Store, dataset: MdsDataset) -> None:
+    """Remove what was rewritten, and what failed and speculative attempts left; nothing reads it."""
     kept = {INDEX_NAME, SIDECAR_NAME, MARKER_NAME}
-    kept.update(name for shard in shards for name in shard.basenames)
+    kept.update(name for shard in dataset.shards for name in shard.basenames)
     for name in {*store.names()} - kept:
         if is_own_file(name):
             with contextlib.suppress(OSError):
