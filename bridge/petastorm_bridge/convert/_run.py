@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import hashlib
+import itertools
 import json
-import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,10 +16,7 @@ import pyarrow as pa
 
 from petastorm_bridge._workers import progress
 from petastorm_bridge.mds.commit import commit_dataset
-from petastorm_bridge.mds.dataset import MdsDataset, open_dataset, parse_index
-from petastorm_bridge.mds.files import open_regular
-from petastorm_bridge.mds.names import INDEX_NAME
-from petastorm_bridge.mds.schema import DatasetSchema
+from petastorm_bridge.mds.dataset import MdsDataset, open_dataset
 
 from ._parts import Part, cut_parts
 from ._state import PLAN_KEY, State
@@ -116,15 +114,15 @@ class _Run:
         setup = self.setup
         tasks = [(write_part, (part, part.number in noted)) for part in self.parts]
         done = self._done("Converting", tasks)
-        infos_of_parts = [infos for infos, _ in done]
+        counts = [len(infos) for infos, _ in done]
         dataset = commit_dataset(
             setup.destination.path,
             setup.plan.schema,
-            [info for infos in infos_of_parts for info in infos],
+            [info for infos, _ in done for info in infos],
             extra={"converted_from": setup.plan.origin, PLAN_KEY: setup.destination.plan},
             declared=setup.plan.declared,
             # What an earlier run wrote was taken over by its hashes.
-            check=functools.partial(self._check, infos_of_parts) if setup.is_verified else None,
+            check=functools.partial(self._check, counts) if setup.is_verified else None,
             map_shards=self._map_shards,
         )
         taken_over = [
@@ -136,29 +134,24 @@ class _Run:
         """Check the dataset that an earlier run of the same plan has made, and return it."""
         path = self.setup.destination.path
         dataset = open_dataset(path)
-        with open_regular(os.path.join(path, INDEX_NAME)) as file:
-            entries = parse_index(file.read())["shards"]
-        by_prefix: dict[str, _Infos] = {}
-        for entry, shard in zip(entries, dataset.shards, strict=True):
-            prefix = ".".join(shard.basenames[0].split(".")[:2])
-            by_prefix.setdefault(prefix, []).append(entry)
-        of_parts = [by_prefix.get(part.prefix, []) for part in self.parts]
-        in_order = [entry for of_part in of_parts for entry in of_part]
-        if in_order != entries or dataset.num_rows != sum(part.rows for part in self.parts):
+        prefixes = [".".join(shard.basenames[0].split(".")[:2]) for shard in dataset.shards]
+        number = collections.Counter(prefixes)
+        written = [part.prefix for part in self.parts for _ in range(number[part.prefix])]
+        if prefixes != written or dataset.num_rows != sum(part.rows for part in self.parts):
             raise ConversionError(
                 f"{path} was converted from this source, but its index names other shards than were written. "
                 "Delete the directory and convert again."
             )
-        self._check(of_parts, dataset.schema, entries)
+        self._check([number[part.prefix] for part in self.parts], dataset)
         return dataset
 
-    def _check(self, infos: Sequence[_Infos], schema: DatasetSchema, entries: _Infos) -> None:
-        """Raise unless the shards, of which each part has as many as infos, hold what the source holds."""
-        tasks = []
-        first = 0
-        for part, of_part in zip(self.parts, infos, strict=True):
-            tasks.append((check_part, (part, schema, entries[first : first + len(of_part)])))
-            first += len(of_part)
+    def _check(self, counts: Sequence[int], dataset: MdsDataset) -> None:
+        """Raise unless the shards, of which each part has so many, hold what the source holds."""
+        shards = iter(dataset.shards)
+        tasks = [
+            (check_part, (part, dataset.schema, list(itertools.islice(shards, count))))
+            for part, count in zip(self.parts, counts, strict=True)
+        ]
         self._done("Checking", tasks)
 
     def _map_shards(self, rewrite: Any, infos: Iterable[dict[str, Any]]) -> _Infos:

@@ -110,7 +110,7 @@ def rewrite_shard(
 
 
 def check_part(
-    setup: Setup, report: Report, part: Part, schema: DatasetSchema, entries: list[dict[str, Any]]
+    setup: Setup, report: Report, part: Part, schema: DatasetSchema, entries: Sequence[ShardEntry]
 ) -> None:
     """Compare the shards of a part with the source: their hashes, and if asked for every value.
 
@@ -119,8 +119,7 @@ def check_part(
         ConversionError: A value is not that of the source.
     """
     directory = setup.destination.path
-    shards = [ShardEntry.from_json(entry, directory) for entry in entries]
-    tables = (_stored_table(Shard(directory, entry), schema, setup.plan) for entry in shards)
+    tables = (_stored_table(Shard(directory, entry), schema, setup.plan) for entry in entries)
     if not setup.is_verified:
         for table in tables:
             report(table.num_rows)

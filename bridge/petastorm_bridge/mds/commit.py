@@ -32,7 +32,7 @@ def commit_dataset(
     *,
     num_rows: int | None = None,
     declared: Mapping[str, Field] | None = None,
-    check: Callable[[DatasetSchema, list[dict[str, Any]]], object] | None = None,
+    check: Callable[[MdsDataset], object] | None = None,
     map_shards: Callable[[Rewrite, Iterable[Info]], Iterable[Info]] | None = None,
 ) -> MdsDataset:
     """Make the shards written to ``directory`` a dataset, and return it; it is visible from the last step on.
@@ -48,8 +48,7 @@ def commit_dataset(
         extra: JSON-able facts to keep in the sidecar.
         num_rows: Rows, where they cannot be counted from shards (no storable column).
         declared: As of the :class:`ShardWriter`; what the values of these columns are, and their shape.
-        check: Looks at what is about to become a dataset: its schema and the index entries of its
-            shards. What it raises keeps it from becoming one.
+        check: Looks at what is about to become a dataset. What it raises keeps it from becoming one.
         map_shards: Runs the rewriting of some shards, which a caller may spread over machines; None does it
             here. The :class:`Rewrite` and its arguments pickle.
 
@@ -78,8 +77,10 @@ def commit_dataset(
     )
     rows = sum(int(info["index"]["samples"]) for info in final)
     described = DatasetSchema(fields, rows if num_rows is None else num_rows, extra or {})
+    shards = tuple(ShardEntry.from_json(info["index"], directory) for info in final)
+    dataset = MdsDataset(directory, described, shards)
     if check is not None:
-        check(described, [info["index"] for info in final])
+        check(dataset)
     # What makes a dataset of the files waits for the disk; shards, which are many times larger, are
     # compared with their sizes and hashes whenever they are read.
     sidecar = [described.to_json().encode()]
@@ -90,8 +91,7 @@ def commit_dataset(
     write_whole(os.path.join(directory, INDEX_NAME), [text], is_durable=True)
     for info in superseded:
         remove_shard(directory, info)
-    shards = tuple(ShardEntry.from_json(info["index"], directory) for info in final)
-    return MdsDataset(directory, described, shards)
+    return dataset
 
 
 def writer_for(directory: str) -> Callable[..., None]:
