@@ -74,17 +74,13 @@ def read_into(file: BinaryIO, start: int, out: memoryview) -> int:
         OSError: The file system fails; the error names the file.
     """
     filled = 0
-    try:
+    with _naming(file.name):
         while filled < len(out):
             # Linux reads at most 2 GiB at once.
             count = os.preadv(file.fileno(), [out[filled : filled + (1 << 30)]], start + filled)
             if not count:
                 break
             filled += count
-    except OSError as error:
-        if error.errno is None:
-            raise
-        raise OSError(error.errno, os.strerror(error.errno), file.name) from error
     return filled
 
 
@@ -189,7 +185,7 @@ def _open(path: str, mode: str, folder: int | None) -> IO[bytes]:
 
 @contextlib.contextmanager
 def _naming(path: str) -> Iterator[None]:
-    """Name the file in errors of the block: a failed write, unlike a failed open, does not."""
+    """Name the file in errors of the block: failed reads and writes, unlike a failed open, do not."""
     try:
         yield
     except OSError as error:
