@@ -31,7 +31,7 @@ ROOMS = {
     "petastorm_bridge._sources": """
         _far __init__
         source unfinished parquet_schema parquet_files far_parquet parquet_reading
-        files_source table_place table_formats live_table delta iceberg
+        files_source table_formats live_table delta iceberg
         mds parquet table remote open
     """,
     "petastorm_bridge.reader": """

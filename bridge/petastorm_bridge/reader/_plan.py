@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from petastorm_bridge._far.ahead import AHEAD_BYTES
+from petastorm_bridge._sources._far.ahead import AHEAD_BYTES
 from petastorm_bridge._sources.source import Source
 
 from ._sharding import Piece
