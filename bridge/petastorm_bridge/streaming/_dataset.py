@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # Samples are gathered for several batches at once: what each shard costs, however few of its samples are wanted, is
 # then spread over more of them.
-_WINDOW_ROWS = 16_384
+_WINDOW_ROWS = 65_536
 _WINDOW_BYTES = 16 << 20
 
 
