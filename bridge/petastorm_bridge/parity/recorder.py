@@ -461,7 +461,7 @@ class Writer:
         self.containers: list[str] = []
         self._epoch_start = (0, 0)
         self._layouts: dict[Any, int] = {}
-        self._files: list[tuple[Any, Any]] = []
+        self._files: list[Any] = []
         self._counts: list[int] = []
         self._pending: list[dict[str, Column]] = []
         self._pending_key: Any = None
@@ -503,30 +503,29 @@ class Writer:
         fields: dict[str, Any] = {}
         for name, column in columns.items():
             fields.update(arrow_arrays(name, column))
-        layout = self._layout(columns, fields)
-        batch = pa.record_batch(list(fields.values()), schema=self._files[layout][0])
-        self._files[layout][1].write_batch(batch)
+        batch = pa.RecordBatch.from_arrays(list(fields.values()), list(fields))
+        layout = self._layout(columns, batch.schema)
+        self._files[layout].write_batch(batch)
         shapes = json.dumps([list(c.shape) for c in columns.values()])
         self._chunks.append((layout, self._counts[layout], rows, shapes))
         self._counts[layout] += 1
 
-    def _layout(self, columns: Any, fields: dict[str, Any]) -> int:
+    def _layout(self, columns: Any, schema: Any) -> int:
         description = tuple((n, c.kind, c.dtype, c.form) for n, c in columns.items())
-        key = (description, tuple(str(array.type) for array in fields.values()))
+        key = (description, tuple(map(str, schema.types)))
         if key not in self._layouts:
             if len(self._layouts) == MAX_LAYOUTS:
                 raise RecordingError("columns or dtypes change all the time; recording given up")
             index = self._layouts[key] = len(self._layouts)
-            schema = pa.schema([pa.field(n, array.type) for n, array in fields.items()])
             path = os.path.join(self.folder, f"values-{index}.arrow")
-            self._files.append((schema, pa.RecordBatchFileWriter(path, schema)))
+            self._files.append(pa.RecordBatchFileWriter(path, schema))
             self._counts.append(0)
         return self._layouts[key]
 
     def finish(self, facts: dict[str, Any]) -> dict[str, Any]:
         """Put the recording in place, with further facts in its manifest; returns the manifest."""
         self._flush()
-        for _, file in self._files:
+        for file in self._files:
             file.close()
         sizes = pa.Table.from_pydict({"rows": self._sizes}, BATCHES)
         write_table(self.folder, "batches.arrow", sizes)
@@ -559,7 +558,7 @@ class Writer:
 
     def abort(self) -> None:
         """Remove what was written."""
-        for _, file in self._files:
+        for file in self._files:
             file.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
