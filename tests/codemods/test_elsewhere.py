@@ -37,7 +37,8 @@ ATTRIBUTE = (
     HEAD
     + """\
 class Data:
-    options = {"batch_size": 8, "num_epochs": 1}
+    def __init__(self):
+        self.options = {"batch_size": 8, "num_epochs": 1}
     def batches(self):
         with conv.make_torch_dataloader(**self.options) as loader:
             yield from loader

@@ -77,7 +77,7 @@ _Items = dict[str, _Item]
 def items_of(analysis: Analysis, node: cst.BaseExpression) -> Mapping[str, Given] | None:
     """Return the arguments in a dictionary, by name; None if the source does not say all of them."""
     if not isinstance(node, cst.Name | cst.Attribute):
-        return _items_written_here(analysis, node)
+        return None  # it would have to be written twice
     # Those of attributes are not the same in each class.
     items = _items(analysis, values(analysis).alike(node) if isinstance(node, cst.Name) else node)
     if items is None:
@@ -121,25 +121,6 @@ _Part = tuple[str | None, cst.BaseExpression] | None
 _Values = dict[str, list[cst.BaseExpression]]
 
 
-def _items_written_here(analysis: Analysis, node: cst.BaseExpression) -> Mapping[str, Given] | None:
-    """Return the arguments in a dictionary that is written where it is needed; None if one is unknown."""
-    written: dict[str, Given] = {}
-    for part in _parts(node):
-        name, value = part or (None, None)
-        brackets = getattr(value, "lpar", ())  # which are not in its span
-        if value is None or brackets:
-            return None
-        items = (
-            items_of(analysis, value)
-            if name is None
-            else {name: Given((analysis.span(value),), value)}
-        )
-        if items is None or are_in_doubt(items, written):
-            return None
-        written |= items
-    return written
-
-
 def are_in_doubt(items: Mapping[str, Given], names: Collection[str]) -> bool:
     """Say whether it is uncertain for one of some names that a dictionary gives it."""
     return any(not item.is_certain for key, item in items.items() if key in names)
@@ -180,7 +161,7 @@ class _Dictionaries:
         """Return the items of what an expression is; None if the source does not say all of them."""
         if not isinstance(node, cst.Name | cst.Attribute):
             return self._of_leaf(node)
-        leaves = [each for each in self._leaves(node) if not is_none(each)]
+        leaves = [each for each in values(self._analysis).of(node) if not is_none(each)]
         if not leaves or self._may_change(node):
             return None
         several = [self._of_leaf(each) for each in leaves]
@@ -228,13 +209,6 @@ class _Dictionaries:
                     return True
         return False
 
-    def _leaves(self, node: cst.Name | cst.Attribute) -> list[cst.CSTNode]:
-        """Return what a name was given, or an attribute, also in the body of its class."""
-        leaves = values(self._analysis).of(node)
-        if leaves == [node] and isinstance(node, cst.Attribute):
-            leaves = _given_in_class(self._analysis, node) or leaves
-        return leaves
-
     def _merged(self, parts: Iterable[_Part]) -> _Items | None:
         merged: _Items = {}
         for part in parts:
@@ -250,26 +224,6 @@ class _Dictionaries:
                     item if before is None or item.is_certain else _joined(before, item.values)
                 )
         return merged
-
-
-def _given_in_class(analysis: Analysis, node: cst.Attribute) -> list[cst.CSTNode]:
-    """Return what classes give an attribute of ``self``, ``cls`` or a class, if its own one does.
-
-    Annotated ones are left out: they may be defaults of arguments to a constructor that nobody has written.
-    """
-    by_class: dict[cst.CSTNode, cst.CSTNode] = {}
-    for assign in analysis.nodes(cst.Assign):
-        target = assign.targets[0].target
-        if isinstance(target, cst.Name) and target.value == node.attr.value:
-            home = analysis.enclosing(assign, cst.ClassDef, cst.FunctionDef)
-            if isinstance(home, cst.ClassDef):
-                by_class[home] = assign.value
-    base = node.value.value if isinstance(node.value, cst.Name) else ""
-    if base in {"self", "cls"}:
-        is_own = analysis.enclosing(node, cst.ClassDef) in by_class
-    else:
-        is_own = base in {home.name.value for home in by_class if isinstance(home, cst.ClassDef)}
-    return list(by_class.values()) if is_own else []
 
 
 def _is_handled(analysis: Analysis, node: cst.Name | cst.Attribute) -> bool:
@@ -351,16 +305,13 @@ def _touched(analysis: Analysis) -> Mapping[_Name | None, list[cst.Subscript | c
 
 def _values_set(analysis: Analysis, name: _Name) -> _Values | None:
     """Return the keys that get values in a dictionary by this name, with these; None if more is done to its items."""
-    is_attribute, word = name
-    touched = [*_touched(analysis).get(name, ())]
-    if is_attribute:  # which is a plain name in the body of its class
-        touched += _touched(analysis).get((False, word), ())
+    touched = _touched(analysis).get(name, ())
     values_set: _Values = {}
     for key, value in (each for node in touched for each in _values_given(analysis, node)):
         if not key or value is None:
             return None
         values_set.setdefault(key, []).append(value)
-    return None if _is_named_in_text(analysis, word) else values_set
+    return None if _is_named_in_text(analysis, name[1]) else values_set
 
 
 def _values_given(
