@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, once
-from petastorm_codemods._meaning.calls import call_with, is_none
+from petastorm_codemods._meaning.calls import call_with
 
 from .arguments import Reading, Times
 from .blocks import whole_text
@@ -83,7 +83,7 @@ def _is_taken_later(analysis: Analysis, opened: _Opened) -> bool:
     """Say whether a loader, or its iterator, is read behind its block or returned from it."""
     iterators = (_iterator(analysis, read) for read in reads_of(analysis, opened.name))
     return any(
-        _is_later(analysis, read, opened.block) and not _is_harmless(analysis, read)
+        _is_later(analysis, read, opened.block)
         for name in (opened.name, *filter(None, iterators))
         for read in reads_of(analysis, name)
     )
@@ -91,14 +91,6 @@ def _is_taken_later(analysis: Analysis, opened: _Opened) -> bool:
 
 def _is_later(analysis: Analysis, read: cst.Name, block: cst.With) -> bool:
     return analysis.start(read) >= analysis.span(block)[1] or _is_returned(analysis, read)
-
-
-def _is_harmless(analysis: Analysis, read: cst.Name) -> bool:
-    """Say whether reading a name takes no batches: what is asked for is an attribute, or whether there is anything."""
-    above = analysis.parent(read)
-    if isinstance(above, cst.Comparison) and len(above.comparisons) == 1:
-        return is_none(above.comparisons[0].comparator)
-    return isinstance(above, cst.Attribute)
 
 
 def _is_returned(analysis: Analysis, read: cst.Name) -> bool:
