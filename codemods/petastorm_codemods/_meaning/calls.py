@@ -86,13 +86,7 @@ def remove(
         yield Edit(spans[0][0], end, "")
         return
     for first, last in _runs(gone[: kept[-1]]):
-        if first and _ends_line(analysis, spans, first, last):
-            # The line break stays, which a comment about what goes would only confuse.
-            end = analysis.source.text.index("\n", spans[last][1])
-            end -= analysis.source.text[end - 1] == "\r"
-            yield Edit(spans[first - 1][1], end, ",")
-        else:
-            yield Edit(spans[first][0], spans[last + 1][0], "")
+        yield Edit(spans[first][0], spans[last + 1][0], "")
     if gone[-1]:
         yield Edit(spans[kept[-1]][1], spans[-1][1], "")
 
@@ -103,11 +97,3 @@ def _runs(gone: Sequence[bool]) -> Iterator[tuple[int, int]]:
     for first in places:
         if first - 1 not in places:
             yield first, next(n for n in itertools.count(first) if n + 1 not in places)
-
-
-def _ends_line(analysis: Analysis, spans: Sequence[tuple[int, int]], first: int, last: int) -> bool:
-    """Say whether what goes follows something on its line, and nothing follows it there."""
-    text = analysis.source.text
-    before = text[spans[first - 1][1] : spans[first][0]]
-    line, newline, _ = text[spans[last][1] : spans[last + 1][0]].partition("\n")
-    return "\n" not in before and bool(newline) and "," in line.partition("#")[0]

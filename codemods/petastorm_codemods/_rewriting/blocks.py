@@ -127,10 +127,8 @@ def _head(
         assigned += [indent, inner, *statement, newline]
     items = [item for item in node.items if item not in plain]
     kept = [(analysis.span(item),) for item in items]
-    # Older versions of Python know no parentheses here, and formatters take them from what fits on a line.
-    flat = f"with {', '.join(map(analysis.code, items))}:"
-    fits = len(analysis.indent(begin)) + len(flat) <= analysis.source.width and "\n" not in flat
-    in_brackets = len(kept) > 1 and isinstance(node.lpar, cst.LeftParen) and not fits
+    # Older versions of Python know no parentheses here.
+    in_brackets = len(kept) > 1 and isinstance(node.lpar, cst.LeftParen)
     listed = call_of("", [("", each) for each in kept]) if in_brackets else _listed(kept)
     head: list[Piece] = [indent, "with ", *listed, ":", newline] if kept else []
     return [*head, *assigned] if inside else [*assigned, *head]
