@@ -293,10 +293,9 @@ train(trainer.global_rank, trainer.world_size)
     assert all(isinstance(each, Unchanged) for each in run([str(tmp_path)], Settings()).outcomes)
 
 
-def test_a_number_that_others_may_set_is_asked_when_the_program_runs(rewritten):
-    assert "drop_last=True" in rewritten(EPOCHS)
-    after = rewritten(EPOCHS, other="data.epochs = 3\n")
-    assert "drop_last=self.epochs is None" in after
+@pytest.mark.parametrize("other", ["", "data.epochs = 3\n"])
+def test_a_number_that_has_a_name_is_asked_when_the_program_runs(rewritten, other):
+    assert "drop_last=self.epochs is None" in rewritten(EPOCHS, other=other)
 
 
 @pytest.mark.parametrize(

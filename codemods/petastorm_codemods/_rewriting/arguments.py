@@ -238,16 +238,6 @@ def _constants(analysis: Analysis, node: cst.CSTNode) -> frozenset[int | None]:
 
 
 @once
-def _is_always_none(analysis: Analysis, node: cst.CSTNode) -> bool:
-    """Say whether an expression is None in any case; not a parameter, whatever it is given so far."""
-    followed = values(analysis)
-    if any(_is_parameter(analysis, each) for each in followed.passed(node)):
-        return False
-    leaves = followed.of(node)
-    return bool(leaves) and all(map(is_none, leaves))
-
-
-@once
 def _may_be_none(analysis: Analysis, node: cst.CSTNode) -> bool:
     """Say whether an expression may be None."""
     ends = reached([node], lambda each: () if _is_number(each) else values(analysis).behind(each))
@@ -259,12 +249,6 @@ def _may_be_several(analysis: Analysis, node: cst.CSTNode) -> bool:
     """Say whether an expression may be anything but 1 and None."""
     leaves = values(analysis).of(node)
     return any(not is_none(each) and constants([each]) != [1] for each in leaves)
-
-
-def _is_parameter(analysis: Analysis, node: cst.CSTNode) -> bool:
-    """Say whether a name is a function's parameter."""
-    bound = analysis.assignments(node) if isinstance(node, cst.Name) else ()
-    return any(isinstance(getattr(each, "node", None), cst.Param) for each in bound)
 
 
 def _is_number(node: cst.CSTNode) -> bool:
@@ -397,9 +381,5 @@ def _times(analysis: Analysis, given: Mapping[str, Given]) -> tuple[Times, Piece
         return Times.ENDLESS, ()
     if constants([node]) == [1]:
         return Times.ONCE, ()
-    alike = values(analysis).alike(node)
-    # A dictionary that may lack it goes on to say so, as a parameter does.
-    if given["num_epochs"].is_certain and _is_always_none(analysis, alike):
-        return Times.ENDLESS, ()
-    times = Times.OPEN if _may_be_none(analysis, alike) else Times.SOME
-    return times, _pieces(given, "num_epochs")
+    is_open = _may_be_none(analysis, values(analysis).alike(node))
+    return Times.OPEN if is_open else Times.SOME, _pieces(given, "num_epochs")
