@@ -190,7 +190,6 @@ def test_the_check_sees_what_is_wrong(text):
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("transform_spec=spec", "timestamps as int64"),
         ("workers_count=4", "one by one in one process, --fast"),
         ("cur_shard=hvd.rank(), shard_count=hvd.size()", "TorchDistributor"),
         (
@@ -204,7 +203,6 @@ def test_what_a_rewrite_changes_is_told(body, said):
         "from petastorm.pytorch import BatchedDataLoader\n"
         f"with conv.make_torch_dataloader({body}) as loader:\n"
         "    x, y = next(iter(loader)).values()\n"
-        "rows['day'] = rows['at'].dt.day\n"
     )
     outcome = process("a.py", text.encode(), Settings(project=Project(converters=True)))
     (site,) = (each for each in outcome.sites if each.code == "PM102")

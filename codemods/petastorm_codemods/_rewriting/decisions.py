@@ -56,9 +56,8 @@ _SUCCESSORS = frozenset(COUNTERPARTS.values())
 _PYTHON_LEFT_ALONE = frozenset({"%python", "%%writefile", "%%file"})
 _OF_A_PAIR = re.compile("|".join([*METHODS, *sorted(each.rpartition(".")[2] for each in MAKERS)]))
 _HANDED_ON = Stays("where it is opened cannot be followed; open it in a with where it is made")
-_TANGLED = Stays(
-    "its with cannot be taken apart; give its block lines of its own, and open one thing after the other"
-)
+_TANGLED = Stays("its with cannot be taken apart; open one thing after the other")
+_ON_ONE_LINE = Stays("the block of its with is on the same line; give it lines of its own")
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,10 @@ def outcomes(analysis: Analysis) -> tuple[Outcome, ...]:
 def _unknown(analysis: Analysis, site: Site) -> Stays:
     """Return why it is not known what becomes of the context of a call."""
     above = analysis.parent(site.call) if site.call is not None else None
-    return _TANGLED if isinstance(above, cst.WithItem) else _HANDED_ON
+    if not isinstance(above, cst.WithItem):
+        return _HANDED_ON
+    body = getattr(analysis.parent(above), "body", None)
+    return _ON_ONE_LINE if isinstance(body, cst.SimpleStatementSuite) else _TANGLED
 
 
 @once
