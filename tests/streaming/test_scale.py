@@ -6,6 +6,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from streaming import MDSWriter
 from streaming.base.spanner import Spanner
 from streaming_oracle import write_shards
 
@@ -137,3 +138,23 @@ def test_a_first_batch_opens_no_more_shards_than_it_has_samples(tmp_path, monkey
     rows += [len(next(iter(batch.values()))) for batch in batches]
     assert rows == [8] * 75
     assert sorted(opened) == list(range(300))
+
+
+def test_rows_that_are_sorted_by_length_are_not_gathered_by_that_of_the_first(
+    tmp_path, monkeypatch
+):
+    with MDSWriter(out=str(tmp_path), columns={"id": "int64", "x": "bytes"}) as writer:
+        for number in range(4_000):
+            if number == 2_000:
+                writer.flush_shard()
+                writer._reset_cache()
+            writer.write({"id": number, "x": bytes(10 if number < 2_000 else 5_000)})
+    monkeypatch.setattr("petastorm_bridge.streaming._dataset._WINDOW_BYTES", 1 << 20)
+    dataset = ColumnarStreamingDataset(local=str(tmp_path), batch_size=8, shuffle=True)
+    gathered = []
+    gather = dataset._gather
+    monkeypatch.setattr(
+        dataset, "_gather", lambda samples: gathered.append(len(samples)) or gather(samples)
+    )
+    assert sum(len(batch["id"]) for batch in dataset) == sum(gathered) == 4_000
+    assert 8 < max(gathered) <= (1 << 20) // 5_000

@@ -114,10 +114,12 @@ class MappedDataset(StreamingDataset):
             f"{len(self.shards)} shards, {size} bytes, batch_size={self.batch_size}, columns={columns}>"
         )
 
-    @property
+    @functools.cached_property
     def _sample_bytes(self) -> int:
-        first: Any = self.shards[0]
-        return int(max(1, first.raw_data.bytes // max(1, first.samples)))
+        """Bytes of a sample, on average in the shard where they are largest: rows may be sorted by their length."""
+        shards: list[Any] = self.shards
+        sizes = [shard.raw_data.bytes // max(1, shard.samples) for shard in shards]
+        return int(max(1, *sizes))
 
     def _shards_by_stream(self) -> Iterator[list[Any]]:
         for first, count in zip(self.shard_offset_per_stream, self.shards_per_stream, strict=True):
