@@ -69,6 +69,14 @@ def test_a_borrower_may_give_arguments_by_place(outcomes, given):
     assert "remote=conv.remote" in found["helper.py"][1]
 
 
+def test_a_trainer_with_the_name_of_rays_is_on_no_ranks(outcomes):
+    trainer = BORROWER.replace("def train(conv", "class TorchTrainer:\n  def fit(self, conv")
+    program = "from trainer import TorchTrainer\nTorchTrainer().fit(conv)\n"
+    found = outcomes({"job.py": NATIVE + program, "trainer.py": trainer})
+    assert "write_mds(df)" in found["job.py"][1]
+    assert "remote=conv.remote" in found["trainer.py"][1]
+
+
 def test_a_file_whose_loaders_all_stay_keeps_the_names(outcomes):
     found = outcomes({"hvd_train.py": HOROVOD, "other.py": NATIVE})
     assert found["hvd_train.py"] == (

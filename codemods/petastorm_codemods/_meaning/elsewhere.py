@@ -58,7 +58,7 @@ ASKING_LIGHTNING = ("global_rank", "is_global_zero", "rank_zero_only")
 # What starts ranks that streaming finds by itself, asks which one this is, or reads its shard; Horovod's it does
 # not find.
 _RANKS = re.compile(
-    rf"\b(?:TorchDistributor|TorchTrainer|cur_shard"
+    rf"\b(?:TorchDistributor|ray\.train\.torch|cur_shard"
     rf"|{'|'.join((*STARTING, *ASKING, *ASKING_LIGHTNING))})\b"
     rf"|[\"'](?:LOCAL_)?RANK[\"']|{SEVERAL_RANKS}".encode()
 )

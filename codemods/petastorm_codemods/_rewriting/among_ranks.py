@@ -148,13 +148,21 @@ def _of_some_rank(analysis: Analysis) -> Iterator[cst.Call]:
 
 def _launched(analysis: Analysis) -> Iterator[cst.CSTNode]:
     """Yield the functions that a launcher runs on ranks."""
-    launching = [*analysis.calls(_RAYS)]
+    launching = [each for each in analysis.calls(_RAYS) if _is_rays(analysis, each)]
     if any(analysis.calls(_LAUNCHING)):
         launching += analysis.calls("run")
     for call in launching:
         for argument in call.args[:1]:
             functions = functions_of(analysis).called(cst.Call(argument.value))
             yield from (_home(analysis, each) for each in functions)
+
+
+def _is_rays(analysis: Analysis, call: cst.Call) -> bool:
+    """Say whether a call is of Ray's trainer, and not of a class of the project with its name."""
+    path = analysis.imported(call.func)
+    if path is None:
+        return not functions_of(analysis).classes(call.func)  # it may come from another notebook
+    return path.startswith("ray.")
 
 
 def _used_elsewhere(analysis: Analysis) -> Iterator[cst.CSTNode]:
