@@ -69,6 +69,19 @@ def test_a_borrower_may_give_arguments_by_place(outcomes, given):
     assert "remote=conv.remote" in found["helper.py"][1]
 
 
+def test_a_protocol_that_asks_for_the_method_makes_no_loader_another_class_s(outcomes):
+    protocol = (
+        "from typing import Protocol\n"
+        "class Source(Protocol):\n"
+        "    def make_torch_dataloader(self, num_epochs: int): ...\n"
+    )
+    borrower = "from sources import Source\n" + BORROWER.replace("conv)", "conv: Source)")
+    found = outcomes({"job.py": NATIVE, "sources.py": protocol, "helper.py": borrower})
+    assert "write_mds(df)" in found["job.py"][1]
+    assert "make_torch_dataloader" not in found["helper.py"][1]
+    assert found["sources.py"][0] is NeedsHuman
+
+
 def test_a_trainer_with_the_name_of_rays_is_on_no_ranks(outcomes):
     trainer = BORROWER.replace("def train(conv", "class TorchTrainer:\n  def fit(self, conv")
     program = "from trainer import TorchTrainer\nTorchTrainer().fit(conv)\n"

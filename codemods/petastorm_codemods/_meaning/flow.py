@@ -34,9 +34,13 @@ _PASSING |= dict.fromkeys(("enumerate", "iter", "list", "reversed", "sorted", "t
 _MEMBERS = frozenset({"get", "items", "pop", "setdefault", "values"})
 # Modules whose objects have in them what they are given.
 _HOLDING = frozenset({"collections", "dataclasses", "itertools"})
-# Types that do not tell what a collection has in it: names, and bases of the file's own.
+# Types that do not tell what an object is, or a collection has in it: names, and bases of the file's own.
 _COLLECTIONS = frozenset({"dict", "list", "set", "tuple"})
-_TYPED_COLLECTIONS = frozenset({"typing.TypedDict", "typing_extensions.TypedDict"})
+_STRUCTURAL = frozenset(
+    f"{module}.{name}"
+    for module in ("typing", "typing_extensions")
+    for name in ("Protocol", "TypedDict")
+)
 # Expressions whose objects are of built-in types.
 _PLAIN = (cst.BaseString, cst.BaseNumber, cst.Lambda, cst.Comparison)
 _LOADING = re.compile(r"ray\.get|(?:joblib|(?:cloud)?pickle|dill|torch)\.loads?")
@@ -388,15 +392,15 @@ class Flow:
 
     def _of_type(self, node: cst.BaseExpression) -> Provenance | None:
         says = self._origins.annotates_converter(node)
-        if says is None or self._is_collection(node):
+        if says is None or self._is_loose(node):
             return None
         return Provenance.CONVERTER if says else Provenance.FOREIGN
 
-    def _is_collection(self, kind: cst.BaseExpression) -> bool:
-        """Say whether a type is one of collections, which does not tell what an object has in it."""
-        bases = (base.value for each in self._functions.classes(kind) for base in each.bases)
-        is_typed = any(self._analysis.imported(base) in _TYPED_COLLECTIONS for base in bases)
-        return is_typed or (isinstance(kind, cst.Name) and kind.value in _COLLECTIONS)
+    def _is_loose(self, kind: cst.BaseExpression) -> bool:
+        """Say whether a type is a collection's or a protocol's, which does not tell what is in it, or behind it."""
+        classes = self._functions.classes(kind)
+        is_named = isinstance(kind, cst.Name) and kind.value in _COLLECTIONS
+        return is_named or any(is_structural(self._analysis, each) for each in classes)
 
     def _of_attribute(self, node: cst.Attribute) -> _Ways:
         name, owner = node.attr.value, self._origins.self_class(node.value)
@@ -424,6 +428,13 @@ def _combined(provenances: Iterable[Provenance | None]) -> Provenance | None:
     if Provenance.FILES in possible:
         return Provenance.FILES
     return Provenance.CONVERTER  # and UNKNOWN: another way to the same place
+
+
+def is_structural(analysis: Analysis, owner: cst.ClassDef) -> bool:
+    """Say whether a class only describes objects, which are of others: a protocol or a typed dictionary."""
+    bases = (each.value for each in owner.bases)
+    named = (each.value if isinstance(each, cst.Subscript) else each for each in bases)
+    return any(analysis.imported(each) in _STRUCTURAL for each in named)
 
 
 @once

@@ -22,6 +22,7 @@ METHODS = ("make_torch_dataloader", "make_tf_dataset")
 _PETASTORM = re.compile(rb"petastorm", re.IGNORECASE)
 _MAKES = re.compile(rb"\b(?:make_spark_converter|SparkDatasetConverter|write_mds)\b")
 _DEFINES = re.compile(rb"\bdef[ \t]+(make_torch_dataloader|make_tf_dataset)\b")
+_PROTOCOL = re.compile(r"(?:\w+\.)*Protocol\b")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 # What files may have from each other instead of from Petastorm: what gives converters, and what is given to loaders.
 _MAKER = "make_spark_converter"
@@ -293,8 +294,7 @@ def project_from(
             if not origin.startswith(_OURS):
                 taken.add((stem_of(origin), name.decode()))
         mentioners |= {(module, name) for name in _reexportable(code)}
-        # In tests, such a class stands in for a converter.
-        defines |= set() if is_test(path) else {name.decode() for name in _DEFINES.findall(code)}
+        defines.update(_defined(path, data))
         # A copy of the support module, of an earlier run, defines what makes them.
         makes = _CALLS.search(code) is not None and module not in _OURS
         makers |= {module} if makes else set()
@@ -317,6 +317,27 @@ def project_from(
         lenders=frozenset(lenders),
         joined=frozenset(joined),
     )
+
+
+def _defined(path: str, data: bytes) -> Iterator[str]:
+    """Yield the methods that open loaders which a file defines; a protocol's are what it asks of a converter."""
+    if is_test(path) or _DEFINES.search(code_of(data)) is None:
+        return  # in tests, such a class stands in for a converter
+    tree = tree_of(path, data)
+    if tree is None:
+        yield from (name.decode() for name in _DEFINES.findall(code_of(data)))
+        return
+    nodes = [*ast.walk(tree)]
+    classes = [each for each in nodes if isinstance(each, ast.ClassDef)]
+    declared = {
+        member
+        for each in classes
+        if any(_PROTOCOL.match(ast.unparse(base)) for base in each.bases)
+        for member in each.body
+    }
+    for each in nodes:
+        if isinstance(each, ast.FunctionDef) and each.name in METHODS and each not in declared:
+            yield each.name
 
 
 def _reexportable(text: bytes) -> frozenset[str]:

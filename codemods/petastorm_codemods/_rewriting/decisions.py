@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, once
-from petastorm_codemods._meaning.flow import Provenance, flow_of
+from petastorm_codemods._meaning.flow import Provenance, flow_of, is_structural
+from petastorm_codemods._meaning.functions import functions_of
 from petastorm_codemods._meaning.imports import (
     Imported,
     imports,
@@ -324,7 +325,12 @@ def _has_values_only(analysis: Analysis, call: cst.Call | None) -> bool:
 
 @once
 def _is_defined(analysis: Analysis, name: str) -> bool:
-    return any(node.name.value == name for node in analysis.nodes(cst.FunctionDef))
+    """Say whether a source defines a method; a protocol's are what it asks of a converter."""
+    return any(
+        each.name.value == name
+        and not ((owner := functions_of(analysis).owner(each)) and is_structural(analysis, owner))
+        for each in analysis.nodes(cst.FunctionDef)
+    )
 
 
 @once

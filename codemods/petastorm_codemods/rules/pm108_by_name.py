@@ -1,7 +1,7 @@
 """What reaches a converter in a way that no rewrite can follow is marked.
 
 - *A method named by a string*: ``getattr(converter, "make_torch_dataloader")``.
-- *A test's stub* of a method that rewritten code does not call any more.
+- *A test's stub, or a protocol's,* of a method that rewritten code does not call any more.
 - *A patch* of ``make_spark_converter`` in a module of the project, which stands for ``write_mds`` then.
 - *A converter that may come from another call* than the one that was rewritten.
 - *A part of Petastorm that the program replaces by its own*: the bridge may not use that part.
@@ -18,7 +18,7 @@ import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, last_name, manual
 from petastorm_codemods._meaning.calls import is_none
-from petastorm_codemods._meaning.flow import Provenance, flow_of
+from petastorm_codemods._meaning.flow import Provenance, flow_of, is_structural
 from petastorm_codemods._meaning.imports import imports
 from petastorm_codemods._meaning.other_files import is_test
 from petastorm_codemods._meaning.support import is_class, is_maker
@@ -80,10 +80,12 @@ def _is_looked_up(analysis: Analysis, node: cst.SimpleString) -> bool:
 
 
 def _stubs(analysis: Analysis) -> Iterator[Finding]:
-    """Yield a finding for each statement that stubs a method, or asks a stub for its calls."""
+    """Yield a finding for each statement that stubs a method or declares it, or asks a stub for its calls."""
     for each in analysis.nodes(cst.FunctionDef):
         own_class = analysis.enclosing(each, cst.ClassDef)
-        if each.name.value in METHODS and own_class is not None and is_test(analysis.source.path):
+        if each.name.value not in METHODS or own_class is None:
+            continue
+        if is_test(analysis.source.path) or is_structural(analysis, own_class):
             message = f"{own_class.name.value} stands in for a converter, of which rewritten code reads remote and local"
             yield manual(_CODE, analysis.start(each), message)
     for node in analysis.nodes(cst.Attribute):
