@@ -412,3 +412,16 @@ def test_converters_stay_the_bridges_where_a_human_has_to_say_what_their_loaders
     )
     found = outcomes({"make.py": NATIVE, "read.py": reading.replace(mark, "")})
     assert "write_mds" in found["make.py"][1]  # where another loader is native
+
+
+def test_converters_stay_the_bridges_where_a_class_of_the_project_may_stand_in_for_them(outcomes):
+    twin = (
+        "class LocalConverter:\n"
+        "    def make_torch_dataloader(self, num_epochs):\n"
+        "        return contextlib.nullcontext([self.rows] * num_epochs)\n"
+    )
+    made = NATIVE.partition("with ")[0]
+    found = outcomes({"make.py": made, "twin.py": twin, "train.py": BORROWER})
+    assert found["make.py"] == (Success, made.replace("petastorm.", "petastorm_bridge."))
+    assert found["train.py"][0] is NeedsHuman
+    assert "with conv.make_torch_dataloader(num_epochs=1) as loader:" in found["train.py"][1]
