@@ -35,7 +35,8 @@ def import_place(analysis: Analysis, used: int) -> Place:
     """Return where an import of a library goes.
 
     It follows the last import of Petastorm or the bridge at the top of the source, also within a
-    ``with`` block there; without one, the first imports at the top; else it is the first statement.
+    ``with`` block there; without one, the first imports at the top, above the package's own; else it is the first
+    statement.
     So it is if those imports stand below the first use, as in notebooks whose cells import what they need.
 
     Args:
@@ -50,7 +51,8 @@ def import_place(analysis: Analysis, used: int) -> Place:
         return Place(beside(analysis, neighbour), analysis.indent(analysis.start(neighbour)))
     first = _first_imports(rest)
     if first and analysis.start(first[0]) < used:
-        return Place(beside(analysis, first[-1]))
+        others = [each for each in first if not getattr(each.body[0], "relative", ())]
+        return Place(beside(analysis, (others or first)[-1]))
     if rest:
         decorators = getattr(rest[0], "decorators", ())
         start = analysis.start(decorators[0] if decorators else rest[0])
