@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import libcst as cst
 
 from petastorm_codemods._model import Edit
+from petastorm_codemods._text.tokens import next_line
 
 from .analysis import Analysis
 
@@ -88,7 +89,13 @@ def remove(
     for first, last in _runs(gone[: kept[-1]]):
         yield Edit(spans[first][0], spans[last + 1][0], "")
     if gone[-1]:
-        yield Edit(spans[kept[-1]][1], spans[-1][1], "")
+        text, (start, end) = analysis.source.text, (spans[kept[-1]][1], spans[-1][1])
+        first, below = spans[kept[-1] + 1][0], next_line(text, end)
+        rest = text[end:below].partition("#")[0]
+        if "#" in text[start:first] and rest.strip() in {"", ","}:
+            # Comments stay with what they stand beside: that of the last one here, and that of what goes.
+            start, end = analysis.line_start(first), below
+        yield Edit(start, end, "")
 
 
 def _runs(gone: Sequence[bool]) -> Iterator[tuple[int, int]]:
