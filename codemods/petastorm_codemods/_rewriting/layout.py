@@ -41,7 +41,8 @@ def import_of(module: str, names: Sequence[str], width: int) -> str:
     line = f"from {module} import {', '.join(names)}"
     if len(line) <= width:
         return line
-    return f"from {module} import ({OPEN}{NEXT.join(names)}{CLOSE})"
+    last = "," if len(names) == 1 else ""  # which calls do without
+    return f"from {module} import ({OPEN}{NEXT.join(names)}{last}{CLOSE})"
 
 
 def laid_out(analysis: Analysis, edits: Sequence[Edit]) -> list[Edit]:
