@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
@@ -35,6 +35,13 @@ class Result:
 
     edits: tuple[Edit, ...] = ()
     comments: tuple[str, ...] = ()
+
+    def joined(self, others: Iterable[Result]) -> Result:
+        """Return it with others, of which several may have the same edits."""
+        results = (self, *others)
+        edits = dict.fromkeys(edit for each in results for edit in each.edits)
+        comments = dict.fromkeys(text for each in results for text in each.comments)
+        return Result(tuple(edits), tuple(comments))
 
 
 def lifts(

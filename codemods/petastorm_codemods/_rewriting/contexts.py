@@ -68,21 +68,28 @@ class _Contexts:
             if all(each in lifted for each in variable.items)
             for statement in variable.left
         ]
-        removed = tuple(removals(self._analysis, gone))
+        removed = Result(tuple(removals(self._analysis, gone)))
         results: dict[cst.Call, Result] = {}
         for call, native in self._native.items():
             item, variable, outer = self._item(call), variables.get(call), self._entering(call)
+            made: Result | None = None
             if item is not None:
-                if item in lifted:
-                    results[call] = lifted[item]
+                made = lifted.get(item)
             elif outer is not None:
-                made = replaced(self._analysis, outer, native.pieces)
-                stack = next((each for each, calls in self._stacks.items() if outer in calls), None)
-                gone_too = lifted[stack].edits if stack in lifted else ()
-                results[call] = Result((*made.edits, *gone_too), made.comments)
+                stacks = [each for each, calls in self._stacks.items() if outer in calls]
+                gone_too = [lifted[each] for each in stacks[:1] if each in lifted]
+                made = replaced(self._analysis, outer, native.pieces).joined(gone_too)
             elif variable is not None and all(each in lifted for each in variable.items):
-                made = self._held(call, variable, lifted)
-                results[call] = Result((*made.edits, *removed), made.comments)
+                made = self._held(call, variable, lifted).joined([removed])
+            elif native.use is not None:
+                made = replaced(self._analysis, call, native.pieces)
+            if made is not None and native.use is not None:
+                held = native.use.held
+                reader = lifted.get(held) if held is not None else Result()
+                read = Result(native.use.reads)
+                made = made.joined([reader, read]) if reader is not None else None
+            if made is not None:
+                results[call] = made
         return results
 
     def _lifts(self, variables: Collection[_Variable]) -> dict[cst.WithItem, Result]:
@@ -100,6 +107,8 @@ class _Contexts:
                     indent = (analysis.line_start(start), start)
                     above[item] = (*native.converter, analysis.source.newline, indent)
                 loops[analysis.parent(item)] = native.again
+            if native.use is not None and native.use.held is not None:
+                values.setdefault(native.use.held, ())
         for item in (item for each in variables for item in each.items):
             values[item] = (analysis.span(item.item),)
         for item in self._stacks:
@@ -157,16 +166,13 @@ class _Contexts:
     def _held(
         self, call: cst.Call, variable: _Variable, lifted: Mapping[cst.WithItem, Result]
     ) -> Result:
-        made = replaced(self._analysis, call, self._native[call].pieces)
-        more, comments = [*made.edits], made.comments
-        for item in variable.items:
-            more += lifted[item].edits
-            comments += lifted[item].comments
+        edits: list[Edit] = []
         for entering in variable.entered:
             assert isinstance(entering.func, cst.Attribute)
             end = self._analysis.span(entering)[1]
-            more.append(Edit(self._analysis.span(entering.func.value)[1], end, ""))
-        return Result(tuple(dict.fromkeys(more)), comments)
+            edits.append(Edit(self._analysis.span(entering.func.value)[1], end, ""))
+        made = replaced(self._analysis, call, self._native[call].pieces)
+        return made.joined([*(lifted[item] for item in variable.items), Result(tuple(edits))])
 
     def _variables(self) -> dict[cst.Call, _Variable]:
         """Return the variable that holds the context of a call, where all its uses are known."""

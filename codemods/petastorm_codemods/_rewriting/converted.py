@@ -10,7 +10,7 @@ import bisect
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import libcst as cst
 
@@ -26,6 +26,7 @@ from petastorm_codemods._petastorm.offered import canonical
 from .among_ranks import read_on_ranks
 from .arguments import Reading, Times, translated
 from .comments import is_ignored
+from .contexts import rewritten
 from .dictionaries import Given
 from .expressions import (
     Arguments,
@@ -39,12 +40,12 @@ from .given import Stays, given_arguments
 from .layout import call_of
 from .needs_bridge import loader_needs_bridge
 from .placement import clashes, need
-from .sites import ARGUMENTS
-from .taken_over import TakenOver, edits_of
+from .sites import ARGUMENTS, METHODS
 from .uses import Use, use_of
 from .values import values
 
 CODE = "PM107"
+
 _READER = "petastorm.make_reader"
 _READER_ARGUMENTS = tuple(each.name for each in OPTIONS if each.api == "make_reader")
 _LOADER_ARGUMENTS = ("reader", "batch_size", "collate_fn", "shuffling_queue_capacity")
@@ -90,25 +91,49 @@ def is_taken_over(analysis: Analysis, each: Imported) -> bool:
 def _findings(analysis: Analysis) -> Iterator[Finding]:
     if not analysis.target.converted:
         return
-    decided = dict(_decided(analysis))
-    results = edits_of(analysis, [each for each in decided.values() if isinstance(each, TakenOver)])
-    for call, each in decided.items():
-        if isinstance(each, TakenOver) and each in results:
-            yield each.native.finding(CODE, analysis.start(call), results[each])
+    decided = list(_decided(analysis))
+    native = {made: each for _, made, each in decided if isinstance(each, Native)}
+    items = {made: _items(analysis, made, each) for made, each in native.items()}
+    known = frozenset().union(*items.values())
+    apart = {
+        made: each
+        for made, each in native.items()
+        if not any(_is_shared(analysis, item, known) for item in items[made])
+    }
+    results = rewritten(analysis, apart)
+    for call, made, each in decided:
+        if isinstance(each, Native) and made in results:
+            yield each.finding(CODE, analysis.start(call), results[made])
         else:
             reason = each.reason if isinstance(each, Stays) else "its with cannot be taken apart"
             yield manual(CODE, analysis.start(call), f"stays on the bridge: {reason}")
 
 
-def _decided(analysis: Analysis) -> Iterator[tuple[cst.Call, TakenOver | Stays]]:
-    """Yield the calls that open readers of converted datasets, with what becomes of each."""
+def _items(analysis: Analysis, made: cst.Call, native: Native) -> frozenset[cst.CSTNode]:
+    """Return the items of ``with`` that hold what a native call takes the place of, and its reader."""
+    held = native.use.held if native.use is not None else None
+    around = (analysis.parent(made), held)
+    return frozenset(each for each in around if isinstance(each, cst.WithItem))
+
+
+def _is_shared(analysis: Analysis, item: cst.CSTNode, known: Collection[cst.CSTNode]) -> bool:
+    """Say whether others in the ``with`` of an item may be loaders of converters, which other rules rewrite."""
+    block = analysis.parent(item)
+    others = isinstance(block, cst.With) and any(each not in known for each in block.items)
+    return others and any(each.attr.value in METHODS for each in analysis.nodes(cst.Attribute))
+
+
+def _decided(analysis: Analysis) -> Iterator[tuple[cst.Call, cst.Call, Native | Stays]]:
+    """Yield the calls that open readers of converted datasets, each with what a native call replaces, and with that."""
     known = {each.url: each for each in analysis.target.converted}
     for call in analysis.nodes(cst.Call):
         if canonical(original(analysis.imported(call.func) or "")) != _READER:
             continue
         data = known.get(_url(analysis, call).rstrip("/"))
         if data is not None and not is_ignored(analysis.source.text, analysis.start(call), CODE):
-            yield call, _taken_over(analysis, call, data)
+            use = use_of(analysis, call)
+            made = call if isinstance(use, Stays) else use.loader or call
+            yield call, made, _taken_over(analysis, call, data, use)
 
 
 def _url(analysis: Analysis, call: cst.Call) -> str:
@@ -118,9 +143,10 @@ def _url(analysis: Analysis, call: cst.Call) -> str:
     return text_of(leaves[0]) if len(leaves) == 1 else ""
 
 
-def _taken_over(analysis: Analysis, call: cst.Call, data: Converted) -> TakenOver | Stays:
-    """Return a reader as streaming takes it over, or why it does not."""
-    use = use_of(analysis, call)
+def _taken_over(
+    analysis: Analysis, call: cst.Call, data: Converted, use: Use | Stays
+) -> Native | Stays:
+    """Return what takes the place of a reader, or why it stays."""
     if isinstance(use, Stays):
         return use
     reading = _reading(analysis, call, use)
@@ -138,7 +164,7 @@ def _taken_over(analysis: Analysis, call: cst.Call, data: Converted) -> TakenOve
     clash = clashes(analysis, native.needs)
     if clash:
         return Stays(f"{', '.join(clash)} means something else in this file")
-    return TakenOver(call, use, native)
+    return native
 
 
 # --- what is asked for --------------------------------------------------------------------------------
@@ -230,7 +256,15 @@ def _native(
     without = f" without {', '.join(reading.lost)}" if reading.lost else ""
     said = [f"make_reader becomes {becomes}{without}", *notes, *(fact.value for fact in known)]
     facts = frozenset({Fact.NATIVE, *known})
-    return Native(made, (), tuple(needs), "; ".join(said), told=bool(notes), facts=facts)
+    return Native(
+        made,
+        (),
+        tuple(needs),
+        "; ".join(said),
+        told=bool(notes),
+        facts=facts,
+        use=use,
+    )
 
 
 def _where(analysis: Analysis, directory: str) -> tuple[Arguments, list[Need]]:

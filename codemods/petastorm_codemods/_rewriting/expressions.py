@@ -21,6 +21,7 @@ from .given import Stays
 from .layout import PART, call_of
 from .placement import need
 from .sites import METHODS, Site, receiver_end
+from .uses import Use
 
 Arguments = list[tuple[str, Pieces]]
 
@@ -38,6 +39,8 @@ class Native:
         told: Whether a summary says it too.
         facts: What is known of it.
         converter: The statement that gives the converter a name, before the one that the call is in.
+        use: What is done with the reader that it takes the place of; None for a loader of a converter, which is a
+            context that has to be entered.
     """
 
     pieces: Pieces
@@ -47,6 +50,7 @@ class Native:
     told: bool
     facts: frozenset[Fact] = frozenset()
     converter: Pieces = ()
+    use: Use | None = None
 
     def finding(self, code: str, offset: int, result: Result) -> Finding:
         """Return the finding of a call at a place that this one takes the place of."""
