@@ -115,7 +115,6 @@ class Edit:
         pieces: What ``text`` is made of, if other edits may change what of the source is kept in it;
             edits of what is not kept have no effect then.
         lines: Whether ``text`` is whole lines of statements, to be laid out like the file's own.
-        written: Whether ``text`` was made of pieces: a call that is ours.
     """
 
     start: int
@@ -123,7 +122,6 @@ class Edit:
     text: str
     pieces: tuple[Piece, ...] = field(default=(), compare=False)
     lines: bool = field(default=False, compare=False)
-    written: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -143,19 +141,15 @@ class Need:
 
 @dataclass(frozen=True)
 class ImportSlot:
-    """A rewritten import, which names that other rewrites need may join.
+    """An import that moves, which names that other rewrites need may join.
 
     Attributes:
         start: Where the statement starts.
-        end: Where another name may be written.
-        module: The module that names come from there.
-        names: What it binds already, under their own names.
+        parts: What it imports then: modules with their names, as they are written.
     """
 
     start: int
-    end: int
-    module: str
-    names: tuple[str, ...] = ()
+    parts: tuple[tuple[str, tuple[str, ...]], ...]
 
 
 @dataclass(frozen=True)

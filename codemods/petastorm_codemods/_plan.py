@@ -14,13 +14,12 @@ from ._model import Edit, Fact, Finding, ImportSlot, Need, Requirement, Safety, 
 from ._petastorm.counterparts import MAKERS, original
 from ._project.dependency_files import CODE as REQUIREMENT
 from ._rewriting.comments import is_ignored
-from ._rewriting.import_lines import joined_imports
 from ._rewriting.layout import laid_out
 from ._rewriting.markers import beside_what_stays, comments, markers
 from ._rewriting.noted import noted
-from ._rewriting.placement import import_edits
 from ._rewriting.sites import METHODS
-from ._rewriting.unused import without_unused
+from ._rewriting.statements import with_imports
+from ._rewriting.unused import unused_variables
 from ._settings import Settings, rules_for
 from ._text.edits import Edits, resolved
 from ._text.sources import Source
@@ -90,14 +89,14 @@ def _plan(source: Source, settings: Settings) -> Plan:
     analysis = _analysis(source, settings)
     findings = _found(analysis, settings)
     decided = _decided(source, findings, unsafe=settings.unsafe)
+    # A file in which nothing moves is not changed for a comment: the report names its places.
+    left = decided.left if decided.edits else []
     # Where several insert at one place, lines of their own come before rewrites.
-    lines = [*import_edits(analysis, decided.needed, decided.slots)]
-    if decided.edits or lines:
-        # A file in which nothing moves is not changed for a comment: the report names its places.
-        lines += markers(analysis, decided.left, decided.edits)
+    lines = [*markers(analysis, left, decided.edits)]
     lines += comments(analysis, decided.said, decided.edits)
-    plain = beside_what_stays(resolved([*lines, *decided.edits], source.text))
-    edits = joined_imports(analysis, without_unused(analysis, plain))
+    edits = beside_what_stays(resolved([*lines, *decided.edits], source.text))
+    edits += unused_variables(analysis, edits)
+    edits = with_imports(analysis, edits, decided.needed, decided.slots)
     known = {finding.offset for finding in findings}
     codes = {rule.code for rule in rules_for(settings)}
     quiet = (

@@ -73,9 +73,9 @@ def test_magics_stay_first(cells):
 
 def test_a_rewrite_above_a_magic_is_refused(monkeypatch):
     """The check of the result notices it, wherever the edit comes from."""
-    from petastorm_codemods._rewriting import import_place
+    from petastorm_codemods._rewriting import statements
 
-    monkeypatch.setattr(import_place, "_is_magic", lambda *_: False)
+    monkeypatch.setattr(statements, "_is_magic", lambda *_: False)
     listed = [{"cell_type": "code", "source": ["%%time\n", READ]}]
     data = json.dumps({"cells": listed, "nbformat": 4}).encode()
     outcome = process(

@@ -274,7 +274,7 @@ class Analysis:
     def reads_by_bindings(
         self, name: str
     ) -> Iterator[tuple[frozenset[cst.CSTNode], Sequence[cst.Name]]]:
-        """Yield the reads of a name by the places that may have bound it, imports apart: reads in one scope share them."""
+        """Yield the reads of a name by the places that may have bound it: reads in one scope share them."""
         groups: dict[int, tuple[tuple[BaseAssignment, ...], list[cst.Name]]] = {}
         for read in self.reads(name):
             bound = self.assignments(read)  # kept: equal ones are the same tuple
@@ -336,6 +336,20 @@ def once(
         return analysis.fact(question, lambda: work(analysis, *args, **kwargs))
 
     return asked
+
+
+def once_all(
+    work: Callable[Concatenate[Analysis, Arguments], Iterator[Fact]],
+) -> Callable[Concatenate[Analysis, Arguments], tuple[Fact, ...]]:
+    """Let a generator work once for an analysis (and further arguments), which keeps what it yields."""
+
+    @functools.wraps(work)
+    def all_of(
+        analysis: Analysis, /, *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> tuple[Fact, ...]:
+        return tuple(work(analysis, *args, **kwargs))
+
+    return once(all_of)
 
 
 def manual(code: str, offset: int, message: str) -> Finding:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
 
+from petastorm_codemods._model import Need
+from petastorm_codemods._petastorm.counterparts import ALIASES, COUNTERPARTS, original
 from petastorm_codemods._petastorm.offered import OLD, is_petastorm
 from petastorm_codemods._text.import_lines import imported_modules
 
@@ -126,6 +128,31 @@ def _by_statement(analysis: Analysis) -> dict[cst.CSTNode, list[Imported]]:
 @once
 def _by_name(analysis: Analysis) -> dict[str, list[Imported]]:
     return grouped(_all(analysis), lambda each: (each.local,))
+
+
+def need(analysis: Analysis, module: str, name: str) -> Need:
+    """Return the need of a name that has another one in a source where its own is taken."""
+    local = (
+        ALIASES[name] if name in ALIASES and clashes(analysis, [Need(module, name, name)]) else name
+    )
+    return Need(module, name, local)
+
+
+def clashes(analysis: Analysis, needs: Iterable[Need]) -> list[str]:
+    """Return the names of those needs that mean something else in a source."""
+    bound = {each.local: each.path for each in imports(analysis)}
+    beside = relative_names(analysis)
+    taken: set[str] = set()
+    for each in needs:
+        path = bound.get(each.local, _path(each))
+        known = path == _path(each) or COUNTERPARTS.get(original(path)) == each.local
+        if not known or each.local in beside or any(analysis.bindings(each.local)):
+            taken.add(each.local)
+    return sorted(taken)
+
+
+def _path(wanted: Need) -> str:
+    return f"{wanted.module}.{wanted.name}"
 
 
 def by_statement(imported: Iterable[Imported]) -> list[tuple[ImportStatement, list[Imported]]]:

@@ -16,8 +16,7 @@ from petastorm_codemods._meaning.places import reached
 from petastorm_codemods._model import Fact, Pieces
 from petastorm_codemods._petastorm.counterparts import original
 
-from .dictionaries import Given
-from .given import Stays, given_arguments, named
+from .given import Given, Stays, given_arguments, named
 from .ranks import Shards, differs_by_rank, shards
 from .sites import DROPPED, REFUSED, TRANSLATED
 from .values import constants, values
@@ -239,7 +238,6 @@ def _constants(analysis: Analysis, node: cst.CSTNode) -> frozenset[int | None]:
 
 @once
 def _may_be_none(analysis: Analysis, node: cst.CSTNode) -> bool:
-    """Say whether an expression may be None."""
     ends = reached([node], lambda each: () if _is_number(each) else values(analysis).behind(each))
     return any(is_last and not _is_number(each) for each, is_last in ends.items())
 
@@ -252,7 +250,6 @@ def _may_be_several(analysis: Analysis, node: cst.CSTNode) -> bool:
 
 
 def _is_number(node: cst.CSTNode) -> bool:
-    """Say whether an expression is a number by its looks."""
     if isinstance(node, cst.Call):
         name = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
         return isinstance(name, cst.Name) and name.value in _NUMBERS

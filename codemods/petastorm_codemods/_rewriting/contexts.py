@@ -140,7 +140,6 @@ class _Contexts:
         return stacks
 
     def _item(self, call: cst.Call) -> cst.WithItem | None:
-        """Return the item of a ``with`` that enters the context of a call directly."""
         above = self._analysis.parent(call)
         return above if isinstance(above, cst.WithItem) else None
 
@@ -213,7 +212,6 @@ class _Contexts:
     def _uses_of_attribute(
         self, name: str
     ) -> tuple[list[cst.BaseExpression], list[cst.BaseExpression]]:
-        """Return where attributes of a name are read, and where they are assigned to."""
         analysis = self._analysis
         attributes = [each for each in analysis.nodes(cst.Attribute) if each.attr.value == name]
         reads: list[cst.BaseExpression] = [each for each in attributes if analysis.is_read(each)]
@@ -225,15 +223,13 @@ class _Contexts:
         analysis = self._analysis
         reads: list[cst.BaseExpression] = []
         assigned: list[cst.BaseExpression] = []
-        for read in analysis.reads(name):
-            nodes = [getattr(each, "node", None) for each in analysis.assignments(read)]
-            if not any(target in nodes for target in targets):
+        for bound, group in analysis.reads_by_bindings(name):
+            if bound.isdisjoint(targets):
                 continue
-            if is_read(analysis, read) and analysis.is_read(read):
-                reads.append(read)
-            assigned += [node for node in nodes if isinstance(node, cst.BaseExpression)]
-            if not all(isinstance(node, cst.Name) for node in nodes):
-                assigned.append(read)  # a parameter, or an import
+            reads += [each for each in group if is_read(analysis, each) and analysis.is_read(each)]
+            assigned += [node for node in bound if isinstance(node, cst.BaseExpression)]
+            if not all(isinstance(node, cst.Name) for node in bound):
+                assigned.append(group[0])  # a parameter, or an import
         return reads, assigned
 
     def _is_native_or_none(self, target: cst.BaseExpression) -> bool:

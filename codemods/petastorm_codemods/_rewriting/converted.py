@@ -15,9 +15,9 @@ from collections.abc import Collection, Iterator
 import libcst as cst
 
 from petastorm_bridge._tables.options import OPTIONS
-from petastorm_codemods._meaning.analysis import Analysis, manual, once
+from petastorm_codemods._meaning.analysis import Analysis, manual, once_all
 from petastorm_codemods._meaning.calls import first_given, text_of
-from petastorm_codemods._meaning.imports import Imported
+from petastorm_codemods._meaning.imports import Imported, clashes, need
 from petastorm_codemods._meaning.reexports import uses_of
 from petastorm_codemods._model import MOUNTED, Converted, Fact, Finding, Need, Pieces
 from petastorm_codemods._petastorm.counterparts import STREAMING, original
@@ -27,7 +27,6 @@ from .among_ranks import read_on_ranks
 from .arguments import Reading, Times, translated
 from .comments import is_ignored
 from .contexts import rewritten
-from .dictionaries import Given
 from .expressions import (
     Arguments,
     Native,
@@ -36,10 +35,9 @@ from .expressions import (
     shuffling,
     torch_loader,
 )
-from .given import Stays, given_arguments
+from .given import Given, Stays, given_arguments
 from .layout import call_of
 from .needs_bridge import loader_needs_bridge
-from .placement import clashes, need
 from .sites import ARGUMENTS, METHODS
 from .uses import Use, use_of
 from .values import values
@@ -69,12 +67,6 @@ _UNBATCHED = re.compile(r"png|jpe?g\w*|pil|pkl|json|str_decimal|ndarray:uint(?:1
 _NULLS = "__is_null"
 
 
-@once
-def converted_findings(analysis: Analysis) -> tuple[Finding, ...]:
-    """Return a finding for each reader of a dataset that was converted."""
-    return tuple(_findings(analysis))
-
-
 def is_taken_over(analysis: Analysis, each: Imported) -> bool:
     """Say whether an import serves calls alone that streaming takes over."""
     edits = sorted(edit for finding in converted_findings(analysis) for edit in finding.edits)
@@ -88,7 +80,9 @@ def is_taken_over(analysis: Analysis, each: Imported) -> bool:
     )
 
 
-def _findings(analysis: Analysis) -> Iterator[Finding]:
+@once_all
+def converted_findings(analysis: Analysis) -> Iterator[Finding]:
+    """Yield a finding for each reader of a dataset that was converted."""
     if not analysis.target.converted:
         return
     decided = list(_decided(analysis))

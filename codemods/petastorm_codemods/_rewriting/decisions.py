@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
-from petastorm_codemods._meaning.analysis import Analysis, once
+from petastorm_codemods._meaning.analysis import Analysis, once, once_all
 from petastorm_codemods._meaning.flow import Provenance, flow_of, is_structural
 from petastorm_codemods._meaning.functions import functions_of
 from petastorm_codemods._meaning.imports import (
     Imported,
+    clashes,
     imports,
     petastorm_imports,
     root_name,
@@ -36,7 +37,7 @@ from petastorm_codemods._meaning.support import (
     opens_directory,
     uses_with_counterpart,
 )
-from petastorm_codemods._model import Need
+from petastorm_codemods._model import Destination, Need
 from petastorm_codemods._petastorm.counterparts import CLASSES, COUNTERPARTS, MAKERS, original
 from petastorm_codemods._petastorm.offered import NEW, is_petastorm
 
@@ -49,7 +50,6 @@ from .contexts import rewritten
 from .expressions import Native, native_call
 from .given import Stays
 from .needs_bridge import dataset_needs_bridge, loader_needs_bridge
-from .placement import clashes
 from .sites import ARGUMENTS, METHODS, Site
 
 _SUCCESSORS = frozenset(COUNTERPARTS.values())
@@ -84,7 +84,9 @@ class Outcome:
 
 @once
 def outcomes(analysis: Analysis) -> tuple[Outcome, ...]:
-    """Return what becomes of every use of the methods in a source."""
+    """Return what becomes of every use of the methods in a source; nothing, where it goes to the bridge."""
+    if analysis.destination is Destination.BRIDGE:
+        return ()
     decided = list(_decided(analysis))
     native = {each.site.call: each.native for each in decided if each.site.call and each.native}
     results = rewritten(analysis, native)
@@ -110,7 +112,9 @@ def _unknown(analysis: Analysis, site: Site) -> Stays:
 @once
 def keeps_bridge(analysis: Analysis) -> bool:
     """Say whether all names of a source are the bridge's, because all of its loaders are, or all of the run's."""
-    if analysis.project.on_bridge or _is_in_a_cell_left_alone(analysis):
+    if analysis.destination is Destination.BRIDGE or analysis.project.on_bridge:
+        return True
+    if _is_in_a_cell_left_alone(analysis):
         return True
     decided = outcomes(analysis)
     opened = [each.value for each in analysis.nodes(cst.Attribute) if each.attr.value in METHODS]
@@ -128,6 +132,8 @@ def _names_others(analysis: Analysis) -> bool:
 @once
 def keeps_petastorm(analysis: Analysis) -> bool:
     """Say whether what converters work with stays Petastorm's in a source, as they do."""
+    if analysis.destination is Destination.BRIDGE:
+        return False
     follows = any(each.follows for each in outcomes(analysis))
     return follows or _is_silenced(analysis) or bool(_kept_elsewhere(analysis))
 
@@ -197,13 +203,9 @@ def _decided(analysis: Analysis) -> Iterator[Outcome]:
             yield Outcome(site, native)
 
 
-@once
-def _sites(analysis: Analysis) -> tuple[tuple[Site, str], ...]:
-    """Return the uses of the methods that may be a converter's, with what speaks against it."""
-    return tuple(_found(analysis))
-
-
-def _found(analysis: Analysis) -> Iterator[tuple[Site, str]]:
+@once_all
+def _sites(analysis: Analysis) -> Iterator[tuple[Site, str]]:
+    """Yield the uses of the methods that may be a converter's, with what speaks against it."""
     attributes = [each for each in analysis.nodes(cst.Attribute) if each.attr.value in METHODS]
     if not attributes:
         return

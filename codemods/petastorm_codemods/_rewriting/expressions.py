@@ -11,6 +11,7 @@ import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._meaning.flow import flow_of
+from petastorm_codemods._meaning.imports import need
 from petastorm_codemods._meaning.places import below
 from petastorm_codemods._model import Fact, Finding, Need, Piece, Pieces, Safety
 from petastorm_codemods._petastorm.counterparts import COLUMNAR, STREAMING
@@ -19,7 +20,6 @@ from .arguments import Reading, Times
 from .blocks import Result
 from .given import Stays
 from .layout import PART, call_of
-from .placement import need
 from .sites import METHODS, Site, receiver_end
 from .uses import Use
 
@@ -195,7 +195,6 @@ def _name_for(analysis: Analysis, site: Site) -> str:
 
 @once
 def _names_in(analysis: Analysis, scope: cst.CSTNode) -> frozenset[str]:
-    """Return the names in a function, or in the whole module."""
     return frozenset(each.value for each in analysis.within(scope, cst.Name))
 
 

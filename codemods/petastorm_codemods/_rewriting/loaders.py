@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from petastorm_codemods._meaning.analysis import Analysis, manual, once
-from petastorm_codemods._meaning.imports import imports, relative_names
+from petastorm_codemods._meaning.imports import clashes, imports, relative_names
 from petastorm_codemods._model import Edit, Fact, Finding, Need, Pieces, Safety
 from petastorm_codemods._petastorm.counterparts import ALIASES, BRIDGE, MAKERS, original
 
 from .blocks import replaced, whole_text
-from .decisions import is_made_on_bridge, keeps_bridge, outcomes
+from .decisions import is_made_on_bridge, outcomes
 from .expressions import Arguments
 from .given import Stays
 from .layout import call_of
 from .moves import keeps_its_name
-from .placement import clashes
 from .sites import Method, Site, receiver_end
 
 
@@ -46,16 +45,6 @@ def _opener(analysis: Analysis) -> Need:
     return Need(BRIDGE, name, name)
 
 
-def _comes_along(analysis: Analysis, opener: Need) -> bool:
-    """Say whether an import at the top, which moves to the bridge as it is, gives the bridge's function."""
-    return keeps_bridge(analysis) and any(
-        original(each.path) in MAKERS
-        and each.local == opener.local
-        and analysis.parent(analysis.parent(each.statement)) is analysis.module
-        for each in imports(analysis)
-    )
-
-
 def _left(analysis: Analysis, site: Site, stays: Stays) -> Finding:
     """Return the finding of a use that runs on the bridge, over the same directory."""
     edits: tuple[Edit, ...] = ()
@@ -64,7 +53,7 @@ def _left(analysis: Analysis, site: Site, stays: Stays) -> Finding:
     if not is_made_on_bridge(analysis, site):
         what = "stays on the bridge, over the same directory"
         opener = _opener(analysis)
-        needs = () if _comes_along(analysis, opener) else (opener,)
+        needs = (opener,)
         clash = clashes(analysis, needs) if opener.local != opener.name else []
         if clash:
             problem = f"{', '.join(clash)} means something else in this file; rename it first"

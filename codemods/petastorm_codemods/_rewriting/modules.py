@@ -8,17 +8,18 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, manual
-from petastorm_codemods._meaning.calls import remove
-from petastorm_codemods._meaning.idle import is_unused, unused_advice
+from petastorm_codemods._meaning.calls import first_given, key_of, remove
+from petastorm_codemods._meaning.functions import functions_of
 from petastorm_codemods._meaning.imports import (
     Imported,
     by_statement,
+    clashes,
     imports,
     petastorm_imports,
     root_name,
 )
 from petastorm_codemods._meaning.support import Use
-from petastorm_codemods._model import Edit, Finding, ImportSlot, Need, Safety
+from petastorm_codemods._model import Destination, Edit, Finding, ImportSlot, Need, Safety
 from petastorm_codemods._petastorm.counterparts import original
 from petastorm_codemods._petastorm.offered import (
     NEW,
@@ -31,9 +32,7 @@ from petastorm_codemods._petastorm.offered import (
 )
 
 from .decisions import native_name, native_uses, opens_natively
-from .placement import clashes
-from .timestamps import timestamps_edits
-from .unused import goes_unused, without_statement
+from .unused import goes_unused, is_unused, unused_advice, without_statement
 
 # Modules that `import petastorm_bridge` already loads.
 _LOADED = frozenset({"petastorm", "petastorm.errors", "petastorm.transform"})
@@ -56,15 +55,6 @@ def rename_root(analysis: Analysis, node: cst.CSTNode) -> Edit:
     return analysis.replace(root, NEW)
 
 
-def parted(analysis: Analysis, statement: cst.ImportFrom, texts: Sequence[str]) -> Edit:
-    """Return the edit that puts several statements in the place of one."""
-    line = analysis.parent(statement)
-    alone = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
-    indent = analysis.indent(analysis.start(statement))
-    between = analysis.source.newline + indent if alone else "; "
-    return analysis.replace(statement, between.join(texts))
-
-
 def module_uses(analysis: Analysis, local: str) -> list[Use]:
     """Return the path and the whole expression of each use of an imported name."""
     uses = (analysis.dotted(name) for name in analysis.reads(local))
@@ -75,15 +65,71 @@ def native_edits(analysis: Analysis, uses: Sequence[Use]) -> Iterator[Edit]:
     """Yield the edits that put native names in the place of such uses."""
     for name, node in uses:
         yield analysis.replace(node, name)
-        call = analysis.parent(node)
-        if name == "PandasCollate" and isinstance(call, cst.Call) and call.func is node:
-            yield from timestamps_edits(analysis, call)
+        yield from timestamps_edits(analysis, name, node)
 
 
-def module_problem(analysis: Analysis, each: Imported) -> str:
-    """Return why a module cannot be the bridge's; empty if it can."""
-    if not is_module(original(each.path)):
-        return advice(original(each.path))
+def timestamps_edits(analysis: Analysis, name: str, used: cst.CSTNode) -> Iterator[Edit]:
+    """Yield the edit that names the columns of timestamps which a transform looks into, if that is what is made.
+
+    They are stored as integers, and PandasCollate has them as times.
+
+    Args:
+        analysis: Of the source.
+        name: The native name of what is used.
+        used: The expression.
+    """
+    call = analysis.parent(used)
+    if name != "PandasCollate" or not isinstance(call, cst.Call) or call.func is not used:
+        return
+    columns = dict.fromkeys(_columns_of_times(analysis, call))
+    if not columns or any(each.star for each in call.args):
+        return
+    first, last = analysis.span(call.args[-1])
+    line = analysis.line_start(first)
+    alone = not analysis.source.text[line:first].strip()
+    between = f",{analysis.source.newline}{analysis.source.text[line:first]}" if alone else ", "
+    listed = ", ".join(f'"{column}"' for column in columns)
+    yield Edit(last, last, f"{between}timestamps=[{listed}]")
+
+
+def _columns_of_times(analysis: Analysis, call: cst.Call) -> Iterator[str]:
+    """Yield the columns of which the function of a transform has ``rows["at"].dt`` or ``rows.at.dt``, but its own."""
+    for function in _functions(analysis, call):
+        made: dict[str, int] = {}
+        for target in analysis.within(function, cst.AssignTarget):
+            end = analysis.span(analysis.parent(target))[1]
+            made.setdefault(_column(target.target), end)
+        for look in analysis.within(function, cst.Attribute):
+            column, start = _column(look.value), analysis.start(look)
+            if look.attr.value == "dt" and column and made.get(column, start) >= start:
+                yield column
+
+
+def _functions(analysis: Analysis, call: cst.Call) -> Iterator[cst.CSTNode]:
+    """Yield the functions that a transform may call, those with some arguments bound as well."""
+    node = first_given(call, "func")
+    bound = isinstance(node, cst.Call) and analysis.imported(node.func) == "functools.partial"
+    if isinstance(node, cst.Call) and bound and node.args:
+        node = node.args[0].value
+    if isinstance(node, cst.Lambda):
+        yield node
+    elif node is not None:
+        yield from functions_of(analysis).named(node)
+
+
+def _column(node: cst.CSTNode) -> str:
+    """Return the column that an expression takes from a DataFrame; empty if it is none by its looks."""
+    if isinstance(node, cst.Attribute):
+        return node.attr.value if isinstance(node.value, cst.Name) else ""
+    key = key_of(node) if isinstance(node, cst.Subscript) else ""
+    return key if key.isprintable() and not set(key) & set('"\\') else ""
+
+
+def bridge_problem(analysis: Analysis, each: Imported) -> str:
+    """Return why a name, or a module with what is used of it, cannot be the bridge's; empty if it can."""
+    path = original(each.path)
+    if not is_module(path):
+        return "" if is_offered(path) else advice(path)
     uses = module_uses(analysis, each.local)
     missing = sorted({path for path, _ in uses if not is_offered(original(path))})
     return "; ".join(advices(missing))
@@ -135,21 +181,34 @@ def _parents(path: str) -> Iterator[str]:
         path = path.rpartition(".")[0]
 
 
-# --- for streaming -------------------------------------------------------------------------------
+# --- findings ------------------------------------------------------------------------------------
+
+
+def missing(analysis: Analysis, statement: cst.CSTNode, message: str) -> Finding:
+    """Return the finding of an import of what neither streaming nor the bridge has."""
+    code = "PM003" if analysis.destination is Destination.BRIDGE else "PM104"
+    return manual(code, analysis.start(statement), message)
+
+
+def moved_as_it_is(analysis: Analysis) -> str:
+    """Return the code of the rule by which an import moves to the bridge."""
+    return "PM001" if analysis.destination is Destination.BRIDGE else "PM105"
 
 
 def module_findings(analysis: Analysis) -> Iterator[Finding]:
-    """Yield a finding for each ``import petastorm…`` statement, with all uses of its name."""
+    """Yield a finding for each ``import petastorm…`` statement, the first with all uses of its name."""
     old = [each for each in petastorm_imports(analysis) if is_plain(each)]
     plain = [each for each in old if each.alias and not each.alias.asname]
     for each in old:
         if each.alias and each.alias.asname:
-            problem = module_problem(analysis, each)
-            yield _finding(analysis, [each], each.local, problem)
-    if plain:
-        kept = [each for each in plain if not is_module(each.path)]
-        problem = "; ".join(advice(each.path) for each in kept)
-        yield _finding(analysis, plain, OLD, problem or stuck_reason(analysis, kept) or "")
+            problem = bridge_problem(analysis, each)
+            yield from _findings(analysis, [each], each.local, problem)
+    kept = [each for each in plain if not is_module(each.path)]
+    for each in kept:
+        yield missing(analysis, each.statement, advice(each.path))
+    moved = [each for each in plain if each not in kept]
+    if moved:
+        yield from _findings(analysis, moved, OLD, stuck_reason(analysis, kept) or "")
     yield from _findings_of_bridge(analysis)
 
 
@@ -161,10 +220,13 @@ def _findings_of_bridge(analysis: Analysis) -> Iterator[Finding]:
             by_name.setdefault(each.local, []).append(each)
     for local, imported in by_name.items():
         if any(native_uses(analysis, local)):
-            yield _finding(analysis, imported, local, "")
+            yield from _findings(analysis, imported, local, "")
 
 
-def _finding(analysis: Analysis, imported: Sequence[Imported], local: str, problem: str) -> Finding:
+def _findings(
+    analysis: Analysis, imported: Sequence[Imported], local: str, problem: str
+) -> Iterator[Finding]:
+    """Yield the findings of imports that bind one name: one if nothing else of it is used than what becomes native."""
     start = analysis.start(imported[0].statement)
     native = list(native_uses(analysis, local))
     path = local if local in {OLD, NEW} else imported[0].path
@@ -176,30 +238,45 @@ def _finding(analysis: Analysis, imported: Sequence[Imported], local: str, probl
     if clash:
         problem = f"{', '.join(clash)} means something else in this file; rename it first"
     if problem:
-        return manual("PM104", start, problem)
+        yield from (missing(analysis, each.statement, problem) for each in imported)
+        return
     removals = _removals(analysis, imported)
     if removals:
         what = f"the unused import of {imported[0].path} goes"
-        return Finding("PM101", start, what, Safety.SAFE, tuple(removals))
+        yield Finding("PM101", start, what, Safety.SAFE, tuple(removals))
+        return
     taken = {analysis.start(node) for _, node in native}
-    rest = [use for use in module_uses(analysis, local) if analysis.start(use[1]) not in taken]
-    edits = [*native_edits(analysis, native)]
+    rest = [
+        use
+        for use in module_uses(analysis, local)
+        if analysis.start(use[1]) not in taken and is_offered(original(use[0]))
+    ]
     is_petastorm_itself = imported[0].path.partition(".")[0] == OLD
     what = come_from([imported[0].path], NEW if is_petastorm_itself else module)
-    edits += quoted
+    edits = [*native_edits(analysis, native), *quoted]
     if names and not rest and not others_quoted:
         import_edits, slots = _without_module(analysis, imported, names)
         edits += import_edits
-        needs = () if slots else needs
-        return Finding("PM101", start, what, Safety.SAFE, tuple(edits), needs=needs, slots=slots)
+        yield Finding("PM101", start, what, Safety.SAFE, tuple(edits), needs=needs, slots=slots)
+        return
     if local == OLD:
         edits += [rename_root(analysis, node) for _, node in rest]
+    roots: list[Edit | None] = [None]
     if is_petastorm_itself:
-        edits += import_roots(analysis, imported, [path for path, _ in rest])
-    code = "PM101" if native else "PM105"
-    idle = all(each.path == OLD and is_unused(analysis, each) for each in imported)
-    alone = unused_advice([OLD]) if idle else ""
-    return Finding(code, start, what, Safety.SAFE, tuple(edits), needs=needs, alone=alone)
+        roots = [*import_roots(analysis, imported, [path for path, _ in rest])]
+    for number, (each, root) in enumerate(zip(imported, roots, strict=False)):
+        code = "PM101" if native and number == 0 else moved_as_it_is(analysis)
+        idle = each.path == OLD and is_unused(analysis, each)
+        yield Finding(
+            code,
+            analysis.start(each.statement),
+            come_from([each.path], NEW if is_petastorm_itself else module),
+            Safety.SAFE,
+            (*edits, root) if root is not None else tuple(edits),
+            needs=needs,
+            alone=unused_advice([OLD]) if idle else "",
+        )
+        edits, needs = [], ()
 
 
 def _in_quotes(analysis: Analysis, local: str, path: str) -> tuple[list[Edit], bool]:
@@ -247,6 +324,5 @@ def _without_module(
         else:
             # One more import of the same names joins the first one later on.
             edits.append(analysis.replace(statement, f"from {module} import {', '.join(names)}"))
-            start, end = analysis.span(statement)
-            slots.append(ImportSlot(start, end, module, names))
+            slots.append(ImportSlot(analysis.start(statement), ((module, names),)))
     return edits, tuple(slots)

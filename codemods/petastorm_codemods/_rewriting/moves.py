@@ -1,4 +1,4 @@
-"""Moving ``from petastorm… import …`` statements for ``--to streaming``: which name goes where."""
+"""Moving ``from petastorm… import …`` statements: which name goes where. To the bridge, none has a counterpart."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from petastorm_codemods._meaning.analysis import Analysis, once
+from petastorm_codemods._meaning.analysis import Analysis, manual, once, once_all
 from petastorm_codemods._meaning.calls import remove
 from petastorm_codemods._meaning.imports import (
     Imported,
     by_statement,
+    clashes,
     imports,
     is_alternative,
     petastorm_imports,
@@ -22,15 +23,31 @@ from petastorm_codemods._meaning.imports import (
 from petastorm_codemods._meaning.other_files import METHODS
 from petastorm_codemods._meaning.reexports import is_run_with, is_taken_from_here, uses_of
 from petastorm_codemods._meaning.support import counterpart, is_support, opens_directories
-from petastorm_codemods._model import Edit, ImportSlot
-from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, original
-from petastorm_codemods._petastorm.offered import NEW, OLD, advices, canonical, is_offered, renamed
+from petastorm_codemods._model import Destination, Edit, Finding, ImportSlot, Need, Safety
+from petastorm_codemods._petastorm.counterparts import CLASSES, COUNTERPARTS, MAKERS, original
+from petastorm_codemods._petastorm.offered import (
+    NEW,
+    OLD,
+    advices,
+    canonical,
+    is_module,
+    renamed,
+)
 
-from .comments import comments_outside
+from .comments import comments_outside, is_ignored
+from .converted import is_taken_over
 from .decisions import keeps_bridge, keeps_petastorm, native_uses, opens_natively
-from .modules import native_edits, parted
-from .timestamps import timestamps_edits
-from .unused import goes_unused, without_statement
+from .modules import (
+    bridge_problem,
+    come_from,
+    missing,
+    module_findings,
+    moved_as_it_is,
+    native_edits,
+    rename_root,
+    timestamps_edits,
+)
+from .unused import goes_unused, is_unused, unused_advice, without_statement
 
 
 @dataclass(frozen=True)
@@ -59,27 +76,15 @@ class Move:
         root = root_name(self.statement.module) if self.statement.module else None
         return root is not None and root.value == NEW
 
-    @property
-    def is_parted(self) -> bool:
-        """Whether several statements come in its place."""
-        return (
-            bool(self.emptied)
-            or len([*filter(None, (self.missing, self.bridged, self.native))]) > 1
-        )
-
     def changes(self) -> bool:
         """Say whether anything in the statement moves."""
         gone = self.native or self.emptied or self.unused
         return bool(gone) or (bool(self.bridged) and not self.from_bridge)
 
 
-@once
-def moves(analysis: Analysis) -> tuple[Move, ...]:
-    """Return what becomes of each import of names from Petastorm, or from the bridge."""
-    return tuple(_moves(analysis))
-
-
-def _moves(analysis: Analysis) -> Iterator[Move]:
+@once_all
+def moves(analysis: Analysis) -> Iterator[Move]:
+    """Yield what becomes of each import of names from Petastorm, or from the bridge."""
     imported = [*petastorm_imports(analysis)]
     imported += [
         each
@@ -110,14 +115,14 @@ def _moves(analysis: Analysis) -> Iterator[Move]:
             unused = []
         native = [each for each in native if each not in unused]
         rest = [each for each in rest if each not in unused]
-        bridged = [each for each in rest if each.alias and is_offered(original(each.path))]
+        bridged = [each for each in rest if each.alias and not bridge_problem(analysis, each)]
         emptied = [each for each in bridged if _is_emptied(analysis, each)]
         bridged = [each for each in bridged if each not in emptied]
         missing = [each for each in names if each not in (*native, *unused, *emptied, *bridged)]
         yield Move(statement, *map(tuple, (native, emptied, bridged, missing, unused)))
 
 
-def used_of(analysis: Analysis, modules: Sequence[Imported]) -> list[str]:
+def _used_of(analysis: Analysis, modules: Sequence[Imported]) -> list[str]:
     """Return the native names that take the place of what is used of modules."""
     uses = (use for each in modules for use in native_uses(analysis, each.local))
     return list(dict.fromkeys(name for name, _ in uses))
@@ -151,73 +156,125 @@ def reasons(analysis: Analysis, imported: Sequence[Imported]) -> str:
     named = [each for each in imported if each.alias is not None]
     if len(named) < len(imported):
         texts.append("import the names one by one instead of *, so that they can be moved")
-    kept = [_reason(analysis, each) for each in named]
-    texts += [text for text in kept if text]
+    kept = {each: _reason(analysis, each) for each in named}
+    texts += [text for text in kept.values() if text]
     together = [each for each in named if original(each.path) in COUNTERPARTS]
     if together and keeps_bridge(analysis):
         texts.append("its loaders stay on the bridge, and so does what they work with")
         named = [each for each in named if each not in together]
-        kept = [_reason(analysis, each) for each in named]
-    paths = [original(each.path) for each, text in zip(named, kept, strict=True) if not text]
-    bridged = [path for path in paths if is_offered(path)]
+    problems = {each: bridge_problem(analysis, each) for each in named if not kept[each]}
+    bridged = [original(each.path) for each, problem in problems.items() if not problem]
     if bridged:
         names = ", ".join(path[len(OLD) + 1 :] for path in bridged)
         verbs = ("have", "run") if len(bridged) > 1 else ("has", "runs")
         texts.append(f"{names} {verbs[0]} no counterpart in streaming and {verbs[1]} on {NEW}")
-    texts += advices(path for path in paths if path not in bridged)
+    texts += [text for each, text in problems.items() if text and is_module(original(each.path))]
+    texts += advices(
+        path
+        for each, text in problems.items()
+        if text and not is_module(path := original(each.path))
+    )
     return "; ".join(dict.fromkeys(texts))
 
 
-def move_edits(analysis: Analysis, move: Move) -> Iterator[Edit]:
-    """Yield the edits of a statement, and of all uses of names that are called otherwise now."""
-    for each in move.native:
-        yield from _use_edits(analysis, each)
-    for each in (*move.emptied, *move.bridged):
-        yield from native_edits(analysis, list(native_uses(analysis, each.local)))
+@once_all
+def import_findings(analysis: Analysis) -> Iterator[Finding]:
+    """Yield the findings of all import statements that move; the rules of both destinations share them."""
+    yield from (_moved(analysis, move) for move in moves(analysis) if move.changes())
+    yield from module_findings(analysis)
+
+
+def missing_findings(analysis: Analysis) -> Iterator[Finding]:
+    """Yield a finding for each ``from … import`` statement that leaves something to a human."""
+    for move in moves(analysis):
+        # A comment that keeps a maker where it is says that the rest stays as well.
+        is_silenced = analysis.destination is Destination.STREAMING and is_ignored(
+            analysis.source.text, analysis.start(move.statement), "PM101"
+        )
+        # What is on the bridge already has been marked, or was put there on purpose.
+        if move.missing and not move.from_bridge and not is_silenced:
+            idle = [each for each in move.missing if is_unused(analysis, each)]
+            used = [each for each in move.missing if each not in idle]
+            texts = reasons(analysis, used), unused_advice(each.path for each in idle)
+            yield missing(analysis, move.statement, "; ".join(filter(None, texts)))
+
+
+def _moved(analysis: Analysis, move: Move) -> Finding:
+    """Return the finding of a ``from … import`` statement; its code says what is in it."""
+    module = analysis.target.module
+    needs = tuple(
+        Need(module, name, name) for name in _used_of(analysis, (*move.emptied, *move.bridged))
+    )
+    names = [COUNTERPARTS[original(each.path)] for each in move.native]
+    start = analysis.start(move.statement)
+    clash = clashes(analysis, [*(Need(module, name, name) for name in names), *needs])
+    if clash:
+        message = f"{', '.join(clash)} means something else in this file; rename it first"
+        return manual("PM101", start, message)
+    bridged = [each for each in move.bridged if not is_taken_over(analysis, each)]
+    converters = (
+        names
+        or needs
+        or move.unused
+        or any(original(each.path) in {*MAKERS, *CLASSES} for each in bridged)
+    )
+    is_streaming = analysis.destination is Destination.STREAMING
+    code = "PM101" if converters and is_streaming else moved_as_it_is(analysis)
+    parts = tuple(_parts(analysis, move))
+    edits, comments = [*_use_edits(analysis, move)], list[str]()
+    if move.emptied or len(parts) > 1:
+        texts = (f"from {place} import {', '.join(imported)}" for place, imported in parts)
+        # As they are where others share its line; else they are written anew.
+        edits.append(analysis.replace(move.statement, "; ".join(texts)))
+        comments += comments_outside(analysis, *analysis.span(move.statement), ())
+    else:
+        edits += _edits_in_place(analysis, move)
+    return Finding(
+        code,
+        start,
+        "; ".join(_notes(analysis, move, bridged)),
+        Safety.SAFE,
+        tuple(edits),
+        needs=needs,
+        slots=(ImportSlot(start, parts),),
+        comments=tuple(comments),
+    )
+
+
+def _notes(analysis: Analysis, move: Move, bridged: Sequence[Imported]) -> Iterator[str]:
+    """Yield what is said of a statement that moves."""
+    if analysis.destination is Destination.BRIDGE:
+        yield come_from([each.path for each in move.bridged], NEW)
+        return
+    paths = [each.path for each in (*move.native, *move.emptied)]
+    if paths:
+        yield come_from(paths, analysis.target.module)
+    if bridged:
+        yield reasons(analysis, bridged)
+    if move.unused:
+        yield f"the unused import of {', '.join(each.path for each in move.unused)} goes"
+    if not (paths or bridged or move.unused):
+        yield "streaming has taken over what was imported"
+
+
+def _edits_in_place(analysis: Analysis, move: Move) -> Iterator[Edit]:
+    """Yield the edits of a statement that imports from one module, or goes."""
     statement = move.statement
-    groups = [group for group in (move.missing, move.bridged, move.native) if group]
     assert statement.module is not None
-    if not groups and not move.emptied:
+    assert not isinstance(statement.names, cst.ImportStar)
+    if not (move.native or move.bridged or move.missing):
         removal = without_statement(analysis, statement)
         assert removal is not None
         yield removal
         return
-    if move.is_parted:
-        yield parted(analysis, statement, [*_parts(analysis, move)])
-        return
-    assert not isinstance(statement.names, cst.ImportStar)
     yield from remove(analysis, statement.names, [each.alias for each in move.unused if each.alias])
-    if move.missing:
-        return
     if move.bridged:
-        root = root_name(statement.module)
-        assert root is not None
-        yield analysis.replace(root, NEW)
-        return
-    yield analysis.replace(statement.module, analysis.target.module)
+        yield rename_root(analysis, statement.module)
+    elif move.native:
+        yield analysis.replace(statement.module, analysis.target.module)
     for each in move.native:
         assert each.alias is not None
         yield analysis.replace(each.alias.name, _spelled(analysis, each))
-
-
-def move_comments(analysis: Analysis, move: Move) -> tuple[str, ...]:
-    """Return the comments in a statement that are not in what comes in its place."""
-    span = analysis.span(move.statement)
-    return tuple(comments_outside(analysis, *span, ())) if move.is_parted else ()
-
-
-def move_slots(analysis: Analysis, move: Move) -> tuple[ImportSlot, ...]:
-    """Return where a statement, once it is rewritten, has room for more names of the support module."""
-    last = move.native[-1].alias if move.native else None
-    if last is None and not move.emptied:
-        return ()
-    # Of several statements in the place of one they come last.
-    parted = last is None or bool(move.emptied or move.bridged or move.missing)
-    end = analysis.span(move.statement if parted or last is None else last)[1]
-    names = [_spelled(analysis, each) for each in move.native if not _as_written(each, "")]
-    names += used_of(analysis, move.emptied)
-    start = analysis.start(move.statement)
-    return (ImportSlot(start, end, analysis.target.module, tuple(names)),)
 
 
 def keeps_its_name(analysis: Analysis, local: str) -> bool:
@@ -239,7 +296,6 @@ def _spelled(analysis: Analysis, each: Imported) -> str:
 
 
 def _is_simple(analysis: Analysis, each: Imported) -> bool:
-    """Say whether all uses of a name are known and may change with the import."""
     return _may_change(analysis, each.local, canonical(each.path))
 
 
@@ -264,7 +320,6 @@ def _may_change(analysis: Analysis, local: str, path: str) -> bool:
 
 
 def _word(name: str) -> re.Pattern[str]:
-    """Return the pattern of a name that is no attribute."""
     return re.compile(rf"(?<![\w.]){re.escape(name)}\b")
 
 
@@ -281,7 +336,15 @@ def _is_open(analysis: Analysis, read: cst.Name, path: str) -> bool:
     return not paths or (path in paths and len(paths) > 1)
 
 
-def _use_edits(analysis: Analysis, each: Imported) -> Iterator[Edit]:
+def _use_edits(analysis: Analysis, move: Move) -> Iterator[Edit]:
+    """Yield the edits of all uses of names that are called otherwise now."""
+    for each in move.native:
+        yield from _edits_of_uses(analysis, each)
+    for each in (*move.emptied, *move.bridged):
+        yield from native_edits(analysis, list(native_uses(analysis, each.local)))
+
+
+def _edits_of_uses(analysis: Analysis, each: Imported) -> Iterator[Edit]:
     name = COUNTERPARTS[original(each.path)]
     assert each.alias is not None
     rename = not each.alias.asname and name != each.local and _is_simple(analysis, each)
@@ -290,9 +353,7 @@ def _use_edits(analysis: Analysis, each: Imported) -> Iterator[Edit]:
             continue
         if rename:
             yield analysis.replace(read, name)
-        call = analysis.parent(read)
-        if name == "PandasCollate" and isinstance(call, cst.Call) and call.func is read:
-            yield from timestamps_edits(analysis, call)
+        yield from timestamps_edits(analysis, name, read)
     for string in analysis.nodes(cst.SimpleString) if rename else ():
         if analysis.is_type(string):
             start = analysis.start(string)
@@ -311,19 +372,19 @@ def _uses(analysis: Analysis) -> Mapping[tuple[cst.CSTNode, str], list[cst.Name]
     return reads
 
 
-def _parts(analysis: Analysis, move: Move) -> Iterator[str]:
-    """Yield the statements that come in the place of one; what stays comes first, below its marker."""
+def _parts(analysis: Analysis, move: Move) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the modules, with names, of what comes in the place of a statement; what stays is first, below its marker."""
     assert move.statement.module is not None
     module = analysis.code(move.statement.module)
     bridge = module if move.from_bridge else renamed(module)
     native = [_as_written(each, _spelled(analysis, each)) for each in move.native]
-    native += used_of(analysis, move.emptied)
+    native += _used_of(analysis, move.emptied)
     parts = [
         (module, [_as_written(each, each.path.rpartition(".")[2]) for each in move.missing]),
         (bridge, [_as_written(each, each.path.rpartition(".")[2]) for each in move.bridged]),
-        (analysis.target.module, list(dict.fromkeys(native))),
+        (analysis.target.module, native),
     ]
-    yield from (f"from {place} import {', '.join(names)}" for place, names in parts if names)
+    yield from ((place, tuple(dict.fromkeys(names))) for place, names in parts if names)
 
 
 def _as_written(each: Imported, name: str) -> str:

@@ -10,18 +10,16 @@ from __future__ import annotations
 import bisect
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import libcst as cst
 from libcst.metadata import Assignment, FunctionScope
 
 from petastorm_codemods._meaning.analysis import Analysis, once
-from petastorm_codemods._meaning.calls import remove
 from petastorm_codemods._meaning.effects import has_no_effect
-from petastorm_codemods._meaning.idle import is_unused
 from petastorm_codemods._meaning.imports import Imported, imports
 from petastorm_codemods._meaning.other_files import module_at
-from petastorm_codemods._meaning.reexports import is_taken_from_here, uses_of
+from petastorm_codemods._meaning.reexports import is_run_with, is_taken_from_here, uses_of
 from petastorm_codemods._model import Edit
 from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, original
 from petastorm_codemods._petastorm.offered import NEW, OLD, canonical
@@ -30,6 +28,53 @@ from petastorm_codemods._text.tokens import lines_of, next_line
 
 from .comments import is_pragma
 from .decisions import opens_natively
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+# Lines for IPython hold Python that is not parsed; those that install packages name them only.
+_MAGIC = re.compile(r"^[ \t]*(?:# MAGIC[ \t]+)?[%!](?!%?(?:pip|conda)\b)(.*)", re.MULTILINE)
+
+
+def is_unused(analysis: Analysis, each: Imported) -> bool:
+    """Say whether nothing in a file uses an import, and other files have no reason to take it from it.
+
+    A name in ``__all__``, or in any other string that is nothing but the name, counts as used.
+    """
+    name = each.local
+    if each.alias is None or analysis.source.path.endswith("__init__.py"):
+        return False
+    if (
+        analysis.project.gives(analysis.source.path, name)
+        or is_taken_from_here(analysis, name)
+        or is_run_with(analysis, name)
+        or name in _written(analysis)
+    ):
+        return False
+    return not uses_of(analysis, name)
+
+
+def unused_advice(paths: Iterable[str]) -> str:
+    """Return what to do about imports that nothing uses; empty if there are none."""
+    names = [path[len(OLD) + 1 :] or OLD for path in paths]
+    if not names:
+        return ""
+    # A comment in the code may end at the colon.
+    return f"unused, remove the import: {', '.join(names)}"
+
+
+@once
+def _written(analysis: Analysis) -> frozenset[str]:
+    """Return the names that stand in strings, in types in quotes, and in lines for IPython."""
+    words: set[str] = set()
+    for node, value in analysis.strings:
+        if analysis.is_type(node):
+            words.update(_WORD.findall(value))
+        elif value != OLD:  # a name of many things, directories for instance
+            words.add(value)
+    for line in _MAGIC.findall(analysis.source.text):
+        words.update(_WORD.findall(line))
+    for cell in analysis.source.cells:
+        words.update(_WORD.findall(cell.text) if cell.problem else ())
+    return frozenset(words)
 
 
 def goes_unused(analysis: Analysis, each: Imported, *, is_beside_used: bool = False) -> bool:
@@ -61,37 +106,21 @@ def _is_meant_for_others(analysis: Analysis, each: Imported) -> bool:
     return "F401" in analysis.source.text[first : next_line(analysis.source.text, last)]
 
 
-def without_unused(analysis: Analysis, edits: Sequence[Edit]) -> list[Edit]:
-    """Return edits that also remove the imports and variables which they remove all uses of."""
-    edits = [*edits, *_unused_variables(analysis, edits)]
+def unused_imports(analysis: Analysis, edits: Sequence[Edit]) -> list[Imported]:
+    """Return the imports of which edits remove all uses."""
     if analysis.source.path.endswith("__init__.py"):
-        return list(edits)  # others import from here
+        return []  # others import from here
     removals = sorted(edit for edit in edits if edit.start < edit.end)
-    gone = [each for each in imports(analysis) if _is_unused(analysis, each, removals)]
-    result = list(edits)
-    for statement in dict.fromkeys(each.statement for each in gone):
-        names = [each.alias for each in gone if each.statement is statement and each.alias]
-        listed = statement.names if isinstance(statement.names, Sequence) else ()
-        if len(names) < len(listed):
-            more = list(remove(analysis, listed, names))
-            result += more if not overlaps([*result, *more]) else []
-            continue
-        removal = without_statement(analysis, statement)
-        if removal is not None:
-            first, last = analysis.span(statement)
-            # Not what follows on lines of its own, as at the end of a notebook's cell.
-            kept = [
-                each
-                for each in result
-                if not first < each.end <= last or each.text.startswith(("\n", "\r"))
-            ]
-            result = [*kept, _with_blank_lines(analysis, removal, kept)]
-    return result
+    return [each for each in imports(analysis) if _is_unused(analysis, each, removals)]
 
 
-def _with_blank_lines(analysis: Analysis, removal: Edit, others: Sequence[Edit]) -> Edit:
-    """Return the removal of a line with those blank ones below it that are there above it, or all at the top."""
-    if removal.text:
+def without_line(analysis: Analysis, statement: cst.CSTNode, others: Sequence[Edit]) -> Edit | None:
+    """Return the edit that removes an import with those blank lines below it that are there above it, or all at the top.
+
+    None where something else shares its line.
+    """
+    removal = without_statement(analysis, statement)
+    if removal is None or removal.text:
         return removal
     text, source = analysis.source.text, analysis.source
     top = max(cell.start for cell in source.cells if cell.start <= removal.start)
@@ -119,7 +148,7 @@ def without_statement(analysis: Analysis, statement: cst.CSTNode) -> Edit | None
         return Edit(first, last, "pass")
     end = next_line(text, last)
     behind = text[last:end].strip()
-    if not _is_alone(analysis, statement) or (behind and not is_pragma(behind)):
+    if not _is_one_of_several(analysis, statement) or (behind and not is_pragma(behind)):
         return None
     return Edit(analysis.line_start(first), end, "")
 
@@ -161,7 +190,7 @@ def _removal_of(span: tuple[int, int], name: str, removals: Sequence[Edit]) -> E
 # --- variables ------------------------------------------------------------------------------------
 
 
-def _unused_variables(analysis: Analysis, edits: Sequence[Edit]) -> Iterator[Edit]:
+def unused_variables(analysis: Analysis, edits: Sequence[Edit]) -> Iterator[Edit]:
     """Yield the edits that remove what functions assign for uses that edits take away."""
     removals = sorted(edit for edit in edits if edit.start < edit.end)
     names = analysis.nodes(cst.Name)
@@ -212,7 +241,7 @@ def _without_assignment(analysis: Analysis, statement: cst.Assign) -> Edit | Non
     """Return the edit that removes an assignment in a function; None if it is more than that, or has a comment."""
     line = analysis.parent(statement)
     block = analysis.parent(line)
-    if not isinstance(line, cst.SimpleStatementLine) or not _is_alone(analysis, statement):
+    if not isinstance(line, cst.SimpleStatementLine) or not _is_one_of_several(analysis, statement):
         return None
     commented = line.trailing_whitespace.comment or any(each.comment for each in line.leading_lines)
     if commented or not isinstance(block, cst.IndentedBlock) or not has_no_effect(statement.value):
@@ -231,21 +260,21 @@ def _is_of_readers(analysis: Analysis, each: Imported) -> bool:
     return bool(analysis.target.converted) and known
 
 
+def is_alone(analysis: Analysis, statement: cst.CSTNode) -> bool:
+    """Say whether no other statement shares the line of one."""
+    line = analysis.parent(statement)
+    return isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
+
+
 def _is_only_one(analysis: Analysis, statement: cst.CSTNode) -> bool:
     """Say whether a block has nothing but a statement."""
-    line = analysis.parent(statement)
-    block = analysis.parent(line)
-    alone = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
-    return alone and isinstance(block, cst.IndentedBlock) and len(block.body) == 1
+    block = analysis.parent(analysis.parent(statement))
+    is_single = isinstance(block, cst.IndentedBlock) and len(block.body) == 1
+    return is_single and is_alone(analysis, statement)
 
 
-def _is_alone(analysis: Analysis, statement: cst.CSTNode) -> bool:
+def _is_one_of_several(analysis: Analysis, statement: cst.CSTNode) -> bool:
     """Say whether a statement has a line of its own in a block that has others."""
-    line = analysis.parent(statement)
-    block = analysis.parent(line)
-    return (
-        isinstance(line, cst.SimpleStatementLine)
-        and len(line.body) == 1
-        and isinstance(block, cst.Module | cst.IndentedBlock)
-        and len(block.body) > 1
-    )
+    block = analysis.parent(analysis.parent(statement))
+    has_others = isinstance(block, cst.Module | cst.IndentedBlock) and len(block.body) > 1
+    return has_others and is_alone(analysis, statement)

@@ -100,7 +100,7 @@ def resolved(edits: Iterable[Edit], text: str) -> list[Edit]:
         while around and around[-1][0].end <= position:
             edit, inner = around.pop()
             whole = "".join(_filled(piece, inner, text) for piece in edit.pieces)
-            made = Edit(edit.start, edit.end, whole, lines=edit.lines, written=True)
+            made = Edit(edit.start, edit.end, whole, lines=edit.lines)
             (around[-1][1] if around else result).append(made)
 
     # Insertions at the edge of an edit are outside of it.

@@ -80,7 +80,7 @@ def _program(analysis: Analysis, node: cst.SimpleString) -> Finding:
 def _of_petastorm(analysis: Analysis, value: str) -> str:
     """Return Petastorm's path for one of the bridge that has a counterpart, as an earlier ``--to bridge`` wrote it."""
     path = original(value)
-    if not _goes_native(analysis):
+    if keeps_bridge(analysis):
         return value
     return path if any(f"{path}.".startswith(f"{old}.") for old in COUNTERPARTS) else value
 
@@ -103,7 +103,7 @@ def _is_patched(analysis: Analysis, node: cst.SimpleString) -> bool:
 
 def _successor(analysis: Analysis, value: str) -> str | None:
     """Return the path that something has now; None if nothing uses it any more."""
-    if _goes_native(analysis):
+    if not keeps_bridge(analysis):
         if value in COUNTERPARTS:
             return f"{analysis.target.module}.{COUNTERPARTS[value]}"
         if any(value.startswith(f"{old}.") for old in COUNTERPARTS):
@@ -111,15 +111,10 @@ def _successor(analysis: Analysis, value: str) -> str | None:
     return renamed(value)
 
 
-def _goes_native(analysis: Analysis) -> bool:
-    """Say whether what has a native counterpart becomes that in a source."""
-    return analysis.destination is Destination.STREAMING and not keeps_bridge(analysis)
-
-
 def _follows_its_module(analysis: Analysis, node: cst.SimpleString, value: str) -> bool:
     """Say whether a string is a type that becomes native with what ``import petastorm…`` has imported."""
     return (
-        _goes_native(analysis)
+        not keeps_bridge(analysis)
         and value in COUNTERPARTS
         and analysis.is_type(node)
         and any(each.local in {OLD, NEW} for each in imports(analysis))

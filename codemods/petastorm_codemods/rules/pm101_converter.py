@@ -12,39 +12,30 @@ that names every such column.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import libcst as cst
 
 from petastorm_codemods._meaning.analysis import Analysis, last_name, manual, once
-from petastorm_codemods._meaning.calls import argument_edits, is_none, keyword
-from petastorm_codemods._meaning.idle import is_unused, unused_advice
+from petastorm_codemods._meaning.calls import argument_edits, first_given, is_none, keyword
+from petastorm_codemods._meaning.flow import Provenance, flow_of
 from petastorm_codemods._meaning.imports import imports
+from petastorm_codemods._meaning.places import below, reached
 from petastorm_codemods._meaning.reexports import NATIVE, reexported_reads, unseen_reads, uses_of
 from petastorm_codemods._meaning.support import constructions, opens_directory
 from petastorm_codemods._model import Destination, Edit, Finding, Need, Safety
 from petastorm_codemods._petastorm.counterparts import CLASSES, COUNTERPARTS, MAKERS, original
 from petastorm_codemods._petastorm.offered import canonical
 from petastorm_codemods._registry import Rule
-from petastorm_codemods._rewriting.comments import is_ignored
-from petastorm_codemods._rewriting.converted import is_taken_over
 from petastorm_codemods._rewriting.decisions import native_name
-from petastorm_codemods._rewriting.modules import come_from, module_findings
-from petastorm_codemods._rewriting.moves import (
-    Move,
-    move_comments,
-    move_edits,
-    move_slots,
-    moves,
-    reasons,
-    used_of,
-)
-from petastorm_codemods._rewriting.placement import clashes
-from petastorm_codemods._rewriting.reread import readers_of_converters
+from petastorm_codemods._rewriting.moves import import_findings, missing_findings, moves
 from petastorm_codemods._rewriting.values import values
 
 _MAKERS = frozenset(path.rpartition(".")[2] for path in MAKERS)
 _KEYWORDS = ("parquet_row_group_size_bytes", "compression_codec", "dtype")
+_READERS = frozenset({"petastorm.make_batch_reader", "petastorm.make_reader"})
+_URLS = ("dataset_url", "dataset_url_or_urls")
+_MEMBERS = frozenset({"cache_dir_url", "file_urls"})
 _RENAMED = {"df": "dataframe", "parquet_row_group_size_bytes": "size_limit"}
 _ARGUMENTS = "arguments that Parquet needed become those of shards"
 _BEFORE = """from petastorm.spark import SparkDatasetConverter, make_spark_converter
@@ -68,11 +59,10 @@ conv = write_mds(df)"""
 )
 def check(analysis: Analysis) -> Iterator[Finding]:
     """Yield one finding for each import statement with its uses, and one for each call."""
-    yield from _imports(analysis)
+    yield from import_findings(analysis)
     for call in constructions(analysis):
         message = "streaming reads MDS only; write these rows with write_mds, or keep the bridge"
         yield manual("PM101", analysis.start(call), message)
-    yield from _replaced(analysis)
     yield from _inherited(analysis)
     yield from _shared(analysis)
     for call in analysis.nodes(cst.Call):
@@ -143,18 +133,6 @@ def _partial(analysis: Analysis, call: cst.Call) -> Iterator[Finding]:
         yield Finding("PM101", analysis.start(call), _ARGUMENTS, Safety.SAFE, edits)
 
 
-def _replaced(analysis: Analysis) -> Iterator[Finding]:
-    """Yield a finding for each assignment to a name of the converters in its module."""
-    for target in analysis.nodes(cst.AssignTarget):
-        node = target.target
-        if isinstance(node, cst.Attribute):
-            path = original(f"{analysis.imported(node.value)}.{node.attr.value}")
-            if path in COUNTERPARTS:
-                name = COUNTERPARTS[path]
-                message = f"no one uses this any more; replace {name} in the modules that import it"
-                yield manual("PM101", analysis.start(node), message)
-
-
 def _inherited(analysis: Analysis) -> Iterator[Finding]:
     """Yield a finding for each class that extends that of converters, which is another one now."""
     for owner in analysis.nodes(cst.ClassDef):
@@ -190,52 +168,7 @@ def _around(analysis: Analysis, read: cst.Name | cst.Attribute) -> Iterator[Edit
 
 
 def _name_of(analysis: Analysis, read: cst.Name | cst.Attribute) -> str:
-    """Return the name that something has where it comes from."""
     return (analysis.imported(read) or last_name(read)).rpartition(".")[2]
-
-
-@once
-def _imports(analysis: Analysis) -> tuple[Finding, ...]:
-    """Return the findings of all import statements; three rules share them."""
-    findings = [*(_moved(analysis, move) for move in moves(analysis)), *module_findings(analysis)]
-    return tuple(each for each in findings if each is not None)
-
-
-def _moved(analysis: Analysis, move: Move) -> Finding | None:
-    """Return the finding of a ``from … import`` statement; its code says what is in it."""
-    if not move.changes():
-        return None
-    module = analysis.target.module
-    needs = tuple(
-        Need(module, name, name) for name in used_of(analysis, (*move.emptied, *move.bridged))
-    )
-    names = [COUNTERPARTS[original(each.path)] for each in move.native]
-    start = analysis.start(move.statement)
-    clash = clashes(analysis, [*(Need(module, name, name) for name in names), *needs])
-    if clash:
-        message = f"{', '.join(clash)} means something else in this file; rename it first"
-        return manual("PM101", start, message)
-    paths = [each.path for each in (*move.native, *move.emptied)]
-    notes = [come_from(paths, module)] if paths else []
-    bridged = [each for each in move.bridged if not is_taken_over(analysis, each)]
-    notes += [reasons(analysis, bridged)] if bridged else []
-    unused = ", ".join(each.path for each in move.unused)
-    notes += [f"the unused import of {unused} goes"] if unused else []
-    notes = notes or ["streaming has taken over what was imported"]
-    edits = tuple(move_edits(analysis, move))
-    converters = (
-        names
-        or needs
-        or move.unused
-        or any(original(each.path) in {*MAKERS, *CLASSES} for each in bridged)
-    )
-    code = "PM101" if converters else "PM105"
-    slots = move_slots(analysis, move)
-    comments = move_comments(analysis, move)
-    message = "; ".join(notes)
-    return Finding(
-        code, start, message, Safety.SAFE, edits, needs=needs, slots=slots, comments=comments
-    )
 
 
 @Rule(
@@ -252,17 +185,8 @@ def _moved(analysis: Analysis, move: Move) -> Finding | None:
 )
 def check_missing(analysis: Analysis) -> Iterator[Finding]:
     """Yield one finding for each import statement that leaves something to a human."""
-    for move in moves(analysis):
-        # What is on the bridge already has been marked, or was put there on purpose.
-        start = analysis.start(move.statement)
-        if is_ignored(analysis.source.text, start, "PM101"):
-            continue  # which also says that it stays
-        if move.missing and not move.from_bridge:
-            idle = [each for each in move.missing if is_unused(analysis, each)]
-            used = [each for each in move.missing if each not in idle]
-            texts = reasons(analysis, used), unused_advice(each.path for each in idle)
-            yield manual("PM104", start, "; ".join(filter(None, texts)))
-    yield from _imports(analysis)
+    yield from missing_findings(analysis)
+    yield from import_findings(analysis)
 
 
 @Rule(
@@ -280,13 +204,44 @@ def check_missing(analysis: Analysis) -> Iterator[Finding]:
 )
 def check_reader(analysis: Analysis) -> Iterator[Finding]:
     """Yield one finding for each import statement that moves to the bridge as it is."""
-    yield from _imports(analysis)
-    for call in readers_of_converters(analysis):
+    yield from import_findings(analysis)
+    for call in _readers_of_converters(analysis):
         message = (
             "booleans and timestamps are read as numbers here; "
             "read what write_mds wrote with StreamingDataset, or do without --vendor"
         )
         yield manual("PM105", analysis.start(call), message)
+
+
+def _readers_of_converters(analysis: Analysis) -> Iterator[cst.Call]:
+    """Yield the calls that open readers on the directory or the files of a converter, if streaming's own writer wrote these.
+
+    Its shards, which a vendored support module writes, do not say what their columns meant, so that the bridge's
+    readers give numbers for booleans and timestamps. What the bridge writes says it.
+    """
+    if not analysis.target.vendored:
+        return
+    named = [each for each in analysis.nodes(cst.Attribute) if each.attr.value in _MEMBERS]
+    made_here = any(original(each.path) in COUNTERPARTS for each in imports(analysis))
+    if not named or not (made_here or analysis.project.converters):
+        return
+    flow = flow_of(analysis)
+    others = {Provenance.FOREIGN, Provenance.FILES}
+    members = {each for each in named if flow.provenance(each.value) not in others}
+    for call in analysis.nodes(cst.Call):
+        if canonical(original(analysis.imported(call.func) or "")) in _READERS:
+            given = {first_given(call, name) for name in _URLS}
+            if any(each is not None and _comes_from(analysis, each, members) for each in given):
+                yield call
+
+
+def _comes_from(analysis: Analysis, value: cst.CSTNode, members: Collection[cst.CSTNode]) -> bool:
+    """Say whether an expression, or what its names are assigned, has such a member in it."""
+
+    def behind(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        yield from (one for each in below(node) for one in values(analysis).behind(each))
+
+    return any(each in members for node in reached([value], behind) for each in below(node))
 
 
 def _is_moved(analysis: Analysis, maker: cst.CSTNode) -> bool:
@@ -302,7 +257,9 @@ def _is_moved(analysis: Analysis, maker: cst.CSTNode) -> bool:
 @once
 def _renamed(analysis: Analysis) -> frozenset[tuple[int, int]]:
     """Return where names are that change with imports, such as those behind a module's."""
-    return frozenset((edit.start, edit.end) for each in _imports(analysis) for edit in each.edits)
+    return frozenset(
+        (edit.start, edit.end) for each in import_findings(analysis) for edit in each.edits
+    )
 
 
 def _call_problem(call: cst.Call) -> str:

@@ -26,6 +26,7 @@ from petastorm_codemods._model import Destination, Finding, Safety
 from petastorm_codemods._petastorm.counterparts import COUNTERPARTS, original
 from petastorm_codemods._petastorm.offered import OLD, canonical, is_petastorm
 from petastorm_codemods._registry import Rule
+from petastorm_codemods._rewriting.decisions import native_name
 from petastorm_codemods._rewriting.sites import METHODS
 
 _CODE = "PM108"
@@ -179,7 +180,15 @@ def _checked_versions(analysis: Analysis) -> Iterator[Finding]:
 def _replaced_parts(analysis: Analysis) -> Iterator[Finding]:
     """Yield a finding for each part of Petastorm, or of the bridge in its place, that is replaced."""
     for owner, part, node in _replacements(analysis):
-        yield from _replaced(analysis, owner, part, node)
+        path = original(analysis.imported(owner) or "")
+        whole = f"{path}.{part}"
+        name = native_name(analysis, whole)
+        if is_petastorm(path) and whole not in COUNTERPARTS:
+            message = f"replaces {whole}, which the bridge may not use; see whether it is needed"
+            yield manual(_CODE, analysis.start(node), message)
+        elif name is not None:
+            message = f"no one uses this any more; replace {name} in the modules that import it"
+            yield manual(_CODE, analysis.start(node), message)
 
 
 def _replacements(
@@ -196,13 +205,3 @@ def _replacements(
             part = getattr(values[1], "evaluated_value", None)
             if isinstance(part, str):
                 yield values[0], part, call
-
-
-def _replaced(
-    analysis: Analysis, owner: cst.BaseExpression, part: str, node: cst.CSTNode
-) -> Iterator[Finding]:
-    path = original(analysis.imported(owner) or "")
-    whole = f"{path}.{part}"
-    if is_petastorm(path) and whole not in COUNTERPARTS:
-        message = f"replaces {whole}, which the bridge may not use; see whether it is needed"
-        yield manual(_CODE, analysis.start(node), message)
