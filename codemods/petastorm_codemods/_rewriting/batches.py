@@ -6,7 +6,6 @@ batches for ever there.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
@@ -17,17 +16,13 @@ from petastorm_codemods._meaning.calls import call_with
 
 from .arguments import Reading, Times
 from .blocks import whole_text
-from .bound_reads import reads_of
+from .bound_reads import is_repeated, reads_of
 from .given import Stays
 from .values import values
 
 _TOO_LATE = Stays("it is read after its with has closed it; read it in that block")
 _COUNTED_TWICE = Stays(
     "the file counts full batches of one pass, and of several passes together; count one way"
-)
-_LOOPS = (
-    *(cst.For, cst.While, cst.FunctionDef, cst.Lambda, cst.ClassDef),
-    *(cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp),
 )
 
 
@@ -94,7 +89,6 @@ def _is_later(analysis: Analysis, read: cst.Name, block: cst.With) -> bool:
 
 
 def _is_returned(analysis: Analysis, read: cst.Name) -> bool:
-    """Say whether a loader or an iterator is returned, alone or among others."""
     above = analysis.above(_iter_of(analysis, read) or read)
     listing = cst.Element | cst.Tuple | cst.List
     return isinstance(next(each for each in above if not isinstance(each, listing)), cst.Return)
@@ -113,7 +107,7 @@ def _takes_first_only(analysis: Analysis, opened: _Opened) -> bool:
             continue
         for each in _reads_within(analysis, iterator, opened.block):
             following = call_with(analysis, each, "next")
-            once = following is not None and _is_evaluated_once(analysis, following, opened.block)
+            once = following is not None and not is_repeated(analysis, following, opened.block)
             taken.append(once)
     return taken == [True]
 
@@ -127,7 +121,7 @@ def _is_first_of(analysis: Analysis, read: cst.Name, block: cst.With) -> bool:
     begun = _iter_of(analysis, read)
     taken = call_with(analysis, begun, "next") if begun is not None else None
     if taken is not None:
-        return _is_evaluated_once(analysis, taken, block)
+        return not is_repeated(analysis, taken, block)
     node: cst.CSTNode = begun or read
     node = call_with(analysis, node, "enumerate") or node
     loop = analysis.parent(node)
@@ -136,13 +130,7 @@ def _is_first_of(analysis: Analysis, read: cst.Name, block: cst.With) -> bool:
     last = loop.body.body[-1]
     ends = isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], cst.Break)
     goes_on = any(analysis.within(loop.body, cst.Continue))
-    return ends and not goes_on and _is_evaluated_once(analysis, loop, block)
-
-
-def _is_evaluated_once(analysis: Analysis, node: cst.CSTNode, block: cst.With) -> bool:
-    """Say whether an expression or a statement in a block is in no loop or function of it."""
-    between = itertools.takewhile(lambda each: each is not block, analysis.above(node))
-    return not any(isinstance(each, _LOOPS) for each in between)
+    return ends and not goes_on and not is_repeated(analysis, loop, block)
 
 
 # --- counted batches ------------------------------------------------------------------------------
@@ -223,7 +211,6 @@ def _keys(
 
 
 def _factors(size: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-    """Yield the factors of a product, such as the size of batches times the number of ranks."""
     if isinstance(size, cst.BinaryOperation) and isinstance(size.operator, cst.Multiply):
         yield from (*_factors(size.left), *_factors(size.right))
     else:

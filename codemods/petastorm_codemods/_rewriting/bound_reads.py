@@ -1,8 +1,9 @@
-"""Where a source reads what one place has bound a name to."""
+"""Where a source reads what one place has bound a name to, and how often it comes there."""
 
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -58,6 +59,24 @@ def reads_within(
     is_inside = all(first <= analysis.start(read) < last for read in bound.reads)
     is_alone = not bound.straying and (bound.until is None or bound.until >= last)
     return bound.reads if is_inside and is_alone else None
+
+
+def is_repeated(analysis: Analysis, node: cst.CSTNode, within: cst.CSTNode | None = None) -> bool:
+    """Say whether an expression may be evaluated more than once in a statement, or in a run: in a loop, or a function."""
+    inner, once_only = node, False
+    for each in itertools.takewhile(lambda above: above is not within, analysis.above(node)):
+        if isinstance(each, cst.CompFor):
+            once_only = each.iter is inner
+        elif isinstance(each, cst.For):
+            if each.iter is not inner:
+                return True
+        elif isinstance(each, COMPREHENSIONS):
+            if not once_only:
+                return True
+        elif isinstance(each, cst.While | cst.FunctionDef | cst.Lambda):
+            return True
+        inner = each
+    return False
 
 
 @once

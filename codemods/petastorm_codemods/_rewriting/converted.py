@@ -25,12 +25,12 @@ from petastorm_codemods._petastorm.offered import canonical
 
 from .among_ranks import read_on_ranks
 from .arguments import Reading, Times, translated
+from .bound_reads import is_repeated
 from .comments import is_ignored
 from .contexts import rewritten
 from .expressions import (
     Arguments,
     Native,
-    is_made_anew,
     repeated,
     shuffling,
     torch_loader,
@@ -245,7 +245,7 @@ def _native(
     needs = [*places, *needs]
     notes = list(_notes(data, use, reading, columnar=columnar))
     known = [Fact.RANKS] if reading.ranks else []
-    if reading.shuffle != ("False",) and not reading.seed and is_made_anew(analysis, call):
+    if reading.shuffle != ("False",) and not reading.seed and is_repeated(analysis, call):
         notes.append("each time it is made it is shuffled as the first time, without shuffle_seed=")
     without = f" without {', '.join(reading.lost)}" if reading.lost else ""
     said = [f"make_reader becomes {becomes}{without}", *notes, *(fact.value for fact in known)]

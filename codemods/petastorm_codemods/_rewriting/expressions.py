@@ -18,6 +18,7 @@ from petastorm_codemods._petastorm.counterparts import COLUMNAR, STREAMING
 
 from .arguments import Reading, Times
 from .blocks import Result
+from .bound_reads import is_repeated
 from .given import Stays
 from .layout import PART, call_of
 from .sites import METHODS, Site, receiver_end
@@ -85,7 +86,7 @@ def native_call(analysis: Analysis, site: Site, reading: Reading) -> Native | St
     if problem:
         return Stays(problem)
     place: Arguments = [("remote", (receiver, ".remote")), ("local", (receiver, ".local"))]
-    anew = is_made_anew(analysis, site.attribute) or _is_beside_another(analysis, site)
+    anew = is_repeated(analysis, site.attribute) or _is_beside_another(analysis, site)
     arguments = [*place, *shuffling(reading, (receiver, ".next_seed()"), anew=anew)]
     again: Pieces = ()
     known = [*_known(reading)]
@@ -126,13 +127,6 @@ def shuffling(reading: Reading, seed: Pieces, *, anew: bool) -> Arguments:
     shuffle = reading.commented(reading.shuffle, "shuffle_row_groups")
     seed = reading.commented(seed, "seed", "shard_seed") if seed else ()
     return [("shuffle", shuffle), *([("shuffle_seed", seed)] if seed else [])]
-
-
-def is_made_anew(analysis: Analysis, node: cst.CSTNode) -> bool:
-    """Say whether an expression may be evaluated more than once: in a function, or in a loop."""
-    functions = (cst.FunctionDef, cst.Lambda, cst.For, cst.While)
-    comprehensions = (cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp)
-    return analysis.enclosing(node, *functions, *comprehensions) is not None
 
 
 def _is_beside_another(analysis: Analysis, site: Site) -> bool:

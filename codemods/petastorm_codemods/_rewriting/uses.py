@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 
 import libcst as cst
@@ -14,7 +13,7 @@ from petastorm_codemods._model import Edit
 from petastorm_codemods._petastorm.counterparts import original
 from petastorm_codemods._petastorm.offered import canonical
 
-from .bound_reads import COMPREHENSIONS, reads_of, reads_within, straying_reads
+from .bound_reads import COMPREHENSIONS, is_repeated, reads_of, reads_within, straying_reads
 from .given import Stays
 
 _LOADERS = "petastorm.pytorch."
@@ -52,7 +51,7 @@ def use_of(analysis: Analysis, opened: cst.Call) -> Use | Stays:
         if reads is None or len(reads) != 1:
             return Stays("its reader is used in more than one place")
         held, used = above, reads[0]
-        if _is_repeated(analysis, used, block):
+        if is_repeated(analysis, used, block):
             return Stays("its rows are read in a loop of passes")
     elif isinstance(above, cst.Assign):
         return Stays("its reader is kept in a variable; open it in a with")
@@ -148,24 +147,6 @@ def _loop_over(
         target = pair[1].value
     loop = analysis.parent(above) if isinstance(above, cst.CompFor) else above
     return (loop, target) if isinstance(loop, (cst.For, *COMPREHENSIONS)) else (None, None)
-
-
-def _is_repeated(analysis: Analysis, used: cst.CSTNode, block: cst.CSTNode) -> bool:
-    """Say whether an expression in a block may be evaluated more than once: in a loop, or a function."""
-    inner, once_only = used, False
-    for each in itertools.takewhile(lambda above: above is not block, analysis.above(used)):
-        if isinstance(each, cst.CompFor):
-            once_only = each.iter is inner
-        elif isinstance(each, cst.For):
-            if each.iter is not inner:
-                return True
-        elif isinstance(each, COMPREHENSIONS):
-            if not once_only:
-                return True
-        elif isinstance(each, cst.While | cst.FunctionDef | cst.Lambda):
-            return True
-        inner = each
-    return False
 
 
 def _item_read(analysis: Analysis, read: cst.Name) -> tuple[str, Edit] | None:
