@@ -74,9 +74,7 @@ def codemod(  # noqa: PLR0917 - typer calls it with keywords
         ),
     ] = None,
     check: Annotated[bool, _flag("--check", "Only say which files would change.")] = False,
-    show_diff: Annotated[
-        bool, _flag("--diff", "Print the changes as a diff and nothing else.")
-    ] = False,
+    diff: Annotated[bool, _flag("--diff", "Print the changes as a diff and nothing else.")] = False,
     write: Annotated[bool, _flag("--write", "Write the changes.")] = False,
     select: Annotated[
         _Codes,
@@ -141,32 +139,16 @@ def codemod(  # noqa: PLR0917 - typer calls it with keywords
         ),
     ] = 0,
 ) -> None:
-    _refuse(check=check, show_diff=show_diff, write=write)
-    formats = {"--report": report is not None, "--diff": show_diff, "--statistics": statistics}
-    _refuse_formats([option for option, given in formats.items() if given], output_file)
+    given = dict(locals())
+    _refuse(check=check, diff=diff, write=write)
+    formats = {"--report": report is not None, "--diff": diff, "--statistics": statistics}
+    _refuse_formats([option for option, is_given in formats.items() if is_given], output_file)
     from ._options import Options
     from ._terminal import rewrite
 
-    asked = Options(
-        paths=tuple(paths or ["."]),
-        to=to,
-        select=_codes(select),
-        ignore=_codes(ignore),
-        exclude=_codes(exclude),
-        unsafe=unsafe,
-        fast=fast,
-        vendor=vendor,
-        lift_pyarrow=lift_pyarrow,
-        requirement=requirement,
-        converted=tuple(converted or ()),
-        jobs=jobs,
-        check=check,
-        diff=show_diff,
-        write=write,
-        report=report.value if report else None,
-        statistics=statistics,
-        output_file=output_file,
-    )
+    codes = {name: _codes(given[name]) for name in ("select", "ignore", "exclude")}
+    lists = {"paths": tuple(paths or ["."]), "converted": tuple(converted or ())}
+    asked = Options(**given | codes | lists | {"report": report.value if report else None})
     raise typer.Exit(rewrite(asked))
 
 
@@ -203,9 +185,8 @@ def rule(
     typer.echo("\n".join(lines))
 
 
-def _refuse(*, check: bool, show_diff: bool, write: bool) -> None:
-    """Refuse what writes and does not write at the same time."""
-    for option, given in (("--check", check), ("--diff", show_diff)):
+def _refuse(*, check: bool, diff: bool, write: bool) -> None:
+    for option, given in (("--check", check), ("--diff", diff)):
         if given and write:
             raise typer.BadParameter(f"{option} writes nothing; choose one", param_hint="--write")
 

@@ -1,4 +1,4 @@
-"""What is found in a repository, for people or as JSON: by ``doctor``, and by ``codemod`` without a destination."""
+"""What is found in a repository and what comes next, for people or as JSON: by ``doctor``, and by ``codemod`` without a destination."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from petastorm_codemods._options import Options, with_configuration
+from petastorm_codemods._model import Destination
+from petastorm_codemods._options import Options, arguments, with_configuration
 from petastorm_codemods._reports.closing import plural
 from petastorm_codemods._reports.report import printable
 
-from .advice import Advice, advise
 from .environment import Environment, look_around
 from .repository import Repository, Way, look_into
 
@@ -36,6 +37,59 @@ _WAYS = {
     "streaming": "Then streaming",
     "stays": "Left to you",
 }
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What comes next, in a word and a sentence, and the command for it.
+
+    Attributes:
+        way: ``none``, ``bridge``, ``streaming`` or ``stays``.
+        reason: Why.
+        command: What to do next; empty if there is nothing to do.
+    """
+
+    way: str
+    reason: str
+    command: str
+
+
+def advise(repository: Repository, asked: Options, decided: str | None = None) -> Advice:
+    """Return what comes next.
+
+    Args:
+        repository: The repository.
+        asked: Paths and options that were given.
+        decided: The destination in its ``pyproject.toml``, ``bridge`` or ``streaming``; None if there is none.
+    """
+    bridge, streaming = repository.bridge, repository.streaming
+    if not (bridge.kinds or streaming.kinds or bridge.obstacles):
+        return Advice("none", "nothing here needs Petastorm", "")
+    if not bridge.rewritten and not streaming.rewritten:
+        reason = "no place can be rewritten; the report says why for each"
+        to = decided or "bridge"
+        return Advice("stays", reason, _command(asked, decided, to, "--report", "markdown"))
+    if decided == "bridge" and not bridge.rewritten:
+        reason = "everything has moved to the bridge, which is where pyproject.toml wants it"
+        return Advice("none", reason, "")
+    if decided == "streaming" or not bridge.rewritten:
+        reason = "pyproject.toml says so"
+        if not decided:
+            reason = "the code runs on the bridge, where it may stay; the second step makes calls streaming's own"
+        return Advice("streaming", reason, _command(asked, decided, "streaming"))
+    reason = "only imports change, and the batches stay the same"
+    if bridge.stays:
+        reason += "; what is listed above stays on Petastorm"
+    if streaming.loaders > streaming.on_bridge:
+        reason += "; streaming's own calls are the second step"
+    if repository.own_format:
+        reason += "; datasets in Petastorm's own format stay as they are, or `petastorm-bridge convert` makes MDS of them"
+    return Advice("bridge", reason, _command(asked, decided, "bridge"))
+
+
+def _command(asked: Options, decided: str | None, to: str, *options: str) -> str:
+    asked = asked if decided else dataclasses.replace(asked, to=Destination(to))
+    return shlex.join(["petastorm-bridge", "codemod", *arguments(asked), *options])
 
 
 def doctor(path: str, *, as_json: bool) -> int:
@@ -206,7 +260,6 @@ def _way(way: Way) -> str:
 
 
 def _some(what: str, lines: Sequence[str]) -> Iterator[str]:
-    """Yield the first lines, and how many more there are."""
     for line in lines[:_MOST]:
         yield f"  {what}: {line}" if what else f"  {line}"
     if len(lines) > _MOST:
