@@ -58,7 +58,6 @@ def _process(path: str, data: bytes, settings: Settings) -> Outcome:
 
 
 def _problem(source: Source, edits: Sequence[Edit], after: bytes, settings: Settings) -> str:
-    """Return what is wrong with a rewrite; empty if nothing is."""
     try:
         # What Python parses LibCST does, which takes many times as long.
         is_python = not problem_of_python(source.masked)
@@ -90,7 +89,6 @@ def _cell_problem(source: Source, result: Source) -> str:
 
 
 def _harm(source: Source, result: Source, edits: Sequence[Edit]) -> str:
-    """Return what a rewrite does to the rest of a source; empty if nothing."""
     if changed_statements(source.masked, result.masked, edits):
         return "changes statements that it should not touch"
     after = undefined_names(result.masked)

@@ -131,7 +131,6 @@ def _vendored(homes: Homes, path: str, settings: Settings) -> Settings:
 
 
 def _after(sources: Iterable[tuple[str, bytes]], outcomes: Iterable[Outcome]) -> dict[str, bytes]:
-    """Return the files as they are after a run, by path."""
     texts = dict(sources)
     for outcome in outcomes:
         if isinstance(outcome, Rewritten):

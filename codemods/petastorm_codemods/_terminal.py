@@ -235,7 +235,6 @@ _STYLES = (("+++", "bold"), ("---", "bold"), ("@@", "cyan"), ("+", "green"), ("-
 
 
 def _coloured(lines: str) -> Text:
-    """Return a diff with its changes coloured; context keeps the terminal's own colour."""
     text = Text()
     for line in lines.splitlines(keepends=True):
         style = next((style for start, style in _STYLES if line.startswith(start)), "")

@@ -131,7 +131,6 @@ def _is_of(requirement: Requirement, extra: str) -> bool:
 
 
 def _import_problem() -> str:
-    """Return why Petastorm cannot be used; empty if it can."""
     # With this program's own path: ``-c`` alone looks for modules in the working directory first, and that
     # is the repository. -B: nothing is compiled into directories that are not ours.
     program = f"import sys; sys.path[:] = {sys.path!r}; import petastorm"

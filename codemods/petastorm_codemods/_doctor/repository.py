@@ -176,7 +176,6 @@ def _obstacles(result: Result) -> Iterator[tuple[str, str]]:
 
 
 def _texts(gathered: Gathered) -> Iterator[tuple[str, Source]]:
-    """Yield the name and the code of each source."""
     for name, data in gathered.sources:
         with contextlib.suppress(ValueError):  # it is reported as one that does not parse
             yield name, read_source(name, data)

@@ -42,7 +42,6 @@ _fields: dict[type[cst.CSTNode], tuple[str, ...]] = {}
 
 
 def _kinds(kind: type[Any]) -> Iterator[type[Any]]:
-    """Yield a type of nodes and all below it."""
     yield kind
     for each in kind.__subclasses__():
         yield from _kinds(each)

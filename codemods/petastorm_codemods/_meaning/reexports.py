@@ -82,12 +82,10 @@ def is_read(analysis: Analysis, node: cst.Name) -> bool:
 
 @once
 def _runs(analysis: Analysis) -> frozenset[str]:
-    """Return the last names of the modules that a source runs by ``%run``."""
     return frozenset(map(module_at, files_run(analysis.source.text.encode(errors="replace"))))
 
 
 def _stars(analysis: Analysis) -> Iterator[str]:
-    """Yield the last names of the modules that are imported as a whole."""
     for node in analysis.nodes(cst.ImportFrom):
         if isinstance(node.names, cst.ImportStar):
             yield from map(stem_of, modules_of(node))

@@ -50,7 +50,6 @@ def _offered(module: str) -> frozenset[str]:
 
 
 def _names_in(text: bytes) -> Iterator[str]:
-    """Yield what a module has in ``__all__``."""
     for statement in ast.parse(text).body:
         if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__":
             yield from ast.literal_eval(statement.value)

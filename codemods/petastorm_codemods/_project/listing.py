@@ -150,7 +150,6 @@ def _is_excluded(path: str, exclude: tuple[str, ...]) -> bool:
 
 
 def _listed_by_walking(directory: str, is_passed: Callable[[str], bool]) -> Iterator[str]:
-    """Yield the files in a directory as paths relative to it."""
     for folder, folders, files in os.walk(directory):
         inner = os.path.relpath(folder, directory) if folder != directory else ""
         folders[:] = sorted(name for name in folders if not is_passed(os.path.join(inner, name)))

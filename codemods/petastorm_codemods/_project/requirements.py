@@ -154,7 +154,6 @@ def _of_conda(text: str) -> Iterator[Entry]:
 
 
 def _entry(text: str, start: int, form: Form) -> Iterator[Entry]:
-    """Yield the entry of a text at a place in a file; nothing if it is no requirement."""
     requirement = parsed(text, conda=form in {Form.CONDA, Form.CONDA_WORD})
     if requirement is not None:
         before_marker = re.split(r"\s+;" if requirement.url else r"\s*;", text, maxsplit=1)[0]

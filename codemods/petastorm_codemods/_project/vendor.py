@@ -149,7 +149,6 @@ def support_module() -> bytes:
 
 
 def _may_need(data: bytes) -> bool:
-    """Say whether a file imports Petastorm or what makes converters, or opens a dataset."""
     return b"make_tf_dataset" in data or any(
         module.startswith(OLD) or b"make_spark_converter" in names
         for module, names in import_lines(data)

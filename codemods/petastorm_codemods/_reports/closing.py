@@ -127,7 +127,6 @@ def _without_loaders(result: Result, sites: Sequence[Site]) -> Iterator[str]:
 
 
 def _bridged(sites: Sequence[Site]) -> Iterator[str]:
-    """Yield how many calls run on the bridge, over the directories that streaming reads."""
     stay = [site for site in sites if Fact.ON_BRIDGE in site.facts]
     horovod = [site for site in stay if Fact.HOROVOD in site.facts]
     if horovod:
@@ -170,7 +169,6 @@ def _source(sites: Sequence[Site], requirement: str) -> Iterator[str]:
 
 
 def _texts(shown: Sequence[str]) -> Iterator[str]:
-    """Yield where texts show code as it was."""
     if shown:
         more = len(shown) - _LISTED
         places = ", ".join(shown[:_LISTED]) + (f" and {more} more" if more > 0 else "")

@@ -181,7 +181,6 @@ def to_github(result: Result) -> str:
 
 
 def _data(text: str) -> str:
-    """Escape what follows the second pair of colons."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 

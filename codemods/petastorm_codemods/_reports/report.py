@@ -105,7 +105,6 @@ def sites_of(result: Result) -> Iterator[tuple[Outcome, Site]]:
 
 
 def _listed(outcome: Outcome) -> list[Site]:
-    """Return all sites of a file in the order of its lines, those without edits of their own too."""
     sites = [*outcome.sites, *([] if isinstance(outcome, Failed) else outcome.noted)]
     return sorted(sites, key=lambda site: (site.cell or 0, site.line, site.column))
 

@@ -198,7 +198,6 @@ def _arguments(words: Iterator[str]) -> list[_Argument]:
 
 
 def _flat(words: Sequence[_Word]) -> str:
-    """Return words on one line."""
     texts = (
         word if isinstance(word, str) else ", ".join(_flat(each.words) for each in word)
         for word in words

@@ -109,7 +109,6 @@ def _run_by_iterable_datasets(analysis: Analysis) -> frozenset[cst.CSTNode]:
 
 
 def _is_run_by_threads(analysis: Analysis, call: cst.Call) -> bool:
-    """Say whether a call is in a function that several threads may run."""
     return any(each in _run_by_threads(analysis) for each in analysis.above(call))
 
 
@@ -151,7 +150,6 @@ def _starting_threads(analysis: Analysis) -> Iterator[cst.Call]:
 
 
 def _is_pool(analysis: Analysis, made: cst.Call) -> bool:
-    """Say whether a call makes a pool of several threads."""
     size = [made.args[0].value] if made.args else []
     return analysis.imported(made.func) in _POOLS and constants(size) != [1]
 

@@ -83,7 +83,6 @@ def _is_idle_hook(analysis: Analysis, function: cst.FunctionDef) -> bool:
 
 
 def _is_hook(node: cst.CSTNode) -> bool:
-    """Say whether a statement in a class defines what Lightning calls at some point of a run."""
     name = node.name.value if isinstance(node, cst.FunctionDef) else ""
     return name == "teardown" or name.startswith("on_")
 
@@ -129,7 +128,6 @@ def _unwrapped(
 
 
 def _is_emptied(block: cst.CSTNode, gone: Collection[cst.CSTNode]) -> bool:
-    """Say whether nothing stays of a block."""
     inside = block.body if isinstance(block, cst.IndentedBlock) else ()
     return bool(inside) and all(each in gone for each in inside)
 

@@ -161,7 +161,6 @@ def _members(document: str, position: int) -> Iterator[tuple[str, int]]:
 
 
 def _items(document: str, position: int) -> Iterator[int]:
-    """Yield the starts of the values of an array that begins at a position."""
     position = _skip_space(document, position + 1)
     while document[position] != "]":
         yield position
@@ -174,7 +173,6 @@ def _next_item(document: str, position: int) -> int:
 
 
 def _end(document: str, position: int) -> int:
-    """Return the end of the value that begins at a position."""
     return _DECODER.raw_decode(document, position)[1]
 
 
