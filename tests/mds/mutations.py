@@ -28,7 +28,7 @@ from sample_datasets import fixed_table, mixed_table, write
 from petastorm_bridge import make_batch_reader
 from petastorm_bridge._sources.mds import MdsSource
 from petastorm_bridge.mds import dataset as mds_dataset
-from petastorm_bridge.mds import ndarray, ragged, walk
+from petastorm_bridge.mds import layout, ndarray, ragged
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.decode import column_array, column_view
 from petastorm_bridge.mds.errors import DatasetError
@@ -412,7 +412,7 @@ def hang(*_):
 
 def main(count, seed, faces):
     signal.signal(signal.SIGALRM, hang)
-    ndarray.alternating = walk.alternating = watched
+    ndarray.alternating = layout.alternating = watched
     if STREAMING.keys() & {*faces}:
         sys.path.insert(0, str(Path(__file__).parents[1] / "streaming"))
         import forgetting

@@ -133,7 +133,7 @@ class MdsSource(Source):
         return self
 
     def open(self, position: int) -> RowGroup:
-        """Open a shard; see :class:`petastorm_bridge.mds.shard.Shard` for what may be raised."""
+        """Open a shard; see :func:`petastorm_bridge.mds.shard.open_shard` for what may be raised."""
         return self._open(position, None)
 
     def _open(self, position: int, data: npt.NDArray[np.uint8] | None) -> MdsGroup:

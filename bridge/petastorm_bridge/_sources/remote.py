@@ -20,13 +20,11 @@ from petastorm_bridge import fs_utils
 from petastorm_bridge._blocks.columns import Column
 from petastorm_bridge.fs_utils import masked, without_secrets
 from petastorm_bridge.mds.dataset import INDEX_NAME, open_dataset, read_index
-from petastorm_bridge.mds.entry import ShardEntry
+from petastorm_bridge.mds.entry import ShardEntry, check_folders
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
 from petastorm_bridge.mds.files import write_whole
-from petastorm_bridge.mds.names import check_folders
 from petastorm_bridge.mds.schema import SIDECAR_NAME
-from petastorm_bridge.mds.shard import Rows, Shard
-from petastorm_bridge.mds.shard_file import first_samples
+from petastorm_bridge.mds.shard import Rows, first_samples, open_shard
 
 from ._far.ahead import Fetcher
 from ._far.copies import CacheSettings, Copies
@@ -188,7 +186,7 @@ class FarMdsSource(MdsSource):
         first = None if head is None else first_samples(entry, head)
         if first is None:
             return self._open_whole(position)
-        shard = Shard(self._dataset.directory, *first)
+        shard = open_shard(self._dataset.directory, *first)
         group = MdsGroup(shard, self._fields)
         return _BeginningGroup(group, shard.num_rows, lambda: self._open_whole(position))
 

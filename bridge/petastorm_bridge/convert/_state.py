@@ -24,12 +24,11 @@ from petastorm_bridge._workers.threads import each_at_once
 from petastorm_bridge.mds.access import is_far
 from petastorm_bridge.mds.commit import writer_for
 from petastorm_bridge.mds.dataset import MdsDataset, open_dataset
-from petastorm_bridge.mds.entry import ShardEntry
+from petastorm_bridge.mds.entry import INDEX_NAME, ShardEntry, check_file_names
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.files import NO_RENAMING, final_name, open_regular, write_whole
-from petastorm_bridge.mds.names import INDEX_NAME, check_file_names
 from petastorm_bridge.mds.schema import SIDECAR_NAME, content_digest
-from petastorm_bridge.mds.shard_file import checked_bytes
+from petastorm_bridge.mds.verified import checked_bytes
 
 from ._parts import Part
 

@@ -19,11 +19,17 @@ from petastorm_bridge._tables.types import find_type
 from petastorm_bridge.codecs import CompressedImageCodec, CompressedNdarrayCodec, NdarrayCodec
 from petastorm_bridge.codecs._array_files import load_npy, load_npz, npy_header
 from petastorm_bridge.mds.encode import array_headers
-from petastorm_bridge.mds.encodings import MAX_ELEMENTS, NDARRAY_CODES
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.ragged import binary_rows, byte_offsets, value_bytes
 from petastorm_bridge.mds.schema import Field
-from petastorm_bridge.mds.types import is_bytes, is_list, is_storable, plain_type
+from petastorm_bridge.mds.types import (
+    MAX_ELEMENTS,
+    NDARRAY_CODES,
+    is_bytes,
+    is_list,
+    is_storable,
+    plain_type,
+)
 from petastorm_bridge.unischema import Unischema, UnischemaField
 
 from ._columns import ColumnPlan, Encoder, UnsupportedColumnsError, choose

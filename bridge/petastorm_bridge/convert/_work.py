@@ -19,7 +19,7 @@ from petastorm_bridge.mds.entry import ShardEntry
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.ragged import list_lengths
 from petastorm_bridge.mds.schema import DatasetSchema
-from petastorm_bridge.mds.shard import Shard
+from petastorm_bridge.mds.shard import Shard, open_shard
 from petastorm_bridge.mds.types import is_list
 from petastorm_bridge.mds.writer import ShardWriter
 
@@ -119,7 +119,7 @@ def check_part(
         ConversionError: A value is not that of the source.
     """
     directory = setup.destination.path
-    tables = (_stored_table(Shard(directory, entry), schema, setup.plan) for entry in entries)
+    tables = (_stored_table(open_shard(directory, entry), schema, setup.plan) for entry in entries)
     if not setup.is_verified:
         for table in tables:
             report(table.num_rows)

@@ -13,11 +13,10 @@ import pyarrow as pa
 from .access import is_far
 from .dataset import MdsDataset
 from .decode import column_array
-from .entry import ShardEntry
+from .entry import INDEX_NAME, ShardEntry
 from .files import write_new, write_whole
-from .names import INDEX_NAME
 from .schema import SIDECAR_NAME, DatasetSchema, Field, companion_names
-from .shard import Shard
+from .shard import open_shard
 from .writer import flags_needed, remove_shard, write_shard
 
 NullColumns = dict[str, tuple[bool, bool]]
@@ -124,7 +123,7 @@ class Rewrite:
             Field(f.name, f.type, None, companions[f.name][0], companions[f.name][1])
             for f in self.schema
         ]
-        shard = Shard(directory, entry)
+        shard = open_shard(directory, entry)
         arrays = [column_array(shard, field, slice(None)) for field in fields]
         table = pa.Table.from_arrays(arrays, schema=self.schema)
         base, extension = os.path.splitext(entry.basenames[0])

@@ -17,15 +17,14 @@ import pyarrow as pa
 
 from .decode import column_array
 from .encode import is_encoding_of
-from .encodings import fixed_encoding
-from .entry import ShardEntry, by_layout
+from .entry import INDEX_NAME, ShardEntry, by_layout, check_file_names
 from .errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
 from .files import open_regular
 from .layout import ShardLayout
-from .names import INDEX_NAME, check_file_names
 from .ndarray import first_value
 from .schema import SIDECAR_NAME, DatasetSchema, Field
-from .shard import Shard
+from .shard import Shard, open_shard
+from .types import fixed_encoding
 from .verified import FileMark, best_hash, marks_of
 
 __all__ = ["INDEX_NAME", "MdsDataset", "open_dataset", "parse_index", "read_index", "read_table"]
@@ -67,8 +66,8 @@ class MdsDataset:
         data: npt.NDArray[np.uint8] | None = None,
         noted: Mapping[str, FileMark] | None = None,
     ) -> Shard:
-        """Open one shard; see :class:`Shard` for the arguments and for what can go wrong."""
-        return Shard(self.directory, self.shards[position], data, noted)
+        """Open one shard; see :func:`.shard.open_shard` for the arguments and for what can go wrong."""
+        return open_shard(self.directory, self.shards[position], data, noted)
 
     def noted(self, positions: Iterable[int]) -> dict[str, FileMark]:
         """Return the marks of the files of some shards, by name, where no hash tells them from others."""
@@ -217,7 +216,7 @@ def _inferred_schema(
     if any(_is_dynamic(field) for field in fields) and first.samples:
         if fetch is not None:
             fetch(first)
-        shard = Shard(directory, first)
+        shard = open_shard(directory, first)
         fields = [_seen(shard, field) if _is_dynamic(field) else field for field in fields]
     for layout, entry in by_layout(shards).items():
         others = [_field(name, encoding) for name, encoding in _columns(layout)]

@@ -9,13 +9,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ._json import json_to_lists
-from .encodings import fixed_encoding
 from .errors import DatasetError, ShardCorruptedError
 from .ndarray import numbers, value_shape
 from .ragged import offsets_of, typed_strings, validity
 from .schema import Field
 from .shard import Rows, Shard
-from .types import fixed_dtype, is_bytes, is_list, marks_nulls_itself
+from .types import fixed_dtype, fixed_encoding, is_bytes, is_list, marks_nulls_itself
 
 
 def column_view(shard: Shard, field: Field, rows: Rows) -> npt.NDArray[Any] | None:

@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ._json import lists_to_json
-from .encodings import fixed_encoding
 from .ragged import (
     binary_from_offsets,
     binary_rows,
@@ -29,6 +28,7 @@ from .ragged import (
 )
 from .types import (
     fixed_dtype,
+    fixed_encoding,
     is_bytes,
     is_list,
     is_text,

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .encodings import NDARRAY_CODES, fixed_encoding
 from .errors import DatasetError
 from .ragged import (
     Int64,
@@ -25,7 +24,7 @@ from .ragged import (
 )
 from .schema import Field
 from .shard import Rows, Shard
-from .types import fixed_dtype
+from .types import NDARRAY_CODES, fixed_dtype, fixed_encoding
 
 CODE_TO_DTYPE = {code: name for name, code in NDARRAY_CODES.items()}
 

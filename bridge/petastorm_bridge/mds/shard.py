@@ -1,10 +1,13 @@
-"""One shard of a dataset, read as columns."""
+"""One shard of a dataset: its bytes, checked, its samples, and its columns."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import json
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,24 +17,125 @@ from . import codecs
 from .access import is_mapped
 from .entry import ShardEntry
 from .errors import DatasetNotFoundError, ShardCorruptedError
-from .ragged import binary_rows
-from .shard_file import ShardFile, checked_bytes
-from .verified import FileMark
+from .layout import ColumnWalk, ShardLayout
+from .ragged import Bytes, Int64, binary_rows
+from .verified import FileMark, checked_bytes
 
 Rows = slice | npt.NDArray[np.int64]
 """Which rows of a shard: a slice or an array of row numbers from 0, in the order wanted."""
 
+Offsets = npt.NDArray[np.uint32]
+
+Samples: TypeAlias = "npt.NDArray[Any] | pa.LargeBinaryArray"
+"""Samples as packed records, if all columns are of fixed width, and as byte strings otherwise."""
+
 
 class Shard:
-    """Read access to the columns of one shard.
+    """A shard of which all bytes are in memory, without compression: mapped, read, or expanded.
 
-    The file is mapped (or read, see :mod:`.access`; or, if compressed, expanded in memory), checked
-    against its index entry's size, hash, row count and column list, and released when the object and
-    all arrays taken from it are gone.
+    They are released when the object and everything taken from it is gone. What is mapped stays
+    readable when the file is deleted meanwhile.
+
+    Attributes:
+        path: The file.
+        raw: The bytes, uint8 of shape ``(size,)``.
+        num_rows: How many samples it holds.
+        layout: Their columns.
+        offsets: Where each sample begins and the last one ends, ``<u4`` of shape ``(num_rows + 1,)``.
+        records: The samples as packed records of shape ``(num_rows,)``, if all columns are of fixed
+            width.
+
+    Raises:
+        ShardCorruptedError: The bytes are not what the index says.
+    """
+
+    def __init__(self, path: str, raw: Bytes, num_rows: int, layout: ShardLayout) -> None:
+        self.path = path
+        self.raw = raw
+        self.num_rows = num_rows
+        self.layout = layout
+        self.offsets = _read_offsets(raw, path=path, samples=num_rows, layout=layout)
+        self.records: npt.NDArray[Any] | None = None
+        if layout.record is not None:
+            self.records = np.frombuffer(raw, layout.record, num_rows, self.offsets.item(0))
+
+    @functools.cached_property
+    def bounds(self) -> Int64:
+        """The offsets, as numbers that can be calculated with."""
+        return self.offsets.astype(np.int64)
+
+    @functools.cached_property
+    def walk(self) -> ColumnWalk:
+        """The columns of all samples; ShardCorruptedError if their sizes do not add up."""
+        bounds = self.bounds
+        return ColumnWalk(self.layout, self.raw, bounds[:-1], bounds[1:], lambda _: self.path)
+
+    @functools.cached_property
+    def strings(self) -> pa.LargeBinaryArray:
+        """The samples as byte strings."""
+        buffers = [None, pa.py_buffer(self.bounds), pa.py_buffer(self.raw)]
+        return pa.Array.from_buffers(pa.large_binary(), self.num_rows, buffers)
+
+    # Samples.
+
+    def view(self, rows: slice) -> Samples:
+        """Return adjacent samples, or some at a constant distance, without copying adjacent ones."""
+        if self.records is not None:
+            return self.records[rows]
+        if rows.step == 1:
+            return self.strings.slice(rows.start, rows.stop - rows.start)
+        return self.take(np.arange(rows.start, rows.stop, rows.step))
+
+    def take(self, rows: Int64) -> pa.LargeBinaryArray:
+        """Return samples of differing width."""
+        return self.strings.take(pa.array(rows))
+
+    def take_records(self, rows: Int64, out: npt.NDArray[Any]) -> None:
+        """Write samples of fixed width into an array of as many opaque values."""
+        assert self.records is not None
+        # The rows are within the shard, so that no clipping takes place; it saves a copy.
+        self.records.view(out.dtype).take(rows, out=out, mode="clip")
+
+    # Columns.
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.layout.positions
+
+    def encoding(self, name: str) -> str:
+        """Return a stored column's MDS encoding."""
+        return self.layout.encodings[self.layout.positions[name]]
+
+    def fixed(self, name: str, rows: Rows) -> npt.NDArray[Any]:
+        """Return a fixed-width column: shape ``(rows,)`` or ``(rows, *value shape)``.
+
+        With a slice and a shard of fixed-width records, a read-only strided view of the file;
+        otherwise a copy.
+        """
+        position = self.layout.positions[name]
+        if self.records is not None:
+            return self.records[f"{position}"][rows]
+        return self.walk.fixed(position, rows)
+
+    def variable(self, name: str, rows: Rows) -> pa.LargeBinaryArray:
+        """Return the encoded bytes of a column, one string per row."""
+        position = self.layout.positions[name]
+        if self.layout.widths[position] is not None:
+            return binary_rows(self.fixed(name, rows))
+        numbers = np.arange(self.num_rows)[rows] if isinstance(rows, slice) else rows
+        return self.walk.strings(position, numbers)
+
+
+def open_shard(
+    directory: str,
+    entry: ShardEntry,
+    data: Bytes | None = None,
+    noted: Mapping[str, FileMark] | None = None,
+) -> Shard:
+    """Open a shard: its file is mapped (or read, see :mod:`.access`; or, if compressed, expanded) and checked.
 
     Args:
         directory: Local directory that holds the shard file.
-        entry: The shard's index entry.
+        entry: The shard's index entry, whose size, hash, row count and column list it must have.
         data: The bytes of its file, where there is none in the directory.
         noted: Marks of files at the time when the dataset was opened, by their names in the index.
 
@@ -41,75 +145,31 @@ class Shard:
         DatasetError: It is no regular file.
         OSError: The file system fails or refuses.
     """
-
-    def __init__(
-        self,
-        directory: str,
-        entry: ShardEntry,
-        data: npt.NDArray[np.uint8] | None = None,
-        noted: Mapping[str, FileMark] | None = None,
-    ) -> None:
-        self.entry = entry
-        if data is None:
-            self.path, raw = _load(directory, entry, noted or {})
-        else:
-            self.path = os.path.join(directory, entry.basenames[0])
-            raw = data if entry.zip is None else _expand(self.path, entry, data)
-        self.num_rows = entry.samples
-        self._file = ShardFile(self.path, raw, entry.samples, entry.layout)
-        self._positions = {name: i for i, name in enumerate(entry.layout.names)}
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._positions
-
-    def encoding(self, name: str) -> str:
-        """Return a stored column's MDS encoding."""
-        return self.entry.layout.encodings[self._positions[name]]
-
-    def fixed(self, name: str, rows: Rows) -> npt.NDArray[Any]:
-        """Return a fixed-width column: shape ``(rows,)`` or ``(rows, *value shape)``.
-
-        With a slice and a shard of fixed-width records, a read-only strided view of the file;
-        otherwise a copy.
-        """
-        position = self._positions[name]
-        if self._file.records is not None:
-            return self._file.records[f"{position}"][rows]
-        return self._file.walk.fixed(position, rows)
-
-    def variable(self, name: str, rows: Rows) -> pa.LargeBinaryArray:
-        """Return the encoded bytes of a column, one string per row."""
-        position = self._positions[name]
-        if self.entry.layout.widths[position] is not None:
-            return binary_rows(self.fixed(name, rows))
-        numbers = np.arange(self.num_rows)[rows] if isinstance(rows, slice) else rows
-        return self._file.walk.strings(position, numbers)
-
-
-def _load(
-    directory: str, entry: ShardEntry, noted: Mapping[str, FileMark]
-) -> tuple[str, npt.NDArray[np.uint8]]:
+    path = os.path.join(directory, entry.basenames[0])
+    if data is not None:
+        raw = data if entry.zip is None else _expand(path, entry, data)
+        return Shard(path, raw, entry.samples, entry.layout)
     for info in entry.files:
-        path = os.path.join(directory, info["basename"])
+        found = os.path.join(directory, info["basename"])
         # What is expanded is read once: a mapping would save nothing, and fail where the file is cut short.
-        mapped = info is entry.raw and is_mapped(os.path.dirname(path))
+        mapped = info is entry.raw and is_mapped(os.path.dirname(found))
+        mark = (noted or {}).get(info["basename"])
         try:
-            known = noted.get(info["basename"])
-            data = checked_bytes(path, info["bytes"], info["hashes"], mapped=mapped, noted=known)
+            data = checked_bytes(found, info["bytes"], info["hashes"], mapped=mapped, noted=mark)
         except FileNotFoundError:
             continue
-        return path, data if info is entry.raw else _expand(path, entry, data)
+        raw = data if info is entry.raw else _expand(found, entry, data)
+        return Shard(found, raw, entry.samples, entry.layout)
     raise DatasetNotFoundError(
-        f"Shard {os.path.join(directory, entry.basenames[0])} is missing. "
-        "If the cache directory was deleted, convert the DataFrame again."
+        f"Shard {path} is missing. If the cache directory was deleted, convert the DataFrame again."
     )
 
 
-def _expand(path: str, entry: ShardEntry, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+def _expand(path: str, entry: ShardEntry, data: Bytes) -> Bytes:
     return np.frombuffer(expanded(path, entry.compression, data, entry.raw["bytes"]), np.uint8)
 
 
-def expanded(path: str, compression: str | None, data: npt.NDArray[np.uint8], size: int) -> bytes:
+def expanded(path: str, compression: str | None, data: Bytes, size: int) -> bytes:
     """Return what a compressed file holds, in no more bytes than the index says.
 
     Raises:
@@ -122,3 +182,91 @@ def expanded(path: str, compression: str | None, data: npt.NDArray[np.uint8], si
     except (OSError, ValueError, MemoryError) as error:
         reason = str(error) or type(error).__name__
         raise ShardCorruptedError.because(path, f"{codec.name} data", reason) from error
+
+
+def first_samples(entry: ShardEntry, head: Bytes) -> tuple[ShardEntry, Bytes] | None:
+    """Return the index entry and the bytes of a shard that has only the samples which are here as a whole.
+
+    Reading them checks everything but the hash, which is that of the whole file.
+
+    Args:
+        entry: Of the whole shard, which is not compressed.
+        head: The first bytes of its file, uint8 of shape ``(bytes,)``.
+
+    Returns:
+        None if no sample is here as a whole.
+    """
+    offsets_end = 4 + 4 * (entry.samples + 1)
+    if len(head) < offsets_end:
+        return None
+    offsets = head[4:offsets_end].view("<u4")
+    count = int(np.searchsorted(offsets, len(head), side="right")) - 1
+    if count < 1 or offsets[0] < offsets_end:
+        return None
+    table = np.empty(count + 2, "<u4")
+    table[0] = count
+    table[1:] = offsets[: count + 1] - np.uint32(4 * (entry.samples - count))
+    data = np.concatenate([table.view(np.uint8), head[offsets_end : offsets[count]]])
+    raw = {**entry.raw, "bytes": len(data), "hashes": {}}
+    return dataclasses.replace(entry, samples=count, raw=raw), data
+
+
+def _read_offsets(raw: Bytes, *, path: str, samples: int, layout: ShardLayout) -> Offsets:
+    """Return where each sample begins and the last one ends, ``<u4`` of shape ``(samples + 1,)``.
+
+    They ascend, end with the file, and leave every sample as many bytes as its columns take at least,
+    or exactly, if all are of fixed width.
+
+    Raises:
+        ShardCorruptedError: The file's header does not agree with these.
+    """
+
+    def damaged(asked: str, actual: str) -> ShardCorruptedError:
+        return ShardCorruptedError.because(path, asked, actual)
+
+    size, offsets_end = len(raw), 4 + 4 * (samples + 1)
+    if size < offsets_end:
+        raise damaged(f"{offsets_end} bytes of header", f"{size} bytes")
+    words = raw[:offsets_end].view("<u4")
+    rows = int(words[0])
+    if rows != samples:
+        raise damaged(f"{samples} rows", f"{rows} rows in its header")
+    offsets = words[1:]
+    first, last = int(offsets[0]), int(offsets[-1])
+    if first < offsets_end or first > last or last != size:
+        raise damaged(f"samples from byte {offsets_end} to {size}", f"{first} to {last}")
+    try:
+        columns = _columns(raw[offsets_end:first].tobytes())
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise damaged("a JSON header", f"{error}") from error
+    if columns != (layout.names, layout.encodings):
+        wanted = list(zip(layout.names, layout.encodings, strict=True))
+        raise damaged(f"columns {wanted}", f"{list(zip(*columns, strict=False))}")
+    _check_lengths(path, offsets, layout)
+    return offsets
+
+
+@functools.lru_cache(maxsize=64)  # the shards of a dataset have the same
+def _columns(text: bytes) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    config = json.loads(text)
+    return tuple(config["column_names"]), tuple(config["column_encodings"])
+
+
+def _check_lengths(path: str, offsets: Offsets, layout: ShardLayout) -> None:
+    """Check that samples are as long as their columns take."""
+    least = layout.least_bytes
+    # Where the offsets descend, the difference of unsigned numbers is 4 GiB too large.
+    lengths = offsets[1:] - offsets[:-1]
+    if layout.record is not None:
+        wanted = f"samples of {least} bytes"
+        is_right = bool((lengths == least).all())
+    else:
+        wanted = f"samples of at least {least} bytes"
+        whole = int(offsets[-1]) - int(offsets[0])
+        is_right = (
+            int(lengths.min(initial=2**32 - 1)) >= least and lengths.sum(dtype=np.int64) == whole
+        )
+    if not is_right:
+        lengths_found = np.diff(offsets.astype(np.int64))
+        shown = f"{int(lengths_found.min(initial=0))} to {int(lengths_found.max(initial=0))} bytes"
+        raise ShardCorruptedError.because(path, wanted, shown)

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from . import codecs
-from .access import has_lasting_inodes
+from .access import has_lasting_inodes, load
 from .errors import ShardCorruptedError
+from .ragged import Bytes
 
 # Path -> what was asked of which file there.
 _seen: dict[str, tuple[Any, ...]] = {}
@@ -88,3 +89,34 @@ def replaced(path: str) -> ShardCorruptedError:
         f"Shard {path} was replaced or written again after the dataset was opened, and its rows "
         "may be others now. Open the dataset again, and write new shards to another directory."
     )
+
+
+def checked_bytes(
+    path: str,
+    size: int,
+    hashes: Mapping[str, str] | None,
+    *,
+    mapped: bool,
+    noted: FileMark | None = None,
+) -> Bytes:
+    """Return all bytes of a file, which must have a size and one of some hashes, if there are any.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ShardCorruptedError: It is another file.
+        DatasetError: It is no regular file.
+        OSError: The file system fails or refuses.
+    """
+    data, status = load(path, mapped)
+    check_size(path, size, len(data))
+    if noted not in (None, mark(status)):
+        raise replaced(path)
+    if hashes:
+        check_hash(path, hashes, data, status)
+    return data
+
+
+def check_size(path: str, size: int, found: int) -> None:
+    """Raise ShardCorruptedError if a file has another size than its index says, in bytes."""
+    if found != size:
+        raise ShardCorruptedError.because(path, f"{size} bytes", f"{found} bytes")

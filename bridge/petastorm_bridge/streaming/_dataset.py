@@ -11,7 +11,7 @@ from streaming.base.format.mds import MDSReader
 
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.ragged import Int64
-from petastorm_bridge.mds.shard_file import ShardFile
+from petastorm_bridge.mds.shard import Shard
 
 from ._base import MappedDataset, StreamingArguments
 from ._fetching import is_local, open_shard, touch
@@ -159,7 +159,7 @@ class ColumnarStreamingDataset(MappedDataset):
         touch(self, shard_ids)
         return window, shard_ids
 
-    def _open(self, shard_id: int) -> ShardFile:
+    def _open(self, shard_id: int) -> Shard:
         return open_shard(self, shard_id)
 
     def _check(self, shard_id: int) -> None:

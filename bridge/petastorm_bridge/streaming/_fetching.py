@@ -12,7 +12,7 @@ from streaming.base.constant import TICK
 from streaming.base.dataset import _ShardState
 
 from petastorm_bridge.mds.errors import ShardCorruptedError
-from petastorm_bridge.mds.shard_file import ShardFile
+from petastorm_bridge.mds.shard import Shard
 
 from ._mapped import open_file, shard_path
 from ._stream import has_copies
@@ -46,7 +46,7 @@ def touch(dataset: Any, shard_ids: npt.NDArray[np.int64]) -> None:
     dataset._shard_access_times.numpy()[here] = time.time_ns()  # noqa: SLF001
 
 
-def open_shard(dataset: Any, shard_id: int) -> ShardFile:
+def open_shard(dataset: Any, shard_id: int) -> Shard:
     """Map a shard, fetching it first if it is not there.
 
     Raises:

@@ -6,8 +6,8 @@ import functools
 from enum import Enum
 from typing import Any, NamedTuple
 
-from petastorm_bridge.mds.encodings import fixed_encoding
 from petastorm_bridge.mds.layout import ShardLayout
+from petastorm_bridge.mds.types import fixed_encoding
 
 
 class Kind(Enum):

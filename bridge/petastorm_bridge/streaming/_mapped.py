@@ -13,8 +13,16 @@ from petastorm_bridge._sources._far.stores import MountStore
 from petastorm_bridge.mds.access import is_mapped, load
 from petastorm_bridge.mds.codecs import digest
 from petastorm_bridge.mds.files import open_regular
-from petastorm_bridge.mds.shard_file import ShardFile, check_size, checked_bytes
-from petastorm_bridge.mds.verified import best_hash, check_hash, mark, marks_of, replaced
+from petastorm_bridge.mds.shard import Shard
+from petastorm_bridge.mds.verified import (
+    best_hash,
+    check_hash,
+    check_size,
+    checked_bytes,
+    mark,
+    marks_of,
+    replaced,
+)
 
 from ._layout import layout_of
 
@@ -30,7 +38,7 @@ def shard_path(reader: Any) -> str:
     return str(os.path.join(reader.dirname, reader.split, reader.raw_data.basename))
 
 
-def open_file(reader: Any) -> ShardFile:
+def open_file(reader: Any) -> Shard:
     """Open a shard file.
 
     Args:
@@ -49,7 +57,7 @@ def open_file(reader: Any) -> ShardFile:
     else:
         raw = _copied_bytes(path, size, hashes)
     check_file(reader)
-    return ShardFile(path, raw, reader.samples, layout_of(reader))
+    return Shard(path, raw, reader.samples, layout_of(reader))
 
 
 def note_files(directory: str, readers: Sequence[Any]) -> None:
@@ -102,7 +110,7 @@ class ShardPool:
     """The open shards of one process, of which those out of use are let go."""
 
     def __init__(self) -> None:
-        self._shards: OrderedDict[int, tuple[ShardFile, int]] = OrderedDict()
+        self._shards: OrderedDict[int, tuple[Shard, int]] = OrderedDict()
         self._now = 0
 
     def __len__(self) -> int:
@@ -111,9 +119,9 @@ class ShardPool:
     def get(
         self,
         shard_ids: list[int],
-        open_shard: Callable[[int], ShardFile],
+        open_shard: Callable[[int], Shard],
         check: Callable[[int], None],
-    ) -> list[ShardFile]:
+    ) -> list[Shard]:
         """Return the shards of one window, which need not be held any longer than it is.
 
         Raises:

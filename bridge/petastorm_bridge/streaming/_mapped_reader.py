@@ -17,7 +17,7 @@ from petastorm_bridge.mds.dataset import parse_index
 from petastorm_bridge.mds.entry import ShardEntry
 from petastorm_bridge.mds.errors import DatasetError, HashNotKnownError, ShardCorruptedError
 from petastorm_bridge.mds.layout import ShardLayout
-from petastorm_bridge.mds.shard_file import ShardFile
+from petastorm_bridge.mds.shard import Shard
 
 from ._layout import Column, Kind, columns_of
 from ._mapped import check_file, open_file, shard_path
@@ -139,7 +139,7 @@ class MappedReader(MDSReader):
     """
 
     checked_hashes: dict[str, str] | None = None
-    _file: ShardFile | None = None
+    _file: Shard | None = None
     _is_used = False
 
     def __init__(self, mapped: MappedReaders, **arguments: Any) -> None:
@@ -222,7 +222,7 @@ class MappedReader(MDSReader):
         return self._read(idx)
 
 
-def sample_maker(shard: ShardFile) -> Callable[[int], Sample]:
+def sample_maker(shard: Shard) -> Callable[[int], Sample]:
     """Return what makes the sample of a row.
 
     It raises ShardCorruptedError for what cannot be decoded.
@@ -232,13 +232,13 @@ def sample_maker(shard: ShardFile) -> Callable[[int], Sample]:
     return _from_bytes(shard)
 
 
-def _undecodable(shard: ShardFile, row: int, error: Exception) -> ShardCorruptedError:
+def _undecodable(shard: Shard, row: int, error: Exception) -> ShardCorruptedError:
     columns = ", ".join(f"{c.name!r}: {c.encoding}" for c in columns_of(shard.layout))
     reason = f"{type(error).__name__}: {error}"
     return ShardCorruptedError.because(shard.path, f"sample {row} with columns {columns}", reason)
 
 
-def _from_records(shard: ShardFile, records: Any) -> Callable[[int], Sample]:
+def _from_records(shard: Shard, records: Any) -> Callable[[int], Sample]:
     """Return what makes a sample of a record of fixed width."""
     columns = columns_of(shard.layout)
     names = [column.name for column in columns]
@@ -262,7 +262,7 @@ def _from_records(shard: ShardFile, records: Any) -> Callable[[int], Sample]:
     return decode
 
 
-def _from_bytes(shard: ShardFile) -> Callable[[int], Sample]:
+def _from_bytes(shard: Shard) -> Callable[[int], Sample]:
     """Return what makes a sample of which some columns are of variable width."""
     layout = shard.layout
     columns = [

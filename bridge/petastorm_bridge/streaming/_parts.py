@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from petastorm_bridge.mds.layout import ShardLayout
+from petastorm_bridge.mds.layout import Cells, ColumnWalk, ShardLayout
 from petastorm_bridge.mds.ragged import Int64, byte_offsets
-from petastorm_bridge.mds.shard_file import ShardFile
-from petastorm_bridge.mds.walk import Cells, ColumnWalk
+from petastorm_bridge.mds.shard import Shard
 
 
 @dataclass(eq=False)
@@ -95,7 +94,7 @@ class RaggedPart(_Part):
 Part: TypeAlias = "RecordPart | RaggedPart"
 
 
-def gathered(sources: Sequence[tuple[ShardFile, Int64]], order: Int64) -> Part:
+def gathered(sources: Sequence[tuple[Shard, Int64]], order: Int64) -> Part:
     """Return chosen rows of some shards of one layout.
 
     Args:
@@ -118,7 +117,7 @@ def gathered(sources: Sequence[tuple[ShardFile, Int64]], order: Int64) -> Part:
     return RecordPart(layout, records.view(record), order, origins)
 
 
-def viewed(shard: ShardFile, rows: slice) -> Part:
+def viewed(shard: Shard, rows: slice) -> Part:
     """Return rows of a shard in their order; adjacent ones are not copied."""
     samples = shard.view(rows)
     kind = RaggedPart if shard.layout.record is None else RecordPart

@@ -19,9 +19,9 @@ from petastorm_bridge._sources._far.limits import limits
 from petastorm_bridge._sources._far.stores import MountStore, Store, open_store
 from petastorm_bridge._workers.file_lock import locked
 from petastorm_bridge.mds.access import is_mapped, load
+from petastorm_bridge.mds.entry import INDEX_NAME, check_file_names, check_folders
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
 from petastorm_bridge.mds.files import open_regular, write_whole
-from petastorm_bridge.mds.names import INDEX_NAME, check_file_names, check_folders
 from petastorm_bridge.mds.shard import expanded
 from petastorm_bridge.mds.verified import check_hash
 

@@ -15,9 +15,9 @@ from torch.utils.data import default_collate
 
 from petastorm_bridge._blocks.batches import BatchShapeError, different_shapes
 from petastorm_bridge.mds.errors import DatasetError
+from petastorm_bridge.mds.layout import Cells
 from petastorm_bridge.mds.ndarray import CODE_TO_DTYPE, ArrayHeaders, parse_headers
 from petastorm_bridge.mds.ragged import binary_rows, byte_offsets, value_bytes
-from petastorm_bridge.mds.walk import Cells
 
 from ._layout import Column, Kind
 

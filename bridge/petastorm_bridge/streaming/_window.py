@@ -14,7 +14,7 @@ import torch
 from petastorm_bridge.mds.errors import DatasetError, ShardCorruptedError
 from petastorm_bridge.mds.layout import ShardLayout
 from petastorm_bridge.mds.ragged import Int64
-from petastorm_bridge.mds.shard_file import ShardFile
+from petastorm_bridge.mds.shard import Shard
 
 from ._index import ShardIndex, group_by_shard
 from ._layout import Column, Kind, columns_of
@@ -29,7 +29,7 @@ from ._values import (
     tensors,
 )
 
-GetShards = Callable[[list[int]], list[ShardFile]]
+GetShards = Callable[[list[int]], list[Shard]]
 
 
 @dataclass(frozen=True)
