@@ -159,11 +159,7 @@ def write_mds(
 
 
 def _url_of(out: str) -> str:
-    """Return the URL of a directory to make, given as a path or URL.
-
-    Raises:
-        FileExistsError: There is something already.
-    """
+    """Return the URL of a directory to make, given as path or URL; FileExistsError if something is there."""
     if ":" not in out.partition("/")[0]:
         out = f"file://{os.path.abspath(out)}"
     url = _checked(out)
@@ -173,11 +169,7 @@ def _url_of(out: str) -> str:
 
 
 def _new_url(session: Any) -> str:
-    """Return the URL of a new directory in the one that the session names.
-
-    Raises:
-        ValueError: It names none.
-    """
+    """Return the URL of a new directory in the one that the session names; ValueError if it names none."""
     key = MdsDirectory.PARENT_CACHE_DIR_URL_CONF
     named = _session.conf_value(session, key) or os.environ.get(urls.PARENT_VARIABLE)
     if named is None:
@@ -191,11 +183,7 @@ def _new_url(session: Any) -> str:
 
 
 def _checked(url: str) -> str:
-    """Return the one way to write the URL of a directory, with streaming's name of S3.
-
-    Raises:
-        ValueError: It cannot be used.
-    """
+    """Return the one way to write a directory's URL, with streaming's name of S3, or raise ValueError."""
     urls.check_writable_place(url)
     url = urls.canonical_url(normalize_dir_url(url))
     urls.check_scheme(url)

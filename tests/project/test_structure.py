@@ -43,7 +43,7 @@ ROOMS = {
         __init__
     """,
     "petastorm_bridge.spark": """
-        _errors _session
+        _session
         _directory _writing
         spark_dataset_converter
         __init__

@@ -12,7 +12,7 @@ from petastorm_bridge._sources._far.limits import ATTEMPTS_VARIABLE
 from petastorm_bridge._sources.unfinished import unfinished_text
 from petastorm_bridge.fs_utils import masked, without_secrets
 from petastorm_bridge.spark import SparkDatasetConverter
-from petastorm_bridge.spark._directory import availability, dataset, deletion, urls
+from petastorm_bridge.spark._directory import dataset, deletion, urls
 
 
 @pytest.mark.parametrize(
@@ -80,21 +80,20 @@ def test_what_a_converter_and_its_directories_say(monkeypatch, caplog):
         def invalidate_cache(self):
             pass
 
-    where = "petastorm_bridge.spark._directory.availability.get_filesystem_and_path_or_paths"
+    where = "petastorm_bridge.spark._directory.dataset.get_filesystem_and_path_or_paths"
     monkeypatch.setattr(where, lambda urls: (Empty(), ["/x" for _ in urls]))
     deletion.note_deleted(url)
     with caplog.at_level(logging.DEBUG, "petastorm_bridge"):
         with pytest.raises(RuntimeError) as deleted:
-            availability.wait_for_files([f"{url}/x.mds"], 0)
+            dataset.wait_for_files([f"{url}/x.mds"], 0)
         with pytest.raises(ValueError, match="cannot hold") as refused:
             urls.check_writable_place(f"{url}\n/x")
         deletion.warn_of_left(url, ["model.pt"])
         dataset._warn_of_partitions(["/d/k=1/f"], "/d", url)
-        availability.warn_if_small([1, 2], f"{url}/x")
     converter = SparkDatasetConverter(url, [f"{url}/x.mds"], 1)
     texts = [repr(converter), repr(converter.make_torch_dataloader()), unfinished_text(url)]
     texts += [str(deleted.value), str(refused.value), *caplog.messages]
-    assert len(texts) == 8
+    assert len(texts) == 7
     assert [text for text in texts if "TOPSECRET" in text or "***@127" not in text] == []
 
 

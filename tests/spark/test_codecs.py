@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from petastorm_bridge.mds.codecs import parse_compression
-from petastorm_bridge.spark._errors import ArgumentTypeError
+from petastorm_bridge.spark._session import ArgumentTypeError
 from petastorm_bridge.spark._writing import codecs
 
 

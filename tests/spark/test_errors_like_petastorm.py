@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 
 from petastorm_bridge.spark import make_spark_converter
-from petastorm_bridge.spark._errors import MaterializationError
+from petastorm_bridge.spark._session import MaterializationError
 
 CONF = "petastorm.spark.converter.parentCacheDirUrl"
 

@@ -20,7 +20,7 @@ from petastorm_bridge.mds.commit import commit_dataset
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.writer import ShardWriter
 from petastorm_bridge.spark import make_spark_converter
-from petastorm_bridge.spark._errors import MaterializationError
+from petastorm_bridge.spark._session import MaterializationError
 from petastorm_bridge.streaming import support
 from petastorm_bridge.unischema import Unischema, UnischemaField
 

@@ -22,7 +22,7 @@ from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.spark import make_spark_converter
 from petastorm_bridge.spark._directory.mounted import MountedStore
 from petastorm_bridge.spark._directory.store import store_at
-from petastorm_bridge.spark._errors import MaterializationError
+from petastorm_bridge.spark._session import MaterializationError
 from petastorm_bridge.spark._writing import jobs as _jobs
 from petastorm_bridge.spark._writing import materialize
 

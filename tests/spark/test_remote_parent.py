@@ -12,7 +12,7 @@ import petastorm_bridge
 from petastorm_bridge._sources.unfinished import MARKER_NAME
 from petastorm_bridge.mds.dataset import INDEX_NAME
 from petastorm_bridge.mds.schema import SIDECAR_NAME
-from petastorm_bridge.spark._directory import availability, dataset, deletion
+from petastorm_bridge.spark._directory import dataset, deletion
 from petastorm_bridge.spark._directory import store as _store
 
 BRIDGE = str(Path(petastorm_bridge.__file__).parents[1])
@@ -198,9 +198,9 @@ def test_a_missing_index_is_told(memory):
 
 def test_files_are_waited_for(memory):
     memory.pipe_file("/bucket/a", b"x")
-    availability.wait_for_files(["memory://bucket/a"], 0)
+    dataset.wait_for_files(["memory://bucket/a"], 0)
     with pytest.raises(RuntimeError, match="appear at urls memory://bucket/b,Please check"):
-        availability.wait_for_files(["memory://bucket/a", "memory://bucket/b"], 0)
+        dataset.wait_for_files(["memory://bucket/a", "memory://bucket/b"], 0)
 
 
 # A store that is a folder, found by its entry point like the packages of real stores, so that

@@ -9,6 +9,8 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, overload
 
 from petastorm_bridge._tables.missing import attribute_error, extend_path
@@ -23,8 +25,8 @@ from petastorm_bridge.reader._arguments import refuse_unknown
 from petastorm_bridge.reader._ranks import launcher_rank_and_size
 
 from . import _session
-from ._directory import availability, conversions, dataset, deletion, mounted, urls
-from ._errors import ArgumentTypeError
+from ._directory import conversions, dataset, deletion, mounted, urls
+from ._session import ArgumentTypeError
 from ._writing import codecs, jobs
 from ._writing.codecs import DEFAULT_ROW_GROUP_SIZE_BYTES
 from ._writing.columns import Precision, checked_dtype, vectors_to_arrays
@@ -87,7 +89,7 @@ def register_delete_dir_handler(handler: Callable[[str], object] | None) -> None
     _delete_dir_handler = deletion.default_delete_handler if handler is None else handler
 
 
-class _ReaderContext:
+class _ReaderContext(ABC, Generic[LoaderT]):
     """Opens a reader; closes it on exit, and when making the loader fails."""
 
     _made_by: str  # the converter's method
@@ -111,26 +113,28 @@ class _ReaderContext:
             "enter it with 'with'>"
         )
 
-    def _open(self, use: Callable[[Any], Any]) -> Any:
+    def __enter__(self) -> LoaderT:
         unknown = [name for name in self.petastorm_reader_kwargs if name not in _READER_ARGUMENTS]
         refuse_unknown(self._made_by, unknown, [*self._own_arguments, *_READER_ARGUMENTS])
         _wait_file_available(self.parquet_file_url_list)
         self.reader = make_batch_reader(self.parquet_file_url_list, **self.petastorm_reader_kwargs)
         try:
-            return use(self.reader)
+            return self._loader_of(self.reader)
         except BaseException:
-            self._close()
+            self.__exit__(None, None, None)
             raise
 
-    def _close(self) -> None:
+    @abstractmethod
+    def _loader_of(self, reader: Any) -> LoaderT:
+        """Return what the context gives."""
+
+    def __exit__(self, exc_type: object, exc_value: object, exc_traceback: object) -> None:
         self.reader.stop()
         self.reader.join()
 
-    def __exit__(self, exc_type: object, exc_value: object, exc_traceback: object) -> None:
-        self._close()
 
-
-class TFDatasetContextManager(_ReaderContext):
+@dataclass(repr=False, eq=False)
+class TFDatasetContextManager(_ReaderContext[Any]):
     """Opens a reader and gives a ``tf.data.Dataset`` on it until the context is left.
 
     Args:
@@ -144,34 +148,25 @@ class TFDatasetContextManager(_ReaderContext):
     _made_by = "make_tf_dataset"
     _own_arguments = ("batch_size", "prefetch", "shuffling_queue_capacity")
 
-    def __init__(
-        self,
-        parquet_file_url_list: list[str],
-        batch_size: int | None,
-        prefetch: int | None,
-        petastorm_reader_kwargs: dict[str, Any],
-        shuffling_queue_capacity: int | None,
-    ) -> None:
-        self.parquet_file_url_list = parquet_file_url_list
-        self.batch_size = batch_size
-        self.prefetch = prefetch
-        self.petastorm_reader_kwargs = petastorm_reader_kwargs
-        self.shuffling_queue_capacity = shuffling_queue_capacity
+    parquet_file_url_list: list[str]
+    batch_size: int | None
+    prefetch: int | None
+    petastorm_reader_kwargs: dict[str, Any]
+    shuffling_queue_capacity: int | None
 
-    def __enter__(self) -> Any:
+    def _loader_of(self, reader: Any) -> Any:
         from petastorm_bridge.tf_utils import make_batched_dataset
 
-        return self._open(
-            lambda reader: make_batched_dataset(
-                reader,
-                batch_size=self.batch_size or 32,
-                shuffling_queue_capacity=self.shuffling_queue_capacity,
-                prefetch=self.prefetch,
-            )
+        return make_batched_dataset(
+            reader,
+            batch_size=self.batch_size or 32,
+            shuffling_queue_capacity=self.shuffling_queue_capacity,
+            prefetch=self.prefetch,
         )
 
 
-class TorchDatasetContextManager(_ReaderContext, Generic[LoaderT]):
+@dataclass(repr=False, eq=False)
+class TorchDatasetContextManager(_ReaderContext[LoaderT]):
     """Opens a reader and gives a loader of torch tensors on it until the context is left.
 
     Args:
@@ -185,29 +180,20 @@ class TorchDatasetContextManager(_ReaderContext, Generic[LoaderT]):
     _made_by = "make_torch_dataloader"
     _own_arguments = ("batch_size", "shuffling_queue_capacity", "data_loader_fn")
 
-    def __init__(
-        self,
-        parquet_file_url_list: list[str],
-        batch_size: int,
-        petastorm_reader_kwargs: dict[str, Any],
-        shuffling_queue_capacity: int,
-        data_loader_fn: Callable[..., LoaderT] | None,
-    ) -> None:
-        self.parquet_file_url_list = parquet_file_url_list
-        self.batch_size = batch_size
-        self.petastorm_reader_kwargs = petastorm_reader_kwargs
-        self.shuffling_queue_capacity = shuffling_queue_capacity
-        self.data_loader_fn = data_loader_fn
+    parquet_file_url_list: list[str]
+    batch_size: int
+    petastorm_reader_kwargs: dict[str, Any]
+    shuffling_queue_capacity: int
+    data_loader_fn: Callable[..., LoaderT] | None
 
-    def __enter__(self) -> LoaderT:
+    def _loader_of(self, reader: Any) -> LoaderT:
         from petastorm_bridge.pytorch import DataLoader
 
-        self.loader: LoaderT = self._open(
-            lambda reader: (self.data_loader_fn or DataLoader)(
-                reader=reader,
-                batch_size=self.batch_size,
-                shuffling_queue_capacity=self.shuffling_queue_capacity,
-            )
+        make: Callable[..., Any] = self.data_loader_fn or DataLoader
+        self.loader: LoaderT = make(
+            reader=reader,
+            batch_size=self.batch_size,
+            shuffling_queue_capacity=self.shuffling_queue_capacity,
         )
         return self.loader
 
@@ -473,7 +459,8 @@ def _check_parent_cache_dir_url(dir_url: str) -> None:
     _check_url(dir_url)
     filesystem, path = get_filesystem_and_path_or_paths(dir_url)
     on_cluster = "DATABRICKS_RUNTIME_VERSION" in os.environ and not _is_spark_local_mode()
-    if on_cluster and isinstance(filesystem, LocalFileSystem) and not urls.is_shared(path):
+    is_local = isinstance(filesystem, LocalFileSystem) and not path.startswith(urls.SHARED_ROOTS)
+    if on_cluster and is_local:
         logger.warning(
             "Usually, when running on databricks spark cluster, you should specify a dbfs fuse path "
             "for %s, like: 'file:/dbfs/path/to/cache_dir', otherwise, you should mount NFS to this "
@@ -484,7 +471,8 @@ def _check_parent_cache_dir_url(dir_url: str) -> None:
 
 
 def _is_spark_local_mode() -> bool:
-    return _session.is_local_mode(_get_spark_session())
+    master = _session.conf_value(_get_spark_session(), "spark.master") or ""
+    return master.strip().lower().startswith("local")
 
 
 def _check_url(dir_url: str) -> None:
@@ -500,7 +488,7 @@ def _normalize_databricks_dbfs_url(url: str, err_msg: str) -> str:
 
 
 def _get_horovod_rank_and_size() -> tuple[int | None, int | None]:
-    return launcher_rank_and_size()
+    return launcher_rank_and_size() or (None, None)
 
 
 def _check_rank_and_size_consistent_with_horovod(
@@ -514,10 +502,7 @@ def _check_rank_and_size_consistent_with_horovod(
     rank, size = _get_horovod_rank_and_size()
     if rank is None or size is None:
         return True
-    cur_shard, shard_count = (
-        petastorm_reader_kwargs.get("cur_shard"),
-        petastorm_reader_kwargs.get("shard_count"),
-    )
+    cur_shard, shard_count = map(petastorm_reader_kwargs.get, ("cur_shard", "shard_count"))
     if cur_shard == rank and shard_count == size:
         return True
     logger.warning(
@@ -534,8 +519,8 @@ def _check_rank_and_size_consistent_with_horovod(
 
 
 def _wait_file_available(url_list: list[str]) -> None:
-    availability.wait_for_files(url_list, _FILE_AVAILABILITY_WAIT_TIMEOUT_SECS)
+    dataset.wait_for_files(url_list, _FILE_AVAILABILITY_WAIT_TIMEOUT_SECS)
 
 
 def _check_dataset_file_median_size(url_list: list[str]) -> None:
-    availability.warn_if_small(availability.local_sizes(url_list), url_list[0])
+    dataset.warn_if_small(url_list)

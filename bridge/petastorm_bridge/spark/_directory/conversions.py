@@ -43,21 +43,20 @@ class Identity:
             be looked at from here.
     """
 
-    df: Any
+    df: Any = field(compare=False)
     options: Hashable
     columns: tuple[tuple[str, str], ...]
     semantic_hash: int
     files_digest: str
-    files: tuple[_FileState, ...]
+    files: tuple[_FileState, ...] = field(compare=False)
 
     def may_match(self, other: Identity) -> bool:
         """Return whether a directory made for ``other`` may serve ``self``; asks nobody."""
-        return (
-            self.options == other.options
-            and self.columns == other.columns
-            and self.semantic_hash == other.semantic_hash
-            and self.files_digest == other.files_digest
-            and all(_unchanged(a, b) for a, b in zip(self.files, other.files, strict=True))
+        # A file that is gone: the DataFrame was not read anew (it would list other files), so it
+        # still means the rows that were converted.
+        return self == other and all(
+            before is None or now is None or before == now
+            for before, now in zip(self.files, other.files, strict=True)
         )
 
     def matches(self, other: Identity) -> bool:
@@ -106,12 +105,6 @@ def _file_state(url: str) -> _FileState:
     return None if stat is None else (stat.st_size, stat.st_mtime_ns)
 
 
-def _unchanged(before: _FileState, now: _FileState) -> bool:
-    # A file that is gone: the DataFrame was not read anew (it would list other files), so it still
-    # means the rows that were converted.
-    return before is None or now is None or before == now
-
-
 def _same_semantics(one: Any, other: Any) -> bool:
     if one is other:
         return True
@@ -124,10 +117,9 @@ def _same_semantics(one: Any, other: Any) -> bool:
 
 @dataclass(eq=False)
 class CacheEntry:
-    """One conversion, finished or under way.
+    """One conversion of a DataFrame, finished or under way.
 
     Attributes:
-        identity: What it was made from.
         cache_dir_url: The directory, None while it is being written.
         done: Set when the writing has ended, well or badly.
     """

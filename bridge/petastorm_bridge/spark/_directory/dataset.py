@@ -1,10 +1,12 @@
-"""What a finished directory holds: files, rows, sizes; MDS or Parquet, without Spark."""
+"""What a finished directory holds: files, rows, sizes; MDS or Parquet, without Spark. And waiting for its files."""
 
 from __future__ import annotations
 
 import functools
 import os
 import re
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlparse
@@ -17,6 +19,7 @@ from petastorm_bridge._sources.table_formats import (
     find_table,
     refuse_table_formats,
     url_without_version,
+    without_version,
 )
 from petastorm_bridge._sources.unfinished import MARKER_NAME, unfinished_text
 from petastorm_bridge._workers.threads import each_at_once
@@ -28,37 +31,36 @@ from petastorm_bridge.fs_utils import (
     masked,
 )
 from petastorm_bridge.mds.access import is_far
-from petastorm_bridge.mds.dataset import INDEX_NAME, MdsDataset, open_dataset
+from petastorm_bridge.mds.dataset import INDEX_NAME, open_dataset
 from petastorm_bridge.mds.entry import ShardEntry
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.reader._rows.store import arrow_filesystem
-from petastorm_bridge.spark._errors import analysis_error, illegal_argument, missing_dataset
-from petastorm_bridge.spark._session import logger
+from petastorm_bridge.spark._session import (
+    analysis_error,
+    illegal_argument,
+    logger,
+    missing_dataset,
+)
 
-from .availability import local_sizes, warn_if_small
+from .deletion import was_deleted
 from .store import store_at
 from .urls import sub_url
+
+_POLL_SECONDS = 0.1
+_URLS_SHOWN = 5
+_RECOMMENDED_FILE_SIZE_BYTES = 50 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class DatasetFiles:
-    """The files of a dataset.
-
-    Attributes:
-        urls: In row order; the URL of ``index.json`` for a dataset without shards.
-        num_rows: Rows in all of them.
-    """
+    """The files of a dataset, by their URLs in row order; the URL of ``index.json`` where there are no shards."""
 
     urls: list[str]
     num_rows: int
 
 
 def describe_converted(directory_url: str) -> DatasetFiles:
-    """Return the files of a directory that a conversion made.
-
-    Raises:
-        DatasetError: It is not complete.
-    """
+    """Return the files of a directory that a conversion made; DatasetError if it is not complete."""
     with store_at(directory_url).reading() as directory:
         dataset = open_dataset(directory)
     names = [shard.stored["basename"] for shard in dataset.shards] or [INDEX_NAME]
@@ -105,7 +107,7 @@ def describe_path(url: str) -> DatasetFiles:
     are_far = not _is_local(filesystem) or is_far(os.path.dirname(files[0]))
     rows = each_at_once(functools.partial(_parquet_rows, filesystem), files, is_far=are_far)
     urls = [_file_url(filesystem, full_url, file) for file in files]
-    warn_if_small(local_sizes(urls), urls[0])
+    warn_if_small(urls)
     return DatasetFiles(urls, sum(rows))
 
 
@@ -133,10 +135,12 @@ def _has_index(filesystem: Any, path: str) -> bool:
 
 
 def _describe_mds(filesystem: Any, url: str, path: str) -> DatasetFiles:
-    if _is_local(filesystem):
-        dataset = open_dataset(path)
-        return DatasetFiles(_shard_urls(path, dataset), dataset.num_rows)
-    return describe_converted(url)
+    if not _is_local(filesystem):
+        return describe_converted(url)
+    dataset = open_dataset(path)
+    present = functools.partial(_present_name, path)
+    names = each_at_once(present, dataset.shards, is_far=is_far(path)) or [INDEX_NAME]
+    return DatasetFiles([f"file://{path}/{name}" for name in names], dataset.num_rows)
 
 
 def _file_url(filesystem: Any, any_url: str, path: str) -> str:
@@ -151,12 +155,6 @@ def _file_url(filesystem: Any, any_url: str, path: str) -> str:
 
 def _is_local(filesystem: Any) -> bool:
     return isinstance(filesystem, LocalFileSystem)
-
-
-def _shard_urls(directory: str, dataset: MdsDataset) -> list[str]:
-    present = functools.partial(_present_name, directory)
-    names = each_at_once(present, dataset.shards, is_far=is_far(directory)) or [INDEX_NAME]
-    return [f"file://{directory}/{name}" for name in names]
 
 
 def _present_name(directory: str, shard: ShardEntry) -> str:
@@ -222,3 +220,78 @@ def _parquet_rows(filesystem: Any, path: str) -> int:
         raise analysis_error(
             f"{path} is not a Parquet file ({error}), and there is no MDS index beside it."
         ) from error
+
+
+def wait_for_files(urls: list[str], timeout: float) -> None:
+    """Wait until all files are there; some stores show a new file only after a while.
+
+    Raises:
+        RuntimeError: Some are still missing after ``timeout``, or this process deleted them itself,
+            in which case there is nothing to wait for.
+    """
+    filesystem, paths = get_filesystem_and_path_or_paths(urls)
+    missing = _missing(filesystem, list(zip(urls, paths, strict=True)))
+    if not missing:
+        return
+    directory = missing[0][0].rpartition("/")[0]
+    if was_deleted(directory):
+        raise RuntimeError(
+            f"{_timeout_text(missing)} This process deleted {masked(directory)} (converter.delete() on "
+            "this converter or on another one of the same DataFrame). Make a new converter with "
+            "make_spark_converter(df)."
+        )
+    end = time.monotonic() + timeout
+    while missing and time.monotonic() < end:
+        time.sleep(_POLL_SECONDS)
+        missing = _missing(filesystem, missing)
+    if missing:
+        raise RuntimeError(
+            f"{_timeout_text(missing)} They did not appear within {timeout:g} s: they were deleted, "
+            "or this machine does not mount the storage they are on."
+        )
+
+
+def _missing(filesystem: Any, files: list[tuple[str, str]]) -> list[tuple[str, str]]:
+
+    def exists(path: str) -> bool:
+        # A table's version is no file.
+        return bool(filesystem.exists(path) or filesystem.exists(without_version(path)))
+
+    is_local = isinstance(filesystem, LocalFileSystem)
+    if not is_local:
+        filesystem.invalidate_cache()
+    paths = [path for _, path in files]
+    present = each_at_once(exists, paths, is_far=not is_local or is_far(os.path.dirname(paths[0])))
+    return [file for file, is_there in zip(files, present, strict=True) if not is_there]
+
+
+def _timeout_text(missing: list[tuple[str, str]]) -> str:
+    shown = ",".join(masked(url) for url, _ in missing[:_URLS_SHOWN])
+    more = f" and {len(missing) - _URLS_SHOWN} more" if len(missing) > _URLS_SHOWN else ""
+    return (
+        f"Timeout while waiting for all parquet-store files to appear at urls {shown}{more},"
+        "Please check whether these files were saved successfully when materializing dataframe."
+    )
+
+
+def warn_if_small(urls: Sequence[str]) -> None:
+    """Warn when the median size of several local Parquet files is below 50 MB.
+
+    Shards are not warned of: their size is asked for by the caller, and each takes as long to read
+    as its rows do.
+    """
+    filesystem, paths = get_filesystem_and_path_or_paths(list(urls))
+    if len(paths) < 2 or not isinstance(filesystem, LocalFileSystem):
+        return
+    sizes = each_at_once(os.path.getsize, paths, is_far=is_far(os.path.dirname(paths[0])))
+    median = sorted(sizes)[len(sizes) // 2]
+    if median >= _RECOMMENDED_FILE_SIZE_BYTES:
+        return
+    logger.warning(
+        "The median size %d B (< 50 MB) of the parquet files is too small. Total size: %d B. "
+        "Increase the median file size by calling df.repartition(n) or df.coalesce(n), which might "
+        "help improve the performance. Parquet files: %s, ...",
+        median,
+        sum(sizes),
+        masked(urls[0]),
+    )

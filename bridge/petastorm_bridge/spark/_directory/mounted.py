@@ -151,9 +151,8 @@ class MountedStore:
                     is_folder = {e.name: e.is_dir(follow_symlinks=False) for e in entries}
                 ours, others = sorted_out(is_folder)
                 # The first and the last have their place in the order.
-                self._each(self.remove, ours[:1])
-                self._each(self.remove, ours[1:-1])
-                self._each(self.remove, ours[1:][-1:])
+                for names in (ours[:1], ours[1:-1], ours[1:][-1:]):
+                    self._each(self.remove, names)
                 if others:
                     return others
                 os.rmdir(self._directory)

@@ -16,11 +16,7 @@ class Store(Protocol):
     """One dataset directory. Pickles."""
 
     def creating(self) -> contextlib.AbstractContextManager[None]:
-        """Make the directory, its parents and its marker, and show in the block that somebody is at work.
-
-        Raises:
-            OSError: It cannot be made.
-        """
+        """Make the directory, its parents and its marker, and show in the block that somebody is at work."""
 
     def is_there(self) -> bool:
         """Return whether there is anything under the directory's name."""
@@ -71,11 +67,6 @@ class Store(Protocol):
 
 
 def store_at(url: str) -> Store:
-    """Return the store behind a directory's URL.
-
-    Raises:
-        ValueError: No usable URL.
-        ImportError: The store's package is missing.
-    """
+    """Return the store behind a directory's URL; ValueError if it is unusable, ImportError for a package."""
     path = existing_local_path(url)
     return RemoteStore(url) if path is None else MountedStore(path)

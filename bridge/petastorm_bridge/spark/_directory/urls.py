@@ -11,16 +11,14 @@ from petastorm_bridge.fs_utils import local_path, masked
 PARENT_VARIABLE = "PETASTORM_BRIDGE_PARENT_CACHE_DIR_URL"
 """Names the directory of conversions where the session does not."""
 
-_SHARED_ROOTS = ("/dbfs/", "/Volumes/")
+SHARED_ROOTS = ("/dbfs/", "/Volumes/")
+"""Of paths that every machine of a Databricks cluster sees."""
+
 _NOT_IN_URLS = "\0\t\n\r"
 
 
 def check_scheme(url: str) -> None:
-    """Check that a directory's URL has a scheme.
-
-    Raises:
-        ValueError: It has none (Petastorm's text).
-    """
+    """Raise ValueError, with Petastorm's text, if a directory's URL has no scheme."""
     if not urlparse(url).scheme:
         raise ValueError(
             f"ERROR! A scheme-less directory url ({url}) is no longer supported. "
@@ -76,11 +74,6 @@ def canonical_url(url: str) -> str:
     """
     path = local_path(url)
     return url if path is None else f"file://{path}"
-
-
-def is_shared(path: str) -> bool:
-    """Return whether a local path is one that every machine of a Databricks cluster sees."""
-    return path.startswith(_SHARED_ROOTS)
 
 
 def is_volume(url: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from petastorm_bridge.spark._errors import ArgumentTypeError
+from petastorm_bridge.spark._session import ArgumentTypeError
 
 DEFAULT_ROW_GROUP_SIZE_BYTES = 32 * 1024 * 1024
 

@@ -8,8 +8,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from petastorm_bridge.mds.types import is_storable
-from petastorm_bridge.spark._errors import analysis_error, illegal_argument
-from petastorm_bridge.spark._session import logger
+from petastorm_bridge.spark._session import analysis_error, illegal_argument, logger
 
 _PLAIN_TYPES = {
     "BooleanType": pa.bool_(),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from petastorm_bridge.fs_utils import masked
 from petastorm_bridge.spark._directory.store import Store
-from petastorm_bridge.spark._errors import MaterializationError
+from petastorm_bridge.spark._session import MaterializationError
 
 from .executor import ERROR_MARK
 

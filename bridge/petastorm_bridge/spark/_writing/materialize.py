@@ -24,8 +24,7 @@ from petastorm_bridge.spark._directory.dataset import DatasetFiles
 from petastorm_bridge.spark._directory.own_files import is_own_file
 from petastorm_bridge.spark._directory.store import Store, store_at
 from petastorm_bridge.spark._directory.urls import sub_url
-from petastorm_bridge.spark._errors import analysis_error
-from petastorm_bridge.spark._session import logger
+from petastorm_bridge.spark._session import analysis_error, logger
 
 from .columns import ColumnPlan, plan_columns
 from .executor import RESULT_SCHEMA, WriteTask, rewrite_shards, write_partition
