@@ -311,7 +311,7 @@ def test_damaged_copy_is_replaced(tmp_path, damage):
     assert len(list(dataset)) == len(dataset)
     path = sorted(local.glob("*.mds"))[4]
     path.write_bytes(damage(path.read_bytes()))
-    dataset._pool = None
+    dataset._pool.clear()
     assert chained(ids(dataset)) == list(range(sum(SIZES)))
 
 
@@ -375,5 +375,5 @@ def test_a_pass_that_is_left_ends_its_thread(tmp_path, no_leaks):
         for _ in range(2):
             for _batch in loader:
                 break
-        dataset._pool = None
+        dataset._pool.clear()
         del batches, first, second

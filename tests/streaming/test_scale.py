@@ -14,6 +14,7 @@ from petastorm_bridge import make_batch_reader
 from petastorm_bridge.mds.dataset import _parsed, read_index
 from petastorm_bridge.pytorch import DataLoader
 from petastorm_bridge.streaming import ColumnarStreamingDataset, MappedStreamingDataset
+from petastorm_bridge.streaming._fetching import open_shard
 from petastorm_bridge.streaming._index import ShardIndex, group_by_shard
 
 pytestmark = pytest.mark.modern
@@ -130,7 +131,8 @@ def test_a_first_batch_opens_no_more_shards_than_it_has_samples(tmp_path, monkey
         local=str(tmp_path), batch_size=8, shuffle=True, shuffle_algo="naive"
     )
     monkeypatch.setattr(
-        dataset, "_open", lambda shard: opened.append(shard) or type(dataset)._open(dataset, shard)
+        "petastorm_bridge.streaming._dataset.open_shard",
+        lambda dataset, shard: opened.append(shard) or open_shard(dataset, shard),
     )
     batches = iter(dataset)
     rows = [len(next(iter(next(batches).values())))]

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from petastorm_bridge.mds.errors import missing_extra
 
 if TYPE_CHECKING:
-    from ._dataset import ColumnarStreamingDataset
-    from ._samples import MappedStreamingDataset
+    from ._dataset import ColumnarStreamingDataset, MappedStreamingDataset
     from ._stream import MappedStream
 
 __all__ = ["ColumnarStreamingDataset", "MappedStream", "MappedStreamingDataset"]
@@ -17,7 +16,7 @@ __all__ = ["ColumnarStreamingDataset", "MappedStream", "MappedStreamingDataset"]
 _HOMES = {
     "ColumnarStreamingDataset": "_dataset",
     "MappedStream": "_stream",
-    "MappedStreamingDataset": "_samples",
+    "MappedStreamingDataset": "_dataset",
 }
 
 

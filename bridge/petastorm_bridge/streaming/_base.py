@@ -24,11 +24,10 @@ from petastorm_bridge.fs_utils import masked
 from petastorm_bridge.mds.dataset import paused_collector
 from petastorm_bridge.mds.ragged import Int64
 
-from ._fetching import CacheLock, give_up, is_local
+from ._fetching import CacheLock, Pass, give_up, is_local, prefetch
 from ._index import ShardIndex, whole_repeats
 from ._leftovers import free_prefix, keep_alive, start_up
 from ._mapped import note_files
-from ._prefetch import Pass, prefetch
 from ._stock import with_names
 from ._stream import MappedStream, check_shards, has_copies
 
@@ -84,13 +83,17 @@ class MappedDataset(StreamingDataset):
             # Streaming writes into the dictionary that it is given.
             arguments["stream_config"] = dict(arguments.get("stream_config") or {})
             if "stream_name" not in arguments:
-                names["construct_from_registry"] = _mapped_stream
+                # A stream of the dataset's own arguments.
+                names["construct_from_registry"] = lambda *, kwargs, **_: MappedStream(**kwargs)
         initialise = with_names(StreamingDataset.__init__, **names)
         with start_up(), paused_collector():
             initialise(self, **arguments)
             self._memory = [self._locals_shm, *self._shared_memory()]
             keep_alive(self, self._shm_prefix_int, self._memory)
-            for stream, shards in zip(self.streams, self._shards_by_stream(), strict=True):
+            for stream, first, count in zip(
+                self.streams, self.shard_offset_per_stream, self.shards_per_stream, strict=True
+            ):
+                shards: list[Any] = self.shards[first : first + count]
                 # A mapped stream has checked before it touched anything.
                 if not isinstance(stream, MappedStream):
                     check_shards(stream, shards)
@@ -120,10 +123,6 @@ class MappedDataset(StreamingDataset):
         shards: list[Any] = self.shards
         sizes = [shard.raw_data.bytes // max(1, shard.samples) for shard in shards]
         return int(max(1, *sizes))
-
-    def _shards_by_stream(self) -> Iterator[list[Any]]:
-        for first, count in zip(self.shard_offset_per_stream, self.shards_per_stream, strict=True):
-            yield self.shards[first : first + count]
 
     def _shared_memory(self) -> list[SharedMemory]:
         scalars = (self._next_epoch, self._cache_usage)
@@ -272,17 +271,8 @@ class MappedDataset(StreamingDataset):
         return most
 
 
-def _mapped_stream(*, kwargs: dict[str, Any], **_: Any) -> MappedStream:
-    """Return the stream of a dataset's own arguments (``construct_from_registry`` of streaming)."""
-    return MappedStream(**kwargs)
-
-
 def _check_state(state: Any) -> None:
-    """Check a state before it is put where worker processes find it.
-
-    Raises:
-        ValueError: It is not what ``StreamingDataset.state_dict`` gives.
-    """
+    """Refuse, with ValueError, what ``state_dict`` does not give, before worker processes find it."""
     if not isinstance(state, dict):
         raise _no_state(f"it is {state!r}", state)
     for key, least in _LEAST.items():

@@ -1,8 +1,12 @@
-"""Getting hold of the shards of a ``StreamingDataset`` while they come and go in its cache."""
+"""The shards of a ``StreamingDataset``: opened while they come and go in its cache, fetched ahead of a pass."""
 
 from __future__ import annotations
 
+import os
+import threading
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
@@ -12,12 +16,17 @@ from streaming.base.constant import TICK
 from streaming.base.dataset import _ShardState
 
 from petastorm_bridge.mds.errors import ShardCorruptedError
+from petastorm_bridge.mds.ragged import Int64
 from petastorm_bridge.mds.shard import Shard
 
 from ._mapped import open_file, shard_path
 from ._stream import has_copies
 
 _RETRIES = 7  # as in StreamingDataset.get_item
+# Small shards are a request each, and bandwidth comes from many requests at once: what sixteen of 8 MiB bring, and two
+# shards more, so that these go on while shards are being hashed. Of large ones the first should not wait for the others.
+_SHARDS_AT_ONCE = 16
+_BYTES_AT_ONCE = 128 << 20
 
 
 class CacheLock(FileLock):
@@ -110,3 +119,132 @@ def give_up(dataset: Any, shard_id: int) -> None:
 
 def _stream_of(dataset: Any, shard_id: int) -> Any:
     return dataset.streams[dataset.stream_per_shard[shard_id]]
+
+
+class Pass:
+    """The state of one pass.
+
+    Attributes:
+        sample_ids: The worker's samples, in order.
+        yielded: How many of them the user has taken.
+        is_fetching: Whether shards may still be missing from the cache.
+        error: What ended the thread, if anything did.
+    """
+
+    def __init__(self, sample_ids: Int64) -> None:
+        self.sample_ids = sample_ids
+        self.yielded = 0
+        self.error: BaseException | None = None
+        self._ended = threading.Event()
+        self.is_fetching = False
+        self._thread: threading.Thread | None = None
+        self._give_up: Callable[[], None] | None = None
+        self._process = os.getpid()
+
+    def is_over(self) -> bool:
+        """Whether it was ended, by itself, by a further pass or by the program's end."""
+        return self._ended.is_set() or not threading.main_thread().is_alive()
+
+    def start(self, work: Callable[[Pass], None], give_up: Callable[[], None]) -> None:
+        """Do something beside the pass.
+
+        Args:
+            work: What to do; it looks whether the pass is over.
+            give_up: Ends what it waits for. Called when the pass is over.
+        """
+        self._give_up = give_up
+
+        def run() -> None:
+            try:
+                work(self)
+            except BaseException as error:  # noqa: BLE001 - goes to the consumer
+                self.error = error
+
+        self.is_fetching = True
+        self._thread = threading.Thread(target=run, name="prefetch of shards", daemon=False)
+        self._thread.start()
+
+    def end(self) -> None:
+        """End the pass and its thread; nothing happens in a process forked from the pass's own."""
+        if self._process != os.getpid():
+            return
+        self._ended.set()
+        while self._thread is not None and self._thread.is_alive():
+            assert self._give_up is not None
+            self._give_up()
+            self._thread.join(1.0)
+        self._give_up = None  # a dataset that is dropped after a pass goes at once
+
+    def check(self) -> None:
+        """Raise what ended the thread."""
+        if self.error is not None:
+            raise self.error
+
+    def wait(self) -> None:
+        """Wait a little, or until the pass is over."""
+        self._ended.wait(TICK)
+
+
+def prefetch(dataset: Any, state: Pass) -> None:
+    """Bring shards to the local cache, at most ``predownload`` samples ahead.
+
+    What ``StreamingDataset._prepare_thread`` does sample by sample, shard by shard and several shards at once.
+    """
+    # Shards that are made room for one after the other do not exceed the limit together.
+    largest = max(shard.get_max_size() for shard in dataset.shards)
+    threads = 1 if dataset.cache_limit else min(_SHARDS_AT_ONCE, 2 + _BYTES_AT_ONCE // largest)
+    with ThreadPoolExecutor(threads, "fetch of a shard") as executor:
+        under_way: set[Future[None]] = set()
+        try:
+            for shard_id in _wanted(dataset, state):
+                under_way.add(executor.submit(dataset.prepare_shard, shard_id, blocking=False))
+                # Any of them makes room for the next: one that comes late does not hold up the others.
+                while len(under_way) > threads:
+                    under_way = _unfinished(under_way)
+            while under_way and not state.is_over():
+                under_way = _unfinished(under_way)
+        finally:
+            for future in under_way:
+                future.cancel()
+
+
+def _unfinished(under_way: set[Future[None]]) -> set[Future[None]]:
+    """Wait until some of the shards are here, or raise why they are not; return the others."""
+    done, others = wait(under_way, return_when=FIRST_COMPLETED)
+    for future in done:
+        future.result()
+    return others
+
+
+def _wanted(dataset: Any, state: Pass) -> Iterator[int]:
+    """Yield the shards that are to be fetched, when it is time."""
+    total, step = len(state.sample_ids), dataset.batch_size
+    limited = bool(dataset.cache_limit)
+    seen = np.zeros(dataset.num_shards, np.bool_)
+    packed = np.array([shard.compression is not None for shard in dataset.shards], np.bool_)
+    position = 0
+    while position < total and not state.is_over():
+        allowed = min(total, state.yielded + dataset.predownload + 1)
+        if position >= allowed:
+            state.wait()
+            continue
+        stop = min(position + step, allowed)
+        shard_ids = _in_order(dataset.spanner.shards_of(state.sample_ids[position:stop]))
+        position = stop
+        if limited:
+            # It may be evicted at any time: what is here gets a new date, the rest is fetched.
+            touch(dataset, shard_ids)
+            shard_ids = shard_ids[~is_local(dataset, shard_ids) | packed[shard_ids]]
+        else:
+            shard_ids = shard_ids[~seen[shard_ids]]
+            seen[shard_ids] = True
+        for shard_id in shard_ids.tolist():
+            if state.is_over():
+                return
+            yield shard_id
+
+
+def _in_order(values: Int64) -> Int64:
+    """Return the distinct values in the order in which they come first."""
+    _, first = np.unique(values, return_index=True)
+    return values[np.sort(first)]

@@ -26,11 +26,7 @@ class ShardIndex:
         self._bounds = self.shard_bounds.tolist()
 
     def __getitem__(self, index: int) -> tuple[int, int]:
-        """Return the shard of one sample and its number there.
-
-        Raises:
-            IndexError: There is no such sample.
-        """
+        """Return the shard of one sample and its number there; IndexError if there is no such sample."""
         if not 0 <= index < self.num_samples:
             raise IndexError(f"Invalid sample index `{index}`: 0 <= {index} < {self.num_samples}")
         shard = bisect_right(self._bounds, index) - 1

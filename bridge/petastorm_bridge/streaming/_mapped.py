@@ -1,19 +1,22 @@
-"""Shard files that a process has open, and a bounded set of them."""
+"""Shard files that are opened by streaming's readers, and what kind of values their columns hold."""
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, NamedTuple
 
 from petastorm_bridge._sources._far.fetch import Extent, Fetch
 from petastorm_bridge._sources._far.stores import MountStore
 from petastorm_bridge.mds.access import is_mapped, load
 from petastorm_bridge.mds.codecs import digest
 from petastorm_bridge.mds.files import open_regular
+from petastorm_bridge.mds.layout import ShardLayout
 from petastorm_bridge.mds.shard import Shard
+from petastorm_bridge.mds.types import fixed_encoding
 from petastorm_bridge.mds.verified import (
     best_hash,
     check_hash,
@@ -23,14 +26,6 @@ from petastorm_bridge.mds.verified import (
     marks_of,
     replaced,
 )
-
-from ._layout import layout_of
-
-# A pool lets go of a shard that this many windows did not touch: in a shuffled epoch a shard's
-# samples come thickly for a while and then no more, so it will not be needed again.
-_PATIENCE = 32
-# Linux allows 65,530 mappings in a process.
-_MOST_SHARDS = 16_384
 
 
 def shard_path(reader: Any) -> str:
@@ -106,51 +101,55 @@ def _copied_bytes(path: str, size: int, hashes: Mapping[str, str] | None) -> Any
     return raw
 
 
-class ShardPool:
-    """The open shards of one process, of which those out of use are let go."""
+class Kind(Enum):
+    """What the values of a column are for the user."""
 
-    def __init__(self) -> None:
-        self._shards: OrderedDict[int, tuple[Shard, int]] = OrderedDict()
-        self._now = 0
+    NUMBER = "numbers, or arrays of numbers of one shape, of fixed width"
+    ARRAY = "arrays whose shape or type stands in each value"
+    DIGITS = "numbers written in decimal digits"
+    TEXT = "strings"
+    BYTES = "bytes"
+    OBJECT = "whatever the encoding's own decoder makes: JSON, images, pickles"
 
-    def __len__(self) -> int:
-        return len(self._shards)
 
-    def get(
-        self,
-        shard_ids: list[int],
-        open_shard: Callable[[int], Shard],
-        check: Callable[[int], None],
-    ) -> list[Shard]:
-        """Return the shards of one window, which need not be held any longer than it is.
+_KINDS = {
+    "str": Kind.TEXT,
+    "bytes": Kind.BYTES,
+    "str_int": Kind.DIGITS,
+    "str_float": Kind.DIGITS,
+    "ndarray": Kind.ARRAY,
+}
 
-        Raises:
-            ShardCorruptedError: A file was cut short or replaced since it was opened.
-        """
-        self._now += 1
-        shards = []
-        for shard_id in shard_ids:
-            known = self._shards.pop(shard_id, None)
-            if known is None:
-                shard = open_shard(shard_id)
-            else:
-                shard = known[0]
-                check(shard_id)
-            self._shards[shard_id] = shard, self._now
-            shards.append(shard)
-        while self._shards:
-            oldest, (_, used) = next(iter(self._shards.items()))
-            if used > self._now - _PATIENCE and len(self._shards) <= _MOST_SHARDS:
-                break
-            del self._shards[oldest]
-        return shards
 
-    def release(self, shard_ids: list[int]) -> None:
-        """Let go of shards whose files are no longer in the cache."""
-        for shard_id in shard_ids:
-            self._shards.pop(shard_id, None)
+class Column(NamedTuple):
+    """One stored column: its key in a sample, its MDS encoding, and what its values are."""
 
-    @property
-    def shard_ids(self) -> list[int]:
-        """Which shards are open."""
-        return list(self._shards)
+    name: str
+    encoding: str
+    kind: Kind
+
+
+def layout_of(reader: Any) -> ShardLayout:
+    """Return the layout that an ``MDSReader`` describes; equal ones are one object."""
+    return _layout(
+        tuple(reader.column_names), tuple(reader.column_encodings), tuple(reader.column_sizes)
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _layout(
+    names: tuple[str, ...], encodings: tuple[str, ...], sizes: tuple[int | None, ...]
+) -> ShardLayout:
+    return ShardLayout(names, encodings, sizes)
+
+
+@functools.lru_cache(maxsize=1024)
+def columns_of(layout: ShardLayout) -> tuple[Column, ...]:
+    """Return the columns in stored order, which is the order of a sample's keys."""
+    return tuple(map(_column, layout.names, layout.encodings))
+
+
+def _column(name: str, encoding: str) -> Column:
+    if fixed_encoding(encoding) is not None:
+        return Column(name, encoding, Kind.NUMBER)
+    return Column(name, encoding, _KINDS.get(encoding.partition(":")[0], Kind.OBJECT))

@@ -19,8 +19,7 @@ from petastorm_bridge.mds.errors import DatasetError, HashNotKnownError, ShardCo
 from petastorm_bridge.mds.layout import ShardLayout
 from petastorm_bridge.mds.shard import Shard
 
-from ._layout import Column, Kind, columns_of
-from ._mapped import check_file, open_file, shard_path
+from ._mapped import Column, Kind, check_file, columns_of, open_file, shard_path
 
 # Shards that were not read from for a while are let go: when as many were mapped meanwhile as this, and
 # of as many bytes. Of tiny shards a shuffled pass reads thousands in turn, and mapping costs much more
@@ -33,11 +32,7 @@ Sample: TypeAlias = "dict[str, Any]"
 
 
 def only_hash(name: str, info: Any, directory: str) -> dict[str, str]:
-    """Return the one hash that was asked for.
-
-    Raises:
-        HashNotKnownError: The index of the directory does not have it.
-    """
+    """Return the one hash that was asked for; HashNotKnownError if the index does not have it."""
     if name not in info.hashes:
         path = os.path.join(directory, info.basename)
         raise HashNotKnownError(
@@ -217,19 +212,10 @@ class MappedReader(MDSReader):
     def _map(self, idx: int) -> dict[str, Any]:
         """Map the shard, so that it is read from there from now on, and return one sample."""
         file = open_file(self)
-        self._file, self._read = file, sample_maker(file)
+        self._file = file
+        self._read = _from_bytes(file) if file.records is None else _from_records(file)
         self._siblings.add(self)
         return self._read(idx)
-
-
-def sample_maker(shard: Shard) -> Callable[[int], Sample]:
-    """Return what makes the sample of a row.
-
-    It raises ShardCorruptedError for what cannot be decoded.
-    """
-    if shard.records is not None:
-        return _from_records(shard, shard.records)
-    return _from_bytes(shard)
 
 
 def _undecodable(shard: Shard, row: int, error: Exception) -> ShardCorruptedError:
@@ -238,8 +224,9 @@ def _undecodable(shard: Shard, row: int, error: Exception) -> ShardCorruptedErro
     return ShardCorruptedError.because(shard.path, f"sample {row} with columns {columns}", reason)
 
 
-def _from_records(shard: Shard, records: Any) -> Callable[[int], Sample]:
+def _from_records(shard: Shard) -> Callable[[int], Sample]:
     """Return what makes a sample of a record of fixed width."""
+    records: Any = shard.records
     columns = columns_of(shard.layout)
     names = [column.name for column in columns]
     # One array for each column: taking a field out of a record is several times slower.

@@ -254,11 +254,7 @@ class FetchedShardError(ShardCorruptedError, ValueError):
 
 
 def check_shards(stream: Stream, shards: Iterable[Any]) -> None:
-    """Check that the files of a stream's shards are in its directory.
-
-    Raises:
-        DatasetError: The index names others, or the directory has links to others.
-    """
+    """Refuse, with DatasetError, shards whose files are not in the stream's directory, or behind links."""
     directory = os.path.join(stream.local, stream.split)
     names = [info.basename for info in _files(shards)]
     check_file_names(names, os.path.join(directory, INDEX_NAME))

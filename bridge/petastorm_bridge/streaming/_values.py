@@ -19,7 +19,7 @@ from petastorm_bridge.mds.layout import Cells
 from petastorm_bridge.mds.ndarray import CODE_TO_DTYPE, ArrayHeaders, parse_headers
 from petastorm_bridge.mds.ragged import binary_rows, byte_offsets, value_bytes
 
-from ._layout import Column, Kind
+from ._mapped import Column, Kind
 
 Format = Literal["numpy", "torch"]
 Ragged = Literal["error", "list"]

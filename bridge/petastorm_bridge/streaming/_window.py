@@ -17,17 +17,9 @@ from petastorm_bridge.mds.ragged import Int64
 from petastorm_bridge.mds.shard import Shard
 
 from ._index import ShardIndex, group_by_shard
-from ._layout import Column, Kind, columns_of
+from ._mapped import Column, Kind, columns_of
 from ._parts import Part, gathered, viewed
-from ._values import (
-    Format,
-    Ragged,
-    UndecodableError,
-    batch_values,
-    join,
-    scatter,
-    tensors,
-)
+from ._values import Format, Ragged, UndecodableError, batch_values, join, scatter, tensors
 
 GetShards = Callable[[list[int]], list[Shard]]
 
