@@ -37,7 +37,7 @@ ROOMS = {
     "petastorm_bridge.reader": """
         _typing _ranks _selection _sharding
         _plan _job
-        _processes _pool
+        _pool
         _arguments _passes _reader
         _rows
         __init__

@@ -26,8 +26,8 @@ from petastorm_bridge._workers.worker import receive, send
 from petastorm_bridge.mds.commit import commit_dataset
 from petastorm_bridge.mds.writer import ShardWriter
 from petastorm_bridge.predicates import in_lambda
-from petastorm_bridge.reader import _processes as processes
-from petastorm_bridge.reader._processes import pack_block, unpack_block
+from petastorm_bridge.reader import _pool
+from petastorm_bridge.reader._pool import pack_block, unpack_block
 
 pytestmark = pytest.mark.slow
 
@@ -566,8 +566,8 @@ def test_cloudpickle_of_spark_is_enough(tmp_path):
 
 
 def test_workers_import_little():
-    code = "import petastorm_bridge._workers.worker, petastorm_bridge.reader._processes, sys; print(sorted(sys.modules))"
-    path = str(pathlib.Path(processes.__file__).parents[2])
+    code = "import petastorm_bridge._workers.worker, petastorm_bridge.reader._pool, sys; print(sorted(sys.modules))"
+    path = str(pathlib.Path(_pool.__file__).parents[2])
     found = subprocess.run(
         [sys.executable, "-c", code],
         env=os.environ | {"PYTHONPATH": path},

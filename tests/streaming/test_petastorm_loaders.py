@@ -146,7 +146,7 @@ def test_an_order_without_a_seed_is_saved_as_unknown_and_begins_anew(url, option
         with pytest.warns(BridgeWarning, match=r"without a seed.* Pass seed=") as caught:
             states = [loader.state_dict() for _ in range(2)]
         assert len(caught) == 1
-        assert states == [{"version": 1, "batches": None}] * 2
+        assert states == [{"version": 1, "rows": None}] * 2
         assert sorted(flat(delivered + ids(iterator))) == list(range(sum(SIZES)))
         loader.state_dict()  # the pass is over: the next one begins anywhere
     with unseeded() as loader:
@@ -198,11 +198,10 @@ def test_the_state_of_a_loader_of_other_data_begins_a_new_pass(url):
         None,
         [],
         {"version": 1},
-        {"version": 2, "batches": 1},
-        {"version": 1, "batches": "1", "start": {}, "loader": {}},
-        {"version": 1, "batches": -1, "start": {}, "loader": {}},
-        {"version": 1, "batches": 1, "rows": -10, "start": {}, "loader": {}},
-        {"version": 1, "batches": 1, "start": {}},
+        {"version": 2, "rows": 1},
+        {"version": 1, "rows": "1", "start": {}, "loader": {}},
+        {"version": 1, "rows": -1, "start": {}, "loader": {}},
+        {"version": 1, "rows": 1, "start": {}},
     ],
 )
 def test_what_is_no_state_is_refused(url, state):
@@ -241,7 +240,7 @@ def test_rows_taken_from_the_reader_beside_the_loader_make_the_position_unknown(
         iterator = iter(loader)
         ids(iterator, 2)
         with pytest.warns(BridgeWarning, match="taken from its reader"):
-            assert loader.state_dict()["batches"] is None
+            assert loader.state_dict()["rows"] is None
 
 
 @pytest.mark.parametrize("kind", ["row groups", "epochs", "shard"])

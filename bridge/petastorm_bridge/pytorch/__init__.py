@@ -9,28 +9,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from petastorm_bridge._blocks.batches import Batch, Run, cut, divided, runs
+from petastorm_bridge._blocks.batches import Batch, cut
 from petastorm_bridge._blocks.columns import Block
 from petastorm_bridge.errors import missing_extra
 from petastorm_bridge.reader._reader import Reader
 
 from ._base import LoaderBase, TorchBatch, batch_integer, refuse_copies_in_workers, whole_size
-from ._columns import refuse_datetimes
-from ._dataset import DatasetBase
-from ._rows import (
+from ._columns import (
     SEQUENCES,
     is_of_rows,
-    plain_column,
+    refuse_datetimes,
     refuse_sequences,
     torch_blocks,
     torch_value,
 )
+from ._dataset import DatasetBase
 
 try:
     import torch
     from torch.utils.data import IterableDataset, default_collate
 
-    from ._transformed import join_tensors, of_each_row, shuffle_tensors, transformed
+    from ._transformed import cut_tensors, shuffle_tensors, transformed
 except ImportError as error:
     raise missing_extra("torch", "streaming") from error
 
@@ -65,11 +64,7 @@ def decimal_friendly_collate(batch: Sequence[Any]) -> Any:
 
 
 def _sanitize_pytorch_types(row_as_dict: dict[str, Any]) -> None:
-    """Change the values of a row to types that torch takes, in place (for programs that call it).
-
-    Raises:
-        TypeError: Strings, bytes, objects or None.
-    """
+    """Change values of a row to types that torch takes, in place, or raise TypeError (Petastorm's name)."""
     for name, value in row_as_dict.items():
         row_as_dict[name] = torch_value(name, value)
 
@@ -163,7 +158,7 @@ class BatchedDataLoader(LoaderBase):
         self.transform_fn = transform_fn or torch.as_tensor
         self.shuffling_queue_capacity = shuffling_queue_capacity
 
-    def _sizes(self) -> tuple[int | None, int]:
+    def _sizes(self) -> tuple[int, int]:
         return batch_integer(self.batch_size), self.shuffling_queue_capacity
 
     @property
@@ -171,28 +166,12 @@ class BatchedDataLoader(LoaderBase):
         return self.transform_fn is torch.as_tensor
 
     def _iter_impl(self) -> Iterator[Any]:
-        size = batch_integer(self.batch_size)
+        size, capacity = self._sizes()
         refuse_sequences(self.reader, type(self).__name__)
-        if self.transform_fn is not torch.as_tensor:
-            return self._transformed(size)
-        convert = _plain_rows if is_of_rows(self.reader) else _plain_tensors
-        blocks = self._blocks(self.shuffling_queue_capacity, refuse_datetimes)
-        return map(convert, cut(blocks, size))
-
-    def _transformed(self, size: int) -> Iterator[dict[str, Any]]:
-        """Yield batches of what ``transform_fn`` makes."""
-        transform = _function_of(self.reader, self.transform_fn)
-
-        def batches(run: Run) -> Iterator[Batch]:
-            for start in range(run.start, run.stop, size):
-                stop = min(start + size, run.stop)
-                yield {name: tensor[start:stop] for name, tensor in run.columns.items()}
-
-        def tensors(blocks: Iterator[Block]) -> Iterator[Block]:
-            return transformed(blocks, transform)
-
-        blocks = self._blocks(self.shuffling_queue_capacity, tensors, shuffle_tensors)
-        return divided(runs(blocks, size, join_tensors), batches)
+        if self._keeps_rows:
+            return map(_plain, cut(self._blocks(capacity, refuse_datetimes), size))
+        convert = transformed(self.transform_fn, of_rows=is_of_rows(self.reader))
+        return cut_tensors(self._blocks(capacity, convert, shuffle_tensors), size)
 
     def _generator(self) -> np.random.Generator:
         # Petastorm's batched buffer draws from torch; torch.manual_seed governs it where no seed is.
@@ -201,22 +180,17 @@ class BatchedDataLoader(LoaderBase):
         return np.random.default_rng(torch.randint(0, 2**31 - 1, (4,)).tolist())
 
 
-def _plain_tensors(batch: Batch) -> dict[str, Any]:
-    return {
-        name: torch.from_numpy(values)
-        if isinstance(values, np.ndarray)
-        else torch.as_tensor(values)  # categories: torch says why it cannot
-        for name, values in batch.items()
-    }
+def _plain(batch: Batch) -> dict[str, torch.Tensor]:
+    return {name: _plain_tensor(values) for name, values in batch.items()}
 
 
-def _plain_rows(batch: Batch) -> dict[str, Any]:
-    return {name: plain_column(values) for name, values in batch.items()}
-
-
-def _function_of(reader: Any, transform_fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a function of columns; of a reader of rows the user's gets lists of one value."""
-    return of_each_row(transform_fn) if is_of_rows(reader) else transform_fn
+def _plain_tensor(values: Any) -> torch.Tensor:
+    try:
+        return torch.from_numpy(values)
+    except TypeError:  # values of a reader of rows, or categories: torch says why it cannot
+        if isinstance(values, np.ndarray):
+            return torch.cat([torch.as_tensor([value]) for value in values])
+        return torch.as_tensor(values)
 
 
 def _load_rows_into_mem(
@@ -226,25 +200,18 @@ def _load_rows_into_mem(
     refuse_sequences(reader, "InMemBatchedDataLoader")
     try:
         capacity = batch_integer(rows_capacity, "rows_capacity")
+        blocks = torch_blocks(reader)
         if transform_fn is None or transform_fn is torch.as_tensor:
-            convert = _plain_rows if is_of_rows(reader) else _plain_tensors
-            first = convert(next(cut(refuse_datetimes(torch_blocks(reader)), capacity), {}))
+            first = _plain(next(cut(refuse_datetimes(blocks), capacity), {}))
         else:
-            blocks = transformed(torch_blocks(reader), _function_of(reader, transform_fn))
-            first = _first_rows(runs(blocks, capacity, join_tensors), capacity)
+            convert = transformed(transform_fn, of_rows=is_of_rows(reader))
+            batch = next(cut_tensors(convert(blocks), capacity), {})
+            # Copies do not keep a whole row group in memory.
+            first = {name: tensor.clone() for name, tensor in batch.items()}
         return list(first), list(first.values())
     finally:
         reader.stop()
         reader.join()
-
-
-def _first_rows(row_runs: Iterator[Run], count: int) -> Batch:
-    """Return copies of the first rows, which do not keep a whole row group in memory."""
-    run = next(row_runs, None)
-    if run is None:
-        return {}
-    stop = min(run.start + count, run.stop)
-    return {name: tensor[run.start : stop].clone() for name, tensor in run.columns.items()}
 
 
 class InMemBatchedDataLoader(IterableDataset[Any]):

@@ -17,9 +17,8 @@ from petastorm_bridge.reader._passes import Passes
 from petastorm_bridge.reader._plan import Randomness
 from petastorm_bridge.reader._reader import Reader
 
-from ._company import batches_held_by_lightning
-from ._position import Position, without_first_rows
-from ._rows import torch_blocks
+from ._columns import torch_blocks
+from ._position import Position, batches_held_by_lightning, without_first_rows
 
 try:
     from torch.utils.data import IterableDataset, get_worker_info
@@ -244,11 +243,7 @@ class LoaderBase(IterableDataset[Any]):
 
 
 def refuse_copies_in_workers(loader: Any) -> None:
-    """Refuse to deliver all rows in each of several workers of torch's ``DataLoader``.
-
-    Raises:
-        ValueError: This is one of them.
-    """
+    """Refuse, with ValueError, to deliver all rows in each of several workers of torch's ``DataLoader``."""
     worker = get_worker_info()
     if worker is not None and worker.dataset is loader and worker.num_workers > 1:
         raise ValueError(
@@ -297,11 +292,7 @@ def buffer_size(capacity: Any) -> int:
 
 
 def batch_integer(number: Any, name: str = "batch_size") -> int:
-    """Return an argument of the loaders that has to be a positive integer.
-
-    Raises:
-        TypeError, ValueError: It is none.
-    """
+    """Return an argument of the loaders; TypeError or ValueError unless it is a positive integer."""
     if not isinstance(number, (int, np.integer)):
         raise TypeError(f"{name} is {number!r}, a {type(number).__name__}; it must be an integer.")
     if number < 1:

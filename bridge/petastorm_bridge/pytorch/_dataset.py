@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import inspect
 import math
+import sys
 from collections.abc import Callable, Iterator
+from enum import Enum
 from multiprocessing import context
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,7 +23,6 @@ from petastorm_bridge.reader._ranks import rank_and_world_size, rank_of_process_
 from petastorm_bridge.reader._reader import Reader
 
 from ._base import LoaderBase, batch_integer, buffer_size
-from ._company import Division, division_by_accelerate
 from ._epochs import Epochs
 
 if TYPE_CHECKING:
@@ -40,6 +41,13 @@ _UNKNOWN: dict[str, Any] = {
 }
 _DEFAULT_WORKERS = 4  # threads, as through a converter
 _ROWS_AT_ONCE = 256  # where rows are yielded one by one
+
+
+class Division(Enum):
+    """How accelerate divides rows: the first rank reads them for all, or all read and leave out others'."""
+
+    BY_FIRST_RANK = 1
+    IN_TURNS = 2
 
 
 class DatasetBase(IterableDataset[Any]):
@@ -192,11 +200,11 @@ class DatasetBase(IterableDataset[Any]):
         return int(np.random.SeedSequence([self.seed, epoch]).generate_state(1)[0])
 
     def _shard(self, *, is_read: bool) -> dict[str, Any]:
-        rank, size = self._rank_and_size()
+        rank, size = self._rank or rank_and_world_size()
         if size == 1:
             return {}
         everything = {"cur_shard": 0, "shard_count": 1}
-        division = self._division() if is_read else None
+        division = (self._told or division_by_accelerate(self)) if is_read else None
         if division is not None:
             self._check_division(division)
             return everything
@@ -204,12 +212,6 @@ class DatasetBase(IterableDataset[Any]):
             return {} if is_read else everything
         even = {"even_batches": self.even_batches, "drop_last": self.drop_last}
         return {"cur_shard": rank, "shard_count": size, **even}
-
-    def _rank_and_size(self) -> tuple[int, int]:
-        return self._rank or rank_and_world_size()
-
-    def _division(self) -> Division | None:
-        return self._told or division_by_accelerate(self)
 
     def _check_division(self, division: Division) -> None:
         if self.shard_by_rank:
@@ -233,7 +235,7 @@ class DatasetBase(IterableDataset[Any]):
         Raises:
             TypeError: Predicate, filters or a transform decide on the way which rows come through.
         """
-        rank = self._rank_and_size()
+        rank = self._rank or rank_and_world_size()
         if rank not in self._sizes:
             with self._open_reader(0, is_read=False) as reader:
                 self._sizes[rank] = reader.rows_per_pass
@@ -292,7 +294,7 @@ class DatasetBase(IterableDataset[Any]):
         if context.get_spawning_popen() is not None:
             # A spawned worker knows neither the process group nor who iterates over it.
             state["_rank"] = rank_of_process_group() or self._rank
-            state["_told"] = self._division()
+            state["_told"] = self._told or division_by_accelerate(self)
         else:
             state["_rank"] = state["_told"] = None
         return state
@@ -304,3 +306,28 @@ def _common_seed() -> int:
     if worker is not None:
         return int(worker.seed - worker.id) % (1 << 31)
     return int(torch.randint(0, (1 << 31) - 1, (1,)).item())
+
+
+def division_by_accelerate(dataset: Any) -> Division | None:
+    """Return how accelerate divides the rows of a dataset among the ranks; None where it does not.
+
+    It is asked by the names of its versions of today; where these have changed, it is as if it were not there.
+    """
+    accelerate = sys.modules.get("accelerate.state")
+    if accelerate is None:
+        return None
+    in_use = [one for one in accelerate.GradientState().dataloader_references if one is not None]
+    loaders = [one for one in in_use if _innermost(one.dataset) is dataset]
+    if any(type(one).__name__ == "DataLoaderDispatcher" for one in loaders):
+        return Division.BY_FIRST_RANK
+    return Division.IN_TURNS if any(_wraps(one.dataset) for one in loaders) else None
+
+
+def _innermost(dataset: Any) -> Any:
+    while _wraps(dataset):
+        dataset = dataset.dataset
+    return dataset
+
+
+def _wraps(dataset: Any) -> bool:
+    return type(dataset).__name__ == "IterableDatasetShard"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
+import sys
 import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -65,7 +67,7 @@ class Position:
         self._forget()
 
     def _forget(self) -> None:
-        self._batches = self._rows = 0  # delivered in this pass
+        self._rows = 0  # delivered in this pass
         self._to_drop = 0
         self._is_over = False
         self._is_shared = False
@@ -91,7 +93,6 @@ class Position:
         if self.sizes is not None and size is None:
             remaining = 1
         for batch in batches:
-            self._batches += 1
             self._rows += size or 0
             remaining = None if remaining is None else remaining - 1
             # The pass is over even if nobody asks again.
@@ -114,7 +115,7 @@ class Position:
         Args:
             held_back: So many of the last batches were delivered in vain and are to come again.
         """
-        state: dict[str, Any] = {"version": _VERSION, "batches": None}
+        state: dict[str, Any] = {"version": _VERSION, "rows": None}
         obstacle = self._obstacle()
         if obstacle:
             self._warn(
@@ -123,9 +124,7 @@ class Position:
             )
         elif self._reader is not None and self.sizes is not None:
             over = self._is_over and not held_back
-            begins = over or not (self._batches or self._rows)
-            state["batches"] = 0 if begins else max(self._batches - held_back, 0)
-            state["rows"] = 0 if begins else max(self._rows - held_back * (self.sizes[0] or 0), 0)
+            state["rows"] = 0 if over else max(self._rows - held_back * (self.sizes[0] or 0), 0)
             passes = self._reader.passes
             state["start"] = passes.next_start if over else passes.current.start
             state["loader"] = self._facts()
@@ -137,11 +136,11 @@ class Position:
             return _OWN_ITERATION
         if self._is_over:
             return None
-        began = self._batches > 0 or self._rows > 0
-        if self._is_shared or not (began or self._reader.passes.current.is_at_start):
+        passes = self._reader.passes
+        if self._is_shared or not (self._rows or passes.current.is_at_start):
             return _TAKEN_ELSEWHERE
-        shuffled = self._reader.passes.is_shuffled or self.sizes[1] > 0
-        return _UNSEEDED if began and shuffled and not self._reader.passes.is_seeded else None
+        shuffled = passes.is_shuffled or self.sizes[1] > 0
+        return _UNSEEDED if self._rows and shuffled and not passes.is_seeded else None
 
     def load(self, state: Any, *, keeps_rows: bool = True) -> None:
         """Let the next pass begin where a state was saved.
@@ -157,38 +156,36 @@ class Position:
         Raises:
             ValueError: This is no state.
         """
-        batches, rows = _delivered(state)
+        rows = _delivered(state)
         obstacle = self._mismatch(state)
         self._forget()
         self._is_awaited = True
         if obstacle is None:
-            self._go_to(state["start"], batches, rows, keeps_rows=keeps_rows)
+            self._go_to(state["start"], rows, keeps_rows=keeps_rows)
             return
         if self._reader is not None and not self._reader.passes.current.is_at_start:
             self._reader.passes.begin_again()
-        if state["batches"] != 0:
+        if state["rows"] != 0:
             self._warn(f"{obstacle} The loader begins with a new pass.")
 
     def _mismatch(self, state: dict[str, Any]) -> str | None:
         """Return why the place of a state cannot be found in this loader, None if it can."""
-        if state["batches"] is None:
+        if state["rows"] is None:
             return "The state that was loaded holds no position."
         if self._reader is None or self.sizes is None:
             return f"The position that was loaded cannot be found again, because {_OWN_ITERATION}."
-        facts = self._facts()
         # Rows come in the same order whatever the size of the batches.
-        differing = sorted(
-            name
-            for name in facts
-            if name != "batch_size" and state["loader"].get(name) != facts[name]
-        )
-        if not differing:
+        here = {
+            name: fact
+            for name, fact in sorted(self._facts().items())
+            if name != "batch_size" and state["loader"].get(name) != fact
+        }
+        if not here:
             return None
-        saved = {name: state["loader"].get(name) for name in differing}
-        here = {name: facts[name] for name in differing}
+        saved = {name: state["loader"].get(name) for name in here}
         return f"The state that was loaded is of another loader: {saved} there, {here} here."
 
-    def _go_to(self, start: Any, batches: int, rows: int, *, keeps_rows: bool) -> None:
+    def _go_to(self, start: Any, rows: int, *, keeps_rows: bool) -> None:
         assert self._reader is not None
         assert self.sizes is not None
         # A shuffle buffer is filled as it was; otherwise rows that were delivered are not read.
@@ -197,7 +194,7 @@ class Position:
             self._reader.passes.begin_at(start, rows if is_direct else 0)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"The state of a loader is damaged: {start!r}.") from error
-        self._batches, self._rows = batches, rows
+        self._rows = rows
         self._to_drop = 0 if is_direct else rows
 
     def _warn(self, text: str) -> None:
@@ -216,18 +213,32 @@ class Position:
         }
 
 
-def _delivered(state: Any) -> tuple[int, int]:
-    """Return the batches and rows that were delivered before a state.
-
-    Raises:
-        ValueError: This is no state.
-    """
+def _delivered(state: Any) -> int:
+    """Return the rows that were delivered before a state; ValueError if it is none."""
     if isinstance(state, dict) and state.get("version") == _VERSION:
-        batches, facts = state.get("batches", -1), state.get("loader")
-        if batches is None:
-            return 0, 0
-        if isinstance(batches, int) and isinstance(facts, dict) and "start" in state:
-            rows = state.get("rows")
-            if isinstance(rows, int) and batches >= 0 and rows >= 0:
-                return batches, rows
+        rows = state.get("rows", -1)
+        if rows is None:
+            return 0
+        has_place = isinstance(state.get("loader"), dict) and "start" in state
+        if has_place and isinstance(rows, int) and rows >= 0:
+            return rows
     raise ValueError(f"This is no state of a loader of this version: {state!r}.")
+
+
+def batches_held_by_lightning() -> int:
+    """Return how many batches Lightning has taken and not trained on, for a state that it saves now.
+
+    It takes one in advance from a loader whose length it does not know, to see where an epoch ends,
+    and does not count it when it saves a checkpoint (``_PrefetchDataFetcher``). Nobody tells: it is asked by
+    the names that it has in its versions of today; where these have changed, it is as if it were not there.
+    """
+    if "lightning" not in sys.modules and "pytorch_lightning" not in sys.modules:
+        return 0
+    frame = inspect.currentframe()
+    while frame is not None:
+        fetcher = getattr(frame.f_locals.get("self"), "_data_fetcher", None)
+        held = getattr(fetcher, "batches", None)
+        if isinstance(held, list):
+            return len(held)
+        frame = frame.f_back
+    return 0

@@ -14,46 +14,53 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from petastorm_bridge._blocks.batches import Batch, different_shapes
+from petastorm_bridge._blocks.batches import Batch, Run, different_shapes, divided, runs
 from petastorm_bridge._blocks.columns import Block
 from petastorm_bridge._blocks.shuffle import shuffle_pool
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def transformed(blocks: Iterable[Block], function: Callable[[Any], Any]) -> Iterator[Block]:
-    """Yield blocks of the tensors that a function makes of columns.
+def transformed(
+    function: Callable[[Any], Any], *, of_rows: bool
+) -> Callable[[Iterable[Block]], Iterator[Block]]:
+    """Return what makes blocks of tensors, by a function of columns, of blocks of arrays.
 
     A column keeps its shape from block to block, and its type may only widen: Petastorm appends each
     row group to the last one.
 
     Args:
-        blocks: Columns are arrays.
         function: Gets an array of shape ``(rows, …)``; what it returns may have other rows, as many
             in every column.
+        of_rows: Whether it gets each value instead, in a list, as from a reader of rows.
 
     Raises:
         RuntimeError: A column has another shape than in a block before.
         ValueError: The columns of a block have different numbers of rows.
     """
-    firsts: dict[str, torch.Tensor] = {}  # no rows, of the shape and type of the blocks before
-    for block in blocks:
-        tensors = {}
-        for name, values in block.columns.items() if block.num_rows else ():
-            tensor = _with_rows(function(np.ascontiguousarray(values)))
-            first = firsts.setdefault(name, tensor.detach()[:0].clone())
-            if tensor.shape[1:] != first.shape[1:]:
-                raise different_shapes(name, [first, tensor])
-            if tensor.dtype != first.dtype:
-                firsts[name] = first.to(torch.promote_types(first.dtype, tensor.dtype))
-                tensor = tensor.to(firsts[name].dtype)
-            tensors[name] = tensor
-        yield Block(tensors, _rows(tensors), block.ends_epoch)
 
+    def tensor_of(values: npt.NDArray[Any]) -> torch.Tensor:
+        values = np.ascontiguousarray(values)
+        if of_rows:
+            return torch.cat([_with_rows(function([value])) for value in values])
+        return _with_rows(function(values))
 
-def of_each_row(function: Callable[[Any], Any]) -> Callable[[npt.NDArray[Any]], torch.Tensor]:
-    """Return a function of a column that calls one of lists of one value."""
-    return lambda values: torch.cat([_with_rows(function([value])) for value in values])
+    def convert(blocks: Iterable[Block]) -> Iterator[Block]:
+        firsts: dict[str, torch.Tensor] = {}  # no rows, of the shape and type of the blocks before
+        for block in blocks:
+            tensors = {}
+            for name, values in block.columns.items() if block.num_rows else ():
+                tensor = tensor_of(values)
+                first = firsts.setdefault(name, tensor.detach()[:0].clone())
+                if tensor.shape[1:] != first.shape[1:]:
+                    raise different_shapes(name, [first, tensor])
+                if tensor.dtype != first.dtype:
+                    firsts[name] = first.to(torch.promote_types(first.dtype, tensor.dtype))
+                    tensor = tensor.to(firsts[name].dtype)
+                tensors[name] = tensor
+            yield Block(tensors, _rows(tensors), block.ends_epoch)
+
+    return convert
 
 
 def _with_rows(values: Any) -> torch.Tensor:
@@ -73,8 +80,18 @@ def _rows(tensors: Batch) -> int:
     return next(iter(rows.values()), 0)
 
 
-def join_tensors(parts: Sequence[Batch]) -> Batch:
-    """Return the rows of several batches of tensors as one."""
+def cut_tensors(blocks: Iterable[Block], size: int) -> Iterator[Batch]:
+    """Yield batches of so many rows, the last one perhaps shorter; most are views of a block's tensors."""
+
+    def batches(run: Run) -> Iterator[Batch]:
+        for start in range(run.start, run.stop, size):
+            stop = min(start + size, run.stop)
+            yield {name: tensor[start:stop] for name, tensor in run.columns.items()}
+
+    return divided(runs(blocks, size, _joined), batches)
+
+
+def _joined(parts: Sequence[Batch]) -> Batch:
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 

@@ -60,17 +60,10 @@ class ReaderOptions:
     def from_arguments(
         cls, given: Mapping[str, Any], function: Callable[..., Any]
     ) -> ReaderOptions:
-        """Check the arguments of ``make_batch_reader`` or ``make_reader``.
-
-        Raises:
-            ValueError, TypeError, AttributeError, IndexError, RuntimeError: As Petastorm does.
-        """
+        """Check the arguments of ``make_batch_reader`` or ``make_reader``; what is wrong raises as Petastorm does."""
         _check_cache(given)
         _check_pool(given)
-        _check_fields(given["schema_fields"])
-        _check_epochs(given["num_epochs"])
-        _check_functions(given)
-        _check_selector(given["rowgroup_selector"], function.__name__)
+        _check_kinds(given, function.__name__)
         if given["shard_seed"]:
             warnings.warn(
                 "shard_seed was deprecated and will be removed in future versions. "
@@ -78,9 +71,7 @@ class ReaderOptions:
                 stacklevel=4,
             )
         _warn_ignored(given, function)
-        cur_shard, shard_count = _shard(given["cur_shard"], given["shard_count"])
-        if given["shard_by_rank"]:
-            cur_shard, shard_count = _shard_of_rank(cur_shard, shard_count)
+        cur_shard, shard_count = _shard(given)
         even = given.get("even_batches")
         even = bool(given["shard_by_rank"] if even is None else even)
         _check_evenness(given, shard_count, even=even)
@@ -99,11 +90,7 @@ class ReaderOptions:
         return cls(**values)
 
     def check_row_predicate(self) -> None:
-        """Refuse what does not go with a predicate that is about rows.
-
-        Raises:
-            RuntimeError: A local cache, as in Petastorm.
-        """
+        """Refuse, with RuntimeError as Petastorm, what does not go with a predicate that is about rows."""
         if self.cache_type == "local-disk":
             raise RuntimeError(
                 "Local cache is not supported together with predicates, unless the dataset is "
@@ -111,11 +98,7 @@ class ReaderOptions:
             )
 
     def check_rows_are_known(self) -> None:
-        """Refuse what makes the rows of even shards uneven again.
-
-        Raises:
-            ValueError: There are even shards.
-        """
+        """Refuse, with ValueError, what makes the rows of even shards uneven again."""
         if self.even_batches:
             raise ValueError(
                 "shard_by_rank=True and even_batches=True give as many rows to every rank; how many a "
@@ -197,20 +180,15 @@ def _check_pool(given: Mapping[str, Any]) -> None:
         raise _CountError(f"workers_count is {workers}; at least one worker is needed.")
 
 
-def _check_fields(fields: Any) -> None:
+def _check_kinds(given: Mapping[str, Any], api: str) -> None:
+    fields, epochs = given["schema_fields"], given["num_epochs"]
     if fields is not None and not isinstance(fields, (Iterable, NGram)):
         raise ValueError(
             "Fields must be either None, an iterable collection of Unischema fields "
             "or an NGram object."
         )
-
-
-def _check_epochs(num_epochs: Any) -> None:
-    if num_epochs is not None and (not isinstance(num_epochs, int) or num_epochs < 1):
+    if epochs is not None and (not isinstance(epochs, int) or epochs < 1):
         raise ValueError("iterations must be positive integer or None")
-
-
-def _check_functions(given: Mapping[str, Any]) -> None:
     predicate, transform = given["predicate"], given["transform_spec"]
     if predicate is not None and not isinstance(predicate, PredicateBase):
         raise ValueError("predicate parameter is expected to be derived from PredicateBase")
@@ -219,25 +197,22 @@ def _check_functions(given: Mapping[str, Any]) -> None:
             f"transform_spec is a {type(transform).__name__}, which has no attribute "
             "'removed_fields'; wrap the function: TransformSpec(func)."
         )
-
-
-def _check_selector(selector: Any, api: str) -> None:
-    if selector is None:
-        return
-    if not isinstance(selector, RowGroupSelectorBase):
-        raise ValueError(  # noqa: TRY004 – the type Petastorm raises
+    selector = given["rowgroup_selector"]
+    if selector is not None and not isinstance(selector, RowGroupSelectorBase):
+        raise ValueError(
             "rowgroup_selector parameter is expected to be derived from RowGroupSelectorBase"
         )
-    if api == "make_batch_reader":
+    if selector is not None and api == "make_batch_reader":
         raise ValueError(
             "rowgroup_selector needs indexes of row groups, which make_batch_reader does not read. "
             "Use predicate or filters, or make_reader on the dataset that has them."
         )
 
 
-def _shard(cur_shard: Any, shard_count: Any) -> tuple[int | None, int | None]:
+def _shard(given: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    cur_shard, shard_count = given["cur_shard"], given["shard_count"]
     if cur_shard is None and shard_count is None:
-        return None, None
+        return rank_and_world_size() if given["shard_by_rank"] else (None, None)
     integers = (int, np.integer)
     if (
         not shard_count
@@ -250,16 +225,12 @@ def _shard(cur_shard: Any, shard_count: Any) -> tuple[int | None, int | None]:
         )
     if shard_count < 0:
         raise ValueError(f"shard_count is {shard_count}; it must be at least 1.")
-    return int(cur_shard), int(shard_count)
-
-
-def _shard_of_rank(cur_shard: int | None, shard_count: int | None) -> tuple[int, int]:
-    if shard_count is not None:
+    if given["shard_by_rank"]:
         raise ValueError(
             f"shard_by_rank=True takes the shard from the process's rank; cur_shard={cur_shard} and "
             f"shard_count={shard_count} were given as well. Pass one or the other."
         )
-    return rank_and_world_size()
+    return int(cur_shard), int(shard_count)
 
 
 def _check_evenness(given: Mapping[str, Any], shard_count: int | None, *, even: bool) -> None:
@@ -326,11 +297,7 @@ def _warn_ignored(given: Mapping[str, Any], function: Callable[..., Any]) -> Non
 
 
 def refuse_unknown(caller: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse the first keyword argument that is not known, with the nearest one that is.
-
-    Raises:
-        TypeError: There is one.
-    """
+    """Refuse, with TypeError, the first keyword argument that is not known, and name the nearest one that is."""
     names = list(known)
     for name in given:
         if name not in names:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -53,20 +53,20 @@ class SharedGroups:
         self._shared.cache_clear()
 
 
+@dataclass(eq=False)
 class _SharedGroup:
     """A row group that one thread at a time loads columns from."""
 
-    def __init__(self, source: Source, position: int) -> None:
-        self._source = source
-        self._position = position
-        self._group: RowGroup | None = None
-        self._lock = ForkSafeLock()
+    source: Source
+    position: int
+    group: RowGroup | None = None
+    lock: ForkSafeLock = field(default_factory=ForkSafeLock)
 
     def load(self, names: Sequence[str], rows: Rows) -> dict[str, Column]:
-        with self._lock:
-            if self._group is None:
-                self._group = self._source.open(self._position)
-            return self._group.load(names, rows)
+        with self.lock:
+            if self.group is None:
+                self.group = self.source.open(self.position)
+            return self.group.load(names, rows)
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,9 @@ class Job:
     """Everything that turns a visit into a block.
 
     Attributes:
-        source: Where the rows are.
         schema: Fields to read, before the transform.
         result_schema: Fields after it.
-        transform: The user's transform, or None.
-        predicate: The user's predicate, or None.
-        filters: What rows must satisfy besides, or None.
+        filters: What rows must satisfy besides the predicate, or None.
         groups: Row groups that are read in several visits, or None to open one for each visit.
     """
 
@@ -130,7 +127,12 @@ class Job:
         expression = filters and filters.expressions[self.source.key(position)]
         if filters is not None and expression is not None:
             columns = group.load(filters.fields, rows)
-            table = pa.table({n: _arrow(c) for n, c in columns.items()})
+            table = pa.table(
+                {
+                    name: pa.array(np.ascontiguousarray(c)) if isinstance(c, np.ndarray) else c
+                    for name, c in columns.items()
+                }
+            )
             positions = pa.array(np.arange(number_of(rows)))
             kept = table.append_column("", positions).filter(expression).column("").to_numpy()
             rows = chosen_rows(rows, kept)
@@ -200,7 +202,8 @@ class Job:
         }
         for name, partition in self.source.partitions.items():
             categories = partition.dtype.categories
-            if name in fields and _categories(frame[name]) is categories:
+            dtype = getattr(frame[name], "dtype", None) if name in fields else None
+            if getattr(dtype, "categories", None) is categories:
                 ready[name] = frame[name].array  # Arrow would convert all categories each time
         plain = frame[[name for name in fields if name not in ready]]
         table = pa.Table.from_pandas(plain, preserve_index=False)
@@ -209,15 +212,10 @@ class Job:
             array = chunks.chunk(0) if chunks.num_chunks == 1 else chunks.combine_chunks()
             if str(frame[name].dtype) == "str":  # pandas 3 gives it to texts without another
                 array = array.cast(pa.string())  # as pandas 2 gave them, which had objects
-            ready[name] = _simple(name, array)
+            # Numbers as NumPy now, so that batches are cut from arrays.
+            is_text = pa.types.is_string(array.type) or pa.types.is_binary(array.type)
+            ready[name] = array if is_text else to_numpy(name, array)
         return {name: ready[name] for name in fields}
-
-
-def _simple(name: str, array: pa.Array) -> Column:
-    """Return a transformed column; numbers as NumPy now, so that batches are cut from arrays."""
-    if pa.types.is_string(array.type) or pa.types.is_binary(array.type):
-        return array
-    return to_numpy(name, array)
 
 
 def _stack(series: Any, field: Any) -> npt.NDArray[Any]:
@@ -247,14 +245,6 @@ def _stack(series: Any, field: Any) -> npt.NDArray[Any]:
     # Stacked transposed values would not be contiguous, and another copy is as large again.
     dtype = np.result_type(*{value.dtype for value in values})
     return np.stack(values, out=pooled((len(values), *shape), dtype))
-
-
-def _categories(series: Any) -> Any:
-    return getattr(getattr(series, "dtype", None), "categories", None)
-
-
-def _arrow(column: Column) -> pa.Array:
-    return pa.array(np.ascontiguousarray(column)) if isinstance(column, np.ndarray) else column
 
 
 def chosen_rows(rows: Rows, kept: npt.NDArray[Any]) -> Rows:

@@ -60,12 +60,7 @@ class Pass:
         return self
 
     def __next__(self) -> Block:
-        """Return the next block.
-
-        Raises:
-            StopIteration: The pass is over.
-            RuntimeError: The reader was stopped.
-        """
+        """Return the next block; StopIteration if the pass is over, RuntimeError if the reader was stopped."""
         if self._stopped.is_set():
             raise RuntimeError(_STOPPED)
         self.is_at_start = False
@@ -107,18 +102,18 @@ class Passes:
         current: The pass that the reader and its loader go through.
         stopped: Set when the reader is stopped; no pass has a block from then on.
         may_cut_groups: Whether a block may hold a part of a row group, which is sooner here than the whole.
+        lock: Held while one of several iterators over the reader decides which pass it takes.
+        is_taken: Whether an iterator draws from the current pass.
+        was_left: Whether the iterator that drew from it last did not reach its end.
     """
 
     def __init__(
-        self,
-        pieces: Sequence[Piece],
-        odd_rows: int,
-        job: Job,
-        pool: Pool,
-        options: ReaderOptions,
+        self, pieces: Sequence[Piece], odd_rows: int, job: Job, pool: Pool, options: ReaderOptions
     ) -> None:
         self.stopped = threading.Event()
         self.may_cut_groups = False
+        self.lock = ForkSafeLock()
+        self.is_taken = self.was_left = False
         self._pieces = pieces
         self._odd_rows = odd_rows
         self._job = job

@@ -26,7 +26,6 @@ class Visit:
     """One piece to be read now.
 
     Attributes:
-        piece: What to read.
         order: Positions within the piece in the order wanted, or None for the stored order.
         ends_epoch: Whether it is the last visit of its epoch.
     """
@@ -65,7 +64,8 @@ class Randomness:
         # Petastorm's ventilator and its workers each start a generator from the same seed.
         seeds = () if seed is None else (seed, seed, [seed, 1])
         self._generators = [np.random.default_rng(one) for one in seeds]
-        three: Sequence[np.random.Generator | None] = self._generators or (None, None, None)
+        # The global state, which Petastorm's users seed, permutes under the same name.
+        three: Sequence[Any] = self._generators or (np.random, np.random, None)
         self._pieces, self._rows, self._children = three
 
     @property
@@ -80,11 +80,11 @@ class Randomness:
 
     def pieces(self, count: int) -> npt.NDArray[np.int64]:
         """Return the order of ``count`` row groups."""
-        return _permutation(self._pieces, count)
+        return self._pieces.permutation(count)  # type: ignore[no-any-return]
 
     def rows(self, count: int) -> npt.NDArray[np.int64]:
         """Return the order of ``count`` rows within a row group."""
-        return _permutation(self._rows, count)
+        return self._rows.permutation(count)  # type: ignore[no-any-return]
 
     def of_pass(self, number: int) -> Randomness:
         """Return the sources of a pass that runs beside others; the first pass has these here."""
@@ -95,17 +95,12 @@ class Randomness:
     def child(self) -> np.random.Generator:
         """Return a generator for something that draws at its own pace (a shuffle buffer)."""
         if self._children is None:
-            entropy = np.random.randint(0, 2**31 - 1, 4)  # noqa: NPY002 – as in _permutation
+            entropy = np.random.randint(0, 2**31 - 1, 4)  # noqa: NPY002 – the same state
             return np.random.default_rng(entropy)
         return np.random.default_rng(self._children.integers(0, 2**63 - 1))
 
 
-def _permutation(generator: np.random.Generator | None, count: int) -> npt.NDArray[np.int64]:
-    if generator is None:
-        return np.random.permutation(count)  # noqa: NPY002 – the state Petastorm's users seed
-    return generator.permutation(count)
-
-
+@dataclass(eq=False)
 class Plan:
     """The order in which pieces are visited, from pass to pass.
 
@@ -114,72 +109,61 @@ class Plan:
     are shuffled anew as well.
 
     Attributes:
-        rows: Rows of an epoch.
-        randomness: Where orders come from.
-
-    Args:
         pieces: What to visit; empty ones take part in the shuffle only.
         shuffle_pieces: Whether to shuffle their order.
         shuffle_rows: Whether to shuffle the rows within each.
-        randomness: As above.
+        randomness: Where orders come from.
         odd_rows: 1 to read one row of every epoch twice, -1 to leave one out, each time another one; see
             :func:`~._sharding.odd_rows`.
-        epoch: Number of the first epoch, by which that row changes.
+        epoch: Number of the next epoch, by which that row changes.
+        rows: Rows of an epoch.
     """
 
-    def __init__(
-        self,
-        pieces: Sequence[Piece],
-        *,
-        shuffle_pieces: bool,
-        shuffle_rows: bool,
-        randomness: Randomness,
-        odd_rows: int = 0,
-        epoch: int = 0,
-    ) -> None:
-        self._pieces = pieces
-        self.rows = sum(map(len, pieces)) + odd_rows
-        self._order = list(pieces)
-        self._shuffle_pieces = shuffle_pieces
-        self._shuffle_rows = shuffle_rows
-        self.randomness = randomness
-        self._odd_rows = odd_rows
-        self._epoch = epoch
+    pieces: Sequence[Piece]
+    shuffle_pieces: bool
+    shuffle_rows: bool
+    randomness: Randomness
+    odd_rows: int = 0
+    epoch: int = 0
+
+    def __post_init__(self) -> None:
+        self.rows = sum(map(len, self.pieces)) + self.odd_rows
+        self._order = list(self.pieces)
 
     @property
     def state(self) -> dict[str, Any]:
         """What the next pass's order follows from, JSON-able."""
         order = None
-        if self._shuffle_pieces:
-            position = {piece: i for i, piece in enumerate(self._pieces)}
+        if self.shuffle_pieces:
+            position = {piece: i for i, piece in enumerate(self.pieces)}
             order = [position[piece] for piece in self._order]
-        return {"order": order, "epoch": self._epoch, "generators": self.randomness.state}
+        return {"order": order, "epoch": self.epoch, "generators": self.randomness.state}
 
     @state.setter
     def state(self, state: dict[str, Any]) -> None:
         if state["order"] is not None:
-            self._order = [self._pieces[i] for i in state["order"]]
-        self._epoch = state["epoch"]
+            self._order = [self.pieces[i] for i in state["order"]]
+        self.epoch = state["epoch"]
         self.randomness.state = state["generators"]
 
     def visits(self, num_epochs: int | None) -> Iterator[Visit]:
         """Yield all visits of one pass, epoch after epoch; endless when ``num_epochs`` is None."""
         epoch = 0
         while num_epochs is None or epoch < num_epochs:
-            if self._shuffle_pieces:
+            if self.shuffle_pieces:
                 self._order = [self._order[i] for i in self.randomness.pieces(len(self._order))]
-            odd_piece, odd = self._odd_row() if self._odd_rows else (None, 0)
-            self._epoch += 1
+            odd_piece, odd = self._odd_row() if self.odd_rows else (None, 0)
+            self.epoch += 1
             filled = [
                 piece
                 for piece in self._order
-                if len(piece) > (piece is odd_piece and self._odd_rows < 0)
+                if len(piece) > (piece is odd_piece and self.odd_rows < 0)
             ]
             for i, piece in enumerate(filled):
-                rows = self.randomness.rows(len(piece)) if self._shuffle_rows else None
+                rows = self.randomness.rows(len(piece)) if self.shuffle_rows else None
                 if piece is odd_piece:
                     rows = np.arange(len(piece)) if rows is None else rows
-                    rows = np.append(rows, odd) if self._odd_rows > 0 else rows[rows != odd]
+                    rows = np.append(rows, odd) if self.odd_rows > 0 else rows[rows != odd]
                 yield Visit(piece, rows, i == len(filled) - 1)
             if not filled:
                 return
@@ -187,8 +171,8 @@ class Plan:
 
     def _odd_row(self) -> tuple[Piece, int]:
         """Return the piece that has this epoch's odd row, and the row's position in it."""
-        place = self._epoch % sum(map(len, self._pieces))
-        for piece in self._pieces:
+        place = self.epoch % sum(map(len, self.pieces))
+        for piece in self.pieces:
             if place < len(piece):
                 return piece, place
             place -= len(piece)
@@ -224,11 +208,7 @@ def in_runs(visits: Iterator[Visit], rows: int) -> Iterator[Visit]:
 
 
 def fetched_ahead(
-    visits: Iterator[Visit],
-    source: Source,
-    may_cut: Callable[[], bool],
-    *,
-    is_for_others: bool,
+    visits: Iterator[Visit], source: Source, may_cut: Callable[[], bool], *, is_for_others: bool
 ) -> Iterator[Visit]:
     """Yield visits while the row groups of those that follow are being fetched, within a budget of bytes.
 
@@ -277,8 +257,6 @@ class Part:
     """One of several parts of a pass, for readers that share it: the workers of a torch ``DataLoader``.
 
     Attributes:
-        number: Which one, from 0.
-        count: Of how many.
         batch_size: Parts begin where batches of so many rows do; None for one batch of all rows.
     """
 

@@ -16,17 +16,19 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from multiprocessing import util
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from petastorm_bridge._blocks.columns import Block
+import numpy as np
+import pyarrow as pa
+
+from petastorm_bridge._blocks.columns import Block, Column
 from petastorm_bridge._workers.locks import ForkSafeLock
+from petastorm_bridge._workers.process import WorkerEndedError, WorkerProcesses
 from petastorm_bridge._workers.threads import Threads, usable_cores
+from petastorm_bridge._workers.worker import dumps
 
 from ._job import Job
 from ._plan import Visit
-
-if TYPE_CHECKING:
-    from ._processes import VisitProcesses
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +74,7 @@ class WorkerPool:
         # So many visits are in work however large their blocks are.
         self._least = workers if in_processes else min(workers, usable_cores())
         self._threads: Threads | None = None
-        self._processes: VisitProcesses | None = None
+        self._processes: WorkerProcesses | None = None
         self._run: Callable[[Visit], Block]
         self._looked_at = 0.0, 0.0  # when the threads were, and how long they had been active
         self._began = 0.0
@@ -95,6 +97,8 @@ class WorkerPool:
 
         Raises:
             CancelledError: The pool was closed before a worker began with a visit it was handed.
+            ImportError: Neither cloudpickle nor pyspark is installed, one of which processes need.
+            TypeError: The user's functions cannot be pickled for processes.
             RuntimeError: A worker process died, or this process is a fork of the one that has the
                 workers.
             BaseException: Whatever reading, a predicate or a transform raised, in the place of the
@@ -134,10 +138,8 @@ class WorkerPool:
     def _start(self, job: Job) -> Threads:
         self._pid = os.getpid()
         if self._in_processes:
-            from ._processes import VisitProcesses
-
-            self._processes = processes = VisitProcesses(job)
-            self._run = processes.visit
+            self._processes = processes = WorkerProcesses(_pickled(job))
+            self._run = functools.partial(_visit_in, processes)
             util.Finalize(self, processes.kill, exitpriority=1)
 
             def kill(_: list[Any]) -> bool:
@@ -226,3 +228,69 @@ def _warn_of_stuck(description: str, visits: list[Visit]) -> bool:
 def _bytes(block: Block) -> int:
     """Return the bytes that a block's columns take in memory, objects counted as their pointers."""
     return sum(int(getattr(column, "nbytes", 0)) for column in block.columns.values())
+
+
+# Visits in worker processes.
+
+
+def _pickled(job: Job) -> bytes:
+    try:
+        return dumps(functools.partial(_visited, job))
+    except ImportError:
+        raise
+    except Exception as error:
+        raise TypeError(
+            "reader_pool_type='process' sends the transform and the predicate to its workers, but "
+            f"they cannot be pickled: {error}. Open files, sockets, locks and sessions inside the "
+            "function, or use reader_pool_type='thread'."
+        ) from error
+
+
+def _visited(job: Job, visit: Visit, report: Callable[[Any], object]) -> Any:
+    del report
+    return pack_block(job.run(visit))
+
+
+def _visit_in(processes: WorkerProcesses, visit: Visit) -> Block:
+    try:
+        return unpack_block(processes.run(visit))
+    except WorkerEndedError as error:
+        raise RuntimeError(
+            f"A worker process of the reader ended {error} while it read row group "
+            f"{visit.piece.group}. Its output may say why; SIGKILL often means that memory ran out: use "
+            "fewer workers or smaller row groups. reader_pool_type='dummy' runs the same work in this "
+            "process."
+        ) from error
+
+
+def pack_block(block: Block) -> Any:
+    """Return a block in a form that can be sent to another process without more than its rows.
+
+    Arrow pickles the whole buffers behind a slice, its IPC format only the slice; NumPy copies what
+    is not contiguous into the pickle.
+    """
+    arrow = {n: c for n, c in block.columns.items() if isinstance(c, pa.Array)}
+    others = {n: _contiguous(c) for n, c in block.columns.items() if n not in arrow}
+    ipc = None
+    if arrow:
+        batch = pa.RecordBatch.from_arrays(list(arrow.values()), list(arrow))
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        ipc = sink.getvalue()
+    return list(block.columns), others, ipc, block.num_rows, block.ends_epoch
+
+
+def _contiguous(column: Column) -> Column:
+    if isinstance(column, np.ndarray) and not column.dtype.hasobject:
+        return np.ascontiguousarray(column)
+    return column
+
+
+def unpack_block(packed: Any) -> Block:
+    """Return the block that :func:`pack_block` was given."""
+    names, columns, ipc, num_rows, ends_epoch = packed
+    if ipc is not None:
+        (batch,) = pa.ipc.open_stream(ipc)
+        columns |= {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
+    return Block({name: columns[name] for name in names}, num_rows, ends_epoch)

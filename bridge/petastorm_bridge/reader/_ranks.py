@@ -9,7 +9,8 @@ import warnings
 
 from petastorm_bridge.errors import BridgeWarning
 
-# Horovod's own launcher and the two families of MPI that it is started by.
+# Torch's launchers, Horovod's own, and the two families of MPI that Horovod is started by.
+_TORCH = ("RANK", "WORLD_SIZE")
 _LAUNCHERS = (
     ("HOROVOD_RANK", "HOROVOD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -19,19 +20,16 @@ _LAUNCHERS = (
 _warned: set[int] = set()
 
 
-def launcher_rank_and_size() -> tuple[int | None, int | None]:
-    """Return the rank and size of a Horovod or MPI launcher, ``(None, None)`` without a complete one.
+def launcher_rank_and_size() -> tuple[int, int] | None:
+    """Return the rank and size of a Horovod or MPI launcher, None without a complete one.
 
     Raises:
         ValueError: The variables are no integers.
     """
-    for rank_name, size_name in _LAUNCHERS:
-        rank, size = os.environ.get(rank_name), os.environ.get(size_name)
-        if rank is not None and size is not None:
-            return _integers({rank_name: rank, size_name: size})
-        if rank is not None or size is not None:
-            return None, None
-    return None, None
+    for names in _LAUNCHERS:
+        if not os.environ.keys().isdisjoint(names):
+            return _numbers(names)
+    return None
 
 
 def rank_and_world_size() -> tuple[int, int]:
@@ -44,31 +42,21 @@ def rank_and_world_size() -> tuple[int, int]:
         ValueError: The variables are no integers, one of two is missing, the rank is not below the
             world size, or ``TF_CONFIG`` is not what TensorFlow reads.
     """
-    rank_and_size = _torch_rank_and_size()
-    if rank_and_size is None:
-        _refuse_half_a_rank()
-        rank, size = launcher_rank_and_size()
-        rank_and_size = (
-            _tensorflow_rank_and_size() if rank is None or size is None else (rank, size)
+    torchs = _torch_rank_and_size()
+    given = [name for name in _TORCH if name in os.environ]
+    if torchs is None and given:  # who reads everything on such a rank would never know
+        raise ValueError(
+            f"Of RANK and WORLD_SIZE only {given[0]} is set, which does not tell the shard of this "
+            "process. Open the loader once the process group exists, or pass cur_shard and "
+            "shard_count."
         )
-    rank, size = rank_and_size
+    rank, size = torchs or launcher_rank_and_size() or _tensorflow_rank_and_size()
     if not 0 <= rank < size:
         raise ValueError(
             f"This process has the rank {rank} in a world of {size}: RANK and WORLD_SIZE, or what the "
             "launcher sets in their place, do not fit together."
         )
     return rank, size
-
-
-def _refuse_half_a_rank() -> None:
-    # Who reads everything on such a rank would never know.
-    given = [name for name in ("RANK", "WORLD_SIZE") if name in os.environ]
-    if len(given) == 1:
-        raise ValueError(
-            f"Of RANK and WORLD_SIZE only {given[0]} is set, which does not tell the shard of this "
-            "process. Open the loader once the process group exists, or pass cur_shard and "
-            "shard_count."
-        )
 
 
 def rank_of_process_group() -> tuple[int, int] | None:
@@ -80,13 +68,7 @@ def rank_of_process_group() -> tuple[int, int] | None:
 
 
 def _torch_rank_and_size() -> tuple[int, int] | None:
-    group = rank_of_process_group()
-    if group is not None:
-        return group
-    rank, size = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
-    if rank is None or size is None:
-        return None
-    return _integers({"RANK": rank, "WORLD_SIZE": size})
+    return rank_of_process_group() or _numbers(_TORCH)
 
 
 def _tensorflow_rank_and_size() -> tuple[int, int]:
@@ -109,14 +91,16 @@ def _tensorflow_rank_and_size() -> tuple[int, int]:
     return index + (sizes["chief"] if kind == "worker" else 0), max(1, sum(sizes.values()))
 
 
-def _integers(variables: dict[str, str]) -> tuple[int, int]:
-    """Return the values of two variables as numbers."""
+def _numbers(names: tuple[str, str]) -> tuple[int, int] | None:
+    """Return the values of two variables; None without both."""
+    rank, size = map(os.environ.get, names)
+    if rank is None or size is None:
+        return None
     try:
-        rank, size = map(int, variables.values())
+        return int(rank), int(size)
     except ValueError:
-        given = " and ".join(f"{name}={value!r}" for name, value in variables.items())
+        given = f"{names[0]}={rank!r} and {names[1]}={size!r}"
         raise ValueError(f"{given} are no integers.") from None
-    return rank, size
 
 
 def warn_if_all_ranks_read_all() -> None:

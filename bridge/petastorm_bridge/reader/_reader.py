@@ -270,11 +270,7 @@ class Reader:
 
     @property
     def dataset(self) -> Any:
-        """Nothing.
-
-        Raises:
-            AttributeError: Always, and it says what to ask instead.
-        """
+        """Nothing: always an AttributeError, which says what to ask instead."""
         raise AttributeError(
             "Readers of petastorm_bridge have no attribute 'dataset': what they read need not be "
             "Parquet. reader.rows_per_epoch is the number of rows; for files and row groups, "

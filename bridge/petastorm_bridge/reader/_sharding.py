@@ -18,9 +18,6 @@ class Piece:
     """Rows ``start`` to ``stop`` of one row group.
 
     Attributes:
-        group: Which row group.
-        start: Its first row.
-        stop: The row behind its last.
         cut_from: Start and stop of the piece that it was cut from, whose rows are shuffled before
             they are cut; None if it is whole.
     """
@@ -81,7 +78,10 @@ def shard_pieces(
     for piece in whole:
         shards[piece.group % shard_count].append(piece)
     _level(shards)
-    turns = _turns(len(row_counts), seed)
+    order = list(range(len(row_counts)))
+    if seed is not None:
+        random.Random(seed).shuffle(order)  # noqa: S311 - Petastorm's generator
+    turns = {group: turn for turn, group in enumerate(order)}
     return sorted(shards[cur_shard], key=lambda piece: (turns[piece.group], piece.start))
 
 
@@ -106,14 +106,6 @@ def _even_sizes(sizes: Sequence[int]) -> list[int]:
     for shard in sorted(range(len(sizes)), key=lambda shard: (-sizes[shard], shard))[:odd]:
         even[shard] += 1
     return even
-
-
-def _turns(groups: int, seed: int | None) -> dict[int, int]:
-    """Return when each row group comes, in its shard, before any shuffle."""
-    order = list(range(groups))
-    if seed is not None:
-        random.Random(seed).shuffle(order)  # noqa: S311 - Petastorm's generator
-    return {group: turn for turn, group in enumerate(order)}
 
 
 def odd_rows(size: int, rows: int, shard_count: int, *, drop_last: bool) -> int:

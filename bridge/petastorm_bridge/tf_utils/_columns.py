@@ -21,11 +21,7 @@ _NS_PER_DAY = 86_400_000_000_000
 
 
 def tf_dtype(numpy_dtype: Any) -> Any:
-    """Return the TensorFlow type of a field's NumPy type.
-
-    Raises:
-        ValueError: There is none.
-    """
+    """Return the TensorFlow type of a field's NumPy type; ValueError if there is none."""
     import tensorflow as tf
 
     if numpy_dtype in (Decimal, np.bytes_, np.str_):
@@ -41,11 +37,7 @@ def tf_dtype(numpy_dtype: Any) -> Any:
 
 
 def dtypes_of(schema: Any, stacklevel: int = 4) -> list[Any]:
-    """Return the TensorFlow types of a schema's fields.
-
-    Args:
-        schema: The fields.
-        stacklevel: Of the warning that there are texts among them.
+    """Return the TensorFlow types of a schema's fields, with a warning of texts.
 
     Raises:
         ValueError: A field has none.
@@ -62,12 +54,7 @@ def dtypes_of(schema: Any, stacklevel: int = 4) -> list[Any]:
 
 
 class TfColumns:
-    """The fields of a reader's blocks on their way to TensorFlow.
-
-    Attributes:
-        names: Fields in order.
-        tuple_class: The namedtuple class of elements.
-    """
+    """The fields of a reader's blocks on their way to TensorFlow, and the namedtuple class of elements."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -179,11 +166,7 @@ def null_filler(dtype: np.dtype[Any]) -> int:
 
 
 def nanoseconds(name: str, values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return timestamps of any unit as nanoseconds since 1970.
-
-    Raises:
-        ValueError: Some do not fit.
-    """
+    """Return timestamps of any unit as nanoseconds since 1970; ValueError if some do not fit."""
     exact = values.astype("datetime64[ns]")
     seconds = "datetime64[s]"
     # NumPy lets those that do not fit wrap around.

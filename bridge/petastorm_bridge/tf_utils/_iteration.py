@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import threading
 import warnings
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from petastorm_bridge._blocks.columns import Block
@@ -98,45 +96,27 @@ class Iterators:
                 raise
 
 
-@dataclass
-class _Use:
-    """What the iterators of a reader know of each other.
-
-    Attributes:
-        lock: Held while an iterator decides which pass it takes.
-        is_taken: Whether an iterator draws from the reader's own pass.
-        was_left: Whether the iterator that drew from it last did not reach its end.
-    """
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    is_taken: bool = False
-    was_left: bool = False
-
-
-_USES: weakref.WeakKeyDictionary[Reader, _Use] = weakref.WeakKeyDictionary()
-
-
 def _whole_pass(reader: Reader) -> Iterator[Block]:
     """Yield the blocks of one iterator over a reader whose epochs end."""
-    use = _USES.setdefault(reader, _Use())
-    if use.is_taken or use.was_left or reader.last_row_consumed:
+    passes = reader.passes
+    if passes.is_taken or passes.was_left or reader.last_row_consumed:
         warnings.warn(AGAIN, category=UserWarning, stacklevel=2)
-    with use.lock:
-        is_beside = use.is_taken
-        use.is_taken = True
+    with passes.lock:
+        is_beside = passes.is_taken
+        passes.is_taken = True
         if reader.last_row_consumed and not is_beside:
             reader.reset()
-        elif use.was_left and not is_beside:
-            reader.passes.begin_again()
+        elif passes.was_left and not is_beside:
+            passes.begin_again()
     if is_beside:
-        yield from reader.passes.beside()
+        yield from passes.beside()
         return
-    use.was_left = True
+    passes.was_left = True
     try:
         yield from reader.blocks()
-        use.was_left = False
+        passes.was_left = False
     finally:
-        use.is_taken = False
+        passes.is_taken = False
 
 
 class BatchDataset(DatasetV1Adapter):  # type: ignore[misc]
@@ -145,24 +125,26 @@ class BatchDataset(DatasetV1Adapter):  # type: ignore[misc]
     TensorFlow gets to know it when it is used for anything else: building the pipeline takes longer
     than reading a small table.
 
-    Args:
+    Attributes:
         groups: Starts a pass.
         to_dataset: Makes the dataset of batches of such a function, all in tf.data.
+
+    Args:
         element_spec: Namedtuple of the ``tf.TensorSpec`` of a batch.
     """
 
     def __init__(
         self, groups: Iterators, to_dataset: Callable[[Groups], Any], element_spec: Any
     ) -> None:
-        self._groups = groups
-        self._to_dataset = to_dataset
+        self.groups = groups
+        self.to_dataset = to_dataset
         self._spec = element_spec
         if not (element_spec and tf.executing_eagerly()):  # no columns: TensorFlow says why not
             self._build()
 
     def _build(self) -> None:
         with tf.init_scope():  # also where a tf.function is the first to use it
-            super().__init__(self._to_dataset(self._groups))
+            super().__init__(self.to_dataset(self.groups))
 
     @property
     def element_spec(self) -> Any:
@@ -171,7 +153,7 @@ class BatchDataset(DatasetV1Adapter):  # type: ignore[misc]
     def __iter__(self) -> Any:
         if not tf.executing_eagerly():
             return super().__iter__()
-        return _BatchIterator(self, self._groups, self._to_dataset)
+        return _BatchIterator(self)
 
     def __getattr__(self, name: str) -> Any:
         if name not in _OF_DATASETS or name in self.__dict__:
@@ -187,17 +169,13 @@ class _BatchIterator(OwnedIterator):  # type: ignore[misc]
     the rest of the pass.
     """
 
-    def __init__(
-        self, dataset: BatchDataset, groups: Iterators, to_dataset: Callable[[Groups], Any]
-    ) -> None:
+    def __init__(self, dataset: BatchDataset) -> None:
         self._dataset = dataset
         self._spec = dataset.element_spec
-        self._to_dataset = to_dataset
         self._is_tensorflows = False
         self._lock = threading.Lock()
         self._started = False
-        self._iterators = groups
-        self._groups = groups()
+        self._groups = dataset.groups()
         self._group: Any = None
         self._batches: Iterator[Any] = iter(())
         self._left = 0
@@ -244,7 +222,7 @@ class _BatchIterator(OwnedIterator):  # type: ignore[misc]
         dataset = self._dataset
         if self._started:
             part = self._undelivered()
-            dataset = self._to_dataset(lambda: self._rest(part, error))
+            dataset = dataset.to_dataset(lambda: self._rest(part, error))
         self._is_tensorflows = True
         super().__init__(dataset)
 
@@ -258,7 +236,7 @@ class _BatchIterator(OwnedIterator):  # type: ignore[misc]
         if not self._is_tensorflows:
             part = self._undelivered()
             if part is not None:
-                self._iterators.give_back(part)
+                self._dataset.groups.give_back(part)
 
     def _rest(self, group: Any, error: Exception | None) -> Iterator[Any]:
         if group:

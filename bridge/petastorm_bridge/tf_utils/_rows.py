@@ -32,11 +32,7 @@ def ngram_dtypes_of(schema: Any, ngram: Any) -> list[Any]:
 
 
 def sanitized(row: Any) -> Any:
-    """Return a namedtuple of values, or of arrays of a row group, as TensorFlow takes them.
-
-    Raises:
-        RuntimeError: A value is None.
-    """
+    """Return a namedtuple of values, or of arrays of a row group, for TensorFlow; RuntimeError for None."""
     return type(row)(*(_value(name, value) for name, value in row._asdict().items()))
 
 
@@ -93,13 +89,7 @@ def by_timestep(
 
 
 def named(schema: Any, values: Sequence[Any], leading: tuple[None, ...] = ()) -> Any:
-    """Return tensors as the namedtuple of a schema, whose shapes they take.
-
-    Args:
-        schema: The fields.
-        values: One tensor for each.
-        leading: Axes before those of a value.
-    """
+    """Return tensors as the namedtuple of a schema, whose shapes they take behind ``leading`` axes."""
     for field, value in zip(schema.fields.values(), values, strict=True):
         if value.get_shape().dims is None:
             value.set_shape((*leading, *field.shape))
@@ -107,11 +97,7 @@ def named(schema: Any, values: Sequence[Any], leading: tuple[None, ...] = ()) ->
 
 
 def row_dataset(reader: Any) -> Any:
-    """Return a ``tf.data.Dataset`` with one element per row, n-gram or, of others, row group.
-
-    Raises:
-        ValueError: A field has no TensorFlow type.
-    """
+    """Return a dataset of one element per row, n-gram or, of others, row group; ValueError as `dtypes_of`."""
     ngram, schema = reader.ngram, reader.schema
     dtypes = dtypes_of(schema) if ngram is None else ngram_dtypes_of(schema, ngram)
     flat = tf.data.Dataset.from_generator(

@@ -169,11 +169,7 @@ class _Headers:
         self._usual: dict[bytes, Header] = {}
 
     def array(self, data: memoryview, start: int, stop: int) -> npt.NDArray[Any]:
-        """Return the array of the file between two places.
-
-        Raises:
-            ValueError: There is none.
-        """
+        """Return the array of the file between two places; ValueError if there is none."""
         key = bytes(data[start : start + _USUAL_LENGTH])
         header = self._usual.get(key)
         if header is None or _USUAL_LENGTH + header.nbytes != stop - start:
@@ -224,11 +220,7 @@ def _stacked(values: npt.NDArray[np.uint8], header: Header) -> npt.NDArray[Any]:
 
 
 def arrays_of_npz(column: pa.Array, field: Any) -> list[npt.NDArray[Any]]:
-    """Return the arrays ``arr`` of a binary column, without nulls, of ``.npz`` files.
-
-    Raises:
-        ValueError: A file holds no such array, or a too large one.
-    """
+    """Return the arrays ``arr`` of a binary column, without nulls, of ``.npz`` files, or raise ValueError."""
     offsets, data = _buffers(column)
     headers = _Headers()
     arrays = []

@@ -37,15 +37,12 @@ _MAX_OF_ONE_HASH = 100  # values of a table that share one are few; in a hostile
 
 @dataclass(frozen=True)
 class StoredIndex:
-    """Which row groups hold a value, or any value.
+    """Which row groups hold a value, or any value, of a column.
 
     Attributes:
-        index_name: Its name.
-        column_names: The one column that it is about.
         row_groups: Values with the set of their row groups, by the digits of their hash. Texts have a
             salted hash, so nobody can choose values that make the dictionary slow. Under ``"None"``
             those with any value but null.
-        indexed_values: The values that it knows.
         is_of_values: Whether it knows values one by one.
     """
 
@@ -86,12 +83,7 @@ def stored_indexes(notes: Mapping[bytes, bytes]) -> dict[str, StoredIndex]:
 
 
 def read_indexes(pickled: bytes) -> dict[str, StoredIndex]:
-    """Return the indexes of a dataset by name.
-
-    Raises:
-        StoredSchemaError: The pickle names what is no part of an index (nothing is run), or is
-            damaged.
-    """
+    """Return the indexes of a dataset by name; StoredSchemaError as :func:`.pickles.read_pickle`."""
     return read_pickle(
         pickled, _ADMITTED, lambda made: {text(n): _index(index) for n, index in items_of(made)}
     )

@@ -28,12 +28,7 @@ def column_name(step: int, field: str) -> str:
 
 @dataclass(frozen=True)
 class Layout:
-    """Which fields stand at which timestep.
-
-    Attributes:
-        ngram: The sequences asked for.
-        fields: By timestep, the fields' names in the order of the schema.
-    """
+    """Which fields stand at which timestep of sequences, by their names in the order of the schema."""
 
     ngram: NGram
     fields: Mapping[int, tuple[str, ...]]

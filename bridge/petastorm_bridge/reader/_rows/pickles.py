@@ -50,7 +50,7 @@ class Made(list[Any]):
 
     Attributes:
         made_by: What the pickle wants called.
-        arguments: The arguments by position.
+        arguments: By position.
         state: What the pickle wants set afterwards: attributes, or a tuple, or None.
         understood: For whoever reads it: what this stands for, wherever it is referred to.
     """
@@ -81,11 +81,7 @@ _MAPPINGS = [_DICT, _ORDERED, Name("collections", "defaultdict")]
 
 
 def items_of(value: Any) -> list[tuple[Any, Any]]:
-    """Return keys and values of a dictionary of whatever class, in order.
-
-    Raises:
-        StoredSchemaError: It is none.
-    """
+    """Return keys and values of a dictionary of whatever class, in order; StoredSchemaError if it is none."""
     if not isinstance(value, Made) or value.made_by not in _MAPPINGS:
         raise StoredSchemaError(
             "The stored schema has something else where a dictionary should be."
@@ -96,11 +92,7 @@ def items_of(value: Any) -> list[tuple[Any, Any]]:
 
 
 def members_of(value: Any) -> list[Any]:
-    """Return the elements of a set.
-
-    Raises:
-        StoredSchemaError: It is none.
-    """
+    """Return the elements of a set; StoredSchemaError if it is none."""
     if not isinstance(value, Made) or value.made_by not in _SETS:
         raise StoredSchemaError("The stored schema has something else where a set should be.")
     return [*(value.arguments[0] if value.arguments else ()), *value]

@@ -116,12 +116,7 @@ class RowReader(Reader):
                 self._take(super().next_block())
 
     def next_block(self) -> Block:
-        """Return what is left of the rows that are being taken one by one, else the next block.
-
-        Raises:
-            StopIteration: The pass is over.
-            RuntimeError: The reader was stopped.
-        """
+        """Return what is left of the rows that are being taken one by one, else the next block."""
         with self._lock:
             block, taken = self._block, self._taken
             is_left = self._pass is self.passes.current and taken < block.num_rows
@@ -162,11 +157,7 @@ class RowReader(Reader):
 
 
 def _check_row_groups(notes: Mapping[bytes, bytes], source: Source) -> None:
-    """Raise if a source does not have the row groups that its indexes number.
-
-    Raises:
-        PetastormMetadataError: Other numbers of row groups are noted than the files have.
-    """
+    """Raise PetastormMetadataError if a source does not have the row groups that its indexes number."""
     if ROW_GROUPS_KEY not in notes or not isinstance(source, ParquetSource):
         return  # they stand in a file _metadata, if anywhere
     try:

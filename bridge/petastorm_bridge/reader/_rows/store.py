@@ -28,10 +28,7 @@ class Piece:
     """One row group of one file, with the attributes of pyarrow's former ``ParquetDatasetPiece``.
 
     Attributes:
-        path: The file.
-        row_group: Number of the row group in it.
         partition_keys: ``(name, value)`` of the partition directories above the file, values as text.
-        filesystem: Where the file is.
     """
 
     path: str
@@ -60,22 +57,13 @@ class Piece:
 
 @dataclass(frozen=True)
 class Store:
-    """A dataset's directory.
-
-    Attributes:
-        filesystem: Where it is.
-        directory: Its path there.
-    """
+    """A dataset's directory on a file system."""
 
     filesystem: fs.FileSystem
     directory: str
 
     def files(self) -> list[File]:
-        """Return the Parquet files in the order of their paths.
-
-        Raises:
-            DatasetError: There are none, or the directory is no Parquet table, or one of another kind.
-        """
+        """Return the Parquet files in the order of their paths; DatasetError where it is no Parquet table."""
         refuse_table_formats(self.filesystem, self.directory)
         return find_files(self.filesystem, [self.directory])
 
@@ -115,12 +103,14 @@ class Store:
         """Return the footer of all files that Spark may have written as ``_metadata``; None without."""
         if not self._is_file(_SUMMARY):
             return None
-        return parquet.read_metadata(self.path_of(_SUMMARY), filesystem=self.filesystem)
+        return self._footer(self.path_of(_SUMMARY))
 
     def row_groups_per_file(self) -> dict[str, int]:
         """Return the number of row groups of each file, by its path below the directory."""
         files = self.files()
-        counts = each_at_once(lambda file: self._row_groups(file.path), files, is_far=True)
+        counts = each_at_once(
+            lambda file: int(self._footer(file.path).num_row_groups), files, is_far=True
+        )
         return {self.relative(f.path): n for f, n in zip(files, counts, strict=True)}
 
     def relative(self, path: str) -> str:
@@ -140,8 +130,8 @@ class Store:
             for group in range(counts.get(self.relative(file.path), 0))
         ]
 
-    def _row_groups(self, path: str) -> int:
-        return int(parquet.read_metadata(path, filesystem=self.filesystem).num_row_groups)
+    def _footer(self, path: str) -> Any:
+        return parquet.read_metadata(path, filesystem=self.filesystem)
 
     def _is_file(self, name: str) -> bool:
         info = self.filesystem.get_file_info([self.path_of(name)])[0]
@@ -158,12 +148,7 @@ def store_at(
     storage_options: Mapping[str, Any] | None = None,
     user: str | None = None,
 ) -> Store:
-    """Return the store at a URL.
-
-    Raises:
-        ValueError: The URL has no scheme, or an unknown one.
-        TypeError: Another kind of filesystem.
-    """
+    """Return the store at a URL; ValueError for an unknown scheme, TypeError for another filesystem."""
     parsed = urlparse(url)
     if filesystem is None:
         filesystem = fs_utils.FilesystemResolver(
@@ -197,11 +182,7 @@ def store_of(dataset: Any) -> Store:
 
 
 def arrow_filesystem(filesystem: Any) -> fs.FileSystem:
-    """Return a file system of ours, of fsspec's or of some release of pyarrow's as one of ``pyarrow.fs``.
-
-    Raises:
-        TypeError: It is none of these.
-    """
+    """Return a file system of ours, fsspec's or pyarrow's as one of ``pyarrow.fs``; TypeError for others."""
     if isinstance(filesystem, fs.FileSystem):
         return filesystem
     # Ours, fsspec's, and those of old releases of pyarrow, which users hand over.
