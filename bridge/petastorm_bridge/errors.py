@@ -7,12 +7,7 @@ from __future__ import annotations
 
 import pickle
 
-from .mds.errors import (
-    DatasetError,
-    DatasetNotFoundError,
-    ShardCorruptedError,
-    missing_extra,
-)
+from .mds.errors import DatasetError, DatasetNotFoundError, ShardCorruptedError, missing_extra
 
 __all__ = [
     "BridgeWarning",

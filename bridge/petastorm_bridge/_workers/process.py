@@ -197,11 +197,7 @@ class _Process:
 
 
 def _how_it_ended(code: int) -> str:
-    """Say how a process ended: by which signal, or with which exit code.
-
-    Args:
-        code: The exit code; the negative number of the signal that ended the process.
-    """
+    """Say how a process ended: by which signal, for a negative exit code, or with which exit code."""
     if code < 0:
         with contextlib.suppress(ValueError):  # a signal Python has no name for
             return f"by signal {-code} ({signal.Signals(-code).name})"

@@ -43,13 +43,7 @@ def progress_bar(what: str, unit: str, total: int | None = None, **options: Any)
 
 @contextlib.contextmanager
 def showing(what: str, rows: int, wanted: bool) -> Iterator[Callable[[int], object]]:
-    """Show progress on stderr while the block runs; give the function to tell of rows.
-
-    Args:
-        what: What is going on.
-        rows: Rows in all.
-        wanted: Whether to show anything.
-    """
+    """Show progress on stderr while the block runs, if that is wanted; give the function to tell of rows."""
     if not wanted:
         yield lambda _: None
         return

@@ -107,12 +107,7 @@ class Threads:
         return self._crew.progress
 
     def submit(self, call: Callable[[], _Result], about: Any = None) -> Future[_Result]:
-        """Have a function called; after the end the call is cancelled at once.
-
-        Args:
-            call: The function.
-            about: What ``give_up`` is told of it.
-        """
+        """Have a function called, of which ``give_up`` is told ``about``; after the end the call is cancelled at once."""
         future: Future[_Result] = Future()
         crew = self._crew
         with crew.changed:
@@ -212,8 +207,7 @@ def each_at_once(
     Args:
         function: May be called again where Python is exiting.
         items: Its arguments.
-        is_far: Whether what it asks is in a store or on a mount of the network; else it is called for one item
-            after the other.
+        is_far: Whether what it asks is in a store or on a mount of the network.
     """
     items = list(items)
     if is_far and items:

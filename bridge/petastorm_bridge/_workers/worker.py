@@ -105,11 +105,7 @@ def _end_with(parent: int) -> None:
 
 
 def send(fd: int, message: Any) -> None:
-    """Write one message.
-
-    Raises:
-        BrokenPipeError: Nobody reads any more.
-    """
+    """Write one message; BrokenPipeError where nobody reads any more."""
     buffers: list[pickle.PickleBuffer] = []
     head = pickle.dumps(message, protocol=5, buffer_callback=buffers.append)
     _send_parts(fd, [memoryview(head), *(buffer.raw() for buffer in buffers)])

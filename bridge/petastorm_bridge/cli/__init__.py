@@ -221,43 +221,35 @@ def difference(
         raise typer.BadParameter(f"no difference is called {name!r}{hint}", param_hint="NAME")
 
 
-# In the order in which people need them; the list of commands has room for these lines.
-_COMMANDS: tuple[tuple[Any, str, dict[str, Any]], ...] = (
-    (
-        codemods.doctor,
-        "Say what is here and what to do next.",
-        {"epilog": codemods.DOCTOR_EXAMPLES},
-    ),
-    (
-        codemods.codemod,
-        "Rewrite Petastorm code and its requirements.",
-        {"epilog": codemods.EXAMPLES, "help": codemods.HELP},
-    ),
-    (codemods.rule, "Explain a rule of the codemod.", {"epilog": codemods.RULE_EXAMPLES}),
-    (convert, "Convert a Parquet store to MDS shards.", {"epilog": CONVERT_EXAMPLES}),
-    (difference, "Explain a known difference from Petastorm.", {"epilog": DIFFERENCE_EXAMPLES}),
-    (versions, "Print the versions that a bug report should name.", {}),
-)
-_PARITY_COMMANDS: tuple[tuple[Any, str, dict[str, Any]], ...] = (
-    (_parity.record, "Record what a loader gives.", {"epilog": _parity.RECORD_EXAMPLES}),
-    (
-        _parity.compare,
-        "Compare two recordings, or a recording and a loader.",
-        {"epilog": _parity.COMPARE_EXAMPLES},
-    ),
-    (
-        _parity.run,
-        "Run Petastorm, the bridge and streaming on the same data.",
-        {"epilog": _parity.RUN_EXAMPLES},
-    ),
-)
+def _add(
+    group: typer.Typer, command: Any, line: str, epilog: str | None = None, text: str | None = None
+) -> None:
+    group.command(cls=_Command, short_help=line, epilog=epilog, help=text)(command)
+
+
 _parity_app = typer.Typer(
     name="parity",
     help="Check that two loaders give the same batches.",
     epilog=_parity.EXAMPLES,
     no_args_is_help=True,
 )
-for _group, _commands in ((app, _COMMANDS), (_parity_app, _PARITY_COMMANDS)):
-    for _command, _line, _texts in _commands:
-        _group.command(cls=_Command, short_help=_line, **_texts)(_command)
+# In the order in which people need them; the list of commands has room for these lines.
+_add(app, codemods.doctor, "Say what is here and what to do next.", codemods.DOCTOR_EXAMPLES)
+_add(
+    app, codemods.codemod, "Rewrite Petastorm code and its requirements.", codemods.EXAMPLES,
+    codemods.HELP,
+)  # fmt: skip
+_add(app, codemods.rule, "Explain a rule of the codemod.", codemods.RULE_EXAMPLES)
+_add(app, convert, "Convert a Parquet store to MDS shards.", CONVERT_EXAMPLES)
+_add(app, difference, "Explain a known difference from Petastorm.", DIFFERENCE_EXAMPLES)
+_add(app, versions, "Print the versions that a bug report should name.")
+_add(_parity_app, _parity.record, "Record what a loader gives.", _parity.RECORD_EXAMPLES)
+_add(
+    _parity_app, _parity.compare, "Compare two recordings, or a recording and a loader.",
+    _parity.COMPARE_EXAMPLES,
+)  # fmt: skip
+_add(
+    _parity_app, _parity.run, "Run Petastorm, the bridge and streaming on the same data.",
+    _parity.RUN_EXAMPLES,
+)  # fmt: skip
 app.add_typer(_parity_app)

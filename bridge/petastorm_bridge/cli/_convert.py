@@ -143,11 +143,7 @@ def _names(text: str | None) -> list[str] | None:
 
 
 def _bytes(text: str) -> int:
-    """Return a number of bytes that is written as streaming writes it.
-
-    Raises:
-        ValueError: It is none.
-    """
+    """Return a number of bytes that is written as streaming writes it; ValueError if it is none."""
     units = {"kb": 10, "mb": 20, "gb": 30}
     plain = text.strip().lower()
     number, unit = (plain[:-2], plain[-2:]) if plain[-2:] in units else (plain, "")
@@ -170,10 +166,7 @@ def _summary(done: Conversion, *, has_hashes: bool) -> str:
         f"{number:,} {what}{'s' * (number != 1)}"
         for number, what in ((done.rows, "row"), (done.shards, "shard"))
     )
-    lines = [
-        f"{rows} in {shards}, {done.size:,} bytes, at {done.path}",
-        f"Checked: {checked}.",
-    ]
+    lines = [f"{rows} in {shards}, {done.size:,} bytes, at {done.path}", f"Checked: {checked}."]
     if done.was_finished:
         lines.insert(0, "Already converted by an earlier run; nothing was written.")
     elif done.taken_over:

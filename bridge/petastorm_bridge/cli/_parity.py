@@ -287,11 +287,7 @@ def run(  # noqa: PLR0917 - typer calls it with keywords
             if keep is not None:
                 keep.mkdir(parents=True, exist_ok=True)
             report = live.run(
-                request,
-                rules,
-                temporary,
-                profile=html is not None,
-                progress=progress,
+                request, rules, temporary, profile=html is not None, progress=progress
             )
     _finish(report, given)
 
@@ -318,11 +314,7 @@ _REPORTS = ("json", "junit", "markdown", "html")
 
 
 def _refuse_places(given: Mapping[str, Any]) -> None:
-    """Refuse reports that could not be written, before anything takes its time.
-
-    Raises:
-        CannotCompareError: The directory does not exist, or a directory has the report's name.
-    """
+    """Refuse reports that could not be written, with CannotCompareError, before anything takes its time."""
     for kind in _REPORTS:
         place: Path | None = given[kind]
         if place is not None and not place.parent.is_dir():

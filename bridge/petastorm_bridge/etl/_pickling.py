@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from petastorm_bridge import unischema
 from petastorm_bridge._tables.spark_types import STAND_INS
 from petastorm_bridge.errors import BridgeWarning
 
@@ -23,12 +24,7 @@ __all__ = ["pickled_indexes", "pickled_schema"]
 # The last protocol whose names are lines of text, and which has bytes.
 _PROTOCOL = 3
 # What the original's schemas are asked for; fields so called are no attributes there either.
-_METHODS = frozenset(
-    {
-        "as_spark_schema", "create_schema_view", "fields", "from_arrow_schema", "make_namedtuple",
-        "make_namedtuple_tf",
-    }
-)  # fmt: skip
+_METHODS = {name for name in vars(unischema.Unischema) if not name.startswith("_")}
 _CODEC_STATES = {
     "CompressedImageCodec": ("_image_codec", "_quality"),
     "CompressedNdarrayCodec": (),
@@ -41,6 +37,8 @@ _INDEX_STATE = ("_index_name", "_column_name", "_index_data")
 class Unischema:
     """Stands for ``petastorm.unischema.Unischema``."""
 
+    home = "petastorm.unischema"
+
 
 class UnischemaField(
     namedtuple(  # noqa: PYI024 - as the original's
@@ -50,35 +48,23 @@ class UnischemaField(
     """Stands for ``petastorm.unischema.UnischemaField``."""
 
     __slots__ = ()
+    home = "petastorm.unischema"
 
 
-def _stand_ins(names: Any) -> dict[str, type]:
-    return {name: type(name, (), {"__module__": __name__}) for name in names}
+def _stand_ins(home: str, names: Any) -> dict[str, type]:
+    return {name: type(name, (), {"__module__": __name__, "home": home}) for name in names}
 
 
-_CODECS = _stand_ins(_CODEC_STATES)
-_INDEXERS = _stand_ins(("SingleFieldIndexer", "FieldNotNullIndexer"))
-_SPARK_TYPES = _stand_ins(STAND_INS.keys() - {"StructType"})
+_CODECS = _stand_ins("petastorm.codecs", _CODEC_STATES)
+_INDEXERS = _stand_ins(
+    "petastorm.etl.rowgroup_indexers", ("SingleFieldIndexer", "FieldNotNullIndexer")
+)
+_SPARK_TYPES = _stand_ins("pyspark.sql.types", STAND_INS.keys() - {"StructType"})
 globals().update({**_CODECS, **_INDEXERS, **_SPARK_TYPES})  # where pickle looks names up
-
-_HOMES = {
-    "Unischema": "petastorm.unischema",
-    "UnischemaField": "petastorm.unischema",
-    **dict.fromkeys(_CODECS, "petastorm.codecs"),
-    **dict.fromkeys(_INDEXERS, "petastorm.etl.rowgroup_indexers"),
-    **dict.fromkeys(_SPARK_TYPES, "pyspark.sql.types"),
-}
 
 
 def pickled_schema(schema: Any) -> bytes:
-    """Return a schema as the original pickles its own.
-
-    Args:
-        schema: A Unischema of ours or the original's.
-
-    Raises:
-        TypeError: It is none.
-    """
+    """Return a schema, ours or the original's, as the original pickles its own; TypeError if it is none."""
     if not hasattr(schema, "fields") or not isinstance(schema.fields, Mapping):
         raise TypeError(f"A Unischema is needed, not a {type(schema).__name__}.")
     fields = OrderedDict((name, _field(field)) for name, field in schema.fields.items())
@@ -172,7 +158,7 @@ def _renamed(data: bytes) -> bytes:
 
 def _home(module: str, name: str) -> tuple[str, str]:
     if module == __name__:
-        return _HOMES[name], name
+        return globals()[name].home, name
     if module == "numpy" and name == "bool":  # as NumPy 2 calls it, which older ones do not have
         return module, "bool_"
     return module.replace("numpy._core", "numpy.core"), name

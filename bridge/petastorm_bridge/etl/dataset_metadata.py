@@ -199,13 +199,7 @@ def infer_or_load_unischema(dataset: Any) -> Unischema:
 
 @contextmanager
 def _writing_settings(spark: Any, row_group_size_mb: int | None, summary: bool) -> Iterator[None]:
-    """Set Parquet's options in the block, then put back what was there.
-
-    Args:
-        spark: Spark session, classic or Connect.
-        row_group_size_mb: Megabytes of a row group; None leaves Spark's.
-        summary: Whether a job writes the footers of all files into one more file.
-    """
+    """Set Parquet's options in the block, then put back what was there."""
     # The size of a row group is looked at every so many rows: images are large.
     settings = {
         _SUMMARY: "ALL" if summary else "NONE",

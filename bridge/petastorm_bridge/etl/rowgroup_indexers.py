@@ -16,12 +16,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 class _FieldIndexer(RowGroupIndexerBase):
-    """An index over one field.
-
-    Args:
-        index_name: What selectors call it.
-        index_field: The field.
-    """
+    """An index over one field, called by its name in selectors."""
 
     _index_data: Any
 

@@ -70,8 +70,12 @@ def _index(indexers: Indexers, schema: Unischema, piece: tuple[int, Piece]) -> l
     """Return the indexers with what a row group holds."""
     number, row_group = piece
     columns = sorted({name for indexer in indexers for name in indexer.column_names})
-    rows = row_group.read(columns).to_pylist()
-    decoded = [decode_row(_with_arrays(row), schema) for row in rows]
+    # Arrays in place of lists, whose elements indexers look at one by one.
+    rows = (
+        {name: np.asarray(v) if isinstance(v, list) else v for name, v in row.items()}
+        for row in row_group.read(columns).to_pylist()
+    )
+    decoded = [decode_row(row, schema) for row in rows]
     if not decoded:
         raise ValueError(
             f"Row group {row_group.row_group} of {row_group.path} has no rows to index."
@@ -79,11 +83,6 @@ def _index(indexers: Indexers, schema: Unischema, piece: tuple[int, Piece]) -> l
     for indexer in indexers:
         indexer.build_index(decoded, number)
     return list(indexers)
-
-
-def _with_arrays(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with arrays in place of lists, whose elements indexers look at one by one."""
-    return {k: np.asarray(v) if isinstance(v, list) else v for k, v in row.items()}
 
 
 def _combined(one: Sequence[Any], other: Sequence[Any]) -> list[Any]:

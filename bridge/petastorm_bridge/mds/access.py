@@ -47,11 +47,7 @@ _FAT_TYPES = {"exfat", "msdos", "vfat"}
 
 
 def is_mapped(directory: str) -> bool:
-    """Return whether files of a directory are mapped; otherwise they are read.
-
-    Raises:
-        ValueError: The environment variable says neither.
-    """
+    """Return whether files of a directory are mapped, or else read; ValueError for an unknown mode."""
     mode = os.environ.get(ACCESS_VARIABLE) or "auto"
     if mode not in _MODES:
         raise ValueError(f"{ACCESS_VARIABLE} is {mode!r}; it must be one of {', '.join(_MODES)}.")
@@ -153,12 +149,7 @@ def _read_whole(file: BinaryIO, size: int) -> npt.NDArray[np.uint8]:
 
 
 def _fill(file: BinaryIO, start: int, out: npt.NDArray[np.uint8]) -> None:
-    """Fill an array with a file's bytes from ``start`` on.
-
-    Raises:
-        ShardCorruptedError: It ends before.
-        OSError: The file system fails.
-    """
+    """Fill an array with a file's bytes from ``start`` on; ShardCorruptedError if it ends before."""
     size = read_into(file, start, out.data)
     if size != len(out):
         raise ShardCorruptedError.because(

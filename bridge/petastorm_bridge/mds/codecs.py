@@ -16,17 +16,16 @@ from typing import Any
 
 import pyarrow as pa
 
-# MDS name -> (lowest level, highest level, streaming's default level).
-_LEVELS: dict[str, tuple[int, int, int | None]] = {
-    "br": (0, 11, 11),
-    "bz2": (1, 9, 9),
-    "gz": (0, 9, 9),
-    "snappy": (0, 0, None),
-    "zstd": (1, 22, 3),
+# MDS name -> (Arrow's name, lowest level, highest level, streaming's default level).
+_FAMILIES: dict[str, tuple[str, int, int, int | None]] = {
+    "br": ("brotli", 0, 11, 11),
+    "bz2": ("bz2", 1, 9, 9),
+    "gz": ("gzip", 0, 9, 9),
+    "snappy": ("snappy", 0, 0, None),
+    "zstd": ("zstd", 1, 22, 3),
 }
-EXTENSIONS = frozenset(_LEVELS)
+EXTENSIONS = frozenset(_FAMILIES)
 """Of the names of compressed shards, behind ``.mds.``."""
-_ARROW_NAMES = {"br": "brotli", "bz2": "bz2", "gz": "gzip", "snappy": "snappy", "zstd": "zstd"}
 # `streaming` looks names up in a table, so "zstd:" or "zstd:07" would not open there.
 _NAME = re.compile(r"([a-z0-9]+)(?::(0|[1-9][0-9]?))?", re.ASCII)
 
@@ -37,8 +36,8 @@ class Compression:
 
     Attributes:
         name: As written into ``index.json``, e.g. ``"zstd:3"`` or ``"snappy"``.
-        extension: File name extension without the dot, e.g. ``"zstd"``.
-        level: Compression level, or None where the family has none.
+        extension: Of file names, without the dot.
+        level: None where the family has none.
     """
 
     name: str
@@ -48,7 +47,7 @@ class Compression:
     def _codec(self) -> Any:
         # Arrow's gzip starts at level 1; level 0 only differs in size, never in content.
         level = max(self.level or 0, 1) if self.extension == "gz" else self.level
-        return pa.Codec(_ARROW_NAMES[self.extension], compression_level=level)
+        return pa.Codec(_FAMILIES[self.extension][0], compression_level=level)
 
     def compress(self, data: bytes | memoryview) -> bytes:
         """Return ``data`` compressed."""
@@ -66,7 +65,7 @@ class Compression:
             if (size := snappy_size(data)) != raw_size:
                 raise ValueError(f"{size} bytes instead of {raw_size}")
             return bytes(self._codec().decompress(data, decompressed_size=raw_size, asbytes=True))
-        stream = pa.CompressedInputStream(pa.BufferReader(data), _ARROW_NAMES[self.extension])
+        stream = pa.CompressedInputStream(pa.BufferReader(data), _FAMILIES[self.extension][0])
         # One byte more than wanted shows data that is too long, without expanding all of it.
         raw = bytes(stream.read(raw_size + 1))
         if len(raw) != raw_size:
@@ -86,25 +85,16 @@ def snappy_size(data: bytes | memoryview) -> int:
 
 
 def parse_compression(name: str | None) -> Compression | None:
-    """Return the codec called ``name`` (``"zstd"``, ``"zstd:7"``, ``"gz"`` …), None for None.
-
-    Raises:
-        ValueError: MDS has no such compression.
-    """
+    """Return the codec of a name such as ``"zstd:7"``, None for None; ValueError if MDS has none."""
     if name is None:
         return None
     match = _NAME.fullmatch(name)
-    if match is None or match[1] not in _LEVELS:
-        raise _unknown_compression(name)
-    low, high, default = _LEVELS[match[1]]
-    level = default if match[2] is None else int(match[2])
-    if level is not None and (default is None or not low <= level <= high):
-        raise _unknown_compression(name)
-    return Compression(name, match[1], level)
-
-
-def _unknown_compression(name: str) -> ValueError:
-    return ValueError(
+    if match is not None and match[1] in _FAMILIES:
+        _, low, high, default = _FAMILIES[match[1]]
+        level = default if match[2] is None else int(match[2])
+        if level is None or (default is not None and low <= level <= high):
+            return Compression(name, match[1], level)
+    raise ValueError(
         f"Unknown shard compression {name!r}: MDS knows 'br' (levels 0-11), 'bz2' (1-9), "
         "'gz' (0-9), 'snappy' and 'zstd' (1-22), written as 'zstd' or 'zstd:7'."
     )
@@ -138,11 +128,7 @@ def is_hash(name: str) -> bool:
 
 
 def digest(name: str, *parts: Any) -> str:
-    """Return the hex digest of some buffers, one after the other.
-
-    Raises:
-        ValueError: This machine does not have the hash.
-    """
+    """Return the hex digest of some buffers, one after the other; ValueError without that hash here."""
     if name not in _HASHES:
         raise ValueError(f"Unknown hash {name!r}; this machine has {', '.join(sorted(_HASHES))}.")
     hasher = _HASHES[name]()

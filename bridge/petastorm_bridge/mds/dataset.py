@@ -41,13 +41,7 @@ _VARIABLE_TYPES = {
 
 @dataclass(frozen=True)
 class MdsDataset:
-    """An opened dataset directory.
-
-    Attributes:
-        directory: Local path.
-        schema: The logical schema.
-        shards: Index entries in row order.
-    """
+    """An opened dataset directory, with its shards in row order."""
 
     directory: str
     schema: DatasetSchema
@@ -173,8 +167,7 @@ def _check_schema(sidecar: str, schema: DatasetSchema, shards: tuple[ShardEntry,
             encoding = encodings.pop(name, "missing")
             if not is_encoding_of(type_, encoding, declared):
                 raise _other_sidecar(
-                    sidecar,
-                    f"column {name!r} is {type_} there, {encoding} in {shard.basenames[0]}",
+                    sidecar, f"column {name!r} is {type_} there, {encoding} in {shard.basenames[0]}"
                 )
         if encodings:
             raise _other_sidecar(
@@ -198,9 +191,7 @@ def _other_sidecar(sidecar: str, difference: str) -> DatasetError:
 
 
 def _inferred_schema(
-    directory: str,
-    shards: tuple[ShardEntry, ...],
-    fetch: Callable[[ShardEntry], object] | None,
+    directory: str, shards: tuple[ShardEntry, ...], fetch: Callable[[ShardEntry], object] | None
 ) -> DatasetSchema:
     """Return the schema of shards without a sidecar, from their encodings and the first row.
 

@@ -26,16 +26,8 @@ from .ragged import (
     stored_values,
     value_bytes,
 )
-from .types import (
-    fixed_dtype,
-    fixed_encoding,
-    is_bytes,
-    is_list,
-    is_text,
-    marks_nulls_itself,
-)
+from .types import fixed_dtype, fixed_encoding, is_bytes, is_list, is_text, marks_nulls_itself
 
-_IMAGES = ("jpeg", "png")
 # What stands for a null image: one black pixel, so that stock readers can decode every sample.
 _BLACK_PIXEL = {
     "png": bytes.fromhex(
@@ -60,7 +52,6 @@ class StoredColumn:
     """One column as it goes into a shard.
 
     Attributes:
-        name: Column name in the shard.
         encoding: MDS encoding, e.g. ``"int32"``, ``"ndarray:float32:3"``, ``"str"``.
         values: Fixed width: an array of shape ``(rows,)`` or ``(rows, k)``. Variable width: the
             encoded bytes of each row.
@@ -118,11 +109,7 @@ def encode_column(
 
 
 def _stored_bytes(array: pa.Array, encoding: str) -> npt.NDArray[Any] | pa.LargeBinaryArray:
-    """Return encoded values as a shard stores them; nulls become zeros, an empty array or a black pixel.
-
-    Raises:
-        ValueError: A value has another size than the encoding's.
-    """
+    """Return encoded values as a shard stores them; nulls become zeros, an empty array or a black pixel."""
     cells = filled_binary(array, _filler(encoding) if array.null_count else b"")
     dtype = fixed_encoding(encoding)
     if dtype is None:
@@ -208,16 +195,10 @@ def _encode_list(name: str, array: pa.Array) -> StoredColumn:
 
 
 def is_encoding_of(type_: pa.DataType, encoding: str, declared: str | None = None) -> bool:
-    """Return whether :func:`encode_column` may store a column of this type so.
-
-    Args:
-        type_: What the values are.
-        encoding: How they are stored.
-        declared: The encoding that the column declares, if any.
-    """
+    """Return whether :func:`encode_column` may store a column of this type, which may declare an encoding, so."""
     if declared not in (None, encoding):
         return False
-    if declared in _IMAGES:
+    if declared in _BLACK_PIXEL:
         return is_bytes(type_)
     if is_list(type_):
         element = fixed_dtype(type_.value_type)

@@ -31,7 +31,6 @@ class ShardEntry:
     """What ``index.json`` says of one shard.
 
     Attributes:
-        layout: Column names, encodings and widths.
         samples: Number of rows.
         raw: ``{"basename", "bytes", "hashes"}`` of the uncompressed file.
         zip: The same of the compressed file, or None.
@@ -186,11 +185,7 @@ def check_file_names(names: Iterable[str], index_path: str) -> None:
 
 
 def check_folders(directory: str, names: Iterable[str]) -> None:
-    """Check that files of these names, written or deleted in a directory, are really in it.
-
-    Raises:
-        DatasetError: A folder of them is a link to somewhere else.
-    """
+    """Refuse, with DatasetError, folders of these files in a directory that are links to somewhere else."""
     root = os.path.realpath(directory)
     for folder in sorted({os.path.dirname(name) for name in names} - {""}):
         target = os.path.realpath(os.path.join(directory, folder))

@@ -68,11 +68,7 @@ def _not_regular(path: str) -> NoFileError:
 
 
 def read_into(file: BinaryIO, start: int, out: memoryview) -> int:
-    """Fill a buffer with a file's bytes from ``start`` on; return how many there were.
-
-    Raises:
-        OSError: The file system fails; the error names the file.
-    """
+    """Fill a buffer with a file's bytes from ``start`` on; return how many there were. Errors name the file."""
     filled = 0
     with _naming(file.name):
         while filled < len(out):
@@ -216,11 +212,7 @@ class WritesAhead:
         self._bytes = 0
 
     def __call__(self, path: str, parts: Sequence[memoryview]) -> None:
-        """Begin to write a file as :func:`write_new` does; wait first while there are too many.
-
-        Raises:
-            OSError: An earlier one cannot be written.
-        """
+        """Begin to write a file as :func:`write_new`; wait while there are too many. Raises for earlier ones."""
         size = sum(map(len, parts))
         while self._under_way and (
             len(self._under_way) == _MOST_FILES or self._bytes + size > _MOST_BYTES

@@ -37,11 +37,9 @@ MAX_SHARD_BYTES = 1 << 31
 
 @dataclass(frozen=True)
 class ShardLayout:
-    """Column names, encodings and widths of one shard, in stored (name) order.
+    """Column names, MDS encodings and widths of one shard, in stored (name) order.
 
     Attributes:
-        names: The columns' names.
-        encodings: Their MDS encodings.
         sizes: Bytes of every value, as the index says: None if they differ.
     """
 

@@ -54,24 +54,18 @@ def numbers(shard: Shard, field: Field, rows: Rows) -> tuple[npt.NDArray[Any], I
     wanted = fixed_dtype(field.type.value_type)
     assert wanted is not None
     headers = parse_headers(raw, starts, lengths, encoding)
-    _check_dtype(shard, field, headers.dtypes, wanted)
+    if headers.dtypes not in (None, [], [wanted.name]):
+        raise DatasetError(
+            f"Column {field.name!r} of {shard.path} holds arrays of {', '.join(headers.dtypes or ())}, "
+            f"the first ones of the dataset are {wanted.name}. Write it with one type, "
+            f"e.g. 'ndarray:{wanted.name}'."
+        )
     rest = lengths - headers.widths
     if (headers.counts * wanted.itemsize != rest).any():
         raise ValueError("arrays whose shape does not match their size")
     arrays = alternating(raw, starts + headers.widths, rest)
     elements = value_bytes(take_values(arrays, np.arange(len(starts))))
     return elements.view(wanted), headers.counts, headers.shapes()
-
-
-def _check_dtype(
-    shard: Shard, field: Field, names: list[str] | None, wanted: np.dtype[Any]
-) -> None:
-    if names and names != [wanted.name]:
-        raise DatasetError(
-            f"Column {field.name!r} of {shard.path} holds arrays of {', '.join(names)}, the first "
-            f"ones of the dataset are {wanted.name}. Write it with one type, "
-            f"e.g. 'ndarray:{wanted.name}'."
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,11 +158,7 @@ def parse_headers(
 
 
 def value_shape(shard: Shard, field: Field, shapes: Shapes) -> tuple[int, ...]:
-    """Return the one shape of all values; zeros for no values at all.
-
-    Raises:
-        DatasetError: Values differ in shape.
-    """
+    """Return the one shape of all values; zeros for no values at all. DatasetError if values differ in shape."""
     if len(shapes) > 1:
         raise DatasetError(
             f"Column {field.name!r} of {shard.path} holds arrays of differing shapes, such as "
@@ -179,11 +169,7 @@ def value_shape(shard: Shard, field: Field, shapes: Shapes) -> tuple[int, ...]:
 
 
 def first_value(shard: Shard, name: str) -> tuple[str, int]:
-    """Return the value type and the number of axes of the first value of a dynamic column.
-
-    Raises:
-        ValueError: It is no such value.
-    """
+    """Return the value type and axes of the first value of a dynamic column; ValueError if it is none."""
     raw = value_bytes(shard.variable(name, slice(0, 1)))
     encoding = shard.encoding(name)
     headers = parse_headers(raw, np.zeros(1, np.int64), np.array([len(raw)]), encoding)

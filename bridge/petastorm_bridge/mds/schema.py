@@ -53,7 +53,6 @@ class DatasetSchema:
     """All logical columns of a dataset in table order, and what was said at writing time.
 
     Attributes:
-        fields: The columns.
         num_rows: Rows in the dataset, or None when there is no sidecar.
         extra: Whatever the writer wanted to keep (JSON-able).
     """

@@ -170,11 +170,7 @@ def _expand(path: str, entry: ShardEntry, data: Bytes) -> Bytes:
 
 
 def expanded(path: str, compression: str | None, data: Bytes, size: int) -> bytes:
-    """Return what a compressed file holds, in no more bytes than the index says.
-
-    Raises:
-        ShardCorruptedError: It is damaged, or holds more or fewer bytes.
-    """
+    """Return what a compressed file holds, of this size and no more; ShardCorruptedError otherwise."""
     codec = codecs.parse_compression(compression)
     assert codec is not None
     try:
@@ -258,15 +254,13 @@ def _check_lengths(path: str, offsets: Offsets, layout: ShardLayout) -> None:
     # Where the offsets descend, the difference of unsigned numbers is 4 GiB too large.
     lengths = offsets[1:] - offsets[:-1]
     if layout.record is not None:
-        wanted = f"samples of {least} bytes"
         is_right = bool((lengths == least).all())
     else:
-        wanted = f"samples of at least {least} bytes"
         whole = int(offsets[-1]) - int(offsets[0])
-        is_right = (
-            int(lengths.min(initial=2**32 - 1)) >= least and lengths.sum(dtype=np.int64) == whole
-        )
+        shortest = int(lengths.min(initial=2**32 - 1))
+        is_right = shortest >= least and lengths.sum(dtype=np.int64) == whole
     if not is_right:
-        lengths_found = np.diff(offsets.astype(np.int64))
-        shown = f"{int(lengths_found.min(initial=0))} to {int(lengths_found.max(initial=0))} bytes"
+        found = np.diff(offsets.astype(np.int64))
+        wanted = f"samples of {'at least ' if layout.record is None else ''}{least} bytes"
+        shown = f"{int(found.min(initial=0))} to {int(found.max(initial=0))} bytes"
         raise ShardCorruptedError.because(path, wanted, shown)

@@ -89,7 +89,8 @@ def marks_nulls_itself(type_: pa.DataType) -> bool:
     )
 
 
-# MDS numbers the value types of a dynamic ndarray (class NDArray of ``streaming/base/format/mds/encodings.py``).
+# Encodings of single numbers. MDS numbers them as the value types of a dynamic ndarray (class NDArray of
+# ``streaming/base/format/mds/encodings.py``).
 NDARRAY_CODES = {
     "uint8": 8,
     "int8": 9,
@@ -102,16 +103,6 @@ NDARRAY_CODES = {
     "uint64": 64,
     "int64": 65,
     "float64": 66,
-}
-
-_SCALAR_ENCODINGS = {
-    "int": "int64",
-    **{
-        name: name
-        for kind in ("int", "uint")
-        for name in (f"{kind}8", f"{kind}16", f"{kind}32", f"{kind}64")
-    },
-    **{name: name for name in ("float16", "float32", "float64")},
 }
 
 MAX_ELEMENTS = (1 << 31) - 1
@@ -127,8 +118,8 @@ def fixed_encoding(encoding: str) -> np.dtype[Any] | None:
     Raises:
         ValueError: An ``ndarray`` encoding with a value type or shape that MDS does not have, or of 2 GiB a value.
     """
-    if encoding in _SCALAR_ENCODINGS:
-        return np.dtype(_SCALAR_ENCODINGS[encoding])
+    if encoding in NDARRAY_CODES or encoding == "int":
+        return np.dtype("int64" if encoding == "int" else encoding)
     family, separator, config = encoding.partition(":")
     if family != "ndarray" or not separator:
         return None
