@@ -357,3 +357,52 @@ def test_a_long_line_costs_in_proportion_to_its_length(unit):
         return min(times)
 
     assert seconds(80_000) < 8 * seconds(20_000) + 0.05
+
+
+ASKING = (
+    HEAD
+    + """\
+import distributed
+from distributed import number_of_ranks
+def fit():
+    with conv.make_torch_dataloader(
+        num_epochs=1, cur_shard=distributed.rank(), shard_count=number_of_ranks()
+    ) as loader:
+        train(loader)
+"""
+)
+TORCH = """\
+import torch.distributed as dist
+def rank():
+    if not dist.is_initialized():
+        return 0
+    return dist.get_rank()
+def number_of_ranks():
+    return dist.get_world_size() if dist.is_initialized() else 1
+"""
+VARIABLES = """\
+import os
+def rank():
+    return int(os.environ.get("RANK", 0))
+def number_of_ranks():
+    return int(os.environ.get("WORLD_SIZE", 1))
+"""
+
+
+@pytest.mark.parametrize(
+    ("others", "native"),
+    [
+        ({"distributed": TORCH}, True),
+        ({"distributed": VARIABLES}, True),
+        ({"distributed": VARIABLES.replace('"RANK"', '"LOCAL_RANK"')}, False),
+        ({"distributed": VARIABLES.replace('get("RANK", 0))', 'get("RANK", 0)) + 1')}, False),
+        ({"distributed": VARIABLES.replace("def rank(", "def any_rank(")}, False),
+        ({"distributed": TORCH.replace("torch.distributed", "horovod.torch")}, False),
+        ({"distributed": TORCH + "this does not parse\n"}, False),
+        ({"distributed": "# get_rank\nfrom ours import rank, number_of_ranks\n"}, False),
+        ({"others": TORCH}, False),
+        ({"distributed": TORCH, "start": "import ours\nmp.spawn(ours.fit, nprocs=2)\n"}, False),
+    ],
+)
+def test_functions_of_other_files_that_ask_for_ranks_are_followed(rewritten, others, native):
+    assert ("make_torch_dataloader" not in rewritten(ASKING, **others)) == native

@@ -108,6 +108,7 @@ def with_elsewhere(project: Project, paths: Iterable[str], read: Callable[[str],
         handled=frozenset(handled),
         on_ranks=frozenset(on_ranks),
         numbered=frozenset(files.on_numbered_ranks),
+        asking=frozenset((path, read(path)) for path in files.asking_for(opening)),
     )
 
 
@@ -238,6 +239,13 @@ class _Files:
             origins = self._with_name(module, name)
             if any(_any_but(path, self._mentioning(each, name, on_ranks=True)) for each in origins):
                 yield name
+
+    def asking_for(self, opening: Collection[str]) -> Iterator[str]:
+        """Yield the paths of modules that have to do with ranks, and that some files import, or run."""
+        named = {name for each in self._files if each.path in opening for name in each.named}
+        for each in self._files:
+            if each.has_ranks and each.module in named:
+                yield each.path
 
     @functools.cached_property
     def on_numbered_ranks(self) -> Collection[str]:

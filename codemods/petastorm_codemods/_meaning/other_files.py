@@ -74,6 +74,7 @@ class Project:
         on_ranks: Such paths with the name of a function or class of their own that another file, which has to do
             with ranks, mentions.
         numbered: Paths of files on ranks which the program numbers itself, as those of ``mp.spawn``.
+        asking: Paths and bytes of modules which may ask for ranks on behalf of files that open loaders.
     """
 
     converters: bool = False
@@ -93,6 +94,7 @@ class Project:
     handled: frozenset[tuple[str, str]] = frozenset()
     on_ranks: frozenset[tuple[str, str]] = frozenset()
     numbered: frozenset[str] = frozenset()
+    asking: frozenset[tuple[str, bytes]] = frozenset()
 
     @functools.cached_property
     def imported_names(self) -> frozenset[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
@@ -14,7 +15,9 @@ from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._meaning.calls import key_of, keyword, text_of
 from petastorm_codemods._meaning.effects import is_repeatable
 from petastorm_codemods._meaning.functions import functions_of
+from petastorm_codemods._meaning.other_files import module_at, stem_of
 from petastorm_codemods._meaning.places import reached
+from petastorm_codemods._text.sources import read_source, tree_of
 
 from .values import constants, values
 
@@ -67,8 +70,36 @@ def shards(analysis: Analysis, rank: cst.CSTNode | None, size: cst.CSTNode | Non
 @once
 def _kinds(analysis: Analysis, node: cst.CSTNode, whole: int) -> frozenset[Shards]:
     """Return what an expression may say of shards; ``whole`` stands for there being none."""
-    leaves = values(analysis).of(node)
-    return frozenset(_of_leaf(analysis, leaf, whole) for leaf in leaves)
+    kinds: set[Shards] = set()
+    for leaf in values(analysis).of(node):
+        kinds |= _asked_elsewhere(analysis, leaf, whole) or {_of_leaf(analysis, leaf, whole)}
+    return frozenset(kinds)
+
+
+def _asked_elsewhere(analysis: Analysis, node: cst.CSTNode, whole: int) -> frozenset[Shards]:
+    """Return what a call of a function of another module may say of shards; nothing if it is no such call."""
+    path = analysis.imported(node.func) if isinstance(node, cst.Call) else None
+    module, _, name = (path or "").rpartition(".")
+    kinds: set[Shards] = set()
+    for other in _modules_asking(analysis, stem_of(module)) if module else ():
+        for function in other.nodes(cst.FunctionDef):
+            if function.name.value == name and functions_of(other).owner(function) is None:
+                for each in functions_of(other).returned(function):
+                    kinds |= _kinds(other, each, whole)
+    if Shards.STREAMING in kinds and _is_numbered_by_hand(analysis):
+        kinds.add(Shards.OTHER)
+    return frozenset(kinds)
+
+
+@once
+def _modules_asking(analysis: Analysis, name: str) -> Sequence[Analysis]:
+    """Return the modules of a last name that may ask for ranks; these are not followed to others in turn."""
+    project = dataclasses.replace(analysis.project, asking=frozenset())
+    modules: list[Analysis] = []
+    for path, data in analysis.project.asking:
+        if module_at(path) == name and tree_of(path, data) is not None:
+            modules.append(Analysis(read_source(path, data), analysis.destination, project))
+    return modules
 
 
 @once

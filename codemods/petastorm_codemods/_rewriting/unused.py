@@ -17,6 +17,7 @@ from libcst.metadata import Assignment, FunctionScope
 
 from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._meaning.effects import has_no_effect
+from petastorm_codemods._meaning.functions import functions_of
 from petastorm_codemods._meaning.imports import Imported, imports
 from petastorm_codemods._meaning.other_files import module_at
 from petastorm_codemods._meaning.reexports import is_run_with, is_taken_from_here, uses_of
@@ -244,13 +245,27 @@ def _without_assignment(analysis: Analysis, statement: cst.Assign) -> Edit | Non
     if not isinstance(line, cst.SimpleStatementLine) or not _is_one_of_several(analysis, statement):
         return None
     commented = line.trailing_whitespace.comment or any(each.comment for each in line.leading_lines)
-    if commented or not isinstance(block, cst.IndentedBlock) or not has_no_effect(statement.value):
+    if (
+        commented
+        or not isinstance(block, cst.IndentedBlock)
+        or not _only_asks(analysis, statement.value)
+    ):
         return None
     text, (first, last) = analysis.source.text, analysis.span(statement)
     start, end = analysis.line_start(first), next_line(text, last)
     if text[:start].endswith(("\n\n", ":\n")) and not text[end : next_line(text, end)].strip():
         end = next_line(text, end)
     return Edit(start, end, "")
+
+
+def _only_asks(analysis: Analysis, value: cst.BaseExpression) -> bool:
+    """Say whether an expression has no effect, also as the call of a function that only returns one."""
+    functions = functions_of(analysis)
+    called = functions.called(value) if isinstance(value, cst.Call) and not value.args else ()
+    returned = [each for function in called for each in functions.returned(function)]
+    statements = [line for function in called for line in function.body.body]
+    only_return = bool(called) and len(returned) == len(called) == len(statements)
+    return has_no_effect(value) or (only_return and all(map(has_no_effect, returned)))
 
 
 def _is_of_readers(analysis: Analysis, each: Imported) -> bool:

@@ -6,11 +6,14 @@ import functools
 from collections.abc import Hashable, Iterator, Sequence
 
 import libcst as cst
+from libcst.helpers import get_full_name_for_node
 from libcst.metadata import Assignment, GlobalScope, ImportAssignment
 
-from petastorm_codemods._meaning.analysis import Analysis, once
+from petastorm_codemods._meaning.analysis import Analysis, last_name, once
 from petastorm_codemods._meaning.functions import functions_of
 from petastorm_codemods._meaning.places import reached
+
+_PROPERTIES = frozenset({"property", "cached_property"})
 
 
 class Values:
@@ -126,13 +129,15 @@ class Values:
     def _behind_call(self, node: cst.Call) -> Iterator[cst.CSTNode]:
         if isinstance(node.func, cst.Name) and node.func.value == "int" and len(node.args) == 1:
             yield node.args[0].value
-        elif isinstance(node.func, cst.Name):
+        elif isinstance(node.func, cst.Name) or _is_of_self(node.func):
             for function in self._functions.called(node):
                 yield from self._functions.returned(function)
+                if isinstance(node.func, cst.Attribute):
+                    yield from self._elsewhere(function.name.value)  # where it may be overridden
 
     @functools.cached_property
     def _fields(self) -> dict[str, list[cst.CSTNode]]:
-        """What attributes are assigned, by their names."""
+        """What attributes are assigned, or give as properties, by their names."""
         fields: dict[str, list[cst.CSTNode]] = {}
         for attribute in self._analysis.nodes(cst.Attribute):
             above = self._analysis.parent(attribute)
@@ -140,7 +145,15 @@ class Values:
             if grown or not self._analysis.is_read(attribute):
                 values = fields.setdefault(attribute.attr.value, [])
                 values += self._behind_target(attribute)
+        for function in self._analysis.nodes(cst.FunctionDef):
+            if any(last_name(each.decorator) in _PROPERTIES for each in function.decorators):
+                values = fields.setdefault(function.name.value, [])
+                values += self._functions.returned(function)
         return fields
+
+
+def _is_of_self(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.Attribute) and get_full_name_for_node(node.value) == "self"
 
 
 def _chosen(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
