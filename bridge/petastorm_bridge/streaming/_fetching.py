@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -193,27 +193,21 @@ def prefetch(dataset: Any, state: Pass) -> None:
     # Shards that are made room for one after the other do not exceed the limit together.
     largest = max(shard.get_max_size() for shard in dataset.shards)
     threads = 1 if dataset.cache_limit else min(_SHARDS_AT_ONCE, 2 + _BYTES_AT_ONCE // largest)
-    with ThreadPoolExecutor(threads, "fetch of a shard") as executor:
-        under_way: set[Future[None]] = set()
+    slots = threading.Semaphore(threads + 1)  # one waits, so that no thread does
+
+    def fetch(shard_id: int) -> None:
         try:
-            for shard_id in _wanted(dataset, state):
-                under_way.add(executor.submit(dataset.prepare_shard, shard_id, blocking=False))
-                # Any of them makes room for the next: one that comes late does not hold up the others.
-                while len(under_way) > threads:
-                    under_way = _unfinished(under_way)
-            while under_way and not state.is_over():
-                under_way = _unfinished(under_way)
+            if not state.is_over():
+                dataset.prepare_shard(shard_id, blocking=False)
         finally:
-            for future in under_way:
-                future.cancel()
+            slots.release()
 
-
-def _unfinished(under_way: set[Future[None]]) -> set[Future[None]]:
-    """Wait until some of the shards are here, or raise why they are not; return the others."""
-    done, others = wait(under_way, return_when=FIRST_COMPLETED)
-    for future in done:
-        future.result()
-    return others
+    with ThreadPoolExecutor(threads, "fetch of a shard") as executor:
+        for shard_id in _wanted(dataset, state):
+            slots.acquire()
+            if state.error is not None:  # of one of these threads
+                return
+            executor.submit(fetch, shard_id)
 
 
 def _wanted(dataset: Any, state: Pass) -> Iterator[int]:
