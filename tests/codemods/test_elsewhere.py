@@ -406,3 +406,10 @@ def number_of_ranks():
 )
 def test_functions_of_other_files_that_ask_for_ranks_are_followed(rewritten, others, native):
     assert ("make_torch_dataloader" not in rewritten(ASKING, **others)) == native
+
+
+def test_functions_of_libraries_are_not_taken_for_those_of_other_files(rewritten):
+    ours = ASKING.replace("distributed", "library.distributed", 2)
+    assert "make_torch_dataloader" in rewritten(
+        ours.replace("=distributed", "=library.distributed"), distributed=TORCH
+    )

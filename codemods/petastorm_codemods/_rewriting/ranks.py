@@ -80,8 +80,9 @@ def _asked_elsewhere(analysis: Analysis, node: cst.CSTNode, whole: int) -> froze
     """Return what a call of a function of another module may say of shards; nothing if it is no such call."""
     path = analysis.imported(node.func) if isinstance(node, cst.Call) else None
     module, _, name = (path or "").rpartition(".")
+    is_own = module.startswith(".") or analysis.project.owns(module)
     kinds: set[Shards] = set()
-    for other in _modules_asking(analysis, stem_of(module)) if module else ():
+    for other in _modules_asking(analysis, stem_of(module)) if is_own else ():
         for function in other.nodes(cst.FunctionDef):
             if function.name.value == name and functions_of(other).owner(function) is None:
                 for each in functions_of(other).returned(function):
