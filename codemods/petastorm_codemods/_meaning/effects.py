@@ -10,7 +10,10 @@ from .places import below
 
 # What says which rank a process has, and of how many, or whether it has any.
 _RANKS = frozenset(
-    {"rank", "size", "local_rank", "get_rank", "get_world_size", "is_available", "is_initialized"}
+    {
+        *("rank", "size", "world_size", "local_rank", "get_rank", "get_world_size"),
+        *("get_context", "get_world_rank", "is_available", "is_initialized"),
+    }
 )
 _READING = frozenset({"dict", "int", "os.environ.get", "os.getenv"})
 # Names, attributes, items and literals, with what stands between their parts.

@@ -26,6 +26,9 @@ _STREAMING = re.compile(
     r"(?:torch\.distributed|streaming\.base\.distributed)\.get_(?:rank|world_size)"
 )
 _HOROVOD = re.compile(r"(?:horovod\.[\w.]+|hvd)\.(?:rank|size)")
+# Ray Train's TorchTrainer sets the variables that streaming reads (``_set_torch_distributed_env_vars`` of its torch/config.py).
+_RAYS = frozenset({"get_world_rank", "get_world_size"})
+_RAYS_CONTEXT = "ray.train.get_context"
 # What starts Horovod in a process, or asks which one this is.
 _OF_HOROVOD = ("init", "rank", "local_rank")
 _ASKS_HOROVOD = re.compile(rf"(?:horovod\.[\w.]+|hvd)\.(?:{'|'.join(_OF_HOROVOD)})")
@@ -130,9 +133,21 @@ def _of_leaf(analysis: Analysis, node: cst.CSTNode, whole: int) -> Shards:
     name = get_full_name_for_node(node.func) if isinstance(node, cst.Call) else None
     path = (analysis.imported(node.func) if isinstance(node, cst.Call) else None) or name or ""
     launched = isinstance(node, cst.Attribute) and node.attr.value in _LAUNCHED
-    if launched or _STREAMING.fullmatch(path) or variable_read(analysis, node) in _VARIABLES:
+    launched |= _STREAMING.fullmatch(path) is not None or _is_of_ray(analysis, node)
+    if launched or variable_read(analysis, node) in _VARIABLES:
         return Shards.OTHER if _is_numbered_by_hand(analysis) else Shards.STREAMING
     return Shards.HOROVOD if _HOROVOD.fullmatch(path) else Shards.OTHER
+
+
+def _is_of_ray(analysis: Analysis, node: cst.CSTNode) -> bool:
+    """Say whether an expression asks the context of a worker of Ray Train for its rank, or the number of these."""
+    if not (isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute)):
+        return False
+    contexts = values(analysis).of(node.func.value) if node.func.attr.value in _RAYS else []
+    return any(
+        isinstance(each, cst.Call) and analysis.imported(each.func) == _RAYS_CONTEXT
+        for each in contexts
+    )
 
 
 def calls_of_horovod(analysis: Analysis) -> Iterator[cst.Call]:
