@@ -36,6 +36,37 @@ rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 with converter.make_torch_dataloader(batch_size=4, num_epochs=1, cur_shard=rank, shard_count=size) as loader:
     parity.record(loader, sys.argv[2])
 """
+RAY = """\
+import pickle
+import sys
+
+import ray
+from petastorm_bridge import parity
+from ray import train
+from ray.train import RunConfig, ScalingConfig
+from ray.train.torch import TorchTrainer
+
+
+def work(config):
+    context = train.get_context()
+    rank, size = context.get_world_rank(), context.get_world_size()
+    with config["converter"].make_torch_dataloader(
+        batch_size=4, num_epochs=1, cur_shard=rank, shard_count=size
+    ) as loader:
+        parity.record(loader, config["out"])
+
+
+with open(sys.argv[1], "rb") as file:
+    converter = pickle.load(file)
+ray.init(num_cpus=2, include_dashboard=False)
+trainer = TorchTrainer(
+    work,
+    train_loop_config={"converter": converter, "out": sys.argv[2]},
+    scaling_config=ScalingConfig(num_workers=2),
+    run_config=RunConfig(storage_path=sys.argv[2] + ".ray"),
+)
+trainer.fit()
+"""
 TRAIN = """\
 def train(converter, opened, step):
     with converter.make_torch_dataloader(batch_size=4, num_epochs=1, seed=7) as loader:
@@ -67,12 +98,14 @@ def rewritten(text):
     return after
 
 
-def run_ranks(folder, directory):
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+
+
+def run_ranks(folder, directory, text=RANK, launcher=TORCHRUN):
     """Run the rewritten program on two ranks; return where their batches are recorded."""
     pickled, script, out = folder / "converter.pickle", folder / "rank.py", folder / "recorded"
     pickled.write_bytes(pickle.dumps(directory))
-    script.write_text(rewritten(RANK))
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    script.write_text(rewritten(text))
     done = warm.run(
         [sys.executable, *launcher, str(script), str(pickled), str(out)],
         capture_output=True,
@@ -98,6 +131,13 @@ def test_ranks_of_a_launcher_share_the_table(directory_of, tmp_path):
     recorded = run_ranks(tmp_path, directory_of(48))
     assert steps(recorded) == [6, 6]
     parity.assert_same_batches([{"id": np.arange(48)}], recorded, RULES)
+
+
+def test_workers_of_ray_share_the_table(directory_of, tmp_path):
+    pytest.importorskip("ray.train.torch", reason="its workers are the ranks")
+    recorded = run_ranks(tmp_path, directory_of(40), RAY, [])
+    assert steps(recorded) == [5, 5]
+    parity.assert_same_batches([{"id": np.arange(40)}], recorded, RULES)
 
 
 def test_what_streaming_pads_is_told(directory_of, tmp_path):

@@ -13,9 +13,10 @@ from .report import counts
 
 _FACTS = {
     Fact.RANKS: (
-        "Ranks: in {} streaming finds them itself, by the variable RANK: start with torchrun or TorchDistributor, as "
-        "Lightning's own launcher does not set it. TorchDistributor(local_mode=False) needs a machine for each of "
-        "its processes. Each rank gets as many batches; some rows come twice where ranks do not divide them."
+        "Ranks: in {} streaming finds them itself, by the variable RANK: start with torchrun, TorchDistributor or "
+        "Ray's TorchTrainer, as Lightning's own launcher does not set it. TorchDistributor(local_mode=False) needs a "
+        "machine for each of its processes. Each rank gets as many batches; some rows come twice where ranks do not "
+        "divide them."
     ),
     Fact.SHORT_BATCHES: (
         "Short batches: in {} each epoch may end with a smaller batch, where Petastorm's ran on into "
