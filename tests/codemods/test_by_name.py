@@ -2,7 +2,7 @@
 
 import pytest
 
-from petastorm_codemods._model import NeedsHuman, Success, Unchanged
+from petastorm_codemods._model import NeedsHuman, Success
 from petastorm_codemods._project.listing import is_dependency_file
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
@@ -134,5 +134,5 @@ def test_a_class_of_tests_that_opens_loaders_stands_in_for_a_converter(tmp_path)
     assert b"remote=conv.remote" in found["train.py"].after
     (site,) = found["fakes.py"].sites
     assert (site.code, site.line) == ("PM108", 2)
-    # Elsewhere it is the program's own.
-    assert isinstance(outcomes(tmp_path, {**files, "own.py": fake})["train.py"], Unchanged)
+    # Elsewhere it is the program's own, and may be what is opened.
+    assert isinstance(outcomes(tmp_path, {**files, "own.py": fake})["train.py"], NeedsHuman)

@@ -601,7 +601,8 @@ def test_other_classes_of_the_project_are_left_alone(call, tree):
     root = tree(
         a_dot_py=MAKES,
         b_dot_py=READS.format(method="make_tf_dataset"),
-        c_dot_py="class Corpus:\n    def make_tf_dataset(self, batch_size): ...\n",
+        c_dot_py="class Corpus:\n    def make_tf_dataset(self, batch_size):\n"
+        "        return self.converter.make_tf_dataset(batch_size)\n",
     )
     assert call(".", "--write", *STREAMING).exit_code == 0
     assert (root / "b.py").read_text() == READS.format(method="make_tf_dataset")

@@ -54,6 +54,7 @@ class Project:
     Attributes:
         converters: Whether any file makes converters, so that one may be passed to any other file.
         defines: Those of the methods that open loaders that some class or module defines itself, tests apart.
+        stand_ins: Those of them which one defines that opens no loader of a converter, and may stand in for it.
         modules: First parts of the names that the project's own modules are imported by.
         importers: Last names of the project's modules that import converters' names from Petastorm,
             with these names.
@@ -79,6 +80,7 @@ class Project:
 
     converters: bool = False
     defines: frozenset[str] = frozenset()
+    stand_ins: frozenset[str] = frozenset()
     modules: frozenset[str] = frozenset()
     importers: frozenset[tuple[str, str]] = frozenset()
     reexported: frozenset[tuple[str, str]] = frozenset()
@@ -280,7 +282,8 @@ def project_from(
     """
     here = frozenset(map(module_at, programs))
     importers, taken, mentioners = (set[tuple[str, str]]() for _ in range(3))
-    defines, makers, kept, unfollowed, borrowers, lenders = (set[str]() for _ in range(6))
+    defines, stand_ins, makers, kept = (set[str]() for _ in range(4))
+    unfollowed, borrowers, lenders = (set[str]() for _ in range(3))
     joined, own = {*named & here}, False
     for path, data in sources:
         module, code = module_at(path), code_of(data)
@@ -296,7 +299,8 @@ def project_from(
             if not origin.startswith(_OURS):
                 taken.add((stem_of(origin), name.decode()))
         mentioners |= {(module, name) for name in _reexportable(code)}
-        defines.update(_defined(path, data))
+        for name, is_opened in _defined(path, data):
+            (defines if is_opened else stand_ins).add(name)
         # A copy of the support module, of an earlier run, defines what makes them.
         makes = _CALLS.search(code) is not None and module not in _OURS
         makers |= {module} if makes else set()
@@ -308,7 +312,8 @@ def project_from(
             lenders |= others
             borrowers |= set() if makes else {module}
     return Project(
-        defines=frozenset(defines),
+        defines=frozenset(defines | stand_ins),
+        stand_ins=frozenset(stand_ins),
         importers=frozenset(importers),
         reexported=reexported_names(frozenset(taken), frozenset(importers), passing),
         mentioners=frozenset(mentioners - importers),
@@ -321,13 +326,16 @@ def project_from(
     )
 
 
-def _defined(path: str, data: bytes) -> Iterator[str]:
-    """Yield the methods that open loaders which a file defines; a protocol's are what it asks of a converter."""
+def _defined(path: str, data: bytes) -> Iterator[tuple[str, bool]]:
+    """Yield the methods that open loaders which a file defines, each with whether it opens one of a converter.
+
+    A protocol's are what it asks of a converter.
+    """
     if is_test(path) or _DEFINES.search(code_of(data)) is None:
         return  # in tests, such a class stands in for a converter
     tree = tree_of(path, data)
     if tree is None:
-        yield from (name.decode() for name in _DEFINES.findall(code_of(data)))
+        yield from ((name.decode(), True) for name in _DEFINES.findall(code_of(data)))
         return
     nodes = [*ast.walk(tree)]
     classes = [each for each in nodes if isinstance(each, ast.ClassDef)]
@@ -339,7 +347,8 @@ def _defined(path: str, data: bytes) -> Iterator[str]:
     }
     for each in nodes:
         if isinstance(each, ast.FunctionDef) and each.name in METHODS and each not in declared:
-            yield each.name
+            within = (one.attr for one in ast.walk(each) if isinstance(one, ast.Attribute))
+            yield each.name, not {*within}.isdisjoint(METHODS)
 
 
 def _reexportable(text: bytes) -> frozenset[str]:

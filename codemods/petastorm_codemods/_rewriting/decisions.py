@@ -302,13 +302,14 @@ def _verdict(analysis: Analysis, site: Site, kind: Provenance) -> str | None:
     if kind is Provenance.DOUBTFUL:
         message = f"this may be another object than a converter; annotate it if {name} is its"
         return message if here else None
-    strange = _is_strange(call)
-    theirs = name in analysis.project.defines or _is_defined(analysis, name) or strange
+    project, strange = analysis.project, _is_strange(call)
+    theirs = name in project.defines or _is_defined(analysis, name) or strange
     if theirs or _has_values_only(analysis, call):
         message = f"{name} may be another class's; annotate the converter to have it moved"
         # A class of the project's that stands in for a converter is opened as one.
         opened = call is not None and isinstance(analysis.parent(call), cst.WithItem)
-        return message if here or (opened and not strange) or not theirs else None
+        doubtful = opened and not strange and name in project.stand_ins
+        return message if here or doubtful or not theirs else None
     return ""
 
 

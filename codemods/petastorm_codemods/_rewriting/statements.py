@@ -333,7 +333,7 @@ def _placed(
     from_import = itertools.dropwhile(lambda each: not _is_import(each), rest)
     first = [*itertools.takewhile(_is_import, from_import)]
     if neighbour is None and first and analysis.start(first[0]) < used:
-        others = [each for each in first if not getattr(each.body[0], "relative", ())]
+        others = [each for each in first if not _is_relative(each)]
         neighbour = (others or first)[-1]
     if neighbour is not None:
         return _beside(analysis, neighbour, lines)
@@ -378,6 +378,11 @@ def _below_preamble(analysis: Analysis, restart: int) -> Sequence[cst.BaseStatem
 def _is_import(node: cst.CSTNode) -> bool:
     small = node.body[0] if isinstance(node, cst.SimpleStatementLine) else node
     return isinstance(small, cst.Import | cst.ImportFrom)
+
+
+def _is_relative(line: cst.CSTNode) -> bool:
+    small = line.body[0] if isinstance(line, cst.SimpleStatementLine) else line
+    return isinstance(small, cst.ImportFrom) and bool(small.relative)
 
 
 def _last_restart(analysis: Analysis, used: int) -> int:
