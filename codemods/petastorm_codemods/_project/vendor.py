@@ -163,13 +163,13 @@ def support_files(homes: Homes, texts: Mapping[str, bytes]) -> Iterator[Outcome]
         texts: The files of the run as they are after it, by path.
     """
     used = {
-        home
-        for path, text in texts.items()
+        home.file: home
+        for path, text in sorted(texts.items())
         if (home := homes.home(path)).module in imported_modules(text)
         and os.path.abspath(path) != home.file
     }
-    for home in sorted(used, key=lambda home: home.file):
-        yield from _support_file(home)
+    for file in sorted(used):  # which some may import by another name than others
+        yield from _support_file(used[file])
 
 
 def _support_file(home: Home) -> Iterator[Outcome]:
