@@ -12,9 +12,11 @@ import subprocess
 import sys
 import tempfile
 import types
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.process import current_process
 from pathlib import Path
 
+import numpy as np
 import pytest
 import warm
 from prefixes import reserve
@@ -90,6 +92,25 @@ def test_pickling_a_dataset_in_use(tmp_path):
     copy = pickle.loads(pickle.dumps(dataset))
     assert copy.take([3])["id"].tolist() == [3]
     batches.close()
+
+
+def test_threads_that_take_samples_at_once(tmp_path):
+    """Each opens shards, and lets go of those that windows before it did not touch."""
+    count = write_shards(tmp_path, [10] * 100)
+    dataset = ColumnarStreamingDataset(local=str(tmp_path), batch_size=7)
+
+    def taken(seed):
+        draw = np.random.default_rng(seed)
+        wanted = [draw.integers(0, count, 6) for _ in range(200)]
+        return all(np.array_equal(dataset.take(each)["id"], each) for each in wanted)
+
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # so that they meet
+    try:
+        with ThreadPoolExecutor(6) as threads:
+            assert all(threads.map(taken, range(6)))
+    finally:
+        sys.setswitchinterval(usual)
 
 
 @pytest.mark.parametrize("replication", [1, 2])

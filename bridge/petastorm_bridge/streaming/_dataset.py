@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from streaming.base.format.mds import MDSReader
 
+from petastorm_bridge._workers.locks import ForkSafeLock
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.ragged import Int64
 from petastorm_bridge.mds.shard import Shard
@@ -89,11 +90,17 @@ class ColumnarStreamingDataset(MappedDataset):
         self._size = batch_size
         # The open shards of this process, each with the number of the window that used it last.
         self._pool: OrderedDict[int, tuple[Shard, int]] = OrderedDict()
+        self._pool_lock = ForkSafeLock()  # several threads may take samples
         self._windows = 0
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what travels to a worker process: not what belongs to this one."""
-        return {**super().__getstate__(), "_pool": OrderedDict()}
+        return {**super().__getstate__(), "_pool": OrderedDict(), "_pool_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Begin with no open shards."""
+        super().__setstate__(state)
+        self._pool_lock = ForkSafeLock()
 
     def __len__(self) -> int:
         """Return the number of batches of one rank (approximate with several workers)."""
@@ -158,31 +165,33 @@ class ColumnarStreamingDataset(MappedDataset):
     def _gather(self, sample_ids: Int64) -> tuple[Window, Int64]:
         """Return some samples, and the shards they are from."""
         if self.cache_limit:
-            # Files that are deleted take up disk for as long as they are mapped.
-            held = np.array(list(self._pool), np.int64)
-            for shard_id in held[~is_local(self, held)].tolist():
-                del self._pool[shard_id]
+            with self._pool_lock:
+                # Files that are deleted take up disk for as long as they are mapped.
+                held = np.array(list(self._pool), np.int64)
+                for shard_id in held[~is_local(self, held)].tolist():
+                    del self._pool[shard_id]
         window, shard_ids = gather(sample_ids, self._index, self._opened)
         touch(self, shard_ids)
         return window, shard_ids
 
     def _opened(self, shard_ids: list[int]) -> list[Shard]:
         """Return the shards of one window, which need not be held any longer than it is."""
-        self._windows += 1
-        shards = []
-        for shard_id in shard_ids:
-            if shard_id in self._pool:
-                shard, _ = self._pool.pop(shard_id)
-                self._check(shard_id)
-            else:
-                shard = open_shard(self, shard_id)
-            self._pool[shard_id] = shard, self._windows
-            shards.append(shard)
-        while self._pool:
-            oldest, (_, used) = next(iter(self._pool.items()))
-            if used > self._windows - _PATIENCE and len(self._pool) <= _MOST_SHARDS:
-                break
-            del self._pool[oldest]
+        with self._pool_lock:
+            self._windows += 1
+            shards = []
+            for shard_id in shard_ids:
+                if shard_id in self._pool:
+                    shard, _ = self._pool.pop(shard_id)
+                    self._check(shard_id)
+                else:
+                    shard = open_shard(self, shard_id)
+                self._pool[shard_id] = shard, self._windows
+                shards.append(shard)
+            while self._pool:
+                oldest, (_, used) = next(iter(self._pool.items()))
+                if used > self._windows - _PATIENCE and len(self._pool) <= _MOST_SHARDS:
+                    break
+                del self._pool[oldest]
         return shards
 
     def _check(self, shard_id: int) -> None:
