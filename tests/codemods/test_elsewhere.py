@@ -399,6 +399,7 @@ def number_of_ranks():
         ({"distributed": VARIABLES.replace("def rank(", "def any_rank(")}, False),
         ({"distributed": TORCH.replace("torch.distributed", "horovod.torch")}, False),
         ({"distributed": TORCH + "this does not parse\n"}, False),
+        ({"distributed": TORCH + "x = " + "-" * 5000 + "1\n"}, False),  # nor this, in practice
         ({"distributed": "# get_rank\nfrom ours import rank, number_of_ranks\n"}, False),
         ({"others": TORCH}, False),
         ({"distributed": TORCH, "start": "import ours\nmp.spawn(ours.fit, nprocs=2)\n"}, False),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
+import functools
 import re
 from collections.abc import Iterator, Sequence
 
@@ -15,9 +17,10 @@ from petastorm_codemods._meaning.analysis import Analysis, once
 from petastorm_codemods._meaning.calls import key_of, keyword, text_of
 from petastorm_codemods._meaning.effects import is_repeatable
 from petastorm_codemods._meaning.functions import functions_of
-from petastorm_codemods._meaning.other_files import module_at, stem_of
+from petastorm_codemods._meaning.other_files import Project, module_at, stem_of
 from petastorm_codemods._meaning.places import reached
-from petastorm_codemods._text.sources import read_source, tree_of
+from petastorm_codemods._model import Destination
+from petastorm_codemods._text.sources import read_source
 
 from .values import constants, values
 
@@ -86,24 +89,40 @@ def _asked_elsewhere(analysis: Analysis, node: cst.CSTNode, whole: int) -> froze
     is_own = module.startswith(".") or analysis.project.owns(module)
     kinds: set[Shards] = set()
     for other in _modules_asking(analysis, stem_of(module)) if is_own else ():
-        for function in other.nodes(cst.FunctionDef):
-            if function.name.value == name and functions_of(other).owner(function) is None:
-                for each in functions_of(other).returned(function):
-                    kinds |= _kinds(other, each, whole)
+        with contextlib.suppress(RecursionError):  # its code is nested too deep
+            kinds.update(*_kinds_returned(other, name, whole))
     if Shards.STREAMING in kinds and _is_numbered_by_hand(analysis):
         kinds.add(Shards.OTHER)
     return frozenset(kinds)
+
+
+def _kinds_returned(analysis: Analysis, name: str, whole: int) -> Iterator[frozenset[Shards]]:
+    """Yield what each expression may say of shards that functions of a name return."""
+    functions = functions_of(analysis)
+    for function in analysis.nodes(cst.FunctionDef):
+        if function.name.value == name and functions.owner(function) is None:
+            yield from (_kinds(analysis, each, whole) for each in functions.returned(function))
 
 
 @once
 def _modules_asking(analysis: Analysis, name: str) -> Sequence[Analysis]:
     """Return the modules of a last name that may ask for ranks; these are not followed to others in turn."""
     project = dataclasses.replace(analysis.project, asking=frozenset())
-    modules: list[Analysis] = []
-    for path, data in analysis.project.asking:
-        if module_at(path) == name and tree_of(path, data) is not None:
-            modules.append(Analysis(read_source(path, data), analysis.destination, project))
-    return modules
+    modules = (
+        _module(path, data, analysis.destination, project)
+        for path, data in analysis.project.asking
+        if module_at(path) == name
+    )
+    return [each for each in modules if each is not None]
+
+
+@functools.lru_cache(maxsize=16)  # all files of a package may ask the same one
+def _module(path: str, data: bytes, destination: Destination, project: Project) -> Analysis | None:
+    """Return a module of the project; None if it does not parse."""
+    try:
+        return Analysis(read_source(path, data), destination, project)
+    except ValueError:
+        return None
 
 
 @once

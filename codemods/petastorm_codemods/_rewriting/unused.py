@@ -29,6 +29,7 @@ from petastorm_codemods._text.tokens import lines_of, next_line
 
 from .comments import is_pragma
 from .decisions import opens_natively
+from .values import is_followed
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 # Lines for IPython hold Python that is not parsed; those that install packages name them only.
@@ -260,12 +261,20 @@ def _without_assignment(analysis: Analysis, statement: cst.Assign) -> Edit | Non
 
 def _only_asks(analysis: Analysis, value: cst.BaseExpression) -> bool:
     """Say whether an expression has no effect, also as the call of a function that only returns one."""
-    functions = functions_of(analysis)
-    called = functions.called(value) if isinstance(value, cst.Call) and not value.args else ()
-    returned = [each for function in called for each in functions.returned(function)]
-    statements = [line for function in called for line in function.body.body]
-    only_return = bool(called) and len(returned) == len(called) == len(statements)
+    if not isinstance(value, cst.Call) or value.args or not is_followed(value):
+        return has_no_effect(value)
+    functions = functions_of(analysis).called(value)
+    returned = [each for function in functions for each in _only_returned(function)]
+    only_return = bool(functions) and len(returned) == len(functions)
     return has_no_effect(value) or (only_return and all(map(has_no_effect, returned)))
+
+
+def _only_returned(function: cst.FunctionDef) -> Iterator[cst.BaseExpression]:
+    """Yield what a function returns if it does nothing else."""
+    lines = function.body.body
+    smalls = lines[0].body if isinstance(lines[0], cst.SimpleStatementLine) else lines
+    if len(lines) == len(smalls) == 1 and isinstance(smalls[0], cst.Return) and smalls[0].value:
+        yield smalls[0].value
 
 
 def _is_of_readers(analysis: Analysis, each: Imported) -> bool:

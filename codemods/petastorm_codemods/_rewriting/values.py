@@ -129,7 +129,7 @@ class Values:
     def _behind_call(self, node: cst.Call) -> Iterator[cst.CSTNode]:
         if isinstance(node.func, cst.Name) and node.func.value == "int" and len(node.args) == 1:
             yield node.args[0].value
-        elif isinstance(node.func, cst.Name) or _is_of_self(node.func):
+        elif is_followed(node):
             for function in self._functions.called(node):
                 yield from self._functions.returned(function)
                 if isinstance(node.func, cst.Attribute):
@@ -152,8 +152,12 @@ class Values:
         return fields
 
 
-def _is_of_self(node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.Attribute) and get_full_name_for_node(node.value) == "self"
+def is_followed(call: cst.Call) -> bool:
+    """Say whether the functions of a name, or the methods of this object, are those that a call runs."""
+    of_self = (
+        isinstance(call.func, cst.Attribute) and get_full_name_for_node(call.func.value) == "self"
+    )
+    return of_self or isinstance(call.func, cst.Name)
 
 
 def _chosen(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
